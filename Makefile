@@ -1,0 +1,73 @@
+# Each target sets up what it needs by itself, in .venv; `make` alone lists them.
+# Needs: Python >= 3.11 with venv, make, and a C++ compiler (nvcc runs it). A GPU only for `make gpu`.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV   := .venv
+PY     := $(VENV)/bin/python
+JOBS   ?= auto
+N      ?= 1000
+PYTEST := $(PY) -m pytest
+
+# An editable install names this folder: a .venv that came along with a moved or copied folder is made anew.
+ifneq ($(shell cat $(VENV)/made-for 2>/dev/null),$(CURDIR))
+STALE := stale
+endif
+
+.PHONY: help demo test check bench gpu fuzz bless clean stale
+
+help:
+	@echo 'make demo      optimize an example end to end and say what was gained'
+	@echo 'make test      every test that needs no GPU'
+	@echo 'make check     ruff, pyright, and the tests that take under a minute'
+	@echo 'make bench     the benchmarks; the figures that need no GPU, and time where there is one'
+	@echo 'make gpu       the tests that need a GPU; fails where there is none'
+	@echo 'make fuzz N=1000   random programs through every pass, N for each property'
+	@echo 'make bless     rewrite the expectations in tests/ that may be rewritten'
+	@echo 'make clean     remove .venv, build outputs and caches'
+
+demo: $(VENV)/test.stamp
+	@$(PY) demo/run.py
+
+test: $(VENV)/test.stamp
+	@$(PYTEST) -q -n $(JOBS) --benchmark-disable
+
+check: $(VENV)/dev.stamp
+	@$(PY) -m ruff check .
+	@$(PY) -m pyright --pythonpath $(PY)
+	@$(PYTEST) -q -n $(JOBS) --benchmark-disable -m 'not slow and not gpu and not fuzz'
+
+bench: $(VENV)/test.stamp
+	@$(PY) bench/run.py
+
+gpu: $(VENV)/test.stamp
+	@$(PYTEST) -q tests/gpu --require-gpu
+
+fuzz: $(VENV)/test.stamp
+	@$(PYTEST) -q -n $(JOBS) tests/property --fuzz-n=$(N)
+
+bless: $(VENV)/test.stamp
+	@$(PYTEST) -q --bless --benchmark-disable
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -not -path './typings/*' -prune -exec rm -rf {} +
+
+stale:
+
+$(VENV)/made-for: $(STALE)
+	@test -n '$(PYTHON)' || { echo 'ptxmotion needs Python 3.11 or newer: install one, or make PYTHON=/path/to/python' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo '$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: sudo apt install python3-venv' >&2; exit 1; }
+	@command -v c++ >/dev/null || command -v g++ >/dev/null || \
+	  echo 'note: no C++ compiler found, which nvcc needs; on Debian and Ubuntu: sudo apt install g++' >&2
+	$(PYTHON) -m venv --clear $(VENV)
+	@printf '%s\n' '$(CURDIR)' > $@
+
+$(VENV)/test.stamp: pyproject.toml $(VENV)/made-for
+	$(PY) -m pip install -q --disable-pip-version-check -e '.[test,gpu,plots]'
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml $(VENV)/made-for
+	$(PY) -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/test.stamp

@@ -1,0 +1,1 @@
+"""Python in, CUDA C++ out; host programs as a graph of launches. Sees `ptx` only."""

@@ -1,0 +1,1 @@
+"""Benchmark programs: kernels, host program, data and a NumPy reference each. Sees every other package."""

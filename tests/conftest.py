@@ -1,0 +1,72 @@
+"""Options, markers and settings shared by all tests.
+
+    --require-gpu   a test marked `gpu` fails, instead of being skipped, where there is no GPU
+    --gpu           tests that can run on the emulator or on a GPU also run on the GPU
+    --bless         tests that hold a rewritable expectation rewrite it
+    --fuzz-n N      examples for each property, drawn at random; without it, a fixed set of them
+
+Property tests leave `max_examples` to these settings.
+"""
+
+import functools
+import importlib
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("ptxmotion")
+    group.addoption("--require-gpu", action="store_true", help="fail, do not skip, the tests that need a GPU")
+    group.addoption("--gpu", action="store_true", help="also run on the GPU what can run on the emulator")
+    group.addoption("--bless", action="store_true", help="rewrite the expectations that may be rewritten")
+    group.addoption("--fuzz-n", type=int, default=0, metavar="N", help="random examples for each property")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    try:
+        from hypothesis import HealthCheck, settings
+    except ImportError:
+        return
+    quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+    settings.register_profile("fixed", max_examples=50, derandomize=True, deadline=None)
+    settings.register_profile(
+        "fuzz",
+        max_examples=max(config.getoption("--fuzz-n"), 1),
+        derandomize=False,
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=quiet,
+    )
+    settings.load_profile("fuzz" if config.getoption("--fuzz-n") else "fixed")
+
+
+@functools.cache
+def why_no_gpu() -> str:
+    """Why no GPU can be used here; the empty string where one can."""
+    try:
+        driver = importlib.import_module("cuda.bindings.driver")
+    except ImportError as error:
+        return f"the extra `gpu` is not installed: {error}"
+    try:
+        (status,) = driver.cuInit(0)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            return f"cuInit says {status.name}"
+        status, count = driver.cuDeviceGetCount()
+    except RuntimeError as error:  # raised where libcuda itself is missing
+        return f"no driver: {error}"
+    return "" if status == driver.CUresult.CUDA_SUCCESS and count else "the driver sees no device"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is None:
+        return
+    if reason := why_no_gpu():
+        if item.config.getoption("--require-gpu"):
+            pytest.fail(f"--require-gpu: {reason}", pytrace=False)
+        pytest.skip(f"no GPU: {reason}")
+
+
+@pytest.fixture
+def bless(request: pytest.FixtureRequest) -> bool:
+    """Whether this run rewrites expectations."""
+    return bool(request.config.getoption("--bless"))
