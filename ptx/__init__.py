@@ -1,0 +1,52 @@
+"""The language: PTX text ⇄ IR, and what each opcode means."""
+
+from .errors import PtxError, SourceText
+from .ir import Block, Directive, Guard, Instr, Kernel, Loc, Module, Param, RawDirective, RegisterDeclaration, Variable
+from .notation import Effect, Form, Op
+from .operands import Args, Element, Imm, Label, Mem, Not, Operand, Pair, Raw, Reg, Sink, Special, Sym, Vec, registers
+from .ops import ROWS, decode
+from .parser import load, parse
+from .printer import print_kernel, print_module
+from .types import TYPES, ScalarType
+
+__all__ = [
+    "ROWS",
+    "TYPES",
+    "Args",
+    "Block",
+    "Directive",
+    "Effect",
+    "Element",
+    "Form",
+    "Guard",
+    "Imm",
+    "Instr",
+    "Kernel",
+    "Label",
+    "Loc",
+    "Mem",
+    "Module",
+    "Not",
+    "Op",
+    "Operand",
+    "Pair",
+    "Param",
+    "PtxError",
+    "Raw",
+    "RawDirective",
+    "Reg",
+    "RegisterDeclaration",
+    "ScalarType",
+    "Sink",
+    "SourceText",
+    "Special",
+    "Sym",
+    "Variable",
+    "Vec",
+    "decode",
+    "load",
+    "parse",
+    "print_kernel",
+    "print_module",
+    "registers",
+]

@@ -1,0 +1,389 @@
+"""The body of an entry or function: statements to blocks.
+
+One regular expression recognises a whole statement; what it does not match goes through the slower, careful path, which
+also says what is wrong. Labels are resolved when the body ends, since a branch may stand before its target and may
+even reach a label of a sibling scope.
+
+Requires: the cursor at the opening brace. Guarantees: blocks in text order, each entered at its start only.
+Reference: PTX ISA 9.0, §4.3 (statements), §11 (directives).
+"""
+
+from __future__ import annotations
+
+import re
+
+from . import declarations
+from .errors import PtxError
+from .ir import Block, Directive, Guard, Instr, Kernel, Loc, RegisterDeclaration, Variable
+from .lexer import Cursor
+from .notation import Effect, Form
+from .operand_parser import Scope, parse_operand, raw_operand, split_operands
+from .operands import Args, Imm, Label, Operand, Reg
+from .ops import decode
+
+__all__ = ["parse_body"]
+
+_STATEMENT = re.compile(
+    r"""\s*(?:
+        ([A-Za-z_$%][\w$]*)\s*:(?!:)                                             # 1 label
+      | (?:@\s*(!?)\s*([\w$%]+)\s+)?([a-z]\w*(?:\.[\w:]+)*)(?=[\s;{\[(])([^;"()]*);  # 2 ! 3 predicate 4 opcode 5 operands
+      | ([{}])                                                                   # 6 scope
+      | (\.[A-Za-z_]\w*)                                                         # 7 directive
+    )""",
+    re.VERBOSE,
+)
+_CALL = re.compile(r"\s*(?:@\s*(!?)\s*([\w$%]+)\s+)?(call(?:\.[\w:]+)*)(?=[\s(])")
+_LOC = re.compile(
+    r"\.loc\s+(\d+\s+\d+(?:[ \t]+\d+)?(?:[ \t]+(?:is_stmt\s+\d|prologue_end|epilogue_begin|basic_block))*"
+    r"(?:\s*,\s*function_name\s+[\w$.]+(?:\s*\+\s*\d+)?(?:\s*,\s*inlined_at\s+\d+\s+\d+\s+\d+)?)?)"
+)
+_LABELLED = frozenset([".branchtargets", ".calltargets", ".callprototype"])
+_SPACES = frozenset([".param", ".shared", ".local", ".global", ".const", ".tex"])
+
+# What a mnemonic needs beyond splitting its operands at commas.
+_PLAIN, _TERMINATOR, _BRANCH, _CALL_KIND = range(4)
+
+
+def _kind(form: Form) -> int:
+    base = form.op.base
+    if base in ("bra", "brx"):
+        return _BRANCH
+    if base == "call":
+        return _CALL_KIND
+    return _TERMINATOR if form.op.effects & Effect.CONTROL and not form.is_opaque else _PLAIN
+
+
+def parse_body(cursor: Cursor, kernel: Kernel, module_scope: Scope) -> None:
+    """Read ``{ … }`` into ``kernel``."""
+    _BodyParser(cursor, kernel, module_scope).statements()
+
+
+class _BodyParser:
+    def __init__(self, cursor: Cursor, kernel: Kernel, module_scope: Scope) -> None:
+        self.cursor = cursor
+        self.source = cursor.source
+        self.kernel = kernel
+        self.scope = Scope(module_scope)
+        self.scopes = [self.scope]
+        self.depth = 0
+        self.block = Block()
+        self.loc: Loc | None = None
+        #: Branches to resolve: the instruction, its scope, the operand that is the label.
+        self.branches: list[tuple[Instr, Scope, int, str]] = []
+        self.tables: list[tuple[Directive, Scope, list[str]]] = []
+        for param in [*(kernel.results or ()), *(kernel.params or ())]:
+            declarations.declare_param(param, self.scope, cursor, kernel)
+
+    # --- statements ----------------------------------------------------------------------------------------------
+
+    def statements(self) -> None:
+        cursor = self.cursor
+        opening = cursor.skip_space()
+        cursor.expect("{", "before a body")
+        text = cursor.text
+        match = _STATEMENT.match
+        forms: dict[str, tuple[int, Form, int]] = {}
+        self.kernel.blocks.append(self.block)
+        pos = cursor.pos
+        while True:
+            found = match(text, pos)
+            if found is None:
+                cursor.pos = pos
+                self.unusual_statement(opening)
+                pos = cursor.pos
+                continue
+            pos = found.end()
+            which = found.lastindex
+            if which == 5:
+                self.instruction(found, forms)
+            elif which == 1:
+                cursor.pos = pos
+                self.label(found.group(1), found.start(1))
+                pos = cursor.pos
+            elif which == 6:
+                if found.group(6) == "{":
+                    self.open_scope(found.start(6))
+                elif self.depth == 0:
+                    break
+                else:
+                    self.close_scope(found.start(6))
+            else:
+                cursor.pos = found.start(7)
+                self.directive(found.group(7))
+                pos = cursor.pos
+        cursor.pos = pos
+        self.finish()
+
+    def instruction(self, found: re.Match[str], forms: dict[str, tuple[int, Form, int]]) -> None:
+        """``@p opcode operands;``"""
+        _, negation, predicate, mnemonic, text, _, _ = found.groups()
+        parts = text.split(",") if "{" not in text and "[" not in text else self.split(text, found)
+        count = len(parts)
+        if count == 1 and not parts[0].strip():
+            parts, count = [], 0
+        known = forms.get(mnemonic)
+        if known is None or known[0] != count:
+            form = decode(mnemonic, count)
+            known = forms[mnemonic] = (count, form, _kind(form))
+        form, kind = known[1], known[2]
+        pos = found.start(4)
+        guard = None if predicate is None else self.guard(predicate, negation, found.start(3))
+        if kind >= _BRANCH:
+            if kind == _BRANCH:
+                self.branch(form, parts, guard, pos, found.start(5))
+            else:
+                self.cursor.pos = found.start()
+                self.call()
+            return
+        cache = self.scope.operands
+        operands: list[Operand] = []
+        for part in parts:
+            operand = cache.get(part)
+            if operand is None:
+                operand = self.operand(part, form, text, found.start(5))
+            operands.append(operand)
+        instr = Instr(form, tuple(operands), guard, self.loc, pos)
+        self.block.instrs.append(instr)
+        if kind == _TERMINATOR:
+            self.start_block()
+
+    def split(self, text: str, found: re.Match[str]) -> list[str]:
+        parts = split_operands(text)
+        if parts is None:
+            raise PtxError("malformed operands", self.source, found.start(5) + len(text) - len(text.lstrip()))
+        return parts
+
+    def operand(self, part: str, form: Form, text: str, start: int) -> Operand:
+        """An operand that has not been seen in this scope under this very spelling."""
+        stripped = part.strip()
+        scope = self.scope
+        operand = scope.operands.get(stripped)
+        if operand is None:
+            try:
+                operand = parse_operand(stripped, scope, self.source, start + max(text.find(stripped), 0))
+            except PtxError:
+                if not form.is_opaque:
+                    raise
+                operand = raw_operand(stripped, scope)
+        scope.operands[part] = operand
+        return operand
+
+    def guard(self, name: str, negation: str, pos: int) -> Guard:
+        scope = self.scope
+        key = f"@{negation}{name}"
+        known = scope.guards.get(key)
+        if known is None:
+            operand = scope.operands.get(name) or parse_operand(name, scope, self.source, pos)
+            if not isinstance(operand, Reg | Imm):
+                raise PtxError(f"'{name}' is no predicate", self.source, pos)
+            if isinstance(operand, Reg) and operand.type.kind != "p":
+                raise PtxError(f"'{name}' is not a predicate but a .{operand.type.name}", self.source, pos)
+            known = scope.guards[key] = Guard(operand, negated=bool(negation))
+        return known
+
+    def branch(self, form: Form, parts: list[str], guard: Guard | None, pos: int, start: int) -> None:
+        """``bra L`` and ``brx.idx r, table``: the last operand is a label."""
+        wanted = 2 if form.op.base == "brx" else 1
+        if len(parts) != wanted:
+            raise PtxError(f"'{form.text}' takes {wanted} operand{'s'[: wanted - 1]}, not {len(parts)}", self.source, pos)
+        operands: list[Operand] = [parse_operand(p.strip(), self.scope, self.source, start + 1) for p in parts[:-1]]
+        name = parts[-1].strip()
+        instr = Instr(form, (*operands, Label(name)), guard, self.loc, pos)
+        self.branches.append((instr, self.scope, len(operands), name))
+        self.block.instrs.append(instr)
+        self.start_block()
+
+    def call(self) -> None:
+        """``call (ret), f, (args), prototype;`` in any of its shapes."""
+        cursor = self.cursor
+        match = _CALL.match(cursor.text, cursor.pos)
+        assert match is not None
+        negation, predicate, mnemonic = match.groups()
+        guard = None if predicate is None else self.guard(predicate, negation, match.start(2))
+        pos = match.start(3)
+        cursor.pos = match.end()
+        results = self.arguments() if cursor.peek() == "(" else Args(())
+        if results.elements or cursor.peek() == ",":
+            cursor.expect(",", "after the results of a call")
+        start = cursor.skip_space()
+        target = parse_operand(cursor.name("a function"), self.scope, self.source, start)
+        operands: list[Operand] = [results, target]
+        if cursor.accept(","):
+            if cursor.peek() == "(":
+                operands.append(self.arguments())
+                if cursor.accept(","):
+                    operands.append(self.prototype())
+            else:
+                operands.append(Args(()))
+                operands.append(self.prototype())
+        else:
+            operands.append(Args(()))
+        cursor.expect(";", "after a call")
+        form = decode(mnemonic, len(operands))
+        self.block.instrs.append(Instr(form, tuple(operands), guard, self.loc, pos))
+
+    def arguments(self) -> Args:
+        cursor = self.cursor
+        cursor.expect("(", "before arguments")
+        start = cursor.skip_space()
+        end = cursor.text.find(")", start)
+        if end < 0:
+            raise cursor.error("'(' is not closed in a call", start)
+        parts = split_operands(cursor.text[start:end])
+        if parts is None:
+            raise cursor.error("malformed arguments", start)
+        cursor.pos = end + 1
+        return Args(tuple(parse_operand(part, self.scope, self.source, start) for part in parts))
+
+    def prototype(self) -> Label:
+        start = self.cursor.skip_space()
+        name = self.cursor.name("the label of a prototype")
+        label = self.scope.find_label(name)
+        if label is None:
+            raise PtxError(f"prototype '{name}' is not declared", self.source, start)
+        return label
+
+    # --- blocks and labels ---------------------------------------------------------------------------------------
+
+    def start_block(self) -> None:
+        self.block = Block()
+        self.kernel.blocks.append(self.block)
+
+    def label(self, name: str, pos: int) -> None:
+        cursor = self.cursor
+        label = Label(name)
+        if name in self.scope.labels:
+            raise PtxError(f"label '{name}' is defined twice", self.source, pos)
+        self.scope.labels[name] = label
+        self.note_name(name, label)
+        if cursor.peek() in _LABELLED:
+            self.labelled_directive(label)
+            return
+        if self.block.instrs or self.block.label is not None or len(self.kernel.blocks) == 1:
+            self.start_block()
+        self.block.label = label
+
+    def labelled_directive(self, label: Label) -> None:
+        cursor = self.cursor
+        start = cursor.skip_space()
+        word = cursor.next()
+        body = " ".join(cursor.until(";", word).split())
+        directive = Directive(word[1:], f"{word} {body}".rstrip(), start, label=label)
+        if word == ".branchtargets":
+            self.tables.append((directive, self.scope, [part.strip() for part in body.split(",")]))
+        self.block.instrs.append(directive)
+
+    # --- scopes and directives -----------------------------------------------------------------------------------
+
+    def open_scope(self, pos: int) -> None:
+        self.depth += 1
+        self.kernel.has_scopes = True
+        self.scope = Scope(self.scope)
+        self.scopes.append(self.scope)
+        self.block.instrs.append(Directive("{", "", pos))
+
+    def close_scope(self, pos: int) -> None:
+        self.depth -= 1
+        assert self.scope.parent is not None
+        self.scope = self.scope.parent
+        self.block.instrs.append(Directive("}", "", pos))
+
+    def note_name(self, name: str, thing: Reg | Label | Variable) -> None:
+        self.kernel.names.add(name)
+        if self.depth:
+            self.kernel.scoped_names.append(thing)
+
+    def directive(self, word: str) -> None:
+        cursor = self.cursor
+        start = cursor.pos
+        if word == ".loc":
+            match = _LOC.match(cursor.text, start)
+            if match is None:
+                raise cursor.error("malformed '.loc'", start)
+            self.loc = Loc(" ".join(match.group(1).split()))
+            cursor.pos = match.end()
+        elif word == ".reg":
+            cursor.next()
+            self.declare(declarations.register_declaration(cursor, self.scope, self.kernel, is_nested=self.depth > 0))
+        elif word in _SPACES or word in (".extern", ".visible"):
+            for variable in declarations.local_variables(cursor, self.scope, start):
+                self.note_name(variable.name, variable)
+                self.declare(variable)
+        elif word == ".pragma":
+            cursor.next()
+            self.block.instrs.append(Directive("pragma", f".pragma {cursor.until(';', '.pragma')}", start))
+        elif word in _LABELLED:
+            raise cursor.error(f"'{word}' needs a label", start)
+        elif word == ".file":
+            self.block.instrs.append(Directive("other", cursor.line_rest().rstrip(";"), start))
+        else:
+            cursor.next()
+            self.block.instrs.append(Directive("other", f"{word} {cursor.until(';', word)}".rstrip(), start))
+
+    def declare(self, declaration: RegisterDeclaration | Variable) -> None:
+        if self.depth == 0:
+            self.kernel.declarations.append(declaration)
+        else:
+            self.block.instrs.append(Directive("declaration", "", declaration=declaration))
+
+    # --- the careful path ----------------------------------------------------------------------------------------
+
+    def unusual_statement(self, opening: int) -> None:
+        """What the statement pattern does not match: a call with parentheses, an empty statement, or an error."""
+        cursor = self.cursor
+        if _CALL.match(cursor.text, cursor.pos):
+            self.call()
+            return
+        start = cursor.skip_space()
+        token = cursor.peek()
+        if not token:
+            raise PtxError(f"'{{' of '{self.kernel.name}' is not closed", self.source, opening)
+        if token == ";":
+            cursor.next()
+            return
+        end = re.compile(r"[;{}\n]").search(cursor.text, start)
+        if token == "@" or token[0].isalpha():
+            at = end.start() if end else len(cursor.text)
+            if end is None or end.group() != ";":
+                raise PtxError("expected ';' after the instruction", self.source, at)
+            if token[0].isalpha() and self.opaque_statement(start, at):
+                return
+        raise PtxError(f"expected a statement, found '{token}'", self.source, start)
+
+    def opaque_statement(self, start: int, end: int) -> bool:
+        """An instruction of unknown shape and unknown opcode: kept as text."""
+        mnemonic, _, text = self.cursor.text[start:end].partition(" ")
+        form = decode(mnemonic)
+        if not form.is_opaque:
+            return False
+        operands = (raw_operand(text.strip(), self.scope),)
+        self.block.instrs.append(Instr(form, operands, None, self.loc, start))
+        self.cursor.pos = end + 1
+        return True
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        kernel = self.kernel
+        last = kernel.blocks[-1]
+        if not last.instrs and last.label is None and len(kernel.blocks) > 1:
+            kernel.blocks.pop()
+        for instr, scope, index, name in self.branches:
+            label = self.resolve(name, scope, instr.pos)
+            instr.operands = (*instr.operands[:index], label, *instr.operands[index + 1 :])
+        for table, scope, names in self.tables:
+            table.targets = tuple(self.resolve(name, scope, table.pos) for name in names)
+        for scope in self.scopes[1:]:
+            kernel.scoped_names.extend(scope.registers)
+            kernel.names.update(reg.text for reg in scope.registers)
+
+    def resolve(self, name: str, scope: Scope, pos: int) -> Label:
+        label = scope.find_label(name)
+        if label is not None:
+            return label
+        # ptxas also lets a branch reach a label of another scope of the same body, where the name is unique.
+        elsewhere = [other.labels[name] for other in self.scopes if name in other.labels]
+        if len(elsewhere) == 1:
+            return elsewhere[0]
+        what = "is ambiguous" if elsewhere else "is not defined"
+        raise PtxError(f"label '{name}' {what}", self.source, pos)

@@ -1,0 +1,71 @@
+"""Errors that a PTX text can cause, each with the place it stands at.
+
+Guarantees: ``str(error)`` is ``file:line:col: error: message``, then the line, then a caret.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+__all__ = ["PtxError", "SourceText"]
+
+
+class SourceText:
+    """A PTX text under the name that messages use for it. Lines are indexed when first asked for."""
+
+    __slots__ = ("_starts", "name", "text")
+
+    def __init__(self, text: str, name: str) -> None:
+        self.text = text
+        self.name = name
+        self._starts: list[int] | None = None
+
+    def line_column(self, pos: int) -> tuple[int, int]:
+        """The 1-based line and column of the character at offset ``pos``."""
+        if self._starts is None:
+            starts = [0]
+            find = self.text.find
+            at = find("\n")
+            while at >= 0:
+                starts.append(at + 1)
+                at = find("\n", at + 1)
+            self._starts = starts
+        line = bisect_right(self._starts, pos)
+        return line, pos - self._starts[line - 1] + 1
+
+    def line(self, number: int) -> str:
+        """The text of the 1-based line ``number``, without its newline."""
+        self.line_column(0)
+        assert self._starts is not None
+        start = self._starts[number - 1]
+        end = self.text.find("\n", start)
+        return self.text[start : end if end >= 0 else len(self.text)]
+
+
+class PtxError(Exception):
+    """A PTX text breaks a rule of the language.
+
+    ``pos`` is the offset in the text, or -1 when the fault has no single place.
+    """
+
+    def __init__(self, message: str, source: SourceText, pos: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.source = source
+        self.pos = pos
+
+    def __str__(self) -> str:
+        if self.pos < 0:
+            return f"{self.source.name}: error: {self.message}"
+        line, column = self.source.line_column(min(self.pos, len(self.source.text)))
+        shown, caret = _excerpt(self.source.line(line), column)
+        return f"{self.source.name}:{line}:{column}: error: {self.message}\n  {shown}\n  {caret}^"
+
+
+def _excerpt(line: str, column: int, width: int = 160) -> tuple[str, str]:
+    """The part of ``line`` around ``column``, printable, and the blanks that put a caret under the column."""
+    start = max(0, column - 1 - width // 2)
+    part = line[start : start + width].rstrip("\r")
+    shown = "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in part)
+    before = shown[: column - 1 - start].ljust(column - 1 - start)
+    return shown, "".join("\t" if c == "\t" else " " for c in before)

@@ -1,0 +1,532 @@
+"""The intermediate representation: Module, Kernel, Block, Instr.
+
+PTX as it is: not SSA, guarded instructions, blocks in the order of the text. What is not changed prints as it was read,
+apart from blanks and comments. Analyses hang no state on these objects; they key it by identity and version.
+
+Guarantees: a change made through a `Kernel` method bumps ``version`` (instructions) or ``cfg_version`` as well (blocks
+and edges), so that a cached fact of an older version cannot be reached.
+
+Nested scopes ``{ … }`` stay in the instruction stream as `Directive`s until `Kernel.flatten_scopes` removes them;
+transforms run on flattened kernels only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from .errors import SourceText
+from .notation import Effect, Form
+from .operands import Args, Element, Imm, Label, Mem, Operand, Pair, Reg, Vec, registers
+from .ops import decode
+from .types import TYPES, ScalarType
+
+__all__ = [
+    "Block",
+    "Declaration",
+    "Directive",
+    "Guard",
+    "Instr",
+    "Kernel",
+    "Loc",
+    "Module",
+    "Param",
+    "RawDirective",
+    "RegisterDeclaration",
+    "Variable",
+]
+
+
+class Loc:
+    """A ``.loc`` directive; ``text`` is its operands. It holds for the instructions that point to it."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @property
+    def file_line_column(self) -> tuple[int, int, int]:
+        """File number (see ``Module.files``), line and column."""
+        file, line, column = self.text.replace(",", " ").split()[:3]
+        return int(file), int(line), int(column)
+
+
+class Guard:
+    """The predicate of ``@%p`` or ``@!%p``."""
+
+    __slots__ = ("negated", "reg", "text")
+
+    def __init__(self, reg: Reg | Imm, *, negated: bool) -> None:
+        self.reg = reg
+        self.negated = negated
+        self.text = f"@!{reg.text}" if negated else f"@{reg.text}"
+
+
+class Instr:
+    """One instruction. Compares by identity. Change it through its kernel.
+
+    ``operands`` stand in the order of the text; the first ``form.dst_count`` of them are results. A ``call`` always
+    has (results, target, arguments) and perhaps a prototype. ``pos`` is the offset in the source text, or -1.
+    """
+
+    __slots__ = ("form", "guard", "loc", "operands", "pos")
+
+    def __init__(
+        self,
+        form: Form,
+        operands: tuple[Operand, ...],
+        guard: Guard | None = None,
+        loc: Loc | None = None,
+        pos: int = -1,
+    ) -> None:
+        self.form = form
+        self.operands = operands
+        self.guard = guard
+        self.loc = loc
+        self.pos = pos
+
+    is_directive = False
+
+    @property
+    def dsts(self) -> tuple[Operand, ...]:
+        """The results, as operands (a `Pair` counts once)."""
+        return self.operands[: self.form.dst_count]
+
+    @property
+    def srcs(self) -> tuple[Operand, ...]:
+        """All operands but the results; addresses that are written are among them."""
+        return self.operands[self.form.dst_count :]
+
+    def defs(self) -> list[Reg]:
+        """Registers written. With a guard, or for a component of a vector register, the old value may survive."""
+        operands = self.operands
+        form = self.form
+        count = form.dst_count
+        if count:
+            first = operands[0] if operands else None
+            if count == 1 and type(first) is Reg:
+                return [first]
+            return [reg for operand in operands[:count] for reg in registers(operand)]
+        if form.is_opaque:
+            return [reg for operand in operands for reg in registers(operand)]
+        if form.op.base == "call" and operands:
+            return list(registers(operands[0]))
+        return []
+
+    def uses(self) -> list[Reg]:
+        """Registers read: sources, addresses, the guard, and results of read-modify-write forms."""
+        form = self.form
+        start = 0 if form.inout else 1 if form.op.base == "call" else form.dst_count
+        found: list[Reg] = []
+        for operand in self.operands[start:]:
+            if type(operand) is Reg:
+                found.append(operand)
+            elif type(operand) is not Imm:
+                found.extend(registers(operand))
+        guard = self.guard
+        if guard is not None and isinstance(guard.reg, Reg):
+            found.append(guard.reg)
+        for operand in self.operands[: form.dst_count]:
+            if isinstance(operand, Element):
+                found.append(operand.reg)
+        return found
+
+    @property
+    def address(self) -> Mem | None:
+        """The first bracketed operand."""
+        for operand in self.operands:
+            if type(operand) is Mem:
+                return operand
+        return None
+
+    @property
+    def is_terminator(self) -> bool:
+        """Whether a block ends with it: ``bra brx ret exit trap``."""
+        return self.form.op.effects & Effect.CONTROL != 0
+
+    @property
+    def text(self) -> str:
+        """The instruction as PTX, without its line's indentation."""
+        guard = self.guard.text + " " if self.guard is not None else ""
+        if self.form.op.base == "call":
+            return f"{guard}{_call_text(self)};"
+        operands = ", ".join([operand.text for operand in self.operands])
+        return f"{guard}{self.form.text} {operands};" if operands else f"{guard}{self.form.text};"
+
+    def __repr__(self) -> str:
+        return f"<{self.text}>"
+
+
+def _call_text(instr: Instr) -> str:
+    results, target, *rest = instr.operands
+    parts = [target.text]
+    if isinstance(results, Args) and results.elements:
+        parts.insert(0, results.text)
+    for operand in rest:
+        if not isinstance(operand, Args) or operand.elements or len(rest) > 1:
+            parts.append(operand.text)
+    return f"{instr.form.text} " + ", ".join(parts)
+
+
+_DIRECTIVE_FORM = decode(".directive")
+
+
+class Directive(Instr):
+    """Something in a body that is no instruction and keeps its place: a scope's brace, a ``.pragma``, a declaration
+    inside a scope, a labelled ``.branchtargets``.
+
+    ``kind`` is ``{``, ``}``, ``pragma``, ``declaration``, ``branchtargets``, ``calltargets``, ``callprototype`` or
+    ``other``. A directive has no effects and no registers.
+    """
+
+    __slots__ = ("declaration", "kind", "label", "payload", "targets")
+
+    def __init__(
+        self,
+        kind: str,
+        payload: str,
+        pos: int = -1,
+        *,
+        label: Label | None = None,
+        targets: tuple[Label, ...] = (),
+        declaration: RegisterDeclaration | Variable | None = None,
+    ) -> None:
+        super().__init__(_DIRECTIVE_FORM, (), None, None, pos)
+        self.kind = kind
+        self.payload = payload
+        self.label = label
+        self.targets = targets
+        self.declaration = declaration
+
+    is_directive = True
+
+    def defs(self) -> list[Reg]:
+        return []
+
+    def uses(self) -> list[Reg]:
+        return []
+
+    @property
+    def is_terminator(self) -> bool:
+        return False
+
+    @property
+    def text(self) -> str:
+        if self.kind in "{}":
+            return self.kind
+        if self.kind == "branchtargets":
+            body = ".branchtargets " + ", ".join(target.text for target in self.targets) + ";"
+        elif self.declaration is not None:
+            body = self.declaration.text
+        else:
+            body = self.payload + ";"
+        return f"{self.label.text}: {body}" if self.label is not None else body
+
+
+class Block:
+    """A basic block: control enters at its start only and leaves at its end only. ``label`` may be missing."""
+
+    __slots__ = ("instrs", "label")
+
+    def __init__(self, label: Label | None = None, instrs: list[Instr] | None = None) -> None:
+        self.label = label
+        self.instrs: list[Instr] = instrs if instrs is not None else []
+
+    @property
+    def terminator(self) -> Instr | None:
+        """The instruction that ends the block, or ``None`` where control falls through."""
+        for instr in reversed(self.instrs):
+            if instr.is_directive:
+                continue
+            return instr if instr.is_terminator else None
+        return None
+
+    def __repr__(self) -> str:
+        return f"<block {self.label.text if self.label else '(no label)'}: {len(self.instrs)}>"
+
+
+@dataclass(eq=False, slots=True)
+class RegisterDeclaration:
+    """``.reg .type name`` or, with ``count``, the range ``name0 … name(count-1)`` written ``name<count>``."""
+
+    type: ScalarType
+    name: str
+    count: int | None = None
+    lanes: int = 1
+    group: tuple[tuple[str, int | None], ...] = ()  #: further (name, count) of the same line
+
+    @property
+    def text(self) -> str:
+        vector = f".v{self.lanes} " if self.lanes > 1 else ""
+        names = ", ".join(
+            name if count is None else f"{name}<{count}>" for name, count in ((self.name, self.count), *self.group)
+        )
+        return f".reg {vector}.{self.type.name} {names};"
+
+
+@dataclass(eq=False, slots=True)
+class Param:
+    """A parameter of an entry or function. ``dims`` is empty for a scalar; ``attributes`` is the text between the
+    type and the name, such as ``.ptr .global .align 16``."""
+
+    name: str
+    space: str
+    type: ScalarType
+    align: int | None = None
+    dims: tuple[int | None, ...] = ()
+    attributes: str = ""
+    lanes: int = 1
+    type_align: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes; 0 for an unsized array."""
+        size = self.type.bytes * self.lanes
+        for dim in self.dims:
+            size *= dim or 0
+        return size
+
+    @property
+    def text(self) -> str:
+        align = f" .align {self.align}" if self.align is not None else ""
+        vector = f" .v{self.lanes}" if self.lanes > 1 else ""
+        attributes = f" {self.attributes}" if self.attributes else ""
+        dims = "".join(f"[{dim if dim is not None else ''}]" for dim in self.dims)
+        name = f" {self.name}" if self.name else ""
+        return f".{self.space}{align}{vector} .{self.type.name}{attributes}{name}{dims}"
+
+
+@dataclass(eq=False, slots=True)
+class Variable:
+    """A declared object in a state space. ``initializer`` is its text after the ``=``, parsed by `initializer.parse`."""
+
+    name: str
+    space: str
+    type: ScalarType
+    linkage: str = ""  #: such as ``.visible`` or ``.extern``
+    align: int | None = None
+    lanes: int = 1
+    dims: tuple[int | None, ...] = ()
+    attributes: str = ""
+    initializer: str | None = None
+    pos: int = -1
+    count: int | None = None  #: of a range ``name<count>``
+    bank: str = ""
+
+    @property
+    def bytes(self) -> int | None:
+        """Size in bytes, or ``None`` for an ``extern`` array without size."""
+        size = self.type.bytes * self.lanes
+        for dim in self.dims:
+            if dim is None:
+                return None
+            size *= dim
+        return size
+
+    @property
+    def text(self) -> str:
+        parts = [self.linkage] if self.linkage else []
+        parts.append(f".{self.space}{self.bank}")
+        if self.attributes:
+            parts.append(self.attributes)
+        if self.align is not None:
+            parts.append(f".align {self.align}")
+        if self.lanes > 1:
+            parts.append(f".v{self.lanes}")
+        parts.append(f".{self.type.name}")
+        dims = "".join(f"[{dim if dim is not None else ''}]" for dim in self.dims)
+        parts.append(self.name + (f"<{self.count}>" if self.count is not None else "") + dims)
+        if self.initializer is not None:
+            parts.append("= " + self.initializer)
+        return " ".join(parts) + ";"
+
+
+@dataclass(eq=False, slots=True)
+class RawDirective:
+    """A module-level directive that is kept as text: ``.file``, ``.section``, ``.alias``, ``.pragma``."""
+
+    text: str
+    pos: int = -1
+
+
+@dataclass(eq=False)
+class Kernel:
+    """An ``.entry`` or a ``.func``; only a declaration when ``blocks`` is ``None``-like, see ``is_declaration``."""
+
+    name: str
+    is_entry: bool
+    linkage: str = ""
+    results: list[Param] | None = None  #: parameters that a ``.func`` returns
+    params: list[Param] | None = None
+    directives: list[str] = field(default_factory=list[str])  #: ``.maxntid 256, 1, 1`` and the like, in order
+    attributes: str = ""
+    declarations: list[RegisterDeclaration | Variable] = field(
+        default_factory=list["RegisterDeclaration | Variable"]
+    )
+    blocks: list[Block] = field(default_factory=list[Block])
+    is_declaration: bool = False
+    has_scopes: bool = False
+    pos: int = -1
+    version: int = 0
+    cfg_version: int = 0
+    names: set[str] = field(default_factory=set[str])  #: every name that is taken in the body
+    scoped_names: list[Reg | Label | Variable] = field(default_factory=list["Reg | Label | Variable"])
+    _fresh: dict[str, int] = field(default_factory=dict[str, int])
+    _new_registers: dict[str, RegisterDeclaration] = field(default_factory=dict[str, "RegisterDeclaration"])
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def instructions(self) -> Iterator[Instr]:
+        """Every instruction in text order, directives left out."""
+        for block in self.blocks:
+            for instr in block.instrs:
+                if not instr.is_directive:
+                    yield instr
+
+    @property
+    def variables(self) -> list[Variable]:
+        """The objects declared in the body."""
+        return [item for item in self.declarations if isinstance(item, Variable)]
+
+    def block_of_label(self) -> dict[Label, Block]:
+        """The block that each label starts."""
+        return {block.label: block for block in self.blocks if block.label is not None}
+
+    def directive(self, name: str) -> str | None:
+        """The operands of performance directive ``.name`` (``maxntid``), or ``None``."""
+        for text in self.directives:
+            head, _, rest = text.partition(" ")
+            if head == "." + name:
+                return rest
+        return None
+
+    # --- changing ------------------------------------------------------------------------------------------------
+
+    def changed(self) -> None:
+        """Say that instructions have changed: facts of the current version are no longer reachable."""
+        self.version += 1
+
+    def cfg_changed(self) -> None:
+        """Say that blocks or edges have changed."""
+        self.version += 1
+        self.cfg_version += 1
+
+    def new_reg(self, type: ScalarType | str, hint: str = "%m") -> Reg:
+        """A new register of ``type``; its name is ``hint``, the type and a number, and not taken."""
+        scalar = TYPES[type] if isinstance(type, str) else type
+        prefix = f"{hint}_{scalar.name}_"
+        declaration = self._new_registers.get(prefix)
+        if declaration is None:
+            while any(name.startswith(prefix) for name in self.names):
+                prefix = prefix + "_"
+            declaration = RegisterDeclaration(scalar, prefix, 0)
+            self._new_registers[f"{hint}_{scalar.name}_"] = declaration
+            self.declarations.append(declaration)
+        number = declaration.count or 0
+        declaration.count = number + 1
+        return Reg(f"{declaration.name}{number}", scalar)
+
+    def new_label(self, hint: str) -> Label:
+        """A new label whose name starts with ``hint`` and is not taken."""
+        number = self._fresh.get(hint, 0)
+        while f"{hint}{number}" in self.names:
+            number += 1
+        self._fresh[hint] = number + 1
+        name = f"{hint}{number}"
+        self.names.add(name)
+        return Label(name)
+
+    def set_instrs(self, block: Block, instrs: list[Instr]) -> None:
+        """Replace the instructions of ``block``; edges must stay as they are."""
+        block.instrs = instrs
+        self.version += 1
+
+    def insert_block(self, index: int, block: Block) -> None:
+        """Put ``block`` before the block at ``index`` in text order."""
+        self.blocks.insert(index, block)
+        self.cfg_changed()
+
+    def replace_operands(self, instr: Instr, operands: tuple[Operand, ...]) -> None:
+        """Give ``instr`` other operands."""
+        instr.operands = operands
+        self.version += 1
+
+    def replace_form(self, instr: Instr, mnemonic: str) -> None:
+        """Give ``instr`` another opcode or other modifiers."""
+        instr.form = decode(mnemonic, len(instr.operands))
+        self.version += 1
+
+    def flatten_scopes(self) -> None:
+        """Move registers and variables of nested scopes to the top, under names that are not taken, and drop the
+        braces. A scope that holds ``.param`` variables of a call keeps its braces: stores, call and loads stay
+        together."""
+        if not self.has_scopes:
+            return
+        from .scopes import flatten
+
+        flatten(self)
+        self.has_scopes = False
+        self.changed()
+
+
+Declaration: TypeAlias = Param | Variable | Kernel
+
+
+@dataclass(eq=False)
+class Module:
+    """A PTX file. ``items`` stand in the order of the text."""
+
+    source: SourceText
+    version: str = ""
+    target: str = ""
+    address_size: int | None = None
+    items: list[Kernel | Variable | RawDirective] = field(
+        default_factory=list["Kernel | Variable | RawDirective"]
+    )
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """Entries and functions that have a body."""
+        return [item for item in self.items if isinstance(item, Kernel) and not item.is_declaration]
+
+    @property
+    def entries(self) -> list[Kernel]:
+        """The kernels proper."""
+        return [kernel for kernel in self.kernels if kernel.is_entry]
+
+    @property
+    def variables(self) -> list[Variable]:
+        return [item for item in self.items if isinstance(item, Variable)]
+
+    def kernel(self, name: str) -> Kernel:
+        """The entry or function called ``name``; ``KeyError`` if there is none."""
+        for kernel in self.kernels:
+            if kernel.name == name:
+                return kernel
+        raise KeyError(name)
+
+    @property
+    def arch(self) -> str:
+        """The first word of ``.target``, such as ``sm_90a``; empty where the module has no target."""
+        return self.target.partition(",")[0].strip()
+
+    @property
+    def files(self) -> dict[int, str]:
+        """The names that ``.file`` directives give to file numbers."""
+        names: dict[int, str] = {}
+        for item in self.items:
+            if isinstance(item, RawDirective) and item.text.startswith(".file"):
+                number, _, rest = item.text[5:].strip().partition(" ")
+                names[int(number)] = rest.split('"')[1] if '"' in rest else rest
+        return names
+
+
+def vector_elements(operand: Operand) -> Iterable[Operand]:
+    """The elements of a brace list, or the operand itself; of a pair, its first."""
+    if isinstance(operand, Vec):
+        return operand.elements
+    if isinstance(operand, Pair):
+        return vector_elements(operand.first)
+    return (operand,)

@@ -1,0 +1,157 @@
+"""Tokens of a PTX text, and its comments blanked out.
+
+Guarantees: blanking keeps every offset and line; strings are left alone.
+Refuses: an unterminated comment or string, characters that PTX does not have.
+Reference: PTX ISA 9.0, §4.1 to §4.5.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .errors import PtxError, SourceText
+
+__all__ = ["Cursor", "blank_comments"]
+
+_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|/\*', re.DOTALL)
+
+
+def _blank(match: re.Match[str]) -> str:
+    text = match.group()
+    if text[0] == '"':
+        return text
+    if text[1] == "/":
+        return " " * len(text)
+    return re.sub(r"[^\n]", " ", text)
+
+
+def blank_comments(source: SourceText) -> str:
+    """The text with every comment replaced by blanks of the same length."""
+    text = source.text
+    if "/*" in text:
+        for match in _COMMENT.finditer(text):
+            if match.group() == "/*":
+                raise PtxError("comment is not closed", source, match.start())
+    elif "//" not in text:
+        return text
+    return _COMMENT.sub(_blank, text)
+
+
+_TOKEN = re.compile(
+    r"""\s*(
+        "(?:[^"\\\n]|\\.)*"                 # string
+      | \.[A-Za-z_][\w:]*                   # directive or modifier
+      | [A-Za-z_$%][\w$]*                   # name
+      | [-+]?\d[\w.]*(?:(?<=[eE])[-+]\d+)?  # number
+      | [-+=<>{}()\[\],;:|!@*/~&^?]         # punctuation
+    )""",
+    re.VERBOSE,
+)
+_SPACE = re.compile(r"\s*")
+
+
+class Cursor:
+    """A place in a text whose comments are blanked, and the next token from there."""
+
+    __slots__ = ("pos", "source", "text")
+
+    def __init__(self, source: SourceText, text: str, pos: int = 0) -> None:
+        self.source = source
+        self.text = text
+        self.pos = pos
+
+    def peek(self) -> str:
+        """The next token without taking it; empty at the end of the text."""
+        match = _TOKEN.match(self.text, self.pos)
+        if match is not None:
+            return match.group(1)
+        at = self.skip_space()
+        if at >= len(self.text):
+            return ""
+        if self.text[at] == '"':
+            raise self.error("string is not closed", at)
+        raise self.error(f"unexpected character {self.text[at]!r}", at)
+
+    def next(self) -> str:
+        """Take the next token."""
+        token = self.peek()
+        if token:
+            self.pos = self.text.index(token, self.pos) + len(token)
+        return token
+
+    def accept(self, token: str) -> bool:
+        """Take the next token if it is ``token``."""
+        if self.peek() == token:
+            self.next()
+            return True
+        return False
+
+    def expect(self, token: str, where: str) -> None:
+        """Take ``token`` or raise an error that names ``where``."""
+        found = self.peek()
+        if found != token:
+            raise self.error(f"expected '{token}' {where}, found {_shown(found)}")
+        self.next()
+
+    def name(self, what: str) -> str:
+        """Take an identifier."""
+        token = self.peek()
+        if not token or not (token[0].isalpha() or token[0] in "_$%"):
+            raise self.error(f"expected {what}, found {_shown(token)}")
+        return self.next()
+
+    def integer(self, what: str) -> int:
+        """Take an integer literal."""
+        token = self.peek()
+        digits = token.rstrip("uU") if token[:2].lower() != "0x" else token.rstrip("U")
+        try:
+            value = int(digits, 0)
+        except ValueError:
+            raise self.error(f"expected {what}, found {_shown(token)}") from None
+        self.next()
+        return value
+
+    def skip_space(self) -> int:
+        """Skip blanks and return the offset of what follows."""
+        match = _SPACE.match(self.text, self.pos)
+        assert match is not None
+        self.pos = match.end()
+        return self.pos
+
+    def line_rest(self) -> str:
+        """Take the rest of the line."""
+        end = self.text.find("\n", self.pos)
+        end = len(self.text) if end < 0 else end
+        rest = self.text[self.pos : end]
+        self.pos = end
+        return rest.strip()
+
+    def until(self, stop: str, what: str) -> str:
+        """Take the text up to ``stop``, strings skipped, and ``stop`` itself."""
+        start = self.pos
+        while True:
+            token = self.next()
+            if not token:
+                raise self.error(f"expected '{stop}' after {what}, found the end of the file", start)
+            if token == stop:
+                return self.text[start : self.pos - len(stop)].strip()
+
+    def balanced(self, opening: str, closing: str, what: str) -> str:
+        """Take a bracketed text, its brackets included."""
+        start = self.skip_space()
+        self.expect(opening, f"in {what}")
+        depth = 1
+        while depth:
+            token = self.next()
+            if not token:
+                raise self.error(f"'{opening}' is not closed in {what}", start)
+            depth += (token == opening) - (token == closing)
+        return self.text[start : self.pos]
+
+    def error(self, message: str, pos: int = -1) -> PtxError:
+        """An error at ``pos``, or at the next token."""
+        return PtxError(message, self.source, pos if pos >= 0 else self.skip_space())
+
+
+def _shown(token: str) -> str:
+    return f"'{token}'" if token else "the end of the file"

@@ -1,0 +1,226 @@
+"""Operands of PTX instructions.
+
+Guarantees: every operand is immutable and carries ``text``, its canonical spelling, built from its parts; so operands
+can be shared between instructions, and an edit makes a new operand. Registers compare by identity: two registers of
+the same name in different scopes are different registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
+from .types import ScalarType
+
+if TYPE_CHECKING:
+    from .ir import Declaration
+
+__all__ = [
+    "SINK",
+    "Args",
+    "Element",
+    "Imm",
+    "Label",
+    "Mem",
+    "Not",
+    "Operand",
+    "Pair",
+    "Raw",
+    "Reg",
+    "Sink",
+    "Special",
+    "Sym",
+    "Vec",
+    "registers",
+]
+
+
+class Reg:
+    """A virtual register. ``lanes`` is 2 or 4 for an old-style vector register (``.reg .v4 .f32 %v``)."""
+
+    __slots__ = ("lanes", "text", "type")
+
+    def __init__(self, name: str, type: ScalarType, lanes: int = 1) -> None:
+        self.text = name
+        self.type = type
+        self.lanes = lanes
+
+    @property
+    def name(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<{self.text}:{self.type.name}>"
+
+
+class Element:
+    """One component of a vector register, ``%v.x``."""
+
+    __slots__ = ("component", "reg", "text")
+
+    def __init__(self, reg: Reg, component: str) -> None:
+        self.reg = reg
+        self.component = component
+        self.text = f"{reg.text}.{component}"
+
+
+class Special:
+    """A special register such as ``%tid.x``, read-only."""
+
+    __slots__ = ("text", "type")
+
+    def __init__(self, name: str, type: ScalarType) -> None:
+        self.text = name
+        self.type = type
+
+    @property
+    def name(self) -> str:
+        return self.text
+
+
+class Imm:
+    """A literal, in the spelling that fixes its bits (``0f3F800000``, ``-1``, ``0x1F``)."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str | int) -> None:
+        self.text = str(text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Imm) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+class Sym:
+    """A symbol: a variable, parameter or function, with a byte offset from its start."""
+
+    __slots__ = ("declaration", "name", "offset", "text")
+
+    def __init__(self, name: str, declaration: Declaration | None, offset: int = 0) -> None:
+        self.name = name
+        self.declaration = declaration
+        self.offset = offset
+        self.text = f"{name}+{offset}" if offset else name
+
+
+class Label:
+    """A code label or the label of a ``.branchtargets``, ``.calltargets`` or ``.callprototype``."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, name: str) -> None:
+        self.text = name
+
+    @property
+    def name(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<label {self.text}>"
+
+
+class Mem:
+    """An address in brackets: ``[base+offset]``, or ``[base, rest…]`` for textures and tensors. Offset in bytes."""
+
+    __slots__ = ("base", "offset", "rest", "text")
+
+    def __init__(
+        self, base: Reg | Element | Sym | Imm | Special, offset: int = 0, rest: tuple[Operand, ...] = ()
+    ) -> None:
+        self.base = base
+        self.offset = offset
+        self.rest = rest
+        text = f"{base.text}+{offset}" if offset else base.text
+        self.text = "[" + ", ".join([text, *(operand.text for operand in rest)]) + "]"
+
+
+class Vec:
+    """A brace list, ``{%f1, %f2}``."""
+
+    __slots__ = ("elements", "text")
+
+    def __init__(self, elements: tuple[Operand, ...]) -> None:
+        self.elements = elements
+        self.text = "{" + ", ".join([element.text for element in elements]) + "}"
+
+
+class Args:
+    """A parenthesised list of a call: results or arguments."""
+
+    __slots__ = ("elements", "text")
+
+    def __init__(self, elements: tuple[Operand, ...]) -> None:
+        self.elements = elements
+        self.text = "(" + ", ".join([element.text for element in elements]) + ")"
+
+
+class Pair:
+    """Two destinations, ``%p1|%p2``."""
+
+    __slots__ = ("first", "second", "text")
+
+    def __init__(self, first: Operand, second: Operand) -> None:
+        self.first = first
+        self.second = second
+        self.text = f"{first.text}|{second.text}"
+
+
+class Not:
+    """A negated predicate operand, ``!%p1``."""
+
+    __slots__ = ("operand", "text")
+
+    def __init__(self, operand: Reg | Imm) -> None:
+        self.operand = operand
+        self.text = f"!{operand.text}"
+
+
+class Sink:
+    """The sink ``_``: a destination that is thrown away."""
+
+    __slots__ = ("text",)
+
+    def __init__(self) -> None:
+        self.text = "_"
+
+
+class Raw:
+    """Operand text that is not understood, with the registers that occur in it. Only opaque instructions have it."""
+
+    __slots__ = ("registers", "text")
+
+    def __init__(self, text: str, registers: tuple[Reg, ...]) -> None:
+        self.text = text
+        self.registers = registers
+
+
+#: The only sink.
+SINK = Sink()
+
+Operand: TypeAlias = (
+    Reg | Element | Special | Imm | Sym | Label | Mem | Vec | Args | Pair | Not | Sink | Raw
+)
+
+
+def registers(operand: Operand) -> Iterator[Reg]:
+    """Every register that occurs in ``operand``, addresses included, in the order written."""
+    if isinstance(operand, Reg):
+        yield operand
+    elif isinstance(operand, Mem):
+        yield from registers(operand.base)
+        for part in operand.rest:
+            yield from registers(part)
+    elif isinstance(operand, Vec | Args):
+        for element in operand.elements:
+            yield from registers(element)
+    elif isinstance(operand, Pair):
+        yield from registers(operand.first)
+        yield from registers(operand.second)
+    elif isinstance(operand, Not):
+        yield from registers(operand.operand)
+    elif isinstance(operand, Element):
+        yield operand.reg
+    elif isinstance(operand, Raw):
+        yield from operand.registers
