@@ -27,17 +27,18 @@ def pytest_configure(config: pytest.Config) -> None:
         from hypothesis import HealthCheck, settings
     except ImportError:
         return
+    examples = int(config.getoption("--fuzz-n") or 0)
     quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
     settings.register_profile("fixed", max_examples=50, derandomize=True, deadline=None)
     settings.register_profile(
         "fuzz",
-        max_examples=max(config.getoption("--fuzz-n"), 1),
+        max_examples=max(examples, 1),
         derandomize=False,
         deadline=None,
         print_blob=True,
         suppress_health_check=quiet,
     )
-    settings.load_profile("fuzz" if config.getoption("--fuzz-n") else "fixed")
+    settings.load_profile("fuzz" if examples else "fixed")
 
 
 @functools.cache
