@@ -3,7 +3,24 @@
 from .errors import PtxError, SourceText
 from .ir import Block, Directive, Guard, Instr, Kernel, Loc, Module, Param, RawDirective, RegisterDeclaration, Variable
 from .notation import Effect, Form, Op
-from .operands import Args, Element, Imm, Label, Mem, Not, Operand, Pair, Raw, Reg, Sink, Special, Sym, Vec, registers
+from .operands import (
+    Args,
+    Element,
+    Imm,
+    Label,
+    Mem,
+    Not,
+    Operand,
+    Pair,
+    Raw,
+    Reg,
+    Sink,
+    Special,
+    Sym,
+    Vec,
+    registers,
+    substitute,
+)
 from .ops import ROWS, decode
 from .parser import load, parse
 from .printer import print_kernel, print_module
@@ -49,4 +66,5 @@ __all__ = [
     "print_kernel",
     "print_module",
     "registers",
+    "substitute",
 ]

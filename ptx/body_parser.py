@@ -26,7 +26,7 @@ __all__ = ["parse_body"]
 _STATEMENT = re.compile(
     r"""\s*(?:
         ([A-Za-z_$%][\w$]*)\s*:(?!:)                                             # 1 label
-      | (?:@\s*(!?)\s*([\w$%]+)\s+)?([a-z]\w*(?:\.[\w:]+)*)(?=[\s;{\[(])([^;"()]*);  # 2 ! 3 predicate 4 opcode 5 operands
+      | (?:@\s*(!?)\s*([\w$%]+)\s+)?([a-z]\w*(?:\.[\w:]+)*)(?=[\s;{\[(])([^;"()]*);  # 2 ! 3 guard 4 opcode 5 operands
       | ([{}])                                                                   # 6 scope
       | (\.[A-Za-z_]\w*)                                                         # 7 directive
     )""",
@@ -185,7 +185,9 @@ class _BodyParser:
         """``bra L`` and ``brx.idx r, table``: the last operand is a label."""
         wanted = 2 if form.op.base == "brx" else 1
         if len(parts) != wanted:
-            raise PtxError(f"'{form.text}' takes {wanted} operand{'s'[: wanted - 1]}, not {len(parts)}", self.source, pos)
+            raise PtxError(
+                f"'{form.text}' takes {wanted} operand{'s'[: wanted - 1]}, not {len(parts)}", self.source, pos
+            )
         operands: list[Operand] = [parse_operand(p.strip(), self.scope, self.source, start + 1) for p in parts[:-1]]
         name = parts[-1].strip()
         instr = Instr(form, (*operands, Label(name)), guard, self.loc, pos)

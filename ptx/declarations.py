@@ -61,7 +61,7 @@ def register_declaration(cursor: Cursor, scope: Scope, kernel: Kernel, *, is_nes
         if cursor.accept(";"):
             break
         cursor.expect(",", "or ';' after a register")
-    return RegisterDeclaration(scalar, names[0][0], names[0][1], lanes, tuple(names[1:]))
+    return RegisterDeclaration(scalar, names[0][0], names[0][1], lanes, names[1:])
 
 
 def _declare_register(name: str, count: int | None, reg: Reg, scope: Scope, cursor: Cursor, start: int) -> None:
@@ -86,9 +86,7 @@ def local_variables(cursor: Cursor, scope: Scope, start: int) -> list[Variable]:
         linkage.append(cursor.next())
     found = variables(cursor, " ".join(linkage), start)
     for variable in found:
-        names = (
-            [variable.name] if variable.count is None else [f"{variable.name}{i}" for i in range(variable.count)]
-        )
+        names = [variable.name] if variable.count is None else [f"{variable.name}{i}" for i in range(variable.count)]
         for name in names:
             if name in scope.names:
                 raise PtxError(f"'{name}' is declared twice", cursor.source, start)

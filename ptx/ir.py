@@ -255,7 +255,8 @@ class RegisterDeclaration:
     name: str
     count: int | None = None
     lanes: int = 1
-    group: tuple[tuple[str, int | None], ...] = ()  #: further (name, count) of the same line
+    #: Further (name, count) of the same line.
+    group: list[tuple[str, int | None]] = field(default_factory=list["tuple[str, int | None]"])
 
     @property
     def text(self) -> str:
@@ -300,7 +301,7 @@ class Param:
 
 @dataclass(eq=False, slots=True)
 class Variable:
-    """A declared object in a state space. ``initializer`` is its text after the ``=``, parsed by `initializer.parse`."""
+    """A declared object in a state space. ``initializer`` is its text after the ``=``."""
 
     name: str
     space: str
@@ -362,9 +363,7 @@ class Kernel:
     params: list[Param] | None = None
     directives: list[str] = field(default_factory=list[str])  #: ``.maxntid 256, 1, 1`` and the like, in order
     attributes: str = ""
-    declarations: list[RegisterDeclaration | Variable] = field(
-        default_factory=list["RegisterDeclaration | Variable"]
-    )
+    declarations: list[RegisterDeclaration | Variable] = field(default_factory=list["RegisterDeclaration | Variable"])
     blocks: list[Block] = field(default_factory=list[Block])
     is_declaration: bool = False
     has_scopes: bool = False
@@ -482,9 +481,7 @@ class Module:
     version: str = ""
     target: str = ""
     address_size: int | None = None
-    items: list[Kernel | Variable | RawDirective] = field(
-        default_factory=list["Kernel | Variable | RawDirective"]
-    )
+    items: list[Kernel | Variable | RawDirective] = field(default_factory=list["Kernel | Variable | RawDirective"])
 
     @property
     def kernels(self) -> list[Kernel]:

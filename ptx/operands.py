@@ -7,7 +7,8 @@ the same name in different scopes are different registers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from .types import ScalarType
@@ -32,6 +33,7 @@ __all__ = [
     "Sym",
     "Vec",
     "registers",
+    "substitute",
 ]
 
 
@@ -199,9 +201,7 @@ class Raw:
 #: The only sink.
 SINK = Sink()
 
-Operand: TypeAlias = (
-    Reg | Element | Special | Imm | Sym | Label | Mem | Vec | Args | Pair | Not | Sink | Raw
-)
+Operand: TypeAlias = Reg | Element | Special | Imm | Sym | Label | Mem | Vec | Args | Pair | Not | Sink | Raw
 
 
 def registers(operand: Operand) -> Iterator[Reg]:
@@ -224,3 +224,53 @@ def registers(operand: Operand) -> Iterator[Reg]:
         yield operand.reg
     elif isinstance(operand, Raw):
         yield from operand.registers
+
+
+def substitute(operand: Operand, replaced: Mapping[Operand, Operand]) -> Operand:
+    """``operand`` with every part that is a key of ``replaced`` replaced; itself where there is none.
+
+    Raises ``TypeError`` where the new part cannot stand in that place, as a literal in the place of a vector register.
+    """
+    found = replaced.get(operand)
+    if found is not None:
+        return found
+    if isinstance(operand, Mem):
+        base = substitute(operand.base, replaced)
+        rest = _substitute_all(operand.rest, replaced)
+        if base is operand.base and rest is operand.rest:
+            return operand
+        if not isinstance(base, Reg | Element | Sym | Imm | Special):
+            raise TypeError(f"'{base.text}' cannot be an address")
+        return Mem(base, operand.offset, rest)
+    if isinstance(operand, Vec | Args):
+        elements = _substitute_all(operand.elements, replaced)
+        return operand if elements is operand.elements else type(operand)(elements)
+    if isinstance(operand, Pair):
+        first, second = _substitute_all((operand.first, operand.second), replaced)
+        return operand if first is operand.first and second is operand.second else Pair(first, second)
+    if isinstance(operand, Not):
+        inner = substitute(operand.operand, replaced)
+        if not isinstance(inner, Reg | Imm):
+            raise TypeError(f"'{inner.text}' cannot be a predicate")
+        return operand if inner is operand.operand else Not(inner)
+    if isinstance(operand, Element):
+        reg = substitute(operand.reg, replaced)
+        if not isinstance(reg, Reg):
+            raise TypeError(f"'{reg.text}' is no vector register")
+        return operand if reg is operand.reg else Element(reg, operand.component)
+    if isinstance(operand, Raw):
+        return _substitute_raw(operand, replaced)
+    return operand
+
+
+def _substitute_all(operands: tuple[Operand, ...], replaced: Mapping[Operand, Operand]) -> tuple[Operand, ...]:
+    new = tuple([substitute(operand, replaced) for operand in operands])
+    return operands if all(a is b for a, b in zip(new, operands, strict=True)) else new
+
+
+def _substitute_raw(operand: Raw, replaced: Mapping[Operand, Operand]) -> Raw:
+    names = {reg.text: substitute(reg, replaced) for reg in operand.registers}
+    if all(names[reg.text] is reg for reg in operand.registers):
+        return operand
+    text = re.sub(r"[A-Za-z_$%][\w$]*", lambda word: names[word[0]].text if word[0] in names else word[0], operand.text)
+    return Raw(text, tuple([reg for reg in names.values() if isinstance(reg, Reg)]))

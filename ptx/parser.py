@@ -75,9 +75,7 @@ class _ModuleParser:
             elif token == ".section":
                 cursor.next()
                 self.section(start)
-            elif token in _TO_END_OF_LINE:
-                self._raw(cursor.line_rest(), start)
-            elif token == "@" and cursor.text.startswith("@@DWARF", start):
+            elif token in _TO_END_OF_LINE or (token == "@" and cursor.text.startswith("@@DWARF", start)):
                 self._raw(cursor.line_rest(), start)
             elif token == ";":
                 cursor.next()

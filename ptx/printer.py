@@ -86,5 +86,3 @@ def _header(kernel: Kernel) -> str:
 
 def _params(params: list[Param]) -> str:
     return ", ".join(param.text for param in params)
-
-

@@ -58,7 +58,12 @@ def _scalar_types() -> dict[str, ScalarType]:
     types: list[ScalarType] = [ScalarType("pred", 1, "p")]
     for bits in (8, 16, 32, 64):
         types += [ScalarType(f"{kind}{bits}", bits, kind) for kind in "usb"]
-    types += [ScalarType("b128", 128, "b"), ScalarType("u4", 4, "u"), ScalarType("s4", 4, "s"), ScalarType("b1", 1, "b")]
+    types += [
+        ScalarType("b128", 128, "b"),
+        ScalarType("b1", 1, "b"),
+        ScalarType("u4", 4, "u"),
+        ScalarType("s4", 4, "s"),
+    ]
     types += [ScalarType("b4", 4, "b"), ScalarType("b6", 6, "b"), ScalarType("u2", 2, "u"), ScalarType("s2", 2, "s")]
     types += [ScalarType("f16", 16, "f"), ScalarType("bf16", 16, "f"), ScalarType("f32", 32, "f")]
     types += [ScalarType("f64", 64, "f"), ScalarType("tf32", 32, "f")]
