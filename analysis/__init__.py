@@ -1,0 +1,5 @@
+"""Facts about a kernel. Nothing in here changes one."""
+
+from .manager import Facts
+
+__all__ = ["Facts"]

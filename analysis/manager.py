@@ -1,0 +1,113 @@
+"""The facts of a kernel, computed when asked for and kept until the kernel changes.
+
+Requires: that every change of the kernel bumps its version, as the methods of `Kernel` do.
+Guarantees: a fact is never older than the kernel: each access compares versions, and all that is stale is dropped.
+Facts of the graph alone survive a change of instructions. What depends on what stands in the code of the analyses, which
+ask `Facts` for what they need; no pass declares what it preserves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ..ptx import Kernel, Module
+
+if TYPE_CHECKING:
+    from .cfg import Cfg
+    from .dominance import Dominance
+    from .liveness import Liveness
+    from .loops import Loops
+
+__all__ = ["Facts"]
+
+T = TypeVar("T")
+
+
+class Facts:
+    """Facts of one kernel. ``module``, where it is known, is what the kernel's symbols are declared in."""
+
+    def __init__(self, kernel: Kernel, module: Module | None = None) -> None:
+        self.kernel = kernel
+        self.module = module
+        self._version = kernel.version
+        self._cfg_version = kernel.cfg_version
+        self._of_graph: dict[Callable[[Facts], Any], Any] = {}
+        self._of_code: dict[Callable[[Facts], Any], Any] = {}
+
+    def get(self, compute: Callable[[Facts], T], *, graph_only: bool = False) -> T:
+        """What ``compute(self)`` returns, computed once for each version of the kernel.
+
+        ``graph_only`` says that it reads nothing but `cfg` and what follows from it, so that it outlives a change of
+        instructions. ``compute`` is the key: pass a function or a class method, not a fresh lambda.
+        """
+        kernel = self.kernel
+        if kernel.version != self._version:
+            self._version = kernel.version
+            self._of_code.clear()
+        if kernel.cfg_version != self._cfg_version:
+            self._cfg_version = kernel.cfg_version
+            self._of_graph.clear()
+            self._of_code.clear()
+        cache = self._of_graph if graph_only else self._of_code
+        if compute not in cache:
+            cache[compute] = compute(self)
+        return cast("T", cache[compute])
+
+    @property
+    def cfg(self) -> Cfg:
+        """Blocks and edges."""
+        return self.get(_cfg, graph_only=True)
+
+    @property
+    def dominance(self) -> Dominance:
+        """The dominator tree."""
+        return self.get(_dominance, graph_only=True)
+
+    @property
+    def post_dominance(self) -> Dominance:
+        """The post-dominator tree, rooted at the virtual exit ``len(cfg)``."""
+        return self.get(_post_dominance, graph_only=True)
+
+    @property
+    def loops(self) -> Loops:
+        """The loop nest."""
+        return self.get(_loops, graph_only=True)
+
+    @property
+    def liveness(self) -> Liveness:
+        """Live registers at block boundaries."""
+        return self.get(_liveness)
+
+
+# Imported when asked for, so that `opt` loads what its passes use and no more.
+
+
+def _cfg(facts: Facts) -> Cfg:
+    from .cfg import build_cfg
+
+    return build_cfg(facts.kernel)
+
+
+def _dominance(facts: Facts) -> Dominance:
+    from .dominance import dominators
+
+    return dominators(facts.cfg)
+
+
+def _post_dominance(facts: Facts) -> Dominance:
+    from .dominance import post_dominators
+
+    return post_dominators(facts.cfg)
+
+
+def _loops(facts: Facts) -> Loops:
+    from .loops import Loops
+
+    return Loops(facts.cfg)
+
+
+def _liveness(facts: Facts) -> Liveness:
+    from .liveness import Liveness
+
+    return Liveness(facts.cfg)
