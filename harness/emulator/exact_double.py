@@ -1,0 +1,206 @@
+"""Correctly rounded double-precision arithmetic in PTX's four rounding modes.
+
+Computes: add, mul, fma, div and sqrt of doubles, rounded rn, rz, rm or rp, over arrays.
+Guarantees: exact for every finite operand: overflow, underflow and subnormals included. Infinities follow IEEE 754.
+    NaNs come out as some NaN; the caller chooses which.
+How: the host rounds to nearest. The error of that rounding is computed without error (two-sum of Knuth, product of
+    Dekker, fused multiply-add of Boldo and Melquiond, 2008), and its sign turns the nearest value into the wanted one.
+    Where the exponents leave the range in which those are exact, operands are scaled to mantissas, and the last
+    rounding is done on integers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .float_formats import directed, sum_to_odd
+from .lane_types import Lanes
+
+__all__ = ["add", "divide", "fma", "multiply", "square_root"]
+
+#: Veltkamp's constant: splits a double into halves of 26 bits.
+_SPLIT = np.float64((1 << 27) + 1)
+_FAR = 900  # an exponent distance at which the smaller number only decides the direction of rounding
+
+
+def _two_sum(a: Lanes, b: Lanes) -> tuple[Lanes, Lanes]:
+    total = a + b
+    back = total - a
+    return total, (a - (total - back)) + (b - back)
+
+
+def _two_product(a: Lanes, b: Lanes) -> tuple[Lanes, Lanes]:
+    """``a * b`` and its rounding error, by Dekker. Requires: exponents far from both limits."""
+    product = a * b
+    shifted = _SPLIT * a
+    a_high = shifted - (shifted - a)
+    a_low = a - a_high
+    shifted = _SPLIT * b
+    b_high = shifted - (shifted - b)
+    b_low = b - b_high
+    error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return product, error
+
+
+def _bits(value: Lanes) -> Lanes:
+    return value.view(np.uint64)
+
+
+def _signed_zero(result: Lanes, a: Lanes, b: Lanes, mode: str) -> Lanes:
+    """Under rm a sum that is exactly zero is -0, unless both terms are +0."""
+    if mode != "rm":
+        return result
+    return np.where((result == 0) & (np.signbit(a) | np.signbit(b)), -0.0, result)
+
+
+def add(a: Lanes, b: Lanes, mode: str) -> Lanes:
+    """``a + b`` rounded in ``mode``."""
+    total = a + b
+    if mode == "rn":
+        return total
+    larger = np.abs(a) >= np.abs(b)
+    big, small = np.where(larger, a, b), np.where(larger, b, a)
+    # Where the sum overflows the error is an infinity of the opposite sign: finite operands have a finite sum.
+    error = small - (total - big)
+    rounded = directed(_bits(_signed_zero(total, a, b, mode)), error < 0, error > 0, mode)
+    return rounded.view(np.float64)
+
+
+def multiply(a: Lanes, b: Lanes, mode: str) -> Lanes:
+    """``a * b`` rounded in ``mode``."""
+    product = a * b
+    if mode == "rn":
+        return product
+    a_mantissa, a_exponent = np.frexp(a)
+    b_mantissa, b_exponent = np.frexp(b)
+    high, error = _two_product(a_mantissa, b_mantissa)
+    distance = np.ldexp(product, -(a_exponent + b_exponent)) - high
+    finite = np.isfinite(a) & np.isfinite(b)
+    return directed(_bits(product), finite & (distance > error), finite & (distance < error), mode).view(np.float64)
+
+
+def _compare_scaled(high: Lanes, low: Lanes, shift: Lanes, mantissa: Lanes) -> tuple[Lanes, Lanes]:
+    """Where ``(high + low) * 2**shift`` is greater, and where it is less than ``mantissa``; all mantissas in [0, 1)."""
+    shift = np.clip(shift, -60, 60)
+    distance, error = np.ldexp(high, shift) - mantissa, -np.ldexp(low, shift)
+    return distance > error, distance < error
+
+
+def divide(a: Lanes, b: Lanes, mode: str) -> Lanes:
+    """``a / b`` rounded in ``mode``."""
+    quotient = a / b
+    if mode == "rn":
+        return quotient
+    q_mantissa, q_exponent = np.frexp(np.abs(quotient))
+    a_mantissa, a_exponent = np.frexp(np.abs(a))
+    b_mantissa, b_exponent = np.frexp(np.abs(b))
+    high, low = _two_product(q_mantissa, b_mantissa)
+    larger, smaller = _compare_scaled(high, low, q_exponent + b_exponent - a_exponent, a_mantissa)
+    known = np.isfinite(a) & np.isfinite(b) & (b != 0)
+    overflow = np.isinf(quotient)
+    larger, smaller = known & (larger | overflow), known & smaller & ~overflow
+    negative = np.signbit(quotient)
+    above, below = np.where(negative, smaller, larger), np.where(negative, larger, smaller)
+    return directed(_bits(quotient), above, below, mode).view(np.float64)
+
+
+def square_root(a: Lanes, mode: str) -> Lanes:
+    """The square root of ``a`` rounded in ``mode``."""
+    root = np.sqrt(a)
+    if mode == "rn":
+        return root
+    mantissa, exponent = np.frexp(root)
+    a_mantissa, a_exponent = np.frexp(a)
+    high, low = _two_product(mantissa, mantissa)
+    larger, smaller = _compare_scaled(high, low, 2 * exponent - a_exponent, a_mantissa)
+    known = np.isfinite(a) & (a > 0)
+    return directed(_bits(root), known & larger, known & smaller, mode).view(np.float64)
+
+
+def _exact_terms(a: Lanes, b: Lanes, c: Lanes) -> tuple[Lanes, Lanes]:
+    """``a * b + c`` as a double and a rest, rounded to odd, of at most about one unit of it."""
+    product, product_error = _two_product(a, b)
+    inner, inner_error = _two_sum(c, product_error)
+    high, low = _two_sum(product, inner)
+    return high, sum_to_odd(inner_error, low)
+
+
+def _is_moderate(value: Lanes, least: int, most: int) -> Lanes:
+    """Zero, or an exponent in ``least`` … ``most``."""
+    exponent = (_bits(value) >> np.uint64(52)) & np.uint64(0x7FF)
+    inside = (exponent - np.uint64(least + 1023)) <= np.uint64(most - least)
+    return inside | (value == 0)
+
+
+def fma(a: Lanes, b: Lanes, c: Lanes, mode: str) -> Lanes:
+    """``a * b + c``, rounded once, in ``mode``."""
+    a, b, c = np.broadcast_arrays(a, b, c)
+    # In this range no product, error or sum leaves the normal numbers, or is a multiple of the least subnormal.
+    easy = _is_moderate(a, -450, 450) & _is_moderate(b, -450, 450) & _is_moderate(c, -900, 1000)
+    high, rest = _exact_terms(a, b, c)
+    total = high + rest
+    product = a * b
+    # An exact zero has the sign of its terms where both are zero, and is +0 where they cancel.
+    total = np.where(total == 0, np.where(product == 0, product + c, 0.0), total)
+    if mode != "rn":
+        error = rest - (total - high)
+        signed = _bits(_signed_zero(total, product, c, mode))
+        total = directed(signed, error < 0, error > 0, mode).view(np.float64)
+    if easy.all():
+        return total
+    total[~easy] = _fma_scaled(a[~easy], b[~easy], c[~easy], mode)
+    return total
+
+
+def _fma_scaled(a: Lanes, b: Lanes, c: Lanes, mode: str) -> Lanes:
+    """`fma` for any exponents, by mantissas and one rounding on integers."""
+    product = a * b
+    zero = (a == 0) | (b == 0)
+    finite = np.isfinite(a) & np.isfinite(b)
+    simple = np.where(finite & ~zero, c, _signed_zero(product + c, product, c, mode))
+    a_mantissa, a_exponent = np.frexp(a)
+    b_mantissa, b_exponent = np.frexp(b)
+    c_mantissa, c_exponent = np.frexp(c)
+    base = a_exponent + b_exponent
+    # A zero has no exponent of its own; near the product it does no harm.
+    distance = np.where(c == 0, 0, c_exponent - base)
+    scale = np.where(distance > _FAR, c_exponent - _FAR, base)
+    near = np.clip(distance, -_FAR, _FAR)
+    high, rest = _exact_terms(a_mantissa, b_mantissa, np.ldexp(c_mantissa, near))
+    result = _round_scaled(high, rest, scale, mode)
+    if mode == "rm":
+        # Terms that cancel exactly give -0.
+        result = np.where((high == 0) & (rest == 0), -0.0, result)
+    return np.where(finite & ~zero & np.isfinite(c), result, simple)
+
+
+def _round_scaled(high: Lanes, rest: Lanes, scale: Lanes, mode: str) -> Lanes:
+    """``(high + rest) * 2**scale`` rounded in ``mode``, on 62-bit integers with a sticky bit."""
+    high, rest = np.where(high == 0, rest, high), np.where(high == 0, 0.0, rest)
+    mantissa, exponent = np.frexp(np.abs(high))
+    whole = np.ldexp(mantissa, 62).astype(np.int64)
+    part = np.ldexp(np.where(high < 0, -rest, rest), 62 - exponent)
+    floor = np.floor(part)
+    number = (whole + floor.astype(np.int64)) | (part != floor)
+    # The value is number · 2**(exponent + scale - 62); a double's last bit has at least the weight 2**-1074.
+    length = np.where(number >= 1 << 62, 63, np.where(number >= 1 << 61, 62, 61))
+    weight = exponent + scale - 62
+    quantum = np.maximum(weight + length - 53, -1074)
+    shift = np.minimum(quantum - weight, 64)
+    cut = np.minimum(shift, 62)
+    kept = np.where(shift > 62, 0, number >> cut)
+    lost = number - (kept << cut)
+    negative = high < 0
+    if mode == "rn":
+        half = np.int64(1) << np.minimum(shift - 1, 62)
+        up = (shift < 64) & ((lost > half) | ((lost == half) & ((kept & 1) != 0)))
+    elif mode == "rz":
+        up = np.zeros(high.shape, bool)
+    else:
+        up = (lost != 0) & (negative == (mode == "rm"))
+    magnitude = np.ldexp((kept + up).astype(np.float64), quantum)
+    if mode != "rn":
+        most = np.finfo(np.float64).max
+        outward = np.zeros(high.shape, bool) if mode == "rz" else negative == (mode == "rm")
+        magnitude = np.where(np.isinf(magnitude) & ~outward, most, magnitude)
+    return np.where(negative, -magnitude, magnitude)

@@ -1,0 +1,104 @@
+"""What a lane function is: the arithmetic of one mnemonic over arrays of lanes, raw bits in, raw bits out.
+
+Computes: the NumPy types that hold each PTX type, and views between bits, signed integers, floats and packed halves.
+Requires: a little-endian machine, as every CUDA host is; `ptx.types`.
+Guarantees: a `LaneFunction` is pure. Its results may be a source itself (`mov`), so callers copy before they write.
+    Sources may have shape (1,) where a value is the same in all lanes; results then broadcast.
+Bits: predicates are bool; 8, 16, 32 and 64 bits are uint8 … uint64, packed types included; 128 bits are (n, 2) uint64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ...ptx.notation import Form
+from ...ptx.types import ScalarType
+
+__all__ = [
+    "FLOAT",
+    "SIGNED",
+    "UNSIGNED",
+    "Compute",
+    "Factory",
+    "LaneFunction",
+    "Lanes",
+    "by_parts",
+    "quiet",
+    "typed",
+    "unsigned",
+]
+
+Lanes: TypeAlias = npt.NDArray[Any]
+Compute: TypeAlias = Callable[..., tuple[Lanes, ...]]
+DType: TypeAlias = Any
+
+#: The NumPy type that holds raw bits of a width, and those that read them as numbers.
+UNSIGNED: dict[int, DType] = {8: np.dtype("u1"), 16: np.dtype("u2"), 32: np.dtype("u4"), 64: np.dtype("u8")}
+SIGNED: dict[int, DType] = {8: np.dtype("i1"), 16: np.dtype("i2"), 32: np.dtype("i4"), 64: np.dtype("i8")}
+FLOAT: dict[int, DType] = {16: np.dtype("f2"), 32: np.dtype("f4"), 64: np.dtype("f8")}
+
+
+@dataclass(frozen=True, slots=True)
+class LaneFunction:
+    """One mnemonic's arithmetic: ``function(sources)`` gives the results, in the order of the destinations.
+
+    ``sources`` are raw bits in operand order, each as wide as its operand's type. Where ``reads_carry``, ``carry`` is
+    the flag (bool); where ``writes_carry``, the new flag is the last result. ``approximate`` says that the manual
+    gives an error bound instead of a value.
+    """
+
+    compute: Compute
+    reads_carry: bool = False
+    writes_carry: bool = False
+    approximate: bool = False
+
+    def __call__(self, sources: Sequence[Lanes], carry: Lanes | None = None) -> tuple[Lanes, ...]:
+        if self.reads_carry:
+            return self.compute(*sources, carry)
+        return self.compute(*sources)
+
+
+#: Makes the lane function of a form; ``None`` where the form has no meaning, such as a type that the row lacks.
+Factory: TypeAlias = Callable[[Form], LaneFunction | None]
+
+
+def unsigned(scalar: ScalarType) -> DType:
+    """The NumPy type of the raw bits of ``scalar``."""
+    return np.dtype(bool) if scalar.kind == "p" else UNSIGNED[scalar.bits]
+
+
+def typed(scalar: ScalarType) -> DType:
+    """The NumPy type that reads one element of ``scalar`` as a number; raw bits where it is no number."""
+    bits = scalar.bits // scalar.lanes
+    if scalar.kind == "s":
+        return SIGNED[bits]
+    return UNSIGNED[bits]
+
+
+def by_parts(scalar: ScalarType, compute: Compute) -> Compute:
+    """``compute`` applied to each element of a packed type; ``compute`` itself where ``scalar`` is not packed."""
+    if scalar.lanes == 1:
+        return compute
+    whole, part, lanes = UNSIGNED[scalar.bits], UNSIGNED[scalar.bits // scalar.lanes], scalar.lanes
+
+    def packed(*sources: Lanes) -> tuple[Lanes, ...]:
+        split = [np.ascontiguousarray(source).view(part).reshape(*source.shape, lanes) for source in sources]
+        (result,) = compute(*split)
+        return (np.ascontiguousarray(result).view(whole)[..., 0],)
+
+    return packed
+
+
+def quiet(compute: Compute) -> Compute:
+    """``compute`` without NumPy's warnings: the overflow, division and invalid cases are results, not accidents."""
+
+    def silent(*sources: Lanes) -> tuple[Lanes, ...]:
+        with np.errstate(all="ignore"):
+            return compute(*sources)
+
+    return silent

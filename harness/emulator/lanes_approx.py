@@ -1,0 +1,91 @@
+"""Approximate arithmetic over lanes: the rows for which the PTX manual gives an error bound instead of a value.
+
+Computes: rcp sqrt rsqrt div sin cos lg2 ex2 tanh approximations, in double precision, rounded once: well within each
+    bound, and not the bits of any particular GPU. Requires: sources as raw bits (`lane_types`).
+Guarantees: special operands as the manual's tables say, exactly: zeros, infinities, NaNs, `.ftz`, and the range in
+    which a divisor or an argument is read as zero or infinite. Marked ``approximate``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...ptx.notation import Form
+from .float_formats import as_float, canonical32, flush_bits, round_to_half
+from .lane_types import Factory, LaneFunction, Lanes, by_parts, quiet
+
+__all__ = ["FACTORIES"]
+
+_Function = Callable[..., Lanes]
+
+
+def _divide(a: Lanes, b: Lanes) -> Lanes:
+    return a / b
+
+
+_FUNCTIONS: dict[str, _Function] = {
+    "rcp": lambda a: 1.0 / a,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda a: 1.0 / np.sqrt(a),
+    "sin": np.sin,
+    "cos": np.cos,
+    "lg2": np.log2,
+    "ex2": np.exp2,
+    "tanh": np.tanh,
+    "div": _divide,
+}
+
+
+def _single(form: Form, name: str) -> LaneFunction | None:
+    scalar = form.type
+    if scalar is None or scalar.name not in ("f32", "f16", "f16x2", "bf16", "bf16x2"):
+        return None
+    function, ftz, sat = _FUNCTIONS[name], "ftz" in form.flags, "sat" in form.flags
+    part = scalar.name.removesuffix("x2")
+    read = as_float(scalar, ftz)
+    if read is None or sat:
+        return None
+    full = form.mods.get("mode") == "full"
+
+    def compute(*sources: Lanes) -> tuple[Lanes, ...]:
+        values = [read(source).astype(np.float64) for source in sources]
+        result = function(*values)
+        if name == "div" and not full:
+            # The approximate quotient multiplies by a reciprocal that is zero for divisors beyond 2**126.
+            huge = (np.abs(values[1]) > 2.0**126) & np.isfinite(values[1])
+            result = np.where(huge, np.where(np.isinf(values[0]), np.nan, np.copysign(0.0, result)), result)
+        if part == "f32":
+            bits = canonical32(result.astype(np.float32))
+        else:
+            bits = round_to_half(result, part, "rn")
+        return (flush_bits(bits, part) if ftz else bits,)
+
+    return LaneFunction(by_parts(scalar, quiet(compute)), approximate=True)
+
+
+def _double(form: Form, name: str) -> LaneFunction | None:
+    """`rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64`: the upper 32 bits of the operand give those of the result."""
+    function = _FUNCTIONS[name]
+
+    def compute(a: Lanes) -> tuple[Lanes, ...]:
+        upper = a & np.uint64(0xFFFF_FFFF_0000_0000)
+        result = function(flush_bits(upper, "f64").view(np.float64)).view(np.uint64)
+        nan = (result & np.uint64(0x7FFF_FFFF_FFFF_FFFF)) > np.uint64(0x7FF0_0000_0000_0000)
+        result = flush_bits(result, "f64") & np.uint64(0xFFFF_FFFF_0000_0000)
+        return (np.where(nan, np.uint64(0x7FFF_FFFF_0000_0000), result),)
+
+    return LaneFunction(quiet(compute), approximate=True)
+
+
+def _named(name: str) -> Factory:
+    return lambda form: _single(form, name)
+
+
+#: Lane functions by the name in the opcode table.
+FACTORIES: dict[str, Factory] = {
+    **{f"float_{name}_approx": _named(name) for name in _FUNCTIONS},
+    "double_rcp_approx": lambda form: _double(form, "rcp"),
+    "double_rsqrt_approx": lambda form: _double(form, "rsqrt"),
+}
