@@ -1,0 +1,114 @@
+"""Affine forms of integer values: ``k + Σ cᵢ·vᵢ`` modulo 2^width.
+
+Computes: the normal form of an integer operation from the forms of its operands. Arithmetic modulo a power of two is
+exact, so equal forms are equal values, whatever the order of the additions; nothing is assumed about overflow.
+
+Guarantees: a form has at most `MAX_TERMS` terms, sorted by atom, none with coefficient 0. Refuses (``None``): a form
+with more terms, an operation that is not linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..ptx import Form
+
+__all__ = ["MAX_TERMS", "Affine", "add", "affine_operation", "atom", "constant", "scale"]
+
+MAX_TERMS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """``constant + Σ coefficient·atom`` modulo ``2**width``; atoms are value numbers. Width in bits."""
+
+    width: int
+    constant: int
+    terms: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.terms
+
+    @property
+    def single_atom(self) -> int | None:
+        """The atom, when the form is just that atom."""
+        if self.constant == 0 and len(self.terms) == 1 and self.terms[0][1] == 1:
+            return self.terms[0][0]
+        return None
+
+    def signed_constant(self) -> int:
+        """The constant as a two's complement number."""
+        half = 1 << (self.width - 1)
+        return self.constant - (1 << self.width) if self.constant >= half else self.constant
+
+
+def constant(width: int, value: int) -> Affine:
+    return Affine(width, value & ((1 << width) - 1))
+
+
+def atom(width: int, number: int) -> Affine:
+    return Affine(width, 0, ((number, 1),))
+
+
+def add(left: Affine, right: Affine, factor: int = 1) -> Affine | None:
+    """``left + factor·right``."""
+    mask = (1 << left.width) - 1
+    terms = dict(left.terms)
+    for number, coefficient in right.terms:
+        total = (terms.get(number, 0) + factor * coefficient) & mask
+        if total:
+            terms[number] = total
+        else:
+            terms.pop(number, None)
+    if len(terms) > MAX_TERMS:
+        return None
+    return Affine(left.width, (left.constant + factor * right.constant) & mask, tuple(sorted(terms.items())))
+
+
+def scale(form: Affine, factor: int) -> Affine:
+    """``factor·form``."""
+    mask = (1 << form.width) - 1
+    terms = tuple((number, product) for number, c in form.terms if (product := c * factor & mask))
+    return Affine(form.width, form.constant * factor & mask, terms)
+
+
+def _linear_mul(a: Affine, b: Affine) -> Affine | None:
+    if b.is_constant:
+        return scale(a, b.constant)
+    return scale(b, a.constant) if a.is_constant else None
+
+
+def _mad(a: Affine, b: Affine, c: Affine) -> Affine | None:
+    product = _linear_mul(a, b)
+    return None if product is None else add(product, c)
+
+
+def _shift(a: Affine, b: Affine) -> Affine | None:
+    if not b.is_constant:
+        return None
+    return scale(a, 1 << b.constant) if b.constant < a.width else constant(a.width, 0)
+
+
+_OPERATIONS: dict[str, Callable[..., Affine | None]] = {
+    "int_add": add,
+    "int_sub": lambda a, b: add(a, b, -1),
+    "int_mul_lo": _linear_mul,
+    "int_mad_lo": _mad,
+    "int_neg": lambda a: scale(a, -1),
+    "bits_shl": _shift,
+}
+
+
+def affine_operation(form: Form, operands: Sequence[Affine]) -> Affine | None:
+    """The form of the result of a linear operation, or ``None``. Operands must have the width of the result."""
+    operation = _OPERATIONS.get(form.op.semantics)
+    if operation is None or form.type is None or form.type.lanes != 1:
+        return None
+    return operation(*operands)
+
+
+def is_affine_operation(form: Form) -> bool:
+    """Whether `affine_operation` may succeed for the form."""
+    return form.op.semantics in _OPERATIONS and form.type is not None and form.type.lanes == 1

@@ -1,0 +1,181 @@
+"""What an instruction may do to the world, and what may therefore be done with it.
+
+The only place that answers `may_remove`, `may_move` and `may_merge`; each *no* carries the id of its reason, which
+remarks and tests use. Everything is derived from the opcode table.
+
+Guarded definitions: with ``@p`` the old value of the result lives on where ``p`` is false, so the definition is a
+may-definition. `is_may_definition` says so, once, for every analysis.
+
+Reference: PTX ISA 9.0, §8 (memory consistency), §9.3 (predicated execution); shared traps on convergence and memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ptx import Effect, Element, Form, Imm, Instr, Mem, Param, Reg, Special, Sym, Variable
+
+__all__ = [
+    "REASONS",
+    "Verdict",
+    "is_constant_read",
+    "is_may_definition",
+    "is_memory_read",
+    "is_plain_store",
+    "may_move",
+    "may_remove",
+    "memory_space",
+]
+
+#: Reason ids and what a person is told.
+REASONS: dict[str, str] = {
+    "directive": "is a directive",
+    "opaque": "the opcode is unknown, so it is kept where it is",
+    "control": "transfers control",
+    "convergent": "depends on which lanes execute it together",
+    "barrier": "orders memory between threads",
+    "ordered": "is a volatile, atomic or otherwise ordered access",
+    "writes-memory": "writes memory",
+    "call": "calls a function that is not known to be pure",
+    "async": "completes later",
+    "state": "reads or changes the state of the machine",
+    "carry": "uses the hidden carry flag",
+    "guarded": "is predicated",
+    "no-result": "has no result",
+    "several-results": "has several results",
+    "volatile-register": "reads a register that changes by itself",
+    "call-parameter": "reads a parameter of a call sequence",
+    "vector-component": "defines one component of a vector register",
+    "pragma": "a pragma speaks of it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A yes, or a no with the id of its reason (a key of `REASONS`)."""
+
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        return not self.reason
+
+
+YES = Verdict()
+_NO = {reason: Verdict(reason) for reason in REASONS}
+
+#: Special registers whose value may change while a thread runs (PTX ISA §10: %warpid and %smid are volatile).
+_VOLATILE_REGISTERS = frozenset(
+    "%clock %clock_hi %clock64 %globaltimer %globaltimer_lo %globaltimer_hi %warpid %nwarpid %smid".split()
+)
+
+
+def _form_reason(form: Form) -> str:
+    """Why no instruction of this form may move, or an empty string."""
+    effects = form.effects
+    if form.is_opaque:
+        return "opaque"
+    if form.op.base == "call":
+        return "call"
+    for bit, reason in (
+        (Effect.CONTROL, "control"),
+        (Effect.CROSS_LANE, "convergent"),
+        (Effect.BARRIER, "barrier"),
+        (Effect.ASYNC, "async"),
+        (Effect.ORDERED, "ordered"),
+        (Effect.WRITE, "writes-memory"),
+        (Effect.STATE, "state"),
+        (Effect.CARRY_IN | Effect.CARRY_OUT, "carry"),
+    ):
+        if effects & bit:
+            return reason
+    return "" if form.dst_count else "no-result"
+
+
+_FORM_REASONS: dict[Form, str] = {}
+
+
+def may_remove(instr: Instr) -> Verdict:
+    """Whether the instruction may vanish when none of its results is used."""
+    if instr.is_directive:
+        return _NO["directive"]
+    form = instr.form
+    reason = _FORM_REASONS.get(form)
+    if reason is None:
+        reason = _FORM_REASONS[form] = _form_reason(form)
+    if reason:
+        return _NO[reason]
+    for operand in instr.operands:
+        if type(operand) is Special and is_volatile_register(operand):
+            return _NO["volatile-register"]
+    if form.effects & Effect.READ and is_call_parameter(instr):
+        return _NO["call-parameter"]
+    return YES
+
+
+def may_move(instr: Instr) -> Verdict:
+    """Whether the instruction computes a value that another place could compute as well, were its operands, and for
+    a load its memory, the same there. Says nothing about faults: see ``may_speculate``."""
+    verdict = may_remove(instr)
+    if not verdict:
+        return verdict
+    if instr.guard is not None:
+        return _NO["guarded"]
+    results = instr.dsts
+    if len(results) != 1 or not isinstance(results[0], Reg):
+        return _NO["vector-component" if isinstance(results[0], Element) else "several-results"]
+    return YES
+
+
+def is_volatile_register(operand: Special) -> bool:
+    """Whether two reads of the special register may differ within one thread."""
+    name = operand.name.partition(".")[0]
+    return name in _VOLATILE_REGISTERS or name.startswith("%pm")
+
+
+def is_may_definition(instr: Instr) -> bool:
+    """Whether an old value may survive the instruction's definitions: guarded, or only a component is written."""
+    if instr.guard is not None or instr.form.is_opaque:
+        return True
+    return any(isinstance(operand, Element) for operand in instr.dsts)
+
+
+def is_memory_read(instr: Instr) -> bool:
+    return instr.form.effects & Effect.READ != 0
+
+
+def memory_space(instr: Instr) -> str:
+    """The state space of the access: from the opcode, or from the symbol where the opcode says generic."""
+    space = instr.form.space
+    if space == "generic":
+        address = instr.address
+        if address is not None and isinstance(address.base, Sym):
+            declaration = address.base.declaration
+            if isinstance(declaration, Variable | Param):
+                return declaration.space
+    return space
+
+
+def is_call_parameter(instr: Instr) -> bool:
+    """Whether a ``ld.param`` reads a ``.param`` variable of a call sequence rather than a parameter of the kernel."""
+    if instr.form.space != "param":
+        return False
+    address = instr.address
+    return address is not None and isinstance(address.base, Sym) and isinstance(address.base.declaration, Variable)
+
+
+def is_constant_read(instr: Instr) -> bool:
+    """Whether the load reads memory that nobody writes while the kernel runs: ``.const``, ``.param``, ``.nc``."""
+    form = instr.form
+    if "nc" in form.flags or form.op.base == "ldu":
+        return True
+    return form.space in ("const", "param") and not is_call_parameter(instr)
+
+
+def is_plain_store(instr: Instr) -> bool:
+    """Whether the instruction is a weak ``st`` whose only effect is to write its address."""
+    form = instr.form
+    return form.op.name == "st" and not form.effects & (Effect.ORDERED | Effect.BARRIER | Effect.ASYNC)
+
+
+def is_immediate_address(address: Mem) -> bool:
+    return isinstance(address.base, Imm)

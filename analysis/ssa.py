@@ -1,0 +1,195 @@
+"""Static single assignment as a view of a kernel that stays as it is.
+
+Computes: for each register read, which value it reads; a value is a definition, a φ at the start of a block, or the
+undefined value a register has at entry. φs are pruned by liveness.
+
+Most registers of compiler output are written once, by an unguarded instruction that dominates all reads; those take
+a short cut. A may-definition (guarded, component, opaque) makes a new value that also depends on the old one.
+
+Requires: the CFG, dominance and liveness of the same version. Guarantees: every read in a reachable block has a value.
+Reference: Cytron et al., TOPLAS 1991; Briggs et al., "Practical Improvements to the Construction and Destruction of
+Static Single Assignment Form", 1998 (pruning).
+"""
+
+from __future__ import annotations
+
+from ..ptx import Instr, Kernel, Reg
+from .cfg import Cfg
+from .dominance import Dominance
+from .effects import is_may_definition
+from .liveness import Liveness
+from .manager import Facts
+
+__all__ = ["Ssa", "build_ssa", "ssa_view"]
+
+
+class Ssa:
+    """Values are numbered from 0. ``instr[v]`` is the defining instruction, ``None`` for a φ or an undefined value;
+    ``phi_args[v]`` lists (predecessor block, value) of a φ; ``block[v]`` is where it is defined."""
+
+    __slots__ = ("_definitions", "_reads", "_single", "block", "instr", "old", "phi_args", "phis", "reg")
+
+    def __init__(self, block_count: int) -> None:
+        self.instr: list[Instr | None] = []
+        self.reg: list[Reg] = []
+        self.block: list[int] = []
+        self.phi_args: dict[int, list[tuple[int, int]]] = {}
+        #: The φs of each block.
+        self.phis: list[list[int]] = [[] for _ in range(block_count)]
+        #: For a may-definition, the value that may survive it.
+        self.old: dict[int, int] = {}
+        self._single: dict[Reg, int] = {}
+        self._reads: dict[tuple[Instr, Reg], int] = {}
+        self._definitions: dict[tuple[Instr, Reg], int] = {}
+
+    def new_value(self, reg: Reg, block: int, instr: Instr | None) -> int:
+        self.instr.append(instr)
+        self.reg.append(reg)
+        self.block.append(block)
+        return len(self.instr) - 1
+
+    def read(self, instr: Instr, reg: Reg) -> int:
+        """The value that ``instr`` reads from ``reg``. ``KeyError`` in an unreachable block."""
+        value = self._single.get(reg)
+        return value if value is not None else self._reads[instr, reg]
+
+    def defined(self, instr: Instr, reg: Reg) -> int:
+        """The value that ``instr`` gives to ``reg``."""
+        value = self._single.get(reg)
+        return value if value is not None else self._definitions[instr, reg]
+
+    def is_single(self, reg: Reg) -> bool:
+        """Whether the register has one definition, which dominates every read of it."""
+        return reg in self._single
+
+
+def build_ssa(kernel: Kernel, cfg: Cfg, dominance: Dominance, liveness: Liveness) -> Ssa:
+    """The SSA view of ``kernel``."""
+    return _Builder(kernel, cfg, dominance, liveness).build()
+
+
+class _Builder:
+    def __init__(self, kernel: Kernel, cfg: Cfg, dominance: Dominance, liveness: Liveness) -> None:
+        self.cfg = cfg
+        self.dominance = dominance
+        self.liveness = liveness
+        self.ssa = Ssa(len(cfg.blocks))
+        #: Registers that need φs or several values, with the blocks that define them.
+        self.complex: dict[Reg, list[int]] = {}
+
+    def build(self) -> Ssa:
+        self.find_single_definitions()
+        if self.complex:
+            self.place_phis()
+            self.rename()
+        return self.ssa
+
+    def find_single_definitions(self) -> None:
+        """Give registers with one dominating definition their value; collect all others in ``complex``."""
+        first: dict[Reg, tuple[int, int, Instr]] = {}
+        cfg, complex_ = self.cfg, self.complex
+        for block in cfg.rpo:
+            for position, instr in enumerate(cfg.blocks[block].instrs):
+                for reg in instr.defs():
+                    if reg in complex_:
+                        complex_[reg].append(block)
+                    elif reg in first:
+                        complex_[reg] = [first.pop(reg)[0], block]
+                    elif is_may_definition(instr):
+                        complex_[reg] = [block]
+                    else:
+                        first[reg] = (block, position, instr)
+        dominates = self.dominance.dominates
+        for block in cfg.rpo:
+            for position, instr in enumerate(cfg.blocks[block].instrs):
+                for reg in instr.uses():
+                    known = first.get(reg)
+                    if known is None:
+                        if reg not in complex_:
+                            complex_[reg] = []
+                    elif known[0] != block:
+                        if not dominates(known[0], block):
+                            complex_[reg] = [first.pop(reg)[0]]
+                    elif known[1] >= position:
+                        complex_[reg] = [first.pop(reg)[0]]
+        ssa = self.ssa
+        for reg, (block, _, instr) in first.items():
+            ssa._single[reg] = ssa.new_value(reg, block, instr)  # pyright: ignore[reportPrivateUsage]
+
+    def place_phis(self) -> None:
+        """φs at the iterated dominance frontier of the definitions, where the register is live."""
+        frontier = self.dominance.frontier()
+        index, live_in = self.liveness.index, self.liveness.live_in
+        ssa = self.ssa
+        for reg, blocks in self.complex.items():
+            number = index.get(reg)
+            if number is None:
+                continue  # never live across a boundary
+            bit = 1 << number
+            placed: set[int] = set()
+            work = list(blocks)
+            while work:
+                for join in frontier[work.pop()]:
+                    if join not in placed and live_in[join] & bit:
+                        placed.add(join)
+                        ssa.phis[join].append(ssa.new_value(reg, join, None))
+                        work.append(join)
+
+    def rename(self) -> None:
+        """Walk the dominator tree with the current value of each complex register."""
+        ssa, cfg = self.ssa, self.cfg
+        current: dict[Reg, int] = {}
+        root = cfg.rpo[0]
+        stack: list[tuple[int, list[tuple[Reg, int | None]] | None]] = [(root, None)]
+        children = self.dominance.children
+        while stack:
+            block, undo = stack.pop()
+            if undo is not None:
+                for reg, value in reversed(undo):
+                    if value is None:
+                        del current[reg]
+                    else:
+                        current[reg] = value
+                continue
+            undo = []
+            self.rename_block(block, current, undo)
+            for successor in cfg.succ[block]:
+                for phi in ssa.phis[successor]:
+                    reg = ssa.reg[phi]
+                    ssa.phi_args.setdefault(phi, []).append((block, self.value_of(reg, current, undo)))
+            stack.append((block, undo))
+            stack.extend((child, None) for child in reversed(children[block]))
+
+    def rename_block(self, block: int, current: dict[Reg, int], undo: list[tuple[Reg, int | None]]) -> None:
+        ssa, complex_ = self.ssa, self.complex
+        reads, definitions = ssa._reads, ssa._definitions  # pyright: ignore[reportPrivateUsage]
+        for phi in ssa.phis[block]:
+            reg = ssa.reg[phi]
+            undo.append((reg, current.get(reg)))
+            current[reg] = phi
+        for instr in self.cfg.blocks[block].instrs:
+            for reg in instr.uses():
+                if reg in complex_:
+                    reads[instr, reg] = self.value_of(reg, current, undo)
+            for reg in instr.defs():
+                if reg in complex_:
+                    value = ssa.new_value(reg, block, instr)
+                    if is_may_definition(instr):
+                        ssa.old[value] = self.value_of(reg, current, undo)
+                    definitions[instr, reg] = value
+                    undo.append((reg, current.get(reg)))
+                    current[reg] = value
+
+    def value_of(self, reg: Reg, current: dict[Reg, int], undo: list[tuple[Reg, int | None]]) -> int:
+        """The current value of ``reg``; the undefined value where nothing has been written yet."""
+        value = current.get(reg)
+        if value is None:
+            value = self.ssa.new_value(reg, self.cfg.rpo[0], None)
+            undo.append((reg, None))
+            current[reg] = value
+        return value
+
+
+def ssa_view(facts: Facts) -> Ssa:
+    """The SSA view of a kernel, for `Facts.get`."""
+    return build_ssa(facts.kernel, facts.cfg, facts.dominance, facts.liveness)

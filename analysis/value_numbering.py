@@ -1,0 +1,273 @@
+"""Value numbers: one number for values that are equal whenever both exist.
+
+Computes: a class for each SSA value, by hashing the operation over the classes of its operands, in reverse postorder
+(pessimistic at loop heads). Integer sums, differences, products by constants and shifts are hashed by their affine
+normal form, so that ``base + 4·i + 8`` has one number however it was added up. Copies and φs of one class take that
+class. Floating-point operations are hashed as written, never reassociated. Loads from memory that nobody writes are
+hashed by address; every other load is a class of its own.
+
+Requires: the SSA view. Guarantees: equal numbers are equal bits, at any point where both values are current.
+Reference: Briggs, Cooper, Simpson, "Value Numbering", SPE 1997; shared notes on code motion, §1.
+"""
+
+from __future__ import annotations
+
+from ..ptx import Effect, Element, Form, Imm, Instr, Mem, Operand, Reg, ScalarType, Special, Sym
+from ..ptx.notation import OperandSpec
+from ..ptx.types import is_integer_literal, literal_bits, literal_value
+from . import affine
+from .affine import Affine
+from .cfg import Cfg
+from .effects import is_constant_read, is_volatile_register, may_move
+from .manager import Facts
+from .ssa import Ssa, ssa_view
+
+__all__ = ["Values", "number_values", "value_numbers"]
+
+Key = tuple[object, ...]
+
+
+class Values:
+    """``number[v]`` is the class of SSA value ``v``; ``members`` of a class are the values in it, in reverse postorder."""
+
+    __slots__ = ("_affine", "_keys", "form_of_atom", "number", "ssa")
+
+    def __init__(self, ssa: Ssa) -> None:
+        self.ssa = ssa
+        self.number: list[int] = [-1] * len(ssa.instr)
+        self._keys: dict[Key, int] = {}
+        self._affine: dict[int, Affine] = {}
+
+    def fresh(self) -> int:
+        """A class of its own."""
+        number = len(self._keys)
+        self._keys["unique", number] = number
+        return number
+
+    def lookup(self, key: Key) -> int:
+        """The class of ``key``, a new one the first time."""
+        number = self._keys.get(key)
+        if number is None:
+            number = self._keys[key] = len(self._keys)
+        return number
+
+    @property
+    def class_count(self) -> int:
+        return len(self._keys)
+
+    def affine_of(self, number: int, width: int) -> Affine:
+        """The affine form of a class, as a value of ``width`` bits."""
+        form = self._affine.get(number)
+        return form if form is not None and form.width == width else affine.atom(width, number)
+
+    def of_affine(self, form: Affine) -> int:
+        """The class of an affine form."""
+        single = form.single_atom
+        if single is not None:
+            return single
+        number = self.lookup(("affine", form.width, form.constant, form.terms))
+        self._affine.setdefault(number, form)
+        return number
+
+    def of_register(self, instr: Instr, reg: Reg) -> int:
+        """The class of what ``instr`` reads from ``reg``."""
+        return self.number[self.ssa.read(instr, reg)]
+
+    def of_operand(self, instr: Instr, operand: Operand, scalar: ScalarType | None) -> int:
+        """The class of a source operand that is read as ``scalar`` (``None``: untyped)."""
+        if type(operand) is Reg:
+            return self.number[self.ssa.read(instr, operand)]
+        if type(operand) is Imm:
+            return self.of_literal(operand.text, scalar)
+        if isinstance(operand, Special):
+            return self.fresh() if is_volatile_register(operand) else self.lookup(("special", operand.text))
+        if isinstance(operand, Sym):
+            base = self.lookup(("symbol", operand.name, id(operand.declaration)))
+            return base if not operand.offset else self.lookup(("symbol+", base, operand.offset))
+        if isinstance(operand, Element):
+            return self.lookup(("element", self.of_register(instr, operand.reg), operand.component))
+        return self.fresh()
+
+    def of_literal(self, text: str, scalar: ScalarType | None) -> int:
+        if scalar is not None and scalar.bits in (16, 32, 64) and scalar.lanes == 1:
+            is_integer = is_integer_literal(text)
+            if is_integer and not scalar.is_float:
+                return self.of_affine(affine.constant(scalar.bits, int(literal_value(text))))
+            if not is_integer and scalar.bits != 16:
+                return self.of_affine(affine.constant(scalar.bits, literal_bits(text, scalar)))
+        return self.lookup(("literal", text, scalar.name if scalar is not None else ""))
+
+    def address(self, instr: Instr, mem: Mem) -> tuple[int, int]:
+        """An address as (class of its base, byte offset): equal pairs are equal addresses."""
+        base = mem.base
+        if isinstance(base, Reg):
+            width = base.type.bits
+            form = self.affine_of(self.of_register(instr, base), width)
+            stripped = Affine(width, 0, form.terms)
+            return self.of_affine(stripped), form.signed_constant() + mem.offset
+        return self.of_operand(instr, base, None), mem.offset
+
+
+def number_values(cfg: Cfg, ssa: Ssa) -> Values:
+    """Number all values of the reachable blocks."""
+    values = Values(ssa)
+    number = values.number
+    for block in cfg.rpo:
+        for phi in ssa.phis[block]:
+            number[phi] = _phi(values, phi, block)
+        for instr in cfg.blocks[block].instrs:
+            for reg in instr.defs():
+                value = ssa.defined(instr, reg)
+                number[value] = _definition(values, instr) if value not in ssa.old else values.fresh()
+    return values
+
+
+def _phi(values: Values, phi: int, block: int) -> int:
+    arguments = sorted(values.ssa.phi_args.get(phi, ()))
+    classes = tuple(_argument_class(values, value) for _, value in arguments)
+    if not classes or -1 in classes:
+        return values.fresh()  # an argument comes over a back edge
+    if all(number == classes[0] for number in classes):
+        return classes[0]
+    return values.lookup(("phi", block, classes))
+
+
+def _argument_class(values: Values, value: int) -> int:
+    number = values.number[value]
+    if number < 0 and values.ssa.instr[value] is None and value not in values.ssa.phi_args:
+        # The undefined value: any number will do, but each read of it must see the same one.
+        number = values.number[value] = values.fresh()
+    return number
+
+
+def _definition(values: Values, instr: Instr) -> int:
+    if not may_move(instr):
+        return values.fresh()
+    form = instr.form
+    if form.effects & Effect.READ:
+        return _load(values, instr) if is_constant_read(instr) else values.fresh()
+    for operand in instr.operands[1:]:
+        if type(operand) is Reg:
+            _ = _argument_class(values, values.ssa.read(instr, operand))
+    if affine.is_affine_operation(form):
+        linear = _affine_definition(values, instr)
+        if linear is not None:
+            return values.of_affine(linear)
+    widening = _widening(values, instr)
+    if widening is not None:
+        return values.of_affine(widening)
+    classes = [
+        values.of_operand(instr, operand, _scalar_of(form, spec))
+        for operand, spec in zip(instr.operands[1:], form.specs[1:], strict=False)
+    ]
+    if form.op.semantics == "move_mov":
+        return classes[0] if _is_whole_copy(instr) else values.lookup(("mov", form.text, *classes))
+    if form.op.commutes:
+        classes.sort()
+    return values.lookup((form.op.pattern, _modifiers(form), *classes))
+
+
+def _is_whole_copy(instr: Instr) -> bool:
+    """Whether a ``mov`` copies all bits of a register, literal, special register or symbol, and nothing else."""
+    result, source = instr.operands
+    return (
+        isinstance(result, Reg)
+        and isinstance(source, Reg | Imm | Special | Sym)
+        and (not isinstance(source, Reg) or source.type.bits == result.type.bits)
+    )
+
+
+def _affine_definition(values: Values, instr: Instr) -> Affine | None:
+    scalar = instr.form.type
+    assert scalar is not None
+    width = scalar.bits
+    result = instr.operands[0]
+    if not isinstance(result, Reg) or result.type.bits != width:
+        return None
+    forms: list[Affine] = []
+    for operand in instr.operands[1:]:
+        number = values.of_operand(instr, operand, scalar)
+        forms.append(values.affine_of(number, width))
+    if instr.form.op.semantics == "bits_shl":
+        count = values.affine_of(values.of_operand(instr, instr.operands[2], _U32), 32)
+        forms[1] = affine.constant(width, count.constant) if count.is_constant else affine.atom(width, -1)
+        if count.is_constant and count.constant >= width:
+            return affine.constant(width, 0)
+    return affine.affine_operation(instr.form, forms)
+
+
+def _widening(values: Values, instr: Instr) -> Affine | None:
+    """``mul.wide`` and ``mad.wide`` by a constant, and the conversion of an integer to a wider one: multiples of the
+    extended operand. Extension does not distribute over sums that may wrap, so it makes an atom."""
+    form = instr.form
+    semantics = form.op.semantics
+    if semantics == "convert":
+        source, target = form.scalar("atype"), form.scalar("dtype")
+        if source is None or target is None or len(instr.operands) != 2 or form.flags or "rnd" in form.mods:
+            return None
+        if not (source.is_integer and target.is_integer and source.bits < target.bits in (32, 64)):
+            return None
+        return _extended(values, instr, instr.operands[1], source, target.bits)
+    if semantics not in ("int_mul_wide", "int_mad_wide"):
+        return None
+    scalar = form.type
+    assert scalar is not None
+    width = 2 * scalar.bits
+    left = _extended(values, instr, instr.operands[1], scalar, width)
+    right = _extended(values, instr, instr.operands[2], scalar, width)
+    if left is None or right is None:
+        return None
+    product = (
+        affine.scale(left, right.constant)
+        if right.is_constant
+        else affine.scale(right, left.constant)
+        if left.is_constant
+        else None
+    )
+    if product is None or semantics == "int_mul_wide":
+        return product
+    wide = ScalarType(f"{scalar.kind}{width}", width, scalar.kind)
+    return affine.add(product, values.affine_of(values.of_operand(instr, instr.operands[3], wide), width))
+
+
+def _extended(values: Values, instr: Instr, operand: Operand, source: ScalarType, width: int) -> Affine | None:
+    """The operand, of type ``source``, extended to ``width`` bits; a constant where it is one."""
+    result = instr.operands[0]
+    if not isinstance(result, Reg) or result.type.bits != width:
+        return None
+    if isinstance(operand, Reg) and operand.type.bits != source.bits:
+        return None
+    number = values.of_operand(instr, operand, source)
+    form = values.affine_of(number, source.bits)
+    if form.is_constant:
+        return affine.constant(width, form.signed_constant() if source.kind == "s" else form.constant)
+    return affine.atom(width, values.lookup(("extend", source.kind, source.bits, width, number)))
+
+
+_U32 = ScalarType("u32", 32, "u")
+
+
+def _load(values: Values, instr: Instr) -> int:
+    address = instr.address
+    if address is None or address.rest or len(instr.operands) != 2:
+        return values.fresh()
+    return values.lookup(("load", _modifiers(instr.form), *values.address(instr, address)))
+
+
+def _scalar_of(form: Form, spec: OperandSpec) -> ScalarType | None:
+    """The type in which an operand is read."""
+    if spec.type == "wide":
+        return None
+    return form.scalar(spec.type) or _FIXED.get(spec.type)
+
+
+_FIXED = {"u32": _U32, "b32": ScalarType("b32", 32, "b"), "s32": ScalarType("s32", 32, "s")}
+
+
+def _modifiers(form: Form) -> Key:
+    return (*sorted(form.mods.items()), *sorted(form.flags))
+
+
+def value_numbers(facts: Facts) -> Values:
+    """The value numbers of a kernel, for `Facts.get`."""
+    return number_values(facts.cfg, facts.get(ssa_view))

@@ -1,0 +1,1 @@
+"""Kernel to kernel: the transforms, and the pipeline that runs them."""

@@ -1,0 +1,202 @@
+"""Copy propagation: reads of a copy become reads of what was copied.
+
+Two cases. Where source and result of ``mov d, s`` each have one dominating definition, every read of d becomes a read
+of s: dominance implies that s has not been evaluated again since the copy. Otherwise a copy is *available* at a point
+when it has been executed on every way there and neither d nor s was written since:
+
+    avin(b)  = ∩ over predecessors of avout(p)
+    avout(b) = gen(b) ∪ (avin(b) \\ kill(b))
+
+Guarantees: bits stay the same; only registers of one bank and width are exchanged. Leaves the copies themselves to
+dead-code elimination. Reference: Aho, Lam, Sethi, Ullman, 2nd ed., §9.1.5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..analysis.dataflow import solve
+from ..analysis.manager import Facts
+from ..analysis.ssa import Ssa, ssa_view
+from ..ptx import Args, Guard, Instr, Kernel, Mem, Not, Operand, Pair, Reg, ScalarType, Vec
+from .remarks import Remarks
+
+__all__ = ["CopyPropagation", "are_exchangeable", "substitute", "substitute_reads"]
+
+
+@dataclass(frozen=True)
+class CopyPropagation:
+    """Without options."""
+
+    name: ClassVar[str] = "copyprop"
+
+    def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+        """Propagate all copies of ``kernel``; whether anything changed."""
+        changed = self.single_definitions(kernel, facts, remarks)
+        return self.available_copies(kernel, facts, remarks) or changed
+
+    def single_definitions(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+        ssa = facts.get(ssa_view)
+        renamed: dict[Reg, Reg] = {}
+        for instr in _copies(facts):
+            target, source = instr.operands
+            assert isinstance(target, Reg) and isinstance(source, Reg)
+            if target is not source and ssa.is_single(target) and ssa.is_single(source) and remarks.may_rewrite():
+                renamed[target] = source
+        if not renamed:
+            return False
+        for block in facts.cfg.rpo:
+            for instr in facts.cfg.blocks[block].instrs:
+                if not instr.is_directive and any(reg in renamed for reg in instr.uses()):
+                    substitute_reads(kernel, instr, {reg: _root(reg, renamed) for reg in instr.uses()})
+        remarks.count(kernel, self.name, "copies propagated", len(renamed))
+        return True
+
+    def available_copies(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+        ssa = facts.get(ssa_view)
+        copies = [instr for instr in _copies(facts) if _needs_dataflow(instr, ssa)]
+        if not copies:
+            return False
+        numbers = {instr: number for number, instr in enumerate(copies)}
+        involved: dict[Reg, int] = {}
+        for instr, number in numbers.items():
+            for reg in instr.operands:
+                assert isinstance(reg, Reg)
+                involved[reg] = involved.get(reg, 0) | 1 << number
+        cfg = facts.cfg
+        gen, kill = [0] * len(cfg.blocks), [0] * len(cfg.blocks)
+        for block in cfg.rpo:
+            for instr in cfg.blocks[block].instrs:
+                gen[block], kill[block] = _step(instr, gen[block], kill[block], numbers, involved)
+        universe = (1 << len(copies)) - 1
+        solution = solve(
+            cfg, direction="forward", meet="intersection", gen=gen, kill=kill, boundary=0, universe=universe
+        )
+        changed = False
+        for block in cfg.rpo:
+            available = solution.entry[block]
+            for instr in cfg.blocks[block].instrs:
+                if instr.is_directive:
+                    continue
+                if available:
+                    changed |= self._rewrite(kernel, instr, available, involved, copies, remarks)
+                available, _ = _step(instr, available, 0, numbers, involved)
+        return changed
+
+    def _rewrite(
+        self,
+        kernel: Kernel,
+        instr: Instr,
+        available: int,
+        involved: dict[Reg, int],
+        copies: list[Instr],
+        remarks: Remarks,
+    ) -> bool:
+        renamed: dict[Reg, Reg] = {}
+        for reg in instr.uses():
+            bits = involved.get(reg, 0) & available
+            while bits:
+                low = bits & -bits
+                bits ^= low
+                target, source = copies[low.bit_length() - 1].operands
+                assert isinstance(source, Reg)
+                if target is reg and source is not reg:
+                    renamed[reg] = source
+                    break
+        if not renamed or not remarks.may_rewrite():
+            return False
+        return substitute_reads(kernel, instr, renamed)
+
+
+def _copies(facts: Facts) -> list[Instr]:
+    """Unguarded register copies that keep all bits, in reverse postorder."""
+    found: list[Instr] = []
+    for block in facts.cfg.rpo:
+        for instr in facts.cfg.blocks[block].instrs:
+            if instr.form.op.semantics != "move_mov" or instr.guard is not None or len(instr.operands) != 2:
+                continue
+            target, source = instr.operands
+            if isinstance(target, Reg) and isinstance(source, Reg) and are_exchangeable(target.type, source.type):
+                found.append(instr)
+    return found
+
+
+def are_exchangeable(left: ScalarType, right: ScalarType) -> bool:
+    """Whether registers of the two types can stand for each other in every instruction."""
+    if left is right:
+        return True
+    return left.bits == right.bits and left.kind in "usb" and right.kind in "usb"
+
+
+def _needs_dataflow(instr: Instr, ssa: Ssa) -> bool:
+    target, source = instr.operands
+    assert isinstance(target, Reg) and isinstance(source, Reg)
+    return not (ssa.is_single(target) and ssa.is_single(source))
+
+
+def _step(
+    instr: Instr, gen: int, kill: int, numbers: dict[Instr, int], involved: dict[Reg, int]
+) -> tuple[int, int]:
+    """The available copies and the killed ones after ``instr``."""
+    for reg in instr.defs():
+        bits = involved.get(reg)
+        if bits is not None:
+            gen &= ~bits
+            kill |= bits
+    number = numbers.get(instr)
+    if number is not None:
+        gen |= 1 << number
+        kill &= ~(1 << number)
+    return gen, kill
+
+
+def _root(reg: Reg, renamed: dict[Reg, Reg]) -> Reg:
+    while reg in renamed:
+        reg = renamed[reg]
+    return reg
+
+
+def substitute_reads(kernel: Kernel, instr: Instr, renamed: dict[Reg, Reg]) -> bool:
+    """Exchange registers that the instruction reads; those that it also writes in place are left alone."""
+    if instr.form.inout or instr.form.op.base == "call":
+        return False
+    count = instr.form.dst_count
+    operands = instr.operands
+    sources = tuple(substitute(operand, renamed) for operand in operands[count:])
+    changed = any(new is not old for new, old in zip(sources, operands[count:], strict=True))
+    if changed:
+        kernel.replace_operands(instr, (*operands[:count], *sources))
+    guard = instr.guard
+    if guard is not None and isinstance(guard.reg, Reg) and guard.reg in renamed:
+        other = renamed[guard.reg]
+        if other is not guard.reg:
+            instr.guard = Guard(other, negated=guard.negated)
+            kernel.changed()
+            changed = True
+    return changed
+
+
+def substitute(operand: Operand, renamed: dict[Reg, Reg]) -> Operand:
+    """``operand`` with registers exchanged; the same object where nothing in it changes."""
+    if isinstance(operand, Reg):
+        return renamed.get(operand, operand)
+    if isinstance(operand, Mem):
+        base = substitute(operand.base, renamed)
+        rest = tuple(substitute(part, renamed) for part in operand.rest)
+        if base is operand.base and all(new is old for new, old in zip(rest, operand.rest, strict=True)):
+            return operand
+        assert not isinstance(base, Mem | Vec | Args | Pair | Not) and hasattr(base, "text")
+        return Mem(base, operand.offset, rest)  # pyright: ignore[reportArgumentType]
+    if isinstance(operand, Vec | Args):
+        elements = tuple(substitute(element, renamed) for element in operand.elements)
+        if all(new is old for new, old in zip(elements, operand.elements, strict=True)):
+            return operand
+        return type(operand)(elements)
+    if isinstance(operand, Pair):
+        first, second = substitute(operand.first, renamed), substitute(operand.second, renamed)
+        return operand if first is operand.first and second is operand.second else Pair(first, second)
+    if isinstance(operand, Not):
+        inner = substitute(operand.operand, renamed)
+        return operand if inner is operand.operand else Not(inner)  # pyright: ignore[reportArgumentType]
+    return operand

@@ -1,0 +1,105 @@
+"""Dead code and empty blocks.
+
+An instruction goes when `effects.may_remove` allows it and nothing reads its results any more, counted over the whole
+kernel without regard to flow; what only it read may then go too. A synthetic block that has become empty goes, and its
+edge is as it was before.
+
+Guarantees: nothing that writes, traps on purpose, orders or diverges is removed. Leaves blocks and labels of the input
+alone: a pragma or the debug information may need them, and the assembler's unroller looks at their shape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..analysis.effects import may_remove
+from ..analysis.manager import Facts
+from ..ptx import Block, Instr, Kernel, Label, Reg
+from .edges import SYNTHETIC
+from .expressions import is_spoken_of
+from .remarks import Remarks
+
+__all__ = ["DeadCodeElimination", "EmptyBlocks"]
+
+
+@dataclass(frozen=True)
+class DeadCodeElimination:
+    """Without options."""
+
+    name: ClassVar[str] = "dce"
+
+    def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+        """Remove dead instructions; whether there were any."""
+        del facts
+        reads: dict[Reg, int] = {}
+        definitions: dict[Reg, list[Instr]] = {}
+        for instr in kernel.instructions():
+            for reg in instr.uses():
+                reads[reg] = reads.get(reg, 0) + 1
+            for reg in instr.defs():
+                definitions.setdefault(reg, []).append(instr)
+        spoken_of = {
+            instr for block in kernel.blocks for at, instr in enumerate(block.instrs) if is_spoken_of(block.instrs, at)
+        }
+        dead: set[Instr] = set()
+        work = [instr for reg, found in definitions.items() if not reads.get(reg) for instr in found]
+        while work:
+            instr = work.pop()
+            if instr in dead or instr in spoken_of or any(reads.get(reg) for reg in instr.defs()):
+                continue
+            if not may_remove(instr) or not remarks.may_rewrite():
+                continue
+            dead.add(instr)
+            for reg in instr.uses():
+                reads[reg] -= 1
+                if not reads[reg]:
+                    work.extend(definitions.get(reg, ()))
+        if not dead:
+            return False
+        for block in kernel.blocks:
+            kept = [instr for instr in block.instrs if instr not in dead]
+            if len(kept) != len(block.instrs):
+                kernel.set_instrs(block, kept)
+        remarks.count(kernel, self.name, "removed", len(dead))
+        return True
+
+
+@dataclass(frozen=True)
+class EmptyBlocks:
+    """Without options."""
+
+    name: ClassVar[str] = "emptyblocks"
+
+    def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+        """Remove synthetic blocks that have become empty; whether there were any."""
+        del facts, remarks
+        targets: dict[Label, Label] = {}
+        doomed: list[Block] = []
+        for number, block in enumerate(kernel.blocks):
+            target = _forwarded_to(kernel, number, block)
+            if target is not None and block.label is not None:
+                targets[block.label] = target
+                doomed.append(block)
+        if not doomed:
+            return False
+        for instr in kernel.instructions():
+            if any(isinstance(operand, Label) and operand in targets for operand in instr.operands):
+                operands = (targets.get(op, op) if isinstance(op, Label) else op for op in instr.operands)
+                kernel.replace_operands(instr, tuple(operands))
+        gone = set(doomed)
+        kernel.blocks = [block for block in kernel.blocks if block not in gone]
+        kernel.cfg_changed()
+        return True
+
+
+def _forwarded_to(kernel: Kernel, number: int, block: Block) -> Label | None:
+    """The label that an empty synthetic block leads to."""
+    if block.label is None or not block.label.text.startswith(SYNTHETIC):
+        return None
+    if len(block.instrs) == 1 and block.instrs[0].form.text == "bra.uni":
+        target = block.instrs[0].operands[0]
+        return target if isinstance(target, Label) else None
+    if not block.instrs and number + 1 < len(kernel.blocks):
+        return kernel.blocks[number + 1].label
+    return None

@@ -1,0 +1,319 @@
+"""The expressions that code motion works on, and their local predicates.
+
+Computes: classes of instructions that compute one value, by one of two namings, and for each block and class
+
+    antloc   an occurrence before anything in the block changes the value   (an entry computation)
+    comp     an occurrence after which nothing in the block changes it      (an exit computation)
+    kill     something in the block changes an operand or the memory        (not transparent)
+    pinch    something in the block may end the thread, so that a load must not move up across it
+
+*lexical* naming: same opcode, same operand registers; any definition of an operand register changes the value.
+*value* naming: same value number (`value_numbering.py`), whatever the registers are called; a definition of a value of
+an operand's class, or a φ of that class at the start of a block (``phi_kill``), changes it.
+
+Sets of classes are ints used as bit vectors. Only classes that code motion could improve are numbered: those with two
+or more occurrences, or with one inside a loop in which no operand is defined.
+
+Requires: SSA view, value numbers, loops of the kernel's current version. Guarantees: an occurrence's own registers hold
+the operands wherever, walking up from it, nothing in ``kill`` or ``phi_kill`` has been passed: SSA dominance implies
+that the definition of an operand dominates such a point, and that its register has not been overwritten.
+Reference: Knoop, Rüthing, Steffen, PLDI 1992; shared notes on code motion, §1; thesis §2.1 (entry and exit parts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+from ..analysis.alias import Reference, is_mutable_read, may_overlap, memory_kill, reference_of
+from ..analysis.effects import may_move
+from ..analysis.manager import Facts
+from ..analysis.value_numbering import value_numbers
+from ..ptx import Directive, Effect, Instr, Reg, ScalarType, registers
+
+__all__ = [
+    "ExpressionClass",
+    "LocalPredicates",
+    "Naming",
+    "Occurrence",
+    "Transfer",
+    "collect",
+    "is_spoken_of",
+    "local_predicates",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """An instruction that computes the class's value, in block number ``block``."""
+
+    block: int
+    instr: Instr
+
+
+@dataclass(eq=False, slots=True)
+class ExpressionClass:
+    """Instructions that compute one value. ``names`` are what its operands are called under the naming."""
+
+    number: int
+    type: ScalarType
+    occurrences: list[Occurrence] = field(default_factory=list[Occurrence])
+    names: set[Hashable] = field(default_factory=set[Hashable])
+    result: Hashable = None  #: the name of its value
+    #: For a load from memory that may be written: what it reads.
+    reference: Reference | None = None
+    is_mutable: bool = False
+
+    @property
+    def instr(self) -> Instr:
+        return self.occurrences[0].instr
+
+    @property
+    def cost(self) -> int:
+        return self.instr.form.op.cost
+
+    @property
+    def may_fault(self) -> bool:
+        """Whether evaluating it might fault: a load that does not read a parameter or constant."""
+        form = self.instr.form
+        return form.effects & Effect.TRAP != 0 and form.space not in ("param", "const")
+
+
+class Naming:
+    """How instructions are keyed, what their operands are called, and which names an instruction redefines."""
+
+    def __init__(self, facts: Facts, *, by_value: bool) -> None:
+        self.facts = facts
+        self.by_value = by_value
+        self.values = facts.get(value_numbers)
+        self.ssa = self.values.ssa
+
+    def key(self, instr: Instr, reg: Reg) -> Hashable:
+        """Equal for instructions that compute one value into registers of one type."""
+        form = instr.form
+        if not self.by_value or is_mutable_read(instr):
+            operands: tuple[Hashable, ...] = tuple(operand.text for operand in instr.operands[1:])
+            if self.by_value:
+                address = instr.address
+                if address is None or address.rest or len(instr.operands) != 2:
+                    return ("unique", id(instr))
+                operands = self.values.address(instr, address)
+            mods = (*sorted(form.mods.items()), *sorted(form.flags))
+            return (form.op.pattern, mods, operands, reg.type.name)
+        return (self.values.number[self.ssa.defined(instr, reg)], _bank(reg.type))
+
+    def operand_names(self, instr: Instr) -> Iterable[Hashable]:
+        """What the registers that the instruction reads are called."""
+        for operand in instr.operands[1:]:
+            for reg in registers(operand):
+                yield self.values.number[self.ssa.read(instr, reg)] if self.by_value else reg
+
+    def defined_names(self, instr: Instr) -> list[Hashable]:
+        """The names that the instruction gives new values to."""
+        if not self.by_value:
+            return list(instr.defs())
+        number, defined = self.values.number, self.ssa.defined
+        return [number[defined(instr, reg)] for reg in instr.defs()]
+
+    def phi_names(self, block: int) -> list[Hashable]:
+        """The names that get new values at the start of the block."""
+        if not self.by_value:
+            return []
+        # A φ that joins values of one class changes nothing, and its register holds the value on both sides.
+        number, arguments = self.values.number, self.ssa.phi_args
+        return [
+            number[phi]
+            for phi in self.ssa.phis[block]
+            if any(number[value] != number[phi] for _, value in arguments[phi])
+        ]
+
+
+def _bank(scalar: ScalarType) -> tuple[str, int]:
+    """Registers of one bank can stand for each other in every instruction."""
+    return ("i" if scalar.kind in "usb" else scalar.kind, scalar.bits)
+
+
+def collect(facts: Facts, naming: Naming) -> list[ExpressionClass]:
+    """The classes that code motion could improve, numbered from 0."""
+    classes: dict[Hashable, ExpressionClass] = {}
+    cfg = facts.cfg
+    movable: dict[object, bool] = {}
+    for block in cfg.rpo:
+        instrs = cfg.blocks[block].instrs
+        for position, instr in enumerate(instrs):
+            form = instr.form
+            if form.op.cost == 0 or movable.get(form) is False:
+                continue
+            verdict = may_move(instr)
+            if not verdict:
+                if verdict.reason in _REASONS_OF_FORM:
+                    movable[form] = False
+                continue
+            result = instr.operands[0]
+            assert isinstance(result, Reg)
+            if not _has_copy(result.type) or is_spoken_of(instrs, position):
+                continue
+            key = naming.key(instr, result)
+            known = classes.get(key)
+            if known is None:
+                known = classes[key] = ExpressionClass(-1, result.type)
+            known.occurrences.append(Occurrence(block, instr))
+    return _improvable(list(classes.values()), facts, naming)
+
+
+_REASONS_OF_FORM = frozenset(
+    "opaque call control convergent barrier async ordered writes-memory state carry no-result directive".split()
+)
+
+
+def _has_copy(scalar: ScalarType) -> bool:
+    """Whether a ``mov`` copies a register of this type."""
+    return scalar.kind == "p" or scalar.bits in (16, 32, 64)
+
+
+def is_spoken_of(instrs: list[Instr], position: int) -> bool:
+    """Whether the instruction follows a ``.pragma`` that describes it, such as ``used_bytes_mask``."""
+    if position == 0:
+        return False
+    before = instrs[position - 1]
+    return isinstance(before, Directive) and before.kind == "pragma" and "used_bytes_mask" in before.payload
+
+
+def _improvable(classes: list[ExpressionClass], facts: Facts, naming: Naming) -> list[ExpressionClass]:
+    found: list[ExpressionClass] = []
+    defined_in_loop = _names_defined_in_loops(facts, naming)
+    loop_of = facts.loops.loop_of
+    for candidate in classes:
+        if len(candidate.occurrences) == 1:
+            block = candidate.occurrences[0].block
+            loop = loop_of[block]
+            if loop < 0:
+                continue
+            names = set(naming.operand_names(candidate.instr))
+            if not names.isdisjoint(defined_in_loop[loop]):
+                continue
+        candidate.result = naming.defined_names(candidate.instr)[0]
+        for occurrence in candidate.occurrences:
+            candidate.names.update(naming.operand_names(occurrence.instr))
+        candidate.is_mutable = is_mutable_read(candidate.instr)
+        if candidate.is_mutable:
+            candidate.reference = reference_of(candidate.instr, naming.values)
+        candidate.number = len(found)
+        found.append(candidate)
+    return found
+
+
+def _names_defined_in_loops(facts: Facts, naming: Naming) -> list[set[Hashable]]:
+    """For each loop the names that are redefined inside it, inner loops included."""
+    loops = facts.loops
+    defined: list[set[Hashable]] = [set() for _ in loops.loops]
+    cfg = facts.cfg
+    for block in cfg.rpo:
+        loop = loops.loop_of[block]
+        if loop < 0:
+            continue
+        names = set(naming.phi_names(block))
+        for instr in cfg.blocks[block].instrs:
+            names.update(naming.defined_names(instr))
+        while loop >= 0:
+            defined[loop] |= names
+            loop = loops.loops[loop].parent
+    return defined
+
+
+@dataclass(slots=True)
+class LocalPredicates:
+    """Per block number, sets of class numbers; see the module's header."""
+
+    antloc: list[int]
+    comp: list[int]
+    kill: list[int]
+    pinch: list[int]
+    phi_kill: list[int]
+    transfer: Transfer
+
+
+class Transfer:
+    """The classes whose value an instruction changes, and those that must not move up across it."""
+
+    def __init__(self, classes: list[ExpressionClass], naming: Naming) -> None:
+        self.naming = naming
+        self.by_name: dict[Hashable, int] = {}
+        self.loads = [candidate for candidate in classes if candidate.is_mutable]
+        self.all_loads = 0
+        self.faulting = 0
+        for candidate in classes:
+            bit = 1 << candidate.number
+            for name in candidate.names:
+                self.by_name[name] = self.by_name.get(name, 0) | bit
+            if candidate.is_mutable:
+                self.all_loads |= bit
+            if candidate.may_fault:
+                self.faulting |= bit
+        self._stores: dict[Reference, int] = {}
+
+    def kill(self, instr: Instr) -> int:
+        """Classes whose value the instruction may change."""
+        killed = 0
+        by_name = self.by_name
+        for name in self.naming.defined_names(instr):
+            killed |= by_name.get(name, 0)
+        if self.all_loads:
+            what = memory_kill(instr)
+            if what:
+                killed |= self._overlapping(instr) if what == "store" else self.all_loads
+        return killed
+
+    def pinch(self, instr: Instr) -> int:
+        """Classes that must not move up across the instruction because it may never come back."""
+        base = instr.form.op.base
+        return self.faulting if base == "call" or instr.form.is_opaque else 0
+
+    def phi_kill(self, block: int) -> int:
+        killed = 0
+        for name in self.naming.phi_names(block):
+            killed |= self.by_name.get(name, 0)
+        return killed
+
+    def _overlapping(self, instr: Instr) -> int:
+        store = reference_of(instr, self.naming.values)
+        if store is None:
+            return self.all_loads
+        known = self._stores.get(store)
+        if known is None:
+            known = 0
+            for candidate in self.loads:
+                if candidate.reference is None or may_overlap(candidate.reference, store):
+                    known |= 1 << candidate.number
+            self._stores[store] = known
+        return known
+
+
+def local_predicates(facts: Facts, classes: list[ExpressionClass], naming: Naming) -> LocalPredicates:
+    """The local predicates of all classes in all reachable blocks."""
+    cfg = facts.cfg
+    count = len(cfg.blocks)
+    transfer = Transfer(classes, naming)
+    result = LocalPredicates([0] * count, [0] * count, [0] * count, [0] * count, [0] * count, transfer)
+    bit_of = {occurrence.instr: 1 << item.number for item in classes for occurrence in item.occurrences}
+    for block in cfg.rpo:
+        result.phi_kill[block] = transfer.phi_kill(block)
+        antloc = comp = killed = pinched = 0
+        for instr in cfg.blocks[block].instrs:
+            if instr.is_directive:
+                continue
+            bit = bit_of.get(instr, 0)
+            if bit:
+                antloc |= bit & ~(killed | pinched)
+                comp |= bit
+            kill = transfer.kill(instr)
+            if kill:
+                killed |= kill
+                comp &= ~kill
+            pinched |= transfer.pinch(instr)
+        result.antloc[block] = antloc
+        result.comp[block] = comp
+        result.kill[block] = killed
+        result.pinch[block] = pinched
+    return result
+

@@ -1,0 +1,297 @@
+"""Lazy code motion: partial redundancy elimination that is computationally and lifetime optimal.
+
+For all expression classes at once, over bit vectors, with antloc, comp, kill, pinch and phi_kill of `expressions.py`:
+
+    transp_d(b)    = ¬(kill(b) ∪ pinch(b))           an evaluation may move up across b
+    transp_u(b)    = ¬kill(b)                        a value stays valid down across b
+    antin(b)       = antloc(b) ∪ (transp_d(b) ∩ antout(b))
+    antout(b)      = ∩ over successors s of antin(s) \\ phi_kill(s);  ∅ where b may leave
+    avin(b)        = (∩ over predecessors p of avout(p)) \\ phi_kill(b);  ∅ at the entry
+    avout(b)       = comp(b) ∪ (transp_u(b) ∩ avin(b))
+    earliest(i,j)  = antin(j) \\ (avout(i) \\ phi_kill(j)) ∩ (¬transp_d(i) ∪ ¬antout(i))
+    later(i,j)     = earliest(i,j) ∪ (laterin(i) \\ antloc(i))
+    laterin(j)     = ∩ over predecessors i of later(i,j)
+    insert(i,j)    = later(i,j) \\ laterin(j)
+    delete(j)      = antloc(j) \\ laterin(j)
+
+This is the edge-based form (Drechsler and Stadel), which needs no critical edge split in advance; an edge is split only
+where something is inserted. transp_d ⊆ transp_u keeps the usual proof: where delete holds, on every path the value was
+evaluated or inserted after its operands last changed.
+
+Guarantees: results stay bit-identical; no path evaluates an expression more often; a load is inserted only where its
+address is dereferenced on every way on. Refuses: insertion on an edge of a ``brx.idx``; classes that are not worth it.
+Reference: Knoop, Rüthing, Steffen, *Lazy Code Motion*, PLDI 1992; Drechsler, Stadel, SIGPLAN Notices 1993; thesis §3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..analysis.dataflow import solve
+from ..analysis.manager import Facts
+from ..ptx import Instr, Kernel
+from .edges import EdgeInserter
+from .expressions import ExpressionClass, LocalPredicates, Naming, collect, local_predicates
+from .remarks import Remarks
+from .replacement import evaluate_into, replace_occurrences
+
+__all__ = ["LazyCodeMotion", "Placement", "solve_placement"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The solution: sets of class numbers by edge and by block."""
+
+    insert: dict[tuple[int, int], int]
+    delete: list[int]
+    available: list[int]  #: avin
+    anticipated: list[int]  #: antin
+
+
+def solve_placement(facts: Facts, local: LocalPredicates, universe: int) -> Placement:
+    """Solve the equations of the module's header."""
+    cfg = facts.cfg
+    count = len(cfg.blocks)
+    down_kill = [local.kill[b] | local.pinch[b] for b in range(count)]
+    anticipation = solve(
+        cfg,
+        direction="backward",
+        meet="intersection",
+        gen=[local.antloc[b] & ~local.phi_kill[b] for b in range(count)],
+        kill=[down_kill[b] | local.phi_kill[b] for b in range(count)],
+        boundary=0,
+        universe=universe,
+    )
+    antout = anticipation.exit
+    antin = [local.antloc[b] | (antout[b] & ~down_kill[b]) for b in range(count)]
+    availability = solve(
+        cfg,
+        direction="forward",
+        meet="intersection",
+        gen=local.comp,
+        kill=[local.kill[b] | local.phi_kill[b] for b in range(count)],
+        boundary=0,
+        universe=universe,
+    )
+    avout = availability.exit
+    avin = [availability.entry[b] & ~local.phi_kill[b] for b in range(count)]
+    earliest: dict[tuple[int, int], int] = {}
+    for block in cfg.rpo:
+        movable = antout[block] & ~down_kill[block]
+        for successor in cfg.succ[block]:
+            earliest[block, successor] = antin[successor] & ~(avout[block] & ~local.phi_kill[successor]) & ~movable
+    laterin = _later(facts, local, earliest, antin, universe)
+    insert: dict[tuple[int, int], int] = {}
+    for (block, successor), edge in earliest.items():
+        placed = (edge | (laterin[block] & ~local.antloc[block])) & ~laterin[successor]
+        if placed:
+            insert[block, successor] = placed
+    delete = [0] * count
+    for block in cfg.rpo:
+        delete[block] = local.antloc[block] & ~laterin[block]
+    return Placement(insert, delete, avin, antin)
+
+
+def _later(
+    facts: Facts, local: LocalPredicates, earliest: dict[tuple[int, int], int], antin: list[int], universe: int
+) -> list[int]:
+    """laterin, the greatest solution; the entry has a virtual edge on which everything anticipated is earliest."""
+    cfg = facts.cfg
+    laterin = [universe] * len(cfg.blocks)
+    entry = cfg.rpo[0]
+    changed = True
+    while changed:
+        changed = False
+        for block in cfg.rpo:
+            value = antin[block] if block == entry else universe
+            for predecessor in cfg.pred[block]:
+                edge = earliest.get((predecessor, block))
+                if edge is not None:
+                    value &= edge | (laterin[predecessor] & ~local.antloc[predecessor])
+            if value != laterin[block]:
+                laterin[block] = value
+                changed = True
+    return laterin
+
+
+@dataclass(frozen=True)
+class LazyCodeMotion:
+    """Options: ``naming`` is ``lexical``, ``value`` or ``both``; an expression is moved only if it costs at least
+    ``min_cost`` (see the opcode table), while one that is redundant as it stands always goes; ``rounds`` bounds the
+    repetitions that let an expression follow its operands."""
+
+    naming: str = "both"
+    min_cost: int = 2
+    rounds: int = 3
+
+    name: ClassVar[str] = "lcm"
+
+    def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+        """Move code in ``kernel``; whether anything changed."""
+        changed = False
+        if self.naming in ("value", "both"):
+            for _ in range(self.rounds):
+                if not self.round(kernel, facts, remarks, by_value=True):
+                    break
+                changed = True
+        if self.naming in ("lexical", "both"):
+            changed |= self.round(kernel, facts, remarks, by_value=False)
+        return changed
+
+    def round(self, kernel: Kernel, facts: Facts, remarks: Remarks, *, by_value: bool) -> bool:
+        """Solve once and rewrite."""
+        naming = Naming(facts, by_value=by_value)
+        classes = collect(facts, naming)
+        how = "by value" if by_value else "lexically"
+        if not classes:
+            return False
+        local = local_predicates(facts, classes, naming)
+        placement = solve_placement(facts, local, (1 << len(classes)) - 1)
+        chosen = self.choose(kernel, facts, remarks, classes, local, placement)
+        remarks.count(kernel, self.name, f"candidates {how}", len(classes))
+        if not chosen:
+            return False
+        self.rewrite(kernel, facts, classes, local, placement, chosen)
+        remarks.count(kernel, self.name, f"moved {how}", chosen.bit_count())
+        return True
+
+    def choose(
+        self,
+        kernel: Kernel,
+        facts: Facts,
+        remarks: Remarks,
+        classes: list[ExpressionClass],
+        local: LocalPredicates,
+        placement: Placement,
+    ) -> int:
+        """The set of classes to rewrite, with a remark for each class that has something to gain."""
+        deleted = inserted = fixed = 0
+        for bits in placement.delete:
+            deleted |= bits
+        inserter = EdgeInserter(kernel, facts.cfg)
+        for (block, successor), bits in placement.insert.items():
+            inserted |= bits
+            if not inserter.is_possible(block, successor):
+                fixed |= bits
+        redundant = _totally_redundant(facts, classes, local, placement)
+        chosen = 0
+        feeding = self.feeding_names(classes)
+        for item in classes:
+            bit = 1 << item.number
+            if not (deleted | redundant) & bit:
+                continue
+            reason = ""
+            if fixed & bit:
+                reason = "indirect-branch-edge"
+            elif inserted & bit and item.cost < self.min_cost and item.result not in feeding:
+                reason = "not-worth-moving"
+            if reason:
+                message = f"'{item.instr.form.text}' is not moved: {_REFUSALS[reason]}"
+                remarks.add("Missed", self.name, "NotMoved", kernel, message, instr=item.instr, reason=reason)
+                remarks.count(kernel, self.name, f"refused: {reason}")
+            elif remarks.may_rewrite():
+                chosen |= bit
+                _report(kernel, facts, remarks, self.name, item, placement)
+        return chosen
+
+    def feeding_names(self, classes: list[ExpressionClass]) -> set[Hashable]:
+        """Names of operands of expressions that are worth moving: a cheap expression that computes one is worth it
+        too, since the other one can only follow where its operands are."""
+        return {name for item in classes if item.cost >= self.min_cost for name in item.names}
+
+    def rewrite(
+        self,
+        kernel: Kernel,
+        facts: Facts,
+        classes: list[ExpressionClass],
+        local: LocalPredicates,
+        placement: Placement,
+        chosen: int,
+    ) -> None:
+        """Insert on edges and replace occurrences for the ``chosen`` classes."""
+        cfg = facts.cfg
+        temporaries = {item.number: kernel.new_reg(item.type) for item in classes if chosen >> item.number & 1}
+        inserter = EdgeInserter(kernel, cfg)
+        for (block, successor), bits in placement.insert.items():
+            for number in _members(bits & chosen):
+                source = _reached_occurrence(facts, classes[number], successor, local)
+                inserter.insert(block, successor, evaluate_into(temporaries[number], source))
+        for block in cfg.rpo:
+            present = (placement.available[block] | placement.delete[block]) & chosen
+            replace_occurrences(kernel, cfg.blocks[block], present, classes, temporaries, local.transfer)
+        inserter.commit()
+
+
+_REFUSALS = {
+    "indirect-branch-edge": "an evaluation would be needed on an edge of an indirect branch, which cannot be split",
+    "not-worth-moving": "the assembler does as well by recomputing it",
+}
+
+
+def _members(bits: int) -> list[int]:
+    """The numbers of the bits that are set, ascending."""
+    found: list[int] = []
+    while bits:
+        low = bits & -bits
+        found.append(low.bit_length() - 1)
+        bits ^= low
+    return found
+
+
+def _totally_redundant(
+    facts: Facts, classes: list[ExpressionClass], local: LocalPredicates, placement: Placement
+) -> int:
+    """Classes with an occurrence that follows another one, in its block or available from above, with no kill
+    between. LCM's delete covers only entry computations; these need no insertion either."""
+    cfg = facts.cfg
+    bit_of = {occurrence.instr: 1 << item.number for item in classes for occurrence in item.occurrences}
+    blocks = {occurrence.block for item in classes for occurrence in item.occurrences}
+    redundant = 0
+    for block in blocks:
+        present = placement.available[block]
+        for instr in cfg.blocks[block].instrs:
+            bit = bit_of.get(instr, 0)
+            redundant |= bit & present
+            present |= bit
+            if present:
+                present &= ~local.transfer.kill(instr)
+    return redundant
+
+
+def _reached_occurrence(facts: Facts, item: ExpressionClass, start: int, local: LocalPredicates) -> Instr:
+    """An occurrence that control reaches from the start of block ``start`` with no kill before it: its registers hold
+    the operands there. Exists because the class is anticipated."""
+    bit = 1 << item.number
+    in_block: dict[int, Instr] = {}
+    for occurrence in reversed(item.occurrences):
+        in_block[occurrence.block] = occurrence.instr
+    seen = {start}
+    work = [start]
+    while work:
+        block = work.pop()
+        if local.antloc[block] & bit:
+            return in_block[block]
+        for successor in facts.cfg.succ[block]:
+            if successor not in seen:
+                seen.add(successor)
+                work.append(successor)
+    raise AssertionError("an anticipated expression has no occurrence")
+
+
+def _report(
+    kernel: Kernel, facts: Facts, remarks: Remarks, pass_name: str, item: ExpressionClass, placement: Placement
+) -> None:
+    bit = 1 << item.number
+    names = [block.label.text if block.label else f"block {i}" for i, block in enumerate(facts.cfg.blocks)]
+    edges = [f"{names[i]}→{names[j]}" for (i, j), bits in placement.insert.items() if bits & bit]
+    deleted = [names[b] for b in facts.cfg.rpo if placement.delete[b] & bit]
+    what = f"'{item.instr.form.text}'"
+    if edges:
+        message = f"{what} moved to {', '.join(edges)}"
+        if deleted:
+            message += f"; removed from {', '.join(deleted)}"
+    else:
+        message = f"{what} is redundant; {len(item.occurrences)} occurrences share one evaluation"
+    remarks.add("Passed", pass_name, "Moved" if edges else "Redundant", kernel, message, instr=item.instr)

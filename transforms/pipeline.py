@@ -1,0 +1,189 @@
+"""The passes, in the order in which they run, and the loop that runs them.
+
+After each pass the kernel is verified where asked for, and always at the end. Everything that happens is in one place
+to read: what changed, how often, how long it took; ``dump`` writes the kernel before and after a pass as files that
+are inputs again.
+
+Requires: a module that the verifier accepts. Guarantees: a module that it accepts, or `PassFailed` with the pass that
+broke it; kernels that a pass refuses are left as they were.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from ..analysis.manager import Facts
+from ..ptx import Kernel, Module, PtxError, print_module
+from .remarks import Remarks
+
+__all__ = ["LEVELS", "Pass", "PassFailed", "Pipeline", "UnknownPass", "create_pass", "pass_names", "pipeline_of"]
+
+
+class Pass(Protocol):
+    """A transform of one kernel. Its dataclass fields are its options."""
+
+    name: ClassVar[str]
+
+    def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+        """Transform ``kernel``; whether anything changed."""
+        ...
+
+
+class UnknownPass(ValueError):
+    """There is no pass, level or option of that name."""
+
+
+class PassFailed(Exception):
+    """A pass left a kernel that the verifier refuses: a fault of ours."""
+
+    def __init__(self, pass_name: str, kernel: Kernel, cause: Exception) -> None:
+        super().__init__(f"pass '{pass_name}' broke '{kernel.name}': {cause}")
+        self.pass_name = pass_name
+        self.kernel = kernel
+
+
+def _classes() -> dict[str, Callable[..., Pass]]:
+    """All passes by name, in the order of the default pipeline."""
+    from .copy_propagation import CopyPropagation
+    from .dead_code import DeadCodeElimination, EmptyBlocks
+    from .lazy_code_motion import LazyCodeMotion
+    from .total_redundancy import TotalRedundancy
+
+    known: tuple[Callable[..., Pass], ...] = (
+        TotalRedundancy,
+        LazyCodeMotion,
+        CopyPropagation,
+        DeadCodeElimination,
+        EmptyBlocks,
+    )
+    return {pass_class.name: pass_class for pass_class in known}  # pyright: ignore[reportFunctionMemberAccess]
+
+
+#: The ordered lists of passes.
+LEVELS: dict[str, tuple[str, ...]] = {
+    "O0": (),
+    # cse first: lazy code motion sees one level of operands at a time, and cse gives equal values equal names.
+    # copyprop and dce after each lcm, so that the next one sees through the copies that the last one left.
+    "O1": ("cse", "lcm", "copyprop", "dce", "lcm", "copyprop", "dce", "emptyblocks"),
+}
+
+
+def pass_names() -> list[str]:
+    """The names of all passes."""
+    return list(_classes())
+
+
+def create_pass(text: str) -> Pass:
+    """The pass that ``name`` or ``name:option=value:option=value`` describes.
+
+    Raises `UnknownPass`.
+    """
+    name, *settings = text.split(":")
+    known = _classes()
+    if name not in known:
+        raise UnknownPass(f"there is no pass '{name}'; there are {', '.join(known)}")
+    pass_class = known[name]
+    types = {option.name: str(option.type) for option in fields(pass_class)}  # pyright: ignore[reportArgumentType]
+    options: dict[str, object] = {}
+    for setting in settings:
+        option, equals, value = setting.partition("=")
+        if option not in types or not equals:
+            offered = ", ".join(types) or "none"
+            raise UnknownPass(f"pass '{name}' has no option '{setting}'; its options: {offered}")
+        options[option] = _converted(name, option, types[option], value)
+    return pass_class(**options)
+
+
+def _converted(name: str, option: str, kind: str, value: str) -> object:
+    try:
+        if kind == "int":
+            return int(value)
+        if kind == "bool":
+            return {"true": True, "false": False}[value]
+    except (KeyError, ValueError):
+        raise UnknownPass(f"option '{option}' of pass '{name}' takes a value of type {kind}, not '{value}'") from None
+    return value
+
+
+def pipeline_of(text: str) -> list[Pass]:
+    """The passes of a level (``O1``), of ``none``, or of a list of passes with commas between them."""
+    if text in ("none", ""):
+        return []
+    names = LEVELS[text] if text in LEVELS else tuple(text.split(","))
+    return [create_pass(name) for name in names]
+
+
+@dataclass
+class Timing:
+    """Seconds spent in a pass over all kernels, and in how many it changed something."""
+
+    seconds: float = 0.0
+    changed: int = 0
+
+
+@dataclass
+class Pipeline:
+    """Runs ``passes`` over every kernel of a module.
+
+    ``verify`` is the verifier of one kernel (it raises), called after each pass if ``verify_each``; ``dump`` is a
+    folder for numbered ``.ptx`` files of every pass that changed something; ``only`` selects kernels by name.
+    """
+
+    passes: Sequence[Pass]
+    verify: Callable[[Kernel, Module], None]
+    verify_each: bool = False
+    dump: Path | None = None
+    only: Callable[[str], bool] | None = None
+    timings: dict[str, Timing] = field(default_factory=dict[str, Timing])
+
+    def run(self, module: Module, remarks: Remarks) -> bool:
+        """Transform ``module`` in place; whether anything changed."""
+        changed = False
+        for kernel in module.kernels:
+            if self.passes and (self.only is None or self.only(kernel.name)):
+                changed |= self.run_kernel(module, kernel, remarks)
+        return changed
+
+    def run_kernel(self, module: Module, kernel: Kernel, remarks: Remarks) -> bool:
+        """Transform one kernel in place; whether anything changed."""
+        kernel.flatten_scopes()
+        facts = Facts(kernel, module)
+        if facts.cfg.unmodelled:
+            text = facts.cfg.unmodelled[0].form.text
+            message = f"'{text}' is unknown and may branch, so the kernel is left as it is"
+            remarks.add("Missed", "pipeline", "Refused", kernel, message, reason="opaque")
+            return False
+        changed = False
+        for number, each in enumerate(self.passes):
+            started = time.perf_counter()
+            did = each.run(kernel, facts, remarks)
+            timing = self.timings.setdefault(each.name, Timing())
+            timing.seconds += time.perf_counter() - started
+            if did:
+                changed = True
+                timing.changed += 1
+                if self.dump is not None:
+                    self._write_dump(module, kernel, number, each)
+                if self.verify_each:
+                    self._verify(module, kernel, each.name)
+        if changed and not self.verify_each:
+            self._verify(module, kernel, "pipeline")
+        return changed
+
+    def _verify(self, module: Module, kernel: Kernel, pass_name: str) -> None:
+        started = time.perf_counter()
+        try:
+            self.verify(kernel, module)
+        except PtxError as error:
+            raise PassFailed(pass_name, kernel, error) from error
+        self.timings.setdefault("verify", Timing()).seconds += time.perf_counter() - started
+
+    def _write_dump(self, module: Module, kernel: Kernel, number: int, each: Pass) -> None:
+        assert self.dump is not None
+        self.dump.mkdir(parents=True, exist_ok=True)
+        path = self.dump / f"{number:02}-{each.name}-{kernel.name[:80]}.ptx"
+        path.write_text(print_module(module), encoding="utf-8", errors="surrogateescape")

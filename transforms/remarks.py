@@ -1,0 +1,121 @@
+"""What passes did and did not do, and why: remarks, counts, and the limit on rewrites.
+
+A remark is ``Passed`` (a rewrite was made), ``Missed`` (refused, with a reason id) or ``Analysis``. They are written as
+LLVM optimization records (YAML), which opt-viewer and llvm-opt-report read, or as lines for people.
+
+Every rewrite asks `Remarks.may_rewrite` first; so ``--bisect-limit N`` stops after N rewrites, not after N passes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..ptx import Instr, Kernel, Module
+
+__all__ = ["Remark", "Remarks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """``name`` is the id of the remark within its pass; ``reason`` a reason id where it is a refusal."""
+
+    kind: str
+    pass_name: str
+    name: str
+    kernel: str
+    message: str
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    reason: str = ""
+
+    @property
+    def text(self) -> str:
+        """One line for a person."""
+        where = f"{self.file}:{self.line}:{self.column}: " if self.line else ""
+        reason = f" [{self.reason}]" if self.reason else ""
+        return f"{where}remark: {self.pass_name}: {self.kernel}: {self.message}{reason}"
+
+    @property
+    def yaml(self) -> str:
+        """One YAML document of an LLVM optimization record."""
+        lines = [f"--- !{self.kind}", f"Pass:            {self.pass_name}", f"Name:            {self.name}"]
+        if self.line:
+            place = f"{{ File: {_quoted(self.file)}, Line: {self.line}, Column: {self.column} }}"
+            lines.append(f"DebugLoc:        {place}")
+        lines += [f"Function:        {_quoted(self.kernel)}", "Args:", f"  - String:          {_quoted(self.message)}"]
+        if self.reason:
+            lines.append(f"  - Reason:          {_quoted(self.reason)}")
+        return "\n".join([*lines, "...", ""])
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+class Remarks:
+    """Collects remarks and counts for one module.
+
+    ``limit`` is the number of rewrites allowed in all, ``None`` for no limit.
+    """
+
+    def __init__(self, module: Module | None = None, limit: int | None = None) -> None:
+        self.items: list[Remark] = []
+        #: Counts by (kernel, pass, what).
+        self.counts: Counter[tuple[str, str, str]] = Counter()
+        self.rewrites = 0
+        self.limit = limit
+        self._module = module
+        self._files: dict[int, str] | None = None
+
+    def may_rewrite(self) -> bool:
+        """Count one rewrite; ``False`` when the limit is reached and it must not be made."""
+        if self.limit is not None and self.rewrites >= self.limit:
+            return False
+        self.rewrites += 1
+        return True
+
+    def count(self, kernel: Kernel, pass_name: str, what: str, number: int = 1) -> None:
+        """Add ``number`` to a count that ``--stats-json`` prints."""
+        if number:
+            self.counts[kernel.name, pass_name, what] += number
+
+    def add(
+        self,
+        kind: str,
+        pass_name: str,
+        name: str,
+        kernel: Kernel,
+        message: str,
+        *,
+        instr: Instr | None = None,
+        reason: str = "",
+    ) -> None:
+        """Add a remark of ``kind`` at the place of ``instr``."""
+        file, line, column = self.place(instr) if instr is not None else ("", 0, 0)
+        self.items.append(Remark(kind, pass_name, name, kernel.name, message, file, line, column, reason))
+
+    def place(self, instr: Instr) -> tuple[str, int, int]:
+        """Source file, line and column from ``.loc``, or the line in the PTX text where there is none."""
+        module = self._module
+        if module is None:
+            return "", 0, 0
+        if instr.loc is not None:
+            if self._files is None:
+                self._files = module.files
+            number, line, column = instr.loc.file_line_column
+            return self._files.get(number, f"file {number}"), line, column
+        if instr.pos >= 0:
+            return module.source.name, *module.source.line_column(instr.pos)
+        return "", 0, 0
+
+    def matching(self, pattern: str) -> Iterable[Remark]:
+        """Remarks whose pass name matches the regular expression, as LLVM's ``-Rpass`` selects them."""
+        compiled = re.compile(pattern)
+        return (remark for remark in self.items if compiled.search(remark.pass_name))
+
+    def yaml(self) -> str:
+        return "".join(remark.yaml for remark in self.items)
