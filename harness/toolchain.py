@@ -192,14 +192,15 @@ def assemble(
     arch: str | None = None,
     *,
     flags: Sequence[str] = (),
-    opt_level: int = 3,
+    opt_level: int | None = None,
     verbose: bool = False,
     timeout: float = 600.0,
     tool: Tool | None = None,
 ) -> Assembled:
     """Assemble a module, given as text or as the path of a file, to a cubin.
 
-    `verbose` adds ptxas's figures for each kernel to the log. Raises `PtxasError` where ptxas refuses the module,
+    `verbose` adds ptxas's figures for each kernel to the log. Without `opt_level`, ptxas takes 3, or 0 for a module
+    whose target says `debug`, which it refuses to optimize. Raises `PtxasError` where ptxas refuses the module,
     `ToolTimeout` after `timeout` seconds, `ToolMissing`.
 
     >>> assemble(".version 8.0\\n.target sm_90\\n.address_size 64\\n.entry k() { ret; }").cubin[:4]
@@ -212,7 +213,8 @@ def assemble(
     with _scratch() as folder:
         source, output = folder / "module.ptx", folder / "module.cubin"
         source.write_text(text, encoding="utf-8", errors="surrogateescape")
-        command = [str(tool.path), f"-arch={chosen}", f"-O{opt_level}", *(["-v"] if verbose else []), *flags]
+        level = [] if opt_level is None else [f"-O{opt_level}"]
+        command = [str(tool.path), f"-arch={chosen}", *level, *(["-v"] if verbose else []), *flags]
         started = time.perf_counter()
         code, log = _run([*command, "module.ptx", "-o", "module.cubin"], folder, timeout)
         seconds = time.perf_counter() - started

@@ -1,0 +1,303 @@
+"""Count machine instructions by class and by loop depth, straight from the code's bytes.
+
+nvdisasm takes half a second to start, several times what ptxas takes to assemble a usual kernel; a gate that reads two
+cubins for each file cannot wait for it. What is read here is little: which operation, guarded or not, and where a
+branch goes.
+
+    bits 0–8  operation    bits 12–15  guard: predicate, negation; 7 is "always"
+    branch    offset from the next instruction, in units of 4 bytes: bits 34–81, on sm_90 and newer below them the
+              eight bits 16–23
+
+A loop is a strongly connected part of the control-flow graph, not the range between a branch and its target: code that
+ptxas moves behind the kernel's end (a slow path of a warp-wide operation) branches back, and no loop is there. Depth is
+found as in Havlak (ACM TOPLAS 19(4), 1997), without the names of the loops: take a part's entry away and look again.
+A function that is called counts as deep as its deepest call.
+
+Requires: code for sm_75 or newer, of whole 16-byte instructions.
+Guarantees: linear in the instructions but for nesting; padding behind the last instruction is not counted.
+Refuses: the targets of an indirect branch must be given; without them the branch is taken to leave the kernel.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .machine_ops import kinds
+
+#: Bytes of an instruction.
+SIZE = 16
+
+_BSYNC, _CALL_ABS, _CALL, _BSSY, _BRA, _WARPSYNC = 0x141, 0x143, 0x144, 0x145, 0x147, 0x148
+_BRX, _BRXU, _JMP, _JMX, _JMXU, _EXIT, _RET, _KILL, _NOP = 0x149, 0x158, 0x14A, 0x14C, 0x159, 0x14D, 0x150, 0x15B, 0x118
+_LEAVE = frozenset((_BRX, _BRXU, _JMX, _JMXU, _JMP, _EXIT, _RET, _KILL))
+_CONTROL = _LEAVE | {_BRA, _CALL, _CALL_ABS, _BSYNC, _BSSY, _WARPSYNC}
+
+#: The form of a branch that no uniform predicate guards, and of a WARPSYNC that names a target.
+_PLAIN_BRA, _COLLECTIVE = 0x947, 0x348
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The bytes of one function, and what only its cubin knows.
+
+    `indirect` gives the targets of each indirect branch and `calls` the function that each relocated call goes to,
+    both by the offset of the instruction.
+    """
+
+    data: bytes
+    indirect: Mapping[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])
+    calls: Mapping[int, str] = field(default_factory=dict[int, str])
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCounts:
+    """`by_depth[d]` counts the instructions inside exactly `d` loops, by class.
+
+    `loops` counts loops, nested ones too; `unknown` counts the instructions that `machine_ops` has no name for;
+    `instructions` leaves padding out.
+    """
+
+    instructions: int
+    by_depth: tuple[Mapping[str, int], ...]
+    loops: int
+    unknown: int
+
+
+def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
+    """Count the instructions of `entry` and of every function that it calls, each once.
+
+    Raises `ValueError` where the code of one is not whole instructions.
+    """
+    program = _link(functions, entry)
+    graph = _graph(program, sm)
+    depth, loops = _depths(graph.successors)
+    _deepen_callees(graph, depth)
+    table = kinds(sm)
+    by_depth: list[Counter[str]] = [Counter() for _ in range(max(depth, default=0) + 1)]
+    unknown = 0
+    for block, (start, end) in enumerate(graph.blocks):
+        for number, times in Counter(program.ops[start:end]).items():
+            kind = table.get(number)
+            unknown += 0 if kind else times
+            by_depth[depth[block]][kind or "other"] += times
+    return MachineCounts(len(program.ops), tuple(dict(sorted(c.items())) for c in by_depth), loops, unknown)
+
+
+@dataclass(slots=True)
+class _Program:
+    """All functions one behind the other; a place is the number of an instruction in it."""
+
+    words: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    ops: list[int] = field(default_factory=list[int])
+    starts: list[int] = field(default_factory=list[int])
+    indirect: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    calls: dict[int, int] = field(default_factory=dict[int, int])
+
+
+def _link(functions: Mapping[str, Code], entry: str) -> _Program:
+    program = _Program()
+    place: dict[str, int] = {}
+    waiting = [entry]
+    while waiting:
+        name = waiting.pop()
+        if name in place:
+            continue
+        base = place[name] = len(program.words)
+        code = functions[name]
+        words = _without_padding(list(struct.iter_unpack("<QQ", _whole(name, code.data))))
+        program.starts.append(base)
+        program.words += words
+        program.ops += [low & 0x1FF for low, _ in words]
+        for offset, targets in code.indirect.items():
+            program.indirect[base + offset // SIZE] = [base + target // SIZE for target in targets]
+        waiting += [callee for callee in code.calls.values() if callee in functions]
+    for name, base in place.items():
+        for offset, callee in functions[name].calls.items():
+            if callee in place:
+                program.calls[base + offset // SIZE] = place[callee]
+    return program
+
+
+def _whole(name: str, data: bytes) -> bytes:
+    if len(data) % SIZE:
+        raise ValueError(f"the code of {name} is {len(data)} bytes, not a multiple of {SIZE}")
+    return data
+
+
+def _without_padding(words: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """ptxas ends a function with a branch to itself, then NOPs up to the alignment."""
+    end = len(words)
+    while end and words[end - 1][0] & 0x1FF == _NOP:
+        end -= 1
+    if end and words[end - 1][0] & 0xFFF == _PLAIN_BRA and _is_always(*words[end - 1]) and end < len(words):
+        end -= 1
+    return words[:end]
+
+
+def _is_always(low: int, high: int) -> bool:
+    """Whether a plain branch is taken by all threads: guard and second predicate true, no .DIV, no .CONV."""
+    return low >> 12 & 0xF == 7 and low & 0xFFF == _PLAIN_BRA and high >> 23 & 0x1F == 7 and low >> 32 & 3 == 0
+
+
+def _target(place: int, low: int, high: int, sm: int) -> int:
+    offset = ((high & 0x3FFFF) << 30) | (low >> 34)
+    bits = 48
+    if sm >= 90:
+        offset, bits = offset << 8 | (low >> 16 & 0xFF), 56
+    if offset >> (bits - 1):
+        offset -= 1 << bits
+    return place + 1 + offset * 4 // SIZE
+
+
+def _reconvergence(place: int, low: int) -> int:
+    """Where a BSSY's threads meet again: its immediate is in bytes, in bits 32–63 on every architecture."""
+    offset = low >> 32
+    return place + 1 + (offset - (1 << 32) if offset >> 31 else offset) // SIZE
+
+
+@dataclass(slots=True)
+class _Graph:
+    """Basic blocks as ranges of places, their successors by number, and (calling block, called block) pairs."""
+
+    blocks: list[tuple[int, int]]
+    successors: list[list[int]]
+    calls: list[tuple[int, int]]
+
+
+def _graph(program: _Program, sm: int) -> _Graph:
+    size = len(program.ops)
+    edges: dict[int, list[int]] = {}
+    calls: dict[int, int] = dict(program.calls)
+    meeting: dict[int, list[int]] = {}
+    control = [place for place, op in enumerate(program.ops) if op in _CONTROL]
+    for place in control:
+        low, high = program.words[place]
+        if program.ops[place] == _BSSY:
+            meeting.setdefault(low >> 16 & 0xF, []).append(_reconvergence(place, low))
+    for place in control:
+        low, high = program.words[place]
+        op = program.ops[place]
+        after = [place + 1]
+        if op == _BRA:
+            target = _target(place, low, high, sm)
+            edges[place] = [target] if _is_always(low, high) else [target, *after]
+        elif op == _CALL and place not in calls:
+            calls[place] = _target(place, low, high, sm)
+            edges[place] = after
+        elif op == _WARPSYNC and low & 0xFFF == _COLLECTIVE:
+            edges[place] = [_target(place, low, high, sm), *after]
+        elif op == _BSYNC:
+            edges[place] = after + [p for p in meeting.get(low >> 16 & 0xF, ()) if p != place]
+        elif op in _LEAVE:
+            edges[place] = program.indirect.get(place, []) + (after if low >> 12 & 0xF != 7 else [])
+        elif op in (_CALL, _CALL_ABS):
+            edges[place] = after
+    leaders = {0, *program.starts, *(place + 1 for place in edges), *calls.values()}
+    leaders.update(target for targets in edges.values() for target in targets)
+    starts = sorted(leader for leader in leaders if 0 <= leader < size)
+    number = {start: block for block, start in enumerate(starts)}
+    blocks = list(zip(starts, [*starts[1:], size], strict=True))
+    successors = [[number[t] for t in edges.get(end - 1, (end,)) if t in number] for _, end in blocks]
+    block_of = {end - 1: block for block, (_, end) in enumerate(blocks)}
+    pairs = [(block_of[place], number[target]) for place, target in calls.items() if target in number]
+    return _Graph(blocks, successors, pairs)
+
+
+def _depths(successors: Sequence[Sequence[int]]) -> tuple[list[int], int]:
+    """How many loops each block is in, and how many loops there are."""
+    predecessors: list[list[int]] = [[] for _ in successors]
+    for block, after in enumerate(successors):
+        for successor in after:
+            predecessors[successor].append(block)
+    depth = [0] * len(successors)
+    loops = 0
+    waiting: list[tuple[list[int], int]] = [(list(range(len(successors))), -1)]
+    while waiting:
+        inside, header = waiting.pop()
+        within = set(inside)
+        # Inside a loop, the edges back to its header are taken away: what still is a cycle is a loop in the loop.
+        graph = {b: [s for s in successors[b] if s in within and s != header] for b in inside}
+        for part in _strongly_connected(graph):
+            if len(part) == 1 and part[0] not in graph[part[0]]:
+                continue
+            loops += 1
+            for block in part:
+                depth[block] += 1
+            waiting.append((part, _header(part, predecessors)))
+    return depth, loops
+
+
+def _header(part: Sequence[int], predecessors: Sequence[Sequence[int]]) -> int:
+    """The first block of a loop that is entered from outside; of an endless loop at the start, its first block."""
+    within = set(part)
+    entered = [block for block in part if any(before not in within for before in predecessors[block])]
+    return min(entered or part)
+
+
+def _strongly_connected(graph: Mapping[int, Sequence[int]]) -> Iterable[list[int]]:
+    """Tarjan's algorithm (SIAM J. Comput. 1(2), 1972), without recursion."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    for root in graph:
+        if root in index:
+            continue
+        path = [(root, iter(graph[root]))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        on_stack.add(root)
+        while path:
+            node, rest = path[-1]
+            for after in rest:
+                if after not in index:
+                    index[after] = low[after] = len(index)
+                    stack.append(after)
+                    on_stack.add(after)
+                    path.append((after, iter(graph[after])))
+                    break
+                if after in on_stack:
+                    low[node] = min(low[node], index[after])
+            else:
+                path.pop()
+                if path:
+                    low[path[-1][0]] = min(low[path[-1][0]], low[node])
+                if low[node] == index[node]:
+                    part: list[int] = []
+                    while not part or part[-1] != node:
+                        part.append(stack.pop())
+                        on_stack.discard(part[-1])
+                    yield part
+
+
+def _deepen_callees(graph: _Graph, depth: list[int]) -> None:
+    """Add to each called function the depth of its deepest call; recursion stops at the number of calls."""
+    bodies = {callee: _reachable(graph.successors, callee) for _, callee in graph.calls}
+    own = list(depth)
+    added = dict.fromkeys(bodies, 0)
+    for _ in graph.calls:
+        before = dict(added)
+        for caller, callee in graph.calls:
+            added[callee] = max(added[callee], depth[caller])
+        extra: dict[int, int] = {}
+        for callee, body in bodies.items():
+            for block in body:
+                extra[block] = max(extra.get(block, 0), added[callee])
+        for block, deeper in extra.items():
+            depth[block] = own[block] + deeper
+        if added == before:
+            break
+
+
+def _reachable(successors: Sequence[Sequence[int]], start: int) -> set[int]:
+    seen = {start}
+    waiting = [start]
+    while waiting:
+        for after in successors[waiting.pop()]:
+            if after not in seen:
+                seen.add(after)
+                waiting.append(after)
+    return seen
