@@ -17,22 +17,24 @@ from .errors import PtxError
 from .ir import Block, Directive, Guard, Instr, Kernel, Loc, RegisterDeclaration, Variable
 from .lexer import Cursor
 from .notation import Effect, Form
-from .operand_parser import Scope, parse_operand, raw_operand, split_operands
-from .operands import Args, Imm, Label, Operand, Reg
+from .operand_parser import OperandError, Scope, raw_operand, split_operands
+from .operands import Args, Label, Operand, Reg
 from .ops import decode
 
 __all__ = ["parse_body"]
 
 _STATEMENT = re.compile(
     r"""\s*(?:
-        ([A-Za-z_$%][\w$]*)\s*:(?!:)                                             # 1 label
-      | (?:@\s*(!?)\s*([\w$%]+)\s+)?([a-z]\w*(?:\.[\w:]+)*)(?=[\s;{\[(])([^;"()]*);  # 2 ! 3 guard 4 opcode 5 operands
-      | ([{}])                                                                   # 6 scope
-      | (\.[A-Za-z_]\w*)                                                         # 7 directive
+        ([A-Za-z_$%][\w$]*)\s*:(?!:)                                                  # 1 label
+      | (?:@\s*(!?)\s*([\w$%]+)\s+)?([a-z]\w*(?:\.[\w:]+)*)(?=[\s;{\[])\s*([^;"()]*);  # 2 ! 3 guard 4 opcode 5 operands
+      | ([{}])                                                                        # 6 scope
+      | (\.[A-Za-z_]\w*)                                                              # 7 directive
     )""",
     re.VERBOSE,
 )
 _CALL = re.compile(r"\s*(?:@\s*(!?)\s*([\w$%]+)\s+)?(call(?:\.[\w:]+)*)(?=[\s(])")
+#: What may end an instruction that has no semicolon.
+_STATEMENT_END = re.compile(r"[;{}\n]")
 _LOC = re.compile(
     r"\.loc\s+(\d+\s+\d+(?:[ \t]+\d+)?(?:[ \t]+(?:is_stmt\s+\d|prologue_end|epilogue_begin|basic_block))*"
     r"(?:\s*,\s*function_name\s+[\w$.]+(?:\s*\+\s*\d+)?(?:\s*,\s*inlined_at\s+\d+\s+\d+\s+\d+)?)?)"
@@ -82,9 +84,11 @@ class _BodyParser:
         cursor.expect("{", "before a body")
         text = cursor.text
         match = _STATEMENT.match
+        #: The form of each mnemonic as it was last decoded, for how many operands, and its kind.
         forms: dict[str, tuple[int, Form, int]] = {}
         self.kernel.blocks.append(self.block)
         pos = cursor.pos
+        # What nearly every statement needs stands in this loop itself: it runs once for each instruction of a file.
         while True:
             found = match(text, pos)
             if found is None:
@@ -95,13 +99,38 @@ class _BodyParser:
             pos = found.end()
             which = found.lastindex
             if which == 5:
-                self.instruction(found, forms)
+                _, negation, predicate, mnemonic, listed, _, _ = found.groups()
+                scope = self.scope
+                try:
+                    if not listed:
+                        parts: list[str] = []
+                    elif "{" in listed:
+                        parts = self.split(listed)
+                    else:
+                        parts = listed.replace(", ", ",").split(",")
+                    known = forms.get(mnemonic)
+                    if known is None or known[0] != len(parts):
+                        form = decode(mnemonic, len(parts))
+                        known = forms[mnemonic] = (len(parts), form, _kind(form))
+                    _, form, kind = known
+                    guard = None if predicate is None else scope.guard(predicate, negation)
+                    if kind >= _BRANCH:
+                        self.transfer(found, form, parts, guard)
+                        pos = cursor.pos
+                        continue
+                    operands = tuple([scope[part] for part in parts])
+                except OperandError as error:
+                    self.careful_instruction(found, error)
+                    continue
+                self.block.instrs.append(Instr(form, operands, guard, self.loc, found.start(4)))
+                if kind == _TERMINATOR:
+                    self.start_block()
             elif which == 1:
                 cursor.pos = pos
-                self.label(found.group(1), found.start(1))
+                self.label(found[1], found.start(1))
                 pos = cursor.pos
             elif which == 6:
-                if found.group(6) == "{":
+                if found[6] == "{":
                     self.open_scope(found.start(6))
                 elif self.depth == 0:
                     break
@@ -109,86 +138,54 @@ class _BodyParser:
                     self.close_scope(found.start(6))
             else:
                 cursor.pos = found.start(7)
-                self.directive(found.group(7))
+                self.directive(found[7])
                 pos = cursor.pos
         cursor.pos = pos
         self.finish()
 
-    def instruction(self, found: re.Match[str], forms: dict[str, tuple[int, Form, int]]) -> None:
-        """``@p opcode operands;``"""
-        _, negation, predicate, mnemonic, text, _, _ = found.groups()
-        parts = text.split(",") if "{" not in text and "[" not in text else self.split(text, found)
-        count = len(parts)
-        if count == 1 and not parts[0].strip():
-            parts, count = [], 0
-        known = forms.get(mnemonic)
-        if known is None or known[0] != count:
-            form = decode(mnemonic, count)
-            known = forms[mnemonic] = (count, form, _kind(form))
-        form, kind = known[1], known[2]
-        pos = found.start(4)
-        guard = None if predicate is None else self.guard(predicate, negation, found.start(3))
-        if kind >= _BRANCH:
-            if kind == _BRANCH:
-                self.branch(form, parts, guard, pos, found.start(5))
-            else:
-                self.cursor.pos = found.start()
-                self.call()
-            return
-        cache = self.scope.operands
-        operands: list[Operand] = []
-        for part in parts:
-            operand = cache.get(part)
-            if operand is None:
-                operand = self.operand(part, form, text, found.start(5))
-            operands.append(operand)
-        instr = Instr(form, tuple(operands), guard, self.loc, pos)
-        self.block.instrs.append(instr)
-        if kind == _TERMINATOR:
-            self.start_block()
-
-    def split(self, text: str, found: re.Match[str]) -> list[str]:
-        parts = split_operands(text)
+    def split(self, listed: str) -> list[str]:
+        parts = split_operands(listed)
         if parts is None:
-            raise PtxError("malformed operands", self.source, found.start(5) + len(text) - len(text.lstrip()))
+            raise OperandError("malformed operands", listed)
         return parts
 
-    def operand(self, part: str, form: Form, text: str, start: int) -> Operand:
-        """An operand that has not been seen in this scope under this very spelling."""
-        stripped = part.strip()
-        scope = self.scope
-        operand = scope.operands.get(stripped)
-        if operand is None:
-            try:
-                operand = parse_operand(stripped, scope, self.source, start + max(text.find(stripped), 0))
-            except PtxError:
-                if not form.is_opaque:
-                    raise
-                operand = raw_operand(stripped, scope)
-        scope.operands[part] = operand
-        return operand
+    def careful_instruction(self, found: re.Match[str], error: OperandError) -> None:
+        """An instruction whose operands are not as usual: split with care, kept opaque, or refused with its place."""
+        mnemonic, listed = found[4], found[5]
+        parts = split_operands(listed.strip())
+        form = decode(mnemonic, len(parts) if parts is not None else -1)
+        guard = None
+        try:
+            guard = None if found[3] is None else self.scope.guard(found[3], found[2])
+            if parts is None or _kind(form) >= _BRANCH:
+                raise error
+            operands = tuple([self.scope[part] for part in parts])
+        except OperandError as second:
+            if not form.is_opaque:
+                at = max(listed.find(second.text), 0)
+                raise PtxError(second.message, self.source, found.start(5) + at) from None
+            operands = (raw_operand(listed.strip(), self.scope),)
+        self.block.instrs.append(Instr(form, operands, guard, self.loc, found.start(4)))
+        if _kind(form) == _TERMINATOR:
+            self.start_block()
 
-    def guard(self, name: str, negation: str, pos: int) -> Guard:
-        scope = self.scope
-        key = f"@{negation}{name}"
-        known = scope.guards.get(key)
-        if known is None:
-            operand = scope.operands.get(name) or parse_operand(name, scope, self.source, pos)
-            if not isinstance(operand, Reg | Imm):
-                raise PtxError(f"'{name}' is no predicate", self.source, pos)
-            if isinstance(operand, Reg) and operand.type.kind != "p":
-                raise PtxError(f"'{name}' is not a predicate but a .{operand.type.name}", self.source, pos)
-            known = scope.guards[key] = Guard(operand, negated=bool(negation))
-        return known
+    def transfer(self, found: re.Match[str], form: Form, parts: list[str], guard: Guard | None) -> None:
+        """A branch, or a call without parentheses."""
+        if form.op.base == "call":
+            self.cursor.pos = found.start()
+            self.call()
+        else:
+            self.branch(form, parts, guard, found.start(4))
+            self.cursor.pos = found.end()
 
-    def branch(self, form: Form, parts: list[str], guard: Guard | None, pos: int, start: int) -> None:
+    def branch(self, form: Form, parts: list[str], guard: Guard | None, pos: int) -> None:
         """``bra L`` and ``brx.idx r, table``: the last operand is a label."""
         wanted = 2 if form.op.base == "brx" else 1
         if len(parts) != wanted:
             raise PtxError(
                 f"'{form.text}' takes {wanted} operand{'s'[: wanted - 1]}, not {len(parts)}", self.source, pos
             )
-        operands: list[Operand] = [parse_operand(p.strip(), self.scope, self.source, start + 1) for p in parts[:-1]]
+        operands: list[Operand] = [self.scope[part] for part in parts[:-1]]
         name = parts[-1].strip()
         instr = Instr(form, (*operands, Label(name)), guard, self.loc, pos)
         self.branches.append((instr, self.scope, len(operands), name))
@@ -201,14 +198,17 @@ class _BodyParser:
         match = _CALL.match(cursor.text, cursor.pos)
         assert match is not None
         negation, predicate, mnemonic = match.groups()
-        guard = None if predicate is None else self.guard(predicate, negation, match.start(2))
         pos = match.start(3)
+        try:
+            guard = None if predicate is None else self.scope.guard(predicate, negation)
+        except OperandError as error:
+            raise PtxError(error.message, self.source, match.start(2)) from None
         cursor.pos = match.end()
         results = self.arguments() if cursor.peek() == "(" else Args(())
         if results.elements or cursor.peek() == ",":
             cursor.expect(",", "after the results of a call")
         start = cursor.skip_space()
-        target = parse_operand(cursor.name("a function"), self.scope, self.source, start)
+        target = self.operand(cursor.name("a function"), start)
         operands: list[Operand] = [results, target]
         if cursor.accept(","):
             if cursor.peek() == "(":
@@ -235,7 +235,15 @@ class _BodyParser:
         if parts is None:
             raise cursor.error("malformed arguments", start)
         cursor.pos = end + 1
-        return Args(tuple(parse_operand(part, self.scope, self.source, start) for part in parts))
+        return Args(tuple([self.operand(part, start) for part in parts]))
+
+    def operand(self, text: str, start: int) -> Operand:
+        """The operand ``text``, which is to be looked for behind ``start`` if it is none."""
+        try:
+            return self.scope[text]
+        except OperandError as error:
+            at = self.cursor.text.find(error.text, start)
+            raise PtxError(error.message, self.source, max(at, start)) from None
 
     def prototype(self) -> Label:
         start = self.cursor.skip_space()
@@ -343,7 +351,7 @@ class _BodyParser:
         if token == ";":
             cursor.next()
             return
-        end = re.compile(r"[;{}\n]").search(cursor.text, start)
+        end = _STATEMENT_END.search(cursor.text, start)
         if token == "@" or token[0].isalpha():
             at = end.start() if end else len(cursor.text)
             if end is None or end.group() != ";":

@@ -1,4 +1,4 @@
-"""Declarations inside a body: parameters, registers, variables.
+"""Declarations: parameters, registers, variables, performance directives.
 
 Refuses: a name declared twice in one scope, a register of no register type.
 Reference: PTX ISA 9.0, §5.4.
@@ -6,16 +6,36 @@ Reference: PTX ISA 9.0, §5.4.
 
 from __future__ import annotations
 
+import re
+
 from .errors import PtxError
 from .ir import Kernel, Param, RegisterDeclaration, Variable
 from .lexer import Cursor
-from .operand_parser import Scope
+from .operand_parser import Scope, is_below
 from .operands import Reg
-from .types import TYPES
+from .types import SPACES, TYPES, ScalarType
 
-__all__ = ["declare_param", "local_variables", "register_declaration"]
+__all__ = [
+    "LINKAGE",
+    "declare_param",
+    "local_variables",
+    "parameters",
+    "performance_directives",
+    "register_declaration",
+    "variables",
+]
 
-_REGISTER_KINDS = frozenset("usfbp")
+LINKAGE = frozenset([".visible", ".extern", ".weak", ".common"])
+
+_REGISTER_TYPES = frozenset(scalar.name for scalar in TYPES.values() if scalar.kind in "usfbp")
+#: The usual shapes of a declaration.
+_PLAIN_REGISTERS = re.compile(r"\s*\.([a-z]\w*)\s+([A-Za-z_$%][\w$]*)(?:<(\d+)>)?\s*;", re.ASCII)
+_PLAIN_VARIABLE = re.compile(
+    r"\s*\.(\w+)(?:\s+\.align\s+([1-9]\d{0,4}))?\s+\.(\w+)\s+([A-Za-z_$%][\w$]*)(?:\[(0|[1-9]\d{0,12})\])?\s*;",
+    re.ASCII,
+)
+#: A range of variables is one variable for each number; this bounds what a hostile text can ask for.
+_MOST_OF_A_RANGE = 1 << 16
 
 
 def declare_param(param: Param, scope: Scope, cursor: Cursor, kernel: Kernel) -> None:
@@ -30,66 +50,252 @@ def declare_param(param: Param, scope: Scope, cursor: Cursor, kernel: Kernel) ->
 
 def register_declaration(cursor: Cursor, scope: Scope, kernel: Kernel, *, is_nested: bool) -> RegisterDeclaration:
     """``.reg .type a, b<10>;``, the cursor behind ``.reg``."""
+    plain = _PLAIN_REGISTERS.match(cursor.text, cursor.pos)
+    if plain is not None and plain[1] in _REGISTER_TYPES and len(plain[3] or "") < 10:
+        start, scalar, lanes = plain.start(2), TYPES[plain[1]], 1
+        names: list[tuple[str, int | None]] = [(plain[2], int(plain[3]) if plain[3] else None)]
+        cursor.pos = plain.end()
+    else:
+        start = cursor.skip_space()
+        scalar, lanes = register_type(cursor)
+        names = _register_names(cursor)
+    scope.forget()
+    for name, count in names:
+        kernel.names.add(name)
+        if count is None:
+            reg = Reg(name, scalar, lanes)
+            _declare_register(reg, scope, cursor, start)
+            if is_nested:
+                kernel.scoped_names.append(reg)
+        else:
+            _declare_range(name, count, Reg(name, scalar, lanes), scope, cursor, start, is_nested=is_nested)
+    return RegisterDeclaration(scalar, names[0][0], names[0][1], lanes, names[1:])
+
+
+def register_type(cursor: Cursor) -> tuple[ScalarType, int]:
+    """``.v2 .f32``: the type and the number of lanes."""
     lanes = 1
     scalar = None
     while (token := cursor.peek()).startswith("."):
         word = token[1:]
         if word in ("v2", "v4"):
             lanes = int(word[1:])
-        elif word in TYPES and TYPES[word].kind in _REGISTER_KINDS:
+        elif word in _REGISTER_TYPES:
             scalar = TYPES[word]
         else:
             raise cursor.error(f"'{token}' is no register type")
         cursor.next()
     if scalar is None:
         raise cursor.error("the register declaration has no type")
+    return scalar, lanes
+
+
+def _register_names(cursor: Cursor) -> list[tuple[str, int | None]]:
     names: list[tuple[str, int | None]] = []
     while True:
-        start = cursor.skip_space()
         name = cursor.name("a register's name")
         count = None
         if cursor.accept("<"):
             count = cursor.integer("a count")
             cursor.expect(">", "after a count")
-        _declare_register(name, count, Reg(name, scalar, lanes), scope, cursor, start)
-        kernel.names.add(name)
-        if count is None and is_nested:
-            found = scope.names[name]
-            assert isinstance(found, Reg)
-            kernel.scoped_names.append(found)
         names.append((name, count))
         if cursor.accept(";"):
-            break
+            return names
         cursor.expect(",", "or ';' after a register")
-    return RegisterDeclaration(scalar, names[0][0], names[0][1], lanes, names[1:])
 
 
-def _declare_register(name: str, count: int | None, reg: Reg, scope: Scope, cursor: Cursor, start: int) -> None:
-    known = scope.names if count is None else scope.ranges
-    if name in known:
-        raise PtxError(f"register '{name}' is declared twice", cursor.source, start)
-    if count is None:
-        scope.names[name] = reg
+def _declare_register(reg: Reg, scope: Scope, cursor: Cursor, start: int) -> None:
+    if reg.text in scope.names or scope.find_in_range(reg.text) is not None:
+        raise PtxError(f"register '{reg.text}' is declared twice", cursor.source, start)
+    scope.names[reg.text] = reg
+
+
+def _declare_range(
+    prefix: str, count: int, template: Reg, scope: Scope, cursor: Cursor, start: int, *, is_nested: bool
+) -> None:
+    names = scope.names
+    if prefix in scope.ranges:
+        raise PtxError(f"registers '{prefix}<…>' are declared twice", cursor.source, start)
+    if count < len(names):
+        clash = next((f"{prefix}{i}" for i in range(count) if f"{prefix}{i}" in names), None)
     else:
-        scope.ranges[name] = (reg.type, count, reg.lanes)
-    # A nested declaration hides an outer one: what was parsed under this name in this scope no longer holds.
-    scope.operands.clear()
-    scope.guards.clear()
+        suffixes = ((name, name.removeprefix(prefix)) for name in names if name.startswith(prefix))
+        clash = next((name for name, number in suffixes if is_below(number, count)), None)
+    if clash is not None:
+        raise PtxError(f"register '{clash}' is declared twice", cursor.source, start)
+    scope.ranges[prefix] = (template.type, count, template.lanes)
+    # Making the registers of a range one by one, when each is met, takes four times as long. Not for a range that the
+    # body cannot use up, nor in a scope, where only those that are met have to be renamed.
+    if not is_nested and count * 8 < cursor.text.find("\n}", cursor.pos) - cursor.pos:
+        scalar, lanes = template.type, template.lanes
+        names.update({(name := f"{prefix}{number}"): Reg(name, scalar, lanes) for number in range(count)})
 
 
 def local_variables(cursor: Cursor, scope: Scope, start: int) -> list[Variable]:
     """``.shared .align 4 .b8 buffer[1024];`` and the like in a body."""
-    from .parser import variables
-
     linkage: list[str] = []
     while cursor.peek() in (".extern", ".visible"):
         linkage.append(cursor.next())
     found = variables(cursor, " ".join(linkage), start)
     for variable in found:
+        if variable.count is not None and variable.count > _MOST_OF_A_RANGE:
+            raise PtxError(f"'{variable.name}<{variable.count}>' is too large a range", cursor.source, start)
         names = [variable.name] if variable.count is None else [f"{variable.name}{i}" for i in range(variable.count)]
         for name in names:
             if name in scope.names:
                 raise PtxError(f"'{name}' is declared twice", cursor.source, start)
             scope.names[name] = variable
-    scope.operands.clear()
+    scope.forget()
     return found
+
+
+def parameters(cursor: Cursor) -> list[Param]:
+    """``( .param .u64 a, … )``"""
+    cursor.expect("(", "before parameters")
+    found: list[Param] = []
+    if cursor.accept(")"):
+        return found
+    while True:
+        found.append(parameter(cursor))
+        if cursor.accept(")"):
+            return found
+        cursor.expect(",", "between parameters")
+
+
+def parameter(cursor: Cursor) -> Param:
+    space = cursor.next()
+    if space not in (".param", ".reg"):
+        raise cursor.error(f"expected '.param' or '.reg', found '{space}'")
+    param = Param("", space[1:], TYPES["b32"])
+    typed = False
+    attributes: list[str] = []
+    while (token := cursor.peek()).startswith("."):
+        cursor.next()
+        word = token[1:]
+        if word == "align" and not attributes:
+            param.align = cursor.integer("an alignment")
+        elif word in ("v2", "v4") and not typed:
+            param.lanes = int(word[1:])
+        elif word in TYPES and not typed:
+            param.type = TYPES[word]
+            typed = True
+        elif typed:
+            attributes.append(token)
+            if word == "align":
+                attributes.append(str(cursor.integer("an alignment")))
+        else:
+            raise cursor.error(f"unexpected '{token}' in a parameter")
+    if not typed:
+        raise cursor.error("the parameter has no type")
+    param.attributes = " ".join(attributes)
+    token = cursor.peek()
+    if token and token not in ",)[":
+        param.name = cursor.name("a parameter's name")
+    param.dims = dimensions(cursor)
+    return param
+
+
+def dimensions(cursor: Cursor) -> tuple[int | None, ...]:
+    """``[4][]``: sizes in elements, ``None`` where left out."""
+    dims: list[int | None] = []
+    while cursor.accept("["):
+        if cursor.accept("]"):
+            dims.append(None)
+        else:
+            dims.append(cursor.integer("an array size"))
+            cursor.expect("]", "after an array size")
+    return tuple(dims)
+
+
+def performance_directives(cursor: Cursor, kernel: Kernel) -> None:
+    """``.maxntid 256, 1, 1``, ``.pragma "…";``, ``.noreturn`` and the like, kept in order."""
+    while (token := cursor.peek()).startswith("."):
+        if token in LINKAGE or token in (".entry", ".func", ".global", ".const", ".file", ".section"):
+            return
+        if token == ".pragma":
+            cursor.next()
+            kernel.directives.append(f".pragma {cursor.until(';', '.pragma')};")
+            continue
+        cursor.next()
+        operands: list[str] = []
+        while (value := cursor.peek()) and (value[0].isdigit() or value[0] == '"'):
+            operands.append(cursor.next())
+            if not cursor.accept(","):
+                break
+        if cursor.peek() == "(":
+            operands.append(cursor.balanced("(", ")", token))
+        kernel.directives.append(" ".join([token, ", ".join(operands)]).rstrip())
+
+
+def variables(cursor: Cursor, linkage: str, start: int) -> list[Variable]:
+    """``.space .align n .type name[…] = …, …;``: one variable for each declarator."""
+    plain = _PLAIN_VARIABLE.match(cursor.text, cursor.pos)
+    if plain is not None and plain[3] in TYPES and plain[1] in SPACES:
+        cursor.pos = plain.end()
+        align = int(plain[2]) if plain[2] else None
+        dims = (int(plain[5]),) if plain[5] else ()
+        return [Variable(plain[4], plain[1], TYPES[plain[3]], linkage, align, 1, dims, pos=start)]
+    space = cursor.next()[1:]
+    template = Variable("", space, TYPES["b8"], linkage, pos=start)
+    if cursor.peek() == "[":
+        template.bank = cursor.balanced("[", "]", "a constant bank")
+    typed = False
+    while (token := cursor.peek()).startswith("."):
+        cursor.next()
+        word = token[1:]
+        if word == "align":
+            template.align = cursor.integer("an alignment")
+        elif word == "attribute":
+            template.attributes = ".attribute" + cursor.balanced("(", ")", "an attribute")
+        elif word in ("v2", "v4", "v8"):
+            template.lanes = int(word[1:])
+        elif word in TYPES:
+            template.type = TYPES[word]
+            typed = True
+        elif word in SPACES:
+            raise cursor.error(f"unexpected '{token}' in a declaration")
+        else:
+            template.attributes = f"{template.attributes} {token}".strip()
+    if not typed:
+        raise cursor.error("the declaration has no type")
+    return declarators(cursor, template)
+
+
+def declarators(cursor: Cursor, template: Variable) -> list[Variable]:
+    found: list[Variable] = []
+    while True:
+        variable = Variable(
+            cursor.name("a variable's name"),
+            template.space,
+            template.type,
+            template.linkage,
+            template.align,
+            template.lanes,
+            attributes=template.attributes,
+            pos=template.pos,
+            bank=template.bank,
+        )
+        if cursor.accept("<"):
+            variable.count = cursor.integer("a count")
+            cursor.expect(">", "after a count")
+        variable.dims = dimensions(cursor)
+        if cursor.accept("="):
+            variable.initializer = initializer(cursor)
+        found.append(variable)
+        if cursor.accept(";"):
+            return found
+        cursor.expect(",", "or ';' after a declaration")
+
+
+def initializer(cursor: Cursor) -> str:
+    """The text of an initializer, up to the comma or semicolon that ends it."""
+    if cursor.peek() == "{":
+        return cursor.balanced("{", "}", "an initializer")
+    start = cursor.skip_space()
+    depth = 0
+    while (token := cursor.peek()) and not (depth == 0 and token in (",", ";")):
+        depth += (token == "(") - (token == ")")
+        cursor.next()
+    if not token:
+        raise cursor.error("expected ';' after an initializer, found the end of the file", start)
+    return cursor.text[start : cursor.pos].strip()

@@ -71,7 +71,11 @@ class Instr:
     has (results, target, arguments) and perhaps a prototype. ``pos`` is the offset in the source text, or -1.
     """
 
-    __slots__ = ("form", "guard", "loc", "operands", "pos")
+    __slots__ = ("_defs", "_uses", "form", "guard", "loc", "operands", "pos")
+
+    #: What `defs` and `uses` have answered; unset until they are asked.
+    _defs: tuple[Reg, ...]
+    _uses: tuple[Reg, ...]
 
     def __init__(
         self,
@@ -99,39 +103,27 @@ class Instr:
         """All operands but the results; addresses that are written are among them."""
         return self.operands[self.form.dst_count :]
 
-    def defs(self) -> list[Reg]:
+    def defs(self) -> tuple[Reg, ...]:
         """Registers written. With a guard, or for a component of a vector register, the old value may survive."""
-        operands = self.operands
-        form = self.form
-        count = form.dst_count
-        if count:
-            first = operands[0] if operands else None
-            if count == 1 and type(first) is Reg:
-                return [first]
-            return [reg for operand in operands[:count] for reg in registers(operand)]
-        if form.is_opaque:
-            return [reg for operand in operands for reg in registers(operand)]
-        if form.op.base == "call" and operands:
-            return list(registers(operands[0]))
-        return []
+        try:
+            return self._defs
+        except AttributeError:
+            self._defs = _registers_written(self)
+            return self._defs
 
-    def uses(self) -> list[Reg]:
+    def uses(self) -> tuple[Reg, ...]:
         """Registers read: sources, addresses, the guard, and results of read-modify-write forms."""
-        form = self.form
-        start = 0 if form.inout else 1 if form.op.base == "call" else form.dst_count
-        found: list[Reg] = []
-        for operand in self.operands[start:]:
-            if type(operand) is Reg:
-                found.append(operand)
-            elif type(operand) is not Imm:
-                found.extend(registers(operand))
-        guard = self.guard
-        if guard is not None and isinstance(guard.reg, Reg):
-            found.append(guard.reg)
-        for operand in self.operands[: form.dst_count]:
-            if isinstance(operand, Element):
-                found.append(operand.reg)
-        return found
+        try:
+            return self._uses
+        except AttributeError:
+            self._uses = _registers_read(self)
+            return self._uses
+
+    def forget(self) -> None:
+        """Forget what `defs` and `uses` have answered; `Kernel` calls it when it changes the instruction."""
+        for slot in ("_defs", "_uses"):
+            if hasattr(self, slot):
+                delattr(self, slot)
 
     @property
     def address(self) -> Mem | None:
@@ -157,6 +149,41 @@ class Instr:
 
     def __repr__(self) -> str:
         return f"<{self.text}>"
+
+
+def _registers_written(instr: Instr) -> tuple[Reg, ...]:
+    operands = instr.operands
+    form = instr.form
+    count = form.dst_count
+    if count:
+        first = operands[0] if operands else None
+        if count == 1 and type(first) is Reg:
+            return (first,)
+        return tuple([reg for operand in operands[:count] for reg in registers(operand)])
+    if form.is_opaque:
+        return tuple([reg for operand in operands for reg in registers(operand)])
+    if form.op.base == "call" and operands:
+        return tuple(registers(operands[0]))
+    return ()
+
+
+def _registers_read(instr: Instr) -> tuple[Reg, ...]:
+    form = instr.form
+    start = 0 if form.inout else 1 if form.op.base == "call" else form.dst_count
+    found: list[Reg] = []
+    for operand in instr.operands[start:]:
+        kind = type(operand)
+        if kind is Reg:
+            found.append(operand)  # pyright: ignore[reportArgumentType]
+        elif kind is not Imm:
+            found.extend(registers(operand))
+    guard = instr.guard
+    if guard is not None and isinstance(guard.reg, Reg):
+        found.append(guard.reg)
+    for operand in instr.operands[: form.dst_count]:
+        if isinstance(operand, Element):
+            found.append(operand.reg)
+    return tuple(found)
 
 
 def _call_text(instr: Instr) -> str:
@@ -202,11 +229,11 @@ class Directive(Instr):
 
     is_directive = True
 
-    def defs(self) -> list[Reg]:
-        return []
+    def defs(self) -> tuple[Reg, ...]:
+        return ()
 
-    def uses(self) -> list[Reg]:
-        return []
+    def uses(self) -> tuple[Reg, ...]:
+        return ()
 
     @property
     def is_terminator(self) -> bool:
@@ -450,11 +477,19 @@ class Kernel:
     def replace_operands(self, instr: Instr, operands: tuple[Operand, ...]) -> None:
         """Give ``instr`` other operands."""
         instr.operands = operands
+        instr.forget()
+        self.version += 1
+
+    def replace_guard(self, instr: Instr, guard: Guard | None) -> None:
+        """Give ``instr`` another guard, or none."""
+        instr.guard = guard
+        instr.forget()
         self.version += 1
 
     def replace_form(self, instr: Instr, mnemonic: str) -> None:
         """Give ``instr`` another opcode or other modifiers."""
         instr.form = decode(mnemonic, len(instr.operands))
+        instr.forget()
         self.version += 1
 
     def flatten_scopes(self) -> None:
@@ -515,8 +550,8 @@ class Module:
         names: dict[int, str] = {}
         for item in self.items:
             if isinstance(item, RawDirective) and item.text.startswith(".file"):
-                number, _, rest = item.text[5:].strip().partition(" ")
-                names[int(number)] = rest.split('"')[1] if '"' in rest else rest
+                number, *rest = item.text[5:].split(maxsplit=1)
+                names[int(number)] = rest[0].split('"')[1] if rest and '"' in rest[0] else "".join(rest)
         return names
 
 

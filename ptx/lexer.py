@@ -48,23 +48,34 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _SPACE = re.compile(r"\s*")
+#: The brackets of each kind, and the strings that may hide some.
+_BRACKETS = {pair: re.compile(rf'[\{pair[0]}\{pair[1]}]|"(?:[^"\\\n]|\\.)*"') for pair in ("{}", "()")}
 
 
 class Cursor:
     """A place in a text whose comments are blanked, and the next token from there."""
 
-    __slots__ = ("pos", "source", "text")
+    __slots__ = ("_seen", "_seen_at", "_seen_end", "pos", "source", "text")
 
     def __init__(self, source: SourceText, text: str, pos: int = 0) -> None:
         self.source = source
         self.text = text
         self.pos = pos
+        #: The token that was peeked at last, where it was asked for, and where it ends.
+        self._seen = ""
+        self._seen_at = -1
+        self._seen_end = -1
 
     def peek(self) -> str:
         """The next token without taking it; empty at the end of the text."""
+        if self._seen_at == self.pos:
+            return self._seen
         match = _TOKEN.match(self.text, self.pos)
         if match is not None:
-            return match.group(1)
+            self._seen = match[1]
+            self._seen_at = self.pos
+            self._seen_end = match.end()
+            return self._seen
         at = self.skip_space()
         if at >= len(self.text):
             return ""
@@ -76,7 +87,7 @@ class Cursor:
         """Take the next token."""
         token = self.peek()
         if token:
-            self.pos = self.text.index(token, self.pos) + len(token)
+            self.pos = self._seen_end
         return token
 
     def accept(self, token: str) -> bool:
@@ -141,11 +152,13 @@ class Cursor:
         start = self.skip_space()
         self.expect(opening, f"in {what}")
         depth = 1
+        find = _BRACKETS[opening + closing].search
         while depth:
-            token = self.next()
-            if not token:
+            match = find(self.text, self.pos)
+            if match is None:
                 raise self.error(f"'{opening}' is not closed in {what}", start)
-            depth += (token == opening) - (token == closing)
+            self.pos = match.end()
+            depth += (match[0] == opening) - (match[0] == closing)
         return self.text[start : self.pos]
 
     def error(self, message: str, pos: int = -1) -> PtxError:

@@ -1,7 +1,7 @@
 """Names and operands of a function body: what a piece of operand text means in its scope.
 
 Requires: comments blanked. Guarantees: equal text in one scope gives the same operand object, so that a name is
-resolved once per scope. Refuses: names that are not declared, and text that is no operand.
+resolved once per scope. Refuses, with `OperandError`: names that are not declared, and text that is no operand.
 Reference: PTX ISA 9.0, chapter 6 and §5.4 (names and scopes).
 """
 
@@ -9,42 +9,77 @@ from __future__ import annotations
 
 import re
 
-from .errors import PtxError, SourceText
 from .ir import Declaration, Guard
 from .operands import SINK, Element, Imm, Label, Mem, Not, Operand, Pair, Raw, Reg, Special, Sym, Vec
 from .ops import special_type
 from .types import TYPES, ScalarType, literal_value
 
-__all__ = ["Scope", "parse_operand", "raw_operand", "split_operands"]
+__all__ = ["OperandError", "Scope", "is_below", "raw_operand", "split_operands"]
 
 _INTEGER = r"(?:0[xX][0-9A-Fa-f]+|0[bB][01]+|\d+)[uU]?"
 _LITERAL = re.compile(
     rf"[-+]?\s*(?:0[fF][0-9A-Fa-f]{{1,8}}|0[dD][0-9A-Fa-f]{{1,16}}|{_INTEGER}|\d+\.\d*(?:[eE][-+]?\d+)?"
     r"|\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)"
 )
-_NAME = re.compile(r"[A-Za-z_$%][\w$]*")
 _NAME_OFFSET = re.compile(rf"([A-Za-z_$%][\w$.]*)((?:\s*\+\s*-?\s*{_INTEGER}|\s*-\s*{_INTEGER})*)")
 _OFFSET = re.compile(rf"([-+])\s*(-?)\s*({_INTEGER})")
-_SPLIT = re.compile(r"\s*((?:[^,{}\[\]]|\{[^{}]*\}|\[(?:[^\[\]{}]|\{[^{}]*\})*\])+)(?:,|$)")
+#: The usual address, ``[name]`` or ``[name+decimal]``.
+_PLAIN_ADDRESS = re.compile(r"\[([A-Za-z_$%][\w$]*)(?:\+(-?[1-9]\d{0,9}))?\]")
+#: One operand; a comma inside of braces or brackets does not end it.
+_PART = re.compile(r"(?:[^,{}\[\]]|\{[^{}]*\}|\[(?:[^\[\]{}]|\{[^{}]*\})*\])+")
 _WORDS = re.compile(r"[A-Za-z_$%][\w$]*")
-_TRAILING_DIGITS = re.compile(r"\d+$")
 _COMPONENTS = frozenset("x y z w r g b a b0 b1 b2 b3 h0 h1".split())
+_DIGITS = "0123456789"
 
 
-class Scope:
-    """The names of one ``{ … }``: registers, variables, labels, and the operands already parsed in it."""
+class OperandError(Exception):
+    """``text`` is no operand where it stands; the body's parser knows the place."""
 
-    __slots__ = ("guards", "labels", "names", "operands", "parent", "ranges", "registers")
+    def __init__(self, message: str, text: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.text = text
+
+
+class Scope(dict[str, Operand]):
+    """The names of one ``{ … }``, and as a dictionary the operand that each text denotes there, made when asked for."""
+
+    __slots__ = ("guards", "labels", "names", "parent", "ranges", "registers")
 
     def __init__(self, parent: Scope | None) -> None:
         self.parent = parent
         self.names: dict[str, Reg | Declaration] = {}
         self.ranges: dict[str, tuple[ScalarType, int, int]] = {}
         self.labels: dict[str, Label] = {}
-        self.operands: dict[str, Operand] = {}
-        self.guards: dict[str, Guard] = {}
+        self.guards: dict[tuple[str, str], Guard] = {}
         #: Registers of this scope's ranges that have been asked for.
         self.registers: list[Reg] = []
+
+    def __missing__(self, text: str) -> Operand:
+        declared = self.names.get(text)
+        first = text[:1]
+        if type(declared) is Reg:
+            operand: Operand = declared
+        elif first == "[":
+            operand = self._memory(text)
+        elif first == "{":
+            operand = self._vector(text)
+        else:
+            operand = self._name(text) or self._parse(text)
+        self[text] = operand
+        return operand
+
+    def forget(self) -> None:
+        """Drop the operands: a declaration may now hide the outer name that they were parsed with."""
+        self.clear()
+        self.guards.clear()
+
+    # --- names ---------------------------------------------------------------------------------------------------
+
+    def _name(self, text: str) -> Operand | None:
+        """The operand if ``text`` is a declared name and nothing else."""
+        found = self.find(text)
+        return found if found is None or isinstance(found, Reg) else Sym(text, found)
 
     def find(self, name: str) -> Reg | Declaration | None:
         """What ``name`` stands for here, the innermost declaration first."""
@@ -60,22 +95,18 @@ class Scope:
 
     def find_in_range(self, name: str) -> Reg | None:
         """The register ``name`` of a range ``prefix<count>`` declared in this very scope."""
-        digits = _TRAILING_DIGITS.search(name)
-        if digits is None:
-            return None
-        for split in range(digits.start(), len(name)):
-            number = name[split:]
-            if number[0] == "0" and len(number) > 1:
-                continue
-            declared = self.ranges.get(name[:split])
-            if declared is not None and int(number) < declared[1]:
-                reg = Reg(name, declared[0], declared[2])
-                self.names[name] = reg
+        ranges = self.ranges
+        # The prefix may itself end in digits: `%r1<4>` declares `%r10` to `%r13`.
+        for split in range(len(name.rstrip(_DIGITS)), len(name)):
+            declared = ranges.get(name[:split])
+            if declared is not None and is_below(name[split:], declared[1]):
+                reg = self.names[name] = Reg(name, declared[0], declared[2])
                 self.registers.append(reg)
                 return reg
         return None
 
     def find_label(self, name: str) -> Label | None:
+        """The code or table label ``name``, the innermost first."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.labels:
@@ -83,79 +114,129 @@ class Scope:
             scope = scope.parent
         return None
 
+    def guard(self, name: str, negation: str) -> Guard:
+        """The guard ``@name`` or, with ``negation`` not empty, ``@!name``."""
+        known = self.guards.get((name, negation))
+        if known is None:
+            operand = self[name]
+            if not isinstance(operand, Reg | Imm):
+                raise OperandError(f"'{name}' is no predicate", name)
+            if isinstance(operand, Reg) and operand.type.kind != "p":
+                raise OperandError(f"'{name}' is not a predicate but a .{operand.type.name}", name)
+            known = self.guards[name, negation] = Guard(operand, negated=bool(negation))
+        return known
+
+    # --- operands that are no declared name ----------------------------------------------------------------------
+
+    def _parse(self, text: str) -> Operand:
+        first = text[:1]
+        if first.isspace() or text[-1:].isspace():
+            return self[text.strip()]
+        if first in "-+." or first.isdigit():
+            if not first:
+                raise OperandError("operand is missing", text)
+            if _LITERAL.fullmatch(text) is None:
+                raise OperandError(f"malformed literal '{text}'", text)
+            return Imm("".join(text.split()))
+        if "|" in text:
+            left, _, right = text.partition("|")
+            return Pair(self[left.strip()], self[right.strip()])
+        if first == "!":
+            inner = self[text[1:].strip()]
+            if not isinstance(inner, Reg | Imm):
+                raise OperandError(f"'{text}' is no negated predicate", text)
+            return Not(inner)
+        return SINK if text == "_" else self._named(text)
+
+    def _named(self, text: str) -> Reg | Element | Special | Sym:
+        match = _NAME_OFFSET.fullmatch(text)
+        if match is None:
+            raise OperandError(f"'{text}' is no operand", text)
+        name, offsets = match.groups()
+        found = self.find(name)
+        if found is None:
+            return self._special_or_component(name)
+        if isinstance(found, Reg):
+            if offsets:
+                raise OperandError(f"register '{name}' cannot have an offset outside of brackets", text)
+            return found
+        return Sym(name, found, _offset(offsets))
+
+    def _special_or_component(self, name: str) -> Element | Special:
+        kind = special_type(name)
+        if kind is not None:
+            return Special(name, TYPES[kind])
+        base, dot, component = name.partition(".")
+        found = self.find(base) if dot else None
+        if isinstance(found, Reg) and component in _COMPONENTS:
+            return Element(found, component)
+        what = "register" if name.startswith("%") else "name"
+        raise OperandError(f"{what} '{name}' is not declared", name)
+
+    def _memory(self, text: str) -> Mem:
+        plain = _PLAIN_ADDRESS.fullmatch(text)
+        if plain is not None:
+            name, offset = plain.groups()
+            base = self.find(name)
+            if isinstance(base, Reg):
+                return Mem(base, int(offset) if offset else 0)
+            return Mem(self._named(name), int(offset) if offset else 0)
+        parts = split_operands(text[1:-1]) if text.endswith("]") else None
+        if not parts:
+            raise OperandError(f"malformed address '{text}'", text)
+        rest = tuple([self[part] for part in parts[1:]])
+        base = parts[0]
+        if base[0].isdigit() or base[0] == "-":
+            if _LITERAL.fullmatch(base) is None:
+                raise OperandError(f"malformed address '{text}'", text)
+            return Mem(Imm(base), 0, rest)
+        match = _NAME_OFFSET.fullmatch(base)
+        if match is None:
+            raise OperandError(f"malformed address '{text}'", text)
+        name, offsets = match.groups()
+        return Mem(self._named(name), _offset(offsets), rest)
+
+    def _vector(self, text: str) -> Vec:
+        parts = split_operands(text[1:-1]) if text.endswith("}") else None
+        if not parts:
+            raise OperandError(f"malformed vector '{text}'", text)
+        return Vec(tuple([self[part] for part in parts]))
+
 
 def split_operands(text: str) -> list[str] | None:
-    """The operands of ``text`` at its top-level commas; ``None`` if brackets do not match or one is missing."""
+    """The operands of ``text`` at its top-level commas, without the blanks around them.
+
+    ``None`` if brackets do not match or an operand is missing.
+
+    >>> split_operands("{%f1, %f2}, [%rd1, {%r1}] ,7")
+    ['{%f1, %f2}', '[%rd1, {%r1}]', '7']
+    """
+    if "{" not in text and "[" not in text:
+        parts = [part.strip() for part in text.split(",")]
+        if "" in parts:
+            return [] if len(parts) == 1 else None
+        return parts
     parts: list[str] = []
     pos = 0
-    end = len(text)
-    while pos < end:
-        match = _SPLIT.match(text, pos)
-        if match is None:
-            return None
-        part = match.group(1).strip()
-        if not part:
+    while True:
+        match = _PART.match(text, pos)
+        part = match.group().strip() if match is not None else ""
+        if match is None or not part:
             return None
         parts.append(part)
         pos = match.end()
-    return None if text.rstrip().endswith(",") else parts
+        if pos == len(text):
+            return parts
+        if text[pos] != ",":
+            return None
+        pos += 1
 
 
-def parse_operand(text: str, scope: Scope, source: SourceText, pos: int) -> Operand:
-    """The operand that ``text`` (no blanks around it) denotes in ``scope``; ``pos`` is its offset for messages."""
-    first = text[:1]
-    if not first:
-        raise PtxError("operand is missing", source, pos)
-    if first == "[":
-        operand: Operand = _memory(text, scope, source, pos)
-    elif first == "{":
-        operand = _vector(text, scope, source, pos)
-    elif "|" in text:
-        left, _, right = text.partition("|")
-        parts = [parse_operand(part.strip(), scope, source, pos) for part in (left, right)]
-        operand = Pair(*parts)
-    elif first == "!":
-        inner = parse_operand(text[1:].strip(), scope, source, pos)
-        if not isinstance(inner, Reg | Imm):
-            raise PtxError(f"'{text}' is no negated predicate", source, pos)
-        operand = Not(inner)
-    elif text == "_":
-        operand = SINK
-    elif first.isdigit() or first in "+-.":
-        if _LITERAL.fullmatch(text) is None:
-            raise PtxError(f"malformed literal '{text}'", source, pos)
-        operand = Imm(text.replace(" ", ""))
-    else:
-        operand = _named(text, scope, source, pos)
-    scope.operands[text] = operand
-    return operand
-
-
-def _named(text: str, scope: Scope, source: SourceText, pos: int) -> Reg | Element | Special | Sym:
-    match = _NAME_OFFSET.fullmatch(text)
-    if match is None:
-        raise PtxError(f"'{text}' is no operand", source, pos)
-    name, offsets = match.groups()
-    found = scope.find(name)
-    if found is None:
-        return _special_or_component(name, scope, source, pos)
-    if isinstance(found, Reg):
-        if offsets:
-            raise PtxError(f"register '{name}' cannot have an offset outside of brackets", source, pos)
-        return found
-    return Sym(name, found, _offset(offsets))
-
-
-def _special_or_component(name: str, scope: Scope, source: SourceText, pos: int) -> Element | Special:
-    kind = special_type(name)
-    if kind is not None:
-        return Special(name, TYPES[kind])
-    base, dot, component = name.partition(".")
-    found = scope.find(base) if dot else None
-    if isinstance(found, Reg) and component in _COMPONENTS:
-        return Element(found, component)
-    what = "register" if name.startswith("%") else "name"
-    raise PtxError(f"{what} '{name}' is not declared", source, pos)
+def is_below(number: str, count: int) -> bool:
+    """Whether ``number`` is, in the spelling of a register's name, one of 0 … ``count`` - 1."""
+    if not (number.isascii() and number.isdigit()) or (number[0] == "0" and len(number) > 1):
+        return False
+    return len(number) <= 10 and int(number) < count
 
 
 def _offset(text: str) -> int:
@@ -166,33 +247,7 @@ def _offset(text: str) -> int:
     return total
 
 
-def _memory(text: str, scope: Scope, source: SourceText, pos: int) -> Mem:
-    parts = split_operands(text[1:-1]) if text.endswith("]") else None
-    if not parts:
-        raise PtxError(f"malformed address '{text}'", source, pos)
-    rest = tuple(parse_operand(part, scope, source, pos) for part in parts[1:])
-    base = parts[0]
-    if base[0].isdigit() or base[0] == "-":
-        if _LITERAL.fullmatch(base) is None:
-            raise PtxError(f"malformed address '{text}'", source, pos)
-        return Mem(Imm(base), 0, rest)
-    match = _NAME_OFFSET.fullmatch(base)
-    if match is None:
-        raise PtxError(f"malformed address '{text}'", source, pos)
-    name, offsets = match.groups()
-    named = _named(name, scope, source, pos)
-    return Mem(named, _offset(offsets), rest)
-
-
-def _vector(text: str, scope: Scope, source: SourceText, pos: int) -> Vec:
-    parts = split_operands(text[1:-1]) if text.endswith("}") else None
-    if not parts:
-        raise PtxError(f"malformed vector '{text}'", source, pos)
-    operands = scope.operands
-    return Vec(tuple(operands.get(part) or parse_operand(part, scope, source, pos) for part in parts))
-
-
 def raw_operand(text: str, scope: Scope) -> Raw:
     """Operand text of an opaque instruction that no rule fits, with the registers named in it."""
     found = (scope.find(word) for word in _WORDS.findall(text))
-    return Raw(text, tuple(reg for reg in found if isinstance(reg, Reg)))
+    return Raw(text, tuple([reg for reg in found if isinstance(reg, Reg)]))

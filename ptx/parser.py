@@ -10,18 +10,18 @@ Reference: PTX ISA 9.0, chapters 4, 5, 7, 11.
 
 from __future__ import annotations
 
+import gc
 import re
 
 from .body_parser import parse_body
+from .declarations import LINKAGE, parameters, performance_directives, variables
 from .errors import PtxError, SourceText
-from .ir import Kernel, Module, Param, RawDirective, Variable
+from .ir import Kernel, Module, RawDirective, Variable
 from .lexer import Cursor, blank_comments
 from .operand_parser import Scope
-from .types import SPACES, TYPES
 
 __all__ = ["load", "parse"]
 
-_LINKAGE = frozenset([".visible", ".extern", ".weak", ".common"])
 _VARIABLE_SPACES = frozenset([".global", ".const", ".shared", ".local", ".tex", ".param"])
 _TO_END_OF_LINE = frozenset([".file", ".loc"])
 _TARGET = re.compile(r"\s*[\w.]+(?:\s*,\s*[\w.]+)*")
@@ -34,10 +34,17 @@ def parse(text: str, name: str = "<ptx>") -> Module:
     >>> parse(".version 9.0\\n.target sm_90\\n.address_size 64\\n").target
     'sm_90'
     """
+    source = SourceText(text, name)
     if "\0" in text:
-        source = SourceText(text, name)
         raise PtxError("the text has a NUL character; is this a binary file?", source, text.index("\0"))
-    return _ModuleParser(SourceText(text, name)).module_items()
+    # Parsing only allocates and leaves no cycles behind: looking for some would take a third of its time.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return _ModuleParser(source).module_items()
+    finally:
+        if collects:
+            gc.enable()
 
 
 def load(path: str) -> Module:
@@ -67,7 +74,7 @@ class _ModuleParser:
             elif token == ".address_size":
                 cursor.next()
                 self.module.address_size = cursor.integer("32 or 64")
-            elif token in _LINKAGE or token in _VARIABLE_SPACES or token in (".entry", ".func"):
+            elif token in LINKAGE or token in _VARIABLE_SPACES or token in (".entry", ".func"):
                 self.declaration(start)
             elif token in (".pragma", ".alias"):
                 cursor.next()
@@ -79,6 +86,8 @@ class _ModuleParser:
                 self._raw(cursor.line_rest(), start)
             elif token == ";":
                 cursor.next()
+            elif token == ".reg":
+                raise cursor.error("a register cannot be declared outside of a function")
             else:
                 raise cursor.error(f"expected a module directive, found '{token}'")
         return self.module
@@ -110,7 +119,7 @@ class _ModuleParser:
         """Linkage, then a variable, an entry or a function."""
         cursor = self.cursor
         linkage: list[str] = []
-        while cursor.peek() in _LINKAGE:
+        while cursor.peek() in LINKAGE:
             linkage.append(cursor.next())
         word = cursor.peek()
         if word in (".entry", ".func"):
@@ -156,149 +165,3 @@ class _ModuleParser:
         self.module.items.append(kernel)
         if not kernel.is_declaration:
             parse_body(cursor, kernel, self.scope)
-
-
-def parameters(cursor: Cursor) -> list[Param]:
-    """``( .param .u64 a, … )``"""
-    cursor.expect("(", "before parameters")
-    found: list[Param] = []
-    if cursor.accept(")"):
-        return found
-    while True:
-        found.append(parameter(cursor))
-        if cursor.accept(")"):
-            return found
-        cursor.expect(",", "between parameters")
-
-
-def parameter(cursor: Cursor) -> Param:
-    space = cursor.next()
-    if space not in (".param", ".reg"):
-        raise cursor.error(f"expected '.param' or '.reg', found '{space}'")
-    param = Param("", space[1:], TYPES["b32"])
-    typed = False
-    attributes: list[str] = []
-    while (token := cursor.peek()).startswith("."):
-        cursor.next()
-        word = token[1:]
-        if word == "align" and not attributes:
-            param.align = cursor.integer("an alignment")
-        elif word in ("v2", "v4") and not typed:
-            param.lanes = int(word[1:])
-        elif word in TYPES and not typed:
-            param.type = TYPES[word]
-            typed = True
-        elif typed:
-            attributes.append(token)
-            if word == "align":
-                attributes.append(str(cursor.integer("an alignment")))
-        else:
-            raise cursor.error(f"unexpected '{token}' in a parameter")
-    if not typed:
-        raise cursor.error("the parameter has no type")
-    param.attributes = " ".join(attributes)
-    token = cursor.peek()
-    if token and token not in ",)[":
-        param.name = cursor.name("a parameter's name")
-    param.dims = dimensions(cursor)
-    return param
-
-
-def dimensions(cursor: Cursor) -> tuple[int | None, ...]:
-    """``[4][]``: sizes in elements, ``None`` where left out."""
-    dims: list[int | None] = []
-    while cursor.accept("["):
-        if cursor.accept("]"):
-            dims.append(None)
-        else:
-            dims.append(cursor.integer("an array size"))
-            cursor.expect("]", "after an array size")
-    return tuple(dims)
-
-
-def performance_directives(cursor: Cursor, kernel: Kernel) -> None:
-    """``.maxntid 256, 1, 1``, ``.pragma "…";``, ``.noreturn`` and the like, kept in order."""
-    while (token := cursor.peek()).startswith("."):
-        if token in _LINKAGE or token in (".entry", ".func", ".global", ".const", ".file", ".section"):
-            return
-        if token == ".pragma":
-            cursor.next()
-            kernel.directives.append(f".pragma {cursor.until(';', '.pragma')};")
-            continue
-        cursor.next()
-        operands: list[str] = []
-        while (value := cursor.peek()) and (value[0].isdigit() or value[0] == '"'):
-            operands.append(cursor.next())
-            if not cursor.accept(","):
-                break
-        if cursor.peek() == "(":
-            operands.append(cursor.balanced("(", ")", token))
-        kernel.directives.append(" ".join([token, ", ".join(operands)]).rstrip())
-
-
-def variables(cursor: Cursor, linkage: str, start: int) -> list[Variable]:
-    """``.space .align n .type name[…] = …, …;``: one variable for each declarator."""
-    space = cursor.next()[1:]
-    template = Variable("", space, TYPES["b8"], linkage, pos=start)
-    if cursor.peek() == "[":
-        template.bank = cursor.balanced("[", "]", "a constant bank")
-    typed = False
-    while (token := cursor.peek()).startswith("."):
-        cursor.next()
-        word = token[1:]
-        if word == "align":
-            template.align = cursor.integer("an alignment")
-        elif word == "attribute":
-            template.attributes = ".attribute" + cursor.balanced("(", ")", "an attribute")
-        elif word in ("v2", "v4", "v8"):
-            template.lanes = int(word[1:])
-        elif word in TYPES:
-            template.type = TYPES[word]
-            typed = True
-        elif word in SPACES:
-            raise cursor.error(f"unexpected '{token}' in a declaration")
-        else:
-            template.attributes = f"{template.attributes} {token}".strip()
-    if not typed:
-        raise cursor.error("the declaration has no type")
-    return declarators(cursor, template)
-
-
-def declarators(cursor: Cursor, template: Variable) -> list[Variable]:
-    found: list[Variable] = []
-    while True:
-        variable = Variable(
-            cursor.name("a variable's name"),
-            template.space,
-            template.type,
-            template.linkage,
-            template.align,
-            template.lanes,
-            attributes=template.attributes,
-            pos=template.pos,
-            bank=template.bank,
-        )
-        if cursor.accept("<"):
-            variable.count = cursor.integer("a count")
-            cursor.expect(">", "after a count")
-        variable.dims = dimensions(cursor)
-        if cursor.accept("="):
-            variable.initializer = initializer(cursor)
-        found.append(variable)
-        if cursor.accept(";"):
-            return found
-        cursor.expect(",", "or ';' after a declaration")
-
-
-def initializer(cursor: Cursor) -> str:
-    """The text of an initializer, up to the comma or semicolon that ends it."""
-    if cursor.peek() == "{":
-        return cursor.balanced("{", "}", "an initializer")
-    start = cursor.skip_space()
-    depth = 0
-    while (token := cursor.peek()) and not (depth == 0 and token in (",", ";")):
-        depth += (token == "(") - (token == ")")
-        cursor.next()
-    if not token:
-        raise cursor.error("expected ';' after an initializer, found the end of the file", start)
-    return cursor.text[start : cursor.pos].strip()
