@@ -243,6 +243,7 @@ def _replace(kernel: Kernel, replaced: dict[Operand, Operand]) -> None:
                 instr.targets = tuple([_label(target, replaced) for target in instr.targets])
                 instr.label = _label(instr.label, replaced) if instr.label is not None else None
                 continue
+            instr.forget()
             instr.operands = tuple([follow(operand) for operand in instr.operands])
             guard = instr.guard
             if guard is not None and guard.reg in replaced:

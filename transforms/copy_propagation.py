@@ -13,16 +13,18 @@ dead-code elimination. Reference: Aho, Lam, Sethi, Ullman, 2nd ed., §9.1.5.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from ..analysis.dataflow import solve
 from ..analysis.manager import Facts
 from ..analysis.ssa import Ssa, ssa_view
-from ..ptx import Args, Guard, Instr, Kernel, Mem, Not, Operand, Pair, Reg, ScalarType, Vec
+from ..ptx import Guard, Instr, Kernel, Operand, Reg, ScalarType
+from ..ptx.operands import substitute
 from .remarks import Remarks
 
-__all__ = ["CopyPropagation", "are_exchangeable", "substitute", "substitute_reads"]
+__all__ = ["CopyPropagation", "are_exchangeable", "substitute_reads"]
 
 
 @dataclass(frozen=True)
@@ -157,46 +159,22 @@ def _root(reg: Reg, renamed: dict[Reg, Reg]) -> Reg:
     return reg
 
 
-def substitute_reads(kernel: Kernel, instr: Instr, renamed: dict[Reg, Reg]) -> bool:
+def substitute_reads(kernel: Kernel, instr: Instr, renamed: Mapping[Reg, Reg]) -> bool:
     """Exchange registers that the instruction reads; those that it also writes in place are left alone."""
     if instr.form.inout or instr.form.op.base == "call":
         return False
     count = instr.form.dst_count
     operands = instr.operands
-    sources = tuple(substitute(operand, renamed) for operand in operands[count:])
+    other = cast("Mapping[Operand, Operand]", renamed)
+    sources = tuple(substitute(operand, other) for operand in operands[count:])
     changed = any(new is not old for new, old in zip(sources, operands[count:], strict=True))
     if changed:
         kernel.replace_operands(instr, (*operands[:count], *sources))
     guard = instr.guard
     if guard is not None and isinstance(guard.reg, Reg) and guard.reg in renamed:
-        other = renamed[guard.reg]
-        if other is not guard.reg:
-            instr.guard = Guard(other, negated=guard.negated)
-            kernel.changed()
+        reg = renamed[guard.reg]
+        if reg is not guard.reg:
+            kernel.replace_guard(instr, Guard(reg, negated=guard.negated))
             changed = True
     return changed
 
-
-def substitute(operand: Operand, renamed: dict[Reg, Reg]) -> Operand:
-    """``operand`` with registers exchanged; the same object where nothing in it changes."""
-    if isinstance(operand, Reg):
-        return renamed.get(operand, operand)
-    if isinstance(operand, Mem):
-        base = substitute(operand.base, renamed)
-        rest = tuple(substitute(part, renamed) for part in operand.rest)
-        if base is operand.base and all(new is old for new, old in zip(rest, operand.rest, strict=True)):
-            return operand
-        assert not isinstance(base, Mem | Vec | Args | Pair | Not) and hasattr(base, "text")
-        return Mem(base, operand.offset, rest)  # pyright: ignore[reportArgumentType]
-    if isinstance(operand, Vec | Args):
-        elements = tuple(substitute(element, renamed) for element in operand.elements)
-        if all(new is old for new, old in zip(elements, operand.elements, strict=True)):
-            return operand
-        return type(operand)(elements)
-    if isinstance(operand, Pair):
-        first, second = substitute(operand.first, renamed), substitute(operand.second, renamed)
-        return operand if first is operand.first and second is operand.second else Pair(first, second)
-    if isinstance(operand, Not):
-        inner = substitute(operand.operand, renamed)
-        return operand if inner is operand.operand else Not(inner)  # pyright: ignore[reportArgumentType]
-    return operand
