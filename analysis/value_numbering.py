@@ -112,6 +112,10 @@ def number_values(cfg: Cfg, ssa: Ssa) -> Values:
     """Number all values of the reachable blocks."""
     values = Values(ssa)
     number = values.number
+    for value, instr in enumerate(ssa.instr):
+        if instr is None and value not in ssa.phi_args:
+            # An undefined value: any number will do, but each read of it must see the same one.
+            number[value] = values.fresh()
     for block in cfg.rpo:
         for phi in ssa.phis[block]:
             number[phi] = _phi(values, phi, block)
@@ -124,20 +128,12 @@ def number_values(cfg: Cfg, ssa: Ssa) -> Values:
 
 def _phi(values: Values, phi: int, block: int) -> int:
     arguments = sorted(values.ssa.phi_args.get(phi, ()))
-    classes = tuple(_argument_class(values, value) for _, value in arguments)
+    classes = tuple(values.number[value] for _, value in arguments)
     if not classes or -1 in classes:
         return values.fresh()  # an argument comes over a back edge
     if all(number == classes[0] for number in classes):
         return classes[0]
     return values.lookup(("phi", block, classes))
-
-
-def _argument_class(values: Values, value: int) -> int:
-    number = values.number[value]
-    if number < 0 and values.ssa.instr[value] is None and value not in values.ssa.phi_args:
-        # The undefined value: any number will do, but each read of it must see the same one.
-        number = values.number[value] = values.fresh()
-    return number
 
 
 def _definition(values: Values, instr: Instr) -> int:
@@ -146,9 +142,6 @@ def _definition(values: Values, instr: Instr) -> int:
     form = instr.form
     if form.effects & Effect.READ:
         return _load(values, instr) if is_constant_read(instr) else values.fresh()
-    for operand in instr.operands[1:]:
-        if type(operand) is Reg:
-            _ = _argument_class(values, values.ssa.read(instr, operand))
     if affine.is_affine_operation(form):
         linear = _affine_definition(values, instr)
         if linear is not None:

@@ -22,14 +22,14 @@ Reference: Knoop, Rüthing, Steffen, PLDI 1992; shared notes on code motion, §1
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..analysis.alias import Reference, is_mutable_read, may_overlap, memory_kill, reference_of
 from ..analysis.effects import may_move
 from ..analysis.manager import Facts
 from ..analysis.value_numbering import value_numbers
-from ..ptx import Directive, Effect, Instr, Reg, ScalarType, registers
+from ..ptx import Directive, Effect, Form, Instr, Reg, ScalarType
 
 __all__ = [
     "ExpressionClass",
@@ -82,9 +82,10 @@ class ExpressionClass:
 class Naming:
     """How instructions are keyed, what their operands are called, and which names an instruction redefines."""
 
-    def __init__(self, facts: Facts, *, by_value: bool) -> None:
-        self.facts = facts
+    def __init__(self, facts: Facts, *, by_value: bool, only_rewritten: bool = False) -> None:
         self.by_value = by_value
+        #: Whether only instructions that read a register with several definitions are of interest.
+        self.only_rewritten = only_rewritten
         self.values = facts.get(value_numbers)
         self.ssa = self.values.ssa
 
@@ -102,18 +103,26 @@ class Naming:
             return (form.op.pattern, mods, operands, reg.type.name)
         return (self.values.number[self.ssa.defined(instr, reg)], _bank(reg.type))
 
+    def is_of_interest(self, instr: Instr) -> bool:
+        if not self.only_rewritten:
+            return True
+        is_single = self.ssa.is_single
+        return not all(is_single(reg) for reg in instr.uses())
+
     def operand_names(self, instr: Instr) -> Iterable[Hashable]:
         """What the registers that the instruction reads are called."""
-        for operand in instr.operands[1:]:
-            for reg in registers(operand):
-                yield self.values.number[self.ssa.read(instr, reg)] if self.by_value else reg
-
-    def defined_names(self, instr: Instr) -> list[Hashable]:
-        """The names that the instruction gives new values to."""
         if not self.by_value:
-            return list(instr.defs())
+            return instr.uses()
+        number, read = self.values.number, self.ssa.read
+        return [number[read(instr, reg)] for reg in instr.uses()]
+
+    def defined_names(self, instr: Instr) -> Sequence[Hashable]:
+        """The names that the instruction gives new values to."""
+        defs = instr.defs()
+        if not self.by_value or not defs:
+            return defs
         number, defined = self.values.number, self.ssa.defined
-        return [number[defined(instr, reg)] for reg in instr.defs()]
+        return [number[defined(instr, reg)] for reg in defs]
 
     def phi_names(self, block: int) -> list[Hashable]:
         """The names that get new values at the start of the block."""
@@ -151,7 +160,7 @@ def collect(facts: Facts, naming: Naming) -> list[ExpressionClass]:
                 continue
             result = instr.operands[0]
             assert isinstance(result, Reg)
-            if not _has_copy(result.type) or is_spoken_of(instrs, position):
+            if not _has_copy(result.type) or is_spoken_of(instrs, position) or not naming.is_of_interest(instr):
                 continue
             key = naming.key(instr, result)
             known = classes.get(key)
@@ -181,8 +190,8 @@ def is_spoken_of(instrs: list[Instr], position: int) -> bool:
 
 def _improvable(classes: list[ExpressionClass], facts: Facts, naming: Naming) -> list[ExpressionClass]:
     found: list[ExpressionClass] = []
-    defined_in_loop = _names_defined_in_loops(facts, naming)
     loop_of = facts.loops.loop_of
+    defined_in_loop = _names_defined_in_loops(facts, naming) if facts.loops.loops else []
     for candidate in classes:
         if len(candidate.occurrences) == 1:
             block = candidate.occurrences[0].block
@@ -251,15 +260,27 @@ class Transfer:
             if candidate.may_fault:
                 self.faulting |= bit
         self._stores: dict[Reference, int] = {}
+        self._kills: dict[Instr, int] = {}
+        self._memory_kills: dict[Form, str] = {}
 
     def kill(self, instr: Instr) -> int:
         """Classes whose value the instruction may change."""
+        known = self._kills.get(instr)
+        if known is None:
+            known = self._kills[instr] = self._kill(instr)
+        return known
+
+    def _kill(self, instr: Instr) -> int:
         killed = 0
         by_name = self.by_name
         for name in self.naming.defined_names(instr):
-            killed |= by_name.get(name, 0)
+            if name in by_name:
+                killed |= by_name[name]
         if self.all_loads:
-            what = memory_kill(instr)
+            form = instr.form
+            what = self._memory_kills.get(form)
+            if what is None:
+                what = self._memory_kills[form] = memory_kill(instr)
             if what:
                 killed |= self._overlapping(instr) if what == "store" else self.all_loads
         return killed

@@ -32,6 +32,8 @@ from typing import ClassVar
 from ..analysis.dataflow import solve
 from ..analysis.manager import Facts
 from ..ptx import Instr, Kernel
+from .copy_propagation import CopyPropagation
+from .dead_code import DeadCodeElimination
 from .edges import EdgeInserter
 from .expressions import ExpressionClass, LocalPredicates, Naming, collect, local_predicates
 from .remarks import Remarks
@@ -136,13 +138,17 @@ class LazyCodeMotion:
                 if not self.round(kernel, facts, remarks, by_value=True):
                     break
                 changed = True
+                # The next round shall see the temporaries; a copy of one is a new definition of its value to it.
+                CopyPropagation().run(kernel, facts, remarks)
+                DeadCodeElimination().run(kernel, facts, remarks)
         if self.naming in ("lexical", "both"):
             changed |= self.round(kernel, facts, remarks, by_value=False)
         return changed
 
     def round(self, kernel: Kernel, facts: Facts, remarks: Remarks, *, by_value: bool) -> bool:
         """Solve once and rewrite."""
-        naming = Naming(facts, by_value=by_value)
+        # What has equal names and one definition has equal values: after the rounds by value only the rest is left.
+        naming = Naming(facts, by_value=by_value, only_rewritten=not by_value and self.naming == "both")
         classes = collect(facts, naming)
         how = "by value" if by_value else "lexically"
         if not classes:

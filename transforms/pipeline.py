@@ -67,8 +67,8 @@ def _classes() -> dict[str, Callable[..., Pass]]:
 LEVELS: dict[str, tuple[str, ...]] = {
     "O0": (),
     # cse first: lazy code motion sees one level of operands at a time, and cse gives equal values equal names.
-    # copyprop and dce after each lcm, so that the next one sees through the copies that the last one left.
-    "O1": ("cse", "lcm", "copyprop", "dce", "lcm", "copyprop", "dce", "emptyblocks"),
+    # copyprop and dce then take the copies away that both leave behind.
+    "O1": ("cse", "lcm", "copyprop", "dce", "emptyblocks"),
 }
 
 
