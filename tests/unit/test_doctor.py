@@ -1,0 +1,99 @@
+"""What `doctor` finds, and that it never fails over what it does not find."""
+
+import io
+import json
+import types
+
+import pytest
+from ptxmotion.harness import doctor, toolchain
+
+
+def by_name() -> dict[str, doctor.Check]:
+    return {check.name: check for check in doctor.collect()}
+
+
+def test_this_machine_has_what_is_needed() -> None:
+    checks = by_name()
+    assert {"python", "ptxas", "nvcc", "nvdisasm", "host compiler", "temporary files"} <= set(checks)
+    assert all(check.ok for check in checks.values() if check.needed)
+    assert "sm_75 to " in checks["ptxas"].detail
+
+
+def test_text_and_json_say_the_same() -> None:
+    text, document = io.StringIO(), io.StringIO()
+    assert doctor.run(text) == doctor.run(document, json=True) == 0
+    for check in json.loads(document.getvalue())["checks"]:
+        assert check["name"] in text.getvalue()
+        assert check["ok"] or check["fix"]
+
+
+def test_a_missing_tool_is_status_4_with_its_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "_wheel_folders", lambda: iter(()))
+    monkeypatch.setattr(toolchain, "_system_folders", lambda: iter(()))
+    out = io.StringIO()
+    assert doctor.run(out) == 4
+    assert "FAIL  ptxas" in out.getvalue()
+    assert "pip install" in out.getvalue()
+
+
+def test_a_tool_that_does_not_run_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PTXMOTION_NVDISASM", "/bin/false")
+    check = by_name()["nvdisasm"]
+    assert not check.ok and check.detail.startswith("does not run")
+
+
+def test_no_compiler_is_a_note_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NVCC_CCBIN", "no-such-compiler")
+    check = by_name()["host compiler"]
+    assert (check.ok, check.needed) == (False, False)
+
+
+@pytest.mark.parametrize("error", [ImportError("no module"), OSError("half installed")])
+def test_no_bindings_is_a_note_only(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def refuse(name: str) -> object:
+        raise error
+
+    monkeypatch.setattr(doctor.importlib, "import_module", refuse)
+    check = by_name()["cuda-bindings"]
+    assert (check.ok, check.needed) == (False, False)
+
+
+class FakeDriver:
+    """Answers as cuda-bindings does: a status, then values."""
+
+    CUresult = types.SimpleNamespace(CUDA_SUCCESS=0)
+    CUdevice_attribute = types.SimpleNamespace(
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR=9, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR=0
+    )
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+
+    def cuDriverGetVersion(self) -> tuple[int, int]:
+        return 0, self.version
+
+    def cuInit(self, flags: int) -> tuple[int]:
+        return (flags,)
+
+    def cuDeviceGetCount(self) -> tuple[int, int]:
+        return 0, 1
+
+    def cuDeviceGet(self, index: int) -> tuple[int, int]:
+        return 0, index
+
+    def cuDeviceGetName(self, length: int, device: int) -> tuple[int, bytes]:
+        return device, b"Some GPU".ljust(length, b"\0")
+
+    def cuDeviceGetAttribute(self, attribute: int, device: int) -> tuple[int, int]:
+        return device, attribute
+
+
+@pytest.mark.parametrize(("version", "ok"), [(13000, True), (13010, True), (12090, False)])
+def test_driver_and_gpu(monkeypatch: pytest.MonkeyPatch, version: int, ok: bool) -> None:
+    def fake(name: str) -> object:
+        return FakeDriver(version)
+
+    monkeypatch.setattr(doctor.importlib, "import_module", fake)
+    checks = by_name()
+    assert checks["driver"].ok is ok
+    assert checks["GPU 0"].detail == "Some GPU, sm_90"

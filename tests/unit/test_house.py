@@ -1,0 +1,163 @@
+"""The house rules that a program can check: what is packaged, who imports whom, what a start may load."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Which rooms each room may import from. `cli` and `suites` see everything; the root is the public API over all.
+MAY_SEE = {
+    "ptx": set[str](),
+    "analysis": {"ptx"},
+    "transforms": {"ptx", "analysis", "dsl"},
+    "dsl": {"ptx"},
+    "harness": {"ptx"},
+    "suites": {"", "ptx", "analysis", "transforms", "dsl", "harness"},
+    "cli": {"", "ptx", "analysis", "transforms", "dsl", "harness", "suites"},
+    "__main__": {"cli"},
+    "": {"ptx", "analysis", "transforms", "dsl", "harness"},
+}
+
+#: What only the verb that needs it may load.
+HEAVY = {"numpy", "networkx", "elftools", "cuda", "rich", "matplotlib", "scipy", "jsonschema", "hypothesis"}
+
+#: Folders of scripts and tests, which are not shipped.
+NOT_PACKAGED = {"tests", "typings", "build", "bench", "demo", "docs", "tools"}
+
+#: A file beyond this is two files. (About 600 lines is where one should split.)
+LONGEST = 700
+
+
+def settings() -> dict[str, object]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+
+
+def packaged() -> list[str]:
+    names = settings()["packages"]
+    assert isinstance(names, list)
+    return [str(name) for name in names]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def folder_of(package: str) -> Path:
+    return ROOT.joinpath(*package.split(".")[1:])
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """The dotted name below `ptxmotion`, and the file, of every module that is packaged."""
+    for package in packaged():
+        for path in sorted(folder_of(package).glob("*.py")):
+            parts = (*package.split(".")[1:], *(() if path.stem == "__init__" else (path.stem,)))
+            yield ".".join(parts), path
+
+
+def room_of(module: str) -> str:
+    """The top folder of a module; a module of the root that is no room belongs to the root's own."""
+    top = module.split(".")[0]
+    return top if top in MAY_SEE else ""
+
+
+def imports(module: str, path: Path) -> Iterator[tuple[str, bool]]:
+    """Each module of ours that a module imports, and whether it does so when it is loaded itself."""
+    known = {name for name, _ in modules()}
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    tree = ast.parse(path.read_text(), str(path))
+    at_load = {id(node) for statement in tree.body for node in walk_at_load(statement)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = [part for part in package[: len(package) - node.level + 1] if part]
+            base += node.module.split(".") if node.module else []
+            for alias in node.names:
+                whole = ".".join([*base, alias.name])
+                yield (whole if whole in known else ".".join(base)), id(node) in at_load
+
+
+def walk_at_load(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that run when a module is loaded: no function's body, nothing under `if TYPE_CHECKING`."""
+    yield node
+    is_typing = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+    if not is_typing and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        for child in ast.iter_child_nodes(node):
+            yield from walk_at_load(child)
+
+
+def test_every_folder_with_code_is_packaged() -> None:
+    folders = {path.parent for path in ROOT.glob("**/*.py") if not is_hidden(path)}
+    inside = {folder for folder in folders if not NOT_PACKAGED & set(folder.relative_to(ROOT).parts)}
+    assert inside == {folder_of(name) for name in packaged()}
+    assert all((folder / "__init__.py").is_file() for folder in inside)
+    assert len(packaged()) == len(set(packaged()))
+
+
+def is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+
+
+def test_the_root_is_the_package() -> None:
+    assert settings()["package-dir"] == {"ptxmotion": "."}
+    link = ROOT / "typings" / "ptxmotion"
+    assert link.is_symlink() and os.readlink(link) == ".."
+
+
+@pytest.mark.parametrize(("module", "path"), list(modules()), ids=lambda value: str(value) or "ptxmotion")
+def test_arrows(module: str, path: Path) -> None:
+    room = room_of(module)
+    for target, _ in imports(module, path):
+        seen = room_of(target)
+        assert seen == room or seen in MAY_SEE[room], f"{module} may not import {target}"
+    assert not re.search(r"^\s*(import ptxmotion|from ptxmotion)", path.read_text(), re.MULTILINE), (
+        "inside the package, import relatively"
+    )
+
+
+def test_no_circles() -> None:
+    """No module needs, to be loaded, a module that needs it."""
+    graph = {name: {t for t, at_load in imports(name, path) if at_load and t != name} for name, path in modules()}
+    done: set[str] = set()
+
+    def visit(name: str, way: tuple[str, ...]) -> None:
+        assert name not in way, " → ".join((*way[way.index(name) :], name))
+        if name not in done:
+            for target in sorted(graph.get(name, ())):
+                visit(target, (*way, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+@pytest.mark.parametrize("module", ["", "ptx", "analysis", "transforms", "dsl", "harness", "harness.toolchain", "cli"])
+def test_a_start_loads_nothing_heavy(module: str) -> None:
+    if module and module not in {name for name, _ in modules()}:
+        pytest.skip(f"there is no {module} yet")
+    program = f"import sys, ptxmotion{'.' * bool(module)}{module}; print(*sorted(sys.modules))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    # -S: a site-packages folder may load modules by itself when Python starts.
+    done = subprocess.run([sys.executable, "-Sc", program], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert not HEAVY & set(done.stdout.split())
+
+
+def test_names_and_lengths() -> None:
+    for module, path in modules():
+        stem = module.split(".")[-1]
+        assert stem not in {"utils", "util", "helpers", "helper", "common", "misc"}, path
+        assert not re.fullmatch(r".*_v?\d+", stem), f"{path}: a number is no name"
+        assert stem != "manager" or module == "analysis.manager", path
+        assert len(path.read_text().splitlines()) <= LONGEST, f"{path} is longer than {LONGEST} lines"
+
+
+@pytest.mark.parametrize("module", [name for name, path in modules() if "    >>> " in path.read_text()])
+def test_examples_in_docstrings_run(module: str) -> None:
+    import doctest
+    import importlib
+
+    loaded = importlib.import_module(f"ptxmotion.{module}")
+    assert doctest.testmod(loaded).failed == 0
