@@ -2,8 +2,8 @@
 
 Requires: that every change of the kernel bumps its version, as the methods of `Kernel` do.
 Guarantees: a fact is never older than the kernel: each access compares versions, and all that is stale is dropped.
-Facts of the graph alone survive a change of instructions. What depends on what stands in the code of the analyses, which
-ask `Facts` for what they need; no pass declares what it preserves.
+Facts of the graph alone survive a change of instructions. What depends on what stands in the code of the analyses,
+which ask `Facts` for what they need; no pass declares what it preserves.
 """
 
 from __future__ import annotations
