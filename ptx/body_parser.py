@@ -23,14 +23,16 @@ from .ops import decode
 
 __all__ = ["parse_body"]
 
+# Possessive throughout (`*+`): no word of a statement is ever read a second time.
 _STATEMENT = re.compile(
-    r"""\s*(?:
-        ([A-Za-z_$%][\w$]*)\s*:(?!:)                                                  # 1 label
-      | (?:@\s*(!?)\s*([\w$%]+)\s+)?([a-z]\w*(?:\.[\w:]+)*)(?=[\s;{\[])\s*([^;"()]*);  # 2 ! 3 guard 4 opcode 5 operands
-      | ([{}])                                                                        # 6 scope
-      | (\.[A-Za-z_]\w*)                                                              # 7 directive
+    r"""\s*+(?:
+        (?:@\s*+(!?+)\s*+([\w$%]++)\s++)?([a-z]\w*+(?:\.[\w:]++)*+)  # 1 ! 2 guard 3 opcode
+          (?=[\s;{\[])\s*+(?!:)([^;"()]*+);                          # 4 operands
+      | ([A-Za-z_$%][\w$]*+)\s*+:(?!:)                               # 5 label
+      | ([{}])                                                       # 6 scope
+      | (\.[A-Za-z_]\w*+)                                            # 7 directive
     )""",
-    re.VERBOSE,
+    re.VERBOSE | re.ASCII,
 )
 _CALL = re.compile(r"\s*(?:@\s*(!?)\s*([\w$%]+)\s+)?(call(?:\.[\w:]+)*)(?=[\s(])")
 #: What may end an instruction that has no semicolon.
@@ -98,8 +100,8 @@ class _BodyParser:
                 continue
             pos = found.end()
             which = found.lastindex
-            if which == 5:
-                _, negation, predicate, mnemonic, listed, _, _ = found.groups()
+            if which == 4:
+                negation, predicate, mnemonic, listed, _, _, _ = found.groups()
                 scope = self.scope
                 try:
                     if not listed:
@@ -122,12 +124,12 @@ class _BodyParser:
                 except OperandError as error:
                     self.careful_instruction(found, error)
                     continue
-                self.block.instrs.append(Instr(form, operands, guard, self.loc, found.start(4)))
+                self.block.instrs.append(Instr(form, operands, guard, self.loc, found.start(3)))
                 if kind == _TERMINATOR:
                     self.start_block()
-            elif which == 1:
+            elif which == 5:
                 cursor.pos = pos
-                self.label(found[1], found.start(1))
+                self.label(found[5], found.start(5))
                 pos = cursor.pos
             elif which == 6:
                 if found[6] == "{":
@@ -151,21 +153,21 @@ class _BodyParser:
 
     def careful_instruction(self, found: re.Match[str], error: OperandError) -> None:
         """An instruction whose operands are not as usual: split with care, kept opaque, or refused with its place."""
-        mnemonic, listed = found[4], found[5]
+        mnemonic, listed = found[3], found[4]
         parts = split_operands(listed.strip())
         form = decode(mnemonic, len(parts) if parts is not None else -1)
         guard = None
         try:
-            guard = None if found[3] is None else self.scope.guard(found[3], found[2])
+            guard = None if found[2] is None else self.scope.guard(found[2], found[1])
             if parts is None or _kind(form) >= _BRANCH:
                 raise error
             operands = tuple([self.scope[part] for part in parts])
         except OperandError as second:
             if not form.is_opaque:
                 at = max(listed.find(second.text), 0)
-                raise PtxError(second.message, self.source, found.start(5) + at) from None
+                raise PtxError(second.message, self.source, found.start(4) + at) from None
             operands = (raw_operand(listed.strip(), self.scope),)
-        self.block.instrs.append(Instr(form, operands, guard, self.loc, found.start(4)))
+        self.block.instrs.append(Instr(form, operands, guard, self.loc, found.start(3)))
         if _kind(form) == _TERMINATOR:
             self.start_block()
 
@@ -175,7 +177,7 @@ class _BodyParser:
             self.cursor.pos = found.start()
             self.call()
         else:
-            self.branch(form, parts, guard, found.start(4))
+            self.branch(form, parts, guard, found.start(3))
             self.cursor.pos = found.end()
 
     def branch(self, form: Form, parts: list[str], guard: Guard | None, pos: int) -> None:
