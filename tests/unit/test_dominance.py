@@ -1,0 +1,156 @@
+"""Dominators against their definition, on random graphs, and their growth on large ones."""
+
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+from ptxmotion.analysis.cfg import Cfg
+from ptxmotion.analysis.dominance import Dominance, dominators, post_dominators
+from ptxmotion.ptx import Block
+
+Edges = list[list[int]]
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Edges:
+    count = draw(st.integers(1, 12))
+    node = st.integers(0, count - 1)
+    return [draw(st.lists(node, max_size=3, unique=True)) for _ in range(count)]
+
+
+def as_cfg(succ: Edges, exits: list[int] | None = None) -> Cfg:
+    ends = [number for number, after in enumerate(succ) if not after] if exits is None else exits
+    return Cfg([Block() for _ in succ], succ, ends)
+
+
+def reach(succ: Edges, root: int, without: int = -1) -> set[int]:
+    seen: set[int] = set()
+    work = [root] if root != without else []
+    while work:
+        node = work.pop()
+        if node not in seen:
+            seen.add(node)
+            work.extend(to for to in succ[node] if to != without)
+    return seen
+
+
+def dominates_by_definition(succ: Edges, root: int, a: int, b: int) -> bool:
+    if a == b:
+        return True
+    return b in reach(succ, root) and b not in reach(succ, root, without=a)
+
+
+def check_against_definition(tree: Dominance, succ: Edges, root: int) -> None:
+    nodes = range(len(succ))
+    reached = reach(succ, root)
+    for b in nodes:
+        strict = {a for a in nodes if a != b and dominates_by_definition(succ, root, a, b)}
+        for a in nodes:
+            assert tree.dominates(a, b) == (a == b or a in strict), (a, b)
+        if b == root or b not in reached:
+            assert tree.idom[b] == -1
+        else:
+            # The immediate dominator is the strict one that all the others dominate.
+            assert [tree.idom[b]] == [a for a in strict if all(tree.dominates(other, a) for other in strict)]
+            assert tree.depth[b] == len(strict)
+            assert b in tree.children[tree.idom[b]]
+
+
+@given(graphs())
+def test_dominators_are_those_of_the_definition(succ: Edges) -> None:
+    check_against_definition(dominators(as_cfg(succ)), succ, 0)
+
+
+@given(graphs())
+def test_post_dominators_are_dominators_from_the_virtual_exit(succ: Edges) -> None:
+    cfg = as_cfg(succ)
+    end = len(succ)
+    reachable = reach(succ, 0)
+    backwards: Edges = [[p for p in cfg.pred[b] if p in reachable] if b in reachable else [] for b in range(end)]
+    backwards.append(cfg.leaves)
+    tree = post_dominators(cfg)
+    check_against_definition(tree, backwards, end)
+    # Every reachable block has post-dominators, whatever loops there are.
+    assert all(tree.dominates(end, block) for block in reachable)
+
+
+@given(graphs())
+def test_frontiers_are_those_of_the_definition(succ: Edges) -> None:
+    cfg = as_cfg(succ)
+    tree = dominators(cfg)
+    reached = reach(succ, 0)
+    for a, found in enumerate(tree.frontier()):
+        assert found == [
+            b
+            for b in sorted(reached)
+            if a in reached
+            and not tree.strictly_dominates(a, b)
+            and any(tree.dominates(a, p) for p in cfg.pred[b] if p in reached)
+        ]
+
+
+@given(graphs(), st.sets(st.integers(0, 11), max_size=4))
+def test_iterated_frontier_is_the_limit(succ: Edges, start: set[int]) -> None:
+    cfg = as_cfg(succ)
+    tree = dominators(cfg)
+    frontier = tree.frontier()
+    nodes = {node for node in start if node < len(succ)}
+    limit: set[int] = set()
+    while True:
+        grown = {b for a in nodes | limit for b in frontier[a]}
+        if grown == limit:
+            break
+        limit = grown
+    assert tree.iterated_frontier(nodes) == sorted(limit)
+
+
+@given(graphs(), st.data())
+def test_nearest_common_dominator(succ: Edges, data: st.DataObject) -> None:
+    tree = dominators(as_cfg(succ))
+    reached = sorted(reach(succ, 0))
+    nodes = data.draw(st.lists(st.sampled_from(reached), min_size=1, max_size=4))
+    common = tree.nearest_common(nodes)
+    shared = [a for a in reached if all(tree.dominates(a, b) for b in nodes)]
+    assert common in shared and all(tree.dominates(a, common) for a in shared)
+
+
+def test_an_endless_loop_leaves_by_its_latch() -> None:
+    # 0 → 1 | 5;  1 → 2 | 3 → 4 → 1, never left
+    cfg = as_cfg([[1, 5], [2, 3], [4], [4], [1], []])
+    tree = post_dominators(cfg)
+    assert cfg.endless == [4]
+    assert tree.idom == [6, 4, 4, 4, 6, 6, -1]
+
+
+def ladder(rungs: int) -> Edges:
+    """Two rails with rungs both ways: the dominator of every node is the root, which the iterative algorithm needs
+    a number of rounds for that grows with the height."""
+    succ: Edges = [[1, 2]]
+    for rung in range(rungs):
+        left, right = 2 * rung + 1, 2 * rung + 2
+        last = rung == rungs - 1
+        succ.append([right] if last else [left + 2, right])
+        succ.append([left] if last else [right + 2, left])
+    return succ
+
+
+def backward_ladder(rungs: int) -> Edges:
+    """A chain down, and from each of its nodes a node of a second chain that runs up."""
+    down = [[n + 1, 2 * rungs - n - 1] for n in range(rungs)]
+    down[-1] = [rungs]
+    up = [[n + 1] for n in range(rungs, 2 * rungs - 1)] + [[]]
+    return down + up
+
+
+def test_large_ladders_take_near_linear_time() -> None:
+    for shape in (ladder, backward_ladder):
+        seconds: list[float] = []
+        for rungs in (12_500, 50_000):
+            cfg = as_cfg(shape(rungs))
+            start = time.perf_counter()
+            tree = dominators(cfg)
+            post_dominators(cfg)
+            seconds.append(time.perf_counter() - start)
+            assert tree.idom[1] == 0
+        # Four times the nodes; a quadratic algorithm would take sixteen times as long.
+        assert seconds[1] < 10 * seconds[0] + 0.5, (shape.__name__, seconds)
