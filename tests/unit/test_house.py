@@ -138,8 +138,8 @@ def test_a_start_loads_nothing_heavy(module: str) -> None:
     if module and module not in {name for name, _ in modules()}:
         pytest.skip(f"there is no {module} yet")
     program = f"import sys, ptxmotion{'.' * bool(module)}{module}; print(*sorted(sys.modules))"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    # -S: a site-packages folder may load modules by itself when Python starts.
+    # -S: a site-packages folder may load modules by itself when Python starts. The link serves as installation.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "typings"), *sys.path])}
     done = subprocess.run([sys.executable, "-Sc", program], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert not HEAVY & set(done.stdout.split())

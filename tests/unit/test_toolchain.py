@@ -223,6 +223,7 @@ def test_nothing_is_left_behind_and_threads_do_not_meet(tmp_path: Path, monkeypa
 
 def test_importing_it_loads_nothing_that_runs_processes() -> None:
     program = "import sys, ptxmotion.harness.toolchain; print({'subprocess', 'tempfile', 'numpy'} & set(sys.modules))"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    link = Path(__file__).resolve().parents[2] / "typings"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(link), *sys.path])}
     done = subprocess.run([sys.executable, "-Sc", program], capture_output=True, text=True, env=environment)
     assert done.stdout == "set()\n", done.stderr
