@@ -1,0 +1,333 @@
+"""Calls in kernels: casts, struct literals, CUDA's functions, device functions.
+
+Guarantees: the overload that nvcc takes is the one whose type is given to the call: where C++ would choose among
+several by the argument types (`min`, `abs`, `sqrtf` against `sqrt`), arguments are converted first.
+Refuses: keyword arguments except in struct literals; Python's own functions other than min, max, abs, bool.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any, cast
+
+from . import types as t
+from .expressions import CONDITIONAL, PRIMARY, UNARY, Expr, Expressions, literal
+from .functions import DeviceFunction
+from .intrinsics import Intrinsic, Overload
+from .language import Word, type_from
+from .scope import MISSING
+
+__all__ = ["call", "cast_to"]
+
+_DECIMAL = re.compile(r"\d+(u|LL|ULL)?")
+
+_INSTEAD: dict[Any, str] = {
+    int: "write i32(x), or another integer with its width",
+    float: "write f32(x) or f64(x)",
+    round: "write rint(x)",
+    print: "kernels do not print",
+    len: "arrays do not know their length here: use the constant",
+    range: "range(...) belongs into `for i in range(...)`",
+    divmod: "write a // b and a % b",
+    sum: "write a loop",
+}
+
+
+def call(ex: Expressions, node: ast.Call) -> Expr:
+    """A call as C++."""
+    callee = ex.scope.resolve(node.func, ex.locals)
+    if callee is MISSING:
+        raise ex.error(f"{ast.unparse(node.func)} is not defined, or is no function that can be called here", node)
+    struct = getattr(callee, "__ptxmotion_struct__", None)
+    if isinstance(struct, t.Struct):
+        return _struct_literal(ex, struct, node)
+    if node.keywords:
+        raise ex.error("no keyword arguments in a kernel", node)
+    for argument in node.args:
+        if isinstance(argument, ast.Starred):
+            raise ex.error("no starred arguments in a kernel", argument)
+    if isinstance(callee, Word):
+        return _word(ex, callee, node)
+    arguments = [ex.visit(argument) for argument in node.args]
+    if isinstance(callee, t.Scalar) or callee is bool:
+        return _cast(ex, t.BOOL if callee is bool else callee, arguments, node)
+    if isinstance(callee, Intrinsic):
+        return _intrinsic(ex, callee, arguments, node)
+    if isinstance(callee, DeviceFunction):
+        return _device(ex, callee, arguments, node)
+    if any(callee is function for function in (min, max, abs)):
+        return _extremum(ex, callee.__name__, arguments, node)
+    raise ex.error(_refusal(callee, node), node)
+
+
+def _refusal(callee: Any, node: ast.Call) -> str:
+    name = ast.unparse(node.func)
+    for function, instead in _INSTEAD.items():
+        if callee is function:
+            return f"{name}() is Python's: {instead}"
+    if getattr(callee, "__module__", "") == "math":
+        return f"{name}() is Python's: import {callee.__name__} from ptxmotion.dsl"
+    if hasattr(callee, "cuda_name") or type(callee).__name__.endswith("Kernel"):
+        return f"{name} is a kernel, and only the host launches kernels"
+    return f"{name} cannot be called in a kernel: make it a function with @device"
+
+
+def _word(ex: Expressions, word: Word, node: ast.Call) -> Expr:
+    match word.name:
+        case "addr":
+            if len(node.args) != 1:
+                raise ex.error("addr(x) takes one argument", node)
+            value = ex.visit(node.args[0])
+            if not value.is_lvalue:
+                raise ex.error("this has no address: addr takes an element, a field or a variable", node)
+            return Expr(f"&{value.at(UNARY)}", t.Pointer(value.type, const=value.is_const), UNARY)
+        case "pointer_cast":
+            return _pointer_cast(ex, node)
+        case "shared" | "dynamic_shared" | "local":
+            raise ex.error(f"write `name = {word.name}(type, …)`: the array needs a name", node)
+        case "unroll":
+            raise ex.error("unroll(...) belongs into `for i in unroll(range(...), times)`", node)
+        case _:
+            raise ex.error(f"{word.name} cannot be called", node)
+
+
+def _pointer_cast(ex: Expressions, node: ast.Call) -> Expr:
+    if len(node.args) != 2:
+        raise ex.error("pointer_cast(type, pointer) takes two arguments", node)
+    target = type_from(ex.scope.annotation(node.args[0], ex.source))
+    pointer = ex.decayed(ex.visit(node.args[1]), node)
+    if not isinstance(pointer.type, t.Pointer):
+        raise ex.error(f"{pointer.type} is no pointer", node)
+    ex.unit.use_type(target)
+    made = t.Pointer(target, const=pointer.type.const, volatile=pointer.type.volatile)
+    return Expr(f"({ex.unit.spelled(made).rstrip()}){pointer.at(UNARY)}", made, UNARY)
+
+
+def _struct_literal(ex: Expressions, struct: t.Struct, node: ast.Call) -> Expr:
+    ex.unit.use_type(struct)
+    given: dict[str, ast.expr] = {}
+    if len(node.args) > len(struct.fields):
+        raise ex.error(f"struct {struct} has {len(struct.fields)} fields", node)
+    for (name, _), argument in zip(struct.fields, node.args, strict=False):
+        given[name] = argument
+    for keyword in node.keywords:
+        if keyword.arg is None or struct.field_type(keyword.arg) is None or keyword.arg in given:
+            raise ex.error(f"struct {struct} has no field {keyword.arg} left to set", node)
+        given[keyword.arg] = keyword.value
+    parts: list[str] = []
+    for name, field_type in struct.fields:
+        if name not in given:
+            raise ex.error(f"field {name} of struct {struct} is not given", node)
+        if isinstance(field_type, t.Array):
+            raise ex.error(f"struct {struct} has an array: fill a variable of it field by field", node)
+        value = ex.convert(ex.visit(given[name]), field_type, given[name], f"field {name}")
+        # Braces forbid narrowing, which C's conversions allow.
+        parts.append(cast_to(value, field_type).at(CONDITIONAL) if isinstance(field_type, t.Scalar) else value.text)
+    inside = ", ".join(parts)
+    return Expr(f"make_{struct.name}({inside})" if struct.native else f"{struct.name}{{{inside}}}", struct)
+
+
+def _cast(ex: Expressions, to: t.Scalar, arguments: list[Expr], node: ast.Call) -> Expr:
+    if len(arguments) != 1:
+        raise ex.error(f"{to}(x) takes one argument", node)
+    value = arguments[0]
+    if isinstance(value.type, t.Pointer) and to in (t.U64, t.I64):
+        return Expr(f"({to.cuda}){value.at(UNARY)}", to, UNARY)
+    if not isinstance(value.type, t.Scalar):
+        raise ex.error(f"{value.type} cannot become {to}", node)
+    if value.is_weak:
+        if to.is_float:
+            return ex.settle(value, to)
+        value = ex.settle(value, t.F64)
+    ex.unit.use_type(to)
+    return cast_to(value, to)
+
+
+def cast_to(value: Expr, to: t.Scalar) -> Expr:
+    """A C cast; the expression itself where it has that type."""
+    given = value.scalar
+    if given is to:
+        return value
+    if isinstance(value.value, int) and _DECIMAL.fullmatch(value.text) and to in (t.U32, t.I64, t.U64):
+        return literal(value.value, to) or value
+    if to is t.F16:
+        single = value if given is t.F32 else cast_to(value, t.F32)
+        return Expr(f"__float2half({single.text})", to)
+    if given is t.F16:
+        single = Expr(f"__half2float({value.text})", t.F32)
+        return single if to is t.F32 else cast_to(single, to)
+    text = f"({to.cuda}){value.at(UNARY)}"
+    known = value.value if isinstance(value.value, int) and to.is_integer and to.kind != "b" else None
+    if known is not None and not to.limits[0] <= known <= to.limits[1]:
+        bits = 8 * to.bytes
+        known &= (1 << bits) - 1
+        known -= (1 << bits) if known > to.limits[1] else 0
+    return Expr(text, to, UNARY, known)
+
+
+def _common(ex: Expressions, name: str, arguments: list[Expr], node: ast.AST) -> t.Scalar:
+    """The type that all arguments are brought to."""
+    kind: t.Scalar | None = None
+    for argument in arguments:
+        if not isinstance(argument.type, t.Scalar):
+            raise ex.error(f"{name}() of {argument.type}", node)
+        kind = argument.type if kind is None else t.usual(kind, argument.type)
+        if kind is None:
+            shown = " and ".join(str(a.type) for a in arguments)
+            raise ex.error(f"{name}() of {shown}: convert one, as in f32(x)", node)
+    assert kind is not None
+    return t.promoted(kind)
+
+
+def _extremum(ex: Expressions, name: str, arguments: list[Expr], node: ast.Call) -> Expr:
+    if len(arguments) < (1 if name == "abs" else 2):
+        raise ex.error(f"{name}() has too few arguments", node)
+    if name == "abs" and len(arguments) > 1:
+        raise ex.error("abs() takes one argument", node)
+    kind = _common(ex, name, arguments, node)
+    if kind.bytes == 0:
+        values = [a.value for a in arguments if a.value is not None]
+        if len(values) < len(arguments):
+            raise ex.error(f"{name}() of float literals: is it f32 or f64? Write f32(...) around one", node)
+        folded: float = abs(values[0]) if name == "abs" else (min if name == "min" else max)(values)
+        return cast("Expr", literal(float(folded)))
+    if kind is t.F16:
+        raise ex.error(f"{name}() of f16: write f32(...)", node)
+    spelled = {
+        "abs": {"f32": "fabsf", "f64": "fabs", "i32": "abs", "i64": "llabs"},
+        "min": {"f32": "fminf", "f64": "fmin"},
+        "max": {"f32": "fmaxf", "f64": "fmax"},
+    }[name]
+    if name == "abs" and kind.kind == "u":
+        raise ex.error(f"abs() of {kind}, which is never negative", node)
+    settled = [cast_to(ex.settle(argument, kind), kind) for argument in arguments]
+    function = spelled.get(kind.name, name)
+    values = [argument.value for argument in settled]
+    known: int | float | None = None
+    if kind.is_integer and None not in values:
+        numbers = [value for value in values if value is not None]
+        known = abs(numbers[0]) if name == "abs" else (min if name == "min" else max)(numbers)
+    text = settled[0].text
+    if name == "abs":
+        return Expr(f"{function}({text})", kind, value=known)
+    for argument in settled[1:]:
+        text = f"{function}({text}, {argument.text})"
+    return Expr(text, kind, value=known)
+
+
+def _intrinsic(ex: Expressions, row: Intrinsic, arguments: list[Expr], node: ast.Call) -> Expr:
+    fewest, most = row.arity
+    if not fewest <= len(arguments) <= most:
+        wanted = str(fewest) if fewest == most else f"{fewest} or {most}"
+        raise ex.error(f"{row.name}() takes {wanted} argument{'s' if most != 1 else ''}, not {len(arguments)}", node)
+    match row.rule:
+        case "math" | "test":
+            return _math(ex, row, arguments, node)
+        case "fixed":
+            return _overloaded(ex, row, arguments, node)
+        case "atomic":
+            return _atomic(ex, row, arguments, node)
+        case _:
+            return _shuffle(ex, row, arguments, node)
+
+
+def _math(ex: Expressions, row: Intrinsic, arguments: list[Expr], node: ast.Call) -> Expr:
+    kind = _common(ex, row.name, arguments, node)
+    if kind.bytes == 0:
+        raise ex.error(f"{row.name}() of a float literal: is it f32 or f64? Write f32(...) around it", node)
+    spelled = row.spelling(kind)
+    if spelled is None:
+        known = " or ".join(str(type) for type, _ in row.spellings)
+        raise ex.error(f"{row.name}() of {kind}: it is for {known}; write f32(x)", node)
+    settled = [cast_to(ex.settle(argument, kind), kind) for argument in arguments]
+    text = f"{spelled}({', '.join(argument.text for argument in settled)})"
+    return Expr(text, t.BOOL if row.rule == "test" else kind)
+
+
+def _overloaded(ex: Expressions, row: Intrinsic, arguments: list[Expr], node: ast.Call) -> Expr:
+    for argument, at in zip(arguments, node.args, strict=True):
+        if not isinstance(argument.type, t.Scalar):
+            raise ex.error(f"{row.name}() of {argument.type}", at)
+    chosen = next((overload for overload in row.overloads if _fits(overload, arguments)), None)
+    if chosen is None:
+        given = ", ".join(str(argument.type) for argument in arguments)
+        wanted = " or ".join(f"({', '.join(map(str, o.params))})" for o in row.overloads)
+        raise ex.error(f"{row.name}({given}): it takes {wanted}", node)
+    texts: list[str] = []
+    for argument, type in zip(arguments, chosen.params, strict=True):
+        settled = ex.settle(argument, type)
+        several = len(row.overloads) > 1 and row.name.startswith(("match", "reduce"))
+        texts.append(cast_to(settled, type).text if several else settled.text)
+    return Expr(f"{chosen.cuda}({', '.join(texts)})", chosen.result)
+
+
+def _fits(overload: Overload, arguments: list[Expr]) -> bool:
+    if len(overload.params) != len(arguments):
+        return False
+    for type, argument in zip(overload.params, arguments, strict=True):
+        given = argument.scalar
+        if given.is_float != type.is_float or given.bytes > type.bytes:
+            # A constant such as 0xFFFFFFFF is as wide as its value.
+            if not (
+                isinstance(argument.value, int)
+                and type.is_integer
+                and type.limits[0] <= argument.value <= type.limits[1]
+            ):
+                return False
+        elif (
+            overload.cuda.startswith("__reduce")
+            and type.bytes == 4
+            and given.kind != type.kind
+            and given.bytes == 4
+            and argument is arguments[-1]
+        ):
+            return False
+    return True
+
+
+def _atomic(ex: Expressions, row: Intrinsic, arguments: list[Expr], node: ast.Call) -> Expr:
+    pointer = ex.decayed(arguments[0], node.args[0])
+    if not isinstance(pointer.type, t.Pointer) or pointer.type.const:
+        raise ex.error(f"{row.name}() needs a pointer that may be written, not {arguments[0].type}", node.args[0])
+    target = pointer.type.target
+    if not isinstance(target, t.Scalar) or row.spelling(target) is None:
+        known = ", ".join(str(type) for type, _ in row.spellings)
+        raise ex.error(f"{row.name}() on {target}: CUDA has it for {known}", node)
+    function = row.spelling(target)
+    values = [
+        cast_to(ex.convert(argument, target, at), target)
+        for argument, at in zip(arguments[1:], node.args[1:], strict=True)
+    ]
+    if target is t.I64 and row.name not in ("atomic_min", "atomic_max"):
+        # Two's complement: the unsigned operation has the same bits, and CUDA has only that one.
+        inside = ", ".join(cast_to(value, t.U64).text for value in values)
+        return Expr(f"(long long){function}((unsigned long long *){pointer.at(UNARY)}, {inside})", target, UNARY)
+    return Expr(f"{function}({', '.join([pointer.text, *(value.text for value in values)])})", target)
+
+
+def _shuffle(ex: Expressions, row: Intrinsic, arguments: list[Expr], node: ast.Call) -> Expr:
+    value = arguments[1]
+    if not isinstance(value.type, t.Scalar) or value.is_weak:
+        raise ex.error(f"{row.name}() moves i32, u32, i64, u64, f32 or f64, not {value.type}", node.args[1])
+    kind = t.promoted(value.type)
+    if row.spelling(kind) is None:
+        raise ex.error(f"{row.name}() moves i32, u32, i64, u64, f32 or f64, not {value.type}", node.args[1])
+    for position in (0, *range(2, len(arguments))):
+        given = arguments[position].type
+        if not isinstance(given, t.Scalar) or not given.is_integer:
+            raise ex.error(f"argument {position + 1} of {row.name}() is an integer, not {given}", node.args[position])
+    texts = [argument.text for argument in arguments]
+    texts[1] = cast_to(value, kind).text
+    return Expr(f"{row.spelling(kind)}({', '.join(texts)})", kind)
+
+
+def _device(ex: Expressions, function: DeviceFunction, arguments: list[Expr], node: ast.Call) -> Expr:
+    signature = ex.unit.use_function(function, ex.source, node)
+    if len(arguments) != len(signature.params):
+        raise ex.error(f"{function.name}() takes {len(signature.params)} arguments, not {len(arguments)}", node)
+    texts = [
+        ex.convert(argument, param.type, at, f"argument {param.name}").text
+        for argument, param, at in zip(arguments, signature.params, node.args, strict=True)
+    ]
+    return Expr(f"{signature.name}({', '.join(texts)})", signature.result, PRIMARY)

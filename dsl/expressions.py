@@ -1,0 +1,556 @@
+"""Python expressions as typed C++ expressions.
+
+Computes, for each expression of a kernel, its C++ text, its C type and, where it is a constant, its value.
+Guarantees: the type is the one that nvcc gives to the text (usual arithmetic conversions, promotions), so that a local
+declared with it loses nothing. Evaluation order and wrap-around are C's.
+Differs from C in one point: a Python float has no width. It takes the type of the floating operand, parameter or
+variable that it meets; arithmetic between constants is done in double first; met by integers only, it is refused.
+Refuses: `/` between integers and `//` between floats (C has one operator for two meanings), `**`, slices, comparison
+chains that would evaluate their middle twice, float to integer without a cast, whatever is not listed.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from . import types as t
+from .errors import FunctionSource
+from .language import Word
+from .scope import MISSING, Scope
+
+if TYPE_CHECKING:
+    from .unit import Unit
+
+__all__ = ["CONDITIONAL", "PRIMARY", "UNARY", "Expr", "Expressions", "literal"]
+
+#: C++ precedence of what is produced; larger binds tighter.
+PRIMARY, UNARY, MULTIPLY, ADD, SHIFT, RELATION, EQUALITY, AND, XOR, OR, LAND, LOR, CONDITIONAL = range(16, 3, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """A C++ expression. ``settle`` gives a float literal of open type the type it is asked for."""
+
+    text: str
+    type: t.Type
+    precedence: int = PRIMARY
+    value: int | float | None = None
+    is_lvalue: bool = False
+    is_const: bool = False
+    settle: Callable[[t.Scalar], Expr] | None = None
+
+    @property
+    def scalar(self) -> t.Scalar:
+        assert isinstance(self.type, t.Scalar)
+        return self.type
+
+    @property
+    def is_weak(self) -> bool:
+        return self.type is t.WEAK_FLOAT
+
+    def at(self, precedence: int) -> str:
+        """The text, in parentheses where it binds looser than ``precedence``."""
+        return self.text if self.precedence >= precedence else f"({self.text})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Binary:
+    cuda: str
+    precedence: int
+    fold: Callable[[Any, Any], Any]
+
+
+def _divide(a: Any, b: Any) -> Any:
+    """C's quotient: towards zero."""
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+_BINARY: dict[type[ast.operator], _Binary] = {
+    ast.Add: _Binary("+", ADD, lambda a, b: a + b),
+    ast.Sub: _Binary("-", ADD, lambda a, b: a - b),
+    ast.Mult: _Binary("*", MULTIPLY, lambda a, b: a * b),
+    ast.Div: _Binary("/", MULTIPLY, lambda a, b: a / b),
+    ast.FloorDiv: _Binary("/", MULTIPLY, _divide),
+    ast.Mod: _Binary("%", MULTIPLY, lambda a, b: a - b * _divide(a, b)),
+    ast.LShift: _Binary("<<", SHIFT, lambda a, b: a << b),
+    ast.RShift: _Binary(">>", SHIFT, lambda a, b: a >> b),
+    ast.BitAnd: _Binary("&", AND, lambda a, b: a & b),
+    ast.BitXor: _Binary("^", XOR, lambda a, b: a ^ b),
+    ast.BitOr: _Binary("|", OR, lambda a, b: a | b),
+}
+_COMPARE: dict[type[ast.cmpop], tuple[str, int, Callable[[Any, Any], bool]]] = {
+    ast.Lt: ("<", RELATION, operator.lt),
+    ast.LtE: ("<=", RELATION, operator.le),
+    ast.Gt: (">", RELATION, operator.gt),
+    ast.GtE: (">=", RELATION, operator.ge),
+    ast.Eq: ("==", EQUALITY, operator.eq),
+    ast.NotEq: ("!=", EQUALITY, operator.ne),
+}
+_SHIFTS = (ast.LShift, ast.RShift)
+_BITWISE = (*_SHIFTS, ast.BitAnd, ast.BitXor, ast.BitOr)
+_INDICES = {"threadIdx", "blockIdx", "blockDim", "gridDim"}
+
+
+def literal(value: int | float, type: t.Scalar | None = None, spelled: str = "") -> Expr | None:
+    """A constant as C++ writes it; a float without ``type`` stays open. None where no type holds an integer."""
+    if isinstance(value, bool):
+        return Expr("true" if value else "false", t.BOOL, value=int(value))
+    if isinstance(value, int) and (type is None or type.is_integer):
+        return _integer(value, type, spelled)
+    if type is None:
+        return Expr(repr(value), t.WEAK_FLOAT, value=value, settle=lambda to: _floating(float(value), to, spelled))
+    return _floating(float(value), type, spelled)
+
+
+def _integer(value: int, type: t.Scalar | None, spelled: str) -> Expr | None:
+    prefixed = spelled[:2].lower() in ("0x", "0b", "0o")
+    order = (t.I32, t.U32, t.I64, t.U64) if prefixed else (t.I32, t.I64, t.U64)
+    chosen = type or next((s for s in order if s.limits[0] <= value <= s.limits[1]), None)
+    if chosen is None:
+        return None
+    digits = spelled.replace("_", "") if prefixed and spelled[1] in "xX" else str(value)
+    suffix = {"u32": "u", "i64": "LL", "u64": "ULL"}.get(chosen.name, "")
+    if value == chosen.limits[0] and value < 0 and chosen.bytes >= 4:
+        return Expr(f"{value + 1}{suffix} - 1", chosen, ADD, value)
+    text = f"{digits}{suffix}"
+    if chosen.bytes < 4 and chosen is not t.BOOL:
+        return Expr(f"({chosen.cuda}){text}", chosen, UNARY, value)
+    return Expr(text, chosen, UNARY if value < 0 else PRIMARY, value)
+
+
+def _floating(value: float, type: t.Scalar, spelled: str) -> Expr:
+    if math.isnan(value) or math.isinf(value):
+        sign = "-" if value < 0 else ""
+        name = "NAN" if math.isnan(value) else "INFINITY"
+        text = f"{sign}{name}" if type is t.F32 else f"{sign}(({type.cuda}){name})"
+        return Expr(text, type, UNARY, value)
+    plain = spelled if spelled and spelled[-1] not in ".jJ" and spelled[0] != "." else ""
+    text = (plain.replace("_", "") or repr(value)) if value >= 0 else repr(value)
+    if not any(c in text for c in ".eE"):
+        text += ".0"
+    if type is t.F16:
+        return Expr(f"__float2half({text}f)", type, PRIMARY, value)
+    return Expr(text + ("f" if type is t.F32 else ""), type, UNARY if text[0] == "-" else PRIMARY, value)
+
+
+class Expressions:
+    """Translates the expressions of one function. ``variables`` holds the locals that have a type so far."""
+
+    def __init__(self, source: FunctionSource, scope: Scope, unit: Unit, locals_: set[str]) -> None:
+        self.source = source
+        self.scope = scope
+        self.unit = unit
+        self.locals = locals_
+        self.variables: dict[str, Expr] = {}
+
+    def error(self, message: str, node: ast.AST) -> Exception:
+        return self.source.error(message, node)
+
+    # --- by syntax ---------------------------------------------------------------------------------------------
+
+    def visit(self, node: ast.expr) -> Expr:
+        """The expression as C++."""
+        match node:
+            case ast.Constant():
+                return self._constant(node.value, node, self.source.segment(node))
+            case ast.Name() | ast.Attribute():
+                return self._name(node)
+            case ast.BinOp():
+                return self.binary(node.op, self.visit(node.left), self.visit(node.right), node)
+            case ast.UnaryOp():
+                return self._unary(node)
+            case ast.BoolOp():
+                return self._logic(node)
+            case ast.Compare():
+                return self._compare(node)
+            case ast.IfExp():
+                return self._conditional(node)
+            case ast.Subscript():
+                return self._subscript(node)
+            case ast.Call():
+                from .calls import call
+
+                return call(self, node)
+            case _:
+                raise self.error(f"{_what(node)} cannot be expressed in a kernel", node)
+
+    def _constant(self, value: object, node: ast.expr, spelled: str = "") -> Expr:
+        if value is None:
+            return Expr("nullptr", t.VOID)
+        if isinstance(value, bool | int | float) and type(value).__module__ != "numpy":
+            plain = value if isinstance(value, bool) else int(value) if isinstance(value, int) else float(value)
+            found = literal(plain, None, spelled)
+            if found is None:
+                raise self.error(f"{value} fits no integer type", node)
+            return found
+        typed = self._numpy_constant(value)
+        if typed is None:
+            raise self.error(f"a {type(value).__name__} is no value for device code", node)
+        return typed
+
+    @staticmethod
+    def _numpy_constant(value: object) -> Expr | None:
+        import numpy as np
+
+        if not isinstance(value, np.generic):
+            return None
+        given = cast("np.generic[Any]", value)
+        scalar = next((s for s in t.SCALARS.values() if s.dtype == given.dtype), None)
+        return literal(given.item(), scalar) if scalar else None
+
+    def _name(self, node: ast.Name | ast.Attribute) -> Expr:
+        if isinstance(node, ast.Name) and node.id in self.locals:
+            if node.id not in self.variables:
+                why = "used before anything is assigned to it, or outside of the `for` whose variable it is"
+                raise self.error(f"{node.id} is {why}", node)
+            return self.variables[node.id]
+        found = self.scope.resolve(node, self.locals)
+        if isinstance(found, Word) and found.name == "warpSize":
+            return Expr("warpSize", t.I32)
+        if found is not MISSING:
+            if isinstance(found, Word):
+                raise self.error(f"{found.name} is no value by itself", node)
+            return self._constant(found, node)
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node)
+        raise self.error(f"{node.id} is not defined", node)
+
+    def _attribute(self, node: ast.Attribute) -> Expr:
+        word = self.scope.resolve(node.value, self.locals)
+        if isinstance(word, Word) and word.name in _INDICES:
+            if node.attr not in ("x", "y", "z"):
+                raise self.error(f"{word.name} has x, y and z, and no {node.attr}", node)
+            return Expr(f"{word.name}.{node.attr}", t.U32)
+        base = self.visit(node.value)
+        arrow = isinstance(base.type, t.Pointer)
+        struct = base.type.target if isinstance(base.type, t.Pointer) else base.type
+        if not isinstance(struct, t.Struct):
+            raise self.error(f"{base.type} has no fields", node)
+        found = struct.field_type(node.attr)
+        if found is None:
+            fields = ", ".join(name for name, _ in struct.fields)
+            raise self.error(f"struct {struct} has no field {node.attr}; it has {fields}", node)
+        const = base.type.const if isinstance(base.type, t.Pointer) else base.is_const
+        if isinstance(found, t.Array):
+            found = replace(found, const=const)
+        text = f"{base.at(PRIMARY)}{'->' if arrow else '.'}{node.attr}"
+        return Expr(text, found, is_lvalue=arrow or base.is_lvalue, is_const=const)
+
+    # --- operators ---------------------------------------------------------------------------------------------
+
+    def binary(self, op: ast.operator, left: Expr, right: Expr, node: ast.AST) -> Expr:
+        """``left op right`` with C's types."""
+        rule = _BINARY.get(type(op))
+        symbol = _SYMBOLS.get(type(op), "?")
+        if (
+            isinstance(op, ast.Pow)
+            and isinstance(left.value, int)
+            and isinstance(right.value, int)
+            and right.value >= 0
+        ):
+            return self._constant(left.value**right.value, cast("ast.expr", node))
+        if rule is None:
+            raise self.error(f"`{symbol}` is not CUDA's: use pow(a, b)" if symbol == "**" else f"no `{symbol}`", node)
+        if isinstance(left.type, t.Pointer | t.Array) or isinstance(right.type, t.Pointer | t.Array):
+            return self._pointer_arithmetic(op, left, right, node)
+        if not isinstance(left.type, t.Scalar) or not isinstance(right.type, t.Scalar):
+            raise self.error(f"`{symbol}` between {left.type} and {right.type}", node)
+        self._check_operator(op, left, right, node)
+        if left.is_weak or right.is_weak:
+            return self._weak(op, left, right, node)
+        kind = t.promoted(left.type) if isinstance(op, _SHIFTS) else t.usual(left.type, right.type)
+        if kind is None:
+            raise self.error(f"`{symbol}` between {left.type} and {right.type}: convert one, as in f32(x)", node)
+        value = self._folded(rule, left, right, kind, node)
+        # Parentheses that C does not need, where readers do.
+        inner = UNARY if isinstance(op, _BITWISE) else rule.precedence
+        text = f"{left.at(inner)} {rule.cuda} {right.at(min(inner + 1, UNARY))}"
+        return Expr(text, kind, rule.precedence, value)
+
+    def _check_operator(self, op: ast.operator, left: Expr, right: Expr, node: ast.AST) -> None:
+        integers = left.scalar.is_integer and right.scalar.is_integer
+        if isinstance(op, ast.Div) and integers:
+            raise self.error(
+                "`/` between integers: write `//` for C's division, which truncates, or f32(a) / f32(b)", node
+            )
+        if isinstance(op, ast.FloorDiv) and not integers:
+            raise self.error("`//` between floats: write floor(a / b)", node)
+        if isinstance(op, ast.Mod) and not integers:
+            raise self.error("`%` between floats: write fmod(a, b)", node)
+        if isinstance(op, _BITWISE) and not integers:
+            raise self.error(f"`{_SYMBOLS[type(op)]}` needs integers, not {left.type} and {right.type}", node)
+        if isinstance(op, ast.FloorDiv | ast.Mod | ast.Div) and right.value == 0 and integers:
+            raise self.error("division by zero", node)
+
+    def _folded(self, rule: _Binary, left: Expr, right: Expr, kind: t.Scalar, node: ast.AST) -> int | float | None:
+        """The value of an operation on constants; None where C's would wrap or be undefined."""
+        a, b = left.value, right.value
+        if a is None or b is None or not kind.is_integer:
+            return None
+        if rule.precedence == SHIFT and not 0 <= b < 8 * kind.bytes:
+            raise self.error(f"shift of {kind} by {b}", node)
+        value = rule.fold(a, b)
+        return value if kind.limits[0] <= value <= kind.limits[1] else None
+
+    def _weak(self, op: ast.operator, left: Expr, right: Expr, node: ast.AST) -> Expr:
+        """One side is a float of open type: fold it, or give it the other side's type."""
+        if left.value is not None and right.value is not None:
+            try:
+                value = _BINARY[type(op)].fold(float(left.value), float(right.value))
+            except ZeroDivisionError:
+                raise self.error("division by zero", node) from None
+            return cast("Expr", literal(value))
+        if left.is_weak and right.is_weak:
+            return Expr(
+                "", t.WEAK_FLOAT, settle=lambda to: self.binary(op, self.settle(left, to), self.settle(right, to), node)
+            )
+        other = (right if left.is_weak else left).scalar
+        if not other.is_float:
+            raise self.error(
+                f"a float literal with {other}: is it f32 or f64? Write f32(...) around one of the two", node
+            )
+        return self.binary(op, self.settle(left, other), self.settle(right, other), node)
+
+    def settle(self, value: Expr, type: t.Scalar) -> Expr:
+        """A float of open type as ``type``; anything else as it is."""
+        return value.settle(type) if value.is_weak and value.settle else value
+
+    def _pointer_arithmetic(self, op: ast.operator, left: Expr, right: Expr, node: ast.AST) -> Expr:
+        base, offset = (left, right) if isinstance(left.type, t.Pointer | t.Array) else (right, left)
+        if isinstance(op, ast.Sub) and isinstance(left.type, t.Pointer) and isinstance(right.type, t.Pointer):
+            if left.type.target != right.type.target:
+                raise self.error(f"difference of {left.type} and {right.type}", node)
+            return Expr(f"{left.at(ADD)} - {right.at(MULTIPLY)}", t.I64, ADD)
+        is_offset = isinstance(offset.type, t.Scalar) and offset.type.is_integer
+        if not is_offset or not isinstance(op, ast.Add | ast.Sub) or (isinstance(op, ast.Sub) and base is right):
+            raise self.error(f"`{_SYMBOLS[type(op)]}` between {left.type} and {right.type}", node)
+        pointer = self.decayed(base, node)
+        symbol = "+" if isinstance(op, ast.Add) else "-"
+        return Expr(f"{pointer.at(ADD)} {symbol} {offset.at(MULTIPLY)}", pointer.type, ADD)
+
+    def decayed(self, value: Expr, node: ast.AST) -> Expr:
+        """An array as the pointer to its first element; a pointer as it is."""
+        if not isinstance(value.type, t.Array):
+            return value
+        if len(value.type.dims) > 1:
+            raise self.error(f"{value.type} has several dimensions: index all but the last first", node)
+        return replace(value, type=t.Pointer(value.type.element, const=value.type.const), is_lvalue=False)
+
+    def _unary(self, node: ast.UnaryOp) -> Expr:
+        operand = self.visit(node.operand)
+        if isinstance(node.op, ast.Not):
+            inner = self.condition_of(operand, node.operand)
+            value = None if inner.value is None else int(not inner.value)
+            return Expr(f"!{inner.at(UNARY)}", t.BOOL, UNARY, value)
+        if not isinstance(operand.type, t.Scalar):
+            raise self.error(f"{_what(node)} of {operand.type}", node)
+        if isinstance(node.op, ast.Invert):
+            if operand.type.is_float:
+                raise self.error(f"`~` needs an integer, not {operand.type}", node)
+            return Expr(f"~{operand.at(UNARY)}", t.promoted(operand.type), UNARY)
+        if isinstance(node.op, ast.UAdd):
+            return replace(operand, type=t.promoted(operand.type), is_lvalue=False)
+        if isinstance(operand.value, int) and operand.type.kind != "u":
+            return self._constant(-operand.value, node)
+        if operand.is_weak:
+            if operand.value is not None:
+                return cast("Expr", literal(-float(operand.value)))
+            return Expr("", t.WEAK_FLOAT, settle=lambda to: self._negated(self.settle(operand, to)))
+        return self._negated(operand)
+
+    @staticmethod
+    def _negated(operand: Expr) -> Expr:
+        # `- -x`, not `--x`
+        text = operand.at(UNARY)
+        return Expr(f"-({text})" if text.startswith("-") else f"-{text}", t.promoted(operand.scalar), UNARY)
+
+    def _logic(self, node: ast.BoolOp) -> Expr:
+        both = isinstance(node.op, ast.And)
+        parts = [self.condition(value) for value in node.values]
+        symbol, precedence = ("&&", LAND) if both else ("||", LOR)
+        values = [part.value for part in parts]
+        value = None if None in values else int(all(values) if both else any(values))
+        text = f" {symbol} ".join(part.at(EQUALITY if part.precedence != precedence else precedence) for part in parts)
+        return Expr(text, t.BOOL, precedence, value)
+
+    def condition(self, node: ast.expr) -> Expr:
+        """An expression that is asked whether it is true."""
+        return self.condition_of(self.visit(node), node)
+
+    def condition_of(self, value: Expr, node: ast.expr) -> Expr:
+        if isinstance(value.type, t.Scalar) and value.type.is_integer:
+            return value
+        raise self.error(f"{value.type} is no condition: compare it with something", node)
+
+    def _compare(self, node: ast.Compare) -> Expr:
+        nodes = [node.left, *node.comparators]
+        for middle in nodes[1:-1]:
+            if not _is_repeatable(middle):
+                raise self.error("this would be evaluated twice: assign it to a variable first", middle)
+        values = [self.visit(part) for part in nodes]
+        parts = [
+            self._comparison(op, left, right, at)
+            for op, left, right, at in zip(node.ops, values, values[1:], nodes, strict=False)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        return Expr(" && ".join(part.at(EQUALITY) for part in parts), t.BOOL, LAND)
+
+    def _comparison(self, op: ast.cmpop, left: Expr, right: Expr, node: ast.AST) -> Expr:
+        rule = _COMPARE.get(type(op))
+        if rule is None:
+            raise self.error("only < <= > >= == != compare in a kernel", node)
+        symbol, precedence, fold = rule
+        left, right = self._comparable(left, right, node)
+        value = None
+        if left.value is not None and right.value is not None:
+            value = int(fold(left.value, right.value))
+        return Expr(f"{left.at(precedence + 1)} {symbol} {right.at(precedence + 1)}", t.BOOL, precedence, value)
+
+    def _comparable(self, left: Expr, right: Expr, node: ast.AST) -> tuple[Expr, Expr]:
+        if isinstance(left.type, t.Scalar) and isinstance(right.type, t.Scalar):
+            kind = t.usual(left.type, right.type)
+            if left.is_weak and right.is_weak:
+                kind = t.F64
+            if kind is None or kind.bytes == 0:
+                raise self.error(f"comparison of {left.type} with {right.type}: convert one, as in f32(x)", node)
+            if kind.is_integer and left.value is not None and right.value is not None and kind.kind == "u":
+                # A negative constant wraps in C: the folded value would not.
+                left = replace(left, value=None)
+            return self.settle(left, kind), self.settle(right, kind)
+        left, right = self.decayed(left, node), self.decayed(right, node)
+        targets = [e.type.target for e in (left, right) if isinstance(e.type, t.Pointer)]
+        nulls = [e for e in (left, right) if e.text == "nullptr"]
+        if len(targets) + len(nulls) < 2 or (len(targets) == 2 and targets[0] != targets[1]):
+            raise self.error(f"comparison of {left.type} with {right.type}", node)
+        return left, right
+
+    def _conditional(self, node: ast.IfExp) -> Expr:
+        test = self.condition(node.test)
+        return self._choice(test, self.visit(node.body), self.visit(node.orelse), node)
+
+    def _choice(self, test: Expr, then: Expr, other: Expr, node: ast.AST) -> Expr:
+        then, other = self.decayed(then, node), self.decayed(other, node)
+        kind: t.Type | None = then.type if then.type == other.type else None
+        if isinstance(then.type, t.Scalar) and isinstance(other.type, t.Scalar):
+            if then.is_weak and other.is_weak:
+                return Expr(
+                    "",
+                    t.WEAK_FLOAT,
+                    settle=lambda to: self._choice(test, self.settle(then, to), self.settle(other, to), node),
+                )
+            kind = kind or t.usual(then.type, other.type)
+            if isinstance(kind, t.Scalar) and kind.bytes:
+                then, other = self.settle(then, kind), self.settle(other, kind)
+            else:
+                kind = None
+        if kind is None:
+            raise self.error(f"one side of the conditional is {then.type}, the other {other.type}", node)
+        text = f"{test.at(OR)} ? {then.at(LOR)} : {other.at(CONDITIONAL)}"
+        return Expr(text, kind, CONDITIONAL)
+
+    # --- memory ------------------------------------------------------------------------------------------------
+
+    def _subscript(self, node: ast.Subscript) -> Expr:
+        base = self.visit(node.value)
+        indices = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+        for index in indices:
+            base = self._element(base, index, node)
+        return base
+
+    def _element(self, base: Expr, index: ast.expr, node: ast.AST) -> Expr:
+        if isinstance(index, ast.Slice):
+            raise self.error("no slices in a kernel: write a loop, or p + offset", index)
+        at = self.visit(index)
+        if not isinstance(at.type, t.Scalar) or not at.type.is_integer:
+            raise self.error(f"an index is an integer, not {at.type}", index)
+        text = f"{base.at(PRIMARY)}[{at.text}]"
+        if isinstance(base.type, t.Pointer):
+            return Expr(text, base.type.target, is_lvalue=True, is_const=base.type.const)
+        if not isinstance(base.type, t.Array):
+            raise self.error(f"{base.type} cannot be indexed", node)
+        dims = base.type.dims
+        if isinstance(at.value, int) and dims and not 0 <= at.value < dims[0]:
+            raise self.error(f"index {at.value} is outside 0 … {dims[0] - 1}", index)
+        element = base.type.element if len(dims) <= 1 else replace(base.type, dims=dims[1:])
+        return Expr(text, element, is_lvalue=len(dims) <= 1, is_const=base.type.const)
+
+    # --- conversion --------------------------------------------------------------------------------------------
+
+    def convert(self, value: Expr, to: t.Type, node: ast.AST, what: str = "value") -> Expr:
+        """``value`` where a ``to`` is wanted: C's implicit conversions, less the one from float to integer."""
+        if isinstance(to, t.Scalar) and isinstance(value.type, t.Scalar):
+            return self._convert_scalar(value, to, node, what)
+        value = self.decayed(value, node)
+        if isinstance(to, t.Pointer) and value.text == "nullptr":
+            return replace(value, type=to)
+        if isinstance(to, t.Pointer) and isinstance(value.type, t.Pointer) and to.target == value.type.target:
+            if value.type.const and not to.const:
+                raise self.error(f"the {what} is {value.type}, which may not be written, and {to} is wanted", node)
+            return replace(value, type=to)
+        if to == value.type and not isinstance(to, t.Void):
+            return value
+        raise self.error(f"the {what} is {value.type}, and {to} is wanted", node)
+
+    def _convert_scalar(self, value: Expr, to: t.Scalar, node: ast.AST, what: str) -> Expr:
+        given = value.scalar
+        if to.is_integer and given.is_float:
+            raise self.error(f"the {what} is {given}, and {to} is wanted: write {to}(...) to truncate it", node)
+        if value.is_weak:
+            return self.settle(value, to)
+        if t.F16 in (to, given) and to is not given:
+            raise self.error(f"the {what} is {given}, and {to} is wanted: write {to}(...)", node)
+        if isinstance(value.value, int) and to.is_integer and to.kind != "b":
+            bits = 8 * to.bytes
+            if not -(1 << (bits - 1)) <= value.value < 1 << bits:
+                raise self.error(f"{value.value} does not fit {to}", node)
+        return value
+
+
+_SYMBOLS: dict[type[ast.operator], str] = {
+    **{op: rule.cuda for op, rule in _BINARY.items()},
+    ast.FloorDiv: "//",
+    ast.Pow: "**",
+    ast.MatMult: "@",
+}
+
+
+def _is_repeatable(node: ast.expr) -> bool:
+    """Whether evaluating it twice is evaluating it once: no memory, no call."""
+    allowed = (
+        ast.Name,
+        ast.Constant,
+        ast.Attribute,
+        ast.BinOp,
+        ast.UnaryOp,
+        ast.operator,
+        ast.unaryop,
+        ast.expr_context,
+    )
+    return all(isinstance(part, allowed) for part in ast.walk(node))
+
+
+def _what(node: ast.AST) -> str:
+    names = {
+        "ListComp": "a comprehension",
+        "GeneratorExp": "a generator",
+        "DictComp": "a comprehension",
+        "SetComp": "a comprehension",
+        "Lambda": "a lambda",
+        "JoinedStr": "a formatted string",
+        "NamedExpr": "an assignment inside an expression",
+        "List": "a list",
+        "Dict": "a dictionary",
+        "Set": "a set",
+        "Tuple": "a tuple",
+        "Starred": "a starred expression",
+        "Await": "await",
+        "Yield": "yield",
+    }
+    kind = type(node).__name__
+    return names.get(kind, f"this ({kind})")

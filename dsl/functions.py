@@ -1,0 +1,78 @@
+"""Functions of device code as they were written, and their signatures."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from . import types as t
+from .errors import DslError, FunctionSource, source_of
+from .language import type_from
+from .scope import Scope
+
+__all__ = ["DeviceFunction", "Param", "Signature", "signature_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A parameter of a kernel or device function."""
+
+    name: str
+    type: t.Type
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a function takes and gives; ``name`` is its name in C++."""
+
+    name: str
+    params: tuple[Param, ...]
+    result: t.Type
+
+
+class DeviceFunction:
+    """What `device` makes of a function. ``inline`` is None where nvcc decides."""
+
+    def __init__(self, function: Callable[..., Any], inline: bool | None) -> None:
+        self.function = function
+        self.name = function.__name__
+        self.inline = inline
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        raise DslError(f"{self.name} is a @device function: kernels call it")
+
+    def source(self) -> FunctionSource:
+        return source_of(self.function)
+
+    def scope(self, constants: Mapping[str, object]) -> Scope:
+        return Scope(self.function, constants)
+
+
+def signature_of(source: FunctionSource, scope: Scope, name: str) -> Signature:
+    """The signature that the annotations give. Raises `DslError` at what has none, and at defaults, ``*``, ``**``."""
+    arguments = source.tree.args
+    for extra in (arguments.vararg, arguments.kwarg, *arguments.kwonlyargs):
+        if extra is not None:
+            raise source.error("only plain parameters", extra)
+    for default in arguments.defaults:
+        raise source.error("no default values: CUDA's kernels have none", default)
+    params: list[Param] = []
+    for argument in (*arguments.posonlyargs, *arguments.args):
+        if argument.annotation is None:
+            raise source.error(f"parameter {argument.arg} needs a type, as in `{argument.arg}: i32`", argument)
+        params.append(Param(argument.arg, _annotated(argument.annotation, source, scope)))
+        if isinstance(params[-1].type, t.Void | t.Array):
+            raise source.error(f"a parameter cannot be {params[-1].type}", argument)
+    returns = source.tree.returns
+    return Signature(name, tuple(params), _annotated(returns, source, scope) if returns is not None else t.VOID)
+
+
+def _annotated(node: ast.expr, source: FunctionSource, scope: Scope) -> t.Type:
+    value = scope.annotation(node, source)
+    try:
+        return type_from(value)
+    except DslError as why:
+        raise source.error(why.message, node) from None

@@ -1,0 +1,147 @@
+"""Where each local of a function is mentioned, and which blocks these places share.
+
+Computes: the locals (names that are assigned, parameters included), for each the innermost block that contains every
+mention, and what a loop assigns. A block is a statement list; the function's body is block 0.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from .errors import FunctionSource
+from .language import Word
+from .scope import Scope
+
+__all__ = ["Mentions"]
+
+
+class Mentions:
+    """The mentions of one function's locals."""
+
+    def __init__(self, source: FunctionSource, scope: Scope) -> None:
+        self.source = source
+        self._parents: list[int] = [-1]
+        self._blocks: dict[tuple[ast.stmt, str], int] = {}
+        self._elif_blocks: set[int] = set()
+        self._home: dict[str, int] = {}
+        tree = source.tree
+        self.locals: set[str] = {argument.arg for argument in (*tree.args.posonlyargs, *tree.args.args)}
+        self._loop_variables: set[str] = set()
+        self._assigned: set[str] = set(self.locals)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                self.locals.add(node.id)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.For) and isinstance(node.target, ast.Name):
+                self._loop_variables.add(node.target.id)
+            else:
+                self._assigned |= _direct_targets(node)
+        self._addressed = {name for node in ast.walk(tree) for name in _addressed(node, scope, self.locals)}
+        self._walk(tree.body, 0)
+
+    def _walk(self, body: list[ast.stmt], block: int) -> None:
+        for statement in body:
+            for name in _own_names(statement):
+                known = self._home.get(name)
+                self._home[name] = block if known is None else self._common(known, block)
+            for part, inner in _parts(statement):
+                self._parents.append(block)
+                number = len(self._parents) - 1
+                self._blocks[statement, part] = number
+                if part == "orelse" and isinstance(statement, ast.If) and self.is_elif(statement):
+                    self._elif_blocks.add(number)
+                self._walk(inner, number)
+
+    def _common(self, a: int, b: int) -> int:
+        above = {a}
+        while a:
+            a = self._parents[a]
+            above.add(a)
+        while b not in above:
+            b = self._parents[b]
+        return b
+
+    def block_of(self, owner: ast.stmt, part: str) -> int:
+        """The block that is ``owner.body`` or ``owner.orelse``."""
+        return self._blocks[owner, part]
+
+    def home_of(self, name: str) -> int:
+        """The innermost block that contains every mention of ``name``."""
+        return self._home[name]
+
+    def is_elif(self, node: ast.If) -> bool:
+        """Whether the ``else`` of ``node`` is an ``elif``."""
+        return (
+            len(node.orelse) == 1
+            and isinstance(node.orelse[0], ast.If)
+            and node.orelse[0].col_offset == node.col_offset
+        )
+
+    def is_elif_block(self, block: int) -> bool:
+        """Whether ``block`` consists of an ``elif``."""
+        return block in self._elif_blocks
+
+    def is_invariant(self, node: ast.expr, loop: ast.For) -> bool:
+        """Whether ``node`` reads no memory, calls nothing, and mentions nothing that ``loop`` assigns."""
+        stored = (part for part in ast.walk(loop) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store))
+        # What has an address may be written through it.
+        changed = self._addressed | {part.id for part in stored}
+        for part in ast.walk(node):
+            if isinstance(part, ast.Subscript | ast.Call | ast.IfExp):
+                return False
+            if isinstance(part, ast.Name) and part.id in changed:
+                return False
+            if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id in self.locals:
+                return False
+        return True
+
+    def check_loop_variable(self, loop: ast.For, name: str) -> None:
+        """Raise `DslError` where ``name`` is the variable of ``loop`` and also lives outside of ``for`` loops."""
+        if name in self._assigned:
+            raise self.source.error(
+                f"{name} is the variable of this `for` and assigned elsewhere: C++ would keep two, take another name",
+                loop,
+            )
+
+
+def _direct_targets(node: ast.AST) -> set[str]:
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, ast.AnnAssign | ast.AugAssign):
+        targets = [node.target]
+    return {
+        part.id
+        for target in targets
+        for part in ast.walk(target)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    }
+
+
+def _addressed(node: ast.AST, scope: Scope, locals_: set[str]) -> Iterator[str]:
+    """The local whose address ``node`` takes."""
+    if isinstance(node, ast.Call):
+        word = scope.resolve(node.func, locals_)
+        if isinstance(word, Word) and word.name == "addr":
+            yield from (arg.id for arg in node.args if isinstance(arg, ast.Name))
+
+
+def _parts(node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
+    for part in ("body", "orelse"):
+        inner = getattr(node, part, None)
+        if isinstance(node, ast.If | ast.For | ast.While) and inner:
+            yield part, inner
+
+
+def _own_names(node: ast.stmt) -> Iterator[str]:
+    """The names that a statement mentions outside of the blocks it contains."""
+    skipped = {id(inner) for _, body in _parts(node) for inner in body}
+    stack: list[ast.AST] = [node]
+    while stack:
+        at = stack.pop()
+        if id(at) in skipped:
+            continue
+        if isinstance(at, ast.Name):
+            yield at.id
+        stack.extend(ast.iter_child_nodes(at))

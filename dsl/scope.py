@@ -1,0 +1,85 @@
+"""What a name in a function's source stands for, looked up where Python would: closure, module, builtins.
+
+Guarantees: names are looked up when the function is translated, not when it is defined. Attributes are followed
+through modules, classes, enumerations and plain objects.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import types as python_types
+from collections.abc import Callable, Container, Mapping
+from typing import Any
+
+from .errors import DslError, FunctionSource
+from .language import Word
+
+__all__ = ["MISSING", "Scope"]
+
+
+class _Missing:
+    """Of a name that stands for nothing."""
+
+
+MISSING = _Missing()
+
+
+class Scope:
+    """The scope of ``function``, some names overridden by ``constants``."""
+
+    def __init__(self, function: Callable[..., Any], constants: Mapping[str, object] | None = None) -> None:
+        self.constants = dict(constants or {})
+        self._globals: dict[str, Any] = getattr(function, "__globals__", {})
+        code: python_types.CodeType | None = getattr(function, "__code__", None)
+        cells: tuple[Any, ...] = getattr(function, "__closure__", None) or ()
+        self._cells = dict(zip(code.co_freevars if code else (), cells, strict=True))
+
+    def lookup(self, name: str) -> Any:
+        """The object, or `MISSING`."""
+        if name in self.constants:
+            return self.constants[name]
+        if name in self._cells:
+            try:
+                return self._cells[name].cell_contents
+            except ValueError:  # a cell that its function has not filled yet
+                return MISSING
+        if name in self._globals:
+            return self._globals[name]
+        return getattr(builtins, name, MISSING)
+
+    def resolve(self, node: ast.expr, locals_: Container[str] = ()) -> Any:
+        """The Python object of a name or an attribute chain that does not begin at a local, or `MISSING`."""
+        if isinstance(node, ast.Name):
+            return MISSING if node.id in locals_ else self.lookup(node.id)
+        if isinstance(node, ast.Attribute):
+            base = self.resolve(node.value, locals_)
+            if isinstance(base, _Missing | Word):
+                return MISSING
+            return getattr(base, node.attr, MISSING)
+        return MISSING
+
+    def annotation(self, node: ast.expr, source: FunctionSource) -> Any:
+        """The value of an annotation. Raises `DslError` at it where it has none."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            try:
+                node = ast.copy_location(ast.parse(node.value, mode="eval").body, node)
+            except SyntaxError:
+                raise source.error(f"{node.value!r} is no type", node) from None
+            ast.fix_missing_locations(node)
+        try:
+            return self._evaluate(node)
+        except DslError as why:
+            raise source.error(why.message, node) from None
+
+    def _evaluate(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Subscript):
+            return self._evaluate(node.value)[self._evaluate(node.slice)]
+        if isinstance(node, ast.Tuple):
+            return tuple(self._evaluate(element) for element in node.elts)
+        found = self.resolve(node)
+        if isinstance(found, _Missing):
+            raise DslError(f"{ast.unparse(node)} is not defined")
+        return found

@@ -1,0 +1,185 @@
+"""A CUDA C++ translation unit: one kernel with the structs and device functions that it uses.
+
+Guarantees: what is used is defined once, before it is used; `Unit.text` with ``lines=True`` carries ``#line``
+directives, so that nvcc's messages and ``-lineinfo`` speak of the Python file.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from . import types as t
+from .errors import FunctionSource
+from .functions import DeviceFunction, Signature, signature_of
+
+__all__ = ["RESERVED", "Line", "Unit", "c_string"]
+
+#: Names that a C++ variable cannot have, or that would hide something the generated code uses.
+RESERVED = frozenset(
+    """alignas alignof and_eq asm auto bitand bitor bool case catch char class compl concept const constexpr const_cast
+    continue decltype default delete do double dynamic_cast else enum explicit export extern false float for friend goto
+    if inline int long mutable namespace new noexcept not_eq nullptr operator or_eq private protected public register
+    reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch template this
+    thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor
+    xor_eq min max abs llabs fabs fabsf fmin fmax fminf fmaxf assert warpSize threadIdx blockIdx blockDim gridDim NAN
+    INFINITY printf main errno linux unix signbit stdin stdout stderr""".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of C++ and the Python line that it comes from; ``number`` is 0 where it comes from none."""
+
+    text: str
+    file: str = ""
+    number: int = 0
+
+
+def c_string(text: str) -> str:
+    """``text`` as a C string literal."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+class Unit:
+    """Collects what a kernel needs. ``constants`` override captured names in every function of the unit."""
+
+    def __init__(self, constants: Mapping[str, object] | None = None) -> None:
+        self.constants = dict(constants or {})
+        self.headers: set[str] = set()
+        self._structs: dict[str, t.Struct] = {}
+        self._struct_lines: list[Line] = []
+        self._signatures: dict[DeviceFunction, Signature] = {}
+        self._open: set[DeviceFunction] = set()
+        self._prototypes: list[Line] = []
+        self._functions: list[Line] = []
+        self._intrinsic_names: set[str] | None = None
+
+    # --- types -------------------------------------------------------------------------------------------------
+
+    def spelled(self, type: t.Type) -> str:
+        """The type as C++ writes it before a name, with the blank that belongs between."""
+        match type:
+            case t.Scalar():
+                return type.cuda + " "
+            case t.Struct():
+                return type.name + " "
+            case t.Void():
+                return "void "
+            case t.Pointer():
+                inner = self.spelled(type.target)
+                words = ("const " if type.const else "") + ("volatile " if type.volatile else "")
+                # `const` of a pointer to pointers stands behind the inner star.
+                star = f"{inner}{words}*" if isinstance(type.target, t.Pointer) else f"{words}{inner}*"
+                return star + ("__restrict__ " if type.restrict else "")
+            case t.Array():
+                return self.spelled(type.element)
+
+    def declared(self, type: t.Type, name: str) -> str:
+        """The declarator of ``name``, such as ``float tile[16][16]``."""
+        dims = "".join(f"[{dim}]" for dim in type.dims) if isinstance(type, t.Array) else ""
+        return f"{self.spelled(type)}{name}{dims}"
+
+    def use_type(self, type: t.Type) -> None:
+        """See that ``type`` is defined."""
+        match type:
+            case t.Pointer():
+                self.use_type(type.target)
+            case t.Array():
+                self.use_type(type.element)
+            case t.Struct() if not type.native and self._structs.get(type.name) != type:
+                self._define(type)
+            case t.Scalar() if type is t.F16:
+                self.headers.add("cuda_fp16.h")
+            case _:
+                pass
+
+    def _define(self, struct: t.Struct) -> None:
+        if struct.name in self._structs:
+            raise ValueError(f"two different structs are called {struct.name}")
+        self._structs[struct.name] = struct
+        for _, type in struct.fields:
+            self.use_type(type)
+        body = [Line(f"    {self.declared(type, name)};") for name, type in struct.fields]
+        self._struct_lines += [Line(f"struct {struct.name} {{"), *body, Line("};"), Line("")]
+
+    # --- functions ---------------------------------------------------------------------------------------------
+
+    def use_function(self, function: DeviceFunction, caller: FunctionSource, node: ast.AST) -> Signature:
+        """The signature of a device function, which becomes part of the unit."""
+        if function in self._signatures:
+            if function in self._open:
+                self._forward_declare(function)
+            return self._signatures[function]
+        source = function.source()
+        scope = function.scope(self.constants)
+        taken = {signature.name for signature in self._signatures.values()}
+        name = function.name
+        while name in taken or name in RESERVED or name in self.intrinsic_names:
+            name += "_"
+        signature = signature_of(source, scope, name)
+        self._signatures[function] = signature
+        self._open.add(function)
+        from .statements import translate
+
+        lines = translate(source, scope, self, signature, self._head(function, signature))
+        self._open.discard(function)
+        self._functions += [*lines, Line("")]
+        return signature
+
+    def _head(self, function: DeviceFunction, signature: Signature) -> str:
+        for type in (signature.result, *(param.type for param in signature.params)):
+            self.use_type(type)
+        inline = {None: "", True: "__forceinline__ ", False: "__noinline__ "}[function.inline]
+        return f"static __device__ {inline}{self.spelled(signature.result)}{signature.name}"
+
+    def _forward_declare(self, function: DeviceFunction) -> None:
+        signature = self._signatures[function]
+        params = ", ".join(self.declared(param.type, param.name) for param in signature.params)
+        line = Line(f"{self._head(function, signature)}({params});")
+        if line not in self._prototypes:
+            self._prototypes.append(line)
+
+    @property
+    def intrinsic_names(self) -> set[str]:
+        """The C names that generated calls use, which no variable may hide."""
+        if self._intrinsic_names is None:
+            from .intrinsics import INTRINSICS
+
+            rows = INTRINSICS.values()
+            self._intrinsic_names = {spelled for row in rows for _, spelled in row.spellings}
+            self._intrinsic_names |= {overload.cuda for row in rows for overload in row.overloads}
+        return self._intrinsic_names
+
+    def is_taken(self, name: str) -> bool:
+        """Whether a variable must not be called ``name``."""
+        functions = {signature.name for signature in self._signatures.values()}
+        return name in RESERVED or name in self._structs or name in functions or name in self.intrinsic_names
+
+    # --- text --------------------------------------------------------------------------------------------------
+
+    def text(self, kernel: list[Line], lines: bool) -> str:
+        """The unit with the kernel at its end; with ``#line`` directives where ``lines``."""
+        headers = [Line(f"#include <{header}>") for header in sorted(self.headers)]
+        parts = [*headers, *([Line("")] if headers else []), *self._struct_lines]
+        parts += [*self._prototypes, *([Line("")] if self._prototypes else []), *self._functions, *kernel]
+        if not lines:
+            return "\n".join(line.text for line in parts) + "\n"
+        return "\n".join(_with_directives(parts)) + "\n"
+
+
+def _with_directives(lines: list[Line]) -> list[str]:
+    """The lines, with a ``#line`` wherever counting on from the last one would be wrong."""
+    out: list[str] = []
+    file, expected = "", 0
+    for line in lines:
+        if line.number and (line.file != file or line.number != expected):
+            name = f" {c_string(PurePath(line.file).as_posix())}" if line.file != file else ""
+            out.append(f"#line {line.number}{name}")
+            file, expected = line.file, line.number
+        out.append(line.text)
+        expected += 1
+    return out

@@ -1,0 +1,167 @@
+"""From kernels to PTX: nvcc, the cache, errors at the Python line; kernels from CUDA C++ and from PTX."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from ptxmotion.dsl import DslError, Nvcc, blockIdx, const_ptr, cuda_source, f32, i32, kernel, ptr, ptx_source
+from ptxmotion.harness.toolchain import ToolFailed, ToolMissing, compile_cuda, find_tool
+from ptxmotion.ptx import PtxError, parse
+
+
+@kernel
+def scale(n: i32, a: f32, x: const_ptr[f32], y: ptr[f32]) -> None:
+    i: i32 = blockIdx.x
+    if i < n:
+        y[i] = a * x[i]
+
+
+EMPTY = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry {name}()\n{{\n  ret;\n}}\n"
+
+
+class Counting:
+    """A compiler that counts its calls and answers ``text`` or raises ``why``."""
+
+    def __init__(self, text: str = EMPTY.format(name="k"), why: Exception | None = None) -> None:
+        self.calls = 0
+        self.text = text
+        self.why = why
+        self.source = ""
+        self.flags: tuple[str, ...] = ()
+
+    def __call__(self, source: str, arch: str, *, flags: Sequence[str]) -> str:
+        self.calls += 1
+        self.source, self.flags = source, tuple(flags)
+        if self.why is not None:
+            raise self.why
+        return self.text
+
+
+@pytest.fixture(scope="module")
+def nvcc(tmp_path_factory: pytest.TempPathFactory) -> Nvcc:
+    try:
+        tool = find_tool("nvcc")
+    except ToolMissing as why:
+        pytest.skip(str(why))
+    return Nvcc(compile_cuda, tool.version, cache=tmp_path_factory.mktemp("cache"))
+
+
+def test_nvcc_compiles_and_lines_lead_back(nvcc: Nvcc) -> None:
+    made = scale.ptx(nvcc)
+    module = parse(made)
+    (entry,) = module.entries
+    assert entry.name == "scale" == scale.entry(made)
+    assert [param.bytes for param in entry.params or []] == [4, 4, 8, 8]
+    assert __file__ in module.files.values()
+    stores = [i for i in entry.instructions() if i.form.text.startswith("st.global")]
+    (store,) = stores
+    assert store.loc is not None
+    file, line, _ = store.loc.file_line_column
+    assert module.files[file] == __file__
+    assert Path(__file__).read_text().splitlines()[line - 1].strip() == "y[i] = a * x[i]"
+
+
+def test_the_cache_answers_for_equal_content_only(tmp_path: Path) -> None:
+    compiler = Counting()
+    kept = Nvcc(compiler, "13.0", cache=tmp_path)
+    first = kept.ptx("a")
+    assert kept.ptx("a") == first and compiler.calls == 1
+    assert compiler.flags == ("-lineinfo",)
+    kept.ptx("b")
+    Nvcc(compiler, "13.1", cache=tmp_path).ptx("a")
+    Nvcc(compiler, "13.0", arch="sm_100a", cache=tmp_path).ptx("a")
+    Nvcc(compiler, "13.0", flags=("-use_fast_math",), cache=tmp_path).ptx("a")
+    Nvcc(compiler, "13.0", line_info=False, cache=tmp_path).ptx("a")
+    assert compiler.calls == 6 and compiler.flags == ()
+    assert len(list((tmp_path / "ptx").iterdir())) == 6
+    Nvcc(compiler, "13.0", cache=None).ptx("a")
+    assert compiler.calls == 7
+
+
+def test_a_failed_compilation_is_not_kept(tmp_path: Path) -> None:
+    compiler = Counting(why=ToolFailed("nvcc", 1, "nvcc fatal : nothing works"))
+    with pytest.raises(DslError, match="nvcc fatal : nothing works"):
+        Nvcc(compiler, "13.0", cache=tmp_path).ptx("a")
+    assert not (tmp_path / "ptx").exists()
+
+
+def test_a_missing_nvcc_passes_with_its_install_line() -> None:
+    compiler = Counting(why=ToolMissing("nvcc", "no wheel", "pip install it"))
+    with pytest.raises(ToolMissing, match="pip install it"):
+        scale.ptx(Nvcc(compiler, "13.0", cache=None))
+    with pytest.raises(DslError, match="hand in a compiler"):
+        scale.ptx()
+
+
+BROKEN = """
+extern "C" __global__ void broken(int *p)
+{
+    p[0] = undeclared;
+}
+"""
+
+
+def test_an_error_of_nvcc_stands_at_its_line(nvcc: Nvcc, tmp_path: Path) -> None:
+    with pytest.raises(DslError, match='identifier "undeclared" is undefined') as caught:
+        cuda_source(BROKEN).ptx(nvcc)
+    assert caught.value.place is not None
+    assert caught.value.place.file == __file__
+    assert caught.value.place.text == "    p[0] = undeclared;"
+    file = tmp_path / "broken.cu"
+    file.write_text(BROKEN)
+    with pytest.raises(DslError) as caught:
+        cuda_source(file).ptx(nvcc)
+    assert str(caught.value).startswith(f"{file}:4:5: error: nvcc: ")
+
+
+def test_an_error_of_nvcc_in_a_python_kernel_stands_at_its_line(nvcc: Nvcc) -> None:
+    @kernel(max_threads=4096)
+    def wide(p: ptr[i32]) -> None:
+        p[0] = 1
+
+    log = f'{__file__}({wide.source.line_of(wide.source.tree.body[0])}): error: expected a ";"\n'
+    with pytest.raises(DslError) as caught:
+        wide.ptx(Nvcc(Counting(why=ToolFailed("nvcc", 1, log)), "13.0", cache=None))
+    assert caught.value.place is not None and caught.value.place.text.strip() == "p[0] = 1"
+    assert caught.value.message == 'nvcc: expected a ";"'
+
+
+MANGLED = """
+template <typename T> __device__ T twice(T x) { return x + x; }
+__global__ void first(float *x) { x[0] = twice(x[0]); }
+namespace inner { __global__ void second(float *x, int n) { x[n] = 1; } }
+"""
+
+
+def test_cuda_kernels_are_found_by_their_names(nvcc: Nvcc, tmp_path: Path) -> None:
+    first = cuda_source(MANGLED, "first", params=[ptr[f32]])
+    assert first.entry(first.ptx(nvcc)) == "_Z5firstPf"
+    assert first.params is not None and str(first.params[0].type) == "ptr[f32]"
+    second = cuda_source(MANGLED, name="second")
+    assert second.entry(second.ptx(nvcc)) == "_ZN5inner6secondEPfi"
+    with pytest.raises(DslError, match="2 __global__ functions"):
+        cuda_source(MANGLED)
+    with pytest.raises(DslError, match="0 entries match 'third'; it has"):
+        cuda_source(MANGLED, "third").ptx(nvcc)
+    (tmp_path / "part.cuh").write_text('extern "C" __global__ void part() {}\n')
+    whole = tmp_path / "whole.cu"
+    whole.write_text('#include "part.cuh"\n')
+    assert cuda_source(str(whole), "part").ptx(nvcc).count(".entry") == 1
+
+
+def test_ptx_kernels(tmp_path: Path) -> None:
+    text = EMPTY.format(name="_Z4zeroPfi")
+    assert ptx_source(text).name == "_Z4zeroPfi"
+    zero = ptx_source(text, "zero")
+    assert zero.name == "zero" and zero.entry(zero.ptx()) == "_Z4zeroPfi"
+    file = tmp_path / "zero.ptx"
+    file.write_text(text)
+    assert ptx_source(file).ptx() == text == ptx_source(str(file)).ptx()
+    with pytest.raises(DslError, match="0 entries match 'one'"):
+        ptx_source(text, "one")
+    with pytest.raises(DslError, match="2 entries: say which"):
+        ptx_source(text + ".visible .entry other()\n{\n  ret;\n}\n")
+    with pytest.raises(PtxError):
+        ptx_source(".version 8.0\n.target sm_90\n.visible .entry k( {")
+    with pytest.raises(FileNotFoundError):
+        ptx_source(tmp_path / "none.ptx")
