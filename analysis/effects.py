@@ -91,19 +91,23 @@ def _form_reason(form: Form) -> str:
     return "" if form.dst_count else "no-result"
 
 
-_FORM_REASONS: dict[Form, str] = {}
+_FORM_VERDICTS: dict[Form, Verdict] = {}
+
+
+def _form_verdict(form: Form) -> Verdict:
+    verdict = _FORM_VERDICTS.get(form)
+    if verdict is None:
+        reason = _form_reason(form)
+        verdict = _FORM_VERDICTS[form] = _NO[reason] if reason else YES
+    return verdict
 
 
 def may_remove(instr: Instr) -> Verdict:
     """Whether the instruction may vanish when none of its results is used."""
-    if instr.is_directive:
-        return _NO["directive"]
     form = instr.form
-    reason = _FORM_REASONS.get(form)
-    if reason is None:
-        reason = _FORM_REASONS[form] = _form_reason(form)
-    if reason:
-        return _NO[reason]
+    verdict = _form_verdict(form)
+    if verdict.reason:
+        return _NO["directive"] if instr.is_directive else verdict
     for operand in instr.operands:
         if type(operand) is Special and is_volatile_register(operand):
             return _NO["volatile-register"]
@@ -115,15 +119,18 @@ def may_remove(instr: Instr) -> Verdict:
 def may_move(instr: Instr) -> Verdict:
     """Whether the instruction computes a value that another place could compute as well, were its operands, and for
     a load its memory, the same there. Says nothing about faults: see ``may_speculate``."""
-    verdict = may_remove(instr)
-    if not verdict:
-        return verdict
     if instr.guard is not None:
-        return _NO["guarded"]
-    results = instr.dsts
-    if len(results) != 1 or not isinstance(results[0], Reg):
-        return _NO["vector-component" if isinstance(results[0], Element) else "several-results"]
-    return YES
+        verdict = may_remove(instr)
+        return _NO["guarded"] if verdict else verdict
+    verdict = may_remove(instr)
+    if verdict.reason:
+        return verdict
+    if instr.form.dst_count == 1:
+        result = instr.operands[0]
+        if type(result) is Reg:
+            return YES
+        return _NO["vector-component" if isinstance(result, Element) else "several-results"]
+    return _NO["several-results"]
 
 
 def is_volatile_register(operand: Special) -> bool:

@@ -12,6 +12,8 @@ Reference: Briggs, Cooper, Simpson, "Value Numbering", SPE 1997; shared notes on
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..ptx import Effect, Element, Form, Imm, Instr, Mem, Operand, Reg, ScalarType, Special, Sym
 from ..ptx.notation import OperandSpec
 from ..ptx.types import is_integer_literal, literal_bits, literal_value
@@ -30,13 +32,14 @@ Key = tuple[object, ...]
 class Values:
     """``number[v]`` is the class of SSA value ``v``; ``members`` of a class are the values in it, in reverse postorder."""
 
-    __slots__ = ("_affine", "_keys", "form_of_atom", "number", "ssa")
+    __slots__ = ("_affine", "_keys", "_literals", "number", "ssa")
 
     def __init__(self, ssa: Ssa) -> None:
         self.ssa = ssa
         self.number: list[int] = [-1] * len(ssa.instr)
         self._keys: dict[Key, int] = {}
         self._affine: dict[int, Affine] = {}
+        self._literals: dict[tuple[str, ScalarType | None], int] = {}
 
     def fresh(self) -> int:
         """A class of its own."""
@@ -89,6 +92,12 @@ class Values:
         return self.fresh()
 
     def of_literal(self, text: str, scalar: ScalarType | None) -> int:
+        known = self._literals.get((text, scalar))
+        if known is None:
+            known = self._literals[text, scalar] = self._literal(text, scalar)
+        return known
+
+    def _literal(self, text: str, scalar: ScalarType | None) -> int:
         if scalar is not None and scalar.bits in (16, 32, 64) and scalar.lanes == 1:
             is_integer = is_integer_literal(text)
             if is_integer and not scalar.is_float:
@@ -136,28 +145,59 @@ def _phi(values: Values, phi: int, block: int) -> int:
     return values.lookup(("phi", block, classes))
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What numbering needs to know of a form, worked out once."""
+
+    kind: str  #: ``copy``, ``affine``, ``widening``, ``load``, ``hash`` or ``unique``
+    key: Key
+    scalars: tuple[ScalarType | None, ...]  #: the types in which the sources are read
+    commutes: bool
+
+
+_PLANS: dict[Form, _Plan] = {}
+
+
+def _plan(form: Form) -> _Plan:
+    semantics = form.op.semantics
+    if form.effects & Effect.READ:
+        kind = "load"
+    elif semantics == "move_mov":
+        kind = "copy"
+    elif affine.is_affine_operation(form):
+        kind = "affine"
+    elif semantics in ("convert", "int_mul_wide", "int_mad_wide"):
+        kind = "widening"
+    else:
+        kind = "hash"
+    scalars = tuple(_scalar_of(form, spec) for spec in form.specs[1:])
+    return _Plan(kind, (form.op.pattern, *_modifiers(form)), scalars, form.op.commutes)
+
+
 def _definition(values: Values, instr: Instr) -> int:
+    """The class of the only result of ``instr``."""
     if not may_move(instr):
         return values.fresh()
     form = instr.form
-    if form.effects & Effect.READ:
-        return _load(values, instr) if is_constant_read(instr) else values.fresh()
-    if affine.is_affine_operation(form):
-        linear = _affine_definition(values, instr)
+    plan = _PLANS.get(form)
+    if plan is None:
+        plan = _PLANS[form] = _plan(form)
+    kind = plan.kind
+    if kind == "load":
+        return _load(values, instr, plan) if is_constant_read(instr) else values.fresh()
+    if kind == "affine" or kind == "widening":
+        linear = _affine_definition(values, instr) if kind == "affine" else _widening(values, instr)
         if linear is not None:
             return values.of_affine(linear)
-    widening = _widening(values, instr)
-    if widening is not None:
-        return values.of_affine(widening)
+    of_operand = values.of_operand
     classes = [
-        values.of_operand(instr, operand, _scalar_of(form, spec))
-        for operand, spec in zip(instr.operands[1:], form.specs[1:], strict=False)
+        of_operand(instr, operand, scalar) for operand, scalar in zip(instr.operands[1:], plan.scalars, strict=False)
     ]
-    if form.op.semantics == "move_mov":
-        return classes[0] if _is_whole_copy(instr) else values.lookup(("mov", form.text, *classes))
-    if form.op.commutes:
+    if kind == "copy" and _is_whole_copy(instr):
+        return classes[0]
+    if plan.commutes:
         classes.sort()
-    return values.lookup((form.op.pattern, _modifiers(form), *classes))
+    return values.lookup((plan.key, *classes))
 
 
 def _is_whole_copy(instr: Instr) -> bool:
@@ -240,11 +280,11 @@ def _extended(values: Values, instr: Instr, operand: Operand, source: ScalarType
 _U32 = ScalarType("u32", 32, "u")
 
 
-def _load(values: Values, instr: Instr) -> int:
+def _load(values: Values, instr: Instr, plan: _Plan) -> int:
     address = instr.address
     if address is None or address.rest or len(instr.operands) != 2:
         return values.fresh()
-    return values.lookup(("load", _modifiers(instr.form), *values.address(instr, address)))
+    return values.lookup((plan.key, *values.address(instr, address)))
 
 
 def _scalar_of(form: Form, spec: OperandSpec) -> ScalarType | None:

@@ -22,13 +22,13 @@ Reference: Knoop, Rüthing, Steffen, PLDI 1992; shared notes on code motion, §1
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..analysis.alias import Reference, is_mutable_read, may_overlap, memory_kill, reference_of
 from ..analysis.effects import may_move
 from ..analysis.manager import Facts
-from ..analysis.value_numbering import value_numbers
+from ..analysis.value_numbering import Values
 from ..ptx import Directive, Effect, Form, Instr, Reg, ScalarType
 
 __all__ = [
@@ -82,12 +82,12 @@ class ExpressionClass:
 class Naming:
     """How instructions are keyed, what their operands are called, and which names an instruction redefines."""
 
-    def __init__(self, facts: Facts, *, by_value: bool, only_rewritten: bool = False) -> None:
+    def __init__(self, values: Values, *, by_value: bool, only_rewritten: bool = False) -> None:
         self.by_value = by_value
         #: Whether only instructions that read a register with several definitions are of interest.
         self.only_rewritten = only_rewritten
-        self.values = facts.get(value_numbers)
-        self.ssa = self.values.ssa
+        self.values = values
+        self.ssa = values.ssa
 
     def key(self, instr: Instr, reg: Reg) -> Hashable:
         """Equal for instructions that compute one value into registers of one type."""
@@ -144,30 +144,47 @@ def _bank(scalar: ScalarType) -> tuple[str, int]:
 
 def collect(facts: Facts, naming: Naming) -> list[ExpressionClass]:
     """The classes that code motion could improve, numbered from 0."""
-    classes: dict[Hashable, ExpressionClass] = {}
+    first: dict[Hashable, Occurrence] = {}
+    several: dict[Hashable, ExpressionClass] = {}
+    for occurrence in _occurrences(facts, naming):
+        result = occurrence.instr.operands[0]
+        assert isinstance(result, Reg)
+        key = naming.key(occurrence.instr, result)
+        known = several.get(key)
+        if known is not None:
+            known.occurrences.append(occurrence)
+        elif key in first:
+            several[key] = ExpressionClass(-1, result.type, [first.pop(key), occurrence])
+        else:
+            first[key] = occurrence
+    loop_of = facts.loops.loop_of
+    alone = [
+        ExpressionClass(-1, occurrence.instr.operands[0].type, [occurrence])  # pyright: ignore
+        for occurrence in first.values()
+        if loop_of[occurrence.block] >= 0
+    ]
+    return _improvable([*several.values(), *alone], facts, naming)
+
+
+def _occurrences(facts: Facts, naming: Naming) -> Iterator[Occurrence]:
+    """Every instruction that might be moved, in reverse postorder."""
     cfg = facts.cfg
-    movable: dict[object, bool] = {}
+    pinned: set[Form] = set()
     for block in cfg.rpo:
         instrs = cfg.blocks[block].instrs
         for position, instr in enumerate(instrs):
             form = instr.form
-            if form.op.cost == 0 or movable.get(form) is False:
+            if form in pinned:
                 continue
             verdict = may_move(instr)
-            if not verdict:
-                if verdict.reason in _REASONS_OF_FORM:
-                    movable[form] = False
+            if not verdict or form.op.cost == 0:
+                if form.op.cost == 0 or verdict.reason in _REASONS_OF_FORM:
+                    pinned.add(form)
                 continue
             result = instr.operands[0]
             assert isinstance(result, Reg)
-            if not _has_copy(result.type) or is_spoken_of(instrs, position) or not naming.is_of_interest(instr):
-                continue
-            key = naming.key(instr, result)
-            known = classes.get(key)
-            if known is None:
-                known = classes[key] = ExpressionClass(-1, result.type)
-            known.occurrences.append(Occurrence(block, instr))
-    return _improvable(list(classes.values()), facts, naming)
+            if _has_copy(result.type) and naming.is_of_interest(instr) and not is_spoken_of(instrs, position):
+                yield Occurrence(block, instr)
 
 
 _REASONS_OF_FORM = frozenset(

@@ -31,6 +31,7 @@ from typing import ClassVar
 
 from ..analysis.dataflow import solve
 from ..analysis.manager import Facts
+from ..analysis.value_numbering import Values, value_numbers
 from ..ptx import Instr, Kernel
 from .copy_propagation import CopyPropagation
 from .dead_code import DeadCodeElimination
@@ -38,6 +39,7 @@ from .edges import EdgeInserter
 from .expressions import ExpressionClass, LocalPredicates, Naming, collect, local_predicates
 from .remarks import Remarks
 from .replacement import evaluate_into, replace_occurrences
+from .total_redundancy import remove_redundancy
 
 __all__ = ["LazyCodeMotion", "Placement", "solve_placement"]
 
@@ -132,23 +134,23 @@ class LazyCodeMotion:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Move code in ``kernel``; whether anything changed."""
+        values = facts.get(value_numbers)
         changed = False
         if self.naming in ("value", "both"):
+            changed = remove_redundancy(kernel, facts, values, remarks, self.name)
             for _ in range(self.rounds):
-                if not self.round(kernel, facts, remarks, by_value=True):
+                if not self.round(kernel, facts, values, remarks, by_value=True):
                     break
                 changed = True
-                # The next round shall see the temporaries; a copy of one is a new definition of its value to it.
-                CopyPropagation().run(kernel, facts, remarks)
-                DeadCodeElimination().run(kernel, facts, remarks)
+                values = facts.get(value_numbers)
         if self.naming in ("lexical", "both"):
-            changed |= self.round(kernel, facts, remarks, by_value=False)
+            changed |= self.round(kernel, facts, values, remarks, by_value=False)
         return changed
 
-    def round(self, kernel: Kernel, facts: Facts, remarks: Remarks, *, by_value: bool) -> bool:
-        """Solve once and rewrite."""
+    def round(self, kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, *, by_value: bool) -> bool:
+        """Solve once, rewrite, and clean up; whether anything changed."""
         # What has equal names and one definition has equal values: after the rounds by value only the rest is left.
-        naming = Naming(facts, by_value=by_value, only_rewritten=not by_value and self.naming == "both")
+        naming = Naming(values, by_value=by_value, only_rewritten=not by_value and self.naming == "both")
         classes = collect(facts, naming)
         how = "by value" if by_value else "lexically"
         if not classes:
@@ -161,6 +163,9 @@ class LazyCodeMotion:
             return False
         self.rewrite(kernel, facts, classes, local, placement, chosen)
         remarks.count(kernel, self.name, f"moved {how}", chosen.bit_count())
+        # The next round shall see the temporaries; a copy of one is a new definition of its value to it.
+        CopyPropagation().run(kernel, facts, remarks)
+        DeadCodeElimination().run(kernel, facts, remarks)
         return True
 
     def choose(

@@ -66,9 +66,8 @@ def _classes() -> dict[str, Callable[..., Pass]]:
 #: The ordered lists of passes.
 LEVELS: dict[str, tuple[str, ...]] = {
     "O0": (),
-    # cse first: lazy code motion sees one level of operands at a time, and cse gives equal values equal names.
-    # copyprop and dce then take the copies away that both leave behind.
-    "O1": ("cse", "lcm", "copyprop", "dce", "emptyblocks"),
+    # lcm removes total redundancies itself and cleans up between its rounds; dce takes what was dead before.
+    "O1": ("lcm", "dce", "emptyblocks"),
 }
 
 

@@ -18,13 +18,13 @@ from typing import ClassVar
 from ..analysis.alias import is_mutable_read
 from ..analysis.effects import may_move
 from ..analysis.manager import Facts
-from ..analysis.value_numbering import value_numbers
+from ..analysis.value_numbering import Values, value_numbers
 from ..ptx import Instr, Kernel, Reg
 from .copy_propagation import are_exchangeable, substitute_reads
 from .expressions import is_spoken_of
 from .remarks import Remarks
 
-__all__ = ["TotalRedundancy"]
+__all__ = ["TotalRedundancy", "remove_redundancy"]
 
 
 @dataclass(frozen=True)
@@ -35,53 +35,62 @@ class TotalRedundancy:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Remove redundant evaluations; whether there were any."""
-        replaced = self.find(kernel, facts, remarks)
-        if not replaced:
-            return False
-        cfg = facts.cfg
-        for block in cfg.rpo:
-            instrs = cfg.blocks[block].instrs
-            kept: list[Instr] = []
-            for instr in instrs:
-                if not instr.is_directive:
-                    reads = instr.uses()
-                    if any(reg in replaced for reg in reads):
-                        substitute_reads(kernel, instr, {reg: replaced.get(reg, reg) for reg in reads})
-                    result = instr.operands[0] if instr.operands else None
-                    if isinstance(result, Reg) and result in replaced and result not in reads:
-                        if instr.form.dst_count == 1:
-                            continue
-                kept.append(instr)
-            if len(kept) != len(instrs):
-                kernel.set_instrs(cfg.blocks[block], kept)
-        remarks.count(kernel, self.name, "redundant", len(replaced))
-        return True
+        return remove_redundancy(kernel, facts, facts.get(value_numbers), remarks, self.name)
 
-    def find(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> dict[Reg, Reg]:
-        """For each redundant register the one to read instead."""
-        values = facts.get(value_numbers)
-        ssa, cfg, dominance = values.ssa, facts.cfg, facts.dominance
-        holders: dict[int, list[tuple[int, Reg]]] = {}
-        replaced: dict[Reg, Reg] = {}
-        is_read_in_place = _read_in_place(facts)
-        for block in cfg.rpo:
-            instrs = cfg.blocks[block].instrs
-            for position, instr in enumerate(instrs):
-                if instr.form.op.cost == 0 or not may_move(instr) or is_mutable_read(instr):
-                    continue
-                result = instr.operands[0]
-                assert isinstance(result, Reg)
-                if not ssa.is_single(result) or is_spoken_of(instrs, position):
-                    continue
-                number = values.number[ssa.defined(instr, result)]
-                holder = _dominating(holders.get(number, ()), block, result, dominance.dominates)
-                if holder is None:
-                    holders.setdefault(number, []).append((block, result))
-                elif result not in is_read_in_place and remarks.may_rewrite():
-                    replaced[result] = holder
-                    what = f"'{instr.form.text}' is redundant: {holder.text} has the value"
-                    remarks.add("Passed", self.name, "Redundant", kernel, what, instr=instr)
-        return replaced
+
+def remove_redundancy(kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, pass_name: str) -> bool:
+    """Remove redundant evaluations; whether there were any.
+
+    ``values`` holds for the kernel as it is afterwards, too: registers of one class were exchanged, nothing else.
+    """
+    replaced = _find(kernel, facts, values, remarks, pass_name)
+    if not replaced:
+        return False
+    cfg = facts.cfg
+    for block in cfg.rpo:
+        instrs = cfg.blocks[block].instrs
+        kept: list[Instr] = []
+        for instr in instrs:
+            reads = instr.uses()
+            for reg in reads:
+                if reg in replaced:
+                    substitute_reads(kernel, instr, {each: replaced.get(each, each) for each in reads})
+                    break
+            defs = instr.defs()
+            if not (len(defs) == 1 and defs[0] in replaced):
+                kept.append(instr)
+        if len(kept) != len(instrs):
+            kernel.set_instrs(cfg.blocks[block], kept)
+    remarks.count(kernel, pass_name, "redundant", len(replaced))
+    return True
+
+
+def _find(
+    kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, pass_name: str
+) -> dict[Reg, Reg]:
+    """For each redundant register the one to read instead."""
+    ssa, cfg, dominance = values.ssa, facts.cfg, facts.dominance
+    holders: dict[int, list[tuple[int, Reg]]] = {}
+    replaced: dict[Reg, Reg] = {}
+    is_read_in_place = _read_in_place(facts)
+    for block in cfg.rpo:
+        instrs = cfg.blocks[block].instrs
+        for position, instr in enumerate(instrs):
+            if instr.form.op.cost == 0 or not may_move(instr) or is_mutable_read(instr):
+                continue
+            result = instr.operands[0]
+            assert isinstance(result, Reg)
+            if not ssa.is_single(result) or is_spoken_of(instrs, position):
+                continue
+            number = values.number[ssa.defined(instr, result)]
+            holder = _dominating(holders.get(number, ()), block, result, dominance.dominates)
+            if holder is None:
+                holders.setdefault(number, []).append((block, result))
+            elif result not in is_read_in_place and remarks.may_rewrite():
+                replaced[result] = holder
+                what = f"'{instr.form.text}' is redundant: {holder.text} has the value"
+                remarks.add("Passed", pass_name, "Redundant", kernel, what, instr=instr)
+    return replaced
 
 
 def _dominating(
