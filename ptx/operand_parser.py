@@ -24,7 +24,7 @@ _LITERAL = re.compile(
 _NAME_OFFSET = re.compile(rf"([A-Za-z_$%][\w$.]*)((?:\s*\+\s*-?\s*{_INTEGER}|\s*-\s*{_INTEGER})*)")
 _OFFSET = re.compile(rf"([-+])\s*(-?)\s*({_INTEGER})")
 #: The usual address, ``[name]`` or ``[name+decimal]``.
-_PLAIN_ADDRESS = re.compile(r"\[([A-Za-z_$%][\w$]*)(?:\+(-?[1-9]\d{0,9}))?\]")
+_PLAIN_ADDRESS = re.compile(r"\[([A-Za-z_$%][\w$]*)(?:\+(-?[1-9]\d{0,9}|0))?\]")
 #: One operand; a comma inside of braces or brackets does not end it.
 _PART = re.compile(r"(?:[^,{}\[\]]|\{[^{}]*\}|\[(?:[^\[\]{}]|\{[^{}]*\})*\])+")
 _WORDS = re.compile(r"[A-Za-z_$%][\w$]*")
@@ -178,9 +178,9 @@ class Scope(dict[str, Operand]):
         if plain is not None:
             name, offset = plain.groups()
             base = self.find(name)
-            if isinstance(base, Reg):
-                return Mem(base, int(offset) if offset else 0)
-            return Mem(self._named(name), int(offset) if offset else 0)
+            if not isinstance(base, Reg):
+                base = self._named(name)
+            return Mem(base, int(offset), has_zero=offset == "0") if offset else Mem(base)
         parts = split_operands(text[1:-1]) if text.endswith("]") else None
         if not parts:
             raise OperandError(f"malformed address '{text}'", text)
@@ -194,7 +194,8 @@ class Scope(dict[str, Operand]):
         if match is None:
             raise OperandError(f"malformed address '{text}'", text)
         name, offsets = match.groups()
-        return Mem(self._named(name), _offset(offsets), rest)
+        offset = _offset(offsets)
+        return Mem(self._named(name), offset, rest, has_zero=offset == 0 and offsets != "")
 
     def _vector(self, text: str) -> Vec:
         parts = split_operands(text[1:-1]) if text.endswith("}") else None

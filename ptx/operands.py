@@ -124,18 +124,29 @@ class Label:
 
 
 class Mem:
-    """An address in brackets: ``[base+offset]``, or ``[base, rest…]`` for textures and tensors. Offset in bytes."""
+    """An address in brackets: ``[base+offset]``, or ``[base, rest…]`` for textures and tensors. Offset in bytes.
 
-    __slots__ = ("base", "offset", "rest", "text")
+    ``has_zero`` says that an offset of 0 is written out: at -O0, ptxas makes an addition of ``[%SP+0]``.
+    """
+
+    __slots__ = ("base", "has_zero", "offset", "rest", "text")
 
     def __init__(
-        self, base: Reg | Element | Sym | Imm | Special, offset: int = 0, rest: tuple[Operand, ...] = ()
+        self,
+        base: Reg | Element | Sym | Imm | Special,
+        offset: int = 0,
+        rest: tuple[Operand, ...] = (),
+        *,
+        has_zero: bool = False,
     ) -> None:
         self.base = base
         self.offset = offset
         self.rest = rest
-        text = f"{base.text}+{offset}" if offset else base.text
-        self.text = "[" + ", ".join([text, *(operand.text for operand in rest)]) + "]"
+        self.has_zero = has_zero
+        text = f"{base.text}+{offset}" if offset or has_zero else base.text
+        if rest:
+            text = ", ".join([text, *[operand.text for operand in rest]])
+        self.text = f"[{text}]"
 
 
 class Vec:
@@ -241,7 +252,7 @@ def substitute(operand: Operand, replaced: Mapping[Operand, Operand]) -> Operand
             return operand
         if not isinstance(base, Reg | Element | Sym | Imm | Special):
             raise TypeError(f"'{base.text}' cannot be an address")
-        return Mem(base, operand.offset, rest)
+        return Mem(base, operand.offset, rest, has_zero=operand.has_zero)
     if isinstance(operand, Vec | Args):
         elements = _substitute_all(operand.elements, replaced)
         return operand if elements is operand.elements else type(operand)(elements)

@@ -5,7 +5,7 @@ Guarantees: the text is made from the IR alone; parsing it gives the same module
 
 from __future__ import annotations
 
-from .ir import Directive, Kernel, Loc, Module, Param, RawDirective
+from .ir import Kernel, Loc, Module, Param, RawDirective
 
 __all__ = ["print_kernel", "print_module"]
 
@@ -57,14 +57,13 @@ def _body(kernel: Kernel, lines: list[str]) -> None:
             if instr.loc is not loc and instr.loc is not None:
                 loc = instr.loc
                 add(f"\t.loc {loc.text}")
-            operands = instr.operands
             form = instr.form
-            if isinstance(instr, Directive) or form.op.base == "call":
+            if instr.is_directive or form.op.base == "call":
                 add(f"\t{instr.text}")
-            elif instr.guard is None:
-                add(f"\t{form.text} {', '.join([operand.text for operand in operands])};")
-            else:
-                add(f"\t{instr.guard.text} {form.text} {', '.join([operand.text for operand in operands])};")
+                continue
+            operands = ", ".join([operand.text for operand in instr.operands])
+            text = f"{form.text} {operands}" if operands else form.text
+            add(f"\t{text};" if instr.guard is None else f"\t{instr.guard.text} {text};")
 
 
 def _header(kernel: Kernel) -> str:
