@@ -15,9 +15,13 @@ from ..ptx import Kernel, Module
 
 if TYPE_CHECKING:
     from .cfg import Cfg
+    from .control_dependence import ControlDependence
     from .dominance import Dominance
     from .liveness import Liveness
     from .loops import Loops
+    from .pressure import Pressure
+    from .ssa import Ssa
+    from .value_numbering import Values
 
 __all__ = ["Facts"]
 
@@ -79,6 +83,26 @@ class Facts:
         """Live registers at block boundaries."""
         return self.get(_liveness)
 
+    @property
+    def pressure(self) -> Pressure:
+        """The estimate of register pressure."""
+        return self.get(_pressure)
+
+    @property
+    def control_dependence(self) -> ControlDependence:
+        """Which blocks depend on which branches."""
+        return self.get(_control_dependence, graph_only=True)
+
+    @property
+    def ssa(self) -> Ssa:
+        """The static single assignment view."""
+        return self.get(_ssa)
+
+    @property
+    def values(self) -> Values:
+        """Value numbers."""
+        return self.get(_values)
+
 
 # Imported when asked for, so that `opt` loads what its passes use and no more.
 
@@ -111,3 +135,27 @@ def _liveness(facts: Facts) -> Liveness:
     from .liveness import Liveness
 
     return Liveness(facts.cfg)
+
+
+def _pressure(facts: Facts) -> Pressure:
+    from .pressure import Pressure
+
+    return Pressure(facts.liveness)
+
+
+def _control_dependence(facts: Facts) -> ControlDependence:
+    from .control_dependence import ControlDependence
+
+    return ControlDependence(facts.cfg, facts.post_dominance)
+
+
+def _ssa(facts: Facts) -> Ssa:
+    from .ssa import build_ssa
+
+    return build_ssa(facts.kernel, facts.cfg, facts.dominance, facts.liveness)
+
+
+def _values(facts: Facts) -> Values:
+    from .value_numbering import number_values
+
+    return number_values(facts.cfg, facts.ssa)

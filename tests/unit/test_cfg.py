@@ -4,7 +4,10 @@ from ptxmotion.analysis.cfg import BrokenBranch, Cfg, build_cfg, strongly_connec
 from ptxmotion.ptx import Block, Instr, Label, decode, parse
 from pytest import raises
 
-HEAD = ".version 8.5\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u32 n)\n{\n.reg .pred %p<4>;\n.reg .b32 %r<9>;\n"
+HEAD = (
+    ".version 8.5\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u32 n)\n{\n"
+    ".reg .pred %p<4>;\n.reg .b32 %r<9>;\n"
+)
 
 
 def graph(body: str) -> Cfg:

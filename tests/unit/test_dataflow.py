@@ -31,8 +31,8 @@ def plainly(
     """Round after round over all reachable blocks, until nothing changes."""
     forward = direction == "forward"
     ends = {0} if forward else set(cfg.leaves)
-    inward = {b: start for b in cfg.rpo}
-    outward = {b: start for b in cfg.rpo}
+    inward = dict.fromkeys(cfg.rpo, start)
+    outward = dict.fromkeys(cfg.rpo, start)
     changed = True
     while changed:
         changed = False
@@ -70,7 +70,14 @@ def test_mixed_meets(problem: tuple[Cfg, list[int], list[int], int], data: st.Da
 
     def run(chosen: list[Meet]) -> Solution:
         return solve(
-            cfg, direction="backward", meet="union", meets=chosen, gen=gen, kill=kill, boundary=boundary, universe=UNIVERSE
+            cfg,
+            direction="backward",
+            meet="union",
+            meets=chosen,
+            gen=gen,
+            kill=kill,
+            boundary=boundary,
+            universe=UNIVERSE,
         )
 
     found = run(meets)

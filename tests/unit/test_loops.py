@@ -134,7 +134,7 @@ def irreducible_chain(size: int) -> Edges:
 
 
 def test_growth() -> None:
-    for shape, small in ((deep_nest, 10_000), (tangle, 20_000), (irreducible_chain, 8_000)):
+    for shape, small in ((deep_nest, 3_000), (tangle, 5_000), (irreducible_chain, 2_000)):
         seconds: list[float] = []
         for size in (small, 4 * small):
             succ = shape(size)
