@@ -72,6 +72,8 @@ class _BodyParser:
         self.depth = 0
         self.block = Block()
         self.loc: Loc | None = None
+        #: The last ``.loc`` of each "file line column".
+        self.locs: dict[str, Loc] = {}
         #: Branches to resolve: the instruction, its scope, the operand that is the label.
         self.branches: list[tuple[Instr, Scope, int, str]] = []
         self.tables: list[tuple[Directive, Scope, list[str]]] = []
@@ -305,6 +307,13 @@ class _BodyParser:
         if self.depth:
             self.kernel.scoped_names.append(thing)
 
+    def location(self, text: str) -> Loc:
+        """The ``.loc`` with these operands, tied to the one at which its code was inlined."""
+        _, _, place = text.partition("inlined_at ")
+        loc = Loc(text, self.locs.get(place) if place else None)
+        self.locs[" ".join(text.replace(",", " ").split()[:3])] = loc
+        return loc
+
     def directive(self, word: str) -> None:
         cursor = self.cursor
         start = cursor.pos
@@ -312,7 +321,7 @@ class _BodyParser:
             match = _LOC.match(cursor.text, start)
             if match is None:
                 raise cursor.error("malformed '.loc'", start)
-            self.loc = Loc(" ".join(match.group(1).split()))
+            self.loc = self.location(" ".join(match.group(1).split()))
             cursor.pos = match.end()
         elif word == ".reg":
             cursor.next()

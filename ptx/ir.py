@@ -39,12 +39,17 @@ __all__ = [
 
 
 class Loc:
-    """A ``.loc`` directive; ``text`` is its operands. It holds for the instructions that point to it."""
+    """A ``.loc`` directive; ``text`` is its operands. It holds for the instructions that point to it.
 
-    __slots__ = ("text",)
+    ``caller`` is the ``.loc`` that an ``inlined_at`` refers to: ptxas wants to have seen it before, so the printer puts
+    it there even when no instruction points to it any more.
+    """
 
-    def __init__(self, text: str) -> None:
+    __slots__ = ("caller", "text")
+
+    def __init__(self, text: str, caller: Loc | None = None) -> None:
         self.text = text
+        self.caller = caller
 
     @property
     def file_line_column(self) -> tuple[int, int, int]:

@@ -49,6 +49,7 @@ def _is_needed(declaration: object) -> bool:
 
 def _body(kernel: Kernel, lines: list[str]) -> None:
     loc: Loc | None = None
+    printed: set[Loc] = set()
     add = lines.append
     for block in kernel.blocks:
         if block.label is not None:
@@ -56,6 +57,8 @@ def _body(kernel: Kernel, lines: list[str]) -> None:
         for instr in block.instrs:
             if instr.loc is not loc and instr.loc is not None:
                 loc = instr.loc
+                if loc not in printed:
+                    _callers(loc, printed, lines)
                 add(f"\t.loc {loc.text}")
             form = instr.form
             if instr.is_directive or form.op.base == "call":
@@ -64,6 +67,18 @@ def _body(kernel: Kernel, lines: list[str]) -> None:
             operands = ", ".join([operand.text for operand in instr.operands])
             text = f"{form.text} {operands}" if operands else form.text
             add(f"\t{text};" if instr.guard is None else f"\t{instr.guard.text} {text};")
+
+
+def _callers(loc: Loc, printed: set[Loc], lines: list[str]) -> None:
+    """Before the first use of a ``.loc``: those that its ``inlined_at`` leads to, where they have not been printed."""
+    missing: list[Loc] = []
+    caller = loc.caller
+    while caller is not None and caller not in printed:
+        missing.append(caller)
+        caller = caller.caller
+    lines += [f"\t.loc {each.text}" for each in reversed(missing)]
+    printed.update(missing)
+    printed.add(loc)
 
 
 def _header(kernel: Kernel) -> str:
