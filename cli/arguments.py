@@ -1,0 +1,204 @@
+"""The command line's grammar: verbs, options common to all, settings as defaults.
+
+Only the verb that is called has its parser built; `--help` and completion build all. Help is laid out by rich-argparse,
+imported when help is printed to a terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any, Protocol, cast
+
+from .. import __version__
+from . import color
+from .outcome import usage_error
+
+__all__ = ["VERBS", "Verb", "build_parser", "parse_arguments", "verb_module"]
+
+#: The verbs in the order of the help, each with its line of help.
+VERBS: dict[str, str] = {
+    "opt": "optimize a PTX file",
+    "completion": "print the completion script of a shell",
+}
+
+_DESCRIPTION = "Post-compilation optimizer for NVIDIA PTX: PTX in, faster PTX out, with a reason for every change."
+
+_EPILOG = """\
+examples:
+  ptxmotion opt kernel.ptx -o faster.ptx --remarks
+
+exit codes: 0 fine, 1 regression or mismatch, 2 usage, 3 bad input or ptxas refuses the output,
+4 something missing in the environment, 5 inconclusive, 70 internal error
+"""
+
+
+class Verb(Protocol):
+    """What the module of a verb has."""
+
+    EPILOG: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, arguments: argparse.Namespace) -> int: ...
+
+
+def verb_module(name: str) -> Verb:
+    """The module of a verb."""
+    return cast("Verb", importlib.import_module(f"{__package__}.{name}"))
+
+
+def _plain(prog: str) -> argparse.HelpFormatter:
+    # Without a width, argparse imports shutil for every argument that is added, and with it bz2, lzma and zlib.
+    return argparse.RawDescriptionHelpFormatter(prog, width=100)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Formats its help only when it is asked for."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, formatter_class=_plain, allow_abbrev=False, **kwargs)
+
+    def print_help(self, file: Any = None) -> None:
+        stream = file or sys.stdout
+        if color.is_wanted(stream):
+            self.formatter_class = _rich_formatter()
+        stream.write(self.format_help())
+
+
+def _rich_formatter() -> Any:
+    from rich_argparse import RawDescriptionRichHelpFormatter
+
+    os.environ.setdefault("FORCE_COLOR", "1")  # whether to colour is decided here, not by rich
+    return RawDescriptionRichHelpFormatter
+
+
+class _ColorAction(argparse.Action):
+    """Takes effect at once, so that help and errors of the parser itself obey."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        color.set_when(values)
+        setattr(namespace, self.dest, values)
+
+
+def build_parser(verbs: Iterable[str] = tuple(VERBS)) -> argparse.ArgumentParser:
+    """The parser with the arguments of ``verbs``; the others are known by name only."""
+    parser = _Parser(prog="ptxmotion", description=_DESCRIPTION, epilog=_EPILOG)
+    parser.add_argument("--version", action="version", version=f"ptxmotion {__version__}")
+    _add_common(parser)
+    # With `prog`, argparse need not format the usage to find out how the command is called.
+    kinds = parser.add_subparsers(dest="verb", metavar="VERB", prog="ptxmotion", title="verbs", required=True)
+    chosen = set(verbs)
+    for name, text in VERBS.items():
+        if name in chosen:
+            verb = verb_module(name)
+            each = kinds.add_parser(name, help=text, description=text.capitalize() + ".", epilog=verb.EPILOG)
+            verb.add_arguments(each)
+            _add_common(each, hide=True)
+        else:
+            kinds.add_parser(name, help=text)
+    return parser
+
+
+def _add_common(parser: argparse.ArgumentParser, *, hide: bool = False) -> None:
+    # Options of all verbs may stand before the verb or behind it; behind it they must not reset what stood before.
+    default = argparse.SUPPRESS if hide else None
+    group = parser.add_argument_group("options of all verbs")
+    group.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        action=_ColorAction,
+        default=default,
+        help="colour messages, tables and help (auto: on a terminal, unless NO_COLOR is set)",
+    )
+    config = group.add_mutually_exclusive_group()
+    config.add_argument(
+        "--config", metavar="FILE", default=default, help="read settings from this file instead of the nearest one"
+    )
+    config.add_argument("--no-config", action="store_true", default=default, help="read no settings")
+
+
+def parse_arguments(argv: list[str]) -> argparse.Namespace:
+    """The arguments, with settings where the command line is silent. Ends the process on wrong usage."""
+    color.set_when("auto")
+    named = next((word for word in argv if word in VERBS), None)
+    parser = build_parser([named] if named and not _asks_for_all(argv, named) else VERBS)
+    arguments = parser.parse_args(_explicit(argv))
+    _apply_settings(parser, arguments)
+    return arguments
+
+
+def _asks_for_all(argv: list[str], named: str) -> bool:
+    before = argv[: argv.index(named)]
+    return named == "completion" or "-h" in before or "--help" in before
+
+
+#: Options whose value may be missing. Without an `=` they have none: the next word is never theirs.
+_OPTIONAL_VALUE = frozenset(["--remarks", "--stats-json"])
+
+
+def _explicit(argv: list[str]) -> list[str]:
+    end = argv.index("--") if "--" in argv else len(argv)
+    return [f"{word}=" if word in _OPTIONAL_VALUE and i < end else word for i, word in enumerate(argv)]
+
+
+#: Options of which the command line's choice of one makes a setting of another void.
+_EXCLUSIVE = (frozenset(["level", "passes"]),)
+
+
+def _apply_settings(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    if arguments.no_config:
+        return
+    from ..settings import find_settings, read_settings
+
+    path = arguments.config or find_settings(os.getcwd())
+    settings = read_settings(path, frozenset(VERBS))
+    options = {verb: _settable(parser, verb) for verb in settings.tables if verb == arguments.verb}
+    given = {dest for dest, value in vars(arguments).items() if value is not None}
+    for key, value in settings.table(arguments.verb).items():
+        action = options[arguments.verb].get(key)
+        if action is None:
+            known = ", ".join(sorted(options[arguments.verb])) or "none"
+            usage_error(f"{settings.path}: unknown key '{key}' in table '{arguments.verb}'; there are {known}")
+        if action.dest in given or any(action.dest in group and group & given for group in _EXCLUSIVE):
+            continue
+        setattr(arguments, action.dest, _converted(action, key, value, str(settings.path)))
+
+
+def _settable(parser: argparse.ArgumentParser, verb: str) -> dict[str, argparse.Action]:
+    """The options of a verb that a settings file may set: those whose default is ``None``, by long name."""
+    found: dict[str, argparse.Action] = {}
+    of_command: list[Any] = cast("Any", parser)._actions  # argparse has no public way to ask
+    of_verb = next(action for action in of_command if action.dest == "verb").choices[verb]
+    actions: list[argparse.Action] = of_verb._actions
+    for action in actions:
+        if action.default is None and action.dest not in ("color", "config", "no_config"):
+            names = [option[2:] for option in action.option_strings if option.startswith("--")]
+            names = ["level"] if action.dest == "level" else names
+            if names:
+                found[names[0]] = action
+    return found
+
+
+def _converted(action: argparse.Action, key: str, value: Any, path: str) -> Any:
+    is_flag = action.nargs == 0
+    if is_flag:
+        if isinstance(value, bool):
+            return value or None
+        usage_error(f"{path}: '{key}' takes true or false, not {value!r}")
+    if isinstance(value, list):
+        value = ",".join(str(item) for item in cast("list[object]", value))
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        usage_error(f"{path}: '{key}' takes a string or a number, not {value!r}")
+    text = str(value)
+    kind: Any = action.type
+    try:
+        converted = kind(text) if kind is not None else text
+    except (argparse.ArgumentTypeError, ValueError) as error:
+        usage_error(f"{path}: '{key}': {error}")
+    if action.choices is not None and converted not in action.choices:
+        usage_error(f"{path}: '{key}' takes one of {', '.join(map(str, action.choices))}, not {text!r}")
+    return converted

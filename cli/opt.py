@@ -1,0 +1,333 @@
+"""`ptxmotion opt`: read, verify, transform, verify, write.
+
+Requires: PTX that the verifier accepts. Guarantees: what is written has been verified after the last pass; nothing is
+written where anything fails. Unknown opcodes are kept, nothing moves across them, and each spelling has one remark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+from .outcome import BAD_INPUT, FINE, CommandError, say, usage_error, warn
+
+if TYPE_CHECKING:
+    from ..analysis.manager import Facts
+    from ..harness.toolchain import PtxasError
+    from ..ptx import Instr, Kernel, Module
+    from ..transforms.pipeline import Pass, Pipeline
+    from ..transforms.remarks import Remarks
+
+EPILOG = """\
+examples:
+  ptxmotion opt kernel.ptx -o faster.ptx --remarks
+  ptxmotion opt kernel.ptx --passes=cse,lcm:naming=lexical,dce --print-changed=diff
+  nvcc -ptx -arch=sm_90 kernel.cu -o - | ptxmotion opt --emit=cubin -o kernel.cubin
+"""
+
+EMITS = ("ptx", "cubin", "sass", "cfg-dot", "json")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `opt`."""
+    parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="PTX to read; - (default) is stdin")
+    parser.add_argument("-o", dest="output", default="-", metavar="FILE", help="where to write; - (default) is stdout")
+    what = parser.add_argument_group("what to do")
+    passes = what.add_mutually_exclusive_group()
+    passes.add_argument("-O", dest="level", choices=("0", "1"), help="no pass, or those for everyday use (default: 1)")
+    passes.add_argument(
+        "--passes", metavar="LIST", help="these passes, as name or name:option=value, with commas; or none"
+    )
+    what.add_argument("--print-passes", action="store_true", help="list passes, their options and the levels; then end")
+    what.add_argument("--kernel", type=_regex, metavar="REGEX", help="transform only kernels whose name matches")
+    what.add_argument("--emit", choices=EMITS, help="what to write (default: ptx)")
+    what.add_argument(
+        "--arch", metavar="SM", help="what --emit=cubin and sass assemble for (default: the module's target)"
+    )
+    what.add_argument("--bisect-limit", type=_count, metavar="N", help="make the first N rewrites and no more")
+    what.add_argument(
+        "--verify-each", action="store_true", default=None, help="verify after each pass, not only at the end"
+    )
+    told = parser.add_argument_group("what to tell, on stderr")
+    told.add_argument(
+        "--remarks",
+        type=_regex,
+        metavar="REGEX",
+        help="what was done and what was refused, and why; =REGEX: of passes whose name matches",
+    )
+    told.add_argument("--remarks-output", metavar="FILE", help="write all remarks as LLVM optimization records (YAML)")
+    told.add_argument("--print-changed", choices=("diff",), help="what each pass changed, as a diff of the kernel")
+    told.add_argument("--time-passes", action="store_true", default=None, help="seconds of each step")
+    told.add_argument("--stats-json", metavar="FILE", help="counts by kernel and pass; =FILE: there, not on stderr")
+    told.add_argument("--dump", metavar="DIR", help="write the module after each pass that changed it, numbered")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the verb; its exit code."""
+    if arguments.print_passes:
+        print(_describe_passes(), end="")
+        return FINE
+    _check(arguments)
+    return _Run(arguments).run()
+
+
+def _regex(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is no regular expression: {error}") from None
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of rewrites")
+    return int(text)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    emit = arguments.emit or "ptx"
+    if arguments.arch and emit not in ("cubin", "sass"):
+        usage_error(f"--arch says what to assemble for, which --emit={emit} does not do")
+    if emit == "cubin" and arguments.output == "-" and sys.stdout.isatty():
+        usage_error("a cubin is no text: name a file with -o, or send stdout elsewhere")
+
+
+def _passes(arguments: argparse.Namespace) -> list[Pass]:
+    from ..transforms.pipeline import UnknownPass, pipeline_of
+
+    try:
+        return pipeline_of(arguments.passes if arguments.passes is not None else f"O{arguments.level or 1}")
+    except UnknownPass as error:
+        usage_error(str(error))
+
+
+class _Run:
+    """One run of the verb. ``seconds`` are those of each step in order."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.emit: str = arguments.emit or "ptx"
+        self.passes = _passes(arguments)
+        self.seconds: dict[str, float] = {}
+        self.started = self.last = time.perf_counter()
+
+    def step(self, name: str) -> None:
+        """Count the seconds since the last step as those of ``name``."""
+        now = time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self.last
+        self.last = now
+
+    def run(self) -> int:
+        from ..transforms.remarks import Remarks
+        from .files import Outputs
+
+        module = self.read()
+        remarks = Remarks(module, self.arguments.bisect_limit)
+        remark_unknown_opcodes(module, remarks)
+        wants_stats = self.arguments.stats_json is not None
+        found: dict[str, Any] = {}
+        if wants_stats and self.passes:
+            found = self.opportunities(module)
+        pipeline = self.transform(module, remarks)
+        outputs = Outputs()
+        outputs.add(self.arguments.output, self.emitted(module))
+        self.step(f"emit {self.emit}")
+        if wants_stats and not self.passes:
+            found = self.opportunities(module)
+        if self.arguments.remarks_output:
+            outputs.add(self.arguments.remarks_output, remarks.yaml())
+        if self.arguments.stats_json:
+            outputs.add(self.arguments.stats_json, self.stats(pipeline, remarks, found))
+        outputs.commit()
+        self.step("write")
+        self.tell(pipeline, remarks)
+        if self.arguments.stats_json == "":
+            print(self.stats(pipeline, remarks, found), file=sys.stderr, end="")
+        return FINE
+
+    def read(self) -> Module:
+        from ..ptx.verify import verify
+        from .files import parse_bytes, read_bytes
+
+        data = read_bytes(self.arguments.file)
+        module = parse_bytes(data, self.arguments.file)
+        self.step("read and parse")
+        verify(module)
+        self.step("verify input")
+        return module
+
+    def transform(self, module: Module, remarks: Remarks) -> Pipeline:
+        from pathlib import Path
+
+        from ..ptx.verify import verify_kernel
+        from ..transforms.pipeline import Pipeline
+
+        only = self.arguments.kernel
+        if only is not None and not any(only.search(kernel.name) for kernel in module.kernels):
+            names = ", ".join(kernel.name for kernel in module.kernels) or "none"
+            warn(f"no kernel's name matches '{only.pattern}'; there are {names}")
+        passes = self.passes
+        if self.arguments.print_changed:
+            passes = [cast("Pass", _Shown(each)) for each in passes]
+        pipeline = Pipeline(
+            passes,
+            verify=lambda kernel, of: verify_kernel(kernel, of.source),
+            verify_each=bool(self.arguments.verify_each),
+            dump=Path(self.arguments.dump) if self.arguments.dump else None,
+            only=(lambda name: only.search(name) is not None) if only is not None else None,
+        )
+        pipeline.run(module, remarks)
+        self.step("passes")
+        return pipeline
+
+    def opportunities(self, module: Module) -> dict[str, Any]:
+        from ..transforms.opportunities import opportunities
+
+        found = {kernel.name: opportunities(kernel, module).to_json() for kernel in module.kernels}
+        self.step("count opportunities")
+        return found
+
+    def emitted(self, module: Module) -> str | bytes:
+        from ..ptx import print_module
+
+        if self.emit == "cfg-dot":
+            from .graph import cfg_dot
+
+            return cfg_dot(module, self.arguments.kernel)
+        if self.emit == "json":
+            from .graph import module_json
+
+            return module_json(module, self.arguments.kernel)
+        text = print_module(module)
+        if self.emit == "ptx":
+            return text
+        return assembled(text, self.arguments.arch, sass=self.emit == "sass")
+
+    def tell(self, pipeline: Pipeline, remarks: Remarks) -> None:
+        """What was asked for about the run."""
+        pattern = self.arguments.remarks
+        for remark in dict.fromkeys(remarks.items):  # a pass that runs twice refuses twice
+            # A new opcode may cost all the optimization there is, so that is said unasked.
+            if remark.name == "UnknownOpcode" or (pattern is not None and pattern.search(remark.pass_name)):
+                say(remark.text)
+        if self.arguments.time_passes:
+            print(self.times(pipeline), file=sys.stderr, end="")
+
+    def times(self, pipeline: Pipeline) -> str:
+        lines = ["   seconds  changed  step"]
+        for name, seconds in self.seconds.items():
+            lines.append(f"{seconds:10.4f}           {name}")
+            if name == "passes":
+                for each, timing in pipeline.timings.items():
+                    lines.append(f"{timing.seconds:10.4f} {timing.changed:8}    {each}")
+        lines.append(f"{time.perf_counter() - self.started:10.4f}           in all")
+        return "\n".join(lines) + "\n"
+
+    def stats(self, pipeline: Pipeline, remarks: Remarks, found: dict[str, Any]) -> str:
+        """The statistics as JSON: by kernel what could be found, what each pass did; seconds."""
+        import json
+
+        kernels: dict[str, dict[str, Any]] = {name: {"candidates": each, "passes": {}} for name, each in found.items()}
+        totals: dict[str, dict[str, int]] = {}
+        for (kernel, each, what), number in remarks.counts.items():
+            kernels[kernel]["passes"].setdefault(each, {})[what] = number
+            sums = totals.setdefault(each, {})
+            sums[what] = sums.get(what, 0) + number
+        document = {
+            "schema_version": 1,
+            "file": self.arguments.file,
+            "passes": [each.name for each in self.passes],
+            "rewrites": remarks.rewrites,
+            "kernels": kernels,
+            "totals": totals,
+            "seconds": {**self.seconds, **{f"pass {name}": t.seconds for name, t in pipeline.timings.items()}},
+        }
+        return json.dumps(document, indent=2) + "\n"
+
+
+def assembled(text: str, arch: str | None, *, sass: bool) -> str | bytes:
+    """The cubin of PTX that was printed, or its machine code as text. Raises `CommandError` where ptxas refuses it."""
+    from ..harness.toolchain import PtxasError, assemble, disassemble
+
+    try:
+        cubin = assemble(text, arch).cubin
+    except PtxasError as error:
+        raise CommandError(BAD_INPUT, _refusal(text, error)) from error
+    return disassemble(cubin) if sass else cubin
+
+
+def _refusal(text: str, error: PtxasError) -> str:
+    """ptxas's errors with the lines of the output that they speak of."""
+    lines = text.splitlines()
+    found: list[str] = []
+    for diagnostic in error.diagnostics:
+        line = diagnostic.line
+        if line is not None and 0 < line <= len(lines):
+            shown = lines[line - 1].expandtabs(4)
+            caret = " " * (len(shown) - len(shown.lstrip())) + "^"
+            found.append(f"<output>:{line}:1: error: ptxas: {diagnostic.message}\n  {shown}\n  {caret}")
+        else:
+            found.append(f"<output>: error: ptxas: {diagnostic.message}")
+    return "\n".join(found) or f"<output>: error: {error}"
+
+
+def remark_unknown_opcodes(module: Module, remarks: Remarks) -> None:
+    """One remark for each spelling of an opcode that is not in the table, at the first place where it stands."""
+    first: dict[str, tuple[Kernel, Instr]] = {}
+    times: dict[str, int] = {}
+    for kernel in module.kernels:
+        for instr in kernel.instructions():
+            if instr.form.is_opaque:
+                text = instr.form.text
+                first.setdefault(text, (kernel, instr))
+                times[text] = times.get(text, 0) + 1
+    for text, (kernel, instr) in first.items():
+        often = f" ({times[text]} times)" if times[text] > 1 else ""
+        message = f"opcode '{text}' is unknown{often}: it is kept, and nothing moves across it"
+        remarks.add("Missed", "parse", "UnknownOpcode", kernel, message, instr=instr, reason="opaque")
+
+
+class _Shown:
+    """A pass that prints what it changed."""
+
+    def __init__(self, inner: Pass) -> None:
+        self.inner = inner
+        self.name = inner.name
+
+    def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+        import difflib
+
+        from ..ptx import print_kernel
+
+        before = print_kernel(kernel).splitlines()
+        changed = self.inner.run(kernel, facts, remarks)
+        if changed:
+            after = print_kernel(kernel).splitlines()
+            names = (f"{kernel.name} before {self.name}", f"{kernel.name} after {self.name}")
+            for line in difflib.unified_diff(before, after, *names, lineterm=""):
+                print(line, file=sys.stderr)
+        return changed
+
+
+def _describe_passes() -> str:
+    from dataclasses import fields
+
+    from ..transforms.pipeline import LEVELS, create_pass, pass_names
+
+    lines: list[str] = []
+    for name in pass_names():
+        each: Any = create_pass(name)
+        documentation = str(each.run.__doc__)
+        what = documentation.partition(";")[0].replace("``", "")
+        lines.append(f"{name:12} {what}")
+        lines += [f"{'':12}   {option.name}={_value(option.default)}" for option in fields(each)]
+    lines.append("")
+    lines += [f"-{level:11} {','.join(names) or 'none'}" for level, names in LEVELS.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _value(default: object) -> str:
+    return str(default).lower() if isinstance(default, bool) else str(default)

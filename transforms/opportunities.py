@@ -1,0 +1,82 @@
+"""How much redundancy a kernel has, as it is given: found by operand names, and found by value.
+
+Computes: for each of the two namings of `expressions.py`, how many classes of expressions have an occurrence that lazy
+code motion could delete (the equations' ``delete``, or a value that is available right before the occurrence), and how
+many occurrences these are. Nothing is weighed: what is worth moving is the pass's business.
+
+Requires: a verified kernel, whose scopes are flattened by this. Refuses: a kernel with an opaque instruction that may
+branch; its counts are `None`.
+Reference: shared notes on code motion, §1; Knoop, Rüthing, Steffen, PLDI 1992.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from ..analysis.manager import Facts
+from ..analysis.value_numbering import value_numbers
+from ..ptx import Kernel, Module
+from .expressions import Naming, collect, local_predicates
+from .lazy_code_motion import solve_placement
+
+__all__ = ["Opportunities", "Redundancy", "opportunities"]
+
+
+@dataclass(frozen=True, slots=True)
+class Redundancy:
+    """``classes`` of expressions with something redundant; ``occurrences`` that could be deleted; and of the classes
+    those whose value is read from memory that may be written (``loads``)."""
+
+    classes: int = 0
+    occurrences: int = 0
+    loads: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Opportunities:
+    """What each naming finds; `None` where the kernel is refused."""
+
+    lexically: Redundancy | None
+    by_value: Redundancy | None
+
+    def to_json(self) -> dict[str, dict[str, int] | None]:
+        """The counts under the names that `--stats-json` gives them."""
+        return {
+            "lexically": asdict(self.lexically) if self.lexically is not None else None,
+            "by value": asdict(self.by_value) if self.by_value is not None else None,
+        }
+
+
+def opportunities(kernel: Kernel, module: Module) -> Opportunities:
+    """Count what is redundant in ``kernel`` under both namings."""
+    kernel.flatten_scopes()
+    facts = Facts(kernel, module)
+    if facts.cfg.unmodelled or not facts.cfg.rpo:
+        return Opportunities(None, None)
+    return Opportunities(_redundancy(facts, by_value=False), _redundancy(facts, by_value=True))
+
+
+def _redundancy(facts: Facts, *, by_value: bool) -> Redundancy:
+    naming = Naming(facts.get(value_numbers), by_value=by_value)
+    classes = collect(facts, naming)
+    if not classes:
+        return Redundancy()
+    local = local_predicates(facts, classes, naming)
+    placement = solve_placement(facts, local, (1 << len(classes)) - 1)
+    bit_of = {occurrence.instr: 1 << item.number for item in classes for occurrence in item.occurrences}
+    cfg = facts.cfg
+    found = occurrences = 0
+    for block in cfg.rpo:
+        present = placement.available[block]
+        entering = placement.delete[block]  # whose first occurrence in the block goes
+        for instr in cfg.blocks[block].instrs:
+            bit = bit_of.get(instr, 0)
+            if bit & (present | entering):
+                found |= bit
+                occurrences += 1
+                entering &= ~bit
+            present |= bit
+            if present:
+                present &= ~local.transfer.kill(instr)
+    loads = sum(1 for item in classes if item.is_mutable and found >> item.number & 1)
+    return Redundancy(found.bit_count(), occurrences, loads)
