@@ -1,0 +1,528 @@
+"""Check a module: what the parser leaves open, and what a pass could break.
+
+Checked are version and target, declarations, every instruction's operands against the opcode table
+(`operand_rules.py`), calls against the callee's declaration, and the invariants of the IR: labels unique, branches
+reach blocks of their own function, control leaves a block at its end only, registers are declared and one object each.
+
+Requires: a parsed module, or one that passes have changed. Guarantees: what ptxas 13.0 accepts is accepted; time is
+linear. Instructions of unknown opcodes are left alone. Refuses: with `PtxError` at the instruction's place in the
+source, or, for an instruction that a pass has made, at the function's name with the instruction in the message.
+Reference: PTX ISA 9.0, chapters 5, 6, 9 and 11.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+from .errors import PtxError, SourceText
+from .ir import Block, Directive, Guard, Instr, Kernel, Module, RegisterDeclaration, Variable
+from .operand_rules import REGISTER_TYPES, Kind, kind_of, problem
+from .operands import Args, Label, Operand, Reg, Sym, registers
+from .prototypes import Signature, argument_problem, signature_of_kernel, signature_of_prototype
+from .types import ScalarType
+
+__all__ = ["falls_off_end", "problems", "verify", "verify_kernel"]
+
+Report = Callable[[PtxError], None]
+
+#: The minor versions of each major version of PTX. Of 9 any is taken: newer toolkits than ours add only new forms, and
+#: what they add is kept as opaque instructions.
+_MINOR_VERSIONS = {1: 5, 2: 3, 3: 2, 4: 3, 5: 1, 6: 5, 7: 8, 8: 8}
+_NEWEST_MAJOR = 9
+
+_TARGETS = frozenset(
+    f"sm_{number}"
+    for number in "10 11 12 13 20 21 30 32 35 37 50 52 53 60 61 62 70 72 75 80 86 87 88 89 90 90a 100 100a 100f 101 "
+    "101a 101f 103 103a 103f 110 110a 110f 120 120a 120f 121 121a 121f".split()
+)
+_TARGET_OPTIONS = frozenset(["texmode_unified", "texmode_independent", "debug", "map_f64_to_f32"])
+
+#: More registers than this in one range cannot be meant; ptxas runs out of memory.
+_MOST_REGISTERS = 1 << 31
+
+_DIGITS = "0123456789"
+_TERMINATORS = frozenset(["bra", "brx", "ret", "exit", "trap"])
+
+#: (form, number of each operand's kind) of instructions that have been found right, in this process.
+_GOOD: set[tuple[object, ...]] = set()
+_KIND_NUMBERS: dict[Kind, int] = {}
+_KINDS: list[Kind] = []
+#: The same for instructions that end a block: their operands are right, their place is looked at each time.
+_GOOD_TERMINATORS: set[tuple[object, ...]] = set()
+#: The number of the kind of a register, by its type's name and lanes.
+_REGISTER_NUMBERS: dict[tuple[str, int], int] = {}
+
+
+class _Seen:
+    """What earlier checks of a kernel have found of its operands and guards, which are immutable.
+
+    ``numbers`` maps the identity of an operand to its kind's number, ``guards`` holds identities, and ``alive`` keeps
+    identities unique. All of it holds as long as the declarations are the same; ranges only grow.
+    """
+
+    __slots__ = ("alive", "declarations", "guards", "has_scopes", "numbers", "registers")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.declarations = list(kernel.declarations)
+        self.has_scopes = kernel.has_scopes
+        self.numbers: dict[int, int] = {}
+        self.guards: set[int] = {id(None)}
+        self.registers: set[Reg] = set()
+        self.alive: list[Operand | Guard] = []
+
+    def is_valid(self, kernel: Kernel) -> bool:
+        known, now = self.declarations, kernel.declarations
+        return (
+            len(now) >= len(known)
+            and self.has_scopes == kernel.has_scopes
+            and all(old is new for old, new in zip(known, now, strict=False))
+        )
+
+
+_SEEN: WeakKeyDictionary[Kernel, _Seen] = WeakKeyDictionary()
+
+
+def _seen(kernel: Kernel) -> _Seen:
+    seen = _SEEN.get(kernel)
+    if seen is None or not seen.is_valid(kernel):
+        seen = _SEEN[kernel] = _Seen(kernel)
+    return seen
+
+
+def _number(kind: Kind) -> int:
+    number = _KIND_NUMBERS.get(kind)
+    if number is None:
+        number = _KIND_NUMBERS[kind] = len(_KINDS)
+        _KINDS.append(kind)
+    return number
+
+
+def verify(module: Module) -> None:
+    """Raise `PtxError` for the first fault of ``module``.
+
+    >>> from .parser import parse
+    >>> verify(parse(".version 9.0\\n.target sm_90\\n.address_size 64\\n"))
+    """
+    _Module(module, _raise).check()
+
+
+def verify_kernel(kernel: Kernel, source: SourceText) -> None:
+    """Raise `PtxError` for the first fault of ``kernel``; ``source`` is its module's text, for messages."""
+    _KernelCheck(kernel, source, _raise).check()
+
+
+def problems(module: Module) -> list[PtxError]:
+    """All faults of ``module``, one for each instruction at most, in the order of the text."""
+    found: list[PtxError] = []
+    _Module(module, found.append).check()
+    return found
+
+
+def falls_off_end(kernel: Kernel) -> bool:
+    """Whether control may run past the last instruction, which PTX takes for a ``ret``."""
+    for block in reversed(kernel.blocks):
+        if any(not instr.is_directive for instr in block.instrs):
+            last = block.terminator
+            return last is None or last.guard is not None or last.form.op.base not in _TERMINATORS
+        if block.label is not None:
+            return True
+    return True
+
+
+def _raise(error: PtxError) -> None:
+    raise error
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+class _Module:
+    def __init__(self, module: Module, report: Report) -> None:
+        self.module = module
+        self.source = module.source
+        self.report = report
+
+    def check(self) -> None:
+        self.header()
+        declared: dict[str, Kernel] = {}
+        for item in self.module.items:
+            if isinstance(item, Variable):
+                self.variable(item)
+            elif isinstance(item, Kernel):
+                self.signature(item, declared.setdefault(item.name, item))
+                if not item.is_declaration:
+                    _KernelCheck(item, self.source, self.report).check()
+
+    def fail(self, message: str, pos: int) -> None:
+        self.report(PtxError(message, self.source, max(pos, 0)))
+
+    def directive_pos(self, word: str) -> int:
+        match = re.search(rf"^[ \t]*(\.{word})\b", self.source.text, re.MULTILINE)
+        return match.start(1) if match is not None else 0
+
+    def header(self) -> None:
+        module = self.module
+        if not module.version:
+            self.fail("the module has no '.version'; is this PTX?", 0)
+        elif not _is_version(module.version):
+            self.fail(f"unknown version {module.version}", self.directive_pos("version"))
+        if not module.target:
+            self.fail("the module has no '.target'", self.directive_pos("version"))
+        for index, word in enumerate(module.target.split(", ") if module.target else ()):
+            if word.replace("compute_", "sm_") not in _TARGETS and (index == 0 or word not in _TARGET_OPTIONS):
+                self.fail(f"unknown target '{word}'", self.directive_pos("target"))
+                break
+        if module.address_size not in (None, 32, 64):
+            self.fail(f"the address size is 32 or 64, not {module.address_size}", self.directive_pos("address_size"))
+
+    def variable(self, variable: Variable) -> None:
+        message = _variable_problem(variable)
+        if message:
+            self.fail(message, variable.pos)
+
+    def signature(self, kernel: Kernel, first: Kernel) -> None:
+        """A declaration and the definition of one name agree; an entry's parameters are in memory."""
+        for param in kernel.params or ():
+            if kernel.is_entry and param.space != "param":
+                self.fail(f"parameter '{param.name}' of an entry must be in state space .param", kernel.pos)
+            message = _align_problem(param.align)
+            if message:
+                self.fail(f"parameter '{param.name}': {message}", kernel.pos)
+        if kernel is first:
+            return
+        if kernel.is_entry != first.is_entry:
+            self.fail(f"'{kernel.name}' is declared as an entry and as a function", kernel.pos)
+            return
+        mine, other = signature_of_kernel(kernel), signature_of_kernel(first)
+        for what, here, there in (
+            ("parameter", mine.params, other.params),
+            ("result", mine.results, other.results),
+        ):
+            if len(here) != len(there):
+                counts = f"{_plural(len(here), what)} here and {len(there)}"
+                self.fail(f"'{kernel.name}' has {counts} where it was declared first", kernel.pos)
+                return
+
+
+def _is_version(text: str) -> bool:
+    major, _, minor = text.partition(".")
+    if int(major) == _NEWEST_MAJOR:
+        return True
+    return int(minor) <= _MINOR_VERSIONS.get(int(major), -1)
+
+
+def _align_problem(align: int | None) -> str:
+    if align is not None and (align <= 0 or align & (align - 1)):
+        return f"the alignment {align} is no power of two"
+    return ""
+
+
+def _variable_problem(variable: Variable) -> str:
+    message = _align_problem(variable.align)
+    if message:
+        return f"'{variable.name}': {message}"
+    if variable.type.kind == "p":
+        return f"'{variable.name}' is a predicate, which only a register can be"
+    if any(dim is not None and dim < 0 for dim in variable.dims):
+        return f"'{variable.name}' has a negative size"
+    if variable.count is not None and not 0 <= variable.count < _MOST_REGISTERS:
+        return f"'{variable.name}' cannot be declared {variable.count} times"
+    is_incomplete = None in variable.dims or 0 in variable.dims
+    needs_size = variable.space in ("global", "const") and variable.initializer is None
+    if is_incomplete and needs_size and ".extern" not in variable.linkage and ".common" not in variable.linkage:
+        return f"'{variable.name}' has no size and is not '.extern'"
+    return ""
+
+
+class _KernelCheck:
+    """The checks of one function. Parser and passes share operands between instructions: each is looked at once."""
+
+    def __init__(self, kernel: Kernel, source: SourceText, report: Report) -> None:
+        self.kernel = kernel
+        self.source = source
+        self.report = report
+        self.seen = _seen(kernel)
+        self.singles: dict[str, list[tuple[ScalarType, int]]] = {}
+        self.ranges: dict[str, list[tuple[ScalarType, int, int]]] = {}
+        self.labels: set[Label] = set()
+        self.directives: dict[Label, Directive] = {}
+        self.waiting: list[tuple[Instr, Label, str]] = []
+
+    def check(self) -> None:
+        kernel = self.kernel
+        for declaration in kernel.declarations:
+            self.declare(declaration, kernel.pos)
+        for param in [*(kernel.results or ()), *(kernel.params or ())]:
+            if param.space == "reg":
+                self.singles.setdefault(param.name, []).append((param.type, param.lanes))
+        self.block_labels()
+        get = self.seen.numbers.get
+        guards = self.seen.guards
+        good = _GOOD
+        for block in kernel.blocks:
+            for instr in block.instrs:
+                if (instr.form, *map(get, map(id, instr.operands))) not in good:
+                    self.instruction(instr, block)
+                if id(instr.guard) not in guards:
+                    self.guard(instr)
+        for instr, label, kind in self.waiting:
+            self.directive_use(instr, label, kind)
+        self.register_names()
+
+    # --- saying what is wrong ------------------------------------------------------------------------------------
+
+    def fail(self, message: str, instr: Instr | None = None, operand: Operand | None = None) -> None:
+        if instr is None or instr.pos < 0:
+            where = f" in '{instr.text}'" if instr is not None else ""
+            name = f"'{self.kernel.name}': "
+            self.report(PtxError(f"{name if instr is not None else ''}{message}{where}", self.source, self.kernel.pos))
+            return
+        pos = instr.pos
+        if operand is not None:
+            pos = self.operand_pos(instr, operand)
+        self.report(PtxError(message, self.source, pos))
+
+    def operand_pos(self, instr: Instr, operand: Operand) -> int:
+        """Where ``operand`` stands in the source, or the instruction where it is spelled differently there."""
+        text = self.source.text
+        end = text.find(";", instr.pos)
+        start = instr.pos + len(instr.form.text)
+        match = re.compile(rf"(?<![\w$%]){re.escape(operand.text)}(?![\w$])").search(text, start, max(end, start))
+        return match.start() if match is not None else instr.pos
+
+    # --- declarations --------------------------------------------------------------------------------------------
+
+    def declare(self, declaration: RegisterDeclaration | Variable, pos: int, *, is_nested: bool = False) -> None:
+        if isinstance(declaration, Variable):
+            message = _variable_problem(declaration)
+            if message:
+                self.report(PtxError(message, self.source, max(declaration.pos, 0)))
+            return
+        scalar, lanes = declaration.type, declaration.lanes
+        if scalar.name not in REGISTER_TYPES:
+            self.declaration_fault(f"a register cannot have type .{scalar.name}", declaration.name, pos)
+        for name, count in ((declaration.name, declaration.count), *declaration.group):
+            if count is None:
+                self.singles.setdefault(name, []).append((scalar, lanes))
+                if not is_nested and self.range_of(name):
+                    self.declaration_fault(f"register '{name}' is declared twice", name, pos)
+                continue
+            if not 0 <= count < _MOST_REGISTERS:
+                self.declaration_fault(f"a range of {count} registers cannot be declared", name, pos)
+            self.ranges.setdefault(name, []).append((scalar, lanes, count))
+
+    def declaration_fault(self, message: str, name: str, pos: int) -> None:
+        """Report a fault of the declaration of ``name``, whose place the IR does not keep."""
+        pattern = re.compile(rf"\.reg\b[^;]*?(?<![\w$%])({re.escape(name)})(?![\w$])")
+        match = pattern.search(self.source.text, max(pos, 0))
+        self.report(PtxError(message, self.source, match.start(1) if match is not None else max(pos, 0)))
+
+    def range_of(self, name: str) -> list[tuple[ScalarType, int]]:
+        """Type and lanes of the ranges that ``name`` belongs to."""
+        found: list[tuple[ScalarType, int]] = []
+        for split in range(len(name.rstrip(_DIGITS)), len(name)):
+            number = name[split:]
+            # A number of many digits may be too long to convert, and no range is that long.
+            if (number[0] == "0" and len(number) > 1) or len(number) > 10:
+                continue
+            for scalar, lanes, count in self.ranges.get(name[:split], ()):
+                if int(number) < count:
+                    found.append((scalar, lanes))
+        return found
+
+    def register(self, reg: Reg, instr: Instr) -> bool:
+        """Check that ``reg``, which has not been seen before, is declared as it is."""
+        name = reg.text
+        prefix = name.rstrip(_DIGITS)
+        ranges = self.ranges.get(prefix)
+        if ranges is not None and len(ranges) == 1 and 0 < len(name) - len(prefix) < 10:
+            # The usual case in short: a number of the one range of that name.
+            scalar, lanes, count = ranges[0]
+            digits = name[len(prefix) :]
+            if scalar is reg.type and lanes == reg.lanes and digits[0] != "0" and int(digits) < count:
+                self.seen.registers.add(reg)
+                return True
+        declared = [*self.singles.get(name, ()), *self.range_of(name)]
+        if not declared:
+            self.fail(f"register '{name}' is not declared", instr, reg)
+            return False
+        if (reg.type, reg.lanes) not in declared:
+            self.fail(f"register '{name}' is declared as .{declared[0][0].name}, not .{reg.type.name}", instr, reg)
+            return False
+        self.seen.registers.add(reg)
+        return True
+
+    def register_names(self) -> None:
+        """Without scopes, one name is one register object: analyses go by identity."""
+        seen = self.seen.registers
+        if self.kernel.has_scopes or len({reg.text for reg in seen}) == len(seen):
+            return
+        first: dict[str, Reg] = {}
+        for instr in self.kernel.instructions():
+            for operand in instr.operands:
+                for reg in registers(operand):
+                    if first.setdefault(reg.text, reg) is not reg:
+                        self.fail(f"two registers have the name '{reg.text}'", instr, reg)
+                        return
+
+    # --- labels --------------------------------------------------------------------------------------------------
+
+    def block_labels(self) -> None:
+        names: set[str] = set()
+        for block in self.kernel.blocks:
+            label = block.label
+            if label is None:
+                continue
+            if label in self.labels or (label.text in names and not self.kernel.has_scopes):
+                self.fail(f"label '{label.text}' is defined twice", block.instrs[0] if block.instrs else None)
+            self.labels.add(label)
+            names.add(label.text)
+
+    def branch_target(self, instr: Instr, label: Operand) -> None:
+        if not isinstance(label, Label):
+            self.fail(f"'{label.text}' is no label", instr, label)
+        elif label not in self.labels:
+            self.fail(f"label '{label.text}' is not the start of a block of '{self.kernel.name}'", instr, label)
+
+    def directive_use(self, instr: Instr, label: Label, kind: str) -> None:
+        directive = self.directives.get(label)
+        if directive is None or directive.kind != kind:
+            self.fail(f"'{label.text}' is not the label of a '.{kind}'", instr, label)
+
+    # --- instructions --------------------------------------------------------------------------------------------
+
+    def instruction(self, instr: Instr, block: Block) -> None:
+        """An instruction whose form and kinds have not been seen together, and all that control goes through."""
+        if isinstance(instr, Directive):
+            self.directive(instr)
+            return
+        form = instr.form
+        base = form.op.base
+        known = self.seen.numbers
+        for operand in instr.operands:
+            if id(operand) not in known and not self.operand(instr, operand):
+                return
+        if base == "call":
+            self.call(instr)
+            return
+        key = (form, *[known[id(operand)] for operand in instr.operands])
+        if key not in _GOOD and key not in _GOOD_TERMINATORS:
+            complaint = problem(form, tuple(_KINDS[known[id(operand)]] for operand in instr.operands))
+            if complaint is not None:
+                operand = instr.operands[complaint.operand] if complaint.operand >= 0 else None
+                text = operand.text if operand is not None else ""
+                self.fail(complaint.message.replace("{}", text), instr, operand)
+                return
+        if base in _TERMINATORS:
+            _GOOD_TERMINATORS.add(key)
+            self.terminator(instr, block)
+        else:
+            _GOOD.add(key)
+
+    def operand(self, instr: Instr, operand: Operand) -> bool:
+        """Note the kind of an operand that has not been seen in this function."""
+        seen = self.seen
+        if type(operand) is Reg:
+            if not self.register(operand, instr):
+                return False
+            key = (operand.type.name, operand.lanes)
+            number = _REGISTER_NUMBERS.get(key)
+            if number is None:
+                number = _REGISTER_NUMBERS[key] = _number(kind_of(operand))
+        else:
+            for reg in registers(operand):
+                if reg not in seen.registers and not self.register(reg, instr):
+                    return False
+            number = _number(kind_of(operand))
+        seen.numbers[id(operand)] = number
+        seen.alive.append(operand)
+        return True
+
+    def directive(self, directive: Directive) -> None:
+        if directive.declaration is not None:
+            self.declare(directive.declaration, max(directive.pos, self.kernel.pos), is_nested=True)
+        if directive.label is not None:
+            self.directives[directive.label] = directive
+        for target in directive.targets:
+            self.branch_target(directive, target)
+
+    def guard(self, instr: Instr) -> None:
+        guard = instr.guard
+        assert isinstance(guard, Guard)
+        reg = guard.reg
+        if isinstance(reg, Reg):
+            if reg not in self.seen.registers and not self.register(reg, instr):
+                return
+            if reg.type.kind != "p":
+                self.fail(f"guard '{reg.text}' is not a predicate but a .{reg.type.name}", instr)
+                return
+        self.seen.guards.add(id(guard))
+        self.seen.alive.append(guard)
+
+    def terminator(self, instr: Instr, block: Block) -> None:
+        if block.terminator is not instr:
+            self.fail(f"'{instr.form.text}' does not end its block", instr)
+        base = instr.form.op.base
+        if base == "bra":
+            self.branch_target(instr, instr.operands[0])
+        elif base == "brx":
+            table = instr.operands[1]
+            if isinstance(table, Label):
+                self.waiting.append((instr, table, "branchtargets"))
+            else:
+                self.fail(f"'{table.text}' is no label", instr, table)
+
+    # --- calls ---------------------------------------------------------------------------------------------------
+
+    def call(self, instr: Instr) -> None:
+        """``call (results), target, (arguments), prototype``."""
+        results, target, arguments, *rest = instr.operands
+        if not isinstance(results, Args) or not isinstance(arguments, Args):
+            self.fail("a call has its results and arguments in parentheses", instr)
+            return
+        signature: Signature | None = None
+        name = target.text
+        if isinstance(target, Sym) and isinstance(target.declaration, Kernel):
+            if target.declaration.is_entry and not rest:
+                self.fail(f"'{name}' is an entry, which cannot be called", instr, target)
+                return
+            signature = signature_of_kernel(target.declaration)
+        elif not isinstance(target, Reg):
+            self.fail(f"'{name}' is no function", instr, target)
+            return
+        elif not rest:
+            self.fail(f"the call through register '{name}' has no prototype", instr, target)
+            return
+        elif target.type.bits < 32 or target.type.kind not in "bus":
+            self.fail(f"'{name}' is a .{target.type.name}, which is no function's address", instr, target)
+            return
+        if rest:
+            signature = self.prototype(instr, rest[0])
+        if signature is not None:
+            self.arguments(instr, name, "result", results, signature.results)
+            self.arguments(instr, name, "argument", arguments, signature.params)
+
+    def prototype(self, instr: Instr, label: Operand) -> Signature | None:
+        directive = self.directives.get(label) if isinstance(label, Label) else None
+        if directive is None or directive.kind not in ("callprototype", "calltargets"):
+            self.fail(f"'{label.text}' is not the label of a '.callprototype'", instr, label)
+            return None
+        return signature_of_prototype(directive.payload) if directive.kind == "callprototype" else None
+
+    def arguments(self, instr: Instr, name: str, what: str, given: Args, formal: tuple[int | None, ...]) -> None:
+        """``formal`` holds the size in bytes of each parameter, ``None`` for an open one."""
+        if None in formal:
+            return
+        if len(given.elements) != len(formal):
+            verb = "takes" if what == "argument" else "returns"
+            count = _plural(len(formal), what) if formal else f"no {what}s"
+            self.fail(f"'{name}' {verb} {count}, not {len(given.elements)}", instr)
+            return
+        for operand, size in zip(given.elements, formal, strict=True):
+            message = argument_problem(operand, size, is_result=what == "result")
+            if message:
+                self.fail(f"{message} '{name}'", instr, operand)
+                return
