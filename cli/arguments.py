@@ -22,6 +22,10 @@ __all__ = ["VERBS", "Verb", "build_parser", "parse_arguments", "verb_module"]
 #: The verbs in the order of the help, each with its line of help.
 VERBS: dict[str, str] = {
     "opt": "optimize a PTX file",
+    "analyze": "tell what is in a PTX file",
+    "diff": "compare the machine code of two PTX files",
+    "verify": "check PTX files, or the round trip of a folder of them",
+    "doctor": "check that all that is needed is on this machine",
     "completion": "print the completion script of a shell",
 }
 

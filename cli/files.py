@@ -19,7 +19,7 @@ from .outcome import BAD_INPUT, CommandError, remember_input, usage_error
 if TYPE_CHECKING:
     from ..ptx import Module
 
-__all__ = ["Outputs", "parse_bytes", "read_bytes", "read_module"]
+__all__ = ["Outputs", "decoded", "parse_bytes", "read_bytes", "read_module"]
 
 STDIN_NAME = "<stdin>"
 
@@ -45,8 +45,12 @@ def parse_bytes(data: bytes, path: str) -> Module:
     """The module that a file's bytes describe. Raises `PtxError`."""
     from ..ptx import parse
 
-    text = data.decode("utf-8-sig", errors="surrogateescape").replace("\r\n", "\n")
-    return parse(text, STDIN_NAME if path == "-" else path)
+    return parse(decoded(data), STDIN_NAME if path == "-" else path)
+
+
+def decoded(data: bytes) -> str:
+    """The text of a file's bytes; bytes that are no UTF-8 come back out as they went in."""
+    return data.decode("utf-8-sig", errors="surrogateescape").replace("\r\n", "\n")
 
 
 def read_module(path: str) -> Module:

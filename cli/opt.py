@@ -12,11 +12,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, cast
 
-from .outcome import BAD_INPUT, FINE, CommandError, say, usage_error, warn
+from .outcome import FINE, say, usage_error, warn
 
 if TYPE_CHECKING:
     from ..analysis.manager import Facts
-    from ..harness.toolchain import PtxasError
     from ..ptx import Instr, Kernel, Module
     from ..transforms.pipeline import Pass, Pipeline
     from ..transforms.remarks import Remarks
@@ -42,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--passes", metavar="LIST", help="these passes, as name or name:option=value, with commas; or none"
     )
     what.add_argument("--print-passes", action="store_true", help="list passes, their options and the levels; then end")
-    what.add_argument("--kernel", type=_regex, metavar="REGEX", help="transform only kernels whose name matches")
+    what.add_argument("--kernel", type=regex, metavar="REGEX", help="transform only kernels whose name matches")
     what.add_argument("--emit", choices=EMITS, help="what to write (default: ptx)")
     what.add_argument(
         "--arch", metavar="SM", help="what --emit=cubin and sass assemble for (default: the module's target)"
@@ -54,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     told = parser.add_argument_group("what to tell, on stderr")
     told.add_argument(
         "--remarks",
-        type=_regex,
+        type=regex,
         metavar="REGEX",
         help="what was done and what was refused, and why; =REGEX: of passes whose name matches",
     )
@@ -74,7 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     return _Run(arguments).run()
 
 
-def _regex(text: str) -> re.Pattern[str]:
+def regex(text: str) -> re.Pattern[str]:
+    """The type of an argument that is a regular expression."""
     try:
         return re.compile(text)
     except re.error as error:
@@ -204,7 +204,9 @@ class _Run:
         text = print_module(module)
         if self.emit == "ptx":
             return text
-        return assembled(text, self.arguments.arch, sass=self.emit == "sass")
+        from .assembly import assembled
+
+        return assembled(text, "<output>", self.arguments.arch, sass=self.emit == "sass")
 
     def tell(self, pipeline: Pipeline, remarks: Remarks) -> None:
         """What was asked for about the run."""
@@ -246,32 +248,6 @@ class _Run:
             "seconds": {**self.seconds, **{f"pass {name}": t.seconds for name, t in pipeline.timings.items()}},
         }
         return json.dumps(document, indent=2) + "\n"
-
-
-def assembled(text: str, arch: str | None, *, sass: bool) -> str | bytes:
-    """The cubin of PTX that was printed, or its machine code as text. Raises `CommandError` where ptxas refuses it."""
-    from ..harness.toolchain import PtxasError, assemble, disassemble
-
-    try:
-        cubin = assemble(text, arch).cubin
-    except PtxasError as error:
-        raise CommandError(BAD_INPUT, _refusal(text, error)) from error
-    return disassemble(cubin) if sass else cubin
-
-
-def _refusal(text: str, error: PtxasError) -> str:
-    """ptxas's errors with the lines of the output that they speak of."""
-    lines = text.splitlines()
-    found: list[str] = []
-    for diagnostic in error.diagnostics:
-        line = diagnostic.line
-        if line is not None and 0 < line <= len(lines):
-            shown = lines[line - 1].expandtabs(4)
-            caret = " " * (len(shown) - len(shown.lstrip())) + "^"
-            found.append(f"<output>:{line}:1: error: ptxas: {diagnostic.message}\n  {shown}\n  {caret}")
-        else:
-            found.append(f"<output>: error: ptxas: {diagnostic.message}")
-    return "\n".join(found) or f"<output>: error: {error}"
 
 
 def remark_unknown_opcodes(module: Module, remarks: Remarks) -> None:

@@ -1,0 +1,76 @@
+"""`ptxmotion diff`: what ptxas makes of two PTX files, kernel by kernel."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from .outcome import DIFFERENT, FINE
+
+if TYPE_CHECKING:
+    from ..harness.machine_diff import KernelDiff
+
+EPILOG = """\
+A kernel is worse where registers, spills, stack, shared memory or machine instructions, weighted by
+loop depth, grew, or where B does not have it.
+
+examples:
+  ptxmotion diff before.ptx after.ptx
+  ptxmotion diff before.ptx after.ptx --fail-on=worse --json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `diff`."""
+    parser.add_argument("before", metavar="A", help="PTX before; - is stdin")
+    parser.add_argument("after", metavar="B", help="PTX after; - is stdin")
+    parser.add_argument("--arch", metavar="SM", help="what to assemble for (default: each module's target)")
+    parser.add_argument(
+        "--fail-on", choices=("worse", "different"), help="exit with 1 where a kernel is worse, or not identical"
+    )
+    parser.add_argument("--json", action="store_true", default=None, help="all figures as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the verb; its exit code."""
+    from ..harness.machine_diff import KernelDiff
+    from .assembly import assembled_figures
+    from .files import decoded, read_bytes
+
+    sides = [
+        assembled_figures(decoded(read_bytes(path)), path, arguments.arch)
+        for path in (arguments.before, arguments.after)
+    ]
+    found = [KernelDiff(name, sides[0].get(name), sides[1].get(name)) for name in {**sides[0], **sides[1]}]
+    if arguments.json:
+        import json
+
+        print(json.dumps({"schema_version": 1, "kernels": [each.to_json() for each in found]}, indent=2))
+    else:
+        _print(found)
+    failing = {"worse": ("worse",), "different": ("worse", "better", "different", "added")}
+    doomed = failing.get(arguments.fail_on or "", ())
+    return DIFFERENT if any(each.verdict in doomed for each in found) else FINE
+
+
+def _print(found: list[KernelDiff]) -> None:
+    from .tables import print_table
+
+    rows: list[tuple[str | int | None, ...]] = []
+    for each in found:
+        rows.append((each.name, each.verdict, "", None, None))
+        if each.is_identical:
+            continue
+        before = each.before.table() if each.before is not None else {}
+        after = each.after.table() if each.after is not None else {}
+        for what in before or after:
+            if before.get(what) != after.get(what):
+                rows.append(("", "", what, before.get(what), after.get(what)))
+        if each.before is not None and each.after is not None:
+            for kind, (old, new) in each.by_kind().items():
+                if old != new:
+                    rows.append(("", "", f"  {kind}", old, new))
+    print_table(("kernel", "verdict", "figure", "before", "after"), rows)
+    same = sum(each.is_identical for each in found)
+    sys.stdout.write(f"{same} of {len(found)} kernels have the same machine code\n")
