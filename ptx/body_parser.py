@@ -19,7 +19,7 @@ from .lexer import Cursor
 from .notation import Effect, Form
 from .operand_parser import OperandError, Scope, raw_operand, split_operands
 from .operands import Args, Label, Operand, Reg
-from .ops import decode
+from .ops import decode, form_of, opaque_form
 
 __all__ = ["parse_body"]
 
@@ -45,7 +45,7 @@ _LABELLED = frozenset([".branchtargets", ".calltargets", ".callprototype"])
 _SPACES = frozenset([".param", ".shared", ".local", ".global", ".const", ".tex"])
 
 # What a mnemonic needs beyond splitting its operands at commas.
-_PLAIN, _TERMINATOR, _BRANCH, _CALL_KIND = range(4)
+_PLAIN, _TERMINATOR, _SHAPED, _BRANCH, _CALL_KIND = range(5)
 
 
 def _kind(form: Form) -> int:
@@ -54,7 +54,9 @@ def _kind(form: Form) -> int:
         return _BRANCH
     if base == "call":
         return _CALL_KIND
-    return _TERMINATOR if form.op.effects & Effect.CONTROL and not form.is_opaque else _PLAIN
+    if form.effects & Effect.CONTROL and not form.is_opaque:
+        return _TERMINATOR
+    return _SHAPED if form.op.wildcard and form.dst_count else _PLAIN
 
 
 def parse_body(cursor: Cursor, kernel: Kernel, module_scope: Scope) -> None:
@@ -126,6 +128,8 @@ class _BodyParser:
                 except OperandError as error:
                     self.careful_instruction(found, error)
                     continue
+                if kind == _SHAPED:
+                    form = form_of(mnemonic, operands)
                 self.block.instrs.append(Instr(form, operands, guard, self.loc, found.start(3)))
                 if kind == _TERMINATOR:
                     self.start_block()
@@ -164,8 +168,14 @@ class _BodyParser:
             if parts is None or _kind(form) >= _BRANCH:
                 raise error
             operands = tuple([self.scope[part] for part in parts])
+            form = form_of(mnemonic, operands)
         except OperandError as second:
-            if not form.is_opaque:
+            if "\n" in second.text:
+                at = found.start(4) + listed.find(second.text) + second.text.index("\n")
+                raise PtxError("expected ';' after the instruction", self.source, at) from None
+            if second.is_unmodelled and _kind(form) < _BRANCH:
+                form = opaque_form(mnemonic)
+            elif not form.is_opaque:
                 at = max(listed.find(second.text), 0)
                 raise PtxError(second.message, self.source, found.start(4) + at) from None
             operands = (raw_operand(listed.strip(), self.scope),)

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from .errors import SourceText
 from .notation import Effect, Form
 from .operands import Args, Element, Imm, Label, Mem, Operand, Pair, Reg, Vec, registers
-from .ops import decode
+from .ops import decode, form_of
 from .types import TYPES, ScalarType
 
 __all__ = [
@@ -140,8 +140,8 @@ class Instr:
 
     @property
     def is_terminator(self) -> bool:
-        """Whether a block ends with it: ``bra brx ret exit trap``."""
-        return self.form.op.effects & Effect.CONTROL != 0
+        """Whether a block ends with it: ``bra brx ret exit trap``. Not of an opaque one, of which nobody knows."""
+        return self.form.effects & Effect.CONTROL != 0 and not self.form.is_opaque
 
     @property
     def text(self) -> str:
@@ -493,7 +493,7 @@ class Kernel:
 
     def replace_form(self, instr: Instr, mnemonic: str) -> None:
         """Give ``instr`` another opcode or other modifiers."""
-        instr.form = decode(mnemonic, len(instr.operands))
+        instr.form = form_of(mnemonic, instr.operands)
         instr.forget()
         self.version += 1
 
@@ -543,6 +543,15 @@ class Module:
             if kernel.name == name:
                 return kernel
         raise KeyError(name)
+
+    def unknown_opcodes(self) -> dict[str, Instr]:
+        """Each opcode that is kept as opaque, as it is spelled, and the first instruction that has it."""
+        found: dict[str, Instr] = {}
+        for kernel in self.kernels:
+            for instr in kernel.instructions():
+                if instr.form.is_opaque:
+                    found.setdefault(instr.form.text, instr)
+        return found
 
     @property
     def arch(self) -> str:

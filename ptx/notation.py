@@ -43,7 +43,9 @@ class Effect:
     CARRY_OUT = 256  #: writes the hidden carry flag
     ASYNC = 512  #: reads or writes memory or registers later, until it is waited for
     STATE = 1024  #: changes or observes the state of the thread or machine (stack, register budget, timers)
-    ALL = 2047
+    REGISTERS_LATER = 2048  #: reads or writes its register operands later: none may be touched until it is waited for
+    ALL = 4095
+    FENCED = ALL & ~(CONTROL | CARRY_IN | CARRY_OUT | REGISTERS_LATER)  #: nothing crosses it, but control goes on
 
 
 _INT = "u16 s16 u32 s32 u64 s64"
@@ -69,7 +71,7 @@ SLOTS: dict[str, frozenset[str]] = {
     "rnd": _words("rn rz rm rp rna rs rni rzi rmi rpi"),
     "cmp": _words("eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan"),
     "bool": _words("and or xor"),
-    "sem": _words("weak volatile relaxed acquire release acq_rel sc mmio"),
+    "sem": _words("weak volatile relaxed acquire release acq_rel sc"),
     "scope": _words("cta cluster gpu sys"),
     "space": _words("const global local param shared shared::cta shared::cluster param::entry param::func"),
     "cop": _words("ca cg cs lu cv wb wt"),
@@ -274,7 +276,7 @@ def decode_with(op: Op, text: str, words: list[str]) -> Form | None:
         mods=mods,
         flags=frozenset(flags),
         type=TYPES.get(mods.get("type", mods.get("dtype", ""))),
-        effects=op.effects | _effects_of_modifiers(mods, flags),
+        effects=op.effects | _effects_of_modifiers(words),
         dst_count=dst_count,
         inout=any(spec.role == "inout" for spec in op.operands),
         lanes=int(mods["vec"][1:]) if "vec" in mods else 1,
@@ -282,16 +284,20 @@ def decode_with(op: Op, text: str, words: list[str]) -> Form | None:
     )
 
 
-def _effects_of_modifiers(mods: dict[str, str], flags: list[str]) -> int:
+#: Words that order memory accesses wherever they stand, in rows that do not model them as well.
+_STRONG = frozenset(["volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio", "cv"])
+_SYNCHRONIZING = frozenset(["acquire", "release", "acq_rel", "sc"])
+
+
+def _effects_of_modifiers(words: list[str]) -> int:
     effects = 0
-    if mods.get("sem", "weak") != "weak":
-        effects |= Effect.ORDERED
-        if mods["sem"] in ("acquire", "release", "acq_rel", "sc"):
+    for word in words:
+        if word in _STRONG:
+            effects |= Effect.ORDERED
+        if word in _SYNCHRONIZING:
             effects |= Effect.BARRIER
-    if "cc" in flags:
-        effects |= Effect.CARRY_OUT
-    if "aligned" in flags:
-        effects |= Effect.CROSS_LANE
-    if mods.get("cop") == "cv":
-        effects |= Effect.ORDERED
+        elif word == "cc":
+            effects |= Effect.CARRY_OUT
+        elif word == "aligned":
+            effects |= Effect.CROSS_LANE
     return effects

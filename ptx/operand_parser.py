@@ -28,17 +28,27 @@ _PLAIN_ADDRESS = re.compile(r"\[([A-Za-z_$%][\w$]*)(?:\+(-?[1-9]\d{0,9}|0))?\]")
 #: One operand; a comma inside of braces or brackets does not end it.
 _PART = re.compile(r"(?:[^,{}\[\]]|\{[^{}]*\}|\[(?:[^\[\]{}]|\{[^{}]*\})*\])+")
 _WORDS = re.compile(r"[A-Za-z_$%][\w$]*")
-_COMPONENTS = frozenset("x y z w r g b a b0 b1 b2 b3 h0 h1".split())
+#: A component of a vector register, or the bytes or halves that a video instruction selects.
+_COMPONENT = re.compile(r"[xyzwrgba]|b[0-7]{1,4}|h[0-3]{1,2}")
 _DIGITS = "0123456789"
 
 
 class OperandError(Exception):
     """``text`` is no operand where it stands; the body's parser knows the place."""
 
+    #: Whether ptxas takes it nevertheless; the instruction is then kept as opaque.
+    is_unmodelled = False
+
     def __init__(self, message: str, text: str) -> None:
         super().__init__(message)
         self.message = message
         self.text = text
+
+
+class UnmodelledOperand(OperandError):
+    """An operand that ptxas accepts and the IR has no form for: ``%r1+4`` outside of brackets, ``-%r1``."""
+
+    is_unmodelled = True
 
 
 class Scope(dict[str, Operand]):
@@ -62,7 +72,7 @@ class Scope(dict[str, Operand]):
             operand: Operand = declared
         elif first == "[":
             operand = self._memory(text)
-        elif first == "{":
+        elif first == "{" and text[-1] == "}":
             operand = self._vector(text)
         else:
             operand = self._name(text) or self._parse(text)
@@ -136,11 +146,15 @@ class Scope(dict[str, Operand]):
             if not first:
                 raise OperandError("operand is missing", text)
             if _LITERAL.fullmatch(text) is None:
+                if first == "-" and isinstance(self.find(text[1:].partition(".")[0].strip()), Reg):
+                    raise UnmodelledOperand(f"register operand '{text}' is negated", text)
                 raise OperandError(f"malformed literal '{text}'", text)
             return Imm("".join(text.split()))
         if "|" in text:
-            left, _, right = text.partition("|")
+            left, _, right = text.rpartition("|")
             return Pair(self[left.strip()], self[right.strip()])
+        if first == "{":
+            raise OperandError(f"malformed vector '{text}'", text)
         if first == "!":
             inner = self[text[1:].strip()]
             if not isinstance(inner, Reg | Imm):
@@ -158,7 +172,7 @@ class Scope(dict[str, Operand]):
             return self._special_or_component(name)
         if isinstance(found, Reg):
             if offsets:
-                raise OperandError(f"register '{name}' cannot have an offset outside of brackets", text)
+                raise UnmodelledOperand(f"register '{name}' has an offset outside of brackets", text)
             return found
         return Sym(name, found, _offset(offsets))
 
@@ -168,7 +182,7 @@ class Scope(dict[str, Operand]):
             return Special(name, TYPES[kind])
         base, dot, component = name.partition(".")
         found = self.find(base) if dot else None
-        if isinstance(found, Reg) and component in _COMPONENTS:
+        if isinstance(found, Reg) and _COMPONENT.fullmatch(component):
             return Element(found, component)
         what = "register" if name.startswith("%") else "name"
         raise OperandError(f"{what} '{name}' is not declared", name)

@@ -11,13 +11,18 @@ every effect, so that nothing moves across it. Reference: PTX ISA 9.0, chapters 
 
 from __future__ import annotations
 
-from .notation import Effect, Form, Op, decode_with
+from collections.abc import Sequence
+from functools import cache
 
-__all__ = ["ROWS", "decode", "special_type"]
+from .notation import Effect, Form, Op, decode_with
+from .operands import Mem, Operand
+
+__all__ = ["ROWS", "decode", "form_of", "opaque_form", "special_type"]
 
 _R, _W, _TRAP, _CTRL = Effect.READ, Effect.WRITE, Effect.TRAP, Effect.CONTROL
 _BAR, _LANE, _ORD, _ASYNC, _STATE = Effect.BARRIER, Effect.CROSS_LANE, Effect.ORDERED, Effect.ASYNC, Effect.STATE
-_ALL = Effect.ALL
+_LATER = Effect.REGISTERS_LATER
+_FENCED = Effect.FENCED
 
 _I16 = "u16 s16 u32 s32 u64 s64"
 _I32 = "u32 s32"
@@ -131,6 +136,7 @@ LOGIC: list[Op] = [
 
 MOVE: list[Op] = [
     op("mov.type d, a", "move_mov", cost=0),
+    op("mov.vec.type d:any, a:any", cost=0),
     op("mov d, a", "move_mov", cost=0),
     op("movmatrix{.sync}.aligned{.*} d:b32, a:b32", effects=_LANE, divergence="source", cost=8),
     op("prmt.b32{.(f4e|b4e|rc8|ecl|ecr|rc16)} d:b32, a:b32, b:b32, c:b32", "bits_prmt"),
@@ -161,7 +167,7 @@ MOVE: list[Op] = [
     ),
 ]
 
-_LOAD_MODIFIERS = "{.sem}{.scope}{.space}{.cop}{.nc}{.evict}{.l2evict}{.hint}{.prefetch}{.unified}"
+_LOAD_MODIFIERS = "{.mmio}{.sem}{.scope}{.space}{.cop}{.nc}{.evict}{.l2evict}{.hint}{.prefetch}{.unified}"
 
 MEMORY: list[Op] = [
     op(
@@ -183,14 +189,14 @@ MEMORY: list[Op] = [
         divergence="source",
     ),
     op(
-        "st{.sem}{.scope}{.space}{.cop}{.evict}{.l2evict}{.hint}{.vec}.type [a], b*{, c:b64}",
+        "st{.mmio}{.sem}{.scope}{.space}{.cop}{.evict}{.l2evict}{.hint}{.vec}.type [a], b*{, c:b64}",
         "memory_st",
         types=_LOAD,
         effects=_W | _TRAP,
         relaxed=True,
         cost=4,
     ),
-    op("st.async{.*} [a], b:vec, ...", effects=_W | _TRAP | _ASYNC | _ORD, cost=4),
+    op("st.async{.*} [a], b:any, ...", effects=_W | _TRAP | _ASYNC | _ORD, cost=4),
     op("st.bulk{.*} [a], b:any, c:any", effects=_W | _TRAP | _ORD, cost=20),
     op("red.async{.*} [a], b:any, ...", effects=_R | _W | _TRAP | _ASYNC | _ORD, cost=8),
     op(
@@ -223,26 +229,26 @@ MEMORY: list[Op] = [
     op("multimem.ld_reduce{.*} d:any, [a]", effects=_R | _TRAP | _ORD, divergence="source", cost=40),
     op("multimem.st{.*} [a], b:any", effects=_W | _TRAP | _ORD, cost=20),
     op("multimem.red{.*} [a], b:any", effects=_R | _W | _TRAP | _ORD, cost=20),
-    op("multimem.cp{.*} ...", effects=_ALL, cost=20),
+    op("multimem.cp{.*} ...", effects=_FENCED, cost=20),
     op("prefetch{.space}{.tensormap}{.(L1|L2)}{.evict}{.l2evict} [a]", "memory_prefetch", effects=_STATE, cost=2),
     op("prefetchu.L1 [a]", "memory_prefetch", effects=_STATE, cost=2),
     op("applypriority{.global}{.l2evict} [a], b:any", "memory_prefetch", effects=_STATE, cost=2),
-    op("discard{.global}.L2 [a], b:any", effects=_W | _ORD, cost=2),
+    op("discard{.global}.L2 [a], b:any", effects=_W | _TRAP | _ORD, cost=2),
     op("createpolicy{.*} d:b64, ...", "memory_createpolicy", cost=2),
-    op("cp.async.(ca|cg){.space}{.global}{.hint}{.prefetch} [d], [a], b:any, ...", "memory_cp_async", effects=_ALL),
+    op("cp.async.(ca|cg){.space}{.global}{.hint}{.prefetch} [d], [a], b:any, ...", "memory_cp_async", effects=_FENCED),
     op("cp.async.commit_group", "memory_cp_async_commit", effects=_BAR | _ORD | _ASYNC),
     op("cp.async.wait_group a:any", "memory_cp_async_wait", effects=_BAR | _ORD | _ASYNC),
     op("cp.async.wait_all", "memory_cp_async_wait", effects=_BAR | _ORD | _ASYNC),
-    op("cp{.*} ...", effects=_ALL, cost=20),
-    op("tensormap{.*} ...", effects=_ALL, cost=20),
+    op("cp{.*} ...", effects=_FENCED, cost=20),
+    op("tensormap{.*} ...", effects=_FENCED, cost=20),
     op("stacksave.type d", types="u32 u64", effects=_STATE, divergence="source"),
     op("stackrestore.type a", types="u32 u64", effects=_STATE),
     op("alloca.type d, a{, b:any}", types="u32 u64", effects=_STATE, divergence="source"),
 ]
 
 TEXTURE: list[Op] = [
-    op("tex{.*} d:any, [a]{, b:any, c:any}", effects=_R | _TRAP, divergence="source", cost=30),
-    op("tld4{.*} d:any, [a]{, b:any, c:any}", effects=_R | _TRAP, divergence="source", cost=30),
+    op("tex{.*} d:any{|p:pred}, [a]{, b:any, c:any}", effects=_R | _TRAP, divergence="source", cost=30),
+    op("tld4{.*} d:any{|p:pred}, [a]{, b:any, c:any}", effects=_R | _TRAP, divergence="source", cost=30),
     op("txq{.*} d:any, [a]{, b:any}", effects=_R | _TRAP, cost=20),
     op("suld{.*} d:any, [a]", effects=_R | _TRAP | _ORD, divergence="source", cost=30),
     op("sust{.*} [a], b:any", effects=_W | _TRAP | _ORD, cost=8),
@@ -253,7 +259,7 @@ TEXTURE: list[Op] = [
 CONTROL: list[Op] = [
     op("bra{.uni} a:label", "control_bra", effects=_CTRL),
     op("brx.idx{.uni} a:u32, b:label", "control_brx", effects=_CTRL, cost=4),
-    op("call{.uni} ...", "control_call", effects=_ALL & ~Effect.CARRY_IN & ~Effect.CARRY_OUT, cost=40),
+    op("call{.uni} ...", "control_call", effects=_FENCED, cost=40),
     op("ret{.uni}", "control_ret", effects=_CTRL),
     op("exit", "control_exit", effects=_CTRL),
     op("trap", "control_trap", effects=_CTRL | _STATE | _ORD),
@@ -261,7 +267,7 @@ CONTROL: list[Op] = [
     op("nanosleep{.type} a:u32", "control_nop", types="u32", effects=_STATE | _ORD),
     op("pmevent{.mask} a:any", "control_nop", effects=_STATE | _ORD),
     op("setmaxnreg{.*} a:any", effects=_STATE | _LANE | _ORD),
-    op("griddepcontrol{.*}", "control_nop", effects=_ALL & ~Effect.CARRY_IN & ~Effect.CARRY_OUT),
+    op("griddepcontrol{.*}", "control_nop", effects=_FENCED),
 ]
 
 _SYNC = _BAR | _LANE | _ORD
@@ -317,16 +323,16 @@ SYNC: list[Op] = [
     ),
     op("mbarrier.init{.*} [a], b:u32", effects=_W | _ORD | _BAR | _TRAP),
     op("mbarrier.inval{.*} [a]", effects=_W | _ORD | _BAR | _TRAP),
-    op("mbarrier.arrive{.*} d:b64, [a]{, b:u32}", effects=_ALL, divergence="source"),
-    op("mbarrier.arrive_drop{.*} d:b64, [a]{, b:u32}", effects=_ALL, divergence="source"),
-    op("mbarrier.test_wait{.*} p:pred, [a], b:any{, c:u32}", effects=_ALL, divergence="source"),
-    op("mbarrier.try_wait{.*} p:pred, [a], b:any{, c:u32}", effects=_ALL, divergence="source"),
-    op("mbarrier.expect_tx{.*} [a], b:u32", effects=_ALL),
-    op("mbarrier.complete_tx{.*} [a], b:u32", effects=_ALL),
+    op("mbarrier.arrive{.*} d:b64, [a]{, b:u32}", effects=_FENCED, divergence="source"),
+    op("mbarrier.arrive_drop{.*} d:b64, [a]{, b:u32}", effects=_FENCED, divergence="source"),
+    op("mbarrier.test_wait{.*} p:pred, [a], b:any{, c:u32}", effects=_FENCED, divergence="source"),
+    op("mbarrier.try_wait{.*} p:pred, [a], b:any{, c:u32}", effects=_FENCED, divergence="source"),
+    op("mbarrier.expect_tx{.*} [a], b:u32", effects=_FENCED),
+    op("mbarrier.complete_tx{.*} [a], b:u32", effects=_FENCED),
     op("mbarrier.pending_count{.*} d:u32, a:b64"),
-    op("mbarrier{.*} ...", effects=_ALL),
+    op("mbarrier{.*} ...", effects=_FENCED),
     op("clusterlaunchcontrol.query_cancel{.*} d:any, a:any", divergence="source"),
-    op("clusterlaunchcontrol{.*} ...", effects=_ALL),
+    op("clusterlaunchcontrol{.*} ...", effects=_FENCED),
 ]
 
 MATRIX: list[Op] = [
@@ -336,10 +342,12 @@ MATRIX: list[Op] = [
     op("mma{.*} d:vec, ...", effects=_LANE, divergence="source", cost=30),
     op("ldmatrix{.*} d:vec, [a]", effects=_R | _TRAP | _LANE, divergence="source", cost=20),
     op("stmatrix{.*} [a], b:vec", effects=_W | _TRAP | _LANE, cost=8),
-    op("wgmma.mma_async{.*} d+:vec, ...", effects=_ALL, divergence="source", cost=40),
-    op("wgmma{.*} ...", effects=_ALL, cost=10),
-    op("tcgen05.ld{.*} d:any, [a], ...", effects=_ALL, divergence="source", cost=20),
-    op("tcgen05{.*} ...", effects=_ALL, cost=20),
+    op("wgmma.mma_async{.*} d+:vec, ...", effects=_FENCED | _LATER, divergence="source", cost=40),
+    op("wgmma{.*} ...", effects=_FENCED, cost=10),
+    op("tcgen05.ld.red{.*} d:any, p:any, [a], ...", effects=_FENCED | _LATER, divergence="source", cost=20),
+    op("tcgen05.ld{.*} d:any, [a], ...", effects=_FENCED | _LATER, divergence="source", cost=20),
+    op("tcgen05.st{.*} [a], ...", effects=_FENCED | _LATER, cost=20),
+    op("tcgen05{.*} ...", effects=_FENCED, cost=20),
 ]
 
 # Video instructions: selectors on operands (`%r1.b0`) and a second operation; only decoded.
@@ -364,7 +372,7 @@ ROWS: tuple[Op, ...] = (
     *VIDEO,
 )
 
-_OPAQUE = op("opaque{.*} ...", effects=_ALL, divergence="source", cost=20)
+_OPAQUE = op("opaque{.*} ...", effects=Effect.ALL, divergence="source", cost=20)
 
 
 def _rows_by_base() -> dict[str, list[Op]]:
@@ -404,7 +412,38 @@ def _decode(mnemonic: str, arity: int) -> Form:
             first = first or form
     if first is not None:
         return first
-    return Form(mnemonic, _OPAQUE, {}, frozenset(words), None, _ALL, 0, is_opaque=True, inout=True)
+    return opaque_form(mnemonic)
+
+
+@cache
+def opaque_form(mnemonic: str) -> Form:
+    """The form of an instruction that is kept as it is and fenced, whatever the table says of its opcode."""
+    words = frozenset(mnemonic.split(".")[1:])
+    return Form(mnemonic, _OPAQUE, {}, words, None, Effect.ALL, 0, is_opaque=True, inout=True)
+
+
+def form_of(mnemonic: str, operands: Sequence[Operand]) -> Form:
+    """The form of ``mnemonic`` with these operands.
+
+    Differs from `decode` where the rows of a family tell by the operands whether there is a result: a row whose result
+    would be an address does not fit.
+
+    >>> form_of("mbarrier.arrive.b64", [Mem(Imm(0)), Imm(1)]).dst_count
+    0
+    """
+    form = decode(mnemonic, len(operands))
+    if not _has_address_as_result(form, operands):
+        return form
+    base, *words = mnemonic.split(".")
+    for row in _BY_BASE.get(base, ()):
+        other = decode_with(row, mnemonic, words)
+        if other is not None and _takes(row, len(operands)) and not _has_address_as_result(other, operands):
+            return other
+    return form if not form.op.wildcard else opaque_form(mnemonic)
+
+
+def _has_address_as_result(form: Form, operands: Sequence[Operand]) -> bool:
+    return any(isinstance(operand, Mem) for operand in operands[: form.dst_count])
 
 
 def _takes(row: Op, arity: int) -> bool:
