@@ -33,8 +33,17 @@ def blank_comments(source: SourceText) -> str:
             if match.group() == "/*":
                 raise PtxError("comment is not closed", source, match.start())
     elif "//" not in text:
-        return text
-    return _COMMENT.sub(_blank, text)
+        return text if text.isascii() else _ascii_only(source, text)
+    text = _COMMENT.sub(_blank, text)
+    return text if text.isascii() else _ascii_only(source, text)
+
+
+def _ascii_only(source: SourceText, text: str) -> str:
+    """``text``, comments blanked, if it is ASCII outside of strings; digits and letters are ASCII only in PTX."""
+    found = re.search(r"[^\x00-\x7f]", _COMMENT.sub(lambda string: " " * len(string.group()), text))
+    if found is not None:
+        raise PtxError(f"unexpected character {found.group()!r}", source, found.start())
+    return text
 
 
 _TOKEN = re.compile(
