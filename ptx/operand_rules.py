@@ -71,7 +71,10 @@ def kind_of(operand: Operand) -> Kind:
 
 def _literal_class(text: str) -> str:
     if is_integer_literal(text):
-        return "int" if abs(literal_value(text)) < _LARGEST_LITERAL else "bad"
+        try:
+            return "int" if abs(literal_value(text)) < _LARGEST_LITERAL else "bad"
+        except ValueError:  # 09 is no octal number, and Python does not convert thousands of digits
+            return "bad"
     prefix = text.lstrip("+-")[:2].lower()
     return {"0f": "f32", "0d": "f64"}.get(prefix, "decimal")
 
@@ -265,7 +268,7 @@ def _address_problem(form: Form, kind: Kind, *, is_first: bool) -> str:
     elif base.what == "int" and space != "local":
         return "the address '{}' is a literal, which only state space .local allows"
     elif base.what == "bad":
-        return "the address '{}' does not fit in 64 bits"
+        return "the address '{}' is no integer of 64 bits"
     return ""
 
 
@@ -278,7 +281,7 @@ def _operand_problem(form: Form, spec: OperandSpec, kind: Kind) -> str:
     if spec.type == "label":
         return "" if what == "label" else "'{}' is no label"
     if what == "bad":
-        return "'{}' does not fit in 64 bits"
+        return "'{}' is no integer of 64 bits"
     is_result = spec.role != "use"
     if is_result:
         if what in ("int", "f32", "f64", "decimal", "special", "var", "function", "label", "not"):
@@ -383,7 +386,7 @@ def _vector_problem(form: Form, spec: OperandSpec, kind: Kind, scalar: ScalarTyp
             if message:
                 return message.replace("'{}'", "an element of '{}'")
         elif element.what == "bad":
-            return "an element of '{}' does not fit in 64 bits"
+            return "an element of '{}' is no integer of 64 bits"
         elif element.what in ("int", "f32", "f64", "decimal") and spec.role != "use":
             return "an element of '{}' cannot be written"
     return _mixture_problem(elements)

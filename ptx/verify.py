@@ -208,10 +208,10 @@ class _Module:
 
 
 def _is_version(text: str) -> bool:
-    major, _, minor = text.partition(".")
-    if int(major) == _NEWEST_MAJOR:
-        return True
-    return int(minor) <= _MINOR_VERSIONS.get(int(major), -1)
+    if len(text) > 5:  # more digits than any version has
+        return False
+    major, minor = map(int, text.split("."))
+    return major == _NEWEST_MAJOR or minor <= _MINOR_VERSIONS.get(major, -1)
 
 
 def _align_problem(align: int | None) -> str:

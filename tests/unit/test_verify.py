@@ -58,7 +58,7 @@ REFUSED = [
     ("add.f32 %f0, %r1, %u0;", "'%u0' is a .u32 register, 'add.f32' takes .f32 here"),
     ("add.f32 %f0, %f0, 1;", "the literal '1' is no .f32"),
     ("add.s32 %r0, %r0, 1.5;", "the literal '1.5' is no .s32"),
-    ("add.s32 %r0, %r0, 0x1FFFFFFFFFFFFFFFF;", "'0x1FFFFFFFFFFFFFFFF' does not fit in 64 bits"),
+    ("add.s32 %r0, %r0, 0x1FFFFFFFFFFFFFFFF;", "'0x1FFFFFFFFFFFFFFFF' is no integer of 64 bits"),
     ("add.s32 4, %r0, 1;", "'4' cannot be written"),
     ("mov.u32 %tid.x, 1;", "'%tid.x' cannot be written"),
     ("add.s32 _, %r0, 1;", "the result of 'add.s32' cannot be thrown away"),
