@@ -190,7 +190,9 @@ def _graph(program: _Program, sm: int) -> _Graph:
         elif op == _WARPSYNC and low & 0xFFF == _COLLECTIVE:
             edges[place] = [_target(place, low, high, sm), *after]
         elif op == _BSYNC:
-            edges[place] = after + [p for p in meeting.get(low >> 16 & 0xF, ()) if p != place]
+            # A barrier register serves many regions: one that ends right here is this one, whatever else it serves.
+            places = meeting.get(low >> 16 & 0xF, [])
+            edges[place] = after if place in places or place + 1 in places else after + places
         elif op in _LEAVE:
             edges[place] = program.indirect.get(place, []) + (after if low >> 12 & 0xF != 7 else [])
         elif op in (_CALL, _CALL_ABS):
