@@ -1,0 +1,231 @@
+"""The loop that runs a batch: pick splits at one program point, run their segment, move them on.
+
+Guarantees: a segment runs for all picked splits at once, one NumPy operation for each instruction; registers stay in
+the cohort as long as the same splits go on together. Ends a launch that cannot go on (`deadlock`) or does not end
+(`endless`: more segments than the budget), with a message that names where the threads are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from . import sync_ops
+from .batch import Batch
+from .checks import Finding
+from .cohort import Cohort
+from .image import Code
+from .schedule import BARRIER, FAIRNESS, LANES, READY
+
+__all__ = ["Engine"]
+
+Array: TypeAlias = npt.NDArray[Any]
+
+_PRUNE_EVERY = 64
+
+
+class Engine:
+    """Runs one batch. ``random`` is a generator for a random schedule, or ``None`` for the default order."""
+
+    def __init__(self, batch: Batch, random: np.random.Generator | None, budget: int) -> None:
+        self.batch = batch
+        self.random = random
+        self.budget = budget
+        self.codes = batch.image.codes
+        self.counting = batch.image.options.counts
+        self.issued = np.zeros((len(self.codes), 2), np.int64)
+        self.pinned = frozenset(batch.image.pinned)
+
+    def run(self) -> None:
+        """Run until every thread has exited. Raises `EmulatorFault`."""
+        batch = self.batch
+        pool = batch.pool
+        steps = 0
+        cohort: Cohort | None = None
+        with np.errstate(all="ignore"):
+            while True:
+                ready = np.flatnonzero(pool.state == READY)
+                if not ready.size:
+                    if sync_ops.release_rest(batch):
+                        continue
+                    if bool((pool.state != 0).any()):
+                        self._stuck()
+                    break
+                steps += 1
+                batch.launch.steps += 1
+                if steps > self.budget:
+                    self._endless()
+                cohort = self._cohort(self._pick(ready), cohort)
+                if cohort is not None:
+                    self._segment(cohort)
+                if steps % _PRUNE_EVERY == 0:
+                    batch.prune(self.pinned)
+        if self.counting:
+            self._count()
+
+    # --- choosing ----------------------------------------------------------------------------------------------------
+
+    def _pick(self, ready: Array) -> Array:
+        pool = self.batch.pool
+        pool.time += 1
+        points = pool.point[ready]
+        if self.random is not None:
+            rows = self._pick_random(ready, points)
+        elif bool((points == points[0]).all()):
+            rows = ready
+        elif pool.time % FAIRNESS == 0:
+            rows = ready[points == points[np.argmin(pool.since[ready])]]
+        else:
+            depth, segment = np.divmod(points, self.batch.segments)
+            order = self.batch.image.ranks[segment] - depth * self.batch.segments
+            rows = ready[points == points[np.argmin(order)]]
+        rows = pool.merge(rows)
+        pool.since[rows] = pool.time
+        return rows
+
+    def _pick_random(self, ready: Array, points: Array) -> Array:
+        assert self.random is not None
+        rows = ready[points == points[self.random.integers(ready.size)]]
+        if rows.size > 1 and self.random.random() < 0.75:
+            keep = self.random.random(rows.size) < self.random.random()
+            if bool(keep.any()):
+                rows = rows[keep]
+        return rows
+
+    def _cohort(self, rows: Array, last: Cohort | None) -> Cohort | None:
+        """The picked splits as a cohort with the registers that the segment reads; ``None`` where all must wait."""
+        batch = self.batch
+        pool = batch.pool
+        depth, index = divmod(int(pool.point[rows[0]]), batch.segments)
+        code = self.codes[index]
+        cohort = self._same_or_new(rows, last, depth, code)
+        cohort.gather(code.needs)
+        if code.membermask is not None:
+            cohort = self._with_all_lanes(cohort, code)
+        return cohort
+
+    def _same_or_new(self, rows: Array, last: Cohort | None, depth: int, code: Code) -> Cohort:
+        batch = self.batch
+        masks, warps = batch.pool.mask[rows], batch.pool.warp[rows]
+        if last is not None:
+            same = (
+                last.ids.size == rows.size and np.array_equal(last.warps, warps) and np.array_equal(last.masks, masks)
+            )
+            if same:
+                last.ids = rows
+                if last.depth != depth or self.codes[last.function].function is not code.function:
+                    last.move_to(depth, code.index)
+                elif len(last.env) > len(code.live_in) + 8:
+                    live = code.live_in
+                    last.env = {key: value for key, value in last.env.items() if key in live}
+                last.function = code.index
+                last.live_out = code.live_out
+                return last
+            last.spill()
+        found = Cohort(batch, rows, masks, warps, depth, code.index)
+        found.live_out = code.live_out
+        return found
+
+    def _with_all_lanes(self, cohort: Cohort, code: Code) -> Cohort | None:
+        """Only those splits whose membermask is complete; the others wait."""
+        complete = sync_ops.complete_rows(cohort, code)
+        if bool(complete.all()):
+            return cohort
+        pool = self.batch.pool
+        pool.state[cohort.ids[~complete]] = LANES
+        cohort.live_out = code.live_in
+        cohort.spill()
+        if not bool(complete.any()):
+            return None
+        ids = cohort.ids[complete]
+        found = Cohort(self.batch, ids, pool.mask[ids], pool.warp[ids], cohort.depth, code.index)
+        found.live_out = code.live_out
+        found.gather(code.needs)
+        return found
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    def _segment(self, c: Cohort) -> None:
+        code = self.codes[c.function]
+        if self.counting:
+            issued = self.issued[code.index]
+            issued[0] += c.ids.size
+            issued[1] += c.n
+        env = c.env
+        for step, dies in code.steps:
+            step(c)
+            for key in dies:
+                env.pop(key, None)
+        assert code.finish is not None
+        code.finish(self.batch, c)
+
+    def _count(self) -> None:
+        counts = self.batch.launch.counts
+        for code, (warps, threads) in zip(self.codes, self.issued.tolist(), strict=True):
+            if warps:
+                counts.issue(code, warps, threads)
+        for index in np.flatnonzero(self.batch.executed).tolist():
+            code = self.codes[index]
+            assert code.segment.end is not None
+            line = self.batch.image.loaded.line(code.segment.end.pos)
+            counts.branch(code, line, int(self.batch.executed[index]), int(self.batch.diverged[index]))
+
+    # --- ends that are none ------------------------------------------------------------------------------------------
+
+    def _stuck(self) -> None:
+        """Nothing is ready and not all have exited."""
+        pool = self.batch.pool
+        waiting = np.flatnonzero((pool.state == BARRIER) | (pool.state == LANES))
+        where: Counter[str] = Counter()
+        for row in waiting.tolist():
+            where[self._describe(row)] += int(pool.mask[row]).bit_count()
+        message = "threads wait for ever: " + "; ".join(f"{count} at {text}" for text, count in where.most_common(6))
+        self._end("deadlock", message, int(waiting[0]))
+
+    def _describe(self, row: int) -> str:
+        pool = self.batch.pool
+        code = self.codes[int(pool.point[row]) % self.batch.segments]
+        block = self.batch.place(int(self.batch.warp_start[pool.warp[row]]) + self._first_thread()).block
+        if pool.state[row] == BARRIER:
+            return f"barrier {int(pool.barrier[row])} of block ({block[0]},{block[1]},{block[2]})"
+        first = code.segment.body[0]
+        return (
+            f"{first.form.text} in line {self.batch.image.loaded.line(first.pos)}, whose membermask names absent lanes"
+        )
+
+    def _first_thread(self) -> int:
+        return self.batch.first_block * self.batch.block_size
+
+    def _endless(self) -> None:
+        pool = self.batch.pool
+        live = np.flatnonzero(pool.state == READY)
+        where: Counter[int] = Counter((pool.point[live] % self.batch.segments).tolist())
+        index = where.most_common(1)[0][0]
+        code = self.codes[index]
+        body = [*code.segment.body, code.segment.end]
+        line = next((self.batch.image.loaded.line(instr.pos) for instr in body if instr is not None), 0)
+        label = self.batch.image.codes[index].segment.kernel.blocks[code.segment.block].label
+        name = f"block {label.text}" if label is not None else f"basic block {code.segment.block}"
+        message = f"still running after {self.budget} steps, at {name} in line {line}"
+        self._end("endless", message, int(live[0]))
+
+    def _end(self, kind: str, message: str, row: int) -> None:
+        batch = self.batch
+        pool = batch.pool
+        code = self.codes[int(pool.point[row]) % batch.segments]
+        mask = int(pool.mask[row])
+        lane = (mask & -mask).bit_length() - 1 if mask else 0
+        thread = int(batch.warp_start[pool.warp[row]]) + lane + self._first_thread()
+        instr = code.segment.body[0] if code.segment.body else code.segment.end
+        finding = Finding(
+            kind,
+            message,
+            code.segment.kernel.name,
+            instr.form.text if instr is not None else "",
+            batch.image.loaded.line(instr.pos) if instr is not None else 0,
+            batch.place(thread),
+        )
+        batch.launch.findings.add(finding, instr)

@@ -1,0 +1,317 @@
+"""Launches: arguments in, a kernel run over its grid batch by batch, arguments and figures out.
+
+Requires: NumPy arrays for pointer parameters (copied in, copied back), NumPy scalars or bytes for the others, one for
+each parameter. Guarantees: blocks run in batches of about ``lanes`` threads, in order; results do not depend on the
+batch size unless the program races or needs blocks of different batches at once.
+Refuses, with `LaunchError` and one line: wrong number or type of arguments, an unknown kernel, a grid or block of zero
+or too large, too much shared memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ...ptx import Kernel, Module, Param, parse
+from .batch import Batch
+from .checks import Finding, Findings, LaunchError
+from .counts import Counts
+from .engine import Engine
+from .image import Image, require_kernel
+from .loading import Loaded
+from .memory import AddressSpace, MemoryObject, Windows
+from .options import Options
+from .races import GridOrder
+from .trace import Trace
+
+__all__ = ["Emulator", "EmulatorModule", "Launch", "LaunchResult"]
+
+Array: TypeAlias = npt.NDArray[Any]
+Triple: TypeAlias = tuple[int, int, int]
+
+#: Threads that run together, at most (one block at least).
+LANES = 1 << 16
+#: Segments that one batch may run before it counts as endless.
+BUDGET = 2_000_000
+MAX_THREADS = 1024
+MAX_BLOCK: Triple = (1024, 1024, 64)
+MAX_GRID: Triple = (2**31 - 1, 65535, 65535)
+#: Bytes of shared memory that a block may have on compute capability 9.0.
+MAX_SHARED = 227 * 1024
+
+
+@dataclass(slots=True)
+class LaunchResult:
+    """What a launch left behind: ``output`` is what the kernel printed, ``trace`` its accesses if asked for."""
+
+    counts: Counts
+    findings: list[Finding]
+    trace: Trace | None
+    output: str
+
+
+@dataclass(slots=True)
+class Launch:
+    """One launch under way; batches read it."""
+
+    space: AddressSpace
+    grid: Triple
+    block: Triple
+    shared: int
+    number: int
+    findings: Findings
+    counts: Counts
+    trace: Trace | None
+    grid_order: GridOrder
+    output: list[str] = field(default_factory=list[str])
+    heap: dict[int, MemoryObject] = field(default_factory=dict[int, MemoryObject])
+    steps: int = 0
+
+
+class Emulator:
+    """A device. Modules loaded into it share one address space.
+
+    >>> ptx = ".version 9.0\\n.target sm_90\\n.address_size 64\\n.visible .entry k(.param .u64 p) {\\n" \\
+    ...     ".reg .b64 %a; ld.param.b64 %a, [p]; st.global.b32 [%a], 7; ret; }"
+    >>> x = np.zeros(1, np.int32)
+    >>> _ = Emulator().load(ptx).launch("k", 1, 1, [x])
+    >>> int(x[0])
+    7
+    """
+
+    def __init__(self, *, lanes: int = LANES, budget: int = BUDGET) -> None:
+        self.lanes = lanes
+        self.budget = budget
+        self.launches = 0
+        self.heap: dict[int, MemoryObject] = {}
+        self._space: AddressSpace | None = None
+
+    def space(self, address_size: int = 64) -> AddressSpace:
+        """The address space; made when first asked for."""
+        if self._space is None:
+            self._space = AddressSpace(Windows.of(address_size))
+        return self._space
+
+    def load(self, ptx: str | Module) -> EmulatorModule:
+        """Load a module from PTX text or a parsed one. Raises `PtxError` or `LaunchError`."""
+        module = parse(ptx) if isinstance(ptx, str) else ptx
+        return EmulatorModule(self, Loaded(module, self.space(module.address_size or 64)))
+
+
+@dataclass(slots=True)
+class EmulatorModule:
+    """A module on an emulated device."""
+
+    device: Emulator
+    loaded: Loaded
+
+    @property
+    def kernels(self) -> list[str]:
+        """The names of the entries."""
+        return [entry.name for entry in self.loaded.module.entries]
+
+    def variable(self, name: str, dtype: npt.DTypeLike = np.uint8) -> Array:
+        """The module variable ``name`` as an array on the device: writes to it are seen by later launches."""
+        found = self.loaded.variables.get(name)
+        if found is None:
+            raise LaunchError(f"no variable '{name}'")
+        return found.bytes[: found.nbytes].view(dtype)
+
+    def launch(
+        self,
+        kernel: str,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Any],
+        shared: int = 0,
+        *,
+        checks: bool = True,
+        schedule: str = "order",
+        seed: int = 0,
+        counts: bool = True,
+        trace: bool = False,
+        keep_going: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> LaunchResult:
+        """Run ``kernel`` on NumPy arguments; arrays are copied to the device and back, in place.
+
+        ``progress(done, all)`` is called with numbers of blocks after each batch. Raises `LaunchError`,
+        `UnsupportedInstruction`, and `EmulatorFault` where a fault ends the launch.
+        """
+        entry = require_kernel(self.loaded, kernel)
+        params = check_arguments(entry, args)
+        space = self.loaded.space
+        buffers: list[tuple[Array, MemoryObject]] = []
+        known: dict[int, MemoryObject] = {}
+        values: list[bytes] = []
+        for param, value in zip(params, args, strict=True):
+            if isinstance(value, np.ndarray) and _is_pointer(param):
+                found = known.get(id(value))
+                if found is None:
+                    found = known[id(value)] = space.allocate(param.name, "global", value.nbytes)
+                    found.fill_from(np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8))
+                    found.written = None
+                    buffers.append((value, found))
+                values.append(found.base.to_bytes(param.bytes, "little"))
+            else:
+                values.append(scalar_bytes(param, value))
+        try:
+            return self.launch_bytes(
+                entry,
+                grid,
+                block,
+                values,
+                shared,
+                Options(checks, counts, trace, schedule == "random"),
+                schedule=schedule,
+                seed=seed,
+                keep_going=keep_going,
+                progress=progress,
+            )
+        finally:
+            for value, found in buffers:
+                value[...] = found.bytes[: value.nbytes].view(value.dtype).reshape(value.shape)
+                space.free(found)
+
+    def launch_bytes(
+        self,
+        entry: Kernel,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        values: Sequence[bytes],
+        shared: int,
+        options: Options,
+        *,
+        schedule: str = "order",
+        seed: int = 0,
+        keep_going: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> LaunchResult:
+        """Run ``entry`` on the bytes of its parameters. Raises as `launch` does."""
+        if schedule not in ("order", "random"):
+            raise LaunchError(f"schedule '{schedule}' is neither 'order' nor 'random'")
+        shape = check_shape(entry, grid, block)
+        image = self.loaded.image(entry, options)
+        check_shared(image, shared)
+        _fill_parameters(image, values)
+        blocks = math.prod(shape[0])
+        launch = Launch(
+            self.loaded.space,
+            *shape,
+            shared,
+            self.device.launches,
+            Findings(keep_going),
+            Counts(launches=1),
+            Trace() if options.trace else None,
+            GridOrder(blocks),
+            heap=self.device.heap,
+        )
+        self.device.launches += 1
+        for found in self.loaded.space.objects:
+            found.races = None
+        random = np.random.default_rng(seed) if schedule == "random" else None
+        size = math.prod(shape[1])
+        step = max(self.device.lanes // (-(-size // 32) * 32), 1)
+        for first in range(0, blocks, step):
+            batch = Batch(launch, image, first, min(step, blocks - first))
+            Engine(batch, random, self.device.budget).run()
+            if progress is not None:
+                progress(first + batch.blocks, blocks)
+        return LaunchResult(launch.counts, launch.findings.all, launch.trace, "".join(launch.output))
+
+
+def _fill_parameters(image: Image, values: Sequence[bytes]) -> None:
+    target = image.param_object
+    target.bytes[:] = 0
+    target.written = None
+    for offset, value in zip(image.params.offsets.values(), values, strict=True):
+        target.bytes[offset : offset + len(value)] = np.frombuffer(value, np.uint8)
+
+
+def _triple(value: int | Sequence[int], what: str) -> Triple:
+    parts = [int(value)] if isinstance(value, int | np.integer) else [int(part) for part in value]
+    if not 1 <= len(parts) <= 3:
+        raise LaunchError(f"a {what} has one to three dimensions, not {len(parts)}")
+    parts += [1] * (3 - len(parts))
+    return parts[0], parts[1], parts[2]
+
+
+def check_shape(entry: Kernel, grid: int | Sequence[int], block: int | Sequence[int]) -> tuple[Triple, Triple]:
+    """Grid and block as triples; `LaunchError` where no device takes them or the kernel states another size."""
+    blocks, threads = _triple(grid, "grid"), _triple(block, "block")
+    for what, shape, most in (("grid", blocks, MAX_GRID), ("block", threads, MAX_BLOCK)):
+        for extent, limit in zip(shape, most, strict=True):
+            if extent < 1:
+                raise LaunchError(f"{what} {shape} is empty")
+            if extent > limit:
+                raise LaunchError(f"{what} {shape} is larger than {most}")
+    size = math.prod(threads)
+    if size > MAX_THREADS:
+        raise LaunchError(f"block {threads} has {size} threads, more than {MAX_THREADS}")
+    for name in ("maxntid", "reqntid"):
+        text = entry.directive(name)
+        if text is None:
+            continue
+        stated = [int(part) for part in text.replace(",", " ").split()]
+        stated += [1] * (3 - len(stated))
+        if name == "maxntid" and size > math.prod(stated):
+            raise LaunchError(f"block {threads} is larger than the kernel's .maxntid {text}")
+        if name == "reqntid" and tuple(stated) != threads:
+            raise LaunchError(f"block {threads} is not the kernel's .reqntid {text}")
+    return blocks, threads
+
+
+def check_shared(image: Image, shared: int) -> None:
+    """`LaunchError` where static and dynamic shared memory are more than a block may have."""
+    if shared < 0:
+        raise LaunchError(f"{shared} bytes of shared memory")
+    total = image.shared.static_bytes + shared
+    if total > MAX_SHARED:
+        raise LaunchError(
+            f"{total} bytes of shared memory ({image.shared.static_bytes} static, {shared} dynamic), more than {MAX_SHARED}"
+        )
+
+
+def check_arguments(entry: Kernel, args: Sequence[Any]) -> list[Param]:
+    """The parameters; `LaunchError` where there are more or fewer arguments."""
+    params = entry.params or []
+    if len(params) != len(args):
+        raise LaunchError(f"'{entry.name}' takes {len(params)} arguments, not {len(args)}")
+    return params
+
+
+def _is_pointer(param: Param) -> bool:
+    return not param.dims and param.type.bits in (32, 64) and param.type.kind in "ub"
+
+
+_KINDS = {"u": "iu", "s": "iu", "f": "f", "b": "iuf", "p": "b"}
+
+
+def scalar_bytes(param: Param, value: Any) -> bytes:
+    """The bytes of an argument by value: a NumPy scalar of the parameter's width, a structure, or ``bytes``."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        raw = bytes(value)
+    elif isinstance(value, bool | int) and not param.dims and param.type.kind in "usb":
+        bits = param.type.bits
+        if not -(1 << (bits - 1)) <= value < 1 << bits:
+            raise LaunchError(f"{value} does not fit into parameter '{param.name}' (.{param.type.name})")
+        raw = (int(value) & ((1 << bits) - 1)).to_bytes(param.type.bytes, "little")
+    elif isinstance(value, float) and not param.dims and param.type.name in ("f32", "f64"):
+        raw = np.array(value, f"f{param.type.bytes}").tobytes()
+    elif isinstance(value, np.generic):
+        kind = value.dtype.kind
+        if not param.dims and kind != "V" and kind not in _KINDS.get(param.type.kind, ""):
+            raise LaunchError(f"parameter '{param.name}' is .{param.type.name}, the argument is {value.dtype}")
+        raw = value.tobytes()
+    elif isinstance(value, np.ndarray) and param.dims:
+        raw = value.tobytes()
+    else:
+        raise LaunchError(f"parameter '{param.name}' (.{param.type.name}) cannot take a {type(value).__name__}")
+    if len(raw) != param.bytes:
+        raise LaunchError(f"parameter '{param.name}' has {param.bytes} bytes, the argument has {len(raw)}")
+    return raw
