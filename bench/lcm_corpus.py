@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ def main() -> int:
             for kernel, verdict, what in each.changed:
                 print(f"{verdict}: {each.path}: {kernel}: {what}")
     if arguments.json:
-        document = [{k: v for k, v in asdict(each).items() if k != "cached"} for each in found]
+        document = [{k: v for k, v in vars(each).items() if k != "cached"} for each in found]
         arguments.json.write_text(json.dumps({"schema_version": 1, "files": document}, indent=1), encoding="utf-8")
     return 1 if any(each.state in ("refused after", "error") for each in found) else 0
 
@@ -124,6 +124,10 @@ def _run(path: Path, passes: str, known: dict[str, Any], ptxas: str, outcome: Ou
     remarks = Remarks(module)
     Pipeline(pipeline_of(passes), lambda kernel, of: verify_kernel(kernel, of.source)).run(module, remarks)
     printed = print_module(module)
+    outcome.counts["moved by value"] += sum(n for (_, _, what), n in remarks.counts.items() if what == "moved by value")
+    outcome.counts["moved lexically"] += sum(
+        n for (_, _, what), n in remarks.counts.items() if what == "moved lexically"
+    )
     outcome.seconds += time.perf_counter() - started
     _count_remarks(remarks, outcome)
     after = _assembled(printed, known, ptxas, outcome)
@@ -214,7 +218,16 @@ def _append_cache(path: Path | None, entries: dict[str, Any]) -> None:
 
 # The table
 
-_COLUMNS = ("by name", "by value", "moved", "redundant", "refused", *VERDICTS)
+_COLUMNS = (
+    "by name",
+    "by name, occurrences",
+    "by value",
+    "by value, occurrences",
+    "moved",
+    "redundant",
+    "refused",
+    *VERDICTS,
+)
 
 
 def _print_table(found: list[Outcome]) -> None:

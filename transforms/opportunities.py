@@ -11,11 +11,14 @@ Reference: shared notes on code motion, §1; Knoop, Rüthing, Steffen, PLDI 1992
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
+from ..analysis.alias import is_mutable_read
+from ..analysis.effects import may_move
 from ..analysis.manager import Facts
-from ..analysis.value_numbering import value_numbers
-from ..ptx import Kernel, Module
+from ..analysis.value_numbering import Values, value_numbers
+from ..ptx import Instr, Kernel, Module
 from .expressions import Naming, collect, local_predicates
 from .lazy_code_motion import solve_placement
 
@@ -57,7 +60,8 @@ def opportunities(kernel: Kernel, module: Module) -> Opportunities:
 
 
 def _redundancy(facts: Facts, *, by_value: bool) -> Redundancy:
-    naming = Naming(facts.get(value_numbers), by_value=by_value)
+    values = facts.get(value_numbers)
+    naming = _WholeChains(facts, values) if by_value else Naming(values, by_value=False)
     classes = collect(facts, naming)
     if not classes:
         return Redundancy()
@@ -80,3 +84,45 @@ def _redundancy(facts: Facts, *, by_value: bool) -> Redundancy:
                 present &= ~local.transfer.kill(instr)
     loads = sum(1 for item in classes if item.is_mutable and found >> item.number & 1)
     return Redundancy(found.bit_count(), occurrences, loads)
+
+
+class _WholeChains(Naming):
+    """By value, with the names of what a value is computed from in the end for those of its operands."""
+
+    def __init__(self, facts: Facts, values: Values) -> None:
+        super().__init__(values, by_value=True)
+        #: Per value number the numbers it is computed from; a number that is not here is computed from itself.
+        self._origins: dict[int, frozenset[int]] = {}
+        number, defined, read = values.number, values.ssa.defined, values.ssa.read
+        cfg, loop_of = facts.cfg, facts.loops.loop_of
+        for block in cfg.rpo:
+            # What is defined outside of loops is defined once, and before all that reads it.
+            is_once = loop_of[block] < 0
+            for phi in values.ssa.phis[block]:
+                if is_once:
+                    self._origins.setdefault(number[phi], frozenset())
+            for instr in cfg.blocks[block].instrs:
+                if instr.is_directive:
+                    continue
+                is_computed = bool(may_move(instr)) and not is_mutable_read(instr)
+                for reg in instr.defs():
+                    value = number[defined(instr, reg)]
+                    if value in self._origins:
+                        continue
+                    if is_computed:
+                        sets = [self._of(number[read(instr, use)]) for use in instr.uses()]
+                        self._origins[value] = frozenset[int]().union(*sets)
+                    elif is_once:
+                        self._origins[value] = frozenset()
+
+    def _of(self, value: int) -> frozenset[int]:
+        known = self._origins.get(value)
+        return frozenset([value]) if known is None else known
+
+    def operand_names(self, instr: Instr) -> Iterable[Hashable]:
+        number, read = self.values.number, self.ssa.read
+        return frozenset[int]().union(*(self._of(number[read(instr, reg)]) for reg in instr.uses()))
+
+    def defined_names(self, instr: Instr) -> Sequence[Hashable]:
+        # A computed value is no operand's name, so to define it changes nothing.
+        return [name if name not in self._origins else ("computed", name) for name in super().defined_names(instr)]
