@@ -1,0 +1,347 @@
+"""The control flow graph of a host program, and what each node touches.
+
+Computes: nodes and edges of a program's tree; for each node the host variables that it uses and defines and the
+device buffers (by allocation site) that it reads and writes. Handles are followed through assignments, by a forward
+may-analysis over sets of bindings: ``a, b = b, a`` in a loop leaves two bindings, in both of which a and b differ.
+Requires: which of its arguments a kernel reads and writes, handed in as ``effects``; without it, what the kernel's
+source declares: a DSL kernel does not write through a ``const_ptr``, every other kernel may read and write everything
+that it is given.
+Guarantees: each edge knows where in the tree code for exactly this edge belongs, so that everything inserted prints as
+Python. A graph belongs to one version of its program: edits through `HostProgram` make the next one.
+Reference: thesis §5.2 (the CFG on which KF_trad and KFCM work).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from .host_nodes import (
+    Allocate,
+    Assign,
+    Body,
+    CopyDevice,
+    CopyIn,
+    CopyOut,
+    Entry,
+    Exit,
+    For,
+    Free,
+    If,
+    Item,
+    Jump,
+    Launch,
+    Memset,
+    Node,
+    Read,
+    While,
+    Write,
+)
+
+__all__ = ["Access", "Binding", "Edge", "Effects", "EffectsOf", "HostCfg", "Position", "declared_effects"]
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """Positions of a launch's arguments whose memory the kernel may read, and may write."""
+
+    reads: frozenset[int]
+    writes: frozenset[int]
+
+
+EffectsOf: TypeAlias = Callable[[Launch], Effects]
+
+#: For each handle the allocation sites that it may point to.
+Binding: TypeAlias = "frozenset[tuple[str, frozenset[str]]]"
+
+#: More combinations than these at one node are merged into one.
+_MOST_BINDINGS = 24
+
+
+def declared_effects(launch: Launch) -> Effects:
+    """What the kernel's source declares; everything where it does not."""
+    declared = launch.kernel.reads_and_writes()
+    if declared is not None:
+        return Effects(*declared)
+    everything = frozenset(range(len(launch.args)))
+    return Effects(everything, everything)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a node touches. ``uses`` and ``defines`` are host variables, handles included; ``reads`` and ``writes`` are
+    device buffers, each named by the variable that it was allocated to."""
+
+    uses: frozenset[str]
+    defines: frozenset[str]
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Position:
+    """A place in the tree: in ``body``, before ``item``; at its end where that is None."""
+
+    body: Body
+    item: Item | None
+
+    def insert(self, items: Iterable[Item]) -> None:
+        at = len(self.body) if self.item is None else next(i for i, x in enumerate(self.body) if x is self.item)
+        self.body[at:at] = list(items)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edge:
+    """``kind`` is ``next``, or ``true`` or ``false`` behind a branch or the head of a ``for``."""
+
+    source: Node
+    target: Node
+    kind: str
+    position: Position
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Open:
+    """An edge that has no target yet."""
+
+    source: Node
+    kind: str
+    position: Position
+
+
+class HostCfg:
+    """The graph of a program. ``nodes`` are in the order of the text, `Entry` first and `Exit` last."""
+
+    def __init__(self, body: Body, params: Iterable[str] = (), effects: EffectsOf = declared_effects) -> None:
+        self.entry, self.exit = Entry(), Exit()
+        self.nodes: list[Node] = [self.entry]
+        self.edges: list[Edge] = []
+        self.params = tuple(params)
+        self._effects = effects
+        self._returns: list[_Open] = []
+        end = self._body(body, [_Open(self.entry, "next", Position(body, body[0] if body else None))], None)
+        self._meet([*end, *self._returns], self.exit)
+        self.nodes.append(self.exit)
+        self._succs: dict[Node, list[Edge]] = {node: [] for node in self.nodes}
+        self._preds: dict[Node, list[Edge]] = {node: [] for node in self.nodes}
+        for edge in self.edges:
+            self._succs[edge.source].append(edge)
+            self._preds[edge.target].append(edge)
+        self._bindings = self._points_to()
+
+    # --- the graph ---------------------------------------------------------------------------------------------
+
+    def succs(self, node: Node) -> list[Edge]:
+        """Edges out of ``node``; of a branch, ``true`` first."""
+        return self._succs[node]
+
+    def preds(self, node: Node) -> list[Edge]:
+        """Edges into ``node``."""
+        return self._preds[node]
+
+    def launches(self) -> list[Launch]:
+        """The launches in the order of the text."""
+        return [node for node in self.nodes if isinstance(node, Launch)]
+
+    def reverse_postorder(self) -> list[Node]:
+        """The nodes that can be reached, each before its successors except along back edges."""
+        order: list[Node] = []
+        seen: set[Node] = {self.entry}
+        stack: list[tuple[Node, Iterator[Edge]]] = [(self.entry, iter(self._succs[self.entry]))]
+        while stack:
+            node, edges = stack[-1]
+            target = next((edge.target for edge in edges if edge.target not in seen), None)
+            if target is None:
+                order.append(node)
+                stack.pop()
+            else:
+                seen.add(target)
+                stack.append((target, iter(self._succs[target])))
+        return order[::-1]
+
+    # --- what nodes touch --------------------------------------------------------------------------------------
+
+    def bindings(self, node: Node) -> frozenset[Binding]:
+        """Where the handles may point just before ``node``: one binding for each combination that can occur, such as
+        the two of a pair of buffers that change places. Empty for a node that cannot be reached."""
+        return self._bindings.get(node, frozenset())
+
+    def buffers(self, handle: str, node: Node) -> frozenset[str]:
+        """The allocations that ``handle`` may point to just before ``node``; empty if it is no handle there."""
+        return frozenset[str]().union(*(_sites(handle, binding) for binding in self.bindings(node)))
+
+    def access(self, node: Node) -> Access:
+        """What ``node`` touches."""
+        reads, writes = frozenset[str](), frozenset[str]()
+        for binding in self.bindings(node):
+            more = self._memory(node, binding)
+            reads, writes = reads | more[0], writes | more[1]
+        return Access(node.uses, node.defines, reads, writes)
+
+    def is_modification(self, node: Node, launch: Launch) -> bool:
+        """Whether ``launch``, standing right before or behind ``node``, may not change places with it.
+
+        So it is where ``node`` writes a variable that the launch's arguments or configuration use, uses one that the
+        launch defines, or touches a buffer in conflict with what the kernel reads or writes (*modification statement*).
+        The launch's handles are taken as they are at ``node``: a launch that gets there has passed no assignment to
+        them.
+        """
+        if node.defines & launch.uses or launch.defines & (node.uses | node.defines):
+            return True
+        handles = [arg.text for arg in launch.args if self._is_handle(arg.text, launch)]
+        for binding in self.bindings(node):
+            if any(not _sites(handle, binding) for handle in handles):
+                return True  # not yet allocated there
+            reads, writes = self._memory(node, binding)
+            mine_read, mine_written = self._memory(launch, binding)
+            if writes & (mine_read | mine_written) or reads & mine_written:
+                return True
+        return False
+
+    def _is_handle(self, name: str, node: Node) -> bool:
+        return bool(self.buffers(name, node))
+
+    def _memory(self, node: Node, binding: Binding) -> tuple[frozenset[str], frozenset[str]]:
+        """The buffers that ``node`` reads and writes where handles point as ``binding`` says."""
+
+        def at(handle: str) -> frozenset[str]:
+            return _sites(handle, binding)
+
+        nothing: frozenset[str] = frozenset()
+        match node:
+            case Launch():
+                effects = self._effects(node)
+                reads = [at(arg.text) for i, arg in enumerate(node.args) if i in effects.reads]
+                writes = [at(arg.text) for i, arg in enumerate(node.args) if i in effects.writes]
+                return nothing.union(*reads), nothing.union(*writes)
+            case CopyIn() | Memset():
+                return nothing, at(node.target.buffer)
+            case CopyOut():
+                return at(node.source.buffer), nothing
+            case CopyDevice():
+                return at(node.source.buffer), at(node.target.buffer)
+            case Read():
+                return at(node.buffer), nothing
+            case Write() | Free():
+                return nothing, at(node.buffer)
+            case Allocate():
+                # Fresh memory replaces what the site allocated before.
+                return nothing, frozenset({node.target})
+            case _:
+                return nothing, nothing
+
+    def _points_to(self) -> dict[Node, frozenset[Binding]]:
+        before: dict[Node, frozenset[Binding]] = {self.entry: frozenset({frozenset()})}
+        order = self.reverse_postorder()
+        changed = True
+        while changed:
+            changed = False
+            for node in order:
+                after = frozenset(_moved(node, binding) for binding in before.get(node, ()))
+                for edge in self._succs[node]:
+                    known = before.get(edge.target, frozenset())
+                    joined = _narrowed(known | after)
+                    if joined != known:
+                        before[edge.target] = joined
+                        changed = True
+        return before
+
+    # --- building ----------------------------------------------------------------------------------------------
+
+    def _meet(self, opened: Iterable[_Open], target: Node) -> None:
+        self.edges += [Edge(o.source, target, o.kind, o.position) for o in opened]
+
+    def _body(self, body: Body, opened: list[_Open], loop: _Loop | None) -> list[_Open]:
+        for at, item in enumerate(body):
+            following = Position(body, body[at + 1] if at + 1 < len(body) else None)
+            match item:
+                case Node():
+                    self._node(item, opened)
+                    opened = [_Open(item, "next", following)]
+                case If():
+                    self._node(item.branch, opened)
+                    then = self._body(item.body, [_Open(item.branch, "true", _start(item.body))], loop)
+                    other = self._body(item.orelse, [_Open(item.branch, "false", _start(item.orelse))], loop)
+                    opened = then + other
+                case While():
+                    opened = self._loop(item, item.branch, opened, loop)
+                case For():
+                    self._node(item.init, opened)
+                    # Nothing can stand between the bounds and the head: code for this edge goes before the loop.
+                    opened = self._loop(item, item.next, [_Open(item.init, "next", Position(body, item))], loop)
+                case Jump():
+                    self._jump(item, opened, loop, body)
+                    opened = []
+        return opened
+
+    def _node(self, node: Node, opened: list[_Open]) -> None:
+        self.nodes.append(node)
+        self._meet(opened, node)
+
+    def _loop(self, item: While | For, head: Node, opened: list[_Open], outer: _Loop | None) -> list[_Open]:
+        self._node(head, opened)
+        loop = _Loop(head, [])
+        end = self._body(item.body, [_Open(head, "true", _start(item.body))], loop)
+        self._meet(end, head)
+        left = self._body(item.orelse, [_Open(head, "false", _start(item.orelse))], outer)
+        return left + loop.breaks
+
+    def _jump(self, item: Jump, opened: list[_Open], loop: _Loop | None, body: Body) -> None:
+        # Where only one edge leads here its own place may lie deeper; before the jump is right for it as well.
+        here = [_Open(o.source, o.kind, Position(body, item) if len(opened) == 1 else o.position) for o in opened]
+        if item.word == "return":
+            self._returns += here
+        elif loop is not None and item.word == "break":
+            loop.breaks += here
+        elif loop is not None:
+            self._meet(here, loop.head)
+
+
+@dataclass(slots=True)
+class _Loop:
+    head: Node
+    breaks: list[_Open]
+
+
+def _start(body: Body) -> Position:
+    return Position(body, body[0] if body else None)
+
+
+def _sites(handle: str, binding: Binding) -> frozenset[str]:
+    return frozenset[str]().union(*(sites for name, sites in binding if name == handle))
+
+
+def _moved(node: Node, binding: Binding) -> Binding:
+    """Where handles point behind ``node``."""
+    after = dict(binding)
+    if isinstance(node, Allocate):
+        after[node.target] = frozenset({node.target})
+    elif isinstance(node, Assign):
+        for target, value in zip(node.targets, node.values, strict=False):
+            sites = frozenset[str]().union(*(_sites(name, binding) for name in value.names))
+            if target.is_name:
+                after.pop(target.text, None)
+                if sites:
+                    after[target.text] = sites
+    return frozenset(after.items())
+
+
+def _narrowed(bindings: frozenset[Binding]) -> frozenset[Binding]:
+    """The bindings without those that another covers; one that covers all where they are too many to follow apart.
+
+    So a set of bindings at a node only ever grows in what it covers, and the analysis ends.
+    """
+    kept = frozenset(b for b in bindings if not any(b is not other and _covers(other, b) for other in bindings))
+    if len(kept) <= _MOST_BINDINGS:
+        return kept
+    covering: dict[str, frozenset[str]] = {}
+    for binding in kept:
+        for handle, sites in binding:
+            covering[handle] = covering.get(handle, frozenset()) | sites
+    return frozenset({frozenset(covering.items())})
+
+
+def _covers(wide: Binding, narrow: Binding) -> bool:
+    known = dict(wide)
+    return all(handle in known and sites <= known[handle] for handle, sites in narrow)

@@ -1,0 +1,106 @@
+"""`program`: a Python function as a host program that runs on any backend.
+
+Guarantees: a run leaves its arguments as they were and gives back what the program wrote; every buffer is given back,
+whether it ends or fails. Scalars are converted to the kernel's parameter types and must fit them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec
+
+from .backend import Backend
+from .compilation import Nvcc
+from .errors import DslError, FunctionSource, source_of
+from .host_cfg import EffectsOf, HostCfg, declared_effects
+from .host_program import HostProgram
+from .kernel import Kernel
+from .scope import Scope
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .run import Loaded
+
+P = ParamSpec("P")
+
+__all__ = ["Program", "program", "program_from_text"]
+
+
+class Program(Generic[P]):
+    """What `program` makes of a function."""
+
+    def __init__(self, function: Callable[P, None]) -> None:
+        self.function = function
+        self.name = function.__name__
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+
+    def __call__(self, *_: P.args, **__: P.kwargs) -> None:
+        raise DslError(f"{self.name} is a @program: run it with {self.name}.run(backend, nvcc, ...)")
+
+    @cached_property
+    def source(self) -> FunctionSource:
+        """The Python source."""
+        return source_of(self.function)
+
+    @cached_property
+    def host(self) -> HostProgram:
+        """The program as it was written; transforms change a `HostProgram.clone`. Raises `DslError`."""
+        from .host_parser import parse_program
+
+        return parse_program(self.source, Scope(self.function))
+
+    @property
+    def kernels(self) -> dict[str, Kernel[...]]:
+        """The kernels that it launches, by the names that it uses."""
+        return self.host.kernels
+
+    def cfg(self, effects: EffectsOf = declared_effects) -> HostCfg:
+        """The graph of launches, copies, branches."""
+        return self.host.cfg(effects)
+
+    def to_python(self) -> str:
+        """The program as Python."""
+        return self.host.to_python()
+
+    def load(self, backend: Backend, ptx: Callable[[Kernel[...]], str]) -> Loaded:
+        """The program with its kernels loaded; ``ptx`` gives each kernel's module."""
+        from .run import Loaded
+
+        return Loaded(self.host, backend, ptx)
+
+    def run(self, backend: Backend, nvcc: Nvcc | None = None, /, **arguments: Any) -> dict[str, NDArray[Any]]:
+        """Compile, load and run once; the host arrays that it wrote, by name.
+
+        ``nvcc`` is not needed where every kernel is given as PTX. Raises `DslError`, and what the backend raises.
+        """
+        return self.load(backend, lambda kernel: kernel.ptx(nvcc)).run(arguments)
+
+    def __repr__(self) -> str:
+        return f"<program {self.name}>"
+
+
+def program(function: Callable[P, None]) -> Program[P]:
+    """Make a host program of a Python function. It is read, not run: see docs/dsl.md for what may stand in it."""
+    return Program(function)
+
+
+def program_from_text(text: str, namespace: Mapping[str, Any], file: str = "<program>") -> HostProgram:
+    """A host program from the text of its function, such as `HostProgram.to_python` gives; ``namespace`` holds what it
+    takes from its surroundings. Raises `DslError`."""
+    import ast
+
+    from .host_parser import parse_program
+
+    try:
+        body = ast.parse(text).body
+    except SyntaxError as why:
+        raise DslError(f"{file}: {why}") from None
+    found = [node for node in body if isinstance(node, ast.FunctionDef)]
+    if len(found) != 1:
+        raise DslError(f"{file} has {len(found)} functions, and one is wanted")
+    source = FunctionSource(file, 1, tuple(text.splitlines()), 0, found[0])
+    return parse_program(source, Scope(inspect.isfunction, dict(namespace)))

@@ -1,0 +1,166 @@
+"""What a benchmark program is, and finding all of them.
+
+A program is a Python module in a folder of a suite (``suites/rodinia/pathfinder.py``) that declares one `Benchmark` at
+its top level, or a file of the user's own that does. Modules are imported when they are asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..dsl import DslError, Program
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["SIZES", "Benchmark", "Tolerance", "benchmarks", "find", "from_file", "suites"]
+
+#: ``tiny`` runs on the emulator in about two seconds, ``full`` has the defaults of the original program.
+SIZES = ("tiny", "small", "full")
+
+#: The program's arguments by name: arrays and scalars.
+Data: TypeAlias = Mapping[str, Any]
+#: Arrays by the names of the program's outputs.
+Arrays: TypeAlias = "Mapping[str, NDArray[Any]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far an output may be from the reference, as in `numpy.isclose`; both 0 is bit for bit.
+
+    ``mismatches`` is the share of elements that may be further off, for algorithms in which rounding decides a branch.
+    """
+
+    relative: float = 0.0
+    absolute: float = 0.0
+    mismatches: float = 0.0
+
+
+EXACT = Tolerance()
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A program with its data and its reference.
+
+    ``make_data(size, seed)`` gives the program's arguments, equal for equal size and seed. ``reference(data)`` computes
+    the expected outputs with NumPy, independently of the kernels; outputs that it does not name are not checked.
+    ``stresses`` says what the program is for, such as ``divergent branches``.
+    """
+
+    suite: str
+    name: str
+    program: Program[...]
+    make_data: Callable[[str, int], Data]
+    reference: Callable[[Data], Arrays]
+    stresses: Sequence[str]
+    description: str
+    tolerance: Tolerance | Mapping[str, Tolerance] = EXACT
+    sizes: Mapping[str, str] = field(default_factory=dict[str, str])  #: what each size means, such as ``4096 x 1024``
+    flags: Sequence[str] = ()  #: added to nvcc's for every kernel that is compiled
+
+    def __post_init__(self) -> None:
+        unknown = set(self.sizes) - set(SIZES)
+        if unknown or not self.sizes:
+            raise DslError(f"{self.fullname}: sizes are {', '.join(SIZES)}, not {', '.join(unknown) or 'none'}")
+
+    @property
+    def fullname(self) -> str:
+        """Such as ``rodinia/pathfinder``."""
+        return f"{self.suite}/{self.name}"
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The names of its kernels in the order of the text."""
+        return tuple(kernel.name for kernel in self.program.kernels.values())
+
+    def check(self, result: Arrays, reference: Arrays) -> list[str]:
+        """What is wrong with ``result``, one line for each output that differs; empty if nothing is."""
+        return [line for name in reference for line in self._differences(name, result, reference)]
+
+    def _differences(self, name: str, result: Arrays, reference: Arrays) -> Iterator[str]:
+        import numpy as np
+
+        if name not in result:
+            yield f"{name}: the program has no such output"
+            return
+        got, wanted = np.asarray(result[name]), np.asarray(reference[name])
+        if got.shape != wanted.shape or got.dtype != wanted.dtype:
+            yield f"{name}: {got.dtype}{list(got.shape)}, and {wanted.dtype}{list(wanted.shape)} is wanted"
+            return
+        limit = self.tolerance if isinstance(self.tolerance, Tolerance) else self.tolerance.get(name, EXACT)
+        wrong = _wrong(got, wanted, limit)
+        count = int(np.count_nonzero(wrong))
+        if count > limit.mismatches * wrong.size:
+            at = tuple(int(i) for i in np.argwhere(wrong)[0])
+            shown = ", ".join(map(str, at))
+            yield f"{name}: {count} of {wrong.size} elements differ; [{shown}] is {got[at]}, wanted {wanted[at]}"
+
+
+def _wrong(got: NDArray[Any], wanted: NDArray[Any], limit: Tolerance) -> NDArray[Any]:
+    """Which elements differ. NaN equals NaN and nothing else."""
+    import numpy as np
+
+    if got.dtype.kind != "f" or limit.relative == limit.absolute == 0.0:
+        same = got == wanted
+        return ~(same | ((got != got) & (wanted != wanted))) if got.dtype.kind == "f" else ~same
+    return ~np.isclose(got, wanted, rtol=limit.relative, atol=limit.absolute, equal_nan=True)
+
+
+def suites() -> list[str]:
+    """The names of the suites."""
+    return sorted(name for _, name, is_package in pkgutil.iter_modules([str(Path(__file__).parent)]) if is_package)
+
+
+def benchmarks(suite: str = "") -> Iterator[Benchmark]:
+    """Every program of a suite, or of all suites, by name. A module without a `Benchmark` is no program."""
+    for chosen in [suite] if suite else suites():
+        package = importlib.import_module(f".{chosen}", __package__)
+        for module in sorted(found.name for found in pkgutil.iter_modules(package.__path__)):
+            yield from _declared(importlib.import_module(f".{module}", package.__name__))
+
+
+def find(name: str) -> Benchmark:
+    """The program called ``suite/name``, or ``name`` where one suite has it. Raises `DslError`."""
+    suite, _, short = name.rpartition("/")
+    found = [b for b in benchmarks(suite if suite in suites() else "") if name in (b.fullname, b.name)]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(b.fullname for b in (found or benchmarks()) if found or short)
+    raise DslError(f"{len(found)} programs are called {name!r}; there are {known}")
+
+
+def from_file(path: str | Path) -> list[Benchmark]:
+    """The programs that a Python file declares. Raises `DslError` where it declares none, `OSError`."""
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise FileNotFoundError(f"{path} does not exist")
+    name = f"ptxmotion_benchmark_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise DslError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    found = _declared(module)
+    if not found:
+        raise DslError(f"{path} declares no Benchmark")
+    return found
+
+
+def _declared(module: ModuleType) -> list[Benchmark]:
+    """The benchmarks that stand at a module's top level."""
+    found = [value for value in vars(module).values() if isinstance(value, Benchmark)]
+    return list({id(value): value for value in found}.values())

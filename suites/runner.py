@@ -1,0 +1,62 @@
+"""Compile and run benchmarks once, and check them: what tests and the command line share.
+
+Where the arrows meet: `harness` finds nvcc, `dsl` compiles and runs, `registry` checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..dsl import Nvcc
+from ..dsl.compilation import default_cache
+from .registry import Benchmark
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..dsl.backend import Backend
+    from ..dsl.kernel import Kernel
+
+__all__ = ["Outcome", "compiler", "ptx_of", "run"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run gave, and what is wrong with it: one line for each output that differs from the reference."""
+
+    outputs: dict[str, NDArray[Any]]
+    differences: list[str]
+
+
+def compiler(arch: str = "sm_90a", flags: Sequence[str] = (), cache: Path | None = None) -> Nvcc:
+    """The nvcc of this machine. Raises `harness.toolchain.ToolMissing`, which says how to install it."""
+    from ..harness.toolchain import compile_cuda, find_tool
+
+    version = find_tool("nvcc").version
+    return Nvcc(compile_cuda, version, arch, tuple(flags), cache=cache or default_cache())
+
+
+def ptx_of(benchmark: Benchmark, nvcc: Nvcc) -> dict[str, str]:
+    """The PTX of each kernel by its name."""
+    from dataclasses import replace
+
+    chosen = replace(nvcc, flags=(*nvcc.flags, *benchmark.flags))
+    return {kernel.name: kernel.ptx(chosen) for kernel in benchmark.program.kernels.values()}
+
+
+def run(
+    benchmark: Benchmark,
+    backend: Backend,
+    ptx: dict[str, str],
+    size: str = "tiny",
+    seed: int = 0,
+) -> Outcome:
+    """Run a program once and check it. ``ptx`` is each kernel's module, optimized or not. Raises what the backend
+    raises, and `DslError`."""
+    data = benchmark.make_data(size, seed)
+    module: Callable[[Kernel[...]], str] = lambda kernel: ptx[kernel.name]  # noqa: E731
+    outputs = benchmark.program.load(backend, module).run(data)
+    return Outcome(outputs, benchmark.check(outputs, benchmark.reference(data)))
