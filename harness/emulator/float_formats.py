@@ -19,10 +19,12 @@ from .lane_types import Lanes
 
 __all__ = [
     "CANONICAL",
+    "INFINITY",
     "as_float",
     "canonical32",
     "directed",
     "flush_bits",
+    "flush_result",
     "product_sum_to_odd",
     "round_to_f32",
     "round_to_half",
@@ -34,14 +36,34 @@ __all__ = [
 #: The NaN that arithmetic returns, by format.
 CANONICAL = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFF_FFFF}
 
-_EXPONENT = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F80_0000, "f64": 0x7FF0_0000_0000_0000}
+#: The bits of infinity, which are those of the largest exponent.
+INFINITY = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F80_0000, "f64": 0x7FF0_0000_0000_0000}
 
 
 def flush_bits(bits: Lanes, name: str) -> Lanes:
     """``bits`` of format ``name`` with subnormals replaced by zeros of the same sign."""
     word = bits.dtype.type
     sign = word(1 << (8 * bits.dtype.itemsize - 1))
-    return np.where((bits & word(_EXPONENT[name])) == 0, bits & sign, bits)
+    return np.where((bits & word(INFINITY[name])) == 0, bits & sign, bits)
+
+
+def flush_result(bits: Lanes, name: str, mode: str, exact: Callable[[], Lanes]) -> Lanes:
+    """A result of format ``name`` (f16, f32) under `.ftz`.
+
+    Hopper asks whether the result is subnormal after rounding it to full precision, as if exponents had no limit. So
+    what came out as the smallest normal number may have been less: ``exact`` then gives the unrounded results.
+    """
+    word, (precision, exponent) = bits.dtype.type, {"f16": (11, -14), "f32": (24, -126)}[name]
+    magnitude = word((1 << (8 * bits.dtype.itemsize - 1)) - 1)
+    least = (bits & magnitude) == word(1 << (precision - 1))
+    if least.any():
+        value, normal = np.abs(exact()), 2.0**exponent
+        if mode == "rn":
+            tiny = value < normal * (1 - 2.0 ** -(precision + 1))
+        else:
+            tiny = value <= normal * (1 - 2.0**-precision)
+        bits = np.where(least & tiny, bits & ~magnitude, bits)
+    return flush_bits(bits, name)
 
 
 def as_float(scalar: ScalarType, ftz: bool = False) -> Callable[[Lanes], Lanes] | None:

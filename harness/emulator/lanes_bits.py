@@ -2,7 +2,9 @@
 
 Computes: and or xor not cnot lop3 shl shr shf prmt popc clz bfind fns brev bfe bfi szext bmsk mov.
 Requires: sources as raw bits (`lane_types`). Guarantees: every bit as on the GPU; shift counts beyond the width clamp.
-Freedom: `fns` with a base above 31 is undefined in the manual; here it finds nothing.
+Freedom: `fns` with a base above 31 is undefined in the manual; here it finds nothing. Where Hopper departs from the
+    manual's text it is followed: `fns` with the least offset gives 0, and the 64-bit `bfe` and `bfi` read the whole of
+    position and size, not the lowest 8 bits.
 """
 
 from __future__ import annotations
@@ -150,9 +152,9 @@ def _shr(form: Form) -> LaneFunction:
 
 def _shf(form: Form) -> LaneFunction | None:
     """The upper (`l`) or lower (`r`) word of the 64 bits ``b:a`` shifted by ``c``."""
-    if ("clamp" in form.flags) == ("wrap" in form.flags):
+    clamps, left = form.mods.get("clamp") == "clamp", form.mods["mode"] == "l"
+    if clamps == ("wrap" in form.flags):
         return None
-    clamps, left = "clamp" in form.flags, form.mods["mode"] == "l"
 
     def compute(a: Lanes, b: Lanes, count: Lanes) -> tuple[Lanes, ...]:
         pair = (b.astype(np.uint64) << np.uint64(32)) | a
@@ -249,7 +251,7 @@ def _fns(form: Form) -> LaneFunction:
 
     def compute(mask: Lanes, base: Lanes, offset: Lanes) -> tuple[Lanes, ...]:
         mask, base, offset = np.broadcast_arrays(mask, base, offset)
-        step = offset.view(np.int32).astype(np.int64)
+        step = np.ascontiguousarray(offset).view(np.int32).astype(np.int64)
         sought = np.maximum(np.abs(step), 1)
         result = np.full(mask.shape, _NONE)
         for upward in (True, False):
@@ -260,7 +262,7 @@ def _fns(form: Form) -> LaneFunction:
                 seen += hit
                 chosen = hit & (seen == sought) & ((step >= 0) == upward)
                 result = np.where(chosen & ((step != 0) | (base == position)), np.uint32(position), result)
-        return (result,)
+        return (np.where(offset == 0x8000_0000, np.uint32(0), result),)
 
     return LaneFunction(compute)
 
@@ -290,12 +292,17 @@ def _low_mask(count: Lanes, scalar: ScalarType) -> Lanes:
     return np.where(count >= scalar.bits, ones, ~(ones << wide))
 
 
+def _field(count: Lanes, scalar: ScalarType) -> Lanes:
+    """A field's position or size, as the hardware reads it."""
+    return np.minimum(count, np.uint32(255)) if scalar.bits == 64 else count & np.uint32(255)
+
+
 def _bfe(form: Form) -> LaneFunction:
     scalar = _type(form)
     word, most = UNSIGNED[scalar.bits], scalar.bits - 1
 
     def compute(a: Lanes, position: Lanes, size: Lanes) -> tuple[Lanes, ...]:
-        start, size = position & np.uint32(0xFF), size & np.uint32(0xFF)
+        start, size = _field(position, scalar), _field(size, scalar)
         inside = np.minimum(start, np.uint32(most)).astype(word)
         mask = _low_mask(size, scalar)
         field = np.where(start > most, word.type(0), a >> inside)
@@ -317,7 +324,7 @@ def _bfi(form: Form) -> LaneFunction:
     word, most = UNSIGNED[scalar.bits], scalar.bits - 1
 
     def compute(a: Lanes, b: Lanes, position: Lanes, size: Lanes) -> tuple[Lanes, ...]:
-        start, size = position & np.uint32(0xFF), size & np.uint32(0xFF)
+        start, size = _field(position, scalar), _field(size, scalar)
         shift = np.minimum(start, np.uint32(most)).astype(word)
         mask = np.where(start > most, word.type(0), _low_mask(size, scalar) << shift)
         return ((b & ~mask) | ((a << shift) & mask),)

@@ -3,6 +3,7 @@
 Computes: set setp selp slct, and testp of §9.7.3. Requires: sources as raw bits (`lane_types`).
 Guarantees: every bit as on the GPU. `eq ne lt le gt ge` are false for a NaN, `equ neu ltu leu gtu geu` true; `.ftz`
     reads subnormals as zeros of their sign; packed types compare element by element.
+    `testp.normal` holds for zeros, as the manual's special case says.
 Refuses: a comparison that the type does not have (`lo` on floats, `lt` on bits), with ``None``.
 """
 
@@ -174,7 +175,7 @@ def _testp(form: Form) -> LaneFunction | None:
         "infinite": lambda m: m == infinity,
         "number": lambda m: m <= infinity,
         "notanumber": lambda m: m > infinity,
-        "normal": lambda m: (m >= least) & (m < infinity),
+        "normal": lambda m: ((m >= least) & (m < infinity)) | (m == 0),
         "subnormal": lambda m: (m < least) & (m != 0),
     }
     holds = tests[test]

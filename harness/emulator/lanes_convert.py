@@ -4,6 +4,7 @@ Computes: integer ↔ integer, integer ↔ float, float ↔ float in every round
     format, tf32, e4m3x2 and e5m2x2, packed halves from two f32, and saturating packs.
 Requires: sources as raw bits (`lane_types`). Guarantees: every bit as on the GPU. A float that an integer cannot hold
     becomes the nearest integer it can; a NaN becomes what the manual's table says (`_nan_as_integer`).
+    NaNs are canonical, but for what `_nan_of_double`, `_to_tf32` and plain moves make of them on Hopper.
 Refuses: formats and roundings that Hopper lacks (e2m1, e2m3, e3m2, ue8m0, `.rs`), with ``None``.
 """
 
@@ -17,7 +18,7 @@ import numpy as np
 from ...ptx.notation import Form
 from ...ptx.types import TYPES, ScalarType
 from . import exact_double
-from .float_formats import CANONICAL, as_float, flush_bits, round_to_f32, round_to_half, saturate, sum_to_odd
+from .float_formats import CANONICAL, INFINITY, as_float, flush_bits, round_to_f32, round_to_half, saturate, sum_to_odd
 from .lane_types import SIGNED, UNSIGNED, Compute, Factory, LaneFunction, Lanes, quiet, typed
 
 __all__ = ["FACTORIES"]
@@ -131,8 +132,9 @@ def _float_to_integer(source: ScalarType, result: ScalarType, mode: str, ftz: bo
 # Float to float
 
 
-def _widened(source: ScalarType, ftz: bool) -> Callable[[Lanes], Lanes]:
-    read = as_float(source, ftz and source.name == "f32")
+def _widened(source: ScalarType, result: ScalarType, ftz: bool) -> Callable[[Lanes], Lanes]:
+    # Hopper keeps subnormal f32 on their way to f16, whatever `.ftz` says.
+    read = as_float(source, ftz and source.name == "f32" and result.name != "f16")
     assert read is not None
     return lambda bits: read(bits).astype(np.float64)
 
@@ -153,7 +155,7 @@ def _finite(bits: Lanes, name: str) -> Lanes:
     """``bits`` with infinities replaced by the largest finite number of their sign."""
     word = bits.dtype.type
     sign = bits & word(1 << (8 * bits.dtype.itemsize - 1))
-    infinity = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F80_0000, "tf32": 0x7F80_0000}[name]
+    infinity = INFINITY["f32" if name == "tf32" else name]
     return np.where((bits ^ sign) == infinity, sign | word(_MOST[name]), bits)
 
 
@@ -165,7 +167,7 @@ def _relu(bits: Lanes) -> Lanes:
 def _between_floats(form: Form, source: ScalarType, result: ScalarType) -> Compute | None:
     mode, flags = form.mods.get("rnd"), form.flags
     ftz, sat, satfinite, relu = ("ftz" in flags), ("sat" in flags), ("satfinite" in flags), ("relu" in flags)
-    name, widen = result.name, _widened(source, ftz)
+    name, widen = result.name, _widened(source, result, ftz)
     integral = _TO_INTEGER.get(mode or "")
     if mode is not None and integral is None and mode not in _TO_FLOAT_MODES:
         return None
@@ -173,13 +175,22 @@ def _between_floats(form: Form, source: ScalarType, result: ScalarType) -> Compu
     if narrows and (mode is None or integral is not None):
         return None
 
+    if name == "f32" and not (ftz or sat or integral is not None):
+        # Widening bf16, and no conversion at all, move bits: NaNs stay as they are.
+        if source.name == "f32":
+            return lambda a: (a,)
+        if source.name == "bf16":
+            return lambda a: (a.astype(np.uint32) << np.uint32(16),)
+
     def compute(a: Lanes) -> tuple[Lanes, ...]:
         exact = widen(a)
         if integral is not None:
             exact = integral(exact)
         bits = _rounded(exact, name, "rn" if mode is None or integral is not None else mode)
-        if name == "f64":
-            bits = _double_of_nan(a, bits, source)
+        if source.name == "f64" and name != "f64":
+            bits = _nan_of_double(a, bits, name)
+        if ftz and name == "f64":
+            bits = np.where(exact != exact, np.uint64(0x7FFF_FFFF_E000_0000), bits)
         if ftz and name == "f32":
             bits = flush_bits(bits, name)
         if satfinite:
@@ -193,14 +204,28 @@ def _between_floats(form: Form, source: ScalarType, result: ScalarType) -> Compu
 _PRECISION = {"bf16": 8, "f16": 11, "f32": 24, "f64": 53}
 
 
-def _double_of_nan(a: Lanes, bits: Lanes, source: ScalarType) -> Lanes:
-    return bits
+def _nan_of_double(a: Lanes, bits: Lanes, name: str) -> Lanes:
+    """A NaN of f64 keeps its sign and the upper bits of its payload, and becomes quiet."""
+    nan = (a & np.uint64(0x7FFF_FFFF_FFFF_FFFF)) > INFINITY["f64"]
+    if not nan.any():
+        return bits
+    width, fraction = 8 * bits.dtype.itemsize, _PRECISION[name] - 1
+    sign = (a >> np.uint64(63)) << np.uint64(width - 1)
+    payload = (a >> np.uint64(52 - fraction)) & np.uint64((1 << fraction) - 1)
+    kept = sign | np.uint64(INFINITY[name] | (1 << (fraction - 1))) | payload
+    return np.where(nan, kept.astype(bits.dtype), bits)
 
 
 def _to_tf32(form: Form) -> Compute | None:
     mode, flags = form.mods.get("rnd"), form.flags
     if mode not in ("rna", "rn", "rz") or (mode == "rna" and "relu" in flags):
         return None
+
+    def nan_word(a: Lanes) -> Lanes:
+        # `rna` has no instruction of its own: ptxas adds and masks, and steps back from the upper limit.
+        if mode != "rna":
+            return np.full_like(a, 0x7FFF_E000)
+        return (a & np.uint32(0xFFFF_E000)) - np.uint32(0x2000 if "satfinite" in flags else 0)
 
     def compute(a: Lanes) -> tuple[Lanes, ...]:
         word = a
@@ -210,10 +235,11 @@ def _to_tf32(form: Form) -> Compute | None:
             word = a + (np.uint32(0xFFF) + ((a >> np.uint32(13)) & np.uint32(1)))
         word = word & np.uint32(0xFFFF_E000)
         magnitude = a & np.uint32(0x7FFF_FFFF)
+        nan = magnitude > 0x7F80_0000
         word = np.where(magnitude == 0x7F80_0000, a, word)
         if "satfinite" in flags:
             word = _finite(word, "tf32")
-        word = np.where(magnitude > 0x7F80_0000, np.uint32(CANONICAL["f32"]), word)
+        word = np.where(nan, nan_word(a), word)
         return (_relu(word) if "relu" in flags else word,)
 
     return compute
@@ -230,7 +256,7 @@ def _to_eight_bits(value: Lanes, name: str, relu: bool) -> Lanes:
     fraction, bias, most = _EIGHT[name]
     magnitude = np.minimum(np.abs(value), 1.0e6)
     _, exponent = np.frexp(magnitude)
-    exponent = np.maximum(exponent - 1, 1 - bias)
+    exponent = np.where(magnitude == 0, 1 - bias, np.maximum(exponent - 1, 1 - bias))
     steps = np.rint(np.ldexp(magnitude, fraction - exponent))
     steps = np.where(np.isnan(value), 0.0, steps)
     code = steps.astype(np.int64) + ((exponent.astype(np.int64) - (1 - bias)) << fraction)
@@ -250,7 +276,8 @@ def _eight_bit_table(name: str) -> Lanes:
     steps = np.where(exponent > 0, steps + (1 << fraction), steps)
     value = np.ldexp(steps.astype(np.float64), np.maximum(exponent, 1) - bias - fraction)
     value = np.where(code & 0x80, -value, value)
-    bits = value.astype(np.float16).view(np.uint16)
+    with np.errstate(over="ignore"):  # codes beyond the largest number are replaced below
+        bits = value.astype(np.float16).view(np.uint16)
     if name == "e5m2":
         bits = np.where(magnitude == 0x7C, (code << 8).astype(np.uint16), bits)
         return np.where(magnitude > 0x7C, np.uint16(CANONICAL["f16"]), bits)

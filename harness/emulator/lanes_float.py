@@ -16,10 +16,12 @@ from ...ptx.notation import Form
 from . import exact_double
 from .float_formats import (
     CANONICAL,
+    INFINITY,
     as_float,
     canonical32,
     directed,
     flush_bits,
+    flush_result,
     product_sum_to_odd,
     round_to_f32,
     saturate,
@@ -100,12 +102,21 @@ def _sqrt32(a: Lanes, mode: str) -> Lanes:
 # Cores in double precision: f64 numbers in, f64 bits out
 
 
+_QUIET = np.uint64(0x0008_0000_0000_0000)
+
+
 def _double_nan(result: Lanes, *sources: Lanes) -> Lanes:
-    """The bits of f64 ``result``; a NaN is what Hopper makes of ``sources``."""
+    """The bits of f64 ``result``; a NaN is what Hopper makes of ``sources``.
+
+    That is the last of ``sources`` that is a NaN, made quiet; and the negative NaN without payload where none is.
+    """
     bits = result.view(np.uint64)
     nan = result != result
-    if nan.any():
-        bits = np.where(nan, np.uint64(0xFFF8_0000_0000_0000), bits)
+    if not nan.any():
+        return bits
+    bits = np.where(nan, np.uint64(0xFFF8_0000_0000_0000), bits)
+    for source in sources:
+        bits = np.where(source != source, source.view(np.uint64) | _QUIET, bits)
     return bits
 
 
@@ -113,13 +124,23 @@ _CORES: dict[str, tuple[_Core, _Core]] = {
     "add": (add32, lambda a, b, mode: _double_nan(exact_double.add(a, b, mode), a, b)),
     "sub": (_sub32, lambda a, b, mode: _double_nan(exact_double.add(a, -b, mode), a, b)),
     "mul": (_mul32, lambda a, b, mode: _double_nan(exact_double.multiply(a, b, mode), a, b)),
-    "fma": (fma32, lambda a, b, c, mode: _double_nan(exact_double.fma(a, b, c, mode), a, b, c)),
-    "div": (_div32, lambda a, b, mode: _double_nan(exact_double.divide(a, b, mode), a, b)),
+    "fma": (fma32, lambda a, b, c, mode: _double_nan(exact_double.fma(a, b, c, mode), a, c, b)),
+    "div": (_div32, lambda a, b, mode: _double_nan(exact_double.divide(a, b, mode), b, a)),
     "sqrt": (_sqrt32, lambda a, mode: _double_nan(exact_double.square_root(a, mode), a)),
     "rcp": (
         lambda a, mode: _div32(np.ones_like(a), a, mode),
         lambda a, mode: _double_nan(exact_double.divide(np.ones_like(a), a, mode), a),
     ),
+}
+
+
+#: Unrounded results as doubles, exact or rounded to odd, or near enough to tell them from a float's neighbours; sums
+#: and roots are never subnormal without being exact.
+_EXACT: dict[str, _Core] = {
+    "mul": lambda a, b: a * b,
+    "fma": product_sum_to_odd,
+    "div": lambda a, b: a / b,
+    "rcp": lambda a: 1.0 / a,
 }
 
 
@@ -133,12 +154,15 @@ def _arithmetic(form: Form, name: str) -> LaneFunction | None:
     if mode not in _MODES or (not single and (ftz or sat)) or (scalar.lanes == 2 and sat):
         return None
     core = _CORES[name][0 if single else 1]
-    read = as_float(scalar, ftz)
+    read, exact = as_float(scalar, ftz), _EXACT.get(name)
     assert read is not None
 
     def compute(*sources: Lanes) -> tuple[Lanes, ...]:
-        bits = core(*[read(source) for source in sources], mode)
-        if ftz:
+        values = [read(source) for source in sources]
+        bits = core(*values, mode)
+        if ftz and exact is not None:
+            bits = flush_result(bits, "f32", mode, lambda: exact(*map(_wide, values)))
+        elif ftz:
             bits = flush_bits(bits, "f32")
         if sat:
             bits = saturate(bits.view(np.float32)).view(np.uint32)
@@ -165,17 +189,24 @@ def _sign_operation(form: Form, negate: bool) -> LaneFunction | None:
     if name is None or form.type is None:
         return None
     bits_in_element = form.type.bits // form.type.lanes
-    sign = UNSIGNED[bits_in_element].type(1 << (bits_in_element - 1))
+    word = UNSIGNED[bits_in_element].type
+    sign, infinity, quiet_bit = (
+        word(1 << (bits_in_element - 1)),
+        word(INFINITY[name]),
+        word(_QUIET if name == "f64" else 0),
+    )
 
     def compute(a: Lanes) -> tuple[Lanes, ...]:
         bits = a ^ sign if negate else a & ~sign
         if ftz:
             bits = flush_bits(bits, name)
-        if ftz and name == "f32":
-            bits = canonical32(bits.view(np.float32).copy())
+        nan = (a & ~sign) > infinity
+        if nan.any():
+            # A NaN keeps its sign: canonical in the narrow formats, made quiet in f64.
+            bits = np.where(nan, a | quiet_bit if name == "f64" else word(CANONICAL[name]), bits)
         return (bits,)
 
-    return LaneFunction(by_parts(form.type, quiet(compute)))
+    return LaneFunction(by_parts(form.type, compute))
 
 
 def _order(bits: Lanes) -> Lanes:
@@ -196,10 +227,7 @@ def _extreme(form: Form, least: bool) -> LaneFunction | None:
         return None
     width = form.type.bits // form.type.lanes
     word = UNSIGNED[width].type
-    sign, infinity = word(1 << (width - 1)), word({"f64": 0x7FF << 52, "f32": 0x7F80_0000}.get(name, 0x7C00))
-    if name == "bf16":
-        infinity = word(0x7F80)
-    canonical = word(CANONICAL.get(name, 0x7FF8 << 48))
+    sign, infinity = word(1 << (width - 1)), word(INFINITY[name])
 
     def pair(a: Lanes, b: Lanes) -> Lanes:
         nan_a, nan_b = (a & ~sign) > infinity, (b & ~sign) > infinity
@@ -207,10 +235,11 @@ def _extreme(form: Form, least: bool) -> LaneFunction | None:
         chosen = np.where(first, a, b)
         if not (nan_a | nan_b).any():
             return chosen
+        nan = b | _QUIET if name == "f64" else word(CANONICAL[name])
         if spread:
-            return np.where(nan_a | nan_b, canonical, chosen)
+            return np.where(nan_a | nan_b, nan, chosen)
         chosen = np.where(nan_a, b, np.where(nan_b, a, chosen))
-        return np.where(nan_a & nan_b, canonical, chosen)
+        return np.where(nan_a & nan_b, nan, chosen)
 
     def compute(*sources: Lanes) -> tuple[Lanes, ...]:
         if ftz:

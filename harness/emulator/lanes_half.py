@@ -4,7 +4,9 @@ Computes: add sub mul fma of PTX ISA §9.7.4, and the mixed-precision add, sub a
 Requires: sources as raw bits (`lane_types`). Guarantees: every bit as on the GPU: one rounding, to nearest even;
     `.ftz` flushes f16 operands and results, `.sat` clamps to [+0, 1] with a NaN as +0, `.relu` turns what is negative
     into +0 and keeps NaNs, which are canonical.
-Refuses: `.oob`, whose out-of-bounds NaN the manual does not spell out.
+Freedom: `.oob` makes the result +0 where a factor is the out-of-bounds NaN; the manual does not spell out its bits,
+    which on Hopper are 0x7FF7 and 0xFFF7.
+Refuses: a rounding other than rn. (ptxas 13.0 takes `fma.rz.bf16`, which the manual lacks, and makes nonsense of it.)
 """
 
 from __future__ import annotations
@@ -15,13 +17,16 @@ import numpy as np
 
 from ...ptx.notation import Form
 from ...ptx.types import TYPES
-from .float_formats import CANONICAL, as_float, flush_bits, product_sum_to_odd, round_to_half, saturate
+from .float_formats import CANONICAL, as_float, flush_bits, flush_result, product_sum_to_odd, round_to_half, saturate
 from .lane_types import Factory, LaneFunction, Lanes, by_parts, quiet
 from .lanes_float import add32, fma32
 
 __all__ = ["FACTORIES"]
 
 _Core = Callable[..., Lanes]
+
+#: The NaN that stands for an element outside of a tensor, without its sign.
+_OUT_OF_BOUNDS = 0x7FF7
 
 
 def _from_f32(result: Lanes, name: str) -> Lanes:
@@ -36,9 +41,10 @@ def _from_f32(result: Lanes, name: str) -> Lanes:
     return np.where(nan, np.uint16(CANONICAL[name]), bits) if nan.any() else bits
 
 
-def _fma(a: Lanes, b: Lanes, c: Lanes, name: str) -> Lanes:
-    exact = product_sum_to_odd(a.astype(np.float64), b.astype(np.float64), c.astype(np.float64))
-    return round_to_half(exact, name, "rn")
+def _exact(*values: Lanes) -> Lanes:
+    """The product of two f32, or the product and sum of three, as doubles rounded to odd."""
+    wide = [value.astype(np.float64) for value in values]
+    return wide[0] * wide[1] if len(wide) == 2 else product_sum_to_odd(*wide)
 
 
 # Sums and products of two halves, rounded to f32 first, round to the same half: f32 has more than twice the bits.
@@ -46,31 +52,37 @@ _CORES: dict[str, _Core] = {
     "add": lambda a, b, name: _from_f32(a + b, name),
     "sub": lambda a, b, name: _from_f32(a - b, name),
     "mul": lambda a, b, name: _from_f32(a * b, name),
-    "fma": _fma,
 }
 
 
 def _arithmetic(form: Form, operation: str) -> LaneFunction | None:
     scalar = form.type
-    if scalar is None or form.mods.get("rnd", "rn") != "rn" or "oob" in form.flags:
+    if scalar is None or scalar.name.removesuffix("x2") not in ("f16", "bf16"):
         return None
-    name = scalar.name.removesuffix("x2")
+    if form.mods.get("rnd", "rn") != "rn":
+        return None
+    name, oob = scalar.name.removesuffix("x2"), "oob" in form.flags
     ftz, sat, relu = ("ftz" in form.flags), ("sat" in form.flags), ("relu" in form.flags)
     if (name == "bf16" and (ftz or sat)) or (relu and sat):
         return None
-    core, read, number = _CORES[operation], as_float(scalar, ftz), as_float(scalar)
-    if read is None or number is None:
-        return None
+    core, read = _CORES.get(operation), as_float(scalar, ftz)
+    assert read is not None
 
     def compute(*sources: Lanes) -> tuple[Lanes, ...]:
-        bits = core(*[read(source) for source in sources], name)
-        if ftz:
+        values = [read(source) for source in sources]
+        bits = core(*values, name) if core is not None else round_to_half(_exact(*values), name, "rn")
+        if ftz and operation in ("mul", "fma"):
+            bits = flush_result(bits, name, "rn", lambda: _exact(*values))
+        elif ftz:
             bits = flush_bits(bits, name)
         if sat:
             bits = saturate(bits.view(np.float16)).view(np.uint16)
         if relu:
             # Canonical NaNs are positive, so the sign bit alone says what is below zero.
             bits = np.where(bits >> np.uint16(15), np.uint16(0), bits)
+        if oob:
+            outside = [(source & np.uint16(0x7FFF)) == _OUT_OF_BOUNDS for source in sources[:2]]
+            bits = np.where(outside[0] | outside[1], np.uint16(0), bits)
         return (bits,)
 
     return LaneFunction(by_parts(scalar, quiet(compute)))
@@ -104,6 +116,6 @@ def _named(maker: Callable[[Form, str], LaneFunction | None], operation: str) ->
 
 #: Lane functions by the name in the opcode table.
 FACTORIES: dict[str, Factory] = {
-    **{f"half_{operation}": _named(_arithmetic, operation) for operation in _CORES},
+    **{f"half_{operation}": _named(_arithmetic, operation) for operation in (*_CORES, "fma")},
     **{f"mixed_{operation}": _named(_mixed, operation) for operation in ("add", "sub", "fma")},
 }

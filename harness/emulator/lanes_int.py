@@ -2,8 +2,9 @@
 
 Computes: add, sub, mul, mad, their carry chains, 24-bit products, sad, div, rem, abs, neg, min, max and dot products.
 Requires: sources as raw bits (`lane_types`). Guarantees: every bit as on the GPU, wrap-around included.
-Freedom: the manual leaves division by zero open; here it gives what Hopper gives, a quotient of all ones and the
-    dividend as remainder.
+Freedom: the manual leaves division by zero open; here it gives what Hopper gives, all ones, as quotient and as
+    remainder. The carry flag is the machine's: `sub.cc` and `subc.cc` set it where there is *no* borrow. That is seen
+    only where a subtraction and an addition share a chain, of which the manual does not speak.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _add_cc(form: Form) -> LaneFunction:
 
 
 def _sub_cc(form: Form) -> LaneFunction:
-    return LaneFunction(lambda a, b: (a - b, a < b), writes_carry=True)
+    return LaneFunction(lambda a, b: (a - b, a >= b), writes_carry=True)
 
 
 def _chained(form: Form, compute: Compute) -> LaneFunction:
@@ -80,8 +81,8 @@ def _addc(form: Form) -> LaneFunction:
 
 
 def _subc(form: Form) -> LaneFunction:
-    def compute(a: Lanes, b: Lanes, borrow: Lanes) -> tuple[Lanes, ...]:
-        return a - b - borrow.astype(a.dtype), (a < b) | ((a == b) & borrow)
+    def compute(a: Lanes, b: Lanes, carry: Lanes) -> tuple[Lanes, ...]:
+        return a + ~b + carry.astype(a.dtype), (a > b) | ((a == b) & carry)
 
     return _chained(form, compute)
 
@@ -210,7 +211,7 @@ def _magnitude(bits: Lanes, number: np.dtype[np.signedinteger]) -> Lanes:
 
 
 def _divide(a: Lanes, b: Lanes) -> tuple[Lanes, Lanes]:
-    """Unsigned quotient and remainder; all ones and the dividend for a zero divisor."""
+    """Unsigned quotient and remainder; for a zero divisor all ones, and the dividend."""
     by_zero = b == 0
     quotient = a // np.where(by_zero, b.dtype.type(1), b)
     if by_zero.any():
@@ -234,13 +235,15 @@ def _div(form: Form) -> LaneFunction:
 
 def _rem(form: Form) -> LaneFunction:
     scalar = _type(form)
-    if scalar.kind == "u":
-        return _plain(quiet(lambda a, b: (_divide(a, b)[1],)))
-    number = SIGNED[scalar.bits]
+    number, ones = typed(scalar), ~UNSIGNED[scalar.bits].type(0)
 
     def compute(a: Lanes, b: Lanes) -> tuple[Lanes, ...]:
-        _, remainder = _divide(_magnitude(a, number), _magnitude(b, number))
-        return (np.where(a.view(number) < 0, ~remainder + remainder.dtype.type(1), remainder),)
+        if scalar.kind == "u":
+            _, remainder = _divide(a, b)
+        else:
+            _, remainder = _divide(_magnitude(a, number), _magnitude(b, number))
+            remainder = np.where(a.view(number) < 0, ~remainder + remainder.dtype.type(1), remainder)
+        return (np.where(b == 0, ones, remainder),)
 
     return _plain(quiet(compute))
 
@@ -270,8 +273,10 @@ def _extreme(form: Form, choose: np.ufunc) -> LaneFunction | None:
     return _plain(by_parts(scalar, compute))
 
 
-def _dot(form: Form, count: int) -> LaneFunction:
+def _dot(form: Form, count: int) -> LaneFunction | None:
     """``c + Σ aᵢ bᵢ``: bytes of both for dp4a; halves of ``a`` with two bytes of ``b`` for dp2a."""
+    if not {form.mods["atype"], form.mods["btype"]} <= {"u32", "s32"}:
+        return None
     width = 32 // count
     first = 16 if form.mods.get("mode") == "hi" else 0
     signs = form.mods["atype"] == "s32", form.mods["btype"] == "s32"
