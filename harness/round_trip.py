@@ -217,7 +217,8 @@ def _read_log(log: str | os.PathLike[str]) -> dict[str, FileResult]:
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             entry = json.loads(line)
-            found[entry.pop("key")] = FileResult(**entry)
+            key = entry.pop("key")
+            found[key] = FileResult(**entry)
         except (ValueError, TypeError, KeyError):
             continue
     return found
