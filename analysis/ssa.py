@@ -59,7 +59,7 @@ class Ssa:
         return value if value is not None else self._definitions[instr, reg]
 
     def is_single(self, reg: Reg) -> bool:
-        """Whether the register has one definition, which dominates every read of it."""
+        """Whether the register has at most one definition, and that dominates every read of it."""
         return reg in self._single
 
 
@@ -76,6 +76,8 @@ class _Builder:
         self.ssa = Ssa(len(cfg.blocks))
         #: Registers that need φs or several values, with the blocks that define them.
         self.complex: dict[Reg, list[int]] = {}
+        #: The value at entry of each register that may be read before it is written.
+        self.undefined: dict[Reg, int] = {}
 
     def build(self) -> Ssa:
         self.find_single_definitions()
@@ -100,21 +102,22 @@ class _Builder:
                     else:
                         first[reg] = (block, position, instr)
         dominates = self.dominance.dominates
+        ssa, root = self.ssa, cfg.rpo[0]
+        single = ssa._single  # pyright: ignore[reportPrivateUsage]
         for block in cfg.rpo:
             for position, instr in enumerate(cfg.blocks[block].instrs):
                 for reg in instr.uses():
                     known = first.get(reg)
                     if known is None:
-                        if reg not in complex_:
-                            complex_[reg] = []
+                        if reg not in complex_ and reg not in single:
+                            single[reg] = ssa.new_value(reg, root, None)
                     elif known[0] != block:
                         if not dominates(known[0], block):
                             complex_[reg] = [first.pop(reg)[0]]
                     elif known[1] >= position:
                         complex_[reg] = [first.pop(reg)[0]]
-        ssa = self.ssa
         for reg, (block, _, instr) in first.items():
-            ssa._single[reg] = ssa.new_value(reg, block, instr)  # pyright: ignore[reportPrivateUsage]
+            single[reg] = ssa.new_value(reg, block, instr)
 
     def place_phis(self) -> None:
         """φs at the iterated dominance frontier of the definitions, where the register is live."""
@@ -156,7 +159,7 @@ class _Builder:
             for successor in cfg.succ[block]:
                 for phi in ssa.phis[successor]:
                     reg = ssa.reg[phi]
-                    ssa.phi_args.setdefault(phi, []).append((block, self.value_of(reg, current, undo)))
+                    ssa.phi_args.setdefault(phi, []).append((block, self.value_of(reg, current)))
             stack.append((block, undo))
             stack.extend((child, None) for child in reversed(children[block]))
 
@@ -170,23 +173,23 @@ class _Builder:
         for instr in self.cfg.blocks[block].instrs:
             for reg in instr.uses():
                 if reg in complex_:
-                    reads[instr, reg] = self.value_of(reg, current, undo)
+                    reads[instr, reg] = self.value_of(reg, current)
             for reg in instr.defs():
                 if reg in complex_:
                     value = ssa.new_value(reg, block, instr)
                     if is_may_definition(instr):
-                        ssa.old[value] = self.value_of(reg, current, undo)
+                        ssa.old[value] = self.value_of(reg, current)
                     definitions[instr, reg] = value
                     undo.append((reg, current.get(reg)))
                     current[reg] = value
 
-    def value_of(self, reg: Reg, current: dict[Reg, int], undo: list[tuple[Reg, int | None]]) -> int:
-        """The current value of ``reg``; the undefined value where nothing has been written yet."""
+    def value_of(self, reg: Reg, current: dict[Reg, int]) -> int:
+        """The current value of ``reg``; its undefined value where nothing has been written yet."""
         value = current.get(reg)
         if value is None:
-            value = self.ssa.new_value(reg, self.cfg.rpo[0], None)
-            undo.append((reg, None))
-            current[reg] = value
+            value = self.undefined.get(reg)
+            if value is None:
+                value = self.undefined[reg] = self.ssa.new_value(reg, self.cfg.rpo[0], None)
         return value
 
 

@@ -58,7 +58,8 @@ def solve_placement(facts: Facts, local: LocalPredicates, universe: int) -> Plac
     """Solve the equations of the module's header."""
     cfg = facts.cfg
     count = len(cfg.blocks)
-    down_kill = [local.kill[b] | local.pinch[b] for b in range(count)]
+    endless = _never_leaving(facts)
+    down_kill = [universe if b in endless else local.kill[b] | local.pinch[b] for b in range(count)]
     anticipation = solve(
         cfg,
         direction="backward",
@@ -96,6 +97,22 @@ def solve_placement(facts: Facts, local: LocalPredicates, universe: int) -> Plac
     for block in cfg.rpo:
         delete[block] = local.antloc[block] & ~laterin[block]
     return Placement(insert, delete, avin, antin)
+
+
+def _never_leaving(facts: Facts) -> set[int]:
+    """Blocks from which no exit can be reached. A way that goes round in such a part for ever may miss every
+    evaluation in it, so nothing is anticipated across them."""
+    cfg = facts.cfg
+    if not cfg.endless:
+        return set()
+    leaving = set(cfg.exits)
+    work = list(leaving)
+    while work:
+        for predecessor in cfg.pred[work.pop()]:
+            if predecessor not in leaving:
+                leaving.add(predecessor)
+                work.append(predecessor)
+    return set(cfg.rpo) - leaving
 
 
 def _later(

@@ -1,0 +1,338 @@
+"""Lazy code motion: the thesis's figure 3.1, what may and may not move, and random kernels against a walk."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from walker import Endless, walk
+
+from ptxmotion.analysis.manager import Facts
+from ptxmotion.ptx import Kernel, Module, parse, print_module
+from ptxmotion.transforms.pipeline import Pipeline, create_pass, pipeline_of
+from ptxmotion.transforms.remarks import Remarks
+
+HEADER = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+.reg .b32 %r<64>;
+.reg .f32 %f<64>;
+.reg .b64 %rd<64>;
+.reg .pred %p<8>;
+"""
+
+
+def kernel_of(body: str) -> Module:
+    return parse(HEADER + body + "\n}\n")
+
+
+def optimized(body: str, passes: str = "lcm:min_cost=0") -> tuple[Module, Remarks]:
+    module = kernel_of(body)
+    remarks = Remarks(module)
+    Pipeline(pipeline_of(passes), lambda kernel, module: None).run(module, remarks)
+    return module, remarks
+
+
+def blocks_with(module: Module, opcode: str) -> list[str]:
+    """The labels of the blocks that hold ``opcode``, in text order."""
+    kernel = module.kernels[0]
+    return [
+        block.label.text if block.label else f"#{number}"
+        for number, block in enumerate(kernel.blocks)
+        for instr in block.instrs
+        if instr.form.text == opcode
+    ]
+
+
+def count(module: Module, opcode: str) -> int:
+    return sum(instr.form.text == opcode for kernel in module.kernels for instr in kernel.instructions())
+
+
+FIGURE_3_1 = """
+mov.u32 %r1, 3;
+mov.u32 %r2, 5;
+N1: @%p1 bra N3;
+N2: add.s32 %r9, %r9, 1;
+N4: mul.lo.s32 %r3, %r1, %r2;
+    add.s32 %r9, %r9, %r3;
+    @%p2 bra N4;
+N6: bra.uni N9;
+N3: add.s32 %r9, %r9, 2;
+N5: @%p3 bra N8;
+N7: add.s32 %r9, %r9, 3;
+    bra.uni N9;
+N8: add.s32 %r9, %r9, 4;
+N9: mul.lo.s32 %r4, %r1, %r2;
+    st.global.u32 [%r9], %r4;
+    ret;
+"""
+
+
+@pytest.mark.parametrize("naming", ["lexical", "value"])
+def test_figure_3_1_places_the_expression_in_nodes_2_7_and_8(naming: str) -> None:
+    module, _ = optimized(FIGURE_3_1, f"lcm:naming={naming}")
+    assert sorted(blocks_with(module, "mul.lo.s32")) == ["N2", "N7", "N8"]
+
+
+def test_no_insertion_where_an_exit_does_not_need_the_value() -> None:
+    module, _ = optimized(
+        """
+        @%p1 bra A;
+        ret;
+    A:  mul.lo.s32 %r3, %r1, %r2;
+        st.global.u32 [%r3], %r3;
+        ret;
+    """
+    )
+    assert blocks_with(module, "mul.lo.s32") == ["A"]
+
+
+def test_a_guarded_exit_keeps_a_load_behind_it() -> None:
+    module, _ = optimized(
+        """
+    L:  @%p1 ret;
+        ld.global.f32 %f1, [%rd1];
+        add.f32 %f2, %f2, %f1;
+        st.global.f32 [%rd2], %f2;
+        @%p2 bra L;
+        ret;
+    """
+    )
+    assert blocks_with(module, "ld.global.f32") == ["#2"]
+
+
+INVARIANT_LOAD = """
+    L:  {kill}
+        ld.{space}.f32 %f1, [%rd1];
+        add.f32 %f2, %f2, %f1;
+        add.s32 %r1, %r1, -1;
+        setp.ne.s32 %p1, %r1, 0;
+        @%p1 bra L;
+        st.global.f32 [%rd2], %f2;
+        ret;
+"""
+
+
+@pytest.mark.parametrize(
+    ("kill", "space", "moves"),
+    [
+        ("", "global", True),
+        ("st.global.f32 [%rd1+4], %f2;", "global", True),
+        ("st.global.f32 [%rd1+2], %f2;", "global", False),
+        ("st.global.f32 [%rd3], %f2;", "global", False),
+        ("st.shared.f32 [%rd3], %f2;", "global", True),
+        ("st.f32 [%rd3], %f2;", "global", False),
+        ("st.f32 [%rd3], %f2;", "shared", False),
+        ("bar.sync 0;", "global", False),
+        ("membar.gl;", "global", False),
+        ("fence.acq_rel.gpu;", "shared", False),
+        ("atom.global.add.u32 %r9, [%rd3], 1;", "global", False),
+        ("red.shared.add.u32 [%rd3], 1;", "global", False),
+        ("ld.volatile.global.f32 %f9, [%rd3];", "global", False),
+        ("unknown.op %r9, %r9;", "global", False),
+        ("bar.sync 0;", "global.nc", True),
+        ("st.global.f32 [%rd3], %f2;", "global.nc", True),
+        ("bar.sync 0;", "const", True),
+        ("", "volatile.global", False),
+        ("", "relaxed.gpu.global", False),
+        ("add.s64 %rd1, %rd1, 4;", "global", False),
+        ("@%p2 add.s64 %rd1, %rd1, 4;", "global", False),
+        ("@%p2 ret;", "global", False),
+    ],
+)
+def test_which_loads_leave_a_loop(kill: str, space: str, moves: bool) -> None:
+    load = f"ld.{space}.f32"
+    module, _ = optimized(INVARIANT_LOAD.format(kill=kill, space=space))
+    text = print_module(module)
+    assert (text.index(load) < text.index("L:")) == moves, text
+    assert count(module, load) == 1
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "shfl.sync.idx.b32 %r5, %r6, 0, 31, -1;",
+        "vote.sync.ballot.b32 %r5, %p2, -1;",
+        "activemask.b32 %r5;",
+        "mov.u32 %r5, %clock;",
+        "mov.u32 %r5, %warpid;",
+        "@%p2 mul.lo.s32 %r5, %r6, %r6;",
+        "add.cc.u32 %r5, %r6, %r6;",
+        "addc.u32 %r5, %r6, %r6;",
+        "atom.global.add.u32 %r5, [%rd1], 1;",
+        "unknown.op %r5, %r6;",
+    ],
+)
+def test_what_is_pinned_stays(instruction: str) -> None:
+    body = f"""
+        @%p1 bra B;
+    A:  {instruction}
+        st.global.u32 [%rd2], %r5;
+        bra.uni C;
+    B:  st.global.u32 [%rd2+8], %r6;
+    C:  {instruction}
+        st.global.u32 [%rd2+4], %r5;
+        {instruction}
+        st.global.u32 [%rd2+4], %r5;
+        ret;
+    """
+    module, _ = optimized(body, "O1")
+    text = print_module(module)
+    assert text.count(instruction) == 3, text
+
+
+def test_a_load_does_not_move_up_over_a_call_that_may_not_return() -> None:
+    text = """.version 8.0
+.target sm_80
+.address_size 64
+.extern .func f();
+.visible .entry k(.param .u64 out)
+{
+.reg .b64 %rd<9>; .reg .f32 %f<9>; .reg .pred %p<3>; .reg .b32 %r<4>;
+L:  call f, ();
+    ld.global.nc.f32 %f1, [%rd1];
+    add.f32 %f2, %f2, %f1;
+    setp.ne.s32 %p1, %r1, 0;
+    @%p1 bra L;
+    st.global.f32 [%rd2], %f2;
+    ret;
+}
+"""
+    module = parse(text)
+    Pipeline(pipeline_of("lcm:min_cost=0"), lambda kernel, module: None).run(module, Remarks(module))
+    printed = print_module(module)
+    assert printed.index("ld.global.nc") > printed.index("call f")
+
+
+def test_equal_values_under_other_names_are_found_by_value_only() -> None:
+    body = """
+        @%p1 bra B;
+    A:  mul.wide.s32 %rd3, %r1, 4;
+        add.s64 %rd4, %rd1, %rd3;
+        ld.global.f32 %f1, [%rd4+8];
+        st.shared.f32 [%r2], %f1;
+        bra.uni C;
+    B:  st.shared.f32 [%r2], %f3;
+    C:  mul.wide.s32 %rd5, %r1, 4;
+        add.s64 %rd6, %rd5, %rd1;
+        ld.global.f32 %f2, [%rd6+8];
+        st.shared.f32 [%r2+4], %f2;
+        ret;
+    """
+    _, lexical = optimized(body, "lcm:naming=lexical:rounds=1")
+    module, by_value = optimized(body, "lcm:naming=value")
+    # Lexically only the product is seen; by value the sum and the load follow it.
+    assert lexical.counts["k", "lcm", "moved lexically"] == 1
+    assert by_value.counts["k", "lcm", "moved by value"] == 3
+    assert blocks_with(module, "ld.global.f32") == ["A", "B"]
+
+
+def test_cheap_expressions_stay_unless_something_follows_them() -> None:
+    body = """
+        @%p1 bra B;
+    A:  add.s32 %r3, %r1, %r2;
+        st.global.u32 [%rd1], %r3;
+        bra.uni C;
+    B:  st.global.u32 [%rd1+8], %r1;
+    C:  add.s32 %r4, %r1, %r2;
+        st.global.u32 [%rd1+4], %r4;
+        ret;
+    """
+    module, remarks = optimized(body, "lcm")
+    assert blocks_with(module, "add.s32") == ["A", "C"]
+    assert [remark.reason for remark in remarks.items] == ["not-worth-moving"]
+
+
+def test_an_edge_of_an_indirect_branch_is_not_split() -> None:
+    body = """
+    T:  .branchtargets A, C;
+        @%p1 bra A;
+        brx.idx %r9, T;
+    A:  mul.lo.s32 %r3, %r1, %r2;
+        st.global.u32 [%rd1], %r3;
+    C:  mul.lo.s32 %r4, %r1, %r2;
+        st.global.u32 [%rd1+4], %r4;
+        ret;
+    """
+    module, remarks = optimized(body)
+    assert [remark.reason for remark in remarks.items] == ["indirect-branch-edge"]
+    assert blocks_with(module, "mul.lo.s32") == ["A", "C"]
+
+
+def test_bisect_limit_counts_rewrites() -> None:
+    module = kernel_of(FIGURE_3_1)
+    remarks = Remarks(module, limit=0)
+    before = print_module(kernel_of(FIGURE_3_1))
+    Pipeline(pipeline_of("O1"), lambda kernel, module: None).run(module, remarks)
+    assert remarks.rewrites == 0
+    assert print_module(module) == before
+
+
+# --- random kernels -----------------------------------------------------------------------------------------------
+
+
+def random_body(choose: random.Random) -> str:
+    """A random graph of blocks over a few registers; every block may be reached in any way."""
+    blocks = choose.randint(2, 9)
+    lines: list[str] = []
+    for number in range(blocks):
+        lines.append(f"B{number}:")
+        lines += [random_statement(choose) for _ in range(choose.randint(0, 5))]
+        kind = choose.random()
+        if kind < 0.55:
+            lines.append(f"@%p1 bra B{choose.randrange(blocks)};")
+        elif kind < 0.7:
+            lines.append(f"bra.uni B{choose.randrange(blocks)};")
+        elif kind < 0.78:
+            lines.append("ret;")
+    lines.append("st.global.u32 [%r1], %r2;\nret;")
+    return "\n".join(lines)
+
+
+def random_statement(choose: random.Random) -> str:
+    reg = lambda: f"%r{choose.randint(1, 5)}"  # noqa: E731
+    result = f"%r{choose.randint(1, 9)}"
+    return choose.choice(
+        [
+            f"mul.lo.s32 {result}, {reg()}, {reg()};",
+            f"mul.lo.s32 {result}, {reg()}, {reg()};",
+            f"add.s32 {result}, {reg()}, {choose.choice(['4', '8', reg()])};",
+            f"mov.u32 {result}, {choose.choice(['7', reg()])};",
+            f"ld.global.u32 {result}, [{reg()}+{choose.choice([0, 4, 8])}];",
+            f"ld.global.u32 {result}, [{reg()}];",
+            f"st.global.u32 [{reg()}+{choose.choice([0, 4])}], {reg()};",
+        ]
+    )
+
+
+def evaluations(kernel: Kernel, decisions: Sequence[bool], registers: dict[str, int]) -> tuple[list[tuple[int, int]], int, int]:
+    result = walk(kernel, decisions, registers, {})
+    return result.stores, result.ran["mul.lo.s32"] + result.ran["ld.global.u32"], result.ran["add.s32"]
+
+
+@pytest.mark.parametrize("naming", ["lexical", "value", "both"])
+@pytest.mark.parametrize("chunk", range(4))
+def test_random_kernels_store_the_same_and_never_evaluate_more(naming: str, chunk: int) -> None:
+    for seed in range(chunk * 40, chunk * 40 + 40):
+        choose = random.Random(seed)
+        body = random_body(choose)
+        before = kernel_of(body).kernels[0]
+        module = kernel_of(body)
+        passes = [create_pass(f"lcm:naming={naming}:min_cost=0"), *pipeline_of("copyprop,dce,emptyblocks")]
+        Pipeline(passes, lambda kernel, module: None).run(module, Remarks(module))
+        after = parse(print_module(module)).kernels[0]
+        for _ in range(12):
+            decisions = [choose.random() < 0.5 for _ in range(24)]
+            registers = {f"%r{n}": choose.choice([0, 4, 8, 100, choose.getrandbits(32)]) for n in range(64)}
+            try:
+                stores, costly, adds = evaluations(before, decisions, registers)
+            except Endless:
+                continue
+            new_stores, new_costly, new_adds = evaluations(after, decisions, registers)
+            context = f"seed {seed}\n{body}\n--- became\n{print_module(module)}"
+            assert new_stores == stores, context
+            assert new_costly <= costly, context
+            assert new_adds <= adds, context

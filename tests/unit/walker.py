@@ -1,0 +1,100 @@
+"""A walk through a kernel whose branch decisions are dictated: an oracle for code motion that knows no analysis.
+
+Registers hold integers modulo 2^32, memory is a dictionary; a guarded branch asks the next decision, whatever its
+predicate holds. Two versions of a kernel, given the same decisions, must store the same; and what one version
+evaluates on the way can be counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ptxmotion.ptx import Imm, Instr, Kernel, Label, Mem, Operand, Reg
+
+MASK = 0xFFFF_FFFF
+
+
+class Endless(Exception):
+    """The kernel goes round in a circle without a conditional branch."""
+
+
+@dataclass
+class Walk:
+    """What happened: stores in order, and how often each opcode ran; ``left`` says whether the kernel was left."""
+
+    stores: list[tuple[int, int]] = field(default_factory=list)
+    ran: Counter[str] = field(default_factory=Counter)
+    left: bool = False
+
+
+def walk(kernel: Kernel, decisions: Sequence[bool], registers: dict[str, int], memory: dict[int, int]) -> Walk:
+    """Run ``kernel`` until it ends or the decisions do."""
+    state = {name: value for name, value in registers.items()}
+    memory = dict(memory)
+    result = Walk()
+    starts = {block.label: number for number, block in enumerate(kernel.blocks) if block.label is not None}
+    pending = list(decisions)
+    number = undecided = 0
+    while number < len(kernel.blocks):
+        target: int | None = None
+        undecided += 1
+        if undecided > 500:
+            raise Endless
+        for instr in kernel.blocks[number].instrs:
+            if instr.is_directive:
+                continue
+            base = instr.form.op.base
+            if base in ("ret", "exit"):
+                result.left = True
+                return result
+            if base == "bra":
+                if instr.guard is not None:
+                    undecided = 0
+                    if not pending:
+                        return result
+                    if not pending.pop(0):
+                        continue
+                label = instr.operands[0]
+                assert isinstance(label, Label)
+                target = starts[label]
+                break
+            result.ran[instr.form.text] += 1
+            _execute(instr, state, memory, result)
+        number = number + 1 if target is None else target
+    return result
+
+
+def _value(operand: Operand, state: dict[str, int]) -> int:
+    if isinstance(operand, Imm):
+        return int(operand.text) & MASK
+    assert isinstance(operand, Reg), operand
+    return state.get(operand.name, 0xDEAD)
+
+
+def _execute(instr: Instr, state: dict[str, int], memory: dict[int, int], result: Walk) -> None:
+    base = instr.form.op.base
+    if base == "st":
+        address, source = instr.operands
+        assert isinstance(address, Mem)
+        at = _value(address.base, state) + address.offset
+        memory[at] = _value(source, state)
+        result.stores.append((at, memory[at]))
+        return
+    target = instr.operands[0]
+    assert isinstance(target, Reg)
+    if base == "ld":
+        address = instr.operands[1]
+        assert isinstance(address, Mem)
+        at = _value(address.base, state) + address.offset
+        value = memory.get(at, at * 2654435761 & MASK)
+    else:
+        sources = [_value(operand, state) for operand in instr.operands[1:]]
+        value = {
+            "mov": lambda: sources[0],
+            "add": lambda: sources[0] + sources[1],
+            "mul": lambda: sources[0] * sources[1],
+            "setp": lambda: 0,
+        }[base]()
+    state[target.name] = value & MASK
