@@ -1,0 +1,132 @@
+"""Collects the `.ptx` files of this folder: each says at its head what to run, and beside its code what must come out.
+
+    // RUN: opt --passes=lcm %s                 arguments of ptxmotion; %s is this file
+    // RUN-STATS: opt --remarks %s 2>&1         stderr too; its checks are called STATS, STATS-NEXT …
+    // EXIT: 3                                  the exit code of all runs, 0 where it is not said
+    // CHECK: mul.wide.s32                      as LLVM's FileCheck reads it, by the package `filecheck`
+    // BLESSED                                  the checks below this line are written by --bless
+
+A file without a RUN line is data of another test. `--bless` rewrites what stands below a line `// BLESSED` with the
+output of the first run, line by line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from filecheck.finput import FInput
+from filecheck.matcher import Matcher
+from filecheck.options import Options
+from filecheck.parser import Parser
+from ptxmotion.cli import main
+
+_RUN = re.compile(r"^//\s*RUN(?:-(\w+))?:\s*(.*)$", re.MULTILINE)
+_EXIT = re.compile(r"^//\s*EXIT:\s*(\d+)\s*$", re.MULTILINE)
+_BLESSED = "// BLESSED\n"
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    if file_path.suffix == ".ptx":
+        return cast(Any, PtxFile).from_parent(parent, path=file_path)
+    return None
+
+
+class PtxFile(pytest.File):
+    """A file that describes itself. Each of its runs is a test."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        text = self.path.read_text(encoding="utf-8")
+        code = _EXIT.search(text)
+        for number, (prefix, command) in enumerate(_RUN.findall(text)):
+            name = prefix.lower() or f"run{number or ''}"
+            yield cast(Any, PtxRun).from_parent(
+                self,
+                name=name,
+                command=command,
+                prefix=prefix or "CHECK",
+                code=int(code[1]) if code else 0,
+                first=not number,
+            )
+
+
+class PtxRun(pytest.Item):
+    """One run of a file, and the checks of its output."""
+
+    def __init__(self, *, command: str, prefix: str, code: int, first: bool, **rest: Any) -> None:
+        cast(Any, super()).__init__(**rest)
+        self.command = command
+        self.prefix = prefix
+        self.code = code
+        self.first = first
+
+    def runtest(self) -> None:
+        code, output, messages = run(self.command, self.path)
+        if code != self.code:
+            raise CheckFailed(f"ended with {code}, not {self.code}:\n{output}{messages}")
+        if self.first and self.config.getoption("--bless"):
+            bless(self.path, output)
+        complaint = check(self.path, self.prefix, output)
+        if complaint:
+            raise CheckFailed(complaint)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        if isinstance(excinfo.value, CheckFailed):
+            return f"// RUN: {self.command}\n{excinfo.value}"
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.path, 0, f"{self.path.name} [{self.name}]"
+
+
+class CheckFailed(Exception):
+    """The output is not what the file says."""
+
+
+def run(command: str, path: Path) -> tuple[int, str, str]:
+    """Exit code, output and messages of ``ptxmotion command``. The file's own folder is left out of the output."""
+    both = command.endswith("2>&1")
+    words = shlex.split(command.removesuffix("2>&1").replace("%s", str(path)))
+    output = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="surrogateescape", write_through=True)
+    errors = output if both else io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        code = main([*words, "--no-config", "--color=never"])
+    output.flush()
+    text = output.buffer.getvalue().decode("utf-8", errors="surrogateescape")  # pyright: ignore
+    return code, text.replace(f"{path.parent}/", ""), "" if both else errors.getvalue()  # pyright: ignore
+
+
+def check(path: Path, prefix: str, output: str) -> str:
+    """What FileCheck has to say against the output; the empty string where it has nothing."""
+    options = Options(match_filename=str(path), check_prefixes=[prefix])
+    complaint = io.StringIO()
+    with contextlib.redirect_stderr(complaint), contextlib.redirect_stdout(complaint):
+        matcher = Matcher(options, FInput("output", output), Parser.from_opts(options))
+        code = matcher.run()
+    return f"{complaint.getvalue()}\noutput:\n{output}" if code else ""
+
+
+def bless(path: Path, output: str) -> None:
+    """Write the checks below the line ``// BLESSED`` anew; leave a file without one alone."""
+    text = path.read_text(encoding="utf-8")
+    head, blessed, _ = text.partition(_BLESSED)
+    if not blessed:
+        return
+    checks: list[str] = []
+    for line in output.rstrip().splitlines():
+        next_line = "-NEXT" if checks else ""
+        checks.append(f"// CHECK{next_line}: {_literal(line.strip())}" if line.strip() else "// CHECK-EMPTY:")
+    path.write_text(f"{head}{_BLESSED}" + "".join(f"{line}\n" for line in checks), encoding="utf-8")
+    print(f"blessed {path.name}", file=sys.stderr)
+
+
+def _literal(line: str) -> str:
+    """``line`` with what FileCheck takes for a pattern written as one that matches it."""
+    return re.sub(r"\{\{|\[\[", lambda match: "{{" + re.escape(match[0]).replace("{{", r"\{\{") + "}}", line)
