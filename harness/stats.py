@@ -32,7 +32,6 @@ __all__ = [
     "Verdict",
     "bootstrap_interval",
     "estimate",
-    "geometric_mean",
     "keep_rounds",
     "log_ratios",
     "summarize",
@@ -201,15 +200,6 @@ def summarize(samples: ArrayLike) -> Summary:
     low, q1, median, q3, high = (float(v) for v in np.quantile(values, [0, 0.25, 0.5, 0.75, 1]))
     deviation = float(values.std(ddof=1)) if values.size > 1 else 0.0
     return Summary(low, q1, median, q3, q3 - q1, float(values.mean()), deviation, high, int(values.size))
-
-
-def geometric_mean(ratios: Sequence[float]) -> float | None:
-    """The geometric mean; ``None`` of nothing.
-
-    >>> geometric_mean([2.0, 0.5])
-    1.0
-    """
-    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else None
 
 
 def _samples(values: Any) -> NDArray[np.float64]:

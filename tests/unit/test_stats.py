@@ -12,7 +12,6 @@ from ptxmotion.harness.stats import (
     Verdict,
     bootstrap_interval,
     estimate,
-    geometric_mean,
     keep_rounds,
     log_ratios,
     summarize,
@@ -90,13 +89,12 @@ def test_what_is_no_time_is_refused(bad: list[list[float]]) -> None:
         estimate([[1.0]], [[1.0], [1.0]], [True])
 
 
-def test_summary_and_geometric_mean() -> None:
+def test_summary() -> None:
     found = summarize([[1.0, 2.0], [3.0, 4.0]])
     assert (found.min, found.q1, found.median, found.q3, found.max, found.count) == (1.0, 1.75, 2.5, 3.25, 4.0, 4)
     assert found.iqr == 1.5
     assert found.mean == 2.5
     assert math.isclose(found.stddev, math.sqrt(5 / 3))
-    assert geometric_mean([]) is None
 
 
 def simulate(effect: float, runs: int, weather: Weather = STORMY) -> list[Verdict]:
