@@ -113,8 +113,15 @@ class _Open:
 class HostCfg:
     """The graph of a program. ``nodes`` are in the order of the text, `Entry` first and `Exit` last."""
 
-    def __init__(self, body: Body, params: Iterable[str] = (), effects: EffectsOf = declared_effects) -> None:
-        self.entry, self.exit = Entry(), Exit()
+    def __init__(
+        self,
+        body: Body,
+        params: Iterable[str] = (),
+        effects: EffectsOf = declared_effects,
+        entry: Entry | None = None,
+        exit: Exit | None = None,
+    ) -> None:
+        self.entry, self.exit = entry or Entry(), exit or Exit()
         self.nodes: list[Node] = [self.entry]
         self.edges: list[Edge] = []
         self.params = tuple(params)
@@ -125,7 +132,7 @@ class HostCfg:
         self.nodes.append(self.exit)
         self._succs: dict[Node, list[Edge]] = {node: [] for node in self.nodes}
         self._preds: dict[Node, list[Edge]] = {node: [] for node in self.nodes}
-        for edge in self.edges:
+        for edge in sorted(self.edges, key=lambda edge: edge.kind == "false"):
             self._succs[edge.source].append(edge)
             self._preds[edge.target].append(edge)
         self._bindings = self._points_to()

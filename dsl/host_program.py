@@ -40,6 +40,8 @@ class HostProgram:
     namespace: dict[str, Any]
     doc: str = ""
     version: int = 0
+    entry: Entry = field(default_factory=Entry, repr=False)  #: the same in the graphs of all versions
+    exit: Exit = field(default_factory=Exit, repr=False)
     _graphs: dict[tuple[int, EffectsOf], HostCfg] = field(default_factory=dict[Any, HostCfg], repr=False)
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -49,7 +51,7 @@ class HostProgram:
         key = (self.version, effects)
         if key not in self._graphs:
             self._graphs = {k: v for k, v in self._graphs.items() if k[0] == self.version}
-            self._graphs[key] = HostCfg(self.body, (p.name for p in self.params), effects)
+            self._graphs[key] = HostCfg(self.body, (p.name for p in self.params), effects, self.entry, self.exit)
         return self._graphs[key]
 
     def nodes(self) -> list[Node]:
@@ -81,7 +83,9 @@ class HostProgram:
         """A copy to change, and the way from this program's nodes to the copy's."""
         copies: dict[Node, Node] = {}
         body = clone_body(self.body, copies)
-        return HostProgram(self.name, self.params, body, dict(self.namespace), self.doc), copies
+        made = HostProgram(self.name, self.params, body, dict(self.namespace), self.doc)
+        copies.update({self.entry: made.entry, self.exit: made.exit})
+        return made, copies
 
     def bind(self, name: str, value: object) -> str:
         """Put a new kernel or constant into the surroundings; the name it got, which is ``name`` where that is free."""

@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, cast, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, cast, dataclass_transform, overload
 
 from . import types as t
 from .errors import DslError
@@ -186,9 +186,13 @@ if TYPE_CHECKING:
     f64: TypeAlias = float
 
     class const_ptr(Generic[T]):
-        """A pointer to values that are not written through it."""
+        """A pointer to values that are not written through it. Slices are for `copy` in host programs."""
 
+        @overload
         def __getitem__(self, index: int) -> T: ...
+        @overload
+        def __getitem__(self, index: slice) -> Self: ...
+        def __getitem__(self, index: Any) -> Any: ...
         def __add__(self, offset: int) -> Self: ...
         def __sub__(self, offset: int) -> Self: ...
 
@@ -200,7 +204,11 @@ if TYPE_CHECKING:
     class Array(ptr[T]):
         """An array, indexed by as many integers as it has dimensions."""
 
+        @overload
         def __getitem__(self, index: int | tuple[int, ...]) -> T: ...
+        @overload
+        def __getitem__(self, index: slice) -> Self: ...
+        def __getitem__(self, index: Any) -> Any: ...
         def __setitem__(self, index: int | tuple[int, ...], value: T) -> None: ...
 
     restrict = Annotated[T, "restrict"]

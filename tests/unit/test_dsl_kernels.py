@@ -1,4 +1,4 @@
-# ruff: noqa: B002, B007, F821, F841, SIM108, SIM201 - the kernels are data
+# ruff: noqa: B002, B007, F821, F841, SIM201 - the kernels are data
 # pyright: reportUnusedVariable=false
 """Kernels in Python: what C++ they become."""
 
