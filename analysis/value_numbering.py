@@ -30,7 +30,7 @@ Key = tuple[object, ...]
 
 
 class Values:
-    """``number[v]`` is the class of SSA value ``v``; ``members`` of a class are the values in it, in reverse postorder."""
+    """``number[v]`` is the class of SSA value ``v``."""
 
     __slots__ = ("_affine", "_keys", "_literals", "number", "ssa")
 

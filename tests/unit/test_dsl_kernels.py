@@ -35,6 +35,7 @@ from ptxmotion.dsl import (
     local,
     pointer_cast,
     popc,
+    pow,
     ptr,
     restrict,
     shared,
@@ -342,6 +343,28 @@ def test_calls_take_the_overload_of_their_types() -> None:
         "p[7] = clamp(a, 0, 7) + factorial(3);",
     ]
     assert "static __device__ __noinline__ int factorial(int n);" in k.cuda
+
+
+WEIGHTS = np.array([[0.25, 0.5], [-1.0, 2.0]], np.float32)
+
+
+def test_a_captured_array_is_a_table_in_constant_memory() -> None:
+    @kernel
+    def k(i: i32, p: ptr[f32]) -> None:
+        p[0] = WEIGHTS[i, 1]
+        p[1] = WEIGHTS[1, 0] + WEIGHTS[0, i]
+
+    assert k.cuda.startswith("__constant__ const float WEIGHTS_table[2][2] = {0.25f, 0.5f, -1.0f, 2.0f};\n\n")
+    assert body(k) == ["p[0] = WEIGHTS_table[i][1];", "p[1] = WEIGHTS_table[1][0] + WEIGHTS_table[0][i];"]
+
+
+def test_a_pointer_into_a_restrict_buffer_is_not_restrict() -> None:
+    @kernel
+    def k(p: restrict[ptr[f32]], n: i32) -> None:
+        row = p + n
+        row[0] = pow(row[1], 2)
+
+    assert body(k) == ["float *row = p + n;", "row[0] = powf(row[1], 2.0f);"]
 
 
 def test_names_that_cpp_keeps_are_changed() -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 import pytest
-from walker import Endless, walk
-
-from ptxmotion.analysis.manager import Facts
-from ptxmotion.ptx import Kernel, Module, parse, print_module
+from ptxmotion.ptx import Module, parse, print_module
 from ptxmotion.transforms.pipeline import Pipeline, create_pass, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
+from walker import Endless, Walk, walk
 
 HEADER = """.version 8.0
 .target sm_80
@@ -308,11 +305,6 @@ def random_statement(choose: random.Random) -> str:
     )
 
 
-def evaluations(kernel: Kernel, decisions: Sequence[bool], registers: dict[str, int]) -> tuple[list[tuple[int, int]], int, int]:
-    result = walk(kernel, decisions, registers, {})
-    return result.stores, result.ran["mul.lo.s32"] + result.ran["ld.global.u32"], result.ran["add.s32"]
-
-
 @pytest.mark.parametrize("naming", ["lexical", "value", "both"])
 @pytest.mark.parametrize("chunk", range(4))
 def test_random_kernels_store_the_same_and_never_evaluate_more(naming: str, chunk: int) -> None:
@@ -328,11 +320,16 @@ def test_random_kernels_store_the_same_and_never_evaluate_more(naming: str, chun
             decisions = [choose.random() < 0.5 for _ in range(24)]
             registers = {f"%r{n}": choose.choice([0, 4, 8, 100, choose.getrandbits(32)]) for n in range(64)}
             try:
-                stores, costly, adds = evaluations(before, decisions, registers)
+                old, new = (walk(kernel, decisions, registers, {}) for kernel in (before, after))
             except Endless:
                 continue
-            new_stores, new_costly, new_adds = evaluations(after, decisions, registers)
             context = f"seed {seed}\n{body}\n--- became\n{print_module(module)}"
-            assert new_stores == stores, context
-            assert new_costly <= costly, context
-            assert new_adds <= adds, context
+            assert new.stores == old.stores, context
+            # Where the decisions ran out, the old kernel may not have come to what the new one has evaluated early.
+            if old.left:
+                assert costly(new) <= costly(old), context
+                assert new.ran["add.s32"] <= old.ran["add.s32"], context
+
+
+def costly(result: Walk) -> int:
+    return result.ran["mul.lo.s32"] + result.ran["ld.global.u32"]

@@ -31,7 +31,7 @@ class Walk:
 
 def walk(kernel: Kernel, decisions: Sequence[bool], registers: dict[str, int], memory: dict[int, int]) -> Walk:
     """Run ``kernel`` until it ends or the decisions do."""
-    state = {name: value for name, value in registers.items()}
+    state = dict(registers)
     memory = dict(memory)
     result = Walk()
     starts = {block.label: number for number, block in enumerate(kernel.blocks) if block.label is not None}
