@@ -80,6 +80,14 @@ def _linear_mul(a: Affine, b: Affine) -> Affine | None:
     return scale(b, a.constant) if a.is_constant else None
 
 
+def _subtract(a: Affine, b: Affine) -> Affine | None:
+    return add(a, b, -1)
+
+
+def _negate(a: Affine) -> Affine:
+    return scale(a, -1)
+
+
 def _mad(a: Affine, b: Affine, c: Affine) -> Affine | None:
     product = _linear_mul(a, b)
     return None if product is None else add(product, c)
@@ -93,10 +101,10 @@ def _shift(a: Affine, b: Affine) -> Affine | None:
 
 _OPERATIONS: dict[str, Callable[..., Affine | None]] = {
     "int_add": add,
-    "int_sub": lambda a, b: add(a, b, -1),
+    "int_sub": _subtract,
     "int_mul_lo": _linear_mul,
     "int_mad_lo": _mad,
-    "int_neg": lambda a: scale(a, -1),
+    "int_neg": _negate,
     "bits_shl": _shift,
 }
 

@@ -146,15 +146,15 @@ class _Builder:
         stack: list[tuple[int, list[tuple[Reg, int | None]] | None]] = [(root, None)]
         children = self.dominance.children
         while stack:
-            block, undo = stack.pop()
-            if undo is not None:
-                for reg, value in reversed(undo):
+            block, done = stack.pop()
+            if done is not None:
+                for reg, value in reversed(done):
                     if value is None:
                         del current[reg]
                     else:
                         current[reg] = value
                 continue
-            undo = []
+            undo: list[tuple[Reg, int | None]] = []
             self.rename_block(block, current, undo)
             for successor in cfg.succ[block]:
                 for phi in ssa.phis[successor]:
