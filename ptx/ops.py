@@ -36,11 +36,11 @@ op = Op
 
 INTEGER: list[Op] = [
     op("add.type d, a, b", "int_add", types=_I16 + _IX2, commutes=True),
-    op("add{.sat}.type d, a, b", "int_add_sat", types="s32", commutes=True),
+    op("add.sat.type d, a, b", "int_add_sat", types="s32", commutes=True),
     op("add.cc.type d, a, b", "int_add_cc", types=_I64, commutes=True),
     op("addc{.cc}.type d, a, b", "int_addc", types=_I64, commutes=True, effects=Effect.CARRY_IN),
     op("sub.type d, a, b", "int_sub", types=_I16 + _IX2),
-    op("sub{.sat}.type d, a, b", "int_sub_sat", types="s32"),
+    op("sub.sat.type d, a, b", "int_sub_sat", types="s32"),
     op("sub.cc.type d, a, b", "int_sub_cc", types=_I64),
     op("subc{.cc}.type d, a, b", "int_subc", types=_I64, effects=Effect.CARRY_IN),
     op("mul.lo.type d, a, b", "int_mul_lo", types=_I16, commutes=True, cost=2),
@@ -154,14 +154,14 @@ MOVE: list[Op] = [
         cost=2,
     ),
     op(
-        "cvt{.rnd}{.satfinite}{.relu}.dtype=type.atype=type d:dtype, a:atype, b:atype{, c:b32}",
-        "convert_pair",
+        "cvt.rs{.satfinite}{.relu}.dtype=type.atype=type d:dtype, a:vec, b:b32",
+        "convert_stochastic",
         relaxed=True,
         cost=2,
     ),
     op(
-        "cvt.rs{.satfinite}{.relu}.dtype=type.atype=type d:dtype, a:vec, b:b32",
-        "convert_stochastic",
+        "cvt{.rnd}{.satfinite}{.relu}.dtype=type.atype=type d:dtype, a:atype, b:atype{, c:b32}",
+        "convert_pair",
         relaxed=True,
         cost=2,
     ),
