@@ -100,7 +100,8 @@ def divide(a: Lanes, b: Lanes, mode: str) -> Lanes:
     overflow = np.isinf(quotient)
     larger, smaller = known & (larger | overflow), known & smaller & ~overflow
     negative = np.signbit(quotient)
-    above, below = np.where(negative, smaller, larger), np.where(negative, larger, smaller)
+    above: Lanes = np.where(negative, smaller, larger)
+    below: Lanes = np.where(negative, larger, smaller)
     return directed(_bits(quotient), above, below, mode).view(np.float64)
 
 

@@ -161,7 +161,7 @@ def round_to_half(exact: Lanes, name: str, mode: str) -> Lanes:
 
 
 def _round_to_bf16(exact: Lanes, mode: str) -> Lanes:
-    # bf16 is the upper half of f32, so an f32 rounded to odd rounds on as an integer, carries into the exponent included.
+    # bf16 is the upper half of f32, so an f32 rounded to odd rounds on as an integer, with carries into the exponent.
     towards_zero = round_to_f32(exact, "rz")
     lost = towards_zero.view(np.float32).astype(np.float64) != exact
     word = towards_zero | lost.astype(np.uint32)

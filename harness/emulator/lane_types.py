@@ -23,10 +23,13 @@ __all__ = [
     "FLOAT",
     "SIGNED",
     "UNSIGNED",
+    "Call",
     "Compute",
+    "DType",
     "Factory",
     "LaneFunction",
     "Lanes",
+    "Results",
     "by_parts",
     "quiet",
     "typed",
@@ -34,7 +37,16 @@ __all__ = [
 ]
 
 Lanes: TypeAlias = npt.NDArray[Any]
-Compute: TypeAlias = Callable[..., tuple[Lanes, ...]]
+Results: TypeAlias = tuple[Lanes, ...]
+#: Arithmetic on one to five sources, and how it is called where their number is not known.
+Compute: TypeAlias = (
+    Callable[[Lanes], Results]
+    | Callable[[Lanes, Lanes], Results]
+    | Callable[[Lanes, Lanes, Lanes], Results]
+    | Callable[[Lanes, Lanes, Lanes, Lanes], Results]
+    | Callable[[Lanes, Lanes, Lanes, Lanes, Lanes], Results]
+)
+Call: TypeAlias = Callable[..., Results]
 DType: TypeAlias = Any
 
 #: The NumPy type that holds raw bits of a width, and those that read them as numbers.
@@ -57,10 +69,11 @@ class LaneFunction:
     writes_carry: bool = False
     approximate: bool = False
 
-    def __call__(self, sources: Sequence[Lanes], carry: Lanes | None = None) -> tuple[Lanes, ...]:
+    def __call__(self, sources: Sequence[Lanes], carry: Lanes | None = None) -> Results:
+        call: Call = self.compute
         if self.reads_carry:
-            return self.compute(*sources, carry)
-        return self.compute(*sources)
+            return call(*sources, carry)
+        return call(*sources)
 
 
 #: Makes the lane function of a form; ``None`` where the form has no meaning, such as a type that the row lacks.
@@ -84,11 +97,12 @@ def by_parts(scalar: ScalarType, compute: Compute) -> Compute:
     """``compute`` applied to each element of a packed type; ``compute`` itself where ``scalar`` is not packed."""
     if scalar.lanes == 1:
         return compute
+    call: Call = compute
     whole, part, lanes = UNSIGNED[scalar.bits], UNSIGNED[scalar.bits // scalar.lanes], scalar.lanes
 
-    def packed(*sources: Lanes) -> tuple[Lanes, ...]:
+    def packed(*sources: Lanes) -> Results:
         split = [np.ascontiguousarray(source).view(part).reshape(*source.shape, lanes) for source in sources]
-        (result,) = compute(*split)
+        (result,) = call(*split)
         return (np.ascontiguousarray(result).view(whole)[..., 0],)
 
     return packed
@@ -97,8 +111,10 @@ def by_parts(scalar: ScalarType, compute: Compute) -> Compute:
 def quiet(compute: Compute) -> Compute:
     """``compute`` without NumPy's warnings: the overflow, division and invalid cases are results, not accidents."""
 
-    def silent(*sources: Lanes) -> tuple[Lanes, ...]:
+    call: Call = compute
+
+    def silent(*sources: Lanes) -> Results:
         with np.errstate(all="ignore"):
-            return compute(*sources)
+            return call(*sources)
 
     return silent

@@ -9,14 +9,14 @@ Freedom: `fns` with a base above 31 is undefined in the manual; here it finds no
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from ...ptx.notation import Form
 from ...ptx.types import ScalarType
-from .lane_types import SIGNED, UNSIGNED, Compute, Factory, LaneFunction, Lanes
+from .lane_types import SIGNED, UNSIGNED, DType, Factory, LaneFunction, Lanes, Results
 
 __all__ = ["FACTORIES"]
 
@@ -39,60 +39,63 @@ def _cnot(form: Form) -> LaneFunction:
 # Logic of three inputs
 
 
+_Two = Callable[[Lanes, Lanes], Lanes]
+_Three = Callable[[Lanes, Lanes, Lanes], Lanes]
+
+
 @cache
-def _lop3(table: int) -> Compute:
+def _lop3(table: int) -> _Three:
     """The function of three words whose truth table is ``table``: bit ``4a + 2b + c`` is the result.
 
     Split on ``a``: two functions of ``b`` and ``c`` of at most two operations each, then one select.
     """
-    low, high = _lop2(table & 15), _lop2(table >> 4)
-    if table & 15 == table >> 4:
-        return lambda a, b, c: (low(b, c),)
-    if table & 15 == (table >> 4) ^ 15:
-        return lambda a, b, c: (a ^ low(b, c),)
-    if table & 15 == 0:
-        return lambda a, b, c: (a & high(b, c),)
-    if table >> 4 == 0:
-        return lambda a, b, c: (~a & low(b, c),)
-    if table >> 4 == 15:
-        return lambda a, b, c: (a | low(b, c),)
-    if table & 15 == 15:
-        return lambda a, b, c: (~a | high(b, c),)
+    low_table, high_table = table & 15, table >> 4
+    low, high = _LOP2[low_table], _LOP2[high_table]
+    if low_table == high_table:
+        return lambda a, b, c: low(b, c)
+    if low_table == high_table ^ 15:
+        return lambda a, b, c: a ^ low(b, c)
+    if low_table == 0:
+        return lambda a, b, c: a & high(b, c)
+    if high_table == 0:
+        return lambda a, b, c: ~a & low(b, c)
+    if high_table == 15:
+        return lambda a, b, c: a | low(b, c)
+    if low_table == 15:
+        return lambda a, b, c: ~a | high(b, c)
 
-    def select(a: Lanes, b: Lanes, c: Lanes) -> tuple[Lanes, ...]:
+    def select(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
         other = low(b, c)
-        return (other ^ (a & (high(b, c) ^ other)),)
+        return other ^ (a & (high(b, c) ^ other))
 
     return select
 
 
-def _lop2(table: int) -> Any:
-    """The function of two words whose truth table is ``table``: bit ``2b + c`` is the result."""
-    functions: list[Any] = [
-        lambda b, c: (b ^ b) & c,
-        lambda b, c: ~(b | c),
-        lambda b, c: ~b & c,
-        lambda b, c: ~b | (c & ~c),
-        lambda b, c: b & ~c,
-        lambda b, c: ~c | (b & ~b),
-        lambda b, c: b ^ c,
-        lambda b, c: ~(b & c),
-        lambda b, c: b & c,
-        lambda b, c: ~(b ^ c),
-        lambda b, c: c | (b & ~b),
-        lambda b, c: ~b | c,
-        lambda b, c: b | (c & ~c),
-        lambda b, c: b | ~c,
-        lambda b, c: b | c,
-        lambda b, c: ~(b ^ b) | c,
-    ]
-    return functions[table]
+#: The functions of two words by their truth table: bit ``2b + c`` is the result.
+_LOP2: tuple[_Two, ...] = (
+    lambda b, c: b ^ b,
+    lambda b, c: ~(b | c),
+    lambda b, c: ~b & c,
+    lambda b, c: ~b,
+    lambda b, c: b & ~c,
+    lambda b, c: ~c,
+    lambda b, c: b ^ c,
+    lambda b, c: ~(b & c),
+    lambda b, c: b & c,
+    lambda b, c: ~(b ^ c),
+    lambda b, c: c,
+    lambda b, c: ~b | c,
+    lambda b, c: b,
+    lambda b, c: b | ~c,
+    lambda b, c: b | c,
+    lambda b, c: ~(b ^ b),
+)
 
 
 def _lop3_bits(a: Lanes, b: Lanes, c: Lanes, table: Lanes) -> Lanes:
     first = int(table.flat[0]) & 0xFF
     if table.size == 1 or bool((table == table.flat[0]).all()):
-        return _lop3(first)(a, b, c)[0]
+        return _lop3(first)(a, b, c)
     # The table is an immediate in PTX; a varying one is the sum of its minterms.
     result = np.zeros_like(a & b & c & table)
     for index in range(8):
@@ -110,7 +113,7 @@ def _lop3_pred(form: Form) -> LaneFunction:
     """``d`` as `lop3`, and ``p = (d != 0) or/and f``."""
     join = np.logical_or if form.mods["mode"] == "or" else np.logical_and
 
-    def compute(a: Lanes, b: Lanes, c: Lanes, table: Lanes, f: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes, b: Lanes, c: Lanes, table: Lanes, f: Lanes) -> Results:
         result = _lop3_bits(a, b, c, table)
         return result, join(result != 0, f)
 
@@ -120,7 +123,7 @@ def _lop3_pred(form: Form) -> LaneFunction:
 # Shifts
 
 
-def _count(count: Lanes, dtype: Any, most: int) -> Lanes:
+def _count(count: Lanes, dtype: DType, most: int) -> Lanes:
     return np.minimum(count, np.uint32(most)).astype(dtype)
 
 
@@ -129,7 +132,7 @@ def _shl(form: Form) -> LaneFunction | None:
     if scalar.bits not in (16, 32, 64):
         return None
 
-    def compute(a: Lanes, count: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes, count: Lanes) -> Results:
         shifted = a << _count(count, a.dtype, scalar.bits - 1)
         return (np.where(count >= scalar.bits, a.dtype.type(0), shifted),)
 
@@ -139,11 +142,11 @@ def _shl(form: Form) -> LaneFunction | None:
 def _shr(form: Form) -> LaneFunction:
     scalar = _type(form)
 
-    def logical(a: Lanes, count: Lanes) -> tuple[Lanes, ...]:
+    def logical(a: Lanes, count: Lanes) -> Results:
         shifted = a >> _count(count, a.dtype, scalar.bits - 1)
         return (np.where(count >= scalar.bits, a.dtype.type(0), shifted),)
 
-    def arithmetic(a: Lanes, count: Lanes) -> tuple[Lanes, ...]:
+    def arithmetic(a: Lanes, count: Lanes) -> Results:
         number = SIGNED[scalar.bits]
         return ((a.view(number) >> _count(count, number, scalar.bits - 1)).view(a.dtype),)
 
@@ -156,7 +159,7 @@ def _shf(form: Form) -> LaneFunction | None:
     if clamps == ("wrap" in form.flags):
         return None
 
-    def compute(a: Lanes, b: Lanes, count: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes, b: Lanes, count: Lanes) -> Results:
         pair = (b.astype(np.uint64) << np.uint64(32)) | a
         wide = np.minimum(count, np.uint32(32)) if clamps else count & np.uint32(31)
         shift = wide.astype(np.uint64)
@@ -186,7 +189,7 @@ def _prmt(form: Form) -> LaneFunction:
     mode = form.mods.get("mode")
     steps = np.array(_SELECTORS[mode], dtype=np.uint8) if mode else None
 
-    def compute(a: Lanes, b: Lanes, selector: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes, b: Lanes, selector: Lanes) -> Results:
         pair = (b.astype(np.uint64) << np.uint64(32)) | a
         result = np.zeros(np.broadcast_shapes(pair.shape, selector.shape), np.uint64)
         for place in range(4):
@@ -236,7 +239,7 @@ def _clz(form: Form) -> LaneFunction:
 def _bfind(form: Form) -> LaneFunction:
     scalar, shift = _type(form), "shiftamt" in form.flags
 
-    def compute(a: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes) -> Results:
         if scalar.kind == "s":
             a = np.where(a.view(SIGNED[scalar.bits]) < 0, ~a, a)
         position = length(a)
@@ -249,7 +252,7 @@ def _bfind(form: Form) -> LaneFunction:
 def _fns(form: Form) -> LaneFunction:
     """The position of the ``offset``-th set bit of ``mask``, counted up or down from ``base``; all ones for none."""
 
-    def compute(mask: Lanes, base: Lanes, offset: Lanes) -> tuple[Lanes, ...]:
+    def compute(mask: Lanes, base: Lanes, offset: Lanes) -> Results:
         mask, base, offset = np.broadcast_arrays(mask, base, offset)
         step = np.ascontiguousarray(offset).view(np.int32).astype(np.int64)
         sought = np.maximum(np.abs(step), 1)
@@ -273,7 +276,7 @@ def _brev(form: Form) -> LaneFunction:
     masks = [(1, 0x5555555555555555), (2, 0x3333333333333333), (4, 0x0F0F0F0F0F0F0F0F)]
     fields = [(word(shift), word(mask & ((1 << scalar.bits) - 1))) for shift, mask in masks]
 
-    def compute(a: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes) -> Results:
         for shift, mask in fields:
             a = ((a >> shift) & mask) | ((a & mask) << shift)
         return (a.byteswap(),)
@@ -287,9 +290,10 @@ def _brev(form: Form) -> LaneFunction:
 def _low_mask(count: Lanes, scalar: ScalarType) -> Lanes:
     """A word with the lowest ``count`` bits set; all bits where ``count`` reaches the width."""
     word = UNSIGNED[scalar.bits]
-    ones = ~word.type(0)
+    ones = word.type((1 << scalar.bits) - 1)
     wide = np.minimum(count, count.dtype.type(scalar.bits - 1)).astype(word)
-    return np.where(count >= scalar.bits, ones, ~(ones << wide))
+    mask: Lanes = np.where(count >= scalar.bits, ones, ~(ones << wide))
+    return mask
 
 
 def _field(count: Lanes, scalar: ScalarType) -> Lanes:
@@ -300,8 +304,9 @@ def _field(count: Lanes, scalar: ScalarType) -> Lanes:
 def _bfe(form: Form) -> LaneFunction:
     scalar = _type(form)
     word, most = UNSIGNED[scalar.bits], scalar.bits - 1
+    ones = word.type((1 << scalar.bits) - 1)
 
-    def compute(a: Lanes, position: Lanes, size: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes, position: Lanes, size: Lanes) -> Results:
         start, size = _field(position, scalar), _field(size, scalar)
         inside = np.minimum(start, np.uint32(most)).astype(word)
         mask = _low_mask(size, scalar)
@@ -312,7 +317,7 @@ def _bfe(form: Form) -> LaneFunction:
             last = np.minimum(np.maximum(start + size, np.uint32(1)) - np.uint32(1), np.uint32(most)).astype(word)
             negative = (((a >> last) & word.type(1)) != 0) & (size != 0)
             # What the shift brought in from above the word counts as sign, too.
-            above = np.where(start > most, ~word.type(0), ~(~word.type(0) >> inside))
+            above: Lanes = np.where(start > most, ones, ~(ones >> inside))
             result = np.where(negative, result | ~mask | above, result)
         return (result,)
 
@@ -323,7 +328,7 @@ def _bfi(form: Form) -> LaneFunction:
     scalar = _type(form)
     word, most = UNSIGNED[scalar.bits], scalar.bits - 1
 
-    def compute(a: Lanes, b: Lanes, position: Lanes, size: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes, b: Lanes, position: Lanes, size: Lanes) -> Results:
         start, size = _field(position, scalar), _field(size, scalar)
         shift = np.minimum(start, np.uint32(most)).astype(word)
         mask = np.where(start > most, word.type(0), _low_mask(size, scalar) << shift)
@@ -335,7 +340,7 @@ def _bfi(form: Form) -> LaneFunction:
 def _szext(form: Form) -> LaneFunction:
     scalar, clamps = _type(form), form.mods["mode"] == "clamp"
 
-    def compute(a: Lanes, count: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes, count: Lanes) -> Results:
         size = count & np.uint32(31)
         mask = _low_mask(size, scalar)
         if clamps:
@@ -353,7 +358,7 @@ def _bmsk(form: Form) -> LaneFunction:
     scalar = ScalarType("b32", 32, "b")
     clamps = form.mods["mode"] == "clamp"
 
-    def compute(start: Lanes, size: Lanes) -> tuple[Lanes, ...]:
+    def compute(start: Lanes, size: Lanes) -> Results:
         first, count = start & np.uint32(31), size & np.uint32(31)
         result = _low_mask(first + count, scalar) & ~_low_mask(first, scalar)
         if clamps:

@@ -16,7 +16,7 @@ import numpy as np
 from ...ptx.notation import Form
 from ...ptx.types import TYPES, ScalarType
 from .float_formats import as_float, flush_bits
-from .lane_types import SIGNED, UNSIGNED, Factory, LaneFunction, Lanes, typed
+from .lane_types import SIGNED, UNSIGNED, Factory, LaneFunction, Lanes, Results, typed
 
 __all__ = ["FACTORIES"]
 
@@ -85,13 +85,13 @@ def _setp(form: Form) -> LaneFunction | None:
         return None
     join = _JOIN.get(form.mods.get("bool", ""))
 
-    def single(a: Lanes, b: Lanes, *rest: Lanes) -> tuple[Lanes, ...]:
+    def single(a: Lanes, b: Lanes, *rest: Lanes) -> Results:
         holds = compare(a, b)
         if join is None:
             return holds, ~holds
         return join(holds, rest[0]), join(~holds, rest[0])
 
-    def packed(a: Lanes, b: Lanes, *rest: Lanes) -> tuple[Lanes, ...]:
+    def packed(a: Lanes, b: Lanes, *rest: Lanes) -> Results:
         pairs = zip(_halves(a), _halves(b), strict=True)
         low, high = [compare(left, right) for left, right in pairs]
         if join is None:
@@ -121,16 +121,17 @@ def _set(form: Form) -> LaneFunction | None:
     if compare is None or (scalar.lanes == 2) != (result.lanes == 2 or (scalar.lanes == 2 and result.bits == 32)):
         return None
     join = _JOIN.get(form.mods.get("bool", ""))
-    yes = UNSIGNED[result.bits].type(_TRUE[result.name])
+    yes, no = UNSIGNED[result.bits].type(_TRUE[result.name]), UNSIGNED[result.bits].type(0)
     half = np.uint32(0xFFFF if result.is_integer else _TRUE[result.name])
 
-    def single(a: Lanes, b: Lanes, *rest: Lanes) -> tuple[Lanes, ...]:
+    def single(a: Lanes, b: Lanes, *rest: Lanes) -> Results:
         holds = compare(a, b)
         if join is not None:
             holds = join(holds, rest[0])
-        return (np.where(holds, yes, yes.dtype.type(0)),)
+        word: Lanes = np.where(holds, yes, no)
+        return (word,)
 
-    def packed(a: Lanes, b: Lanes, *rest: Lanes) -> tuple[Lanes, ...]:
+    def packed(a: Lanes, b: Lanes, *rest: Lanes) -> Results:
         words: list[Lanes] = []
         for left, right in zip(_halves(a), _halves(b), strict=True):
             holds = compare(left, right)
@@ -152,7 +153,7 @@ def _slct(form: Form) -> LaneFunction | None:
     by = form.mods["atype"]
     if by == "f32":
 
-        def by_sign(a: Lanes, b: Lanes, c: Lanes) -> tuple[Lanes, ...]:
+        def by_sign(a: Lanes, b: Lanes, c: Lanes) -> Results:
             selector = flush_bits(c, "f32") if ftz else c
             return (np.where(selector.view(np.float32) >= 0, a, b),)
 

@@ -19,7 +19,7 @@ from ...ptx.notation import Form
 from ...ptx.types import TYPES, ScalarType
 from . import exact_double
 from .float_formats import CANONICAL, INFINITY, as_float, flush_bits, round_to_f32, round_to_half, saturate, sum_to_odd
-from .lane_types import SIGNED, UNSIGNED, Compute, Factory, LaneFunction, Lanes, quiet, typed
+from .lane_types import SIGNED, UNSIGNED, Compute, Factory, LaneFunction, Lanes, Results, quiet, typed
 
 __all__ = ["FACTORIES"]
 
@@ -42,7 +42,7 @@ def _between_integers(source: ScalarType, result: ScalarType, sat: bool) -> Comp
     low, high = _limits(source)
     least, most = _limits(result)
 
-    def compute(a: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes) -> Results:
         value = a.view(number)
         if sat and (low < least or high > most):
             value = np.clip(value, max(low, least), min(high, most))
@@ -113,7 +113,7 @@ def _float_to_integer(source: ScalarType, result: ScalarType, mode: str, ftz: bo
     least, most = _limits(result)
     nan_bits = word.type(_nan_as_integer(source, result))
 
-    def compute(a: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes) -> Results:
         value = rounding(read(a))
         # `most + 1` and `least` are powers of two or zero, and so exact in every float format that is read.
         too_large, too_small = value >= float(most + 1), value < float(least)
@@ -182,7 +182,7 @@ def _between_floats(form: Form, source: ScalarType, result: ScalarType) -> Compu
         if source.name == "bf16":
             return lambda a: (a.astype(np.uint32) << np.uint32(16),)
 
-    def compute(a: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes) -> Results:
         exact = widen(a)
         if integral is not None:
             exact = integral(exact)
@@ -227,7 +227,7 @@ def _to_tf32(form: Form) -> Compute | None:
             return np.full_like(a, 0x7FFF_E000)
         return (a & np.uint32(0xFFFF_E000)) - np.uint32(0x2000 if "satfinite" in flags else 0)
 
-    def compute(a: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes) -> Results:
         word = a
         if mode == "rna":
             word = a + np.uint32(0x1000)
@@ -269,7 +269,7 @@ def _to_eight_bits(value: Lanes, name: str, relu: bool) -> Lanes:
 @cache
 def _eight_bit_table(name: str) -> Lanes:
     """The f16 bits of each code; every 8-bit number is exact in f16."""
-    fraction, bias, most = _EIGHT[name]
+    fraction, bias, _ = _EIGHT[name]
     code = np.arange(256)
     magnitude = code & 0x7F
     exponent, steps = magnitude >> fraction, magnitude & ((1 << fraction) - 1)
@@ -289,7 +289,7 @@ def _f16x2_to_eight_bits(form: Form, name: str) -> Compute | None:
         return None
     relu = "relu" in form.flags
 
-    def compute(a: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes) -> Results:
         codes: list[Lanes] = []
         for shift in (0, 16):
             half = (a >> np.uint32(shift)).astype(np.uint16).view(np.float16)
@@ -304,7 +304,7 @@ def _eight_bits_to_f16x2(form: Form, name: str) -> Compute | None:
         return None
     table, relu = _eight_bit_table(name), "relu" in form.flags
 
-    def compute(a: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes) -> Results:
         halves = [table[(a >> np.uint16(shift)) & np.uint16(0xFF)] for shift in (0, 8)]
         if relu:
             halves = [_relu(half) for half in halves]
@@ -362,7 +362,7 @@ def _convert_pair(form: Form) -> LaneFunction | None:
         if mode != "rn" or not satfinite:
             return None
 
-        def pack_bytes(a: Lanes, b: Lanes) -> tuple[Lanes, ...]:
+        def pack_bytes(a: Lanes, b: Lanes) -> Results:
             high, low = [_to_eight_bits(x.view(np.float32).astype(np.float64), name, relu) for x in (a, b)]
             return ((high << np.uint16(8)) | low,)
 
@@ -392,7 +392,7 @@ def _pack(form: Form) -> LaneFunction | None:
     def clamp(bits: Lanes) -> Lanes:
         return np.clip(bits.view(SIGNED[32]), least, most).view(np.uint32) & mask
 
-    def compute(a: Lanes, b: Lanes, *rest: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes, b: Lanes, *rest: Lanes) -> Results:
         packed = (clamp(a) << np.uint32(width)) | clamp(b)
         return (packed | (rest[0] << np.uint32(2 * width)) if rest else packed,)
 

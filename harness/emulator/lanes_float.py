@@ -3,12 +3,13 @@
 Computes: add sub mul fma mad div rcp sqrt in every rounding mode, abs neg min max (two and three inputs) copysign.
 Requires: sources as raw bits (`lane_types`). Guarantees: every bit as on the GPU: correctly rounded; `.ftz` flushes
     operands and results to zeros of their sign; `.sat` clamps to [+0, 1] and turns a NaN into +0; an f32 NaN is
-    canonical. Freedom: the manual leaves the payload of a NaN open; what Hopper returns is in `_double_nan`.
+    canonical. Freedom: the manual leaves the payload of a NaN open; what Hopper returns is in `double_nan`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -27,12 +28,15 @@ from .float_formats import (
     saturate,
     sum_to_odd,
 )
-from .lane_types import UNSIGNED, Factory, LaneFunction, Lanes, by_parts, quiet
+from .lane_types import UNSIGNED, Factory, LaneFunction, Lanes, Results, by_parts, quiet
 
-__all__ = ["FACTORIES", "add32", "fma32"]
+__all__ = ["FACTORIES", "add32", "double_nan", "fma32"]
 
 _MODES = ("rn", "rz", "rm", "rp")
-_Core = Callable[..., Lanes]
+#: An operation on the numbers of one to three sources, in a rounding mode.
+_Core = (
+    Callable[[Lanes, str], Lanes] | Callable[[Lanes, Lanes, str], Lanes] | Callable[[Lanes, Lanes, Lanes, str], Lanes]
+)
 
 
 def _wide(value: Lanes) -> Lanes:
@@ -91,6 +95,10 @@ def _div32(a: Lanes, b: Lanes, mode: str) -> Lanes:
     return directed(canonical32(quotient), above, below, mode)
 
 
+def _rcp32(a: Lanes, mode: str) -> Lanes:
+    return _div32(np.ones_like(a), a, mode)
+
+
 def _sqrt32(a: Lanes, mode: str) -> Lanes:
     root = np.sqrt(a)
     if mode == "rn":
@@ -105,7 +113,7 @@ def _sqrt32(a: Lanes, mode: str) -> Lanes:
 _QUIET = np.uint64(0x0008_0000_0000_0000)
 
 
-def _double_nan(result: Lanes, *sources: Lanes) -> Lanes:
+def double_nan(result: Lanes, *sources: Lanes) -> Lanes:
     """The bits of f64 ``result``; a NaN is what Hopper makes of ``sources``.
 
     That is the last of ``sources`` that is a NaN, made quiet; and the negative NaN without payload where none is.
@@ -121,26 +129,26 @@ def _double_nan(result: Lanes, *sources: Lanes) -> Lanes:
 
 
 _CORES: dict[str, tuple[_Core, _Core]] = {
-    "add": (add32, lambda a, b, mode: _double_nan(exact_double.add(a, b, mode), a, b)),
-    "sub": (_sub32, lambda a, b, mode: _double_nan(exact_double.add(a, -b, mode), a, b)),
-    "mul": (_mul32, lambda a, b, mode: _double_nan(exact_double.multiply(a, b, mode), a, b)),
-    "fma": (fma32, lambda a, b, c, mode: _double_nan(exact_double.fma(a, b, c, mode), a, c, b)),
-    "div": (_div32, lambda a, b, mode: _double_nan(exact_double.divide(a, b, mode), b, a)),
-    "sqrt": (_sqrt32, lambda a, mode: _double_nan(exact_double.square_root(a, mode), a)),
+    "add": (add32, lambda a, b, mode: double_nan(exact_double.add(a, b, mode), a, b)),
+    "sub": (_sub32, lambda a, b, mode: double_nan(exact_double.add(a, -b, mode), a, b)),
+    "mul": (_mul32, lambda a, b, mode: double_nan(exact_double.multiply(a, b, mode), a, b)),
+    "fma": (fma32, lambda a, b, c, mode: double_nan(exact_double.fma(a, b, c, mode), a, c, b)),
+    "div": (_div32, lambda a, b, mode: double_nan(exact_double.divide(a, b, mode), b, a)),
+    "sqrt": (_sqrt32, lambda a, mode: double_nan(exact_double.square_root(a, mode), a)),
     "rcp": (
-        lambda a, mode: _div32(np.ones_like(a), a, mode),
-        lambda a, mode: _double_nan(exact_double.divide(np.ones_like(a), a, mode), a),
+        _rcp32,
+        lambda a, mode: double_nan(exact_double.divide(np.ones_like(a), a, mode), a),
     ),
 }
 
 
 #: Unrounded results as doubles, exact or rounded to odd, or near enough to tell them from a float's neighbours; sums
 #: and roots are never subnormal without being exact.
-_EXACT: dict[str, _Core] = {
-    "mul": lambda a, b: a * b,
+_EXACT: dict[str, Callable[..., Lanes]] = {
+    "mul": np.multiply,
     "fma": product_sum_to_odd,
-    "div": lambda a, b: a / b,
-    "rcp": lambda a: 1.0 / a,
+    "div": np.divide,
+    "rcp": np.reciprocal,
 }
 
 
@@ -148,20 +156,22 @@ def _arithmetic(form: Form, name: str) -> LaneFunction | None:
     scalar = form.type
     if scalar is None or scalar.name not in ("f32", "f64", "f32x2"):
         return None
+    if form.op.base == "mad" and "rnd" not in form.mods:
+        return None  # that of the first GPUs, which rounded otherwise
     mode = form.mods.get("rnd", "rn")
     ftz, sat = "ftz" in form.flags, "sat" in form.flags
     single = scalar.name != "f64"
     if mode not in _MODES or (not single and (ftz or sat)) or (scalar.lanes == 2 and sat):
         return None
-    core = _CORES[name][0 if single else 1]
+    core: Callable[..., Lanes] = _CORES[name][0 if single else 1]
     read, exact = as_float(scalar, ftz), _EXACT.get(name)
     assert read is not None
 
-    def compute(*sources: Lanes) -> tuple[Lanes, ...]:
+    def compute(*sources: Lanes) -> Results:
         values = [read(source) for source in sources]
         bits = core(*values, mode)
         if ftz and exact is not None:
-            bits = flush_result(bits, "f32", mode, lambda: exact(*map(_wide, values)))
+            bits = flush_result(bits, "f32", mode, partial(exact, *map(_wide, values)))
         elif ftz:
             bits = flush_bits(bits, "f32")
         if sat:
@@ -196,7 +206,7 @@ def _sign_operation(form: Form, negate: bool) -> LaneFunction | None:
         word(_QUIET if name == "f64" else 0),
     )
 
-    def compute(a: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes) -> Results:
         bits = a ^ sign if negate else a & ~sign
         if ftz:
             bits = flush_bits(bits, name)
@@ -241,7 +251,7 @@ def _extreme(form: Form, least: bool) -> LaneFunction | None:
         chosen = np.where(nan_a, b, np.where(nan_b, a, chosen))
         return np.where(nan_a & nan_b, nan, chosen)
 
-    def compute(*sources: Lanes) -> tuple[Lanes, ...]:
+    def compute(*sources: Lanes) -> Results:
         if ftz:
             sources = tuple(flush_bits(source, name) for source in sources)
         signs = sources[0] ^ sources[1]

@@ -18,12 +18,12 @@ import numpy as np
 from ...ptx.notation import Form
 from ...ptx.types import TYPES
 from .float_formats import CANONICAL, as_float, flush_bits, flush_result, product_sum_to_odd, round_to_half, saturate
-from .lane_types import Factory, LaneFunction, Lanes, by_parts, quiet
+from .lane_types import Factory, LaneFunction, Lanes, Results, by_parts, quiet
 from .lanes_float import add32, fma32
 
 __all__ = ["FACTORIES"]
 
-_Core = Callable[..., Lanes]
+_Core = Callable[[Lanes, Lanes, str], Lanes]
 
 #: The NaN that stands for an element outside of a tensor, without its sign.
 _OUT_OF_BOUNDS = 0x7FF7
@@ -68,9 +68,9 @@ def _arithmetic(form: Form, operation: str) -> LaneFunction | None:
     core, read = _CORES.get(operation), as_float(scalar, ftz)
     assert read is not None
 
-    def compute(*sources: Lanes) -> tuple[Lanes, ...]:
+    def compute(*sources: Lanes) -> Results:
         values = [read(source) for source in sources]
-        bits = core(*values, name) if core is not None else round_to_half(_exact(*values), name, "rn")
+        bits = core(values[0], values[1], name) if core is not None else round_to_half(_exact(*values), name, "rn")
         if ftz and operation in ("mul", "fma"):
             bits = flush_result(bits, name, "rn", lambda: _exact(*values))
         elif ftz:
@@ -96,7 +96,7 @@ def _mixed(form: Form, operation: str) -> LaneFunction | None:
     widen, sat = as_float(TYPES[half]), "sat" in form.flags
     assert widen is not None
 
-    def compute(*sources: Lanes) -> tuple[Lanes, ...]:
+    def compute(*sources: Lanes) -> Results:
         last = sources[-1].view(np.float32)
         first = [widen(source) for source in sources[:-1]]
         if operation == "fma":

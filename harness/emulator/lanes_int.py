@@ -9,13 +9,29 @@ Freedom: the manual leaves division by zero open; here it gives what Hopper give
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ...ptx.notation import Form
 from ...ptx.types import ScalarType
-from .lane_types import SIGNED, UNSIGNED, Compute, Factory, LaneFunction, Lanes, by_parts, quiet, typed
+from .lane_types import (
+    SIGNED,
+    UNSIGNED,
+    Call,
+    Compute,
+    Factory,
+    LaneFunction,
+    Lanes,
+    Results,
+    by_parts,
+    quiet,
+    typed,
+)
 
 __all__ = ["FACTORIES"]
+
+_Product = Callable[[Lanes, Lanes], Lanes]
 
 
 def _plain(compute: Compute) -> LaneFunction:
@@ -58,7 +74,7 @@ def _add_with_carry(a: Lanes, b: Lanes, carry: Lanes) -> tuple[Lanes, Lanes]:
 
 
 def _add_cc(form: Form) -> LaneFunction:
-    def compute(a: Lanes, b: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes, b: Lanes) -> Results:
         total = a + b
         return total, total < a
 
@@ -73,7 +89,12 @@ def _chained(form: Form, compute: Compute) -> LaneFunction:
     """A form that reads the carry, and writes it only with ``.cc``."""
     if "cc" in form.flags:
         return LaneFunction(compute, reads_carry=True, writes_carry=True)
-    return LaneFunction(lambda *sources: compute(*sources)[:1], reads_carry=True)
+    call: Call = compute
+
+    def without_flag(*sources: Lanes) -> Results:
+        return call(*sources)[:1]
+
+    return LaneFunction(without_flag, reads_carry=True)
 
 
 def _addc(form: Form) -> LaneFunction:
@@ -81,7 +102,7 @@ def _addc(form: Form) -> LaneFunction:
 
 
 def _subc(form: Form) -> LaneFunction:
-    def compute(a: Lanes, b: Lanes, carry: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes, b: Lanes, carry: Lanes) -> Results:
         return a + ~b + carry.astype(a.dtype), (a > b) | ((a == b) & carry)
 
     return _chained(form, compute)
@@ -110,12 +131,11 @@ def _widened(scalar: ScalarType, bits: Lanes) -> Lanes:
     return bits.astype(UNSIGNED[wide])
 
 
-def _high_product(scalar: ScalarType) -> Compute:
+def _high_product(scalar: ScalarType) -> _Product:
     if scalar.bits == 64:
-        product = _high_product_s64 if scalar.kind == "s" else _high_product_u64
-        return lambda a, b: (product(a, b),)
+        return _high_product_s64 if scalar.kind == "s" else _high_product_u64
     narrow = UNSIGNED[scalar.bits]
-    return lambda a, b: (((_widened(scalar, a) * _widened(scalar, b)) >> scalar.bits).astype(narrow),)
+    return lambda a, b: ((_widened(scalar, a) * _widened(scalar, b)) >> scalar.bits).astype(narrow)
 
 
 def _mul_lo(form: Form) -> LaneFunction:
@@ -123,7 +143,8 @@ def _mul_lo(form: Form) -> LaneFunction:
 
 
 def _mul_hi(form: Form) -> LaneFunction:
-    return _plain(_high_product(_type(form)))
+    high = _high_product(_type(form))
+    return _plain(lambda a, b: (high(a, b),))
 
 
 def _mul_wide(form: Form) -> LaneFunction:
@@ -137,7 +158,7 @@ def _mad_lo(form: Form) -> LaneFunction:
 
 def _mad_hi(form: Form) -> LaneFunction:
     high = _high_product(_type(form))
-    return _plain(lambda a, b, c: (high(a, b)[0] + c,))
+    return _plain(lambda a, b, c: (high(a, b) + c,))
 
 
 def _mad_wide(form: Form) -> LaneFunction:
@@ -147,20 +168,20 @@ def _mad_wide(form: Form) -> LaneFunction:
 
 def _mad_hi_sat(form: Form) -> LaneFunction:
     high = _high_product(_type(form))
-    return _plain(lambda a, b, c: (_clamp_s32(_wide_s32(high(a, b)[0]) + _wide_s32(c)),))
+    return _plain(lambda a, b, c: (_clamp_s32(_wide_s32(high(a, b)) + _wide_s32(c)),))
 
 
-def _half_product(form: Form) -> Compute:
+def _half_product(form: Form) -> _Product:
     if form.mods["mode"] == "hi":
         return _high_product(_type(form))
-    return lambda a, b: (a * b,)
+    return lambda a, b: a * b
 
 
 def _mad_cc(form: Form) -> LaneFunction:
     product = _half_product(form)
 
-    def compute(a: Lanes, b: Lanes, c: Lanes) -> tuple[Lanes, ...]:
-        total = product(a, b)[0] + c
+    def compute(a: Lanes, b: Lanes, c: Lanes) -> Results:
+        total = product(a, b) + c
         return total, total < c
 
     return LaneFunction(compute, writes_carry=True)
@@ -168,10 +189,10 @@ def _mad_cc(form: Form) -> LaneFunction:
 
 def _madc(form: Form) -> LaneFunction:
     product = _half_product(form)
-    return _chained(form, lambda a, b, c, carry: _add_with_carry(product(a, b)[0], c, carry))
+    return _chained(form, lambda a, b, c, carry: _add_with_carry(product(a, b), c, carry))
 
 
-def _product_24(form: Form) -> Compute:
+def _product_24(form: Form) -> _Product:
     """The lower or the upper 32 of the 48 bits of a product of 24-bit numbers."""
     signed = _type(form).kind == "s"
     shift = 16 if form.mods["mode"] == "hi" else 0
@@ -181,26 +202,27 @@ def _product_24(form: Form) -> Compute:
             return ((bits << 8).view(np.int32) >> 8).astype(np.int64)
         return (bits & np.uint32(0xFF_FFFF)).astype(np.int64)
 
-    return lambda a, b: (((number(a) * number(b)) >> shift).astype(np.uint32),)
+    return lambda a, b: ((number(a) * number(b)) >> shift).astype(np.uint32)
 
 
 def _mul24(form: Form) -> LaneFunction:
-    return _plain(_product_24(form))
+    product = _product_24(form)
+    return _plain(lambda a, b: (product(a, b),))
 
 
 def _mad24(form: Form) -> LaneFunction | None:
     product = _product_24(form)
     if "sat" not in form.flags:
-        return _plain(lambda a, b, c: (product(a, b)[0] + c,))
+        return _plain(lambda a, b, c: (product(a, b) + c,))
     if form.mods["mode"] != "hi" or _type(form).kind != "s":
         return None
-    return _plain(lambda a, b, c: (_clamp_s32(_wide_s32(product(a, b)[0]) + _wide_s32(c)),))
+    return _plain(lambda a, b, c: (_clamp_s32(_wide_s32(product(a, b)) + _wide_s32(c)),))
 
 
 def _sad(form: Form) -> LaneFunction:
     number = typed(_type(form))
 
-    def compute(a: Lanes, b: Lanes, c: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes, b: Lanes, c: Lanes) -> Results:
         return (c + np.where(a.view(number) < b.view(number), b - a, a - b),)
 
     return _plain(compute)
@@ -225,7 +247,7 @@ def _div(form: Form) -> LaneFunction:
         return _plain(quiet(lambda a, b: (_divide(a, b)[0],)))
     number = SIGNED[scalar.bits]
 
-    def compute(a: Lanes, b: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes, b: Lanes) -> Results:
         quotient, _ = _divide(_magnitude(a, number), _magnitude(b, number))
         negative = ((a ^ b).view(number) < 0) & (b != 0)
         return (np.where(negative, ~quotient + quotient.dtype.type(1), quotient),)
@@ -237,7 +259,7 @@ def _rem(form: Form) -> LaneFunction:
     scalar = _type(form)
     number, ones = typed(scalar), ~UNSIGNED[scalar.bits].type(0)
 
-    def compute(a: Lanes, b: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes, b: Lanes) -> Results:
         if scalar.kind == "u":
             _, remainder = _divide(a, b)
         else:
@@ -264,7 +286,7 @@ def _extreme(form: Form, choose: np.ufunc) -> LaneFunction | None:
     if relu and scalar.name not in ("s32", "s16x2"):
         return None
 
-    def compute(a: Lanes, b: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes, b: Lanes) -> Results:
         result = choose(a.view(number), b.view(number))
         if relu:
             result = np.maximum(result, number.type(0))
@@ -287,7 +309,7 @@ def _dot(form: Form, count: int) -> LaneFunction | None:
             return (lifted.view(np.int32) >> (32 - size)).view(np.uint32)
         return lifted >> np.uint32(32 - size)
 
-    def compute(a: Lanes, b: Lanes, c: Lanes) -> tuple[Lanes, ...]:
+    def compute(a: Lanes, b: Lanes, c: Lanes) -> Results:
         total = c
         for index in range(count):
             left = element(a, index * width, width, signs[0])
