@@ -75,8 +75,9 @@ def _literal_class(text: str) -> str:
             return "int" if abs(literal_value(text)) < _LARGEST_LITERAL else "bad"
         except ValueError:  # 09 is no octal number, and Python does not convert thousands of digits
             return "bad"
-    prefix = text.lstrip("+-")[:2].lower()
-    return {"0f": "f32", "0d": "f64"}.get(prefix, "decimal")
+    body = text.lstrip("+-").lower()
+    name, digits = {"0f": ("f32", 8), "0d": ("f64", 16)}.get(body[:2], ("decimal", len(body) - 2))
+    return name if len(body) == 2 + digits else "bad"
 
 
 def _symbol_kind(symbol: Sym) -> Kind:
@@ -268,7 +269,7 @@ def _address_problem(form: Form, kind: Kind, *, is_first: bool) -> str:
     elif base.what == "int" and space != "local":
         return "the address '{}' is a literal, which only state space .local allows"
     elif base.what == "bad":
-        return "the address '{}' is no integer of 64 bits"
+        return "the address '{}' is no literal of 64 bits or less"
     return ""
 
 
@@ -281,7 +282,7 @@ def _operand_problem(form: Form, spec: OperandSpec, kind: Kind) -> str:
     if spec.type == "label":
         return "" if what == "label" else "'{}' is no label"
     if what == "bad":
-        return "'{}' is no integer of 64 bits"
+        return "'{}' is no literal of 64 bits or less"
     is_result = spec.role != "use"
     if is_result:
         if what in ("int", "f32", "f64", "decimal", "special", "var", "function", "label", "not"):
@@ -386,7 +387,7 @@ def _vector_problem(form: Form, spec: OperandSpec, kind: Kind, scalar: ScalarTyp
             if message:
                 return message.replace("'{}'", "an element of '{}'")
         elif element.what == "bad":
-            return "an element of '{}' is no integer of 64 bits"
+            return "an element of '{}' is no literal of 64 bits or less"
         elif element.what in ("int", "f32", "f64", "decimal") and spec.role != "use":
             return "an element of '{}' cannot be written"
     return _mixture_problem(elements)
