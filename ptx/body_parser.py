@@ -162,9 +162,11 @@ class _BodyParser:
         mnemonic, listed = found[3], found[4]
         parts = split_operands(listed.strip())
         form = decode(mnemonic, len(parts) if parts is not None else -1)
-        guard = None
         try:
             guard = None if found[2] is None else self.scope.guard(found[2], found[1])
+        except OperandError as bad:
+            raise PtxError(bad.message, self.source, found.start(2)) from None
+        try:
             if parts is None or _kind(form) >= _BRANCH:
                 raise error
             operands = tuple([self.scope[part] for part in parts])
