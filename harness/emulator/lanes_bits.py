@@ -290,9 +290,9 @@ def _brev(form: Form) -> LaneFunction:
 def _low_mask(count: Lanes, scalar: ScalarType) -> Lanes:
     """A word with the lowest ``count`` bits set; all bits where ``count`` reaches the width."""
     word = UNSIGNED[scalar.bits]
-    ones = word.type((1 << scalar.bits) - 1)
+    ones: Lanes = np.array((1 << scalar.bits) - 1, word)
     wide = np.minimum(count, count.dtype.type(scalar.bits - 1)).astype(word)
-    mask: Lanes = np.where(count >= scalar.bits, ones, ~(ones << wide))
+    mask = np.where(count >= scalar.bits, ones, ~(ones << wide))
     return mask
 
 
@@ -304,7 +304,7 @@ def _field(count: Lanes, scalar: ScalarType) -> Lanes:
 def _bfe(form: Form) -> LaneFunction:
     scalar = _type(form)
     word, most = UNSIGNED[scalar.bits], scalar.bits - 1
-    ones = word.type((1 << scalar.bits) - 1)
+    ones: Lanes = np.array((1 << scalar.bits) - 1, word)
 
     def compute(a: Lanes, position: Lanes, size: Lanes) -> Results:
         start, size = _field(position, scalar), _field(size, scalar)
@@ -317,7 +317,7 @@ def _bfe(form: Form) -> LaneFunction:
             last = np.minimum(np.maximum(start + size, np.uint32(1)) - np.uint32(1), np.uint32(most)).astype(word)
             negative = (((a >> last) & word.type(1)) != 0) & (size != 0)
             # What the shift brought in from above the word counts as sign, too.
-            above: Lanes = np.where(start > most, ones, ~(ones >> inside))
+            above = np.where(start > most, ones, ~(ones >> inside))
             result = np.where(negative, result | ~mask | above, result)
         return (result,)
 

@@ -121,15 +121,14 @@ def _set(form: Form) -> LaneFunction | None:
     if compare is None or (scalar.lanes == 2) != (result.lanes == 2 or (scalar.lanes == 2 and result.bits == 32)):
         return None
     join = _JOIN.get(form.mods.get("bool", ""))
-    yes, no = UNSIGNED[result.bits].type(_TRUE[result.name]), UNSIGNED[result.bits].type(0)
+    values: Lanes = np.array([0, _TRUE[result.name]], UNSIGNED[result.bits])
     half = np.uint32(0xFFFF if result.is_integer else _TRUE[result.name])
 
     def single(a: Lanes, b: Lanes, *rest: Lanes) -> Results:
         holds = compare(a, b)
         if join is not None:
             holds = join(holds, rest[0])
-        word: Lanes = np.where(holds, yes, no)
-        return (word,)
+        return (np.where(holds, values[1], values[0]),)
 
     def packed(a: Lanes, b: Lanes, *rest: Lanes) -> Results:
         words: list[Lanes] = []
