@@ -18,9 +18,8 @@ from .cfg import Cfg
 from .dominance import Dominance
 from .effects import is_may_definition
 from .liveness import Liveness
-from .manager import Facts
 
-__all__ = ["Ssa", "build_ssa", "ssa_view"]
+__all__ = ["Ssa", "build_ssa"]
 
 
 class Ssa:
@@ -191,8 +190,3 @@ class _Builder:
             if value is None:
                 value = self.undefined[reg] = self.ssa.new_value(reg, self.cfg.rpo[0], None)
         return value
-
-
-def ssa_view(facts: Facts) -> Ssa:
-    """The SSA view of a kernel, for `Facts.get`."""
-    return build_ssa(facts.kernel, facts.cfg, facts.dominance, facts.liveness)

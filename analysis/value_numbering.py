@@ -21,10 +21,9 @@ from . import affine
 from .affine import Affine
 from .cfg import Cfg
 from .effects import is_constant_read, is_volatile_register, may_move
-from .manager import Facts
-from .ssa import Ssa, ssa_view
+from .ssa import Ssa
 
-__all__ = ["Values", "number_values", "value_numbers"]
+__all__ = ["Values", "number_values"]
 
 Key = tuple[object, ...]
 
@@ -299,8 +298,3 @@ _FIXED = {"u32": _U32, "b32": ScalarType("b32", 32, "b"), "s32": ScalarType("s32
 
 def _modifiers(form: Form) -> Key:
     return (*sorted(form.mods.items()), *sorted(form.flags))
-
-
-def value_numbers(facts: Facts) -> Values:
-    """The value numbers of a kernel, for `Facts.get`."""
-    return number_values(facts.cfg, facts.get(ssa_view))

@@ -19,7 +19,7 @@ from typing import ClassVar, cast
 
 from ..analysis.dataflow import solve
 from ..analysis.manager import Facts
-from ..analysis.ssa import Ssa, ssa_view
+from ..analysis.ssa import Ssa
 from ..ptx import Guard, Instr, Kernel, Operand, Reg, ScalarType
 from ..ptx.operands import substitute
 from .remarks import Remarks
@@ -39,7 +39,7 @@ class CopyPropagation:
         return self.available_copies(kernel, facts, remarks) or changed
 
     def single_definitions(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
-        ssa = facts.get(ssa_view)
+        ssa = facts.ssa
         renamed: dict[Reg, Reg] = {}
         for instr in _copies(facts):
             target, source = instr.operands
@@ -56,7 +56,7 @@ class CopyPropagation:
         return True
 
     def available_copies(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
-        ssa = facts.get(ssa_view)
+        ssa = facts.ssa
         copies = [instr for instr in _copies(facts) if _needs_dataflow(instr, ssa)]
         if not copies:
             return False

@@ -31,7 +31,7 @@ from typing import ClassVar
 
 from ..analysis.dataflow import solve
 from ..analysis.manager import Facts
-from ..analysis.value_numbering import Values, value_numbers
+from ..analysis.value_numbering import Values
 from ..ptx import Instr, Kernel
 from .copy_propagation import CopyPropagation
 from .dead_code import DeadCodeElimination
@@ -151,7 +151,7 @@ class LazyCodeMotion:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Move code in ``kernel``; whether anything changed."""
-        values = facts.get(value_numbers)
+        values = facts.values
         changed = False
         if self.naming in ("value", "both"):
             changed = remove_redundancy(kernel, facts, values, remarks, self.name)
@@ -159,7 +159,7 @@ class LazyCodeMotion:
                 if not self.round(kernel, facts, values, remarks, by_value=True):
                     break
                 changed = True
-                values = facts.get(value_numbers)
+                values = facts.values
         if self.naming in ("lexical", "both"):
             changed |= self.round(kernel, facts, values, remarks, by_value=False)
         return changed

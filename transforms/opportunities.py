@@ -60,7 +60,7 @@ def opportunities(kernel: Kernel, module: Module) -> Opportunities:
 
 
 def _redundancy(facts: Facts, *, by_value: bool) -> Redundancy:
-    values = facts.get(value_numbers)
+    values = facts.values
     naming = _WholeChains(facts, values) if by_value else Naming(values, by_value=False)
     classes = collect(facts, naming)
     if not classes:

@@ -18,7 +18,7 @@ from typing import ClassVar
 from ..analysis.alias import is_mutable_read
 from ..analysis.effects import may_move
 from ..analysis.manager import Facts
-from ..analysis.value_numbering import Values, value_numbers
+from ..analysis.value_numbering import Values
 from ..ptx import Instr, Kernel, Reg
 from .copy_propagation import are_exchangeable, substitute_reads
 from .expressions import is_spoken_of
@@ -35,7 +35,7 @@ class TotalRedundancy:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Remove redundant evaluations; whether there were any."""
-        return remove_redundancy(kernel, facts, facts.get(value_numbers), remarks, self.name)
+        return remove_redundancy(kernel, facts, facts.values, remarks, self.name)
 
 
 def remove_redundancy(kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, pass_name: str) -> bool:
