@@ -1,0 +1,348 @@
+"""The command line never shows a traceback: exit codes, messages, and old files left as they were."""
+
+import io
+import os
+import random
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from bad_inputs import BAD_INPUTS, HEAD, BadInput, kernel
+from ptxmotion import cli, settings
+from ptxmotion.cli import main
+from ptxmotion.harness.toolchain import ToolMissing
+from ptxmotion.transforms.pipeline import Pipeline
+
+GOOD = kernel(".reg .b64 %rd<2>;\nld.param.u64 %rd1, [p];\nst.global.u32 [%rd1], 1;\nret;")
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    path = tmp_path / "good.ptx"
+    path.write_text(GOOD)
+    return path
+
+
+def entries(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("case", BAD_INPUTS, ids=[case.name for case in BAD_INPUTS])
+def test_bad_input_ends_with_3_and_writes_nothing(
+    case: BadInput, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, old = tmp_path / "bad.ptx", tmp_path / "old.ptx"
+    path.write_bytes(case.data)
+    old.write_text("old")
+    assert main(["opt", str(path), "-o", str(old), f"--stats-json={tmp_path / 'stats'}", "--no-config"]) == 3
+    out, err = capfd.readouterr()
+    first, _, caret = err.rstrip("\n").split("\n")
+    assert first.startswith(f"{path}:{case.place}")
+    assert case.message in first
+    assert caret.strip() == "^"
+    assert out == ""
+    assert old.read_text() == "old"
+    assert entries(tmp_path) == ["bad.ptx", "old.ptx"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_mutants_end_with_0_or_3(seed: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    source = (Path(__file__).parents[1] / "ptx" / "lcm_diamond.ptx").read_bytes()
+    rng = random.Random(seed)
+    path, out = tmp_path / "mutant.ptx", tmp_path / "out.ptx"
+    codes: set[int] = set()
+    for _ in range(40):
+        path.write_bytes(mutant(source, rng))
+        out.write_text("old")
+        code = main(["opt", str(path), "-o", str(out), "--no-config"])
+        codes.add(code)
+        err = capfd.readouterr().err
+        assert code in (0, 3), err
+        assert "Traceback" not in err
+        if code == 3:
+            assert out.read_text() == "old"
+            assert err.startswith(f"{path}:")
+    assert codes == {0, 3}
+
+
+def mutant(source: bytes, rng: random.Random) -> bytes:
+    """``source`` with a few bytes replaced, removed, doubled, or its end cut off."""
+    data = bytearray(source)
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(len(data))
+        kind = rng.randrange(5)
+        if kind == 0:
+            data[at] = rng.randrange(256)
+        elif kind == 1:
+            del data[at : at + rng.randint(1, 20)]
+        elif kind == 2:
+            data[at:at] = data[at : at + rng.randint(1, 30)]
+        elif kind == 3:
+            data[at:at] = rng.choice([b"{", b"}", b";", b"[", b'"', b"/*", b"%r1", b".", b"@", b"0x", b"\xff", b"\0"])
+        elif rng.random() < 0.2:
+            del data[max(at, 1) :]
+    return bytes(data)
+
+
+def test_missing_and_unreadable_paths(tmp_path: Path, good: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for path, message in (
+        (tmp_path / "none.ptx", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+        (good / "x.ptx", "Not a directory"),
+        (tmp_path / ("x" * 300), "File name too long"),
+    ):
+        assert main(["opt", str(path)]) == 3
+        assert capfd.readouterr().err == f"{path}: error: {message}\n"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_without_permission(good: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    good.chmod(0)
+    assert main(["opt", str(good)]) == 3
+    assert capfd.readouterr().err == f"{good}: error: Permission denied\n"
+
+
+def test_outputs_that_cannot_be_written(tmp_path: Path, good: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for path, message in (
+        (tmp_path / "none" / "out.ptx", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+        (good / "out.ptx", "Not a directory"),
+        (Path("/dev/full"), "No space left on device"),
+    ):
+        assert main(["opt", str(good), "-o", str(path)]) == 3
+        assert capfd.readouterr().err == f"{path}: error: cannot write: {message}\n"
+        assert entries(tmp_path) == ["good.ptx"]
+
+
+def test_one_output_that_cannot_be_written_keeps_the_others_back(tmp_path: Path, good: Path) -> None:
+    out = tmp_path / "out.ptx"
+    assert main(["opt", str(good), "-o", str(out), "--stats-json=/dev/full"]) == 3
+    assert main(["opt", str(good), "-o", str(out), f"--stats-json={tmp_path / 'none' / 's'}"]) == 3
+    assert entries(tmp_path) == ["good.ptx"]
+
+
+def run(*arguments: str, limit: Callable[[], None] | None = None, stdout: int = subprocess.PIPE) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "ptxmotion", *arguments],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=limit,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, good: Path) -> None:
+    """A limit on the size of files stands for the disk: a write stops in its middle."""
+    good.write_text(GOOD.replace("ret;", "st.global.u32 [%rd1+8], 2;\n" * 2000 + "ret;"))
+    out = tmp_path / "out.ptx"
+    out.write_text("old")
+    code, err = run(
+        "opt", str(good), "-o", str(out), limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    )
+    assert code == 3
+    assert err == f"{out}: error: cannot write: File too large\n"
+    assert out.read_text() == "old"
+    assert entries(tmp_path) == ["good.ptx", "out.ptx"]
+
+
+def test_a_full_stdout(good: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        code, err = run("opt", str(good), stdout=full.fileno())
+    assert code == 3
+    assert err == "<stdout>: error: No space left on device\n"
+
+
+def test_a_closed_pipe_is_no_matter_of_words(good: Path) -> None:
+    good.write_text(GOOD.replace("ret;", "st.global.u32 [%rd1+8], 2;\n" * 20000 + "ret;"))
+    reading, writing = os.pipe()
+    os.close(reading)
+    code, err = run("opt", str(good), stdout=writing)
+    os.close(writing)
+    assert (code, err) == (141, "")
+
+
+def test_an_interrupt_is_no_matter_of_words(
+    good: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Pipeline, "run", interrupt)
+    assert main(["opt", str(good), "-o", str(good.parent / "out.ptx")]) == 130
+    assert capfd.readouterr().err == ""
+    assert entries(good.parent) == ["good.ptx"]
+
+
+def test_an_error_of_ours_saves_a_reproducer(
+    good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashes = tmp_path / "crashes"
+    crashes.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(crashes))
+
+    def fail(*_: object) -> bool:
+        raise ZeroDivisionError("by design")
+
+    monkeypatch.setattr(Pipeline, "run", fail)
+    assert main(["opt", str(good), "--verify-each"]) == 70
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("ptxmotion: internal error: ZeroDivisionError: by design; please report it with ")
+    assert err.count("\n") == 1
+    (saved,) = crashes.iterdir()
+    assert str(saved) in err
+    text = saved.read_text()
+    assert f"// command: ptxmotion opt {good} --verify-each\n" in text
+    assert "// ZeroDivisionError: by design\n" in text
+    assert text.endswith(GOOD)
+    monkeypatch.undo()
+    assert main(["opt", str(saved), "-o", "/dev/null"]) == 0
+
+
+def test_a_missing_tool_is_named_with_what_brings_it(
+    good: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PTXMOTION_PTXAS", "/nowhere/ptxas")
+    assert main(["opt", str(good), "--emit=cubin", "-o", str(good.parent / "out")]) == 4
+    err = capfd.readouterr().err
+    assert err.startswith("ptxmotion: error: ptxas not found: PTXMOTION_PTXAS=/nowhere/ptxas is no executable\n")
+    assert "install it with: " in err
+    assert ToolMissing.__name__ not in err
+    assert entries(good.parent) == ["good.ptx"]
+
+
+def test_what_ptxas_refuses_is_bad_input(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "odd.ptx"
+    path.write_text(HEAD + ".visible .entry k() { frobnicate.b32 1, 2; ret; }\n")
+    assert main(["opt", str(path), "--emit=cubin", "-o", str(tmp_path / "out")]) == 3
+    first, shown, caret, *_ = capfd.readouterr().err.splitlines()
+    assert first.startswith("<output>:")
+    assert "error: ptxas: " in first
+    assert "frobnicate" in shown
+    assert caret.strip() == "^"
+    assert entries(tmp_path) == ["odd.ptx"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["frob"], "invalid choice: 'frob'"),
+        ([], "required: VERB"),
+        (["opt", "--frob"], "unrecognized arguments: --frob"),
+        (["opt", "-O7"], "invalid choice: '7'"),
+        (["opt", "-O1", "--passes=none"], "not allowed with argument"),
+        (["opt", "x", "--passes=lcm,frob"], "there is no pass 'frob'"),
+        (["opt", "x", "--passes=lcm:frob=1"], "has no option 'frob=1'"),
+        (["opt", "x", "--passes=lcm:min_cost=x"], "takes a value of type int, not 'x'"),
+        (["opt", "--kernel=("], "is no regular expression"),
+        (["opt", "--remarks=("], "is no regular expression"),
+        (["opt", "--bisect-limit=-1"], "is no number of rewrites"),
+        (["verify"], "name files to check"),
+        (["verify", "a", "--jobs=2"], "--jobs goes with --round-trip"),
+    ],
+)
+def test_wrong_usage_ends_with_2(arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_color_never_and_always_and_no_color(
+    good: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = str(good.parent / "none.ptx")
+    assert main(["opt", missing, "--color=always"]) == 3
+    assert "\x1b[1;31merror:\x1b[0m" in capfd.readouterr().err
+    assert main(["--color=always", "opt", missing]) == 3
+    assert "\x1b[" in capfd.readouterr().err
+    assert main(["opt", missing]) == 3
+    assert "\x1b[" not in capfd.readouterr().err
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert main(["opt", missing]) == 3
+    assert "\x1b[" in terminal.getvalue()
+    terminal.truncate(0)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert main(["opt", missing]) == 3
+    assert "\x1b[" not in terminal.getvalue()
+
+
+class TestSettings:
+    def test_the_nearest_file_sets_defaults(
+        self, good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = tmp_path / "a" / "b"
+        folder.mkdir(parents=True)
+        monkeypatch.chdir(folder)
+        (tmp_path / "pyproject.toml").write_text('[tool.ptxmotion.opt]\nemit = "json"\n')
+        assert main(["opt", str(good)]) == 0
+        assert capfd.readouterr().out.startswith("{")
+        assert main(["opt", str(good), "--emit=ptx"]) == 0
+        assert capfd.readouterr().out.startswith(".version")
+        assert main(["opt", str(good), "--no-config"]) == 0
+        assert capfd.readouterr().out.startswith(".version")
+        (tmp_path / "a" / "pyproject.toml").write_text("[tool.other]\n# ptxmotion tool.ptxmotion\n")
+        assert main(["opt", str(good)]) == 0
+        assert capfd.readouterr().out.startswith("{")
+        (folder / "ptxmotion.toml").write_text('[opt]\nemit = "cfg-dot"\nverify-each = true\n')
+        assert main(["opt", str(good)]) == 0
+        assert capfd.readouterr().out.startswith("digraph")
+
+    def test_the_command_line_chooses_between_level_and_passes(
+        self, good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        path = tmp_path / "s.toml"
+        path.write_text('[opt]\npasses = ["cse", "dce"]\n')
+        assert main(["opt", str(good), "--config", str(path), "--time-passes"]) == 0
+        assert " cse" in capfd.readouterr().err
+        assert main(["opt", str(good), "--config", str(path), "--time-passes", "-O0"]) == 0
+        assert " cse" not in capfd.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("[frob]\n", "unknown key 'frob'"),
+            ("opt = 3\n", "'opt' is no table"),
+            ("[opt]\nfrob = 1\n", "unknown key 'frob' in table 'opt'"),
+            ("[opt]\nemit = 'exe'\n", "'emit' takes one of"),
+            ("[opt]\nemit = true\n", "takes a string or a number"),
+            ("[opt]\nverify-each = 1\n", "takes true or false"),
+            ("[opt]\nkernel = '('\n", "is no regular expression"),
+            ("[opt\n", "line 1"),
+        ],
+    )
+    def test_what_it_says_wrong_ends_with_2(
+        self, text: str, message: str, good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        path = tmp_path / "s.toml"
+        path.write_text(text)
+        assert main(["opt", str(good), "--config", str(path)]) == 2
+        err = capfd.readouterr().err
+        assert str(path) in err
+        assert message in err
+
+    def test_a_file_that_is_not_there(self, good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        assert main(["opt", str(good), "--config", str(tmp_path / "none.toml")]) == 2
+        assert "No such file or directory" in capfd.readouterr().err
+
+    def test_no_settings(self) -> None:
+        assert settings.read_settings(None, frozenset()).table("opt") == {}
+
+
+def test_every_verb_has_help_with_an_example(capfd: pytest.CaptureFixture[str]) -> None:
+    from ptxmotion.cli.arguments import VERBS
+
+    assert cli.main(["--help"]) == 0
+    overview = capfd.readouterr().out
+    for verb in VERBS:
+        assert f"    {verb} " in overview
+        assert main([verb, "--help"]) == 0
+        assert f"\n  ptxmotion {verb}" in capfd.readouterr().out
