@@ -100,8 +100,8 @@ def divide(a: Lanes, b: Lanes, mode: str) -> Lanes:
     overflow = np.isinf(quotient)
     larger, smaller = known & (larger | overflow), known & smaller & ~overflow
     negative = np.signbit(quotient)
-    above: Lanes = np.where(negative, smaller, larger)
-    below: Lanes = np.where(negative, larger, smaller)
+    above = (larger & ~negative) | (smaller & negative)
+    below = (smaller & ~negative) | (larger & negative)
     return directed(_bits(quotient), above, below, mode).view(np.float64)
 
 

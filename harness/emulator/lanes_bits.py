@@ -292,8 +292,7 @@ def _low_mask(count: Lanes, scalar: ScalarType) -> Lanes:
     word = UNSIGNED[scalar.bits]
     ones: Lanes = np.array((1 << scalar.bits) - 1, word)
     wide = np.minimum(count, count.dtype.type(scalar.bits - 1)).astype(word)
-    mask = np.where(count >= scalar.bits, ones, ~(ones << wide))
-    return mask
+    return np.where(count >= scalar.bits, ones, ~(ones << wide))
 
 
 def _field(count: Lanes, scalar: ScalarType) -> Lanes:

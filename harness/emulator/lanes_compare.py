@@ -121,14 +121,15 @@ def _set(form: Form) -> LaneFunction | None:
     if compare is None or (scalar.lanes == 2) != (result.lanes == 2 or (scalar.lanes == 2 and result.bits == 32)):
         return None
     join = _JOIN.get(form.mods.get("bool", ""))
-    values: Lanes = np.array([0, _TRUE[result.name]], UNSIGNED[result.bits])
+    yes: Lanes = np.array(_TRUE[result.name], UNSIGNED[result.bits])
+    no: Lanes = np.zeros((), UNSIGNED[result.bits])
     half = np.uint32(0xFFFF if result.is_integer else _TRUE[result.name])
 
     def single(a: Lanes, b: Lanes, *rest: Lanes) -> Results:
         holds = compare(a, b)
         if join is not None:
             holds = join(holds, rest[0])
-        return (np.where(holds, values[1], values[0]),)
+        return (np.where(holds, yes, no),)
 
     def packed(a: Lanes, b: Lanes, *rest: Lanes) -> Results:
         words: list[Lanes] = []
