@@ -20,7 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 from ..ptx import Module, PtxError, load, parse, print_module
 from .toolchain import PtxasError, ToolTimeout, arch_for, assemble, find_tool
@@ -184,10 +184,11 @@ def sections(cubin: bytes) -> dict[str, bytes]:
     from elftools.elf.elffile import ELFFile
 
     found: dict[str, bytes] = {}
-    for section in ELFFile(io.BytesIO(cubin)).iter_sections():
-        name = cast(str, section.name)
+    elf: Any = ELFFile(io.BytesIO(cubin))
+    for section in elf.iter_sections():
+        name = str(section.name)
         if name.startswith(_LOADED):
-            found[name] = cast(bytes, section.data())
+            found[name] = bytes(section.data())
     return found
 
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from ptxmotion.ptx import ROWS, Effect, Instr, Op, Reg, decode, parse, print_module, substitute
+from ptxmotion.ptx import ROWS, Effect, Instr, Op, Operand, Reg, decode, parse, print_module, substitute
 
 HEAD = ".version 9.0\n.target sm_100a\n.address_size 64\n"
 DECLARATIONS = """.reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .b128 %q<9>;
@@ -75,10 +75,12 @@ def test_an_edit_of_every_kind_of_instruction_is_printed(row: Op) -> None:
     mnemonic = reaching(row)
     assert mnemonic is not None
     instr = instruction(example(row, mnemonic))
-    named = {reg: Reg(f"%edited{number}", reg.type) for number, reg in enumerate((*instr.defs(), *instr.uses()))}
+    named: dict[Operand, Reg] = {
+        reg: Reg(f"%edited{number}", reg.type) for number, reg in enumerate((*instr.defs(), *instr.uses()))
+    }
     instr.operands = tuple(substitute(operand, named) for operand in instr.operands)
     assert all(new.name in instr.text for new in named.values())
-    assert not any(f"{old.name}," in instr.text or f"{old.name};" in instr.text for old in named)
+    assert not any(f"{old.text}," in instr.text or f"{old.text};" in instr.text for old in named)
 
 
 def test_rows_do_not_refer_to_what_is_not_there() -> None:

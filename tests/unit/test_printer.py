@@ -5,7 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ptxmotion.ptx import Guard, Imm, Instr, Kernel, Loc, Mem, Reg, load, parse, print_kernel, print_module, substitute
+from ptxmotion.ptx import (
+    Guard,
+    Imm,
+    Instr,
+    Kernel,
+    Loc,
+    Mem,
+    Operand,
+    Reg,
+    load,
+    parse,
+    print_kernel,
+    print_module,
+    substitute,
+)
 
 SYNTAX = sorted((Path(__file__).parent.parent / "ptx").glob("syntax_*.ptx"))
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -19,7 +33,9 @@ def test_parsing_what_was_printed_gives_the_same_text(path: Path) -> None:
 
 def edited(kernel: Kernel, instr: Instr) -> str | None:
     """Give every register of ``instr`` another name; the text that must then be printed, or ``None`` if it has none."""
-    found = {reg: Reg(f"edited_{reg.name.strip('%$_')}", reg.type, reg.lanes) for reg in (*instr.defs(), *instr.uses())}
+    found: dict[Operand, Reg] = {}
+    for reg in (*instr.defs(), *instr.uses()):
+        found[reg] = Reg(f"edited_{reg.name.strip('%$_')}", reg.type, reg.lanes)
     if not found:
         return None
     kernel.replace_operands(instr, tuple(substitute(operand, found) for operand in instr.operands))
