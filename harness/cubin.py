@@ -30,6 +30,7 @@ _MAX_THREADS, _PARAM_CBANK, _REQNTID, _FRAME_SIZE, _MIN_STACK_SIZE = 0x05, 0x0A,
 _REGCOUNT, _INDIRECT_BRANCH_TARGETS, _CTA_PER_CLUSTER, _NUM_BARRIERS = 0x2F, 0x34, 0x3D, 0x4C
 
 _EM_CUDA = 190
+_OSABI_CUDA_13 = 65
 _STT_FUNC = 2
 _STO_CUDA_ENTRY = 0x10
 _CALLS = (0x143, 0x144)
@@ -146,8 +147,9 @@ class _Image:
         if elf.header["e_machine"] not in ("EM_CUDA", _EM_CUDA):
             raise CubinError(f"an ELF file for {elf.header['e_machine']}, not for CUDA")
         flags = int(elf.header["e_flags"])
-        # From version 8 of the ABI on, which is CUDA 13's, the architecture stands a byte higher.
-        self.sm: int = flags >> 8 & 0xFF if elf.header["e_ident"]["EI_ABIVERSION"] >= 8 else flags & 0xFF
+        # In CUDA 13's files, which the OS ABI tells apart, the architecture stands a byte higher. (The ABI version does
+        # not: it is 2 where a function has register parameters.)
+        self.sm: int = flags >> 8 & 0xFF if elf.header["e_ident"]["EI_OSABI"] == _OSABI_CUDA_13 else flags & 0xFF
         if self.sm < OLDEST_SM:
             raise CubinError(f"code for sm_{self.sm}: sm_{OLDEST_SM} and newer are read")
         self._sections = {str(s.name): s for s in sections}
