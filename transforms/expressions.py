@@ -4,6 +4,7 @@ Computes: classes of instructions that compute one value, by one of two namings,
 
     antloc   an occurrence before anything in the block changes the value   (an entry computation)
     comp     an occurrence after which nothing in the block changes it      (an exit computation)
+    exit_comp  the same, and neither does anything in ``pinch`` come after it
     kill     something in the block changes an operand or the memory        (not transparent)
     pinch    something in the block may end the thread, so that a load must not move up across it
 
@@ -256,6 +257,7 @@ class LocalPredicates:
     kill: list[int]
     pinch: list[int]
     phi_kill: list[int]
+    exit_comp: list[int]
     transfer: Transfer
 
 
@@ -332,11 +334,12 @@ def local_predicates(facts: Facts, classes: list[ExpressionClass], naming: Namin
     cfg = facts.cfg
     count = len(cfg.blocks)
     transfer = Transfer(classes, naming)
-    result = LocalPredicates([0] * count, [0] * count, [0] * count, [0] * count, [0] * count, transfer)
+    sets = [[0] * count for _ in range(6)]
+    result = LocalPredicates(*sets, transfer)
     bit_of = {occurrence.instr: 1 << item.number for item in classes for occurrence in item.occurrences}
     for block in cfg.rpo:
         result.phi_kill[block] = transfer.phi_kill(block)
-        antloc = comp = killed = pinched = 0
+        antloc = comp = exit_comp = killed = pinched = 0
         for instr in cfg.blocks[block].instrs:
             if instr.is_directive:
                 continue
@@ -344,13 +347,18 @@ def local_predicates(facts: Facts, classes: list[ExpressionClass], naming: Namin
             if bit:
                 antloc |= bit & ~(killed | pinched)
                 comp |= bit
+                exit_comp |= bit
             kill = transfer.kill(instr)
             if kill:
                 killed |= kill
                 comp &= ~kill
-            pinched |= transfer.pinch(instr)
+                exit_comp &= ~kill
+            pinch = transfer.pinch(instr)
+            pinched |= pinch
+            exit_comp &= ~pinch
         result.antloc[block] = antloc
         result.comp[block] = comp
+        result.exit_comp[block] = exit_comp
         result.kill[block] = killed
         result.pinch[block] = pinched
     return result

@@ -22,10 +22,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 __all__ = ["RegionProblem", "smallest_minimum_region"]
 
 UNLIMITED = 1 << 60
+
+
+#: (p, q): p ∈ R ⇒ q ∈ R.
+Implication: TypeAlias = tuple[Hashable, Hashable]
+
+#: (m, p, w): w is paid if m ∈ R and p ∉ R; p is ``None`` where m is earliest for good.
+Cost: TypeAlias = tuple[Hashable, Hashable | None, int]
 
 
 @dataclass
@@ -33,9 +41,8 @@ class RegionProblem:
     """Points are any hashable values. Weights are positive integers."""
 
     required: list[Hashable] = field(default_factory=list[Hashable])  #: RelComp
-    implications: list[tuple[Hashable, Hashable]] = field(default_factory=list[tuple[Hashable, Hashable]])
-    costs: list[tuple[Hashable, Hashable | None, int]] = field(default_factory=list[tuple[Hashable, Hashable | None, int]])
-    """(m, p, w): w is paid if m ∈ R and p ∉ R; p is ``None`` where m is earliest for good."""
+    implications: list[Implication] = field(default_factory=list[Implication])
+    costs: list[Cost] = field(default_factory=list[Cost])
 
     def cost(self, region: Iterable[Hashable]) -> int:
         """What ``region`` costs; the closure is not checked."""

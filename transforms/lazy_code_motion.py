@@ -38,10 +38,10 @@ from .dead_code import DeadCodeElimination
 from .edges import EdgeInserter
 from .expressions import ExpressionClass, LocalPredicates, Naming, collect, local_predicates
 from .remarks import Remarks
-from .replacement import evaluate_into, replace_occurrences
+from .replacement import evaluate_into, occurrences_of, replace_occurrences
 from .total_redundancy import remove_redundancy
 
-__all__ = ["LazyCodeMotion", "Placement", "solve_placement"]
+__all__ = ["LazyCodeMotion", "Placement", "never_leaving", "solve_placement"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def solve_placement(facts: Facts, local: LocalPredicates, universe: int) -> Plac
     """Solve the equations of the module's header."""
     cfg = facts.cfg
     count = len(cfg.blocks)
-    endless = _never_leaving(facts)
+    endless = never_leaving(facts)
     down_kill = [universe if b in endless else local.kill[b] | local.pinch[b] for b in range(count)]
     anticipation = solve(
         cfg,
@@ -99,7 +99,7 @@ def solve_placement(facts: Facts, local: LocalPredicates, universe: int) -> Plac
     return Placement(insert, delete, avin, antin)
 
 
-def _never_leaving(facts: Facts) -> set[int]:
+def never_leaving(facts: Facts) -> set[int]:
     """Blocks from which no exit can be reached. A way that goes round in such a part for ever may miss every
     evaluation in it, so nothing is anticipated across them."""
     cfg = facts.cfg
@@ -141,11 +141,13 @@ def _later(
 class LazyCodeMotion:
     """Options: ``naming`` is ``lexical``, ``value`` or ``both``; an expression is moved only if it costs at least
     ``min_cost`` (see the opcode table), while one that is redundant as it stands always goes; ``rounds`` bounds the
-    repetitions that let an expression follow its operands."""
+    repetitions that let an expression follow its operands; ``cdrnd_insertion`` allows insertions only where no
+    divergent branch decides whether they are executed (thesis §7.2)."""
 
     naming: str = "both"
     min_cost: int = 2
     rounds: int = 3
+    cdrnd_insertion: bool = False
 
     name: ClassVar[str] = "lcm"
 
@@ -199,10 +201,13 @@ class LazyCodeMotion:
         for bits in placement.delete:
             deleted |= bits
         inserter = EdgeInserter(kernel, facts.cfg)
+        divergent = 0
         for (block, successor), bits in placement.insert.items():
             inserted |= bits
             if not inserter.is_possible(block, successor):
                 fixed |= bits
+            elif self.cdrnd_insertion and not _is_in_cdrnd(facts, block, successor):
+                divergent |= bits
         redundant = _totally_redundant(facts, classes, local, placement)
         chosen = 0
         feeding = self.feeding_names(classes)
@@ -213,6 +218,8 @@ class LazyCodeMotion:
             reason = ""
             if fixed & bit:
                 reason = "indirect-branch-edge"
+            elif divergent & bit:
+                reason = "divergent-insertion"
             elif inserted & bit and item.cost < self.min_cost and item.result not in feeding:
                 reason = "not-worth-moving"
             if reason:
@@ -243,22 +250,33 @@ class LazyCodeMotion:
         temporaries = {item.number: kernel.new_reg(item.type) for item in classes if chosen >> item.number & 1}
         inserter = EdgeInserter(kernel, cfg)
         for (block, successor), bits in placement.insert.items():
-            for number in _members(bits & chosen):
+            for number in members(bits & chosen):
                 source = _reached_occurrence(facts, classes[number], successor, local)
                 inserter.insert(block, successor, evaluate_into(temporaries[number], source))
+        number_of = occurrences_of(classes, temporaries)
         for block in cfg.rpo:
             present = (placement.available[block] | placement.delete[block]) & chosen
-            replace_occurrences(kernel, cfg.blocks[block], present, classes, temporaries, local.transfer)
+            replace_occurrences(kernel, cfg.blocks[block], present, number_of, temporaries, local.transfer)
         inserter.commit()
 
 
+def _is_in_cdrnd(facts: Facts, block: int, successor: int) -> bool:
+    """Whether an edge lies in the control dependence region of non-divergence: its source does and ends in no
+    divergent branch, or its target does and is entered by no other edge."""
+    divergence = facts.divergence
+    if divergence.cdrnd[block] and not divergence.is_divergent(block):
+        return True
+    return divergence.cdrnd[successor] and len(facts.cfg.pred[successor]) == 1
+
+
 _REFUSALS = {
+    "divergent-insertion": "an evaluation would be needed in an arm of a divergent branch",
     "indirect-branch-edge": "an evaluation would be needed on an edge of an indirect branch, which cannot be split",
     "not-worth-moving": "the assembler does as well by recomputing it",
 }
 
 
-def _members(bits: int) -> list[int]:
+def members(bits: int) -> list[int]:
     """The numbers of the bits that are set, ascending."""
     found: list[int] = []
     while bits:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from ..analysis.alias import is_mutable_read
 from ..analysis.effects import may_move
 from ..analysis.manager import Facts
-from ..analysis.value_numbering import Values, value_numbers
+from ..analysis.value_numbering import Values
 from ..ptx import Instr, Kernel, Module
 from .expressions import Naming, collect, local_predicates
 from .lazy_code_motion import solve_placement

@@ -51,11 +51,19 @@ def _classes() -> dict[str, Callable[..., Pass]]:
     from .copy_propagation import CopyPropagation
     from .dead_code import DeadCodeElimination, EmptyBlocks
     from .lazy_code_motion import LazyCodeMotion
+    from .sparse_code_motion import (
+        SparseCodeMotion,
+        SpeculativePartialRedundancyElimination,
+        SpeculativeSparseCodeMotion,
+    )
     from .total_redundancy import TotalRedundancy
 
     known: tuple[Callable[..., Pass], ...] = (
         TotalRedundancy,
         LazyCodeMotion,
+        SparseCodeMotion,
+        SpeculativePartialRedundancyElimination,
+        SpeculativeSparseCodeMotion,
         CopyPropagation,
         DeadCodeElimination,
         EmptyBlocks,

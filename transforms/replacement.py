@@ -5,10 +5,12 @@ Guarantees: after `replace_occurrences` the temporary of a class holds its value
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+
 from ..ptx import Block, Instr, Kernel, Reg, ScalarType, decode
 from .expressions import ExpressionClass, Transfer
 
-__all__ = ["copy", "evaluate_into", "move_mnemonic", "replace_occurrences"]
+__all__ = ["copy", "evaluate_into", "move_mnemonic", "occurrences_of", "replace_occurrences"]
 
 
 def move_mnemonic(scalar: ScalarType) -> str:
@@ -34,16 +36,17 @@ def replace_occurrences(
     kernel: Kernel,
     block: Block,
     present: int,
-    classes: list[ExpressionClass],
-    temporaries: dict[int, Reg],
+    number_of: Mapping[Instr, int],
+    temporaries: Mapping[int, Reg],
     transfer: Transfer,
+    inserted: Mapping[Instr, int] | None = None,
 ) -> None:
-    """Rewrite the occurrences in ``block`` of all classes in ``temporaries``.
+    """Rewrite the occurrences in ``block`` of the classes that ``number_of`` gives them.
 
     ``present`` is the set of classes whose temporary holds the value at the start of the block. An occurrence becomes a
-    copy of its temporary, which is evaluated there first where it is not present.
+    copy of its temporary, which is evaluated there first where it is not present. ``inserted`` are evaluations into
+    the temporary that are there already, with the number of their class.
     """
-    number_of = _occurrences_of(classes, temporaries)
     if not any(instr in number_of for instr in block.instrs):
         return
     rewritten: list[Instr] = []
@@ -51,6 +54,9 @@ def replace_occurrences(
         number = number_of.get(instr)
         if number is None:
             rewritten.append(instr)
+            if inserted is not None and instr in inserted:
+                present |= 1 << inserted[instr]
+                continue
         else:
             temporary = temporaries[number]
             if not present >> number & 1:
@@ -64,7 +70,6 @@ def replace_occurrences(
     kernel.set_instrs(block, rewritten)
 
 
-def _occurrences_of(classes: list[ExpressionClass], temporaries: dict[int, Reg]) -> dict[Instr, int]:
-    return {
-        occurrence.instr: number for number in temporaries for occurrence in classes[number].occurrences
-    }
+def occurrences_of(classes: Sequence[ExpressionClass], numbers: Iterable[int]) -> dict[Instr, int]:
+    """Every occurrence of the classes ``numbers``, with the number of its class."""
+    return {occurrence.instr: number for number in numbers for occurrence in classes[number].occurrences}

@@ -397,6 +397,7 @@ def refused(body: str, message: str) -> None:
         ("read(a, 0)", "write `name = read"),
         ("x += 1", "x is a host array|is a array"),
         ("m, n = 3", "1 values for 2 targets"),
+        ("c, d = allocate(f32, n), allocate(f32, d)", "a value mentions a target"),
     ],
 )
 def test_what_a_program_cannot_say(body: str, message: str) -> None:

@@ -5,48 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from ptxmotion.ptx import Module, parse, print_module
+from motion import blocks_with, costly, count, kernel_of, optimized, random_body
+from ptxmotion.ptx import parse, print_module
 from ptxmotion.transforms.pipeline import Pipeline, create_pass, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
-from walker import Endless, Walk, walk
-
-HEADER = """.version 8.0
-.target sm_80
-.address_size 64
-.visible .entry k(.param .u64 out)
-{
-.reg .b32 %r<64>;
-.reg .f32 %f<64>;
-.reg .b64 %rd<64>;
-.reg .pred %p<8>;
-"""
-
-
-def kernel_of(body: str) -> Module:
-    return parse(HEADER + body + "\n}\n")
-
-
-def optimized(body: str, passes: str = "lcm:min_cost=0") -> tuple[Module, Remarks]:
-    module = kernel_of(body)
-    remarks = Remarks(module)
-    Pipeline(pipeline_of(passes), lambda kernel, module: None).run(module, remarks)
-    return module, remarks
-
-
-def blocks_with(module: Module, opcode: str) -> list[str]:
-    """The labels of the blocks that hold ``opcode``, in text order."""
-    kernel = module.kernels[0]
-    return [
-        block.label.text if block.label else f"#{number}"
-        for number, block in enumerate(kernel.blocks)
-        for instr in block.instrs
-        if instr.form.text == opcode
-    ]
-
-
-def count(module: Module, opcode: str) -> int:
-    return sum(instr.form.text == opcode for kernel in module.kernels for instr in kernel.instructions())
-
+from walker import Endless, walk
 
 FIGURE_3_1 = """
 mov.u32 %r1, 3;
@@ -271,40 +234,6 @@ def test_bisect_limit_counts_rewrites() -> None:
 # --- random kernels -----------------------------------------------------------------------------------------------
 
 
-def random_body(choose: random.Random) -> str:
-    """A random graph of blocks over a few registers; every block may be reached in any way."""
-    blocks = choose.randint(2, 9)
-    lines: list[str] = []
-    for number in range(blocks):
-        lines.append(f"B{number}:")
-        lines += [random_statement(choose) for _ in range(choose.randint(0, 5))]
-        kind = choose.random()
-        if kind < 0.55:
-            lines.append(f"@%p1 bra B{choose.randrange(blocks)};")
-        elif kind < 0.7:
-            lines.append(f"bra.uni B{choose.randrange(blocks)};")
-        elif kind < 0.78:
-            lines.append("ret;")
-    lines.append("st.global.u32 [%r1], %r2;\nret;")
-    return "\n".join(lines)
-
-
-def random_statement(choose: random.Random) -> str:
-    reg = lambda: f"%r{choose.randint(1, 5)}"  # noqa: E731
-    result = f"%r{choose.randint(1, 9)}"
-    return choose.choice(
-        [
-            f"mul.lo.s32 {result}, {reg()}, {reg()};",
-            f"mul.lo.s32 {result}, {reg()}, {reg()};",
-            f"add.s32 {result}, {reg()}, {choose.choice(['4', '8', reg()])};",
-            f"mov.u32 {result}, {choose.choice(['7', reg()])};",
-            f"ld.global.u32 {result}, [{reg()}+{choose.choice([0, 4, 8])}];",
-            f"ld.global.u32 {result}, [{reg()}];",
-            f"st.global.u32 [{reg()}+{choose.choice([0, 4])}], {reg()};",
-        ]
-    )
-
-
 @pytest.mark.parametrize("naming", ["lexical", "value", "both"])
 @pytest.mark.parametrize("chunk", range(4))
 def test_random_kernels_store_the_same_and_never_evaluate_more(naming: str, chunk: int) -> None:
@@ -330,6 +259,3 @@ def test_random_kernels_store_the_same_and_never_evaluate_more(naming: str, chun
                 assert costly(new) <= costly(old), context
                 assert new.ran["add.s32"] <= old.ran["add.s32"], context
 
-
-def costly(result: Walk) -> int:
-    return result.ran["mul.lo.s32"] + result.ran["ld.global.u32"]

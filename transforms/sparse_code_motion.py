@@ -1,0 +1,456 @@
+"""Sparse code motion and its speculative kin: SCM, SPRE, SSCM (thesis §4.2).
+
+After lazy code motion no path evaluates too often; now the *number of evaluations in the code* is made smallest. Each
+block b has two program points, its entry part N(b) and its exit part X(b), divided at the last thing that changes the
+value (`expressions.py`; what may end the thread divides as well here). Critical edges have a point of their own. With
+antloc for NComp, exit_comp for XComp and transp = ¬kill:
+
+    NdSafe(b) = antloc(b) ∪ (transp(b) ∩ XdSafe(b))
+    XdSafe(b) = exit_comp(b) ∪ meet over successors s of (NdSafe(s) \\ phi_kill(s))
+    NuSafe(b) = ∩ over predecessors p of (exit_comp(p) ∪ XuSafe(p)) \\ phi_kill(b);  false at the entry
+    XuSafe(b) = transp(b) ∩ (antloc(b) ∪ NuSafe(b))
+
+(figures 4.3 and 4.5). The meet is all the difference between the variants: ∩ for ``scm``; ∪ where b ends in a divergent
+branch, else ∩, for ``sscm``; ∪ everywhere for ``spre``. An expression that may fault is never speculated: for it the
+meet is ∩ in every variant.
+
+The region R, between RelComp and DnSafe \\ UpSafe and closed under ρ, with the fewest R-Earliest points is found for
+each expression by a minimum cut (`insertion_region.py`). The printed closure asks that *all* successors of a point
+without computation belong to ρ(n); with ∪ some of them are not down-safe, so it is read as all that are in
+DnSafe \\ UpSafe. A point that has a predecessor which cannot be in the region is earliest wherever it is in.
+
+``weights=uniform`` counts evaluations as the thesis does; ``weights=loop`` weighs a point by 8 to the power of its loop
+depth. Ties leave the code as it is.
+
+Guarantees: results stay bit-identical; ``scm`` evaluates no more often on any path; ``sscm`` adds an evaluation only
+where a divergent branch makes the warp execute it anyway.
+Reference: Rüthing, Knoop, Steffen, *Sparse Code Motion*, POPL 2000; thesis §4.2.1 and §4.2.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from ..analysis.cfg import Cfg
+from ..analysis.dataflow import Meet, Solution, solve
+from ..analysis.manager import Facts
+from ..analysis.value_numbering import Values
+from ..ptx import Block, Instr, Kernel
+from .copy_propagation import CopyPropagation
+from .dead_code import DeadCodeElimination
+from .edges import EdgeInserter
+from .expressions import ExpressionClass, LocalPredicates, Naming, collect, local_predicates
+from .insertion_region import RegionProblem, smallest_minimum_region
+from .lazy_code_motion import LazyCodeMotion, members, never_leaving
+from .remarks import Remarks
+from .replacement import evaluate_into, occurrences_of, replace_occurrences
+
+__all__ = ["SparseCodeMotion", "SpeculativePartialRedundancyElimination", "SpeculativeSparseCodeMotion"]
+
+#: A program point: (node, part), part 0 for N and 1 for X. Nodes past the blocks are critical edges.
+Point: TypeAlias = tuple[int, int]
+
+
+class SplitGraph:
+    """The CFG with a node on every critical edge. ``edge`` of such a node is (block, successor)."""
+
+    def __init__(self, facts: Facts, inserter: EdgeInserter) -> None:
+        cfg = facts.cfg
+        count = len(cfg.blocks)
+        succ = [list(successors) for successors in cfg.succ]
+        self.edge: dict[int, tuple[int, int]] = {}
+        exits = set(cfg.exits)
+        for block in cfg.rpo:
+            ways = len(cfg.succ[block]) + (block in exits)
+            for position, successor in enumerate(cfg.succ[block]):
+                is_critical = ways > 1 and (len(cfg.pred[successor]) > 1 or successor == cfg.rpo[0])
+                if is_critical and inserter.is_possible(block, successor):
+                    node = count + len(self.edge)
+                    self.edge[node] = (block, successor)
+                    succ[block][position] = node
+                    succ.append([successor])
+        blocks = [*cfg.blocks, *(Block() for _ in self.edge)]
+        self.cfg = Cfg(blocks, succ, cfg.exits)
+        depth = facts.loops.depth
+        self.depth = [*depth, *(min(depth[i], depth[j]) for i, j in self.edge.values())]
+
+
+@dataclass(slots=True)
+class Safety:
+    """Per node, sets of class numbers."""
+
+    down_entry: list[int]
+    down_exit: list[int]
+    up_entry: list[int]
+    up_exit: list[int]
+    leaving: list[int]  #: available at the end of the node
+
+
+@dataclass(slots=True)
+class Local:
+    """The local predicates of `expressions.py` by node of the split graph, what pinches counted as a kill."""
+
+    antloc: list[int]
+    exit_comp: list[int]
+    kill: list[int]
+    phi_kill: list[int]
+
+    @classmethod
+    def of(cls, local: LocalPredicates, graph: SplitGraph, endless: set[int], universe: int) -> Local:
+        kill = [k | p for k, p in zip(local.kill, local.pinch, strict=True)]
+        for block in endless:
+            kill[block] = universe
+        exit_comp = [comp & k for comp, k in zip(local.exit_comp, kill, strict=True)]
+        extra = [0] * len(graph.edge)
+        return cls(local.antloc + extra, exit_comp + extra, kill + extra, local.phi_kill + extra)
+
+
+@dataclass(frozen=True)
+class SparseCodeMotion:
+    """Options: ``weights`` is ``uniform`` or ``loop``; ``min_cost`` as for lazy code motion; ``lazy`` says whether lazy
+    code motion runs first; ``cdrnd_insertion`` keeps that from inserting into arms of divergent branches."""
+
+    weights: str = "loop"
+    min_cost: int = 2
+    rounds: int = 2
+    lazy: bool = True
+    cdrnd_insertion: bool = False
+
+    name: ClassVar[str] = "scm"
+
+    def union_meets(self, facts: Facts) -> set[int] | None:
+        """The blocks whose meet is ∪; ``None`` for all."""
+        del facts
+        return set()
+
+    def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+        """Move code in ``kernel``; whether anything changed."""
+        changed = False
+        if self.lazy:
+            changed = LazyCodeMotion(
+                min_cost=self.min_cost, cdrnd_insertion=self.cdrnd_insertion, rounds=self.rounds + 1
+            ).run(kernel, facts, remarks)
+        for by_value in (True, False):
+            for _ in range(self.rounds):
+                if not self.round(kernel, facts, facts.values, remarks, by_value=by_value):
+                    break
+                changed = True
+        return changed
+
+    def round(self, kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, *, by_value: bool) -> bool:
+        """Solve once, rewrite, and clean up; whether anything changed."""
+        naming = Naming(values, by_value=by_value, only_rewritten=not by_value)
+        classes = collect(facts, naming)
+        if not classes:
+            return False
+        motion = _Motion(self, kernel, facts, remarks, classes, local_predicates(facts, classes, naming))
+        chosen = motion.choose()
+        if not chosen:
+            return False
+        motion.rewrite(chosen)
+        remarks.count(kernel, self.name, "moved by value" if by_value else "moved lexically", len(chosen))
+        CopyPropagation().run(kernel, facts, remarks)
+        DeadCodeElimination().run(kernel, facts, remarks)
+        return True
+
+
+@dataclass(frozen=True)
+class SpeculativePartialRedundancyElimination(SparseCodeMotion):
+    """Speculates at every branch."""
+
+    name: ClassVar[str] = "spre"
+
+    def union_meets(self, facts: Facts) -> set[int] | None:
+        del facts
+        return None
+
+
+@dataclass(frozen=True)
+class SpeculativeSparseCodeMotion(SparseCodeMotion):
+    """Speculates at divergent branches only."""
+
+    cdrnd_insertion: bool = True
+
+    name: ClassVar[str] = "sscm"
+
+    def union_meets(self, facts: Facts) -> set[int] | None:
+        return set(facts.divergence.divergent_branches)
+
+
+class _Motion:
+    """One round: the sets, the choice, the rewriting."""
+
+    def __init__(
+        self,
+        options: SparseCodeMotion,
+        kernel: Kernel,
+        facts: Facts,
+        remarks: Remarks,
+        classes: list[ExpressionClass],
+        local: LocalPredicates,
+    ) -> None:
+        self.options = options
+        self.kernel = kernel
+        self.facts = facts
+        self.remarks = remarks
+        self.classes = classes
+        self.transfer = local.transfer
+        self.inserter = EdgeInserter(kernel, facts.cfg)
+        self.graph = SplitGraph(facts, self.inserter)
+        self.universe = (1 << len(classes)) - 1
+        self.local = Local.of(local, self.graph, never_leaving(facts), self.universe)
+        self.safety = self.solve()
+
+    # --- the sets ------------------------------------------------------------------------------------------------
+
+    def solve(self) -> Safety:
+        cfg, local = self.graph.cfg, self.local
+        nodes = range(len(cfg.blocks))
+        unions = self.options.union_meets(self.facts)
+        strict = self.down_safety(set())
+        exits = strict.exit
+        if unions is None or unions:
+            faulting = 0
+            for item in self.classes:
+                faulting |= item.may_fault << item.number
+            eager = self.down_safety(set(nodes) if unions is None else unions)
+            exits = [(s & faulting) | (e & ~faulting) for s, e in zip(exits, eager.exit, strict=True)]
+        down_exit = [local.exit_comp[n] | exits[n] for n in nodes]
+        down_entry = [local.antloc[n] | (down_exit[n] & ~local.kill[n]) for n in nodes]
+        up = solve(
+            cfg,
+            direction="forward",
+            meet="intersection",
+            gen=[local.exit_comp[n] | (local.antloc[n] & ~local.kill[n]) for n in nodes],
+            kill=[local.kill[n] | local.phi_kill[n] for n in nodes],
+            boundary=0,
+            universe=self.universe,
+        )
+        up_entry = [up.entry[n] & ~local.phi_kill[n] for n in nodes]
+        up_exit = [(local.antloc[n] | up_entry[n]) & ~local.kill[n] for n in nodes]
+        return Safety(down_entry, down_exit, up_entry, up_exit, up.exit)
+
+    def down_safety(self, unions: set[int]) -> Solution:
+        cfg, local = self.graph.cfg, self.local
+        nodes = range(len(cfg.blocks))
+        meets: list[Meet] = ["union" if n in unions else "intersection" for n in nodes]
+        return solve(
+            cfg,
+            direction="backward",
+            meet="intersection",
+            gen=[(local.antloc[n] | (local.exit_comp[n] & ~local.kill[n])) & ~local.phi_kill[n] for n in nodes],
+            kill=[local.kill[n] | local.phi_kill[n] for n in nodes],
+            boundary=0,
+            universe=self.universe,
+            meets=meets if unions else None,
+        )
+
+    # --- the choice ----------------------------------------------------------------------------------------------
+
+    def choose(self) -> dict[int, list[Point]]:
+        """For each class worth rewriting the points at which to evaluate it."""
+        chosen: dict[int, list[Point]] = {}
+        feeding = {name for item in self.classes if item.cost >= self.options.min_cost for name in item.names}
+        relevant = self.relevant_points()
+        for item in self.classes:
+            required = relevant.get(item.number, [])
+            if not required or (len(required) < 2 and self.options.weights == "uniform"):
+                continue
+            if item.cost < self.options.min_cost and item.result not in feeding:
+                continue
+            problem = self.problem(item.number, required)
+            region = smallest_minimum_region(problem)
+            earliest = [
+                point for point, predecessor, _ in problem.costs if point in region and predecessor not in region
+            ]
+            before = sum(self.weight(point) for point in required)
+            if problem.cost(region) < before and self.remarks.may_rewrite():
+                chosen[item.number] = sorted(set(earliest))  # pyright: ignore[reportArgumentType]
+                self.report(item, required, chosen[item.number])
+        return chosen
+
+    def relevant_points(self) -> dict[int, list[Hashable]]:
+        """RelComp by class: computations that are not up-safe."""
+        found: dict[int, list[Hashable]] = {}
+        for node in self.facts.cfg.rpo:
+            for number in members(self.local.antloc[node] & ~self.safety.up_entry[node]):
+                found.setdefault(number, []).append((node, 0))
+            for number in members(self.local.exit_comp[node]):
+                found.setdefault(number, []).append((node, 1))
+        return found
+
+    def weight(self, point: Hashable) -> int:
+        assert isinstance(point, tuple)
+        if self.options.weights == "uniform":
+            return 1
+        return 8 ** min(self.graph.depth[point[0]], 6)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+
+    def may_hold(self, point: Point, bit: int) -> bool:
+        """Whether the point is in DnSafe \\ UpSafe."""
+        node, part = point
+        safety = self.safety
+        down, up = (safety.down_exit, safety.up_exit) if part else (safety.down_entry, safety.up_entry)
+        return bool(down[node] & ~up[node] & bit)
+
+    def problem(self, number: int, required: list[Hashable]) -> RegionProblem:
+        """The region problem of one class, over the points that RelComp can draw in."""
+        bit = 1 << number
+        problem = RegionProblem(list(required))
+        seen: set[Hashable] = set(required)
+        work: list[Point] = list(required)  # pyright: ignore[reportAssignmentType]
+        while work:
+            point = work.pop()
+            before, forever = self.predecessors(point, bit)
+            weight = self.weight(point)
+            if forever or not before:
+                problem.costs.append((point, None, weight))
+            else:
+                problem.costs.append((point, before[0], weight))
+                for left, right in zip(before, [*before[1:], before[0]], strict=True):
+                    if left != right:
+                        problem.implications.append((left, right))
+            after = self.implied(point, bit)
+            problem.implications += [(point, other) for other in after]
+            for other in (*before, *after):
+                if other not in seen:
+                    seen.add(other)
+                    work.append(other)
+        return problem
+
+    def predecessors(self, point: Point, bit: int) -> tuple[list[Point], bool]:
+        """The predecessors that may join the region, and whether some way to the point can never be covered."""
+        node, part = point
+        local, safety, cfg = self.local, self.safety, self.graph.cfg
+        if part:
+            if local.kill[node] & bit or not self.may_hold((node, 0), bit):
+                return [], True
+            return [(node, 0)], False
+        if node == cfg.rpo[0] or local.phi_kill[node] & bit:
+            return [], True
+        found: list[Point] = []
+        for predecessor in cfg.pred[node]:
+            if safety.leaving[predecessor] & bit or not cfg.reachable[predecessor]:
+                continue
+            if not self.may_hold((predecessor, 1), bit):
+                return [], True
+            found.append((predecessor, 1))
+        return found, False
+
+    def implied(self, point: Point, bit: int) -> list[Point]:
+        """Points that a point without computation draws into the region below it."""
+        node, part = point
+        if not part:
+            if self.local.antloc[node] & bit:
+                return []
+            return [(node, 1)] if self.may_hold((node, 1), bit) else []
+        if self.local.exit_comp[node] & bit:
+            return []
+        successors = self.graph.cfg.succ[node]
+        return [
+            (s, 0) for s in successors if not self.local.phi_kill[s] & bit and self.may_hold((s, 0), bit)
+        ]
+
+    # --- the rewriting -------------------------------------------------------------------------------------------
+
+    def rewrite(self, chosen: dict[int, list[Point]]) -> None:
+        """Evaluate the chosen classes at their points, and replace what has become redundant."""
+        temporaries = {number: self.kernel.new_reg(self.classes[number].type) for number in chosen}
+        comp = [0] * len(self.graph.cfg.blocks)
+        inserted: dict[Instr, int] = {}
+        ends: dict[int, list[Instr]] = {}
+        for number, points in chosen.items():
+            bit = 1 << number
+            for node, part in points:
+                if (self.local.exit_comp if part else self.local.antloc)[node] & bit:
+                    continue  # evaluated in place by the first occurrence there
+                source = self.reached_occurrence(number, (node, part))
+                evaluation = evaluate_into(temporaries[number], source)
+                comp[node] |= bit
+                if node in self.graph.edge:
+                    self.inserter.insert(*self.graph.edge[node], evaluation)
+                else:
+                    inserted[evaluation] = number
+                    ends.setdefault(node, []).append(evaluation)
+        available = self.availability(comp, self.mask(chosen))
+        cfg = self.facts.cfg
+        for node, code in ends.items():
+            _append(self.kernel, cfg.blocks[node], code)
+        number_of = occurrences_of(self.classes, chosen)
+        for block in cfg.rpo:
+            replace_occurrences(
+                self.kernel, cfg.blocks[block], available[block], number_of, temporaries, self.transfer, inserted
+            )
+        self.inserter.commit()
+
+    def mask(self, chosen: dict[int, list[Point]]) -> int:
+        return sum(1 << number for number in chosen)
+
+    def availability(self, comp: list[int], chosen: int) -> list[int]:
+        """The chosen classes available at the start of each node once ``comp`` has been inserted."""
+        cfg, local = self.graph.cfg, self.local
+        nodes = range(len(cfg.blocks))
+        solution = solve(
+            cfg,
+            direction="forward",
+            meet="intersection",
+            gen=[(comp[n] | local.exit_comp[n] | (local.antloc[n] & ~local.kill[n])) & chosen for n in nodes],
+            kill=[local.kill[n] | local.phi_kill[n] for n in nodes],
+            boundary=0,
+            universe=chosen,
+        )
+        return [solution.entry[n] & ~local.phi_kill[n] & chosen for n in nodes]
+
+    def reached_occurrence(self, number: int, start: Point) -> Instr:
+        """An occurrence reached from ``start`` through points without computation: its registers hold the operands
+        there."""
+        bit = 1 << number
+        seen: set[Point] = {start}
+        work = [start]
+        while work:
+            point = work.pop()
+            node, part = point
+            if (self.local.exit_comp if part else self.local.antloc)[node] & bit:
+                found = [o.instr for o in self.classes[number].occurrences if o.block == node]
+                return found[-1] if part else found[0]
+            for other in self.implied_any(point, bit):
+                if other not in seen:
+                    seen.add(other)
+                    work.append(other)
+        raise AssertionError("a down-safe expression has no occurrence")
+
+    def implied_any(self, point: Point, bit: int) -> list[Point]:
+        """Where control goes on from a point with nothing that changes the value in between, down-safe points only."""
+        node, part = point
+        safety = self.safety
+        if not part:
+            return [(node, 1)] if safety.down_exit[node] & ~self.local.kill[node] & bit else []
+        return [
+            (s, 0)
+            for s in self.graph.cfg.succ[node]
+            if safety.down_entry[s] & ~self.local.phi_kill[s] & bit
+        ]
+
+    def report(self, item: ExpressionClass, required: list[Hashable], points: list[Point]) -> None:
+        blocks = self.facts.cfg.blocks
+
+        def name(point: Hashable) -> str:
+            assert isinstance(point, tuple)
+            node: int = point[0]  # pyright: ignore[reportUnknownVariableType]
+            if node in self.graph.edge:
+                return "→".join(name((end, 0)) for end in self.graph.edge[node])
+            label = blocks[node].label
+            return label.text if label is not None else f"block {node}"
+
+        where = ", ".join(name(point) for point in points)
+        gone = ", ".join(name(point) for point in required if point not in points)
+        message = f"'{item.instr.form.text}' evaluated at {where} instead of at {gone}"
+        self.remarks.add("Passed", self.options.name, "Moved", self.kernel, message, instr=item.instr)
+
+
+def _append(kernel: Kernel, block: Block, code: list[Instr]) -> None:
+    """Put ``code`` before the terminator of ``block``."""
+    terminator = block.terminator
+    at = block.instrs.index(terminator) if terminator is not None else len(block.instrs)
+    kernel.set_instrs(block, [*block.instrs[:at], *code, *block.instrs[at:]])
