@@ -334,8 +334,9 @@ def local_predicates(facts: Facts, classes: list[ExpressionClass], naming: Namin
     cfg = facts.cfg
     count = len(cfg.blocks)
     transfer = Transfer(classes, naming)
-    sets = [[0] * count for _ in range(6)]
-    result = LocalPredicates(*sets, transfer)
+    result = LocalPredicates(
+        [0] * count, [0] * count, [0] * count, [0] * count, [0] * count, [0] * count, transfer
+    )
     bit_of = {occurrence.instr: 1 << item.number for item in classes for occurrence in item.occurrences}
     for block in cfg.rpo:
         result.phi_kill[block] = transfer.phi_kill(block)

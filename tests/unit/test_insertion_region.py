@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Container
 from itertools import combinations
 
 import pytest
 from ptxmotion.transforms.insertion_region import RegionProblem, smallest_minimum_region
 
 
-def is_closed(region: set[object], problem: RegionProblem) -> bool:
+def is_closed(region: Container[object], problem: RegionProblem) -> bool:
     return all(head in region for tail, head in problem.implications if tail in region)
 
 
@@ -19,7 +20,7 @@ def brute_force(problem: RegionProblem, points: list[int]) -> tuple[int, int]:
     optional = [point for point in points if point not in problem.required]
     for size in range(len(optional) + 1):
         for extra in combinations(optional, size):
-            region: set[object] = {*problem.required, *extra}
+            region = {*problem.required, *extra}
             if is_closed(region, problem):
                 candidate = (problem.cost(region), len(region))
                 best = candidate if best is None else min(best, candidate)

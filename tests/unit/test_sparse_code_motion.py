@@ -1,4 +1,4 @@
-"""SCM, SPRE and SSCM: the thesis's figures 3.2, 4.1, 4.4 and 4.6 with the counts of its prose; refusals; random kernels.
+"""SCM, SPRE and SSCM: the thesis's figures 3.2, 4.1, 4.4 and 4.6 with their counts; refusals; random kernels.
 
 The graphs are rebuilt from the prose, since the figures themselves are not at hand: the nodes that it names bear its
 numbers, ``%p1`` and ``%p2`` come from the thread index and diverge, ``%p3`` comes from a parameter and does not.

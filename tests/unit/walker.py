@@ -24,8 +24,8 @@ class Endless(Exception):
 class Walk:
     """What happened: stores in order, and how often each opcode ran; ``left`` says whether the kernel was left."""
 
-    stores: list[tuple[int, int]] = field(default_factory=list)
-    ran: Counter[str] = field(default_factory=Counter)
+    stores: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    ran: Counter[str] = field(default_factory=Counter[str])
     left: bool = False
 
 
