@@ -1,0 +1,178 @@
+"""Records what a Hopper GPU makes of every arithmetic form: `tests/golden/sm_90.npz`, which CI checks without a GPU.
+
+    PYTHONPATH=typings python tests/gpu/record_golden.py [--output FILE] [--differences FILE] [--no-gpu]
+
+Every form that the opcode table spells, the emulator gives a meaning and ptxas accepts for sm_90 becomes a kernel with
+that one instruction between loads and stores; `golden/forms.py` writes them, `golden/operands.py` makes the operands.
+The emulator runs beside the GPU, and lanes that differ are written, with operands and both results, to
+``--differences``. ``--no-gpu`` stops when everything is assembled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import bisect
+import importlib
+import json
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from golden.forms import Case, cases, module_text, rows
+from golden.operands import width_of
+from golden.replay import GOLDEN, Golden, approximate_lanes, digests, emulate, operands_of, save
+from ptxmotion.harness.toolchain import PtxasError, assemble
+
+Lanes = npt.NDArray[Any]
+_BATCH = 400
+_SHOWN = 40
+
+
+def accepted(batch: list[Case]) -> tuple[list[Case], bytes, dict[str, str]]:
+    """The cases of ``batch`` that ptxas takes, their cubin, and its message for each of the others."""
+    refused: dict[str, str] = {}
+    while batch:
+        text, starts = module_text(batch)
+        try:
+            return batch, assemble(text, "sm_90").cubin, refused
+        except PtxasError as error:
+            wrong = {
+                bisect.bisect_right(starts, diagnostic.line) - 1: diagnostic.message
+                for diagnostic in error.diagnostics
+                if diagnostic.line is not None and diagnostic.severity == "error"
+            }
+            if not wrong:
+                raise
+            refused |= {batch[index].key: message for index, message in wrong.items()}
+            batch = [case for index, case in enumerate(batch) if index not in wrong]
+    return [], b"", refused
+
+
+def assembled() -> Iterator[tuple[list[Case], bytes, dict[str, str]]]:
+    """All cases in modules of some hundred kernels, assembled in parallel."""
+    every = [case for row in rows() for case in cases(row)]
+    batches = [every[start : start + _BATCH] for start in range(0, len(every), _BATCH)]
+    with ThreadPoolExecutor() as pool:
+        yield from pool.map(accepted, batches)
+
+
+class Gpu:
+    """The first GPU, through the CUDA driver; operands stay on it while forms with the same kinds follow."""
+
+    def __init__(self) -> None:
+        self._driver: Any = importlib.import_module("cuda.bindings.driver")
+        self._call("cuInit", 0)
+        self._device = self._call("cuDeviceGet", 0)
+        self._call("cuCtxSetCurrent", self._call("cuDevicePrimaryCtxRetain", self._device))
+        self._inputs: dict[tuple[str, int], Any] = {}
+        self._output = self._call("cuMemAlloc", 4 << 20)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        status, *values = getattr(self._driver, name)(*arguments)
+        if status != self._driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"{name}: {status.name}")
+        return values[0] if values else None
+
+    @property
+    def name(self) -> str:
+        return bytes(self._call("cuDeviceGetName", 64, self._device)).split(b"\0")[0].decode()
+
+    @property
+    def driver_version(self) -> str:
+        return str(self._call("cuDriverGetVersion"))
+
+    def load(self, cubin: bytes) -> Any:
+        return self._call("cuModuleLoadData", cubin)
+
+    def _operands(self, columns: tuple[Lanes, ...], key: tuple[str, int]) -> Any:
+        if key not in self._inputs:
+            words = np.ascontiguousarray(np.stack(columns))
+            memory = self._call("cuMemAlloc", words.nbytes)
+            self._call("cuMemcpyHtoD", memory, words.ctypes.data, words.nbytes)
+            self._inputs[key] = memory
+        return self._inputs[key]
+
+    def run(self, module: Any, name: str, case: Case, columns: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """The results of kernel ``name`` of ``module``, one column for each stored result."""
+        lanes, count = columns[0].size, len(case.results)
+        inputs = self._operands(columns, ("|".join(case.kinds), lanes))
+        function = self._call("cuModuleGetFunction", module, name.encode())
+        values = [np.array([int(inputs)], np.uint64), np.array([int(self._output)], np.uint64)]
+        values.append(np.array([lanes], np.uint32))
+        pointers = np.array([value.ctypes.data for value in values], np.uint64)
+        self._call("cuMemsetD8", self._output, 0xA5, 8 * lanes * count)
+        self._call("cuLaunchKernel", function, -(-lanes // 256), 1, 1, 256, 1, 1, 0, 0, pointers.ctypes.data, 0)
+        words = np.empty((count, lanes), np.uint64)
+        self._call("cuMemcpyDtoH", words.ctypes.data, self._output, words.nbytes)
+        masks = [np.uint64((1 << width_of(kind)) - 1) for kind in case.results]
+        return tuple(column & mask for column, mask in zip(words, masks, strict=True))
+
+
+def differences(case: Case, columns: tuple[Lanes, ...], seen: tuple[Lanes, ...]) -> dict[str, Any] | None:
+    """The lanes on which the emulator and the GPU differ, the first some in hexadecimal."""
+    ours = emulate(case, columns)
+    wrong = np.zeros(columns[0].size, bool)
+    for left, right in zip(ours, seen, strict=True):
+        wrong |= left != right
+    if not wrong.any():
+        return None
+    places = np.flatnonzero(wrong)
+    # Spread over the lanes: the first ones are all of one kind.
+    chosen = places[np.unique(np.linspace(0, places.size - 1, _SHOWN).astype(int))]
+    lanes = [
+        [[f"{int(column[lane]):x}" for column in group] for group in (columns, seen, ours)] for lane in chosen.tolist()
+    ]
+    return {"case": case.key, "lanes": int(wrong.sum()), "of": int(wrong.size), "operands, gpu, emulator": lanes}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=GOLDEN)
+    parser.add_argument("--differences", type=Path, default=Path("differences.json"))
+    parser.add_argument("--no-gpu", action="store_true")
+    options = parser.parse_args()
+    started = time.perf_counter()
+    gpu = None if options.no_gpu else Gpu()
+    exact: dict[str, Lanes] = {}
+    approximate: dict[str, Lanes] = {}
+    found: list[dict[str, Any]] = []
+    count = refused = 0
+    for batch, cubin, messages in assembled():
+        count += len(batch)
+        refused += len(messages)
+        if gpu is None or not batch:
+            continue
+        module = gpu.load(cubin)
+        for index, case in enumerate(batch):
+            columns = operands_of(case)
+            results = gpu.run(module, f"k{index}", case, columns)
+            if case.form.op.approximate:
+                kept = results[0][approximate_lanes(columns[0].size)]
+                approximate[case.key] = kept.astype(f"u{width_of(case.results[0]) // 8}")
+                continue
+            exact[case.key] = digests(results)
+            difference = differences(case, columns, results)
+            if difference is not None:
+                found.append(difference)
+    print(f"{count} forms assembled, {refused} refused by ptxas, {time.perf_counter() - started:.1f} s")
+    if gpu is None:
+        return
+    machine = {"gpu": gpu.name, "driver": gpu.driver_version}
+    save(options.output, Golden(machine, exact, approximate))
+    options.differences.write_text(json.dumps(found, indent=0))
+    print(f"{machine}: {len(exact)} exact and {len(approximate)} approximate forms recorded")
+    print(f"{len(found)} exact forms differ from the emulator; {options.output.stat().st_size} bytes written")
+    for difference in found:
+        print(difference["case"], difference["lanes"], "of", difference["of"])
+
+
+if __name__ == "__main__":
+    main()
