@@ -27,6 +27,10 @@ __all__ = [
 
 LINKAGE = frozenset([".visible", ".extern", ".weak", ".common"])
 
+#: What may follow a declaration that has no semicolon, besides linkage.
+_NEXT_ITEM = frozenset(
+    ".entry .func .global .const .local .shared .tex .file .section .loc .alias .version .target".split()
+)
 _REGISTER_TYPES = frozenset(scalar.name for scalar in TYPES.values() if scalar.kind in "usfbp")
 #: The usual shapes of a declaration.
 _PLAIN_REGISTERS = re.compile(r"\s*\.([a-z]\w*)\s+([A-Za-z_$%][\w$]*)(?:<(\d+)>)?\s*;", re.ASCII)
@@ -210,7 +214,7 @@ def dimensions(cursor: Cursor) -> tuple[int | None, ...]:
 def performance_directives(cursor: Cursor, kernel: Kernel) -> None:
     """``.maxntid 256, 1, 1``, ``.pragma "…";``, ``.noreturn`` and the like, kept in order."""
     while (token := cursor.peek()).startswith("."):
-        if token in LINKAGE or token in (".entry", ".func", ".global", ".const", ".file", ".section"):
+        if token in LINKAGE or token in _NEXT_ITEM:
             return
         if token == ".pragma":
             cursor.next()

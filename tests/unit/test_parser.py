@@ -82,6 +82,12 @@ def test_a_forward_declaration_and_its_definition_are_one_name() -> None:
     assert [kernel.name for kernel in module.entries] == ["k"]
 
 
+@pytest.mark.parametrize("item", [".local .b32 x;", ".shared .b32 x;", ".extern .global .b32 x;", '.file 1 "x"'])
+def test_a_forward_declaration_needs_no_semicolon(item: str) -> None:
+    module = parse(f"{HEAD}.func () f (.param .u32 $a)\n{item}\n.entry k() {{ ret; }}\n")
+    assert len(module.items) == 3
+
+
 def test_sections_files_and_dwarf_lines_are_kept() -> None:
     section = '.file 1 "a b.cu"\n.section .debug_str\n{\n.b8 1,2\nL:\n.b64 .debug_abbrev+4\n}\n'
     module = parse(HEAD + section + "@@DWARF .byte 1\n")
