@@ -1,0 +1,217 @@
+"""Memory accesses of a random program: never out of bounds, never a race.
+
+A thread writes only its own slots of the two outputs, of ``own`` in shared memory and of the local array, and its slot
+of ``exchange`` between barriers; besides, integer ``red`` on words that nobody reads.
+"""
+
+from __future__ import annotations
+
+import random
+
+from random_writer import Writer
+
+__all__ = ["INPUT_WORDS", "SLOT_WORDS", "SUM_WORDS", "Accesses"]
+
+#: 32-bit words: of the input, of each thread's slots in the two outputs, and of the common sums behind these.
+INPUT_WORDS = 256
+SLOT_WORDS = 16
+SUM_WORDS = 8
+
+
+class Accesses(Writer):
+    """Loads, stores and atomics. The prologue sets the registers that hold pointers and indices."""
+
+    def __init__(self, rng: random.Random, block: int) -> None:
+        super().__init__(rng, block)
+        self.bases: dict[str, str] = {}
+        self.n = self.k0 = self.tid = self.thread = ""
+        self.exchanged = False  #: the shared slots hold values that all threads may read
+
+    # --- memory --------------------------------------------------------------------------------------------------
+
+    def access(self) -> None:
+        actions = [
+            (6, self.load_input),
+            (3, self.load_checked),
+            (2, self.load_guarded),
+            (2, self.load_vector),
+            (6, self.load_own),
+            (6, self.store_own),
+            (2, self.shared_own),
+            (2, self.local_own),
+            (2, self.shared_of_others),
+            (1, self.atomic),
+        ]
+        self.rng.choices([action for _, action in actions], [weight for weight, _ in actions])[0]()
+
+    def base(self, name: str) -> str:
+        found = self.bases[name]
+        if self.rng.random() < 0.2:
+            pointer = self.define("b64", f"ld.param.u64 {{}}, [{name}]", is_fixed=True)
+            return self.define("b64", f"cvta.to.global.u64 {{}}, {pointer}", is_fixed=True)
+        return found
+
+    def element(self, base: str, index: str, scale: int = 4) -> str:
+        """The address of element ``index`` (``u32``), in one of the ways that compilers write it."""
+        way = self.rng.randrange(4)
+        if way == 0:
+            return self.define("b64", f"mad.wide.u32 {{}}, {index}, {scale}, {base}", is_fixed=True)
+        if way == 1:
+            wide = self.define("b64", f"cvt.u64.u32 {{}}, {index}", is_fixed=True)
+            offset = self.define("b64", f"shl.b64 {{}}, {wide}, {scale.bit_length() - 1}", is_fixed=True)
+        else:
+            offset = self.define("b64", f"mul.wide.u32 {{}}, {index}, {scale}", is_fixed=True)
+        if way == 2:
+            return self.define("b64", f"add.s64 {{}}, {offset}, {base}", is_fixed=True)
+        return self.define("b64", f"add.s64 {{}}, {base}, {offset}", is_fixed=True)
+
+    def input_index(self, mask: int) -> str:
+        index = self.rng.choice([self.tid, self.thread, self.value("b32"), self.value("b32")])
+        return self.define("b32", f"and.b32 {{}}, {index}, {mask}", is_fixed=True)
+
+    def load_input(self) -> None:
+        offset = self.rng.choice([0, 0, 4, 12])
+        address = self.element(self.base("in"), self.input_index(INPUT_WORDS - 4))
+        how = self.rng.choice(["ld.global.nc", "ld.global", "ld.global", "ld.global.ca"])
+        if self.rng.random() < 0.2:
+            kind = self.rng.choice(["u8", "s8", "u16", "s16"])
+            self.define("b32", f"{how}.{kind} {{}}, [{address}+{offset}]")
+        else:
+            self.define("b32", f"{how}.u32 {{}}, [{address}+{offset}]")
+
+    def unchecked(self) -> tuple[str, str]:
+        """An index that may be out of bounds, and the predicate that says whether it is not."""
+        index = self.rng.choice([self.thread, self.value("b32")])
+        inside = self.define("pred", f"setp.lt.u32 {{}}, {index}, {self.n}", is_fixed=True)
+        return index, inside
+
+    def load_checked(self) -> None:
+        """``if (i < n) v = in[i]``: a load that only the branch keeps from faulting."""
+        variable = self.rng.choice(self.known.assignable["b32"])
+        index, inside = self.unchecked()
+        join = self.label()
+        self.emit(f"@!{inside} bra {join}")
+        with self.scope():
+            address = self.element(self.base("in"), index)
+            self.emit(f"ld.global.{self.rng.choice(['u32', 'nc.u32', 'b32'])} {variable}, [{address}]")
+            if self.rng.random() < 0.5:
+                again = self.element(self.base("in"), index)
+                more = self.define("b32", f"ld.global.u32 {{}}, [{again}]")
+                self.emit(f"add.s32 {variable}, {variable}, {more}")
+        self.place(join)
+
+    def load_guarded(self) -> None:
+        variable = self.rng.choice(self.known.assignable["b32"])
+        index, inside = self.unchecked()
+        address = self.element(self.base("in"), index)
+        self.emit(f"@{inside} ld.global.u32 {variable}, [{address}]")
+
+    def load_vector(self) -> None:
+        lanes = self.rng.choice([2, 4])
+        mask = INPUT_WORDS - lanes
+        address = self.element(self.base("in"), self.input_index(mask & ~3))
+        results = [self.fresh("b32") for _ in range(lanes)]
+        self.emit(f"ld.global.v{lanes}.u32 {{{', '.join(results)}}}, [{address}]")
+        self.known.values["b32"] += results
+        self.known.assignable["b32"] += results
+
+    def own_address(self, name: str) -> str:
+        """The address of this thread's first slot in ``out`` or ``other``, which may be the same buffer."""
+        return self.element(self.base(name), self.thread, 4 * SLOT_WORDS)
+
+    def own_place(self) -> tuple[str, int, int]:
+        """Address and offset of a slot, and how many words there are from it to the last."""
+        name = self.rng.choice(["out", "out", "other"])
+        if self.rng.random() < 0.3:
+            slot = self.define("b32", f"and.b32 {{}}, {self.value('b32')}, {SLOT_WORDS - 4}", is_fixed=True)
+            index = self.define("b32", f"mad.lo.s32 {{}}, {self.thread}, {SLOT_WORDS}, {slot}", is_fixed=True)
+            return self.element(self.base(name), index), 0, 4
+        word = self.rng.randrange(SLOT_WORDS)
+        return self.own_address(name), 4 * word, SLOT_WORDS - word
+
+    def load_own(self) -> None:
+        address, offset, _ = self.own_place()
+        if self.rng.random() < 0.2:
+            self.define("f32", f"ld.global.f32 {{}}, [{address}+{offset}]")
+        else:
+            how = self.rng.choices(["ld.global.u32", "ld.volatile.global.u32"], [9, 1])[0]
+            self.define("b32", f"{how} {{}}, [{address}+{offset}]")
+
+    def store_own(self) -> None:
+        address, offset, left = self.own_place()
+        guard = f"@{self.predicate()} " if self.rng.random() < 0.2 else ""
+        choice = self.rng.random()
+        if choice < 0.2 and offset % 8 == 0 and left > 1:
+            kind, value = self.rng.choice([("b64", self.value("b64")), ("f64", self.value("f64"))])
+            self.emit(f"{guard}st.global.{kind} [{address}+{offset}], {value}")
+        elif choice < 0.3 and offset % 16 == 0 and left > 3:
+            values = ", ".join(self.value("b32") for _ in range(4))
+            self.emit(f"{guard}st.global.v4.b32 [{address}+{offset}], {{{values}}}")
+        elif choice < 0.4:
+            self.emit(f"{guard}st.global.u8 [{address}+{offset + self.rng.randrange(4)}], {self.value('b32')}")
+        elif choice < 0.55:
+            self.emit(f"{guard}st.global.f32 [{address}+{offset}], {self.value('f32')}")
+        else:
+            self.emit(f"{guard}st.global.u32 [{address}+{offset}], {self.value('b32')}")
+
+    def atomic(self) -> None:
+        if self.rng.random() < 0.5:
+            address, offset, _ = self.own_place()
+            operation = self.rng.choice(["add", "max", "exch", "xor"])
+            kind = {"max": "s32", "add": "u32"}.get(operation, "b32")
+            self.define("b32", f"atom.global.{operation}.{kind} {{}}, [{address}+{offset}], {self.value('b32')}")
+            return
+        nctaid = self.define("b32", "mov.u32 {}, %nctaid.x", is_fixed=True)
+        threads = self.define("b32", f"mul.lo.s32 {{}}, {nctaid}, {self.block}", is_fixed=True)
+        address = self.element(self.base("out"), threads, 4 * SLOT_WORDS)
+        word = self.rng.randrange(SUM_WORDS // 2)
+        # One operation for each word: mixed, the order would show.
+        operation = ["add.u32", "max.s32", "min.u32", "xor.b32"][word]
+        self.emit(f"red.global.{operation} [{address}+{4 * word}], {self.value('b32')}")
+
+    # --- shared and local memory -----------------------------------------------------------------------------------
+
+    def slot_in(self, array: str, scale: int, index: str = "") -> str:
+        base = self.define("b32", f"mov.u32 {{}}, {array}", is_fixed=True)
+        index = index or self.tid
+        if self.rng.random() < 0.5:
+            return self.define("b32", f"mad.lo.s32 {{}}, {index}, {scale}, {base}", is_fixed=True)
+        offset = self.define("b32", f"shl.b32 {{}}, {index}, {scale.bit_length() - 1}", is_fixed=True)
+        return self.define("b32", f"add.s32 {{}}, {base}, {offset}", is_fixed=True)
+
+    def shared_own(self) -> None:
+        address = self.slot_in("own", 16)
+        offset = self.rng.choice([0, 4, 8, 12])
+        if self.rng.random() < 0.5:
+            self.emit(f"st.shared.u32 [{address}+{offset}], {self.value('b32')}")
+        else:
+            self.define("b32", f"ld.shared.u32 {{}}, [{address}+{offset}]")
+
+    def local_own(self) -> None:
+        index = self.define("b32", f"and.b32 {{}}, {self.value('b32')}, 7", is_fixed=True)
+        base = self.define("b64", "mov.u64 {}, depot", is_fixed=True)
+        address = self.element(base, index) if self.rng.random() < 0.6 else base
+        if self.rng.random() < 0.5:
+            self.emit(f"st.local.u32 [{address}], {self.value('b32')}")
+        else:
+            self.define("b32", f"ld.local.u32 {{}}, [{address}]")
+
+    def shared_of_others(self) -> None:
+        """A value that another thread has left; only after all have, and before any may write again."""
+        if not self.exchanged:
+            self.compute()
+            return
+        if self.rng.random() < 0.5:
+            other = self.define("b32", f"xor.b32 {{}}, {self.tid}, {self.rng.randrange(self.block)}", is_fixed=True)
+        else:
+            moved = self.define("b32", f"add.s32 {{}}, {self.tid}, {self.value('b32')}", is_fixed=True)
+            other = self.define("b32", f"and.b32 {{}}, {moved}, {self.block - 1}", is_fixed=True)
+        address = self.slot_in("exchange", 4, other)
+        self.define("b32", f"ld.shared.u32 {{}}, [{address}]")
+
+    def fill_own(self) -> None:
+        """Write all of the thread's local array and of its shared slots, so that none is read before it is written."""
+        for offset in range(0, 32, 16):
+            self.emit(f"st.local.v4.u32 [depot+{offset}], {{{self.tid}, {self.n}, {offset}, {self.thread}}}")
+        address = self.slot_in("own", 16)
+        self.emit(f"st.shared.v4.b32 [{address}], {{{self.tid}, {self.n}, 0, {self.k0}}}")

@@ -1,0 +1,195 @@
+"""The text of a random program as it grows: registers, what is known to be written, arithmetic.
+
+Guarantees: a value that is drawn has been written on every path to here; what a scope writes is forgotten at its end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from random_instructions import CLASSES, Template, class_of, literal, templates
+
+if TYPE_CHECKING:
+    from ptxmotion.ptx import ScalarType
+
+__all__ = ["Writer"]
+
+_PREFIX = {"pred": "%p", "b16": "%rs", "b32": "%r", "b64": "%rd", "f32": "%f", "f64": "%fd"}
+
+
+@dataclass
+class _Known:
+    """Registers that are written on every path to here, by class, and expressions that have been computed."""
+
+    values: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in CLASSES})
+    assignable: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in CLASSES})
+    expressions: list[tuple[Template, tuple[str, ...]]] = field(default_factory=list[tuple[Template, tuple[str, ...]]])
+
+    def copy(self) -> _Known:
+        return _Known(
+            {name: list(found) for name, found in self.values.items()},
+            {name: list(found) for name, found in self.assignable.items()},
+            list(self.expressions),
+        )
+
+
+class Writer:
+    """Lines, and the registers whose values they may read."""
+
+    def __init__(self, rng: random.Random, block: int) -> None:
+        self.rng = rng
+        self.block = block
+        self.is_dynamic = rng.random() < 0.3
+        self.lines: list[str] = []
+        self.counts: dict[str, int] = dict.fromkeys(CLASSES, 0)
+        self.labels = 0
+        self.known = _Known()
+        self.templates = templates()
+        self.weights = [template.weight for template in self.templates]
+
+    # --- text ----------------------------------------------------------------------------------------------------
+
+    def text(self) -> str:
+        registers = [f"\t.reg .{name} {_PREFIX[name]}<{count}>;" for name, count in self.counts.items() if count]
+        size = "" if self.is_dynamic else str(4 * self.block)
+        exchange = f".shared .align 16 .b8 exchange[{size}];"
+        return "\n".join(
+            [
+                ".version 8.0\n.target sm_80\n.address_size 64\n",
+                f".extern {exchange}" if self.is_dynamic else exchange,
+                ".visible .entry fuzz(.param .u64 in, .param .u64 out, .param .u64 other, .param .u32 n,",
+                "\t.param .u32 k0, .param .u32 k1, .param .f32 x)",
+                f".maxntid {self.block}, 1, 1",
+                "{",
+                *registers,
+                f"\t.shared .align 16 .b8 own[{16 * self.block}];",
+                "\t.local .align 16 .b8 depot[32];",
+                *self.lines,
+                "}\n",
+            ]
+        )
+
+    def emit(self, text: str) -> None:
+        self.lines.append(f"\t{text};")
+
+    def label(self) -> str:
+        self.labels += 1
+        return f"$L_{self.labels}"
+
+    def place(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+
+    # --- registers -----------------------------------------------------------------------------------------------
+
+    def fresh(self, name: str) -> str:
+        number = self.counts[name]
+        self.counts[name] = number + 1
+        return f"{_PREFIX[name]}{number}"
+
+    def define(self, name: str, text: str, *, is_fixed: bool = False) -> str:
+        """Emit ``text`` with its result ``{}`` in a new register; ``is_fixed`` if nothing else may assign it."""
+        reg = self.fresh(name)
+        self.emit(text.format(reg))
+        self.known.values[name].append(reg)
+        if not is_fixed:
+            self.known.assignable[name].append(reg)
+        return reg
+
+    def value(self, name: str) -> str:
+        """A register of class ``name``, the recent ones more often."""
+        found = self.known.values[name]
+        if self.rng.random() < 0.5:
+            return found[-1 - min(int(self.rng.expovariate(0.3)), len(found) - 1)]
+        return self.rng.choice(found)
+
+    def predicate(self) -> str:
+        return ("!" if self.rng.random() < 0.3 else "") + self.value("pred")
+
+    @contextmanager
+    def scope(self) -> Generator[None]:
+        """What is written inside is forgotten behind it; its expressions may be computed there again."""
+        outer = self.known
+        inner = self.known = outer.copy()
+        yield
+        self.known = outer
+        visible = {reg for found in outer.values.values() for reg in found}
+        for template, sources in inner.expressions[len(outer.expressions) :]:
+            if all(source.lstrip("!")[0] != "%" or source.lstrip("!") in visible for source in sources):
+                outer.expressions.append((template, sources))
+
+    # --- arithmetic ----------------------------------------------------------------------------------------------
+
+    def compute(self) -> None:
+        """A new expression, one that has been computed already, or a chain of carries."""
+        rng = self.rng
+        known = self.known.expressions
+        if rng.random() < 0.03:
+            self.carry_chain()
+            return
+        if known and rng.random() < 0.35:
+            template, sources = known[-1 - min(int(rng.expovariate(0.08)), len(known) - 1)]
+        else:
+            template = rng.choices(self.templates, self.weights)[0]
+            sources = self.sources(template)
+            known.append((template, sources))
+        guard = ""
+        assignable = self.known.assignable[template.result]
+        if assignable and rng.random() < 0.35:
+            result = rng.choice(assignable)
+            if rng.random() < 0.5:
+                guard = f"@{self.predicate()} "
+            self.emit(f"{guard}{template.mnemonic} {', '.join([result, *sources])}")
+            return
+        if template.mnemonic.startswith("setp") and rng.random() < 0.15:
+            second = self.fresh("pred")
+            self.define("pred", f"{template.mnemonic} {{}}|{second}, {', '.join(sources)}")
+            self.known.values["pred"].append(second)
+            return
+        self.define(template.result, f"{template.mnemonic} {{}}, {', '.join(sources)}")
+
+    def sources(self, template: Template) -> tuple[str, ...]:
+        base = template.mnemonic.partition(".")[0]
+        count = len(template.sources)
+        found = [
+            self.source(scalar, is_last=number == count - 1, is_count=base in ("shl", "shr", "shf") and number > 0)
+            for number, scalar in enumerate(template.sources)
+        ]
+        if base in ("div", "rem") and template.sources[0].is_integer:
+            found[1] = self.divisor(template.sources[1])
+        elif base == "lop3":
+            found[-1] = str(self.rng.randrange(256))
+        elif base in ("bfe", "bfi"):
+            found[-2:] = [str(self.rng.randrange(32)), str(self.rng.randrange(33))]
+        elif base == "testp" or (base == "mov" and template.result == "pred"):
+            found = [self.value(class_of(scalar)) for scalar in template.sources]
+        return tuple(found)
+
+    def source(self, scalar: ScalarType, *, is_last: bool, is_count: bool) -> str:
+        if is_last and self.rng.random() < (0.6 if is_count else 0.35):
+            text = literal(scalar, self.rng, is_count=is_count)
+            if text:
+                return text
+        if scalar.kind == "p" and self.rng.random() < 0.2:
+            return "!" + self.value("pred")
+        return self.value(class_of(scalar))
+
+    def divisor(self, scalar: ScalarType) -> str:
+        """Neither 0 nor -1: PTX leaves these quotients open."""
+        if self.rng.random() < 0.6:
+            return str(self.rng.choice([1, 2, 3, 7, 10, 16, 100]))
+        name = class_of(scalar)
+        masked = self.define(name, f"and.{name} {{}}, {self.value(name)}, 255", is_fixed=True)
+        return self.define(name, f"or.{name} {{}}, {masked}, 1", is_fixed=True)
+
+    def carry_chain(self) -> None:
+        kind = self.rng.choice(["u32", "s32", "u64"])
+        name = kind.replace("u", "b").replace("s", "b")
+        operation = self.rng.choice(["add", "sub"])
+        self.define(name, f"{operation}.cc.{kind} {{}}, {self.value(name)}, {self.value(name)}")
+        if self.rng.random() < 0.5:
+            self.define(name, f"{operation}c.cc.{kind} {{}}, {self.value(name)}, {self.value(name)}")
+        self.define(name, f"{operation}c.{kind} {{}}, {self.value(name)}, {self.value(name)}")
