@@ -293,6 +293,10 @@ class Image:
         if not shadows or semantics(instr) == "move_mov":
             return step
         keys = lane_ops.uses(self.registers, instr)
+        if semantics(instr) == "memory_st":
+            # What is stored may be unset; `memory_ops` then counts the bytes as unwritten.
+            data = set(self.registers.keys(instr.operands[1]))
+            keys = [key for key in keys if key not in data]
         watched = [(key, shadows[key]) for key in dict.fromkeys(keys) if key in shadows]
         if not watched:
             return step

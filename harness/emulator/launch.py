@@ -115,6 +115,10 @@ class EmulatorModule:
         """The names of the entries."""
         return [entry.name for entry in self.loaded.module.entries]
 
+    def entry(self, name: str) -> Kernel:
+        """The entry called ``name``; `LaunchError` where there is none."""
+        return require_kernel(self.loaded, name)
+
     def variable(self, name: str, dtype: npt.DTypeLike = np.uint8) -> Array:
         """The module variable ``name`` as an array on the device: writes to it are seen by later launches."""
         found = self.loaded.variables.get(name)
@@ -296,6 +300,11 @@ def scalar_bytes(param: Param, value: Any) -> bytes:
     """The bytes of an argument by value: a NumPy scalar of the parameter's width, a structure, or ``bytes``."""
     if isinstance(value, bytes | bytearray | memoryview):
         raw = bytes(value)
+    elif isinstance(value, np.generic):
+        kind = value.dtype.kind
+        if not param.dims and kind != "V" and kind not in _KINDS.get(param.type.kind, ""):
+            raise LaunchError(f"parameter '{param.name}' is .{param.type.name}, the argument is {value.dtype}")
+        raw = value.tobytes()
     elif isinstance(value, bool | int) and not param.dims and param.type.kind in "usb":
         bits = param.type.bits
         if not -(1 << (bits - 1)) <= value < 1 << bits:
@@ -303,11 +312,6 @@ def scalar_bytes(param: Param, value: Any) -> bytes:
         raw = (int(value) & ((1 << bits) - 1)).to_bytes(param.type.bytes, "little")
     elif isinstance(value, float) and not param.dims and param.type.name in ("f32", "f64"):
         raw = np.array(value, f"f{param.type.bytes}").tobytes()
-    elif isinstance(value, np.generic):
-        kind = value.dtype.kind
-        if not param.dims and kind != "V" and kind not in _KINDS.get(param.type.kind, ""):
-            raise LaunchError(f"parameter '{param.name}' is .{param.type.name}, the argument is {value.dtype}")
-        raw = value.tobytes()
     elif isinstance(value, np.ndarray) and param.dims:
         raw = value.tobytes()
     else:

@@ -58,7 +58,7 @@ class Loaded:
                 if known is None or ".extern" in known.linkage:
                     defined[name] = variable
         for name, variable in defined.items():
-            if variable.bytes is None and variable.initializer is None:
+            if (variable.bytes is None or ".extern" in variable.linkage) and variable.initializer is None:
                 continue
             nbytes = variable.bytes if variable.bytes is not None else _unsized(variable)
             # Without an initializer a variable is zero (PTX ISA 9.0, §5.4.4), so it counts as written.

@@ -20,8 +20,8 @@ from ...ptx.ir import Instr, Param, Variable
 from ...ptx.operands import Element, Imm, Mem, Operand, Reg, Sink, Special, Sym
 from ...ptx.types import TYPES, ScalarType, literal_value
 from . import atomic_ops
-from .access import Access
-from .memory import UINT, spread
+from .access import Access, Piece
+from .memory import UINT, Selector, spread
 from .registers import Binder, Getter, Refused, Setter
 from .segments import semantics
 
@@ -175,6 +175,8 @@ def _load(image: Image, binder: Binder, instr: Instr) -> Step:
     strong = is_strong(instr)
     options = image.options
     access = Access(instr, space, width, count, options, reads=True, writes=False, strong=strong)
+    # A structure passed by value is copied whole, with padding that nobody has written.
+    is_parameter = form.space == "param"
     is_read_only = "nc" in form.flags or form.op.base == "ldu"
     dtype = UINT[width]
 
@@ -190,7 +192,8 @@ def _load(image: Image, binder: Binder, instr: Instr) -> Step:
         for piece in pieces:
             where = piece.selectors(width, count)
             if options.checks:
-                access.check_read(c, piece, where)
+                if not is_parameter:
+                    access.check_read(c, piece, where)
                 if not is_read_only and access.is_raceable(piece):
                     access.check_races(c, piece, None, where)
                     access.note_access(c, piece, None, where)
@@ -259,6 +262,8 @@ def _store(image: Image, binder: Binder, instr: Instr) -> Step:
     if len(sources) != form.lanes:
         raise Refused(f"{len(sources)} registers for {form.lanes} elements")
     reads = [binder.source(source, scalar) for source in sources]
+    flags = [_set_flag(binder, source) for source in sources]
+    any_flags = any(flag is not None for flag in flags)
     guard = binder.guard(instr)
     strong = is_strong(instr)
     options = image.options
@@ -296,12 +301,39 @@ def _store(image: Image, binder: Binder, instr: Instr) -> Step:
                 access.check_races(c, piece, value, where)
             for at, part in zip(where, parts, strict=True):
                 piece.target.store(at, width, part)
+            if any_flags:
+                _forget_unset(c, piece, where, width, flags)
             if race:
                 access.note_access(c, piece, value, where)
         if options.counts or options.trace:
             access.tally(c, pieces)
 
     return step
+
+
+def _set_flag(binder: Binder, source: Operand) -> int | None:
+    """The register that says whether ``source`` is set, where it may not be."""
+    keys = binder.registers.keys(source)
+    return binder.registers.shadows.get(keys[0]) if len(keys) == 1 else None
+
+
+def _forget_unset(c: Cohort, piece: Piece, where: list[Selector], width: int, flags: list[int | None]) -> None:
+    """Storing a register that was never written (a structure's padding, say) leaves its bytes unwritten."""
+    written = piece.target.view(width)[1]
+    if written is None:
+        return
+    per = len(where) // len(flags)
+    for number, at in enumerate(where):
+        flag = flags[number // per]
+        if flag is None:
+            continue
+        is_set = spread(c.env.get(flag, _UNSET), c.n)
+        is_set = is_set if piece.lanes is None else is_set[piece.lanes]
+        if not bool(is_set.all()):
+            written[at] = np.where(is_set, written[at], 0)
+
+
+_UNSET = np.zeros(1, bool)
 
 
 # --- cp.async --------------------------------------------------------------------------------------------------------

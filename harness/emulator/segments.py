@@ -241,7 +241,9 @@ def _set_joins(order: list[Segment]) -> None:
                 idom[node] = best
                 changed = True
     for node, segment in enumerate(order):
-        segment.join = order[idom[node]] if idom[node] < count else None
+        join = order[idom[node]] if idom[node] < count else None
+        # Where threads would meet only to leave, each leaves at once: ptxas makes a branch to `ret` an exit.
+        segment.join = None if join is not None and join.kind in ("ret", "exit") and not join.body else join
 
 
 def _from_exit(predecessors: list[list[int]], exit_node: int) -> dict[int, None]:

@@ -1,0 +1,95 @@
+"""The CUDA driver through ctypes: just enough to launch the cases of `tests/run` on a GPU.
+
+Requires: libcuda.so.1 and NumPy, nothing else, so that it also runs on a machine with a bare Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Gpu", "GpuError"]
+
+
+class GpuError(Exception):
+    """A driver call failed."""
+
+
+class Gpu:
+    """Device 0 with its primary context."""
+
+    def __init__(self) -> None:
+        self.cuda = ctypes.CDLL("libcuda.so.1")
+        self._call("cuInit", 0)
+        device = ctypes.c_int()
+        self._call("cuDeviceGet", ctypes.byref(device), 0)
+        context = ctypes.c_void_p()
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self._call("cuCtxSetCurrent", context)
+        name = ctypes.create_string_buffer(100)
+        self._call("cuDeviceGetName", name, 100, device)
+        self.name = name.value.decode()
+
+    def _call(self, function: str, *args: Any) -> None:
+        status = getattr(self.cuda, function)(*args)
+        if status:
+            text = ctypes.c_char_p()
+            self.cuda.cuGetErrorName(status, ctypes.byref(text))
+            raise GpuError(f"{function}: {(text.value or b'?').decode()}")
+
+    def load(self, ptx: str) -> ctypes.c_void_p:
+        """A module from PTX text."""
+        module = ctypes.c_void_p()
+        log = ctypes.create_string_buffer(8192)
+        # CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
+        options = (ctypes.c_int * 2)(5, 6)
+        values = (ctypes.c_void_p * 2)(ctypes.cast(log, ctypes.c_void_p), ctypes.c_void_p(8192))
+        try:
+            self._call("cuModuleLoadDataEx", ctypes.byref(module), ptx.encode() + b"\0", 2, options, values)
+        except GpuError as error:
+            raise GpuError(f"{error}: {log.value.decode(errors='replace')}") from None
+        return module
+
+    def launch(
+        self,
+        module: ctypes.c_void_p,
+        kernel: str,
+        grid: Sequence[int],
+        block: Sequence[int],
+        args: Sequence[Any],
+        shared: int = 0,
+    ) -> None:
+        """Run ``kernel``; arrays are copied there and back, in place."""
+        function = ctypes.c_void_p()
+        self._call("cuModuleGetFunction", ctypes.byref(function), module, kernel.encode())
+        buffers: list[tuple[np.ndarray[Any, Any], ctypes.c_uint64]] = []
+        holders: list[Any] = []
+        for value in args:
+            if isinstance(value, np.ndarray):
+                pointer = ctypes.c_uint64()
+                self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(value.nbytes, 1)))
+                self._call(
+                    "cuMemcpyHtoD_v2", pointer, value.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(value.nbytes)
+                )
+                buffers.append((value, pointer))
+                holders.append(pointer)
+            else:
+                raw = value if isinstance(value, bytes) else value.tobytes()
+                holders.append(ctypes.create_string_buffer(raw, len(raw)))
+        pointers = (ctypes.c_void_p * max(len(holders), 1))(
+            *[ctypes.cast(ctypes.pointer(holder), ctypes.c_void_p) for holder in holders]
+        )
+        shape = [*grid, 1, 1][:3] + [*block, 1, 1][:3]
+        try:
+            self._call("cuLaunchKernel", function, *shape, shared, None, pointers, None)
+            self._call("cuCtxSynchronize")
+            for value, pointer in buffers:
+                self._call(
+                    "cuMemcpyDtoH_v2", value.ctypes.data_as(ctypes.c_void_p), pointer, ctypes.c_size_t(value.nbytes)
+                )
+        finally:
+            for _, pointer in buffers:
+                self._call("cuMemFree_v2", pointer)

@@ -1,0 +1,253 @@
+"""The emulator's interface: arguments, refusals, counts, traces, the backend."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ptxmotion.harness.emulator import Emulator, EmulatorFault, LaunchError, UnsupportedInstruction
+from ptxmotion.harness.emulator.backend import EmulatorBackend
+
+HEAD = ".version 9.0\n.target sm_90\n.address_size 64\n"
+
+SCALE = (
+    HEAD
+    + """
+.visible .entry scale(.param .u64 x, .param .f32 a, .param .u32 n)
+{
+    .reg .pred %p; .reg .b32 %r<6>; .reg .f32 %f<4>; .reg .b64 %d<4>;
+    ld.param.u64 %d1, [x];
+    ld.param.f32 %f1, [a];
+    ld.param.u32 %r1, [n];
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ntid.x;
+    mov.u32 %r4, %tid.x;
+    mad.lo.u32 %r5, %r2, %r3, %r4;
+    setp.ge.u32 %p, %r5, %r1;
+    @%p bra DONE;
+    mul.wide.u32 %d2, %r5, 4;
+    add.u64 %d3, %d1, %d2;
+    ld.global.f32 %f2, [%d3];
+    mul.rn.f32 %f3, %f2, %f1;
+    st.global.f32 [%d3], %f3;
+DONE:
+    ret;
+}
+"""
+)
+
+
+def entry(body: str, params: str = ".param .u64 x", module: str = "") -> str:
+    return f"{HEAD}{module}\n.visible .entry k({params})\n{{\n{body}\n}}\n"
+
+
+def test_arrays_come_back_in_place() -> None:
+    x = np.arange(1000, dtype=np.float32)
+    Emulator().load(SCALE).launch("scale", 8, 128, [x, np.float32(3), np.uint32(1000)])
+    assert np.array_equal(x, np.arange(1000, dtype=np.float32) * 3)
+
+
+def test_one_array_twice_is_one_buffer() -> None:
+    body = """
+    .reg .b64 %a, %b; .reg .b32 %v;
+    ld.param.u64 %a, [x]; ld.param.u64 %b, [y];
+    ld.global.u32 %v, [%a]; add.u32 %v, %v, 1; st.global.u32 [%b+4], %v; ret;"""
+    x = np.array([5, 0], np.uint32)
+    Emulator().load(entry(body, ".param .u64 x, .param .u64 y")).launch("k", 1, 1, [x, x])
+    assert x.tolist() == [5, 6]
+
+
+X = np.zeros(4, np.float32)
+GOOD = [X, np.float32(1), np.uint32(4)]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "grid", "block", "args", "shared", "words"),
+    [
+        ("nothing", 1, 1, GOOD, 0, "no kernel 'nothing'; the module has: scale"),
+        ("scale", 1, 1, GOOD[:2], 0, "takes 3 arguments, not 2"),
+        ("scale", 1, 1, [X, np.float64(1), np.uint32(4)], 0, "parameter 'a' has 4 bytes, the argument has 8"),
+        ("scale", 1, 1, [X, np.int32(1), np.uint32(4)], 0, "parameter 'a' is .f32, the argument is int32"),
+        ("scale", 1, 1, [X, X, np.uint32(4)], 0, "cannot take a ndarray"),
+        ("scale", 1, 1, [X, "2", np.uint32(4)], 0, "cannot take a str"),
+        ("scale", 1, 1, [X, 1.0, 2**33], 0, "does not fit"),
+        ("scale", 0, 1, GOOD, 0, "is empty"),
+        ("scale", (1, 65536), 1, GOOD, 0, "larger than"),
+        ("scale", 1, 1025, GOOD, 0, "larger than"),
+        ("scale", 1, (32, 33), GOOD, 0, "1056 threads, more than 1024"),
+        ("scale", 1, (1, 1, 65), GOOD, 0, "larger than"),
+        ("scale", 1, (1, 1, 1, 1), GOOD, 0, "one to three dimensions"),
+        ("scale", 1, 1, GOOD, 300_000, "300000 bytes of shared memory"),
+        ("scale", 1, 1, GOOD, -1, "-1 bytes"),
+    ],
+)
+def test_launch_refuses(kernel: str, grid: int, block: int, args: list[object], shared: int, words: str) -> None:
+    with pytest.raises(LaunchError) as caught:
+        Emulator().load(SCALE).launch(kernel, grid, block, args, shared)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_schedule() -> None:
+    with pytest.raises(LaunchError, match="neither 'order' nor 'random'"):
+        Emulator().load(SCALE).launch("scale", 1, 1, GOOD, schedule="fast")
+
+
+def test_unsupported_is_named_before_anything_runs() -> None:
+    body = """
+    .reg .b64 %a; .reg .b32 %r<5>;
+    ld.param.u64 %a, [x];
+    st.global.u32 [%a], 1;
+    ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2];
+    ret;"""
+    x = np.zeros(1, np.uint32)
+    with pytest.raises(UnsupportedInstruction) as caught:
+        Emulator().load(entry(body)).launch("k", 1, 32, [x])
+    assert "ldmatrix" in str(caught.value)
+    assert caught.value.items[0][1] == 11
+    assert x[0] == 0
+
+
+def test_reqntid_and_maxntid() -> None:
+    for directive, words in ((".reqntid 64", "is not the kernel's"), (".maxntid 16", "larger than the kernel's")):
+        ptx = f"{HEAD}.visible .entry k() {directive} {{ ret; }}"
+        with pytest.raises(LaunchError, match=words):
+            Emulator().load(ptx).launch("k", 1, 32, [])
+
+
+def test_undefined_extern_variable() -> None:
+    ptx = entry(".reg .b32 %r; ld.global.u32 %r, [elsewhere]; ret;", module=".extern .global .u32 elsewhere;")
+    with pytest.raises(LaunchError, match="'elsewhere' is declared but defined nowhere"):
+        Emulator().load(ptx).launch("k", 1, 1, [X])
+
+
+def test_keep_going_collects_and_skips_bad_lanes() -> None:
+    x = np.zeros(100, np.float32)
+    x[:] = 1
+    module = Emulator().load(SCALE)
+    with pytest.raises(EmulatorFault):
+        module.launch("scale", 1, 128, [x, np.float32(2), np.uint32(128)])
+    x[:] = 1
+    result = module.launch("scale", 1, 128, [x, np.float32(2), np.uint32(128)], keep_going=True)
+    assert {finding.kind for finding in result.findings} == {"out-of-bounds"}
+    assert all(finding.count == 28 for finding in result.findings)
+    assert (x == 2).all()
+
+
+def test_counts() -> None:
+    x = np.ones(70, np.float32)
+    counts = Emulator().load(SCALE).launch("scale", 2, 64, [x, np.float32(2), np.uint32(70)]).counts
+    # Four warps run the nine instructions of the head and `ret`; three of them, one diverged, the five of the body.
+    assert counts.warp_instructions == 4 * 9 + 3 * 5 + 4
+    assert counts.thread_instructions == 128 * 9 + 70 * 5 + 128
+    assert (counts.branches_executed, counts.branches_diverged) == (4, 1)
+    assert counts.global_load_requests == counts.global_store_requests == 3
+    assert counts.global_load_sectors == 4 + 4 + 1
+    assert counts.by_class["ld.global"] == [3, 70]
+    assert 0 < counts.active_lane_ratio < 1
+
+
+@pytest.mark.parametrize(("step", "conflicts"), [(1, 0), (2, 1), (3, 0), (8, 7), (32, 31), (0, 0)])
+def test_bank_conflicts(step: int, conflicts: int) -> None:
+    body = f"""
+    .reg .b32 %t, %a, %v; .shared .align 4 .b8 s[4096];
+    mov.u32 %t, %tid.x; mul.lo.u32 %a, %t, {4 * step}; mov.u32 %v, s; add.u32 %a, %a, %v;
+    st.shared.u32 [%a], 7; ret;"""
+    counts = Emulator().load(entry(body)).launch("k", 1, 32, [X]).counts
+    assert (counts.shared_requests, counts.shared_bank_conflicts) == (1, conflicts)
+
+
+def test_trace() -> None:
+    x = np.ones(40, np.float32)
+    result = Emulator().load(SCALE).launch("scale", 2, 32, [x, np.float32(2), np.uint32(40)], trace=True)
+    assert result.trace is not None
+    accesses = result.trace.accesses
+    assert len(accesses) == 80
+    writes = accesses[accesses["write"]]
+    first = writes["address"].min()
+    where = (writes["address"] - first) // 4
+    assert np.array_equal(np.sort(where), np.arange(40))
+    assert np.array_equal(writes["block"] * 32 + writes["thread"], where)
+    assert set(accesses["bytes"]) == {4}
+
+
+def test_random_schedules_show_a_race() -> None:
+    body = """
+    .reg .b64 %a; .reg .b32 %v;
+    ld.param.u64 %a, [x];
+    ld.global.u32 %v, [%a]; add.u32 %v, %v, 1; st.global.u32 [%a], %v; ret;"""
+    seen: set[int] = set()
+    module = Emulator().load(entry(body))
+    for seed in range(12):
+        x = np.zeros(1, np.uint32)
+        module.launch("k", 16, 1, [x], schedule="random", seed=seed, checks=False)
+        seen.add(int(x[0]))
+    assert len(seen) > 2
+    x, y = np.zeros(1, np.uint32), np.zeros(1, np.uint32)
+    module.launch("k", 16, 1, [x], schedule="random", seed=5, checks=False)
+    module.launch("k", 16, 1, [y], schedule="random", seed=5, checks=False)
+    assert x[0] == y[0]
+
+
+def test_module_variables_keep_their_values() -> None:
+    body = ".reg .b32 %v; ld.global.u32 %v, [count]; add.u32 %v, %v, 2; st.global.u32 [count], %v; ret;"
+    module = Emulator().load(entry(body, module=".visible .global .u32 count = 40;"))
+    module.launch("k", 1, 1, [X])
+    assert module.variable("count", np.uint32).tolist() == [42]
+
+
+def test_memory_does_not_grow_with_the_program() -> None:
+    """Of two thousand registers one after another only a few have arrays at a time."""
+    lines = [".reg .b32 %r<2001>; .reg .b64 %a; .reg .pred %p; ld.param.u64 %a, [x]; mov.u32 %r0, %tid.x;"]
+    lines += [f"add.u32 %r{k + 1}, %r{k}, {k}; setp.eq.u32 %p, %r{k + 1}, 77; @%p bra L{k}; L{k}:" for k in range(2000)]
+    lines += ["st.global.u32 [%a], %r2000; ret;"]
+    from ptxmotion.harness.emulator import engine
+
+    most = 0
+    segment = engine.Engine._segment  # pyright: ignore[reportPrivateUsage]
+
+    def watched(self: engine.Engine, c: engine.Cohort) -> None:
+        nonlocal most
+        segment(self, c)
+        most = max(most, len(c.env) + sum(len(file) for file in self.batch.files))
+
+    x = np.zeros(1, np.uint32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.Engine, "_segment", watched)
+        Emulator().load(entry("\n".join(lines))).launch("k", 1, 1, [x])
+    assert x[0] == sum(range(2000))
+    assert most < 100
+
+
+class TestBackend:
+    def test_a_host_program(self) -> None:
+        backend = EmulatorBackend()
+        kernel = backend.load(SCALE).kernel("scale")
+        buffer = backend.allocate(400)
+        backend.write(buffer, np.arange(100, dtype=np.float32))
+        for _ in range(2):
+            backend.launch(kernel, 1, 128, 0, [buffer, np.float32(2), np.uint32(100)])
+        backend.synchronize()
+        assert np.array_equal(backend.read(buffer, np.float32, 100), np.arange(100, dtype=np.float32) * 4)
+        assert backend.counts.launches == 2
+        assert backend.findings == []
+        backend.fill(buffer, 0xFF)
+        assert backend.read(buffer, np.uint8, 3, offset=397).tolist() == [255] * 3
+        backend.free(buffer)
+        with pytest.raises(LaunchError, match="freed"):
+            backend.write(buffer, np.zeros(1))
+
+    def test_unwritten_buffers_are_found_out(self) -> None:
+        backend = EmulatorBackend()
+        kernel = backend.load(SCALE).kernel("scale")
+        buffer = backend.allocate(400)
+        backend.launch(kernel, 1, 32, 0, [buffer, np.float32(2), np.uint32(10)])
+        assert [finding.kind for finding in backend.findings] == ["uninitialised-memory"]
+
+    def test_bounds(self) -> None:
+        backend = EmulatorBackend()
+        buffer = backend.allocate(8)
+        with pytest.raises(LaunchError, match="outside of buffer"):
+            backend.read(buffer, np.float64, 1, offset=4)
+        with pytest.raises(LaunchError, match="buffer of -1 bytes"):
+            backend.allocate(-1)
