@@ -151,6 +151,8 @@ def cast_to(value: Expr, to: t.Scalar) -> Expr:
         return value
     if isinstance(value.value, int) and _DECIMAL.fullmatch(value.text) and to in (t.U32, t.I64, t.U64):
         return literal(value.value, to) or value
+    if isinstance(value.value, int) and to in (t.F32, t.F64) and 0 <= value.value < 1 << 24:
+        return literal(float(value.value), to) or value
     if to is t.F16:
         single = value if given is t.F32 else cast_to(value, t.F32)
         return Expr(f"__float2half({single.text})", to)

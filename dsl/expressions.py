@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -124,6 +125,7 @@ def _integer(value: int, type: t.Scalar | None, spelled: str) -> Expr | None:
 
 
 def _floating(value: float, type: t.Scalar, spelled: str) -> Expr:
+    """``value`` of the result is what the type makes of it; None where it would overflow."""
     if math.isnan(value) or math.isinf(value):
         sign = "-" if value < 0 else ""
         name = "NAN" if math.isnan(value) else "INFINITY"
@@ -133,9 +135,16 @@ def _floating(value: float, type: t.Scalar, spelled: str) -> Expr:
     text = (plain.replace("_", "") or repr(value)) if value >= 0 else repr(value)
     if not any(c in text for c in ".eE"):
         text += ".0"
+    known: float | None = value
+    if type is not t.F64:
+        try:
+            code = "f" if type is t.F32 else "e"
+            known = struct.unpack(code, struct.pack(code, value))[0]
+        except OverflowError:
+            known = None
     if type is t.F16:
-        return Expr(f"__float2half({text}f)", type, PRIMARY, value)
-    return Expr(text + ("f" if type is t.F32 else ""), type, UNARY if text[0] == "-" else PRIMARY, value)
+        return Expr(f"__float2half({text}f)", type, PRIMARY, known)
+    return Expr(text + ("f" if type is t.F32 else ""), type, UNARY if text[0] == "-" else PRIMARY, known)
 
 
 class Expressions:
@@ -294,12 +303,16 @@ class Expressions:
             return None
         if rule.precedence == SHIFT and not 0 <= b < 8 * kind.bytes:
             raise self.error(f"shift of {kind} by {b}", node)
+        # What the conversion to the common type would change is left to the compiler.
+        if any(not kind.limits[0] <= value <= kind.limits[1] for value in (a, b)):
+            return None
         value = rule.fold(a, b)
         return value if kind.limits[0] <= value <= kind.limits[1] else None
 
     def _weak(self, op: ast.operator, left: Expr, right: Expr, node: ast.AST) -> Expr:
         """One side is a float of open type: fold it, or give it the other side's type."""
-        if left.value is not None and right.value is not None:
+        open_or_integer = all(side.is_weak or side.scalar.is_integer for side in (left, right))
+        if left.value is not None and right.value is not None and open_or_integer:
             try:
                 value = _BINARY[type(op)].fold(float(left.value), float(right.value))
             except ZeroDivisionError:
@@ -355,7 +368,8 @@ class Expressions:
             return Expr(f"~{operand.at(UNARY)}", t.promoted(operand.type), UNARY)
         if isinstance(node.op, ast.UAdd):
             return replace(operand, type=t.promoted(operand.type), is_lvalue=False)
-        if isinstance(operand.value, int) and operand.type.kind != "u":
+        is_literal = isinstance(node.operand, ast.Constant) and not isinstance(node.operand.value, bool)
+        if isinstance(operand.value, int) and is_literal and operand.type.kind != "u":
             return self._constant(-operand.value, node)
         if operand.is_weak:
             if operand.value is not None:
@@ -366,8 +380,11 @@ class Expressions:
     @staticmethod
     def _negated(operand: Expr) -> Expr:
         # `- -x`, not `--x`
-        text = operand.at(UNARY)
-        return Expr(f"-({text})" if text.startswith("-") else f"-{text}", t.promoted(operand.scalar), UNARY)
+        text, kind = operand.at(UNARY), t.promoted(operand.scalar)
+        value = -operand.value if isinstance(operand.value, int) else None
+        if value is not None and not kind.limits[0] <= value <= kind.limits[1]:
+            value = None
+        return Expr(f"-({text})" if text.startswith("-") else f"-{text}", kind, UNARY, value)
 
     def _logic(self, node: ast.BoolOp) -> Expr:
         both = isinstance(node.op, ast.And)
@@ -457,11 +474,26 @@ class Expressions:
     # --- memory ------------------------------------------------------------------------------------------------
 
     def _subscript(self, node: ast.Subscript) -> Expr:
-        base = self.visit(node.value)
+        base = self._table(node.value) or self.visit(node.value)
         indices = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
         for index in indices:
             base = self._element(base, index, node)
         return base
+
+    def _table(self, node: ast.expr) -> Expr | None:
+        """A captured NumPy array as an array in constant memory; None where ``node`` is none."""
+        found = self.scope.resolve(node, self.locals)
+        if isinstance(found, tuple | list):
+            raise self.error("a table is a NumPy array, which has a type", node)
+        if found is MISSING or not hasattr(found, "dtype") or not getattr(found, "shape", ()):
+            return None
+        element = next((s for s in t.SCALARS.values() if s.dtype == found.dtype), None)
+        if element is None or element is t.F16 or not found.size:
+            raise self.error(f"a table of {found.dtype} with shape {found.shape} cannot stand in a kernel", node)
+        type = t.Array(element, tuple(int(dim) for dim in found.shape), "constant", const=True)
+        values = [literal(value, element) for value in found.ravel().tolist()]
+        name = self.unit.use_table(ast.unparse(node), type, [value.text for value in values if value])
+        return Expr(name, type)
 
     def _element(self, base: Expr, index: ast.expr, node: ast.AST) -> Expr:
         if isinstance(index, ast.Slice):

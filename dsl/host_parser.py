@@ -103,10 +103,26 @@ class _Parser:
     def _body(self, body: list[ast.stmt], *, in_loop: bool) -> Body:
         out: Body = []
         for statement in body:
-            item = self._statement(statement, in_loop)
-            if item is not None:
-                out.append(item)
+            for part in self._apart(statement):
+                item = self._statement(part, in_loop)
+                if item is not None:
+                    out.append(item)
         return out
+
+    def _apart(self, node: ast.stmt) -> list[ast.stmt]:
+        """``a, b = allocate(...), allocate(...)`` as two statements; every other statement as it is."""
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
+            return [node]
+        target, values = node.targets[0], node.value.elts
+        calls = [value for value in values if isinstance(value, ast.Call)]
+        is_made = any(isinstance(self.scope.resolve(call.func, self.locals), Word) for call in calls)
+        if not is_made or not isinstance(target, ast.Tuple) or len(target.elts) != len(values):
+            return [node]
+        names = {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
+        if any(isinstance(part, ast.Name) and part.id in names for value in values for part in ast.walk(value)):
+            raise self.source.error("write one assignment for each: a value mentions a target", node)
+        pairs = zip(target.elts, values, strict=True)
+        return [ast.copy_location(ast.Assign([to], value), node) for to, value in pairs]
 
     def _statement(self, node: ast.stmt, in_loop: bool) -> Item | None:
         match node:

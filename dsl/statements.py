@@ -12,7 +12,7 @@ nested functions, and whatever is not listed.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import types as t
 from .calls import cast_to
@@ -371,7 +371,8 @@ class _Function:
         value = self.ex.decayed(value, node)
         if isinstance(value.type, t.Void):
             raise self.ex.error(f"{value.type} is no value", node)
-        return value.type
+        # What points into a restrict buffer is not restrict itself: the two point to the same memory.
+        return replace(value.type, restrict=False) if isinstance(value.type, t.Pointer) else value.type
 
     def _declare(self, name: str, type: t.Type, text: str, node: ast.stmt, storage: str = "") -> list[Line]:
         self.unit.use_type(type)

@@ -52,6 +52,7 @@ class Unit:
         self.headers: set[str] = set()
         self._structs: dict[str, t.Struct] = {}
         self._struct_lines: list[Line] = []
+        self._tables: dict[tuple[str, ...], str] = {}
         self._signatures: dict[DeviceFunction, Signature] = {}
         self._open: set[DeviceFunction] = set()
         self._prototypes: list[Line] = []
@@ -106,6 +107,20 @@ class Unit:
         body = [Line(f"    {self.declared(type, name)};") for name, type in struct.fields]
         self._struct_lines += [Line(f"struct {struct.name} {{"), *body, Line("};"), Line("")]
 
+    def use_table(self, name: str, type: t.Array, values: list[str]) -> str:
+        """The C++ name of a table in constant memory; equal tables are one."""
+        declarator = self.declared(type, "")
+        key = (declarator, *values)
+        if key not in self._tables:
+            taken = {*self._tables.values(), *(signature.name for signature in self._signatures.values())}
+            chosen = name.rpartition(".")[2] + "_table"
+            while chosen in taken:
+                chosen += "_"
+            self._tables[key] = chosen
+            text = f"__constant__ const {self.declared(type, chosen)} = {{{', '.join(values)}}};"
+            self._struct_lines += [Line(text), Line("")]
+        return self._tables[key]
+
     # --- functions ---------------------------------------------------------------------------------------------
 
     def use_function(self, function: DeviceFunction, caller: FunctionSource, node: ast.AST) -> Signature:
@@ -157,7 +172,13 @@ class Unit:
     def is_taken(self, name: str) -> bool:
         """Whether a variable must not be called ``name``."""
         functions = {signature.name for signature in self._signatures.values()}
-        return name in RESERVED or name in self._structs or name in functions or name in self.intrinsic_names
+        return (
+            name in RESERVED
+            or name in self._structs
+            or name in functions
+            or name in self._tables.values()
+            or name in self.intrinsic_names
+        )
 
     # --- text --------------------------------------------------------------------------------------------------
 

@@ -345,6 +345,27 @@ def test_calls_take_the_overload_of_their_types() -> None:
     assert "static __device__ __noinline__ int factorial(int n);" in k.cuda
 
 
+TENTH = np.float32(0.1)
+
+
+def test_constants_are_folded_as_their_types_say() -> None:
+    @kernel
+    def k(p: ptr[f32]) -> None:
+        if TENTH == 0.1:
+            p[0] = 1.0
+        if -1 // u32(2) == 0:
+            p[1] = 1.0
+        x = TENTH * 0.5
+
+    assert body(k) == [
+        "p[0] = 1.0f;",
+        "if (-1 / 2u == 0) {",
+        "    p[1] = 1.0f;",
+        "}",
+        "float x = 0.10000000149011612f * 0.5f;",
+    ]
+
+
 WEIGHTS = np.array([[0.25, 0.5], [-1.0, 2.0]], np.float32)
 
 
