@@ -321,7 +321,8 @@ def _scalar_problem(form: Form, kind: Kind, scalar: ScalarType, *, relaxed: bool
             return ""  # ptxas takes integers for the narrow operands of mixed precision
         return f"'{{}}' is a .{kind.type} register, '{form.text}' takes .{scalar.name} here"
     if what in ("int", "f32", "f64", "decimal"):
-        return "" if takes_literal(scalar, what) else f"the literal '{{}}' is no .{scalar.name}"
+        is_mixed = what == "int" and scalar.name == "bf16" and "dtype" in form.mods
+        return "" if is_mixed or takes_literal(scalar, what) else f"the literal '{{}}' is no .{scalar.name}"
     if what == "special":
         return _special_problem(form, kind, scalar)
     if what == "var":

@@ -154,7 +154,7 @@ class _Structure(Accesses):
         self.define("b16", "mov.u16 {}, 3")
         self.define("pred", f"setp.gt.s32 {{}}, {k1}, {self.tid}")
         self.fill_own()
-        self.end = self.label()
+        self.final = {name: list(found) for name, found in self.known.assignable.items()}
 
     def epilogue(self) -> None:
         """Store every long-lived value; jumps to the end leave the stores out."""
