@@ -54,7 +54,8 @@ def _single(form: Form, name: str) -> LaneFunction | None:
         if name == "div" and not full:
             # The approximate quotient multiplies by a reciprocal that is zero for divisors beyond 2**126.
             huge = (np.abs(values[1]) > 2.0**126) & np.isfinite(values[1])
-            result = np.where(huge, np.where(np.isinf(values[0]), np.nan, np.copysign(0.0, result)), result)
+            lost = np.where(np.isfinite(values[0]), np.copysign(0.0, result), np.nan)
+            result = np.where(huge, lost, result)
         if part == "f32":
             bits = canonical32(result.astype(np.float32))
         else:
