@@ -151,11 +151,15 @@ class Scope(dict[str, Operand]):
                 raise OperandError(f"malformed literal '{text}'", text)
             return Imm("".join(text.split()))
         if "|" in text:
+            if text.count("|") > 2:  # each one is a call
+                raise OperandError("the operand has too many parts", text)
             left, _, right = text.rpartition("|")
             return Pair(self[left.strip()], self[right.strip()])
         if first == "{":
             raise OperandError(f"malformed vector '{text}'", text)
         if first == "!":
+            if text[1:].lstrip()[:1] == "!":
+                raise OperandError("a predicate can be negated only once", text)
             inner = self[text[1:].strip()]
             if not isinstance(inner, Reg | Imm):
                 raise OperandError(f"'{text}' is no negated predicate", text)
@@ -257,7 +261,10 @@ def is_below(number: str, count: int) -> bool:
 def _offset(text: str) -> int:
     total = 0
     for sign, minus, digits in _OFFSET.findall(text):
-        value = int(literal_value(digits))
+        try:
+            value = int(literal_value(digits))
+        except ValueError:  # octal digits, or more digits than Python converts
+            raise OperandError("malformed offset", text) from None
         total += -value if (sign == "-") != (minus == "-") else value
     return total
 
