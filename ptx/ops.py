@@ -428,6 +428,7 @@ def form_of(mnemonic: str, operands: Sequence[Operand]) -> Form:
     Differs from `decode` where the rows of a family tell by the operands whether there is a result: a row whose result
     would be an address does not fit.
 
+    >>> from ptxmotion.ptx import Imm
     >>> form_of("mbarrier.arrive.b64", [Mem(Imm(0)), Imm(1)]).dst_count
     0
     """

@@ -327,7 +327,8 @@ def seconds(module_text: str) -> float:
 
 @pytest.mark.slow
 def test_time_is_linear_in_the_number_of_instructions() -> None:
-    assert seconds(long_kernel(80_000)) < 16 * seconds(long_kernel(10_000))
+    # Eight times the work; were it quadratic, the factor would be 64.
+    assert seconds(long_kernel(80_000)) < 24 * seconds(long_kernel(10_000))
 
 
 def test_the_cyclic_collector_runs_again_afterwards() -> None:

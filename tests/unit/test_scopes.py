@@ -140,7 +140,8 @@ def test_time_is_linear_in_the_number_of_scopes() -> None:
             best = min(best, time.process_time() - start)
         return best
 
-    assert seconds(8_000) < 16 * seconds(1_000)
+    # Eight times the work; were it quadratic, the factor would be 64.
+    assert seconds(8_000) < 24 * seconds(1_000)
 
 
 def test_all_registers_are_declared_once() -> None:
