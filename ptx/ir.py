@@ -12,6 +12,7 @@ transforms run on flattened kernels only.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -124,6 +125,10 @@ class Instr:
             self._uses = _registers_read(self)
             return self._uses
 
+    def clone(self) -> Instr:
+        """An instruction of its own with the same parts."""
+        return Instr(self.form, self.operands, self.guard, self.loc, self.pos)
+
     def forget(self) -> None:
         """Forget what `defs` and `uses` have answered; `Kernel` calls it when it changes the instruction."""
         for slot in ("_defs", "_uses"):
@@ -233,6 +238,11 @@ class Directive(Instr):
         self.declaration = declaration
 
     is_directive = True
+
+    def clone(self) -> Directive:
+        return Directive(
+            self.kind, self.payload, self.pos, label=self.label, targets=self.targets, declaration=self.declaration
+        )
 
     def defs(self) -> tuple[Reg, ...]:
         return ()
@@ -468,6 +478,24 @@ class Kernel:
         name = f"{hint}{number}"
         self.names.add(name)
         return Label(name)
+
+    def clone(self) -> Kernel:
+        """A kernel that can be changed without changing this one; operands, labels and places are shared."""
+        same = dataclasses.replace(
+            self,
+            declarations=[dataclasses.replace(declaration) for declaration in self.declarations],
+            blocks=[Block(block.label, [instr.clone() for instr in block.instrs]) for block in self.blocks],
+            names=set(self.names),
+            scoped_names=list(self.scoped_names),
+            _fresh=dict(self._fresh),
+            _new_registers={},
+        )
+        copies = dict(zip(map(id, self.declarations), same.declarations, strict=True))
+        for key, declaration in self._new_registers.items():
+            copied = copies[id(declaration)]
+            assert isinstance(copied, RegisterDeclaration)
+            same._new_registers[key] = copied
+        return same
 
     def set_instrs(self, block: Block, instrs: list[Instr]) -> None:
         """Replace the instructions of ``block``; edges must stay as they are."""

@@ -226,7 +226,7 @@ class LazyCodeMotion:
                 message = f"'{item.instr.form.text}' is not moved: {_REFUSALS[reason]}"
                 remarks.add("Missed", self.name, "NotMoved", kernel, message, instr=item.instr, reason=reason)
                 remarks.count(kernel, self.name, f"refused: {reason}")
-            elif remarks.may_rewrite():
+            elif remarks.may_rewrite(self.name, item.instr):
                 chosen |= bit
                 _report(kernel, facts, remarks, self.name, item, placement)
         return chosen

@@ -18,6 +18,7 @@ from typing import ClassVar, Protocol
 
 from ..analysis.manager import Facts
 from ..ptx import Kernel, Module, PtxError, print_module
+from .gate import Gate, Judge
 from .remarks import Remarks
 
 __all__ = ["LEVELS", "Pass", "PassFailed", "Pipeline", "UnknownPass", "create_pass", "pass_names", "pipeline_of"]
@@ -76,6 +77,8 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "O0": (),
     # lcm removes total redundancies itself and cleans up between its rounds; dce takes what was dead before.
     "O1": ("lcm", "dce", "emptyblocks"),
+    # sscm runs lcm first, and keeps it out of the arms of divergent branches.
+    "O2": ("sscm", "dce", "emptyblocks"),
 }
 
 
@@ -137,7 +140,8 @@ class Pipeline:
     """Runs ``passes`` over every kernel of a module.
 
     ``verify`` is the verifier of one kernel (it raises), called after each pass if ``verify_each``; ``dump`` is a
-    folder for numbered ``.ptx`` files of every pass that changed something; ``only`` selects kernels by name.
+    folder for numbered ``.ptx`` files of every pass that changed something; ``only`` selects kernels by name; with a
+    ``judge``, a kernel stays changed only where the judge finds it better (`gate.py`).
     """
 
     passes: Sequence[Pass]
@@ -145,14 +149,19 @@ class Pipeline:
     verify_each: bool = False
     dump: Path | None = None
     only: Callable[[str], bool] | None = None
+    judge: Judge | None = None
     timings: dict[str, Timing] = field(default_factory=dict[str, Timing])
 
     def run(self, module: Module, remarks: Remarks) -> bool:
         """Transform ``module`` in place; whether anything changed."""
+        if not self.passes:
+            return False
+        kernels = [kernel for kernel in module.kernels if self.only is None or self.only(kernel.name)]
+        if self.judge is not None:
+            return Gate(self.judge, self.run_kernel).run(module, kernels, remarks)
         changed = False
-        for kernel in module.kernels:
-            if self.passes and (self.only is None or self.only(kernel.name)):
-                changed |= self.run_kernel(module, kernel, remarks)
+        for kernel in kernels:
+            changed |= self.run_kernel(module, kernel, remarks)
         return changed
 
     def run_kernel(self, module: Module, kernel: Kernel, remarks: Remarks) -> bool:

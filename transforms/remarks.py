@@ -59,24 +59,45 @@ def _quoted(text: str) -> str:
 class Remarks:
     """Collects remarks and counts for one module.
 
-    ``limit`` is the number of rewrites allowed in all, ``None`` for no limit.
+    ``limit`` is the number of rewrites allowed in all, ``None`` for no limit; ``denied`` are keys of rewrites that must
+    not be made.
     """
 
-    def __init__(self, module: Module | None = None, limit: int | None = None) -> None:
+    def __init__(
+        self, module: Module | None = None, limit: int | None = None, denied: frozenset[str] = frozenset()
+    ) -> None:
         self.items: list[Remark] = []
         #: Counts by (kernel, pass, what).
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.rewrites = 0
         self.limit = limit
+        self.denied = denied
+        #: The keys of the rewrites made, in order.
+        self.keys: dict[str, None] = {}
         self._module = module
         self._files: dict[int, str] | None = None
 
-    def may_rewrite(self) -> bool:
-        """Count one rewrite; ``False`` when the limit is reached and it must not be made."""
+    def may_rewrite(self, pass_name: str = "", instr: Instr | None = None) -> bool:
+        """Count one rewrite; ``False`` when it must not be made, since the limit is reached or its key is denied.
+
+        A rewrite of the expression that ``instr`` evaluates has a key, which is the same in every run over the same
+        kernel; clean-up has none and is never denied.
+        """
+        key = f"{pass_name}:{instr.text}@{instr.pos}" if instr is not None else ""
+        if key and key in self.denied:
+            return False
         if self.limit is not None and self.rewrites >= self.limit:
             return False
         self.rewrites += 1
+        if key:
+            self.keys[key] = None
         return True
+
+    def take(self, other: Remarks) -> None:
+        """Add what ``other`` has collected."""
+        self.items += other.items
+        self.counts += other.counts
+        self.rewrites += other.rewrites
 
     def count(self, kernel: Kernel, pass_name: str, what: str, number: int = 1) -> None:
         """Add ``number`` to a count that ``--stats-json`` prints."""

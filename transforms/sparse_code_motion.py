@@ -266,7 +266,7 @@ class _Motion:
                 point for point, predecessor, _ in problem.costs if point in region and predecessor not in region
             ]
             before = sum(self.weight(point) for point in required)
-            if problem.cost(region) < before and self.remarks.may_rewrite():
+            if problem.cost(region) < before and self.remarks.may_rewrite(self.options.name, item.instr):
                 chosen[item.number] = sorted(set(earliest))  # pyright: ignore[reportArgumentType]
                 self.report(item, required, chosen[item.number])
         return chosen

@@ -86,7 +86,7 @@ def _find(
             holder = _dominating(holders.get(number, ()), block, result, dominance.dominates)
             if holder is None:
                 holders.setdefault(number, []).append((block, result))
-            elif result not in is_read_in_place and remarks.may_rewrite():
+            elif result not in is_read_in_place and remarks.may_rewrite(pass_name, instr):
                 replaced[result] = holder
                 what = f"'{instr.form.text}' is redundant: {holder.text} has the value"
                 remarks.add("Passed", pass_name, "Redundant", kernel, what, instr=instr)

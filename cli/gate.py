@@ -1,0 +1,54 @@
+"""The judge that `opt` hands to the gate: ptxas where there is one, the pressure model otherwise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..harness.gate import PtxasJudge
+    from ..ptx import Module
+    from ..transforms.gate import Figures, Judge
+
+__all__ = ["judge_for"]
+
+
+class _Assembled:
+    """Prints a module for `PtxasJudge`."""
+
+    name = "ptxas"
+
+    def __init__(self, judge: PtxasJudge) -> None:
+        self._judge = judge
+
+    def figures(self, module: Module) -> dict[str, Figures]:
+        from ..harness.toolchain import ToolchainError
+        from ..ptx import print_module
+        from ..transforms.gate import Figures, Refused
+
+        try:
+            found = self._judge.figures(print_module(module))
+        except ToolchainError as error:
+            raise Refused(" ".join(str(error).split())[:200]) from error
+        return {name: Figures(**figures) for name, figures in found.items()}
+
+
+def judge_for(choice: str | None, arch: str | None) -> Judge | None:
+    """The judge for ``--gate=CHOICE``: ``ptxas``, ``static``, ``off``, or ``None`` for what there is.
+
+    Raises `ToolMissing` for ``ptxas`` where it is not found.
+    """
+    from ..harness.toolchain import ToolMissing
+    from ..transforms.gate import PressureJudge
+
+    if choice == "off":
+        return None
+    if choice == "static":
+        return PressureJudge()
+    from ..harness.gate import PtxasJudge
+
+    try:
+        return _Assembled(PtxasJudge(arch))
+    except ToolMissing:
+        if choice == "ptxas":
+            raise
+        return PressureJudge()
