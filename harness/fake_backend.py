@@ -2,7 +2,7 @@
 
 `FakeStopwatch` is a clock on which arms take the times that a script says: slow drift, steps of the SM clock, heavy
 tails, a device that vanishes. `FakeBackend` keeps buffers in host memory and runs kernels that its "PTX" names, one
-`kernel NAME BEHAVIOUR` a line: an honest kernel and each of the cheats that the correctness check must catch.
+`kernel NAME BEHAVIOUR [SECONDS]` a line: an honest kernel and each of the cheats that the correctness check must catch.
 
 Guarantees: deterministic for a seed (the behaviour `racy` apart); nothing is timed by a real clock.
 Refuses: unknown behaviours raise `ValueError`.
@@ -85,6 +85,41 @@ class FakeStopwatch:
         self.now += float(seconds.sum()) + samples * 100e-6
         return Block(tuple(seconds.tolist()), self.weather.clock_hz * self._speed)
 
+    def verify(self, arm: int) -> list[str]:
+        """Nothing changes what a fake arm computes."""
+        return []
+
+    def how(self) -> dict[str, Any]:
+        """How it was timed."""
+        return {"mode": "stream", "launches_per_sample": 1, "copies": 1, "flushed_bytes": 0}
+
+
+def fake_stopwatch(backend: Any, work: Any, arms: Sequence[Any], seed: int) -> FakeStopwatch:
+    """A stopwatch in fair weather, on which arms take the seconds that their modules say."""
+    return FakeStopwatch([_seconds(arm) for arm in arms], Weather(noise=0.003), seed)
+
+
+def throttled_stopwatch(backend: Any, work: Any, arms: Sequence[Any], seed: int) -> FakeStopwatch:
+    """One whose SM clock never holds still."""
+    weather = Weather(step_seconds=0.002, steps=(1.0, 0.9, 0.8))
+    return FakeStopwatch([_seconds(arm) for arm in arms], weather, seed)
+
+
+def vanishing_stopwatch(backend: Any, work: Any, arms: Sequence[Any], seed: int) -> FakeStopwatch:
+    """One whose device is gone after some rounds."""
+    return FakeStopwatch([_seconds(arm) for arm in arms], seed=seed, vanish_after=20)
+
+
+def hanging_stopwatch(backend: Any, work: Any, arms: Sequence[Any], seed: int) -> FakeStopwatch:
+    """One that never comes back."""
+    time.sleep(3600)
+    raise AssertionError("somebody waited for an hour")
+
+
+def _seconds(arm: Any) -> float:
+    words = [line.split() for text in arm.modules.values() for line in text.splitlines()]
+    return sum(float(each[3]) for each in words if len(each) > 3) or 100e-6
+
 
 class FakeBuffer:
     """Bytes that a fake kernel reads and writes; ``whole`` is the allocation that a view looks into."""
@@ -108,7 +143,7 @@ class _FakeModule:
     def __init__(self, ptx: str) -> None:
         self._kernels: dict[str, _FakeKernel] = {}
         for line in ptx.splitlines():
-            word, name, behaviour = line.split()
+            word, name, behaviour = line.split()[:3]
             if word != "kernel" or behaviour not in BEHAVIOURS:
                 raise ValueError(f"no fake kernel: {line!r}")
             self._kernels[name] = _FakeKernel(name, behaviour)
@@ -118,10 +153,10 @@ class _FakeModule:
 
 
 def fake_module(**kernels: str) -> str:
-    """The "PTX" of kernels and their behaviours.
+    """The "PTX" of kernels and their behaviours; a behaviour may be followed by the seconds that the kernel takes.
 
-    >>> fake_module(scale="honest")
-    'kernel scale honest\\n'
+    >>> fake_module(scale="honest 1e-4")
+    'kernel scale honest 1e-4\\n'
     """
     return "".join(f"kernel {name} {behaviour}\n" for name, behaviour in kernels.items())
 

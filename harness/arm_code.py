@@ -1,0 +1,92 @@
+"""What ptxas made of an arm: the noise-free figures, and whether two arms are the same machine code.
+
+Requires: ptxas. Guarantees: all arms are assembled by the same ptxas with the same flags; no GPU is asked.
+Refuses: what ptxas refuses raises `PtxasError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .cubin import KernelCode, read_cubin
+from .machine_diff import Figures
+from .occupancy import occupancy
+from .ptxas_log import PtxasFigures, ptxas_figures
+from .results import hashes
+from .toolchain import arch_for, assemble, target_of
+
+__all__ = ["ArmCode", "arch_on", "assemble_arm"]
+
+
+def arch_on(ptx: str, sm: int | None) -> str:
+    """What to assemble a module for so that a GPU of ``sm`` loads it; without one, for the module's own target.
+
+    >>> arch_on(".target sm_90a", 90), arch_on(".target sm_80", 90)
+    ('sm_90a', 'sm_90')
+    """
+    own = target_of(ptx)
+    if sm is None:
+        return arch_for(ptx)
+    return own if own.removeprefix("sm_").rstrip("af") == str(sm) else f"sm_{sm}"
+
+
+@dataclass(frozen=True)
+class ArmCode:
+    """``kernels`` by module and name; ``cubin_sha256`` is over all cubins."""
+
+    cubin_sha256: str
+    kernels: Mapping[tuple[str, str], Figures]
+
+    def is_same_code(self, other: ArmCode) -> bool:
+        """Whether both consist of the same kernels, with the same machine code and resources each."""
+        return self.kernels.keys() == other.kernels.keys() and all(
+            each.code.is_same_code(other.kernels[name].code) for name, each in self.kernels.items()
+        )
+
+    def static(self, launches: Mapping[str, tuple[int, int]] | None = None) -> dict[str, dict[str, Any]]:
+        """The figures by kernel. ``launches`` gives threads of a block and dynamic shared bytes, for the occupancy."""
+        return {name: _plain(each, (launches or {}).get(name)) for (_, name), each in self.kernels.items()}
+
+
+def assemble_arm(modules: Mapping[str, str], sm: int | None = None) -> ArmCode:
+    """Assemble the modules of an arm for a GPU (`arch_on`). Raises `PtxasError`, `CubinError`, `ToolMissing`."""
+    cubins: dict[str, bytes] = {}
+    kernels: dict[tuple[str, str], Figures] = {}
+    done_before: dict[str, Any] = {}
+    for module, ptx in modules.items():
+        done = done_before.get(ptx)
+        if done is None:
+            done = done_before[ptx] = assemble(ptx, arch_on(ptx, sm), verbose=True)
+        told = ptxas_figures(done.log)
+        cubins[module] = done.cubin
+        for name, code in read_cubin(done.cubin).items():
+            said = told.get(name, PtxasFigures())
+            kernels[module, name] = Figures(code, said.spill_store_bytes + said.spill_load_bytes)
+    return ArmCode(hashes(cubins), kernels)
+
+
+def _plain(of: Figures, launch: tuple[int, int] | None) -> dict[str, Any]:
+    code: KernelCode = of.code
+    found: dict[str, Any] = {
+        "sm": code.sm,
+        "code_sha256": code.code_sha256,
+        "registers": code.registers,
+        "spill_bytes": of.spill_bytes,
+        "stack_bytes": code.stack_bytes,
+        "shared_bytes": code.shared_bytes,
+        "code_bytes": code.code_bytes,
+        "instructions": code.instructions,
+        "weighted_instructions": of.weighted_instructions,
+        "loops": code.loops,
+        "by_kind": code.by_kind,
+        "in_loops": code.in_loops,
+    }
+    threads = launch[0] if launch else code.required_threads
+    if threads:
+        shared = code.shared_bytes + (launch[1] if launch else 0)
+        held = occupancy(code.sm, threads, code.registers, shared)
+        if held is not None:
+            found["occupancy"] = held.share
+    return found

@@ -1,0 +1,242 @@
+"""Correctness before speed: does a candidate compute what the baseline computes, bit for bit?
+
+Every arm runs on several seeds. Fresh memory holds a poison byte, a second run another one, so that an output left over
+from an earlier run, or never written, shows; guard bands show writes outside of buffers; where the host program is the
+same, all device memory is compared, so that a changed input shows; outputs are read as soon as the work's own stream is
+done, so that work hidden elsewhere shows.
+
+Guarantees: equality is of bytes. Only what the baseline itself computes differently from run to run is compared with a
+tolerance: eight times what the baseline was seen to stray from itself, and NaN exactly where the baseline has NaN.
+Refuses: integers that the baseline computes differently each time are `not_comparable`.
+
+Runs in a process that may be killed (`worker`): a kernel that never ends is the caller's to notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .results import Correctness
+from .workload import Arm, Recorder, Recording, Work
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["PATTERNS", "Checker", "Outcome", "run_once"]
+
+#: What fresh memory is poisoned with.
+PATTERNS = (0xA5, 0x3C)
+
+#: How often the baseline runs again to see whether it differs from itself, for each seed.
+_REPEATS = 2
+_MARGIN = 8.0
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run left: outputs, and the recording with everything that was in device memory."""
+
+    outputs: dict[str, NDArray[Any]]
+    recording: Recording
+
+
+@dataclass
+class _Variation:
+    """What the baseline computes differently from run to run, and by how much."""
+
+    outputs: dict[str, float] = field(default_factory=dict[str, float])
+    buffers: set[int] = field(default_factory=set[int])
+    reads: bool = False
+    flow: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        return [*sorted(self.outputs), *(f"buffer {index}" for index in sorted(self.buffers))]
+
+
+def run_once(backend: Any, work: Work, arm: Arm, seed: int, poison: int | None, *, digests: bool = True) -> Outcome:
+    """Run an arm once on a backend. Raises what the backend raises."""
+    recorder = Recorder(backend, poison, digests=digests)
+    try:
+        outputs = {name: np.asarray(each) for name, each in work.run(recorder, arm.modules, seed).items()}
+        return Outcome(outputs, recorder.finish())
+    except BaseException:
+        recorder.discard()
+        raise
+
+
+class Checker:
+    """Checks arms of one work against its baseline, whose runs are kept.
+
+    ``is_deterministic`` says that the machine gives the same bytes every time (the emulator does): then the baseline is
+    not asked again, and each seed has one of the two poisons.
+    """
+
+    def __init__(
+        self, backend: Any, work: Work, baseline: Arm, seeds: Sequence[int], *, is_deterministic: bool = False
+    ) -> None:
+        self.backend, self.work, self.baseline, self.seeds = backend, work, baseline, tuple(seeds)
+        self.is_deterministic = is_deterministic
+        self._runs: dict[tuple[int, int], Outcome] = {}
+        self._variation = _Variation()
+        self.counts: dict[str, Any] = {}
+
+    def _patterns(self, position: int) -> tuple[int, ...]:
+        return (PATTERNS[position % len(PATTERNS)],) if self.is_deterministic else PATTERNS
+
+    def check_baseline(self) -> Correctness:
+        """Run the baseline, compare it with itself and with the reference."""
+        wrong: list[str] = []
+        for position, seed in enumerate(self.seeds):
+            for pattern in self._patterns(position):
+                found = self._run(self.baseline, seed, pattern, count=not self._runs)
+                self._runs[seed, pattern] = found
+                wrong += [f"seed {seed}: {line}" for line in self.work.check(seed, found.outputs)]
+                wrong += _torn(found, seed)
+            first = self._runs[seed, self._patterns(position)[0]]
+            for _ in range(0 if self.is_deterministic else _REPEATS):
+                self._vary(first, self._run(self.baseline, seed, PATTERNS[0]))
+        return self._result("mismatch" if wrong else "ok", wrong)
+
+    def launches(self) -> dict[str, tuple[int, int]]:
+        """Of each kernel of the baseline: threads of its largest block, and dynamic shared bytes of that launch."""
+        found: dict[str, tuple[int, int]] = {}
+        for run in self._runs.values():
+            for step in run.recording.launches:
+                x, y, z = step.block
+                found[step.kernel] = max(found.get(step.kernel, (0, 0)), (x * y * z, step.shared))
+        return found
+
+    def check(self, arm: Arm) -> Correctness:
+        """Compare an arm with the baseline, which has been checked."""
+        wrong: list[str] = []
+        status = "ok"
+        self.counts = {}
+        for (seed, pattern), base in self._runs.items():
+            found = self._run(arm, seed, pattern, count=not self.counts)
+            lines, unclear = self._differences(base, found, arm.same_program)
+            lines += _torn(found, seed)
+            wrong += [line if line.startswith("seed") else f"seed {seed}: {line}" for line in lines + unclear]
+            if lines:
+                status = "mismatch"
+            elif unclear and status == "ok":
+                status = "not_comparable"
+            if len(wrong) >= _SHOWN:
+                break
+        return self._result(status, wrong)
+
+    def _result(self, status: str, wrong: list[str]) -> Correctness:
+        shown = list(dict.fromkeys(wrong))
+        if len(shown) > _SHOWN:
+            shown = [*shown[:_SHOWN], f"and {len(shown) - _SHOWN} more"]
+        patterns = sorted({pattern for _, pattern in self._runs})
+        return Correctness(status, shown, list(self.seeds), patterns, self._variation.names)
+
+    def _run(self, arm: Arm, seed: int, pattern: int, *, count: bool = False) -> Outcome:
+        counting = count and hasattr(self.backend, "counts")
+        if counting:
+            self.backend.reset()
+        found = run_once(self.backend, self.work, arm, seed, pattern)
+        if counting:
+            # Lists of every block and branch would make most of the result file.
+            plain = self.backend.counts.as_dict()
+            self.counts = {name: value for name, value in plain.items() if not isinstance(value, list)}
+        return found
+
+    # --- the baseline against itself ---------------------------------------------------------------------------
+
+    def _vary(self, first: Outcome, again: Outcome) -> None:
+        variation = self._variation
+        for name, value in first.outputs.items():
+            other = again.outputs[name]
+            if value.tobytes() != other.tobytes():
+                spread = float("nan")
+                if value.dtype.kind == "f" and value.shape == other.shape:
+                    with np.errstate(invalid="ignore"):
+                        apart = np.abs(value.astype(np.float64) - other.astype(np.float64))
+                    spread = float(np.nanmax(apart[np.isfinite(apart)], initial=0.0))
+                variation.outputs[name] = max(spread, variation.outputs.get(name, 0.0))
+        one, two = first.recording, again.recording
+        variation.flow |= len(one.steps) != len(two.steps) or one.sizes != two.sizes
+        variation.reads |= not _same_reads(one, two)
+        variation.buffers |= {index for index in one.final if one.final[index] != two.final.get(index)}
+
+    # --- a candidate against the baseline ----------------------------------------------------------------------
+
+    def _differences(self, base: Outcome, found: Outcome, same_program: bool) -> tuple[list[str], list[str]]:
+        """What is wrong, and what cannot be compared."""
+        wrong, unclear = self._outputs_apart(base.outputs, found.outputs)
+        if same_program and not self._variation.flow:
+            one, two = base.recording, found.recording
+            if one.sizes != two.sizes or len(one.launches) != len(two.launches):
+                wrong.append("other buffers or launches than the baseline's")
+            else:
+                varies = self._variation.buffers
+                apart = [i for i in one.final if i not in varies and one.final[i] != two.final.get(i)]
+                wrong += [f"buffer {index} ({one.sizes[index]} bytes) holds other bytes" for index in apart]
+            if not self._variation.reads and not _same_reads(one, two):
+                wrong.append("the host read other bytes")
+        return wrong, unclear
+
+    def _outputs_apart(
+        self, base: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[Any]]
+    ) -> tuple[list[str], list[str]]:
+        wrong: list[str] = []
+        unclear: list[str] = []
+        if set(base) != set(found):
+            return [f"outputs {', '.join(sorted(found))} instead of {', '.join(sorted(base))}"], []
+        for name, value in base.items():
+            other = found[name]
+            if value.dtype != other.dtype or value.shape != other.shape:
+                wrong.append(f"{name}: {other.dtype}{list(other.shape)} instead of {value.dtype}{list(value.shape)}")
+            elif value.tobytes() != other.tobytes():
+                spread = self._variation.outputs.get(name)
+                if spread is None:
+                    wrong.append(f"{name}: {_first_difference(value, other)}")
+                elif not np.isfinite(spread):
+                    unclear.append(f"{name}: the baseline itself computes other {value.dtype} values each time")
+                elif line := _beyond(value, other, spread):
+                    wrong.append(f"{name}: {line}")
+        return wrong, unclear
+
+
+def _torn(found: Outcome, seed: int) -> list[str]:
+    sizes = found.recording.sizes
+    return [f"seed {seed}: writes outside of buffer {i} ({sizes[i]} bytes)" for i in found.recording.torn]
+
+
+def _same_reads(one: Recording, two: Recording) -> bool:
+    return len(one.reads) == len(two.reads) and all(
+        a.tobytes() == b.tobytes() for a, b in zip(one.reads, two.reads, strict=True)
+    )
+
+
+def _first_difference(value: NDArray[Any], other: NDArray[Any]) -> str:
+    size = value.dtype.itemsize
+    left = np.frombuffer(value.tobytes(), np.uint8).reshape(-1, size)
+    right = np.frombuffer(other.tobytes(), np.uint8).reshape(-1, size)
+    apart = np.flatnonzero((left != right).any(axis=1))
+    at = int(apart[0])
+    return f"{apart.size} of {value.size} elements differ; [{at}] is {other.reshape(-1)[at]} instead of " + str(
+        value.reshape(-1)[at]
+    )
+
+
+def _beyond(value: NDArray[Any], other: NDArray[Any], spread: float) -> str:
+    """Where a float output is further from the baseline's than the tolerance, or NaN elsewhere; empty if nowhere."""
+    left, right = value.astype(np.float64).reshape(-1), other.astype(np.float64).reshape(-1)
+    ulps = 4 * float(np.finfo(value.dtype).eps)
+    finite = np.isfinite(left)
+    with np.errstate(invalid="ignore"):
+        near = np.abs(left - right) <= _MARGIN * spread + ulps * np.abs(left)
+    same = np.where(finite, near, (np.isnan(left) & np.isnan(right)) | (left == right))
+    if same.all():
+        return ""
+    at, count = int(np.flatnonzero(~same)[0]), int((~same).sum())
+    limit = f"{count} of {value.size} elements are off by more than {_MARGIN * spread:.3g}"
+    return f"{limit}; [{at}] is {right[at]:.9g} instead of {left[at]:.9g}"

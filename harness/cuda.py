@@ -1,0 +1,358 @@
+"""The GPU as a backend, through the CUDA driver: what the emulator's backend and host programs of the DSL also speak.
+
+The protocol is structural: ``name``, ``load``, ``allocate``, ``free``, ``write``, ``read``, ``fill``, ``launch``,
+``synchronize``, ``copy``; and, for measuring, views, cubins, occupancy, cooperative launches, streams, events, graphs.
+
+Requires: the extra `gpu`, a driver for CUDA 13.0 or newer, a GPU of sm_75 or newer.
+Guarantees: everything runs on one stream of the backend's own, which is all that `read` waits for; each module is
+assembled by this project's ptxas, never by the driver; the size of every argument is checked against the kernel's
+parameter. No setting of the GPU is changed.
+Refuses: `MachineMissing` where there is no GPU to use; `DeviceFailed` for every error of the driver, with its name;
+`TypeError` for arguments that do not fit.
+Reference: CUDA Driver API 13.0.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .arm_code import arch_on
+from .machine import DeviceFailed, MachineMissing
+from .toolchain import assemble
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["CudaBackend", "CudaBuffer", "CudaKernel", "CudaModule", "open_backend", "probe"]
+
+_INSTALL = "install it with: python -m pip install 'ptxmotion[gpu]'"
+_OLDEST_DRIVER = 13000
+_DRIVER = "install an NVIDIA driver, 580 or newer"
+
+#: Sizes of pooled memory are rounded up to this, so that a buffer that was given back fits the next one.
+_GRANULE = 1 << 20
+
+#: A kernel that reads these waits for the whole grid, and must be launched such that the whole grid is there.
+_GRID_WIDE = re.compile(r"%envreg[12]\b")
+
+
+def open_backend() -> CudaBackend:
+    """The first GPU that is visible. Raises `MachineMissing`."""
+    return CudaBackend()
+
+
+def probe() -> tuple[int, str]:
+    """How many GPUs can be used, and why none, if so."""
+    try:
+        driver = _driver()
+        return int(_checked(driver, driver.cuDeviceGetCount())), ""
+    except MachineMissing as error:
+        return 0, error.reason
+
+
+def _driver() -> Any:
+    """The bindings of the driver, ready to be used. Raises `MachineMissing`."""
+    try:
+        driver = importlib.import_module("cuda.bindings.driver")
+    except ImportError as error:
+        raise MachineMissing(f"the Python package cuda-bindings cannot be loaded ({error})", _INSTALL) from error
+    try:
+        (status,) = driver.cuInit(0)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            raise MachineMissing(
+                f"no GPU can be used: cuInit says {status.name}", "install an NVIDIA driver, 580 or newer"
+            )
+        version, count = _checked(driver, driver.cuDriverGetVersion()), _checked(driver, driver.cuDeviceGetCount())
+    except RuntimeError as error:  # raised where libcuda itself is missing
+        raise MachineMissing(f"no NVIDIA driver ({error})", _DRIVER) from error
+    if version < _OLDEST_DRIVER:
+        offered = f"{version // 1000}.{version % 1000 // 10}"
+        raise MachineMissing(
+            f"the driver is too old: it is for CUDA {offered}, and 13.0 is needed", "driver 580 or newer"
+        )
+    if not count:
+        raise MachineMissing("the driver sees no device", "is CUDA_VISIBLE_DEVICES empty?")
+    return driver
+
+
+def _checked(driver: Any, answer: tuple[Any, ...]) -> Any:
+    status, *values = answer
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise DeviceFailed(f"the CUDA driver says {status.name}")
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+@dataclass(frozen=True, slots=True)
+class CudaBuffer:
+    """Device memory. ``size`` is that of the allocation, 0 in a view."""
+
+    pointer: int
+    nbytes: int
+    size: int = 0
+
+
+class CudaKernel:
+    """A kernel: handle, and the bytes of each parameter."""
+
+    __slots__ = ("handle", "is_grid_wide", "name", "sizes")
+
+    def __init__(self, name: str, handle: Any, sizes: tuple[int, ...], is_grid_wide: bool) -> None:
+        self.name, self.handle, self.sizes, self.is_grid_wide = name, handle, sizes, is_grid_wide
+
+
+class CudaModule:
+    """A loaded cubin."""
+
+    def __init__(self, backend: CudaBackend, handle: Any, is_grid_wide: bool) -> None:
+        self._backend, self._handle, self._is_grid_wide = backend, handle, is_grid_wide
+
+    def kernel(self, name: str, /) -> CudaKernel:
+        """The kernel of that name. Raises `DeviceFailed` where there is none."""
+        handle = self._backend.call("cuModuleGetFunction", self._handle, name.encode())
+        return CudaKernel(name, handle, tuple(self._backend.parameter_sizes(handle)), self._is_grid_wide)
+
+
+@dataclass
+class PackedArguments:
+    """Values of a launch's arguments, and the array of pointers to them that the driver reads."""
+
+    values: list[NDArray[np.uint8]]
+    pointers: NDArray[np.uint64]
+
+    @property
+    def address(self) -> int:
+        """Of the array of pointers."""
+        return int(self.pointers.ctypes.data) if len(self.values) else 0
+
+
+class CudaBackend:
+    """One GPU, one context, one stream."""
+
+    name = "cuda"
+
+    def __init__(self, device: int = 0) -> None:
+        self.driver = _driver()
+        self.device = self.call("cuDeviceGet", device)
+        self.context = self.call("cuDevicePrimaryCtxRetain", self.device)
+        self.call("cuCtxSetCurrent", self.context)
+        self.stream = self.call("cuStreamCreate", self.driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        major, minor = self.attribute("COMPUTE_CAPABILITY_MAJOR"), self.attribute("COMPUTE_CAPABILITY_MINOR")
+        self.sm = 10 * major + minor
+        if self.sm < 75:
+            raise MachineMissing(f"the GPU is of sm_{self.sm}, and sm_75 or newer is needed")
+        self._pool: dict[int, list[int]] = {}
+        self._cubins: dict[str, bytes] = {}
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a function of the driver; what it gives, without the status. Raises `DeviceFailed`."""
+        status, *values = getattr(self.driver, name)(*arguments)
+        if status != self.driver.CUresult.CUDA_SUCCESS:
+            raise DeviceFailed(f"{name}: {status.name}")
+        return values[0] if len(values) == 1 else tuple(values) or None
+
+    def attribute(self, name: str) -> int:
+        """An attribute of the device, as `L2_CACHE_SIZE`."""
+        kinds = self.driver.CUdevice_attribute
+        return int(self.call("cuDeviceGetAttribute", getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{name}"), self.device))
+
+    def describe(self) -> dict[str, Any]:
+        """GPU, driver, sizes, and who else is on the GPU."""
+        from .gpu_info import describe
+
+        return describe(self)
+
+    # --- modules -----------------------------------------------------------------------------------------------
+
+    def load(self, ptx: str, /) -> CudaModule:
+        """Assemble and load a module. Raises `PtxasError`, `DeviceFailed`."""
+        cubin = self._cubins.get(ptx)
+        if cubin is None:
+            cubin = self._cubins[ptx] = assemble(ptx, arch_on(ptx, self.sm)).cubin
+        return self.load_cubin(cubin, is_grid_wide=_GRID_WIDE.search(ptx) is not None)
+
+    def load_cubin(self, cubin: bytes, /, *, is_grid_wide: bool = False) -> CudaModule:
+        """Load machine code; ``is_grid_wide``: its kernels are launched cooperatively."""
+        return CudaModule(self, self.call("cuModuleLoadData", cubin), is_grid_wide)
+
+    def parameter_sizes(self, function: Any) -> Iterator[int]:
+        """Bytes of each parameter of a kernel."""
+        index = 0
+        while True:
+            status, _, size = self.driver.cuFuncGetParamInfo(function, index)
+            if status != self.driver.CUresult.CUDA_SUCCESS:
+                return
+            yield int(size)
+            index += 1
+
+    def occupancy(self, kernel: CudaKernel, threads: int, shared: int = 0) -> int:
+        """Blocks of a kernel that one multiprocessor holds, as the driver counts them."""
+        return int(self.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", kernel.handle, threads, shared))
+
+    # --- memory ------------------------------------------------------------------------------------------------
+
+    def allocate(self, nbytes: int, /) -> CudaBuffer:
+        """Device memory, its contents undefined; from the pool, if memory of that size was given back."""
+        size = -(-max(nbytes, 1) // _GRANULE) * _GRANULE
+        free = self._pool.get(size)
+        if free:
+            return CudaBuffer(free.pop(), nbytes, size)
+        status, pointer = self.driver.cuMemAlloc(size)
+        if status == self.driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY and self._pool:
+            self.trim()
+            status, pointer = self.driver.cuMemAlloc(size)
+        if status != self.driver.CUresult.CUDA_SUCCESS:
+            raise DeviceFailed(f"cuMemAlloc of {size} bytes: {status.name}")
+        return CudaBuffer(int(pointer), nbytes, size)
+
+    def free(self, buffer: CudaBuffer, /) -> None:
+        """Give memory back to the pool; what runs on the stream before may still use it."""
+        if not buffer.size:
+            raise TypeError("a view of a buffer is not given back")
+        self._pool.setdefault(buffer.size, []).append(buffer.pointer)
+
+    def trim(self) -> None:
+        """Give what is in the pool back to the driver."""
+        self.synchronize()
+        for pointers in self._pool.values():
+            for pointer in pointers:
+                self.call("cuMemFree", pointer)
+        self._pool.clear()
+
+    def view(self, buffer: CudaBuffer, offset: int, nbytes: int, /) -> CudaBuffer:
+        """A part of a buffer."""
+        _check_range(buffer, offset, nbytes)
+        return CudaBuffer(buffer.pointer + offset, nbytes)
+
+    def write(self, buffer: CudaBuffer, array: NDArray[Any], /, offset: int = 0) -> None:
+        """Copy an array in."""
+        raw = np.ascontiguousarray(array)
+        _check_range(buffer, offset, raw.nbytes)
+        if raw.nbytes:
+            self.call("cuMemcpyHtoDAsync", buffer.pointer + offset, raw.ctypes.data, raw.nbytes, self.stream)
+            self.synchronize()  # `raw` may be gone when the caller goes on
+
+    def read(self, buffer: CudaBuffer, dtype: Any, count: int, /, offset: int = 0) -> NDArray[Any]:
+        """Copy elements out, after everything before it on the stream."""
+        found = np.empty(count, dtype)
+        _check_range(buffer, offset, found.nbytes)
+        if found.nbytes:
+            self.call("cuMemcpyDtoHAsync", found.ctypes.data, buffer.pointer + offset, found.nbytes, self.stream)
+        self.synchronize()
+        return found
+
+    def fill(self, buffer: CudaBuffer, byte: int, /) -> None:
+        """Set every byte."""
+        if buffer.nbytes:
+            self.call("cuMemsetD8Async", buffer.pointer, byte & 0xFF, buffer.nbytes, self.stream)
+
+    def copy(
+        self, target: CudaBuffer, source: CudaBuffer, nbytes: int, target_offset: int, source_offset: int, /
+    ) -> None:
+        """Copy between buffers."""
+        _check_range(target, target_offset, nbytes)
+        _check_range(source, source_offset, nbytes)
+        if nbytes:
+            to, since = target.pointer + target_offset, source.pointer + source_offset
+            self.call("cuMemcpyDtoDAsync", to, since, nbytes, self.stream)
+
+    # --- launches ----------------------------------------------------------------------------------------------
+
+    def launch(self, kernel: CudaKernel, grid: Any, block: Any, shared: int, args: Sequence[Any], /) -> None:
+        """Launch a kernel on the stream; cooperatively, if it waits for the whole grid."""
+        self.launch_packed(kernel, _three(grid), _three(block), shared, self.pack(kernel, args))
+
+    def pack(self, kernel: CudaKernel, args: Sequence[Any]) -> PackedArguments:
+        """Arguments as the driver wants them. Raises `TypeError` where they do not fit the parameters."""
+        if len(args) != len(kernel.sizes):
+            raise TypeError(f"{kernel.name} takes {len(kernel.sizes)} arguments, not {len(args)}")
+        values: list[NDArray[np.uint8]] = []
+        for index, (each, size) in enumerate(zip(args, kernel.sizes, strict=True)):
+            raw = _argument_bytes(each)
+            if len(raw) != size:
+                raise TypeError(f"{kernel.name}: parameter {index} has {size} bytes, and the argument {len(raw)}")
+            values.append(np.frombuffer(raw, np.uint8).copy())
+        return PackedArguments(values, np.array([value.ctypes.data for value in values], np.uint64))
+
+    def allow_shared(self, kernel: CudaKernel, shared: int) -> None:
+        """Let a kernel have more dynamic shared memory than 48 KiB."""
+        if shared > 48 << 10:
+            kind = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self.call("cuFuncSetAttribute", kernel.handle, kind, shared)
+
+    def launch_packed(
+        self,
+        kernel: CudaKernel,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared: int,
+        packed: PackedArguments,
+    ) -> None:
+        """Launch with arguments that were packed before."""
+        self.allow_shared(kernel, shared)
+        if kernel.is_grid_wide:
+            self.call("cuLaunchCooperativeKernel", kernel.handle, *grid, *block, shared, self.stream, packed.address)
+        else:
+            self.call("cuLaunchKernel", kernel.handle, *grid, *block, shared, self.stream, packed.address, 0)
+
+    def synchronize(self) -> None:
+        """Wait for the stream. Raises `DeviceFailed` where a kernel has failed."""
+        self.call("cuStreamSynchronize", self.stream)
+
+    # --- events and graphs -------------------------------------------------------------------------------------
+
+    def event(self) -> Any:
+        """An event that takes the time."""
+        return self.call("cuEventCreate", self.driver.CUevent_flags.CU_EVENT_DEFAULT)
+
+    def record(self, event: Any) -> None:
+        """Put an event on the stream."""
+        self.call("cuEventRecord", event, self.stream)
+
+    def seconds_between(self, first: Any, second: Any) -> float:
+        """Seconds from event to event; both are over."""
+        return float(self.call("cuEventElapsedTime", first, second)) * 1e-3
+
+    def graph(self, body: Callable[[], None]) -> Any:
+        """A graph of what ``body`` puts on the stream."""
+        mode = self.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        self.call("cuStreamBeginCapture", self.stream, mode)
+        try:
+            body()
+        except BaseException:
+            self.driver.cuStreamEndCapture(self.stream)  # its own failure would hide the first
+            raise
+        captured = self.call("cuStreamEndCapture", self.stream)
+        made = self.call("cuGraphInstantiate", captured, 0)
+        self.call("cuGraphDestroy", captured)
+        return made
+
+    def launch_graph(self, graph: Any) -> None:
+        """Replay a graph on the stream."""
+        self.call("cuGraphLaunch", graph, self.stream)
+
+
+def _argument_bytes(value: Any) -> bytes:
+    if isinstance(value, CudaBuffer):
+        return value.pointer.to_bytes(8, "little")
+    if isinstance(value, np.generic):
+        return value.tobytes()
+    if isinstance(value, bytes):
+        return value
+    raise TypeError(f"an argument is a buffer, a NumPy scalar or bytes, not {type(value).__name__}")
+
+
+def _three(size: Any) -> tuple[int, int, int]:
+    parts = (int(size),) if isinstance(size, int) else tuple(int(each) for each in size)
+    x, y, z = (*parts, 1, 1, 1)[:3]
+    return x, y, z
+
+
+def _check_range(buffer: CudaBuffer, offset: int, nbytes: int) -> None:
+    if offset < 0 or nbytes < 0 or offset + nbytes > buffer.nbytes:
+        raise ValueError(f"bytes {offset} to {offset + nbytes} of a buffer of {buffer.nbytes}")

@@ -1,0 +1,365 @@
+"""Times arms on a GPU: replays what a work put on the device, between two events.
+
+For each sample: flush L2 (a memset of twice its size), restore what the work changes, event, the work, event; one
+synchronization for each block of samples. The work is the recorded device operations from its first launch to its last:
+what the host copied before it belongs to the restored inputs, what it read in between is left out. A work under 20 µs
+is run many times between the two events, over rotating sets of buffers that take five times L2 in all.
+
+A block begins and ends with a clock probe: one warp reads the SM clock's counter and the global nanosecond timer over
+30 µs, from tick to tick; its ratio is the SM clock at that moment, with no library asked and nothing set.
+
+Requires: arms that have been found correct. Guarantees: arms with the same buffers and inputs run on the same memory;
+a replay gives the same bytes as the work itself did, checked before the first sample and after the last, but for
+buffers that the work computes differently each time.
+Refuses: `ReplayDiffers`; a work without a launch is a `ValueError`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .correctness import PATTERNS, run_once
+from .cuda import CudaBackend, CudaBuffer, CudaKernel, PackedArguments
+from .protocol import Block
+from .workload import Arm, Copy, Fill, Launch, Recording, Step, Work, Write
+
+__all__ = ["CudaStopwatch", "ReplayDiffers"]
+
+#: Below this many seconds, a run of the work is too short for two events.
+SHORT = 20e-6
+#: What lies between two events then takes about so many seconds, in no more than so many runs.
+_TARGET, _MOST_COPIES = 400e-6, 256
+_ALIGNMENT = 4096
+
+_PROBE_NANOSECONDS = 30_000
+_PROBE = f"""
+.version 8.0
+.target sm_75
+.address_size 64
+.visible .entry clock_probe(.param .u64 out)
+{{
+  .reg .u64 %o, %t<3>, %c<2>, %d<2>;
+  .reg .pred %p;
+  ld.param.u64 %o, [out];
+  mov.u64 %t0, %globaltimer;
+EDGE:
+  mov.u64 %t1, %globaltimer;
+  setp.eq.u64 %p, %t1, %t0;
+  @%p bra EDGE;
+  mov.u64 %c0, %clock64;
+SPIN:
+  mov.u64 %t2, %globaltimer;
+  sub.u64 %d0, %t2, %t1;
+  setp.lt.u64 %p, %d0, {_PROBE_NANOSECONDS};
+  @%p bra SPIN;
+  mov.u64 %c1, %clock64;
+  sub.u64 %d1, %c1, %c0;
+  st.global.v2.u64 [%o], {{%d1, %d0}};
+  ret;
+}}
+"""
+
+
+class ReplayDiffers(RuntimeError):
+    """Replaying the recorded operations does not give what the work gave."""
+
+
+@dataclass
+class _Memory:
+    """Buffers of one recording: a pristine set, and the sets that runs use. ``changed`` are the buffers to restore."""
+
+    offsets: list[int]
+    sizes: list[int]
+    pristine: CudaBuffer
+    arena: CudaBuffer
+    stride: int
+    changed: set[int] = field(default_factory=set[int])
+
+    def place(self, buffer: int, copy: int) -> int:
+        """The address of a buffer in one of the sets."""
+        return self.arena.pointer + copy * self.stride + self.offsets[buffer]
+
+
+_Operation = Callable[[], None]
+
+
+@dataclass
+class _Prepared:
+    """One arm, ready to run on each of its sets."""
+
+    arm: Arm
+    recording: Recording
+    unstable: set[int]
+    memory: _Memory
+    kernels: dict[tuple[int, str], CudaKernel]
+    steps: list[Step]
+    runs: list[list[_Operation]] = field(default_factory=list["list[_Operation]"])
+    restore: Any = None
+    graph: Any = None
+
+
+class CudaStopwatch:
+    """Arms of a work on a GPU (`protocol.Stopwatch`)."""
+
+    def __init__(self, backend: CudaBackend, work: Work, arms: Sequence[Arm], seed: int) -> None:
+        self.backend = backend
+        self._l2 = max(backend.attribute("L2_CACHE_SIZE"), 1 << 20)
+        self._flush = backend.allocate(2 * self._l2)
+        self._probe = backend.load(_PROBE).kernel("clock_probe")
+        self._ticks = backend.allocate(32)
+        self._probe_arguments = [backend.pack(self._probe, [backend.view(self._ticks, 16 * i, 16)]) for i in range(2)]
+        self._events = [(backend.event(), backend.event()) for _ in range(64)]
+        self._staged: list[CudaBuffer] = []
+        recorded = [self._record(work, arm, seed) for arm in arms]
+        seconds = self._estimate(arms[0], *recorded[0])
+        is_short = seconds < SHORT
+        self.copies = min(max(math.ceil(_TARGET / seconds), 8), _MOST_COPIES) if is_short else 1
+        many = len(recorded[0][0].launches) > 1
+        self.mode = "graph" if is_short or many else "stream"
+        memories: dict[Any, _Memory] = {}
+        self.arms = [self._prepare(arm, *each, memories, self.copies) for arm, each in zip(arms, recorded, strict=True)]
+        self._find_changed()
+        for each in self.arms:
+            self._make_graphs(each)
+        for number in range(len(self.arms)):
+            if wrong := self.verify(number):
+                raise ReplayDiffers(f"{arms[number].id}: {wrong[0]}")
+
+    # --- the protocol's side -----------------------------------------------------------------------------------
+
+    def warm_up(self, arm: int, seconds: float, /) -> None:
+        """Run an arm for so long."""
+        end = time.monotonic() + seconds
+        self.measure(arm, 3)
+        while time.monotonic() < end:
+            self.measure(arm, 3)
+
+    def measure(self, arm: int, samples: int, /) -> Block:
+        """A block of samples of an arm."""
+        backend, prepared = self.backend, self.arms[arm]
+        while len(self._events) < samples:
+            self._events.append((backend.event(), backend.event()))
+        self._probe_clock(0)
+        for first, second in self._events[:samples]:
+            backend.launch_graph(prepared.restore)
+            backend.record(first)
+            self._run(prepared)
+            backend.record(second)
+        self._probe_clock(1)
+        backend.synchronize()
+        seconds = tuple(backend.seconds_between(*pair) / self.copies for pair in self._events[:samples])
+        return Block(seconds, self._clock())
+
+    def verify(self, arm: int) -> list[str]:
+        """Run an arm once more and compare its memory with what the work itself left: a line for each difference."""
+        prepared = self.arms[arm]
+        self.backend.launch_graph(prepared.restore)
+        self._run(prepared)
+        wrong: list[str] = []
+        for copy in {0, self.copies - 1}:
+            found = self._digests(prepared.memory, copy)
+            for buffer, digest in prepared.recording.final.items():
+                if buffer not in prepared.unstable and found[buffer] != digest:
+                    wrong.append(f"buffer {buffer} ({prepared.memory.sizes[buffer]} bytes) of set {copy} differs")
+        return wrong
+
+    def how(self) -> dict[str, Any]:
+        """How the arms were timed."""
+        return {
+            "mode": self.mode,
+            "launches_per_sample": self.copies,
+            "copies": self.copies,
+            "flushed_bytes": self._flush.nbytes,
+        }
+
+    def close(self) -> None:
+        """Give the memory back."""
+        held = {id(each.memory): each.memory for each in self.arms}
+        for memory in held.values():
+            self.backend.free(memory.pristine)
+            self.backend.free(memory.arena)
+        for buffer in (*self._staged, self._flush, self._ticks):
+            self.backend.free(buffer)
+
+    # --- getting ready -----------------------------------------------------------------------------------------
+
+    def _record(self, work: Work, arm: Arm, seed: int) -> tuple[Recording, set[int]]:
+        """Run the work twice; its recording, and the buffers that came out differently."""
+        first = run_once(self.backend, work, arm, seed, PATTERNS[0]).recording
+        again = run_once(self.backend, work, arm, seed, PATTERNS[0]).recording
+        if not first.launches:
+            raise ValueError(f"{work.fullname}: nothing is launched, so there is nothing to time")
+        unstable = {index for index in first.final if first.final[index] != again.final.get(index)}
+        # What the host puts there behind the last launch is not replayed.
+        last = max(i for i, step in enumerate(first.steps) if isinstance(step, Launch))
+        behind = {step.target if isinstance(step, Copy) else step.buffer for step in first.steps[last + 1 :]}  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+        return first, unstable | behind
+
+    def _estimate(self, arm: Arm, recording: Recording, unstable: set[int]) -> float:
+        """Seconds of a run, from a few of them in a row."""
+        prepared = self._prepare(arm, recording, unstable, {}, 1)
+        start, stop = self._events[0]
+        best = math.inf
+        for _ in range(4):
+            self.backend.fill(self._flush, 0)
+            self._restore(prepared.memory, 1, range(len(prepared.memory.sizes)))
+            graph = self.backend.graph(lambda: _do(prepared.runs[0]))
+            self.backend.record(start)
+            self.backend.launch_graph(graph)
+            self.backend.record(stop)
+            self.backend.synchronize()
+            best = min(best, self.backend.seconds_between(start, stop))
+        self.backend.free(prepared.memory.pristine)
+        self.backend.free(prepared.memory.arena)
+        return max(best, 1e-6)
+
+    def _prepare(
+        self, arm: Arm, recording: Recording, unstable: set[int], memories: dict[Any, _Memory], copies: int
+    ) -> _Prepared:
+        first = next(i for i, step in enumerate(recording.steps) if isinstance(step, Launch))
+        last = max(i for i, step in enumerate(recording.steps) if isinstance(step, Launch))
+        before, timed = recording.steps[:first], recording.steps[first : last + 1]
+        # Arms that begin with the same memory share it: its place is then no difference between them.
+        key = (tuple(recording.sizes), tuple(before))
+        memory = memories.get(key)
+        if memory is None:
+            memory = memories[key] = self._lay_out(recording.sizes, before, copies)
+        modules = [self.backend.load(ptx) for ptx in recording.modules]
+        named = {(step.module, step.kernel) for step in recording.launches}
+        kernels = {(module, name): modules[module].kernel(name) for module, name in named}
+        prepared = _Prepared(arm, recording, unstable, memory, kernels, timed)
+        staged = self._stage(timed)
+        prepared.runs = [self._operations(prepared, staged, copy) for copy in range(copies)]
+        return prepared
+
+    def _lay_out(self, sizes: Sequence[int], before: Sequence[Step], copies: int) -> _Memory:
+        offsets: list[int] = []
+        end = 0
+        for size in sizes:
+            offsets.append(end)
+            end += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
+        stride = end
+        if copies > 1:
+            stride = max(end, -(-5 * self._l2 // copies // _ALIGNMENT) * _ALIGNMENT)
+        backend = self.backend
+        memory = _Memory(offsets, list(sizes), backend.allocate(end), backend.allocate(stride * copies), stride)
+        backend.fill(memory.pristine, PATTERNS[0])
+        for step in before:
+            self._apply(step, lambda buffer: memory.pristine.pointer + offsets[buffer], sizes)
+        backend.fill(memory.arena, PATTERNS[0])
+        self._restore(memory, copies, range(len(sizes)))
+        return memory
+
+    def _apply(self, step: Step, place: Callable[[int], int], sizes: Sequence[int]) -> None:
+        """Do what the host program did to memory before its first launch."""
+        backend = self.backend
+        if isinstance(step, Write):
+            data = np.frombuffer(step.data, np.uint8)
+            backend.write(CudaBuffer(place(step.buffer), sizes[step.buffer]), data, offset=step.offset)
+        elif isinstance(step, Fill):
+            backend.fill(CudaBuffer(place(step.buffer), sizes[step.buffer]), step.byte)
+        elif isinstance(step, Copy):
+            target = CudaBuffer(place(step.target), sizes[step.target])
+            source = CudaBuffer(place(step.source), sizes[step.source])
+            backend.copy(target, source, step.nbytes, step.target_offset, step.source_offset)
+
+    def _stage(self, steps: Sequence[Step]) -> dict[int, int]:
+        """Put what the host wrote between launches on the device; the address for each such step, by its number."""
+        found: dict[int, int] = {}
+        for number, step in enumerate(steps):
+            if isinstance(step, Write) and step.data:
+                buffer = self.backend.allocate(len(step.data))
+                self.backend.write(buffer, np.frombuffer(step.data, np.uint8))
+                self._staged.append(buffer)
+                found[number] = buffer.pointer
+        return found
+
+    def _operations(self, prepared: _Prepared, staged: dict[int, int], copy: int) -> list[_Operation]:
+        return [self._operation(prepared, step, staged.get(n, 0), copy) for n, step in enumerate(prepared.steps)]
+
+    def _operation(self, prepared: _Prepared, step: Step, staged: int, copy: int) -> _Operation:
+        backend, memory = self.backend, prepared.memory
+
+        def buffer(number: int) -> CudaBuffer:
+            return CudaBuffer(memory.place(number, copy), memory.sizes[number])
+
+        if isinstance(step, Launch):
+            kernel = prepared.kernels[step.module, step.kernel]
+            packed = backend.pack(kernel, [buffer(each) if isinstance(each, int) else each for each in step.args])
+            return self._launch(kernel, step, packed)
+        if isinstance(step, Fill):
+            target, byte = buffer(step.buffer), step.byte
+            return lambda: backend.fill(target, byte)
+        if isinstance(step, Copy):
+            target, source, what = buffer(step.target), buffer(step.source), step
+            return lambda: backend.copy(target, source, what.nbytes, what.target_offset, what.source_offset)
+        target, source, at = buffer(step.buffer), CudaBuffer(staged, len(step.data)), step.offset
+        return lambda: backend.copy(target, source, source.nbytes, at, 0)
+
+    def _launch(self, kernel: CudaKernel, step: Launch, packed: PackedArguments) -> _Operation:
+        backend, grid, block, shared = self.backend, step.grid, step.block, step.shared
+        return lambda: backend.launch_packed(kernel, grid, block, shared, packed)
+
+    def _find_changed(self) -> None:
+        """Which buffers the runs change: only these are restored, so that the others stay out of the cache."""
+        for prepared in self.arms:
+            memory = prepared.memory
+            self._restore(memory, 1, range(len(memory.sizes)))
+            before = self._digests(memory, 0)
+            _do(prepared.runs[0])
+            after = self._digests(memory, 0)
+            memory.changed |= {index for index in before if before[index] != after[index]}
+            self._restore(memory, 1, range(len(memory.sizes)))
+
+    def _make_graphs(self, prepared: _Prepared) -> None:
+        def restore() -> None:
+            self.backend.fill(self._flush, 0)
+            self._restore(prepared.memory, self.copies, sorted(prepared.memory.changed))
+
+        prepared.restore = self.backend.graph(restore)
+        if (self.mode if prepared.arm.launch == "auto" else prepared.arm.launch) == "graph":
+            prepared.graph = self.backend.graph(lambda: [_do(run) for run in prepared.runs] and None)
+
+    # --- running -----------------------------------------------------------------------------------------------
+
+    def _run(self, prepared: _Prepared) -> None:
+        if prepared.graph is not None:
+            self.backend.launch_graph(prepared.graph)
+        else:
+            for run in prepared.runs:
+                _do(run)
+
+    def _restore(self, memory: _Memory, copies: int, buffers: Sequence[int]) -> None:
+        backend = self.backend
+        for copy in range(copies):
+            for index in buffers:
+                size, offset = memory.sizes[index], memory.offsets[index]
+                target = CudaBuffer(memory.place(index, copy), size)
+                backend.copy(target, CudaBuffer(memory.pristine.pointer + offset, size), size, 0, 0)
+
+    def _digests(self, memory: _Memory, copy: int) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        for index, size in enumerate(memory.sizes):
+            data = self.backend.read(CudaBuffer(memory.place(index, copy), size), np.uint8, size)
+            found[index] = hashlib.blake2b(data, digest_size=16).digest()
+        return found
+
+    def _probe_clock(self, slot: int) -> None:
+        self.backend.launch_packed(self._probe, (1, 1, 1), (1, 1, 1), 0, self._probe_arguments[slot])
+
+    def _clock(self) -> float:
+        """The SM clock in Hz, the mean of the block's two probes."""
+        ticks = self.backend.read(self._ticks, np.uint64, 4).astype(np.float64)
+        return float(np.mean(ticks[[0, 2]] / ticks[[1, 3]])) * 1e9
+
+
+def _do(operations: Sequence[_Operation]) -> None:
+    for operation in operations:
+        operation()

@@ -1,0 +1,376 @@
+"""A run of benchmarks: every task on its machine, the result file after each.
+
+For each task: assemble all arms; check the baseline, then every arm whose machine code differs, in a child that can be
+killed; time the correct ones, the baseline among them twice; compare. Tasks are spread over as many machines as there
+are: GPUs, or one emulator for each core.
+
+Requires: tasks, which make their work and arms when their turn comes. Guarantees: the file is written after every
+finished benchmark, in one step; what one arm or one benchmark does wrong costs no other one its result; `resume` leaves
+out what is there with the same arms and options.
+Refuses: a result file of other options or another machine cannot be resumed (`ResultError`); a machine that is gone
+ends the run with `MachineMissing`.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from . import results
+from .machine import Machine, MachineMissing
+from .protocol import CONTROL, Plan
+from .results import ArmResult, BenchmarkResult, ComparisonResult, Correctness, ResultError, ResultFile, Stats, Timing
+from .stats import Estimate, Verdict, summarize
+from .worker import Timed, Worker, WorkerDied, WorkerError, WorkerFailed, WorkerHung
+from .workload import Arm, Work
+
+__all__ = ["Code", "Limits", "Session", "Task"]
+
+
+class Code(Protocol):
+    """What an arm became (`arm_code.ArmCode`)."""
+
+    @property
+    def cubin_sha256(self) -> str: ...
+    def is_same_code(self, other: Any, /) -> bool: ...
+    def static(self, launches: Mapping[str, tuple[int, int]] | None = None, /) -> dict[str, dict[str, Any]]: ...
+
+
+@dataclass(frozen=True)
+class Task:
+    """One benchmark: its name, and how to make its work and arms, the baseline first."""
+
+    fullname: str
+    make: Callable[[], tuple[Work, Sequence[Arm]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds after which a child is killed: for checking one arm, for one round of timing."""
+
+    check: float = 300.0
+    round: float = 60.0
+
+
+class Session:
+    """Runs tasks. ``assembler`` makes of modules what ptxas makes of them; ``tell`` hears of progress, a line each."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        plan: Plan,
+        result: ResultFile,
+        *,
+        assembler: Callable[[Mapping[str, str]], Code],
+        path: Path | None = None,
+        jobs: int = 1,
+        limits: Limits = Limits(),
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.machine, self.plan, self.result = machine, plan, result
+        self.assembler, self.path, self.jobs, self.limits, self.tell = assembler, path, max(1, jobs), limits, tell
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._former: dict[str, BenchmarkResult] = {}
+
+    def resume(self, former: ResultFile) -> None:
+        """Take over the benchmarks of an interrupted run. Raises `ResultError` where it was another kind of run."""
+        for what, ours, theirs in (
+            ("backend", self.result.backend, former.backend),
+            ("options", self.result.options, former.options),
+            ("GPU", self.result.machine_info.get("gpu"), former.machine_info.get("gpu")),
+        ):
+            if ours != theirs:
+                raise ResultError(f"cannot resume: {what} then {theirs!r}, now {ours!r}")
+        self._former = {each.fullname: each for each in former.benchmarks if not each.error}
+
+    def run(self, tasks: Sequence[Task]) -> ResultFile:
+        """Run every task; the result file. Raises `MachineMissing`, `OSError`; what was finished is in the file."""
+        waiting: queue.SimpleQueue[tuple[int, Task]] = queue.SimpleQueue()
+        for numbered in enumerate(tasks):
+            waiting.put(numbered)
+        done: dict[int, BenchmarkResult] = {}
+        failures: list[BaseException] = []
+        threads = [
+            threading.Thread(target=self._serve, args=(number, waiting, done, failures), daemon=True)
+            for number in range(min(self.jobs, max(1, len(tasks))))
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            while any(thread.is_alive() for thread in threads):
+                threads[0].join(0.05)
+                for thread in threads:
+                    thread.join(0.05)
+        except BaseException:
+            self._stop.set()
+            raise
+        if failures:
+            raise failures[0]
+        self.result.complete = True
+        self._save(done)
+        return self.result
+
+    def _serve(
+        self,
+        number: int,
+        waiting: queue.SimpleQueue[tuple[int, Task]],
+        done: dict[int, BenchmarkResult],
+        failures: list[BaseException],
+    ) -> None:
+        with Worker(_one_of(self.machine, number)) as worker:
+            while not self._stop.is_set():
+                try:
+                    index, task = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                try:
+                    found = self._benchmark(worker, task)
+                    with self._lock:
+                        done[index] = found
+                        self._save(done)
+                except BaseException as error:
+                    failures.append(error)
+                    self._stop.set()
+                    return
+
+    def _save(self, done: Mapping[int, BenchmarkResult]) -> None:
+        self.result.benchmarks = [done[index] for index in sorted(done)]
+        results.settle(self.result)
+        if self.path is not None:
+            results.write(self.path, self.result)
+
+    # --- one benchmark -----------------------------------------------------------------------------------------
+
+    def _benchmark(self, worker: Worker, task: Task) -> BenchmarkResult:
+        started = time.monotonic()
+        work, given = task.make()
+        arms = [replace(given[0], role="baseline"), *given[1:]]
+        run = _Run(self, worker, work, arms)
+        former = self._former.get(task.fullname)
+        if former is not None and run.is_as(former):
+            self.tell(f"{task.fullname}: taken over")
+            return former
+        try:
+            run.everything()
+        except MachineMissing:
+            raise
+        except Exception as error:
+            if type(error).__name__ not in _EXPECTED:
+                raise
+            run.result.error = str(error)
+        run.result.seconds = round(time.monotonic() - started, 3)
+        self.tell(f"{task.fullname}: {run.outcome()}")
+        return run.result
+
+
+#: What a benchmark may fail with; all else is a fault of ours. By name, since not all of them are harness's own.
+_EXPECTED = frozenset(
+    "PtxasError ToolFailed ToolTimeout CubinError PtxError DslError WorkerHung WorkerDied WorkerFailed".split()
+)
+
+
+def _one_of(machine: Machine, number: int) -> Machine:
+    """The machine of a thread: each GPU is given to one of them."""
+    import os
+
+    if machine.name != "cuda":
+        return machine
+    visible = [each for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
+    chosen = visible[number] if number < len(visible) else str(number)
+    return replace(machine, environment={**machine.environment, "CUDA_VISIBLE_DEVICES": chosen})
+
+
+class _Run:
+    """One benchmark on one worker."""
+
+    def __init__(self, session: Session, worker: Worker, work: Work, arms: list[Arm]) -> None:
+        self.session, self.worker, self.work, self.arms = session, worker, work, arms
+        self.plan, self.limits = session.plan, session.limits
+        self.result = BenchmarkResult(
+            work.fullname, work.fullname.rpartition("/")[2], work.group, dict(work.params), [self._arm(a) for a in arms]
+        )
+        self.codes: dict[str, Code] = {}
+
+    @staticmethod
+    def _arm(arm: Arm) -> ArmResult:
+        sha = results.hashes({name: text.encode("utf-8", "surrogateescape") for name, text in arm.modules.items()})
+        return ArmResult(arm.id, arm.role, sha, "", Correctness("ok"))
+
+    def is_as(self, former: BenchmarkResult) -> bool:
+        """Whether a former result is of the same arms and parameters."""
+        then = {each.id: each.ptx_sha256 for each in former.arms if each.role != "control"}
+        return former.params == self.result.params and then == {a.id: a.ptx_sha256 for a in self.result.arms}
+
+    def outcome(self) -> str:
+        """A line about it."""
+        if self.result.error:
+            return f"error: {self.result.error.splitlines()[0]}"
+        shown = [
+            f"{c.candidate} {c.verdict}" + (f" {c.speedup:.3f}" if c.speedup is not None else "")
+            for c in self.result.candidates
+        ]
+        return ", ".join(shown) or "baseline only"
+
+    def everything(self) -> None:
+        """Assemble, check, time, compare."""
+        for arm in self.arms:
+            self.codes[arm.id] = self.session.assembler(arm.modules)
+            self.result.arm(arm.id).cubin_sha256 = self.codes[arm.id].cubin_sha256
+        base = self.arms[0]
+        baseline = self._begin()
+        self.result.arm(base.id).correctness = baseline
+        counted = {base.id: self.worker.counts()}
+        launches = self.worker.launches()
+        correct: list[Arm] = []
+        for arm in self.arms[1:]:
+            identical = self._is_identical(arm)
+            # What a machine counts is counted in the PTX, which differs where the machine code does not.
+            found = replace(baseline) if identical and not counted[base.id] else self._check(arm, counted)
+            self.result.arm(arm.id).correctness = found
+            if baseline.status != "ok":
+                self._add(arm, Verdict.INVALID, f"the baseline itself is wrong: {baseline.details[0]}")
+            elif found.status == "not_comparable":
+                self._add(arm, Verdict.INVALID, found.details[0])
+            elif found.status != "ok":
+                self._add(arm, Verdict.MISMATCH, f"{found.status}: {found.details[0]}")
+            elif identical:
+                self._add(arm, Verdict.IDENTICAL, "the same machine code", 1.0)
+            else:
+                correct.append(arm)
+        for arm in self.arms:
+            each = self.result.arm(arm.id)
+            each.static = self.codes[arm.id].static(launches)
+            each.emulated = counted.get(arm.id, {})
+        if not self.session.machine.stopwatch:
+            for arm in correct:
+                self._add(arm, Verdict.UNTIMED, "no GPU to time it on")
+        elif correct or len(self.arms) == 1:
+            self._time(correct)
+        order = {arm.id: position for position, arm in enumerate(self.arms)}
+        self.result.comparisons.sort(key=lambda each: order.get(each.candidate, -1))
+
+    def _is_identical(self, arm: Arm) -> bool:
+        base = self.arms[0]
+        same = arm.same_program and arm.launch == base.launch
+        return same and self.codes[base.id].is_same_code(self.codes[arm.id])
+
+    def _begin(self) -> Correctness:
+        try:
+            return self.worker.begin(self.work, self.arms[0], self.plan, self.limits.check)
+        except WorkerError as error:
+            self._lost(error)
+            raise type(error)(f"the baseline: {error}") if not isinstance(error, WorkerFailed) else error from error
+
+    def _check(self, arm: Arm, counted: dict[str, dict[str, Any]]) -> Correctness:
+        try:
+            if not self.worker.is_open:
+                self._begin()
+            found = self.worker.check(arm, self.limits.check)
+            counted[arm.id] = self.worker.counts()
+            return found
+        except WorkerError as error:
+            self._lost(error)
+            return Correctness("hang" if isinstance(error, WorkerHung) else "crash", [str(error)])
+
+    def _lost(self, error: WorkerError) -> None:
+        """After a child was lost: is the machine still there? Raises `MachineMissing` where it is not."""
+        if isinstance(error, WorkerDied | WorkerHung) or "Device" in getattr(error, "kind", ""):
+            self.worker.describe(self.limits.check)
+            self.worker.close()
+
+    def _time(self, correct: Sequence[Arm]) -> None:
+        base = self.arms[0]
+        again = replace(base, id=base.id + CONTROL, role="control")
+        arms = [base, again, *correct]
+        control = replace(self.result.arm(base.id), id=again.id, role="control")
+        self.result.arms.insert(1, control)
+        pairs = [(0, other) for other in range(1, len(arms))]
+        try:
+            timed = self.worker.time(
+                self.work,
+                arms,
+                pairs,
+                self.plan,
+                self.limits.round,
+                lambda done, of: self.session.tell(f"{self.work.fullname}: round {done} of {of}"),
+            )
+        except WorkerError as error:
+            self._lost(error)
+            for arm in arms[1:]:
+                self._add(arm, Verdict.INVALID, f"timing failed: {error}")
+            return
+        self._keep(arms, timed)
+
+    def _keep(self, arms: Sequence[Arm], timed: Timed) -> None:
+        rule = self.plan.rule
+        kept = timed.rounds.kept(rule)
+        how = timed.how
+        self.result.timing = Timing(
+            arms=[arm.id for arm in arms],
+            mode=how["mode"],
+            launches_per_sample=how["launches_per_sample"],
+            copies=how["copies"],
+            flushed_bytes=how["flushed_bytes"],
+            clocks_hz=[list(clocks) for clocks in timed.rounds.clocks],
+            dropped_rounds=[number for number, keep in enumerate(kept) if not keep],
+        )
+        for number, arm in enumerate(arms):
+            each = self.result.arm(arm.id)
+            each.samples = [[_rounded(s) for s in block] for block in timed.rounds.seconds[number]]
+            if any(kept):
+                each.stats = _stats([block for block, keep in zip(each.samples, kept, strict=True) if keep])
+            wrong = timed.after.get(number, [])
+            status = "mismatch" if wrong else each.correctness.status
+            details = [*each.correctness.details, *(f"after timing: {line}" for line in wrong)]
+            each.correctness = replace(each.correctness, status=status, details=details, checked_after_timing=True)
+        # Judged from what is kept in the file, so that anybody can judge again.
+        for number, estimate in enumerate(self._estimates(arms, kept), start=1):
+            wrong = timed.after.get(number) or timed.after.get(0)
+            if wrong:
+                self._add(arms[number], Verdict.MISMATCH, f"after timing: {wrong[0]}")
+            else:
+                self.result.comparisons.append(_comparison(arms[0].id, arms[number].id, estimate))
+
+    def _estimates(self, arms: Sequence[Arm], kept: list[bool]) -> list[Estimate]:
+        from .stats import estimate
+
+        base = self.result.arm(arms[0].id).samples
+        return [estimate(base, self.result.arm(arm.id).samples, kept, self.plan.rule) for arm in arms[1:]]
+
+    def _add(self, arm: Arm, verdict: Verdict, reason: str, speedup: float | None = None) -> None:
+        ci = None if speedup is None else (speedup, speedup)
+        base = self.arms[0].id
+        self.result.comparisons.append(ComparisonResult(base, arm.id, speedup, ci, None, 0, 0, verdict.value, reason))
+
+
+def _comparison(baseline: str, candidate: str, found: Estimate) -> ComparisonResult:
+    known = found.rounds > 0
+    return ComparisonResult(
+        baseline,
+        candidate,
+        found.speedup if known else None,
+        (found.low, found.high) if known else None,
+        found.delta if known else None,
+        found.rounds,
+        found.rounds_dropped,
+        found.verdict.value,
+        found.reason,
+    )
+
+
+def _rounded(seconds: float) -> float:
+    """To a tenth of a nanosecond: no event is finer, and the file is half as long."""
+    return max(round(seconds, 10), 1e-10)
+
+
+def _stats(samples: list[list[float]]) -> Stats:
+    found = summarize(samples)
+    return Stats(
+        found.min, found.q1, found.median, found.q3, found.iqr, found.mean, found.stddev, found.max, found.count
+    )

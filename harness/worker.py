@@ -1,0 +1,243 @@
+"""A child process that runs works, so that a kernel that never ends, or takes its process along, costs one answer.
+
+`Worker` is the parent's side: `begin` a work, `check` arms, `time` them. Each call has a limit; past it the child is
+killed. The child opens the machine when it first needs it, and talks over a socket of its own, so that what kernels
+print cannot be mistaken for an answer.
+
+Guarantees: after `close`, or at the end of a `with`, no child is left. A child that failed is not used again: the next
+`begin` starts another.
+Refuses: `WorkerHung` past the limit, `WorkerDied` where the child ended, `WorkerFailed` where it raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+from .machine import Machine, MachineMissing, child_environment
+from .protocol import Plan, Rounds
+from .results import Correctness
+from .stats import Estimate
+from .workload import Arm, Work
+
+__all__ = ["Timed", "Worker", "WorkerDied", "WorkerError", "WorkerFailed", "WorkerHung"]
+
+
+class WorkerError(Exception):
+    """The child gave no answer."""
+
+
+class WorkerHung(WorkerError):
+    """The child was killed: it took longer than its limit."""
+
+
+class WorkerDied(WorkerError):
+    """The child ended by itself."""
+
+
+class WorkerFailed(WorkerError):
+    """The child raised an exception, whose message this is; ``kind`` is its class."""
+
+    def __init__(self, kind: str, message: str, trace: str) -> None:
+        super().__init__(f"{kind}: {message}" if message else kind)
+        self.kind, self.trace = kind, trace
+
+
+class Timed:
+    """What timing gave: rounds, estimates of the pairs, how it was done, and what the check afterwards found."""
+
+    def __init__(
+        self, rounds: Rounds, estimates: list[Estimate], how: dict[str, Any], after: dict[int, list[str]]
+    ) -> None:
+        self.rounds, self.estimates, self.how, self.after = rounds, estimates, how, after
+
+
+class Worker:
+    """The parent's side of one child on one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a child; a new one knows of no work."""
+        return self._connection is not None
+
+    def describe(self, limit: float) -> dict[str, Any]:
+        """What the machine says of itself. Raises `MachineMissing`, `WorkerError`."""
+        return self._call(limit, "describe")
+
+    def begin(self, work: Work, baseline: Arm, plan: Plan, limit: float) -> Correctness:
+        """Take up a work: run its baseline and compare it with itself and the reference."""
+        return self._call(limit, "begin", work, baseline, plan)
+
+    def check(self, arm: Arm, limit: float) -> Correctness:
+        """Compare an arm with the baseline."""
+        return self._call(limit, "check", arm)
+
+    def counts(self) -> dict[str, Any]:
+        """What the machine counted in the last arm's first run; nothing where it counts nothing."""
+        return self._call(60.0, "counts")
+
+    def launches(self) -> dict[str, tuple[int, int]]:
+        """Of each kernel of the baseline: threads of its largest block, and dynamic shared bytes of that launch."""
+        return self._call(60.0, "launches")
+
+    def time(
+        self,
+        work: Work,
+        arms: Sequence[Arm],
+        pairs: Sequence[tuple[int, int]],
+        plan: Plan,
+        limit: float,
+        tell: Callable[[int, int], None] = lambda done, of: None,
+    ) -> Timed:
+        """Time arms; ``limit`` is for each round."""
+        return self._call(limit, "time", work, list(arms), list(pairs), plan, tell=tell)
+
+    def profile(self, work: Work, arm: Arm, seed: int, limit: float) -> None:
+        """Run an arm once and do nothing else, for a profiler to look at."""
+        self._call(limit, "profile", work, arm, seed)
+
+    def close(self) -> None:
+        """End the child, at once."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def _start(self) -> Connection:
+        ours, theirs = socket.socketpair()
+        script = f"from {__name__} import serve; serve({theirs.fileno()})"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", script],
+            env=child_environment(self.machine.environment),
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+        )
+        theirs.close()
+        self._connection = Connection(ours.detach())
+        self._connection.send(self.machine)
+        return self._connection
+
+    def _call(self, limit: float, *request: Any, tell: Callable[[int, int], None] | None = None) -> Any:
+        try:
+            connection = self._connection or self._start()
+            connection.send(request)
+            end = time.monotonic() + limit
+            while True:
+                if not connection.poll(max(0.0, end - time.monotonic())):
+                    raise WorkerHung(f"no answer within {limit:g} s: killed")
+                kind, *answer = connection.recv()
+                if kind == "ok":
+                    return answer[0]
+                if kind == "error":
+                    if answer[0] == "MachineMissing":
+                        raise MachineMissing(answer[1])
+                    raise WorkerFailed(*answer)
+                if tell is not None:
+                    tell(*answer)
+                end = time.monotonic() + limit
+        except (EOFError, ConnectionError) as error:
+            raise WorkerDied(self._last_words()) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _last_words(self) -> str:
+        process = self._process
+        code = process.wait() if process is not None else None
+        self.close()
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()[-3:]
+        how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        return "; ".join([f"the process ended with {how}", *lines])
+
+
+class _Child:
+    """The child's side: one backend, one work at a time."""
+
+    def __init__(self, machine: Machine, tell: Callable[[int, int], None]) -> None:
+        self.machine, self.tell = machine, tell
+        self._backend: Any = None
+        self._checker: Any = None
+
+    @property
+    def backend(self) -> Any:
+        if self._backend is None:
+            self._backend = self.machine.open()
+        return self._backend
+
+    def describe(self) -> dict[str, Any]:
+        told: Any = getattr(self.backend, "describe", None)
+        return {"backend": self.machine.name, **(told() if told is not None else {})}
+
+    def begin(self, work: Work, baseline: Arm, plan: Plan) -> Correctness:
+        from .correctness import Checker
+
+        deterministic = self.machine.is_deterministic
+        self._checker = Checker(self.backend, work, baseline, plan.seeds, is_deterministic=deterministic)
+        return self._checker.check_baseline()
+
+    def check(self, arm: Arm) -> Correctness:
+        return self._checker.check(arm)
+
+    def counts(self) -> dict[str, Any]:
+        return self._checker.counts
+
+    def launches(self) -> dict[str, tuple[int, int]]:
+        return self._checker.launches()
+
+    def time(self, work: Work, arms: list[Arm], pairs: list[tuple[int, int]], plan: Plan) -> Timed:
+        from .protocol import time_arms
+
+        stopwatch: Any = self.machine.open_stopwatch(self.backend, work, arms, plan.seeds[0])
+        rounds, estimates = time_arms(stopwatch, len(arms), pairs, plan, self.tell)
+        after: dict[int, list[str]] = {arm: stopwatch.verify(arm) for arm in range(len(arms))}
+        return Timed(rounds, estimates, stopwatch.how(), {arm: lines for arm, lines in after.items() if lines})
+
+    def profile(self, work: Work, arm: Arm, seed: int) -> None:
+        work.run(self.backend, arm.modules, seed)
+        self.backend.synchronize()
+
+
+def serve(handle: int) -> None:
+    """Answer requests until the parent goes."""
+    connection = Connection(handle)
+    machine: Machine = connection.recv()
+    child = _Child(machine, lambda done, of: connection.send(("tell", done, of)))
+    while True:
+        try:
+            name, *arguments = connection.recv()
+        except (EOFError, ConnectionError):
+            os._exit(0)  # no driver's clean-up can hold the process
+        try:
+            answer = ("ok", getattr(child, name)(*arguments))
+        except Exception as error:
+            answer = ("error", type(error).__name__, str(error), traceback.format_exc())
+        connection.send(answer)

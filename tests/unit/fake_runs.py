@@ -1,0 +1,91 @@
+"""Works, arms and sessions on the fake machine, for the tests of the protocol."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from ptxmotion.harness.fake_backend import fake_module
+from ptxmotion.harness.machine import Machine
+from ptxmotion.harness.protocol import Plan
+from ptxmotion.harness.results import ResultFile
+from ptxmotion.harness.session import Limits, Session, Task
+from ptxmotion.harness.stats import Rule
+from ptxmotion.harness.workload import Arm, KernelWork
+
+FAKE = "ptxmotion.harness.fake_backend"
+PLAN = Plan(rounds=12, doublings=1, warm_up_seconds=0.0, rule=Rule(resamples=500))
+
+
+def machine(stopwatch: str = "fake_stopwatch") -> Machine:
+    return Machine("fake", f"{FAKE}:fake_backend", f"{FAKE}:{stopwatch}" if stopwatch else "")
+
+
+def work(name: str = "suite/scale") -> KernelWork:
+    arrays = {"source": ("float32", 1000), "target": ("float32", 1000)}
+    one = (1, 1, 1)
+    return KernelWork(name, "m", "scale", one, one, arrays, ("source", "target"), ("target",), group="suite")
+
+
+def arm(id: str, behaviour: str = "honest") -> Arm:
+    return Arm(id, {"m": fake_module(scale=behaviour)})
+
+
+@dataclass(frozen=True)
+class FakeCode:
+    """An arm's "machine code" is its text."""
+
+    text: str
+
+    @property
+    def cubin_sha256(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def is_same_code(self, other: FakeCode, /) -> bool:
+        return self.text == other.text
+
+    def static(self, launches: Mapping[str, tuple[int, int]] | None = None, /) -> dict[str, dict[str, Any]]:
+        return {"scale": {"registers": len(self.text)}}
+
+
+def assembler(modules: Mapping[str, str]) -> FakeCode:
+    return FakeCode("".join(modules.values()))
+
+
+def empty_result(**options: Any) -> ResultFile:
+    return ResultFile("2026-01-01T00:00:00+00:00", "0", "fake", {}, {}, options)
+
+
+def session(
+    on: Machine | None = None,
+    path: Path | None = None,
+    plan: Plan = PLAN,
+    check: float = 60.0,
+    jobs: int = 1,
+    told: list[str] | None = None,
+) -> Session:
+    lines = told if told is not None else []
+    limits = Limits(check=check, round=check)
+    return Session(
+        on or machine(),
+        plan,
+        empty_result(),
+        assembler=assembler,
+        path=path,
+        limits=limits,
+        jobs=jobs,
+        tell=lines.append,
+    )
+
+
+def task(name: str, *arms: Arm) -> Task:
+    return Task(name, lambda: (work(name), list(arms)))
+
+
+def array(values: list[float]) -> NDArray[np.float32]:
+    return np.array(values, np.float32)

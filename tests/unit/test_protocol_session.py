@@ -1,0 +1,156 @@
+"""A run of benchmarks: verdicts from end to end, the file after each, interruption and resumption."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fake_runs import PLAN, arm, empty_result, machine, session, task
+from ptxmotion.harness import results
+from ptxmotion.harness.machine import Machine, MachineMissing
+from ptxmotion.harness.results import BenchmarkResult, ResultError
+
+
+def verdicts(found: BenchmarkResult) -> dict[str, str]:
+    return {each.candidate: each.verdict for each in found.comparisons}
+
+
+def test_every_kind_of_arm_gets_its_verdict(tmp_path: Path) -> None:
+    path, told = tmp_path / "r.json", list[str]()
+    arms = [
+        arm("O3", "honest 1e-4"),
+        arm("same text", "honest 1e-4"),
+        arm("faster", "honest 0.9e-4"),
+        arm("slower", "honest 1.1e-4"),
+        arm("hardly", "honest 1.001e-4"),
+        arm("stale", "stale 0.1e-4"),
+        arm("endless", "never_ends 0.1e-4"),
+    ]
+    done = session(path=path, check=3.0, told=told).run([task("suite/a", *arms)])
+    found = done.benchmarks[0]
+    assert found.error == ""
+    assert verdicts(found) == {
+        "O3 (again)": "SAME",
+        "same text": "IDENTICAL",
+        "faster": "FASTER",
+        "slower": "SLOWER",
+        "hardly": "SAME",
+        "stale": "MISMATCH",
+        "endless": "MISMATCH",
+    }
+    assert done.gates and done.complete
+    assert {each.id: each.correctness.status for each in found.arms}["endless"] == "hang"
+    # What is wrong or identical is never timed.
+    assert [each.id for each in found.arms if each.samples] == ["O3", "O3 (again)", "faster", "slower", "hardly"]
+    assert found.timing is not None and found.timing.arms == ["O3", "O3 (again)", "faster", "slower", "hardly"]
+    assert any("round 12 of 12" in line for line in told)
+    assert results.to_json(results.read(path)) == results.to_json(done)
+    jsonschema.validate(json.loads(path.read_text()), results.schema())
+
+
+def test_without_a_stopwatch_arms_are_checked_and_not_timed() -> None:
+    done = session(machine("")).run([task("suite/a", arm("O3"), arm("x", "honest 1"), arm("y", "nan"))])
+    assert verdicts(done.benchmarks[0]) == {"x": "UNTIMED", "y": "MISMATCH"}
+    assert done.control.aa_verdict == "NONE" and not done.gates
+
+
+def test_clocks_that_do_not_hold_still_gate_nothing() -> None:
+    done = session(machine("throttled_stopwatch")).run([task("suite/a", arm("O3"), arm("x", "honest 2e-4"))])
+    assert verdicts(done.benchmarks[0]) == {"O3 (again)": "INVALID", "x": "INVALID"}
+    assert not done.gates
+
+
+@pytest.mark.parametrize("stopwatch", ["vanishing_stopwatch", "hanging_stopwatch"])
+def test_timing_that_fails_is_invalid_and_the_next_benchmark_runs(stopwatch: str) -> None:
+    tasks = [task(name, arm("O3"), arm("x", "honest 2e-4")) for name in ("suite/a", "suite/b")]
+    done = session(machine(stopwatch), check=2.0).run(tasks)
+    for found in done.benchmarks:
+        assert verdicts(found) == {"O3 (again)": "INVALID", "x": "INVALID"}
+        assert "timing failed" in found.comparisons[0].reason
+
+
+def test_a_wrong_or_failing_baseline_costs_only_its_own_benchmark() -> None:
+    tasks = [task("suite/a", arm("O3", "unheard_of"), arm("x")), task("suite/b", arm("O3"), arm("x", "honest 1e-5"))]
+    first, second = session().run(tasks).benchmarks
+    assert "no fake kernel" in first.error
+    assert verdicts(second)["x"] == "FASTER"
+    hung = session(check=1.0).run([task("suite/a", arm("O3", "never_ends"), arm("x"))]).benchmarks[0]
+    assert hung.error == "the baseline: no answer within 1 s: killed"
+
+
+def test_a_machine_that_is_not_there_ends_the_run(tmp_path: Path) -> None:
+    gone = Machine("fake", "ptxmotion.harness.cuda:open_backend", "", environment={"CUDA_VISIBLE_DEVICES": ""})
+    with pytest.raises(MachineMissing):
+        session(gone, path=tmp_path / "r.json").run([task("suite/a", arm("O3"))])
+
+
+def test_benchmarks_run_at_the_same_time_and_stay_in_order() -> None:
+    names = [f"suite/{letter}" for letter in "abcd"]
+    done = session(machine(""), jobs=2).run([task(name, arm("O3"), arm("x", "honest 1")) for name in names])
+    assert [each.fullname for each in done.benchmarks] == names
+
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from fake_runs import arm, session, task
+from ptxmotion.harness.session import Task
+
+def slow():
+    time.sleep(60)
+    raise AssertionError
+
+tasks = [task(f"suite/{c}", arm("O3"), arm("x", "honest 2e-4")) for c in "ab"]
+session(path=Path(sys.argv[1])).run([*tasks, Task("suite/c", slow)])
+"""
+
+
+def test_killed_in_the_middle_the_file_is_valid_and_the_run_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    here = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": str(here.parents[1] / "typings")}
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(path), str(here)], env=environment)
+    try:
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not (path.exists() and '"suite/b"' in path.read_text()):
+            time.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    former = results.read(path)
+    assert [each.fullname for each in former.benchmarks] == ["suite/a", "suite/b"]
+    assert not former.complete
+    told: list[str] = []
+    again = session(path=path, told=told)
+    again.resume(former)
+    tasks = [task(f"suite/{c}", arm("O3"), arm("x", "honest 2e-4")) for c in "abc"]
+    tasks[1] = task("suite/b", arm("O3"), arm("x", "honest 3e-4"))
+    done = again.run(tasks)
+    assert done.complete and [each.fullname for each in done.benchmarks] == ["suite/a", "suite/b", "suite/c"]
+    # An arm of b is another one now, so b was run again.
+    assert [line for line in told if "taken over" in line] == ["suite/a: taken over"]
+    assert done.benchmarks[0] == former.benchmarks[0]
+
+
+def test_what_was_another_kind_of_run_is_not_resumed() -> None:
+    former = empty_result(rounds=99)
+    with pytest.raises(ResultError, match="options then"):
+        session().resume(former)
+    with pytest.raises(ResultError, match="backend then 'cuda'"):
+        session().resume(replace(empty_result(), backend="cuda"))
+
+
+def test_a_full_disk_ends_the_run_and_leaves_the_former_file(tmp_path: Path) -> None:
+    path = tmp_path / "gone" / "r.json"
+    with pytest.raises(OSError, match="No such file"):
+        session(machine(""), path=path, plan=PLAN).run([task("suite/a", arm("O3"))])
