@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ptx import Effect, Element, Form, Imm, Instr, Mem, Param, Reg, Special, Sym, Variable
+from ..ptx import Effect, Element, Form, Imm, Instr, Kernel, Mem, Param, Reg, Special, Sym, Variable
 
 __all__ = [
     "REASONS",
@@ -22,6 +22,7 @@ __all__ = [
     "is_may_definition",
     "is_memory_read",
     "is_plain_store",
+    "late_registers",
     "may_move",
     "may_remove",
     "memory_space",
@@ -144,6 +145,17 @@ def is_may_definition(instr: Instr) -> bool:
     if instr.guard is not None or instr.form.is_opaque:
         return True
     return any(isinstance(operand, Element) for operand in instr.dsts)
+
+
+def late_registers(kernel: Kernel) -> frozenset[Reg]:
+    """Registers that an instruction reads or writes *later*, until it is waited for, as ``wgmma.mma_async`` does with
+    its accumulators. What reads or writes one of them keeps its place: the value changes without a definition."""
+    return frozenset(
+        reg
+        for instr in kernel.instructions()
+        if instr.form.effects & Effect.REGISTERS_LATER
+        for reg in (*instr.defs(), *instr.uses())
+    )
 
 
 def is_memory_read(instr: Instr) -> bool:

@@ -16,6 +16,7 @@ from ..ptx import Kernel, Module
 if TYPE_CHECKING:
     from .cfg import Cfg
     from .control_dependence import ControlDependence
+    from .divergence import Divergence
     from .dominance import Dominance
     from .liveness import Liveness
     from .loops import Loops
@@ -29,11 +30,18 @@ T = TypeVar("T")
 
 
 class Facts:
-    """Facts of one kernel. ``module``, where it is known, is what the kernel's symbols are declared in."""
+    """Facts of one kernel.
 
-    def __init__(self, kernel: Kernel, module: Module | None = None) -> None:
+    ``module``, where it is known, is what the kernel's symbols are declared in; ``shape`` is the block shape (x, y, z)
+    with which it is launched.
+    """
+
+    def __init__(
+        self, kernel: Kernel, module: Module | None = None, *, shape: tuple[int, int, int] | None = None
+    ) -> None:
         self.kernel = kernel
         self.module = module
+        self.shape = shape
         self._version = kernel.version
         self._cfg_version = kernel.cfg_version
         self._of_graph: dict[Callable[[Facts], Any], Any] = {}
@@ -92,6 +100,11 @@ class Facts:
     def control_dependence(self) -> ControlDependence:
         """Which blocks depend on which branches."""
         return self.get(_control_dependence, graph_only=True)
+
+    @property
+    def divergence(self) -> Divergence:
+        """What differs between the lanes of a warp."""
+        return self.get(_divergence)
 
     @property
     def ssa(self) -> Ssa:
@@ -156,6 +169,13 @@ def _ssa(facts: Facts) -> Ssa:
 
 
 def _values(facts: Facts) -> Values:
+    from .effects import late_registers
     from .value_numbering import number_values
 
-    return number_values(facts.cfg, facts.ssa)
+    return number_values(facts.cfg, facts.ssa, late_registers(facts.kernel))
+
+
+def _divergence(facts: Facts) -> Divergence:
+    from .divergence import Divergence
+
+    return Divergence.of(facts)

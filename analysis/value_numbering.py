@@ -29,16 +29,22 @@ Key = tuple[object, ...]
 
 
 class Values:
-    """``number[v]`` is the class of SSA value ``v``."""
+    """``number[v]`` is the class of SSA value ``v``; ``late`` are the registers of `effects.late_registers`."""
 
-    __slots__ = ("_affine", "_keys", "_literals", "number", "ssa")
+    __slots__ = ("_affine", "_keys", "_literals", "late", "number", "ssa")
 
-    def __init__(self, ssa: Ssa) -> None:
+    def __init__(self, ssa: Ssa, late: frozenset[Reg] = frozenset()) -> None:
         self.ssa = ssa
+        self.late = late
         self.number: list[int] = [-1] * len(ssa.instr)
         self._keys: dict[Key, int] = {}
         self._affine: dict[int, Affine] = {}
         self._literals: dict[tuple[str, ScalarType | None], int] = {}
+
+    def is_late(self, instr: Instr) -> bool:
+        """Whether the instruction reads or writes a register whose value changes without a definition."""
+        late = self.late
+        return bool(late) and not (late.isdisjoint(instr.uses()) and late.isdisjoint(instr.defs()))
 
     def fresh(self) -> int:
         """A class of its own."""
@@ -116,9 +122,9 @@ class Values:
         return self.of_operand(instr, base, None), mem.offset
 
 
-def number_values(cfg: Cfg, ssa: Ssa) -> Values:
+def number_values(cfg: Cfg, ssa: Ssa, late: frozenset[Reg] = frozenset()) -> Values:
     """Number all values of the reachable blocks."""
-    values = Values(ssa)
+    values = Values(ssa, late)
     number = values.number
     for value, instr in enumerate(ssa.instr):
         if instr is None and value not in ssa.phi_args:
@@ -175,7 +181,7 @@ def _plan(form: Form) -> _Plan:
 
 def _definition(values: Values, instr: Instr) -> int:
     """The class of the only result of ``instr``."""
-    if not may_move(instr):
+    if not may_move(instr) or values.is_late(instr):
         return values.fresh()
     form = instr.form
     plan = _PLANS.get(form)

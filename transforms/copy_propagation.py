@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from ..analysis.dataflow import solve
+from ..analysis.effects import late_registers
 from ..analysis.manager import Facts
 from ..analysis.ssa import Ssa
 from ..ptx import Guard, Instr, Kernel, Operand, Reg, ScalarType
@@ -114,12 +115,15 @@ class CopyPropagation:
 def _copies(facts: Facts) -> list[Instr]:
     """Unguarded register copies that keep all bits, in reverse postorder."""
     found: list[Instr] = []
+    late = late_registers(facts.kernel)
     for block in facts.cfg.rpo:
         for instr in facts.cfg.blocks[block].instrs:
             if instr.form.op.semantics != "move_mov" or instr.guard is not None or len(instr.operands) != 2:
                 continue
             target, source = instr.operands
-            if isinstance(target, Reg) and isinstance(source, Reg) and are_exchangeable(target.type, source.type):
+            if not (isinstance(target, Reg) and isinstance(source, Reg)) or target in late or source in late:
+                continue
+            if are_exchangeable(target.type, source.type):
                 found.append(instr)
     return found
 

@@ -171,6 +171,7 @@ def _occurrences(facts: Facts, naming: Naming) -> Iterator[Occurrence]:
     """Every instruction that might be moved, in reverse postorder."""
     cfg = facts.cfg
     pinned: set[Form] = set()
+    values = naming.values
     for block in cfg.rpo:
         instrs = cfg.blocks[block].instrs
         for position, instr in enumerate(instrs):
@@ -184,6 +185,8 @@ def _occurrences(facts: Facts, naming: Naming) -> Iterator[Occurrence]:
                 continue
             result = instr.operands[0]
             assert isinstance(result, Reg)
+            if values.is_late(instr):
+                continue
             if _has_copy(result.type) and naming.is_of_interest(instr) and not is_spoken_of(instrs, position):
                 yield Occurrence(block, instr)
 

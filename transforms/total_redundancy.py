@@ -76,7 +76,7 @@ def _find(
     for block in cfg.rpo:
         instrs = cfg.blocks[block].instrs
         for position, instr in enumerate(instrs):
-            if instr.form.op.cost == 0 or not may_move(instr) or is_mutable_read(instr):
+            if instr.form.op.cost == 0 or not may_move(instr) or is_mutable_read(instr) or values.is_late(instr):
                 continue
             result = instr.operands[0]
             assert isinstance(result, Reg)

@@ -167,6 +167,34 @@ L:  call f, ();
     assert printed.index("ld.global.nc") > printed.index("call f")
 
 
+@pytest.mark.parametrize("passes", ["O1", "lcm:min_cost=0", "sscm:min_cost=0", "cse,copyprop,dce"])
+def test_nothing_reads_an_accumulator_before_it_is_waited_for(passes: str) -> None:
+    body = """
+        wgmma.fence.sync.aligned;
+        wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1, %f2, %f3, %f4}, %rd1, %rd1, 1, 1, 1, 0, 0;
+        wgmma.commit_group.sync.aligned;
+        mul.f32 %f8, %f1, %f2;
+        mov.f32 %f9, %f1;
+        @%p1 bra B;
+    A:  wgmma.wait_group.sync.aligned 0;
+        div.rn.f32 %f5, %f1, %f2;
+        st.global.f32 [%rd2], %f5;
+        bra C;
+    B:  st.global.u32 [%rd2+8], %r2;
+    C:  wgmma.wait_group.sync.aligned 0;
+        div.rn.f32 %f6, %f1, %f2;
+        mul.f32 %f7, %f1, %f2;
+        add.f32 %f7, %f7, %f9;
+        add.f32 %f7, %f7, %f8;
+        st.global.f32 [%rd2+4], %f6;
+        st.global.f32 [%rd2+4], %f7;
+        ret;
+    """
+    module, _ = optimized(body, passes)
+    before = kernel_of(body).kernels[0].instructions()
+    assert [i.text for i in module.kernels[0].instructions()] == [i.text for i in before]
+
+
 def test_equal_values_under_other_names_are_found_by_value_only() -> None:
     body = """
         @%p1 bra B;
