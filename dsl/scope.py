@@ -71,6 +71,8 @@ class Scope:
             return self._evaluate(node)
         except DslError as why:
             raise source.error(why.message, node) from None
+        except TypeError as why:  # i32[3], or an object that cannot be indexed
+            raise source.error(f"{ast.unparse(node)} is no type: {why}", node) from None
 
     def _evaluate(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant):
