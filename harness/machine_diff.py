@@ -18,8 +18,10 @@ from .toolchain import assemble
 
 __all__ = ["COSTS", "Figures", "KernelDiff", "compare", "figures"]
 
-#: How often an instruction in a loop of depth d is taken to run, for want of a profile: this to the power of d.
+#: How often an instruction in a loop of depth d is taken to run, for want of a profile: this to the power of d, d being
+#: at most `_DEEPEST`, since the depth of what is called through a pointer is a bound and no more.
 _TRIPS = 8
+_DEEPEST = 6
 
 #: The figures that are costs: a kernel is worse when one of them grew.
 COSTS = ("registers", "spill bytes", "stack bytes", "shared bytes", "weighted instructions")
@@ -35,7 +37,9 @@ class Figures:
     @property
     def weighted_instructions(self) -> int:
         """Machine instructions, each counted `_TRIPS` to the power of its loop depth times."""
-        return sum(sum(kinds.values()) * _TRIPS**depth for depth, kinds in enumerate(self.code.by_depth))
+        return sum(
+            sum(kinds.values()) * _TRIPS ** min(depth, _DEEPEST) for depth, kinds in enumerate(self.code.by_depth)
+        )
 
     def table(self) -> dict[str, int]:
         """The figures by name, costs first."""
