@@ -33,6 +33,7 @@ from ..analysis.dataflow import solve
 from ..analysis.manager import Facts
 from ..analysis.value_numbering import Values
 from ..ptx import Instr, Kernel
+from .branch_divergence import BranchDivergence
 from .copy_propagation import CopyPropagation
 from .dead_code import DeadCodeElimination
 from .edges import EdgeInserter
@@ -153,20 +154,33 @@ class LazyCodeMotion:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Move code in ``kernel``; whether anything changed."""
+        return self.move(kernel, facts, remarks, BranchDivergence(facts) if self.cdrnd_insertion else None)
+
+    def move(self, kernel: Kernel, facts: Facts, remarks: Remarks, divergence: BranchDivergence | None) -> bool:
+        """The same, with insertions kept out of the arms of the branches in ``divergence``."""
         values = facts.values
         changed = False
         if self.naming in ("value", "both"):
             changed = remove_redundancy(kernel, facts, values, remarks, self.name)
             for _ in range(self.rounds):
-                if not self.round(kernel, facts, values, remarks, by_value=True):
+                if not self.round(kernel, facts, values, remarks, divergence, by_value=True):
                     break
                 changed = True
                 values = facts.values
         if self.naming in ("lexical", "both"):
-            changed |= self.round(kernel, facts, values, remarks, by_value=False)
+            changed |= self.round(kernel, facts, values, remarks, divergence, by_value=False)
         return changed
 
-    def round(self, kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, *, by_value: bool) -> bool:
+    def round(
+        self,
+        kernel: Kernel,
+        facts: Facts,
+        values: Values,
+        remarks: Remarks,
+        divergence: BranchDivergence | None,
+        *,
+        by_value: bool,
+    ) -> bool:
         """Solve once, rewrite, and clean up; whether anything changed."""
         # What has equal names and one definition has equal values: after the rounds by value only the rest is left.
         naming = Naming(values, by_value=by_value, only_rewritten=not by_value and self.naming == "both")
@@ -176,7 +190,7 @@ class LazyCodeMotion:
             return False
         local = local_predicates(facts, classes, naming)
         placement = solve_placement(facts, local, (1 << len(classes)) - 1)
-        chosen = self.choose(kernel, facts, remarks, classes, local, placement)
+        chosen = self.choose(kernel, facts, remarks, classes, local, placement, divergence)
         remarks.count(kernel, self.name, f"candidates {how}", len(classes))
         if not chosen:
             return False
@@ -195,6 +209,7 @@ class LazyCodeMotion:
         classes: list[ExpressionClass],
         local: LocalPredicates,
         placement: Placement,
+        divergence: BranchDivergence | None,
     ) -> int:
         """The set of classes to rewrite, with a remark for each class that has something to gain."""
         deleted = inserted = fixed = 0
@@ -202,11 +217,12 @@ class LazyCodeMotion:
             deleted |= bits
         inserter = EdgeInserter(kernel, facts.cfg)
         divergent = 0
+        cdrnd = divergence.cdrnd(facts) if divergence is not None else []
         for (block, successor), bits in placement.insert.items():
             inserted |= bits
             if not inserter.is_possible(block, successor):
                 fixed |= bits
-            elif self.cdrnd_insertion and not _is_in_cdrnd(facts, block, successor):
+            elif divergence is not None and not _is_in_cdrnd(facts, divergence, cdrnd, block, successor):
                 divergent |= bits
         redundant = _totally_redundant(facts, classes, local, placement)
         chosen = 0
@@ -260,13 +276,14 @@ class LazyCodeMotion:
         inserter.commit()
 
 
-def _is_in_cdrnd(facts: Facts, block: int, successor: int) -> bool:
+def _is_in_cdrnd(
+    facts: Facts, divergence: BranchDivergence, cdrnd: list[bool], block: int, successor: int
+) -> bool:
     """Whether an edge lies in the control dependence region of non-divergence: its source does and ends in no
     divergent branch, or its target does and is entered by no other edge."""
-    divergence = facts.divergence
-    if divergence.cdrnd[block] and not divergence.is_divergent(block):
+    if cdrnd[block] and not divergence.is_divergent(facts, block):
         return True
-    return divergence.cdrnd[successor] and len(facts.cfg.pred[successor]) == 1
+    return cdrnd[successor] and len(facts.cfg.pred[successor]) == 1
 
 
 _REFUSALS = {

@@ -18,6 +18,7 @@ from typing import ClassVar, Protocol
 
 from ..analysis.manager import Facts
 from ..ptx import Kernel, Module, PtxError, print_module
+from ..ptx.verify import falls_off_end
 from .gate import Gate, Judge
 from .remarks import Remarks
 
@@ -174,6 +175,7 @@ class Pipeline:
             remarks.add("Missed", "pipeline", "Refused", kernel, message, reason="opaque")
             return False
         changed = False
+        fell_off = falls_off_end(kernel)
         for number, each in enumerate(self.passes):
             started = time.perf_counter()
             did = each.run(kernel, facts, remarks)
@@ -185,17 +187,19 @@ class Pipeline:
                 if self.dump is not None:
                     self._write_dump(module, kernel, number, each)
                 if self.verify_each:
-                    self._verify(module, kernel, each.name)
+                    self._verify(module, kernel, each.name, fell_off=fell_off)
         if changed and not self.verify_each:
-            self._verify(module, kernel, "pipeline")
+            self._verify(module, kernel, "pipeline", fell_off=fell_off)
         return changed
 
-    def _verify(self, module: Module, kernel: Kernel, pass_name: str) -> None:
+    def _verify(self, module: Module, kernel: Kernel, pass_name: str, *, fell_off: bool) -> None:
         started = time.perf_counter()
         try:
             self.verify(kernel, module)
         except PtxError as error:
             raise PassFailed(pass_name, kernel, error) from error
+        if falls_off_end(kernel) and not fell_off:
+            raise PassFailed(pass_name, kernel, ValueError("control falls off its end, which it did not before"))
         self.timings.setdefault("verify", Timing()).seconds += time.perf_counter() - started
 
     def _write_dump(self, module: Module, kernel: Kernel, number: int, each: Pass) -> None:

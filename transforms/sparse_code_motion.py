@@ -36,8 +36,8 @@ from typing import ClassVar, TypeAlias
 from ..analysis.cfg import Cfg
 from ..analysis.dataflow import Meet, Solution, solve
 from ..analysis.manager import Facts
-from ..analysis.value_numbering import Values
 from ..ptx import Block, Instr, Kernel
+from .branch_divergence import BranchDivergence
 from .copy_propagation import CopyPropagation
 from .dead_code import DeadCodeElimination
 from .edges import EdgeInserter
@@ -120,32 +120,36 @@ class SparseCodeMotion:
 
     name: ClassVar[str] = "scm"
 
-    def union_meets(self, facts: Facts) -> set[int] | None:
-        """The blocks whose meet is ∪; ``None`` for all."""
-        del facts
-        return set()
+    @property
+    def speculates(self) -> str:
+        """Where the meet is ∪: at ``no`` branch, at ``divergent`` ones, or at ``all``."""
+        return "no"
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Move code in ``kernel``; whether anything changed."""
+        asks = self.speculates == "divergent" or (self.lazy and self.cdrnd_insertion)
+        divergence = BranchDivergence(facts) if asks else None
         changed = False
         if self.lazy:
-            changed = LazyCodeMotion(
-                min_cost=self.min_cost, cdrnd_insertion=self.cdrnd_insertion, rounds=self.rounds + 1
-            ).run(kernel, facts, remarks)
+            lazy = LazyCodeMotion(min_cost=self.min_cost, rounds=self.rounds + 1)
+            changed = lazy.move(kernel, facts, remarks, divergence if self.cdrnd_insertion else None)
         for by_value in (True, False):
             for _ in range(self.rounds):
-                if not self.round(kernel, facts, facts.values, remarks, by_value=by_value):
+                if not self.round(kernel, facts, remarks, divergence, by_value=by_value):
                     break
                 changed = True
         return changed
 
-    def round(self, kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, *, by_value: bool) -> bool:
+    def round(
+        self, kernel: Kernel, facts: Facts, remarks: Remarks, divergence: BranchDivergence | None, *, by_value: bool
+    ) -> bool:
         """Solve once, rewrite, and clean up; whether anything changed."""
-        naming = Naming(values, by_value=by_value, only_rewritten=not by_value)
+        naming = Naming(facts.values, by_value=by_value, only_rewritten=not by_value)
         classes = collect(facts, naming)
         if not classes:
             return False
-        motion = _Motion(self, kernel, facts, remarks, classes, local_predicates(facts, classes, naming))
+        local = local_predicates(facts, classes, naming)
+        motion = _Motion(self, kernel, facts, remarks, classes, local, divergence)
         chosen = motion.choose()
         if not chosen:
             return False
@@ -162,9 +166,9 @@ class SpeculativePartialRedundancyElimination(SparseCodeMotion):
 
     name: ClassVar[str] = "spre"
 
-    def union_meets(self, facts: Facts) -> set[int] | None:
-        del facts
-        return None
+    @property
+    def speculates(self) -> str:
+        return "all"
 
 
 @dataclass(frozen=True)
@@ -175,8 +179,9 @@ class SpeculativeSparseCodeMotion(SparseCodeMotion):
 
     name: ClassVar[str] = "sscm"
 
-    def union_meets(self, facts: Facts) -> set[int] | None:
-        return set(facts.divergence.divergent_branches)
+    @property
+    def speculates(self) -> str:
+        return "divergent"
 
 
 class _Motion:
@@ -190,7 +195,9 @@ class _Motion:
         remarks: Remarks,
         classes: list[ExpressionClass],
         local: LocalPredicates,
+        divergence: BranchDivergence | None,
     ) -> None:
+        self.divergence = divergence
         self.options = options
         self.kernel = kernel
         self.facts = facts
@@ -208,14 +215,14 @@ class _Motion:
     def solve(self) -> Safety:
         cfg, local = self.graph.cfg, self.local
         nodes = range(len(cfg.blocks))
-        unions = self.options.union_meets(self.facts)
+        unions = self.union_meets()
         strict = self.down_safety(set())
         exits = strict.exit
-        if unions is None or unions:
+        if unions:
             faulting = 0
             for item in self.classes:
                 faulting |= item.may_fault << item.number
-            eager = self.down_safety(set(nodes) if unions is None else unions)
+            eager = self.down_safety(unions)
             exits = [(s & faulting) | (e & ~faulting) for s, e in zip(exits, eager.exit, strict=True)]
         down_exit = [local.exit_comp[n] | exits[n] for n in nodes]
         down_entry = [local.antloc[n] | (down_exit[n] & ~local.kill[n]) for n in nodes]
@@ -231,6 +238,15 @@ class _Motion:
         up_entry = [up.entry[n] & ~local.phi_kill[n] for n in nodes]
         up_exit = [(local.antloc[n] | up_entry[n]) & ~local.kill[n] for n in nodes]
         return Safety(down_entry, down_exit, up_entry, up_exit, up.exit)
+
+    def union_meets(self) -> set[int]:
+        """The nodes whose meet is ∪."""
+        if self.options.speculates == "all":
+            return set(range(len(self.graph.cfg.blocks)))
+        if self.options.speculates == "divergent":
+            assert self.divergence is not None
+            return set(self.divergence.blocks(self.facts))
+        return set()
 
     def down_safety(self, unions: set[int]) -> Solution:
         cfg, local = self.graph.cfg, self.local

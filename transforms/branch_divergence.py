@@ -1,0 +1,34 @@
+"""Which branches diverge, found once for a kernel and kept while code moves in it.
+
+Code motion changes neither what a branch depends on nor which threads take it; so the answer for the kernel as it was
+given holds for each of its blocks afterwards, and synthetic blocks end in no conditional branch.
+
+Guarantees: `cdrnd` is that of the graph as it is now, with the branches that were found divergent.
+"""
+
+from __future__ import annotations
+
+from ..analysis.manager import Facts
+from ..ptx import Block
+
+__all__ = ["BranchDivergence"]
+
+
+class BranchDivergence:
+    """The divergent branches of the kernel that ``facts`` is about."""
+
+    def __init__(self, facts: Facts) -> None:
+        blocks = facts.cfg.blocks
+        self._divergent: frozenset[Block] = frozenset(blocks[b] for b in facts.divergence.divergent_branches)
+
+    def is_divergent(self, facts: Facts, block: int) -> bool:
+        """Whether lanes may part at the end of block number ``block``."""
+        return facts.cfg.blocks[block] in self._divergent
+
+    def blocks(self, facts: Facts) -> list[int]:
+        """The numbers of the blocks that end in a divergent branch, ascending."""
+        return [number for number, block in enumerate(facts.cfg.blocks) if block in self._divergent]
+
+    def cdrnd(self, facts: Facts) -> list[bool]:
+        """For each block whether it lies in the control dependence region of non-divergence (thesis §4.3)."""
+        return facts.control_dependence.cdrnd(self.blocks(facts))
