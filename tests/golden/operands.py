@@ -114,8 +114,10 @@ def _integer_specials(width: int) -> list[int]:
     return list(dict.fromkeys(value & mask for value in values))
 
 
-_COUNTS = [0, 1, 31, 32, 33, 63, 64, 255, 2, 7, 8, 15, 16, 17, 30, 47, 48, 62, 65, 127, 128, 256, 257, 288]
-_COUNTS += [0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x80000001]
+_COUNTS = (
+    *(0, 1, 31, 32, 33, 63, 64, 255, 2, 7, 8, 15, 16, 17, 30, 47, 48, 62, 65, 127, 128, 256, 257, 288),
+    *(0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x80000001),
+)
 
 
 @cache
@@ -124,7 +126,7 @@ def specials(kind: str) -> tuple[int, ...]:
     if kind == "pred":
         return (0, 1)
     if kind == "count":
-        return tuple(_COUNTS)
+        return _COUNTS
     if kind == "base":
         return (0, 31, 1, 15, 16, 30, 7, 8)
     if kind == "offset":

@@ -81,7 +81,7 @@ class Golden:
 
 def save(path: Path, golden: Golden) -> None:
     """Writes ``golden`` as one compressed NumPy archive."""
-    approximate = {f"a{index}": column for index, column in enumerate(golden.approximate.values())}
+    approximate: dict[str, Any] = {f"a{index}": column for index, column in enumerate(golden.approximate.values())}
     index = {
         "machine": golden.machine,
         "exact": {key: int(column.size) for key, column in golden.exact.items()},

@@ -105,7 +105,7 @@ class Gpu:
         lanes, count = columns[0].size, len(case.results)
         inputs = self._operands(columns, ("|".join(case.kinds), lanes))
         function = self._call("cuModuleGetFunction", module, name.encode())
-        values = [np.array([int(inputs)], np.uint64), np.array([int(self._output)], np.uint64)]
+        values: list[Lanes] = [np.array([int(inputs)], np.uint64), np.array([int(self._output)], np.uint64)]
         values.append(np.array([lanes], np.uint32))
         pointers = np.array([value.ctypes.data for value in values], np.uint64)
         self._call("cuMemsetD8", self._output, 0xA5, 8 * lanes * count)
