@@ -17,13 +17,14 @@ from .outcome import FINE, say, usage_error, warn
 if TYPE_CHECKING:
     from ..analysis.manager import Facts
     from ..ptx import Instr, Kernel, Module
+    from ..transforms.gate import Judge
     from ..transforms.pipeline import Pass, Pipeline
     from ..transforms.remarks import Remarks
 
 EPILOG = """\
 examples:
   ptxmotion opt kernel.ptx -o faster.ptx --remarks
-  ptxmotion opt kernel.ptx --passes=cse,lcm:naming=lexical,dce --print-changed=diff
+  ptxmotion opt kernel.ptx --passes=lcm:naming=lexical,dce --print-changed=diff
   nvcc -ptx -arch=sm_90 kernel.cu -o - | ptxmotion opt --emit=cubin -o kernel.cubin
 """
 
@@ -36,15 +37,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", dest="output", default="-", metavar="FILE", help="where to write; - (default) is stdout")
     what = parser.add_argument_group("what to do")
     passes = what.add_mutually_exclusive_group()
-    passes.add_argument("-O", dest="level", choices=("0", "1"), help="no pass, or those for everyday use (default: 1)")
+    passes.add_argument(
+        "-O", dest="level", choices=("0", "1", "2"), help="none, lazy, or speculative code motion (default: 1)"
+    )
     passes.add_argument(
         "--passes", metavar="LIST", help="these passes, as name or name:option=value, with commas; or none"
     )
     what.add_argument("--print-passes", action="store_true", help="list passes, their options and the levels; then end")
     what.add_argument("--kernel", type=regex, metavar="REGEX", help="transform only kernels whose name matches")
+    what.add_argument(
+        "--gate",
+        choices=("ptxas", "static", "off"),
+        help="keep a kernel changed only where ptxas, or a model of register pressure, finds it better "
+        "(default: off; with -O2 ptxas, or static where there is none)",
+    )
     what.add_argument("--emit", choices=EMITS, help="what to write (default: ptx)")
     what.add_argument(
-        "--arch", metavar="SM", help="what --emit=cubin and sass assemble for (default: the module's target)"
+        "--arch", metavar="SM", help="what the gate and --emit=cubin, sass assemble for (default: the module's target)"
     )
     what.add_argument("--bisect-limit", type=_count, metavar="N", help="make the first N rewrites and no more")
     what.add_argument(
@@ -89,10 +98,16 @@ def _count(text: str) -> int:
 
 def _check(arguments: argparse.Namespace) -> None:
     emit = arguments.emit or "ptx"
-    if arguments.arch and emit not in ("cubin", "sass"):
-        usage_error(f"--arch says what to assemble for, which --emit={emit} does not do")
+    if arguments.arch and emit not in ("cubin", "sass") and not _has_gate(arguments):
+        usage_error("--arch says what to assemble for, and nothing is: neither for --emit nor for a gate")
     if emit == "cubin" and arguments.output == "-" and sys.stdout.isatty():
         usage_error("a cubin is no text: name a file with -o, or send stdout elsewhere")
+
+
+def _has_gate(arguments: argparse.Namespace) -> bool:
+    if arguments.gate is not None:
+        return arguments.gate != "off"
+    return arguments.passes is None and arguments.level == "2"
 
 
 def _passes(arguments: argparse.Namespace) -> list[Pass]:
@@ -177,11 +192,19 @@ class _Run:
             verify=lambda kernel, of: verify_kernel(kernel, of.source),
             verify_each=bool(self.arguments.verify_each),
             dump=Path(self.arguments.dump) if self.arguments.dump else None,
+            judge=self.judge(),
             only=(lambda name: only.search(name) is not None) if only is not None else None,
         )
         pipeline.run(module, remarks)
         self.step("passes")
         return pipeline
+
+    def judge(self) -> Judge | None:
+        if not _has_gate(self.arguments):
+            return None
+        from .gate import judge_for
+
+        return judge_for(self.arguments.gate, self.arguments.arch)
 
     def opportunities(self, module: Module) -> dict[str, Any]:
         from ..transforms.opportunities import opportunities
@@ -296,8 +319,10 @@ def _describe_passes() -> str:
     lines: list[str] = []
     for name in pass_names():
         each: Any = create_pass(name)
-        documentation = str(each.run.__doc__)
-        what = documentation.partition(";")[0].replace("``", "")
+        own = str(type(each).__doc__)
+        # Some classes say only what their options are; then what `run` does is the better line.
+        text = str(each.run.__doc__) if own.startswith(("Options", "Without")) else own
+        what = " ".join(re.split(r"[;.]\s", text + " ")[0].replace("``", "").split())
         lines.append(f"{name:12} {what}")
         lines += [f"{'':12}   {option.name}={_value(option.default)}" for option in fields(each)]
     lines.append("")
