@@ -36,11 +36,12 @@ class CopyPropagation:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Propagate all copies of ``kernel``; whether anything changed."""
-        changed = self.single_definitions(kernel, facts, remarks)
-        return self.available_copies(kernel, facts, remarks) or changed
-
-    def single_definitions(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+        # Which registers have one definition does not change while reads are exchanged.
         ssa = facts.ssa
+        changed = self.single_definitions(kernel, facts, ssa, remarks)
+        return self.available_copies(kernel, facts, ssa, remarks) or changed
+
+    def single_definitions(self, kernel: Kernel, facts: Facts, ssa: Ssa, remarks: Remarks) -> bool:
         renamed: dict[Reg, Reg] = {}
         for instr in _copies(facts):
             target, source = instr.operands
@@ -56,8 +57,7 @@ class CopyPropagation:
         remarks.count(kernel, self.name, "copies propagated", len(renamed))
         return True
 
-    def available_copies(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
-        ssa = facts.ssa
+    def available_copies(self, kernel: Kernel, facts: Facts, ssa: Ssa, remarks: Remarks) -> bool:
         copies = [instr for instr in _copies(facts) if _needs_dataflow(instr, ssa)]
         if not copies:
             return False
