@@ -63,8 +63,9 @@ def optimize(path: Path, arch: str) -> list[KernelDiff]:
 def _print_kernel(path: Path, module: Module, diff: KernelDiff, remarks: list[Remark]) -> None:
     size = sum(1 for _ in module.kernel(diff.name).instructions())
     print(f"{diff.name}  ({path.name}, {size} PTX instructions after)")
-    for name, text in (("Moved", "moved"), ("Redundant", "redundant")):
-        _print_group(text, [r for r in remarks if r.kind == "Passed" and r.name == name])
+    passed = [remark for remark in remarks if remark.kind == "Passed"]
+    for name in dict.fromkeys(remark.name for remark in passed):
+        _print_group(name.lower(), [remark for remark in passed if remark.name == name])
     refused = [remark for remark in remarks if remark.kind == "Missed"]
     for reason in dict.fromkeys(remark.reason for remark in refused):
         of_reason = [remark for remark in refused if remark.reason == reason]
