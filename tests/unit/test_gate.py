@@ -1,0 +1,195 @@
+"""The gate: what it keeps, gives back and keeps in part; the judges; the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ptxmotion.cli.gate import judge_for
+from ptxmotion.harness.gate import PtxasJudge
+from ptxmotion.harness.toolchain import ToolMissing, find_tool
+from ptxmotion.ptx import Kernel, Module, parse, print_module
+from ptxmotion.transforms.gate import Figures, Gate, PressureJudge, Refused, worse
+from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.transforms.remarks import Remarks
+
+TEXT = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+	.reg .b32 %r<9>;
+	.reg .b64 %rd<3>;
+	ld.param.u64 %rd1, [out];
+	mov.u32 %r1, %tid.x;
+	mul.lo.s32 %r2, %r1, 3;
+	mul.lo.s32 %r3, %r1, 3;
+	mul.lo.s32 %r4, %r1, 5;
+	mul.lo.s32 %r5, %r1, 5;
+	st.global.u32 [%rd1], %r2;
+	st.global.u32 [%rd1+4], %r3;
+	st.global.u32 [%rd1+8], %r4;
+	st.global.u32 [%rd1+12], %r5;
+	ret;
+}
+"""
+
+SAME = Figures(code="a", registers=10, spills=0, warps=64, weight=100)
+
+
+class Scripted:
+    """A judge whose figures are computed from the text."""
+
+    name = "scripted"
+
+    def __init__(self, of: Callable[[str], Figures]) -> None:
+        self.of = of
+        self.asked = 0
+
+    def figures(self, module: Module) -> dict[str, Figures]:
+        self.asked += 1
+        return {kernel.name: self.of(print_module(module)) for kernel in module.entries}
+
+
+def gated(judge: object, passes: str = "cse,dce") -> tuple[Module, Remarks]:
+    module = parse(TEXT)
+    remarks = Remarks(module)
+    Pipeline(pipeline_of(passes), lambda kernel, module: None, judge=judge).run(module, remarks)  # pyright: ignore
+    return module, remarks
+
+
+def products(module: Module) -> list[str]:
+    return [i.operands[2].text for i in module.kernels[0].instructions() if i.form.text == "mul.lo.s32"]
+
+
+def by_products(weights: dict[tuple[str, ...], float]) -> Callable[[str], Figures]:
+    """Figures that depend on which products are left."""
+
+    def of(text: str) -> Figures:
+        left = tuple(products(parse(text)))
+        return replace(SAME, code=str(left), weight=weights[left])
+
+    return of
+
+
+def test_what_is_better_is_kept() -> None:
+    module, remarks = gated(Scripted(by_products({("3", "3", "5", "5"): 100, ("3", "5"): 90})))
+    assert products(module) == ["3", "5"]
+    assert remarks.counts["k", "gate", "kept"] == 1
+
+
+def test_the_same_machine_code_is_given_back_as_it_was() -> None:
+    module, remarks = gated(Scripted(lambda text: SAME))
+    assert print_module(module) == print_module(parse(TEXT))
+    assert remarks.counts["k", "gate", "gate-identical"] == 1
+
+
+def test_what_is_worse_is_given_back() -> None:
+    worse_everywhere = by_products({("3", "3", "5", "5"): 100, ("3", "5"): 110, ("3", "5", "5"): 120, ("3", "3", "5"): 130})
+    module, remarks = gated(Scripted(worse_everywhere))
+    assert print_module(module) == print_module(parse(TEXT))
+    assert remarks.counts["k", "gate", "gate-worse"] == 1
+    assert any("weighted machine instructions 110 instead of 100" in remark.message for remark in remarks.items)
+
+
+def test_one_bad_rewrite_does_not_cost_the_good_one() -> None:
+    judge = Scripted(by_products({("3", "3", "5", "5"): 100, ("3", "5"): 105, ("3", "5", "5"): 90, ("3", "3", "5"): 115}))
+    module, remarks = gated(judge)
+    assert products(module) == ["3", "5", "5"]
+    assert any("1 of 2 rewrites kept" in remark.message for remark in remarks.items)
+
+
+def test_a_judge_that_refuses_gives_everything_back() -> None:
+    class Refusing:
+        name = "refusing"
+
+        def figures(self, module: Module) -> dict[str, Figures]:
+            raise Refused("no figures today")
+
+    module, remarks = gated(Refusing())
+    assert print_module(module) == print_module(parse(TEXT))
+    assert any("no figures today" in remark.message for remark in remarks.items)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"spills": 1}, "1 more accesses to local memory"),
+        ({"warps": 48}, "48 warps on a multiprocessor instead of 64"),
+        ({"weight": 101.0}, "weighted machine instructions 101 instead of 100"),
+        ({"registers": 12}, ""),
+        ({"weight": 99.0}, ""),
+    ],
+)
+def test_worse(change: dict[str, int], reason: str) -> None:
+    assert worse(SAME, replace(SAME, **change)) == reason  # pyright: ignore[reportArgumentType]
+
+
+def test_the_pressure_model_prefers_fewer_instructions() -> None:
+    module, _ = gated(PressureJudge())
+    assert products(module) == ["3", "5"]
+
+
+def test_a_clone_is_changed_without_its_original() -> None:
+    module = parse(TEXT)
+    original = module.kernels[0]
+    before = print_module(module)
+    clone = original.clone()
+    assert isinstance(clone, Kernel)
+    clone.new_reg("b32")
+    clone.set_instrs(clone.blocks[0], clone.blocks[0].instrs[:3])
+    clone.replace_form(clone.blocks[0].instrs[1], "mov.b32")
+    assert print_module(module) == before
+
+
+def test_no_assembler_falls_back_to_the_model_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> object:
+        raise ToolMissing(name, "is not installed", "pip install it")
+
+    monkeypatch.setattr("ptxmotion.harness.gate.find_tool", missing)
+    assert isinstance(judge_for(None, None), PressureJudge)
+    assert judge_for("off", None) is None
+    with pytest.raises(ToolMissing):
+        judge_for("ptxas", None)
+
+
+@pytest.fixture
+def judge(tmp_path: Path) -> PtxasJudge:
+    find_tool("ptxas")
+    return PtxasJudge(folder=tmp_path)
+
+
+def test_ptxas_figures_are_cached(judge: PtxasJudge, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = judge.figures(TEXT)
+    assert first["k"]["registers"] > 0
+    assert first["k"]["weight"] > 0
+    monkeypatch.setattr("ptxmotion.harness.gate.assemble", None)
+    assert judge.figures(TEXT) == first
+
+
+def test_a_damaged_cache_entry_is_made_anew(judge: PtxasJudge) -> None:
+    first = judge.figures(TEXT)
+    for path in judge.folder.iterdir():
+        path.write_text("{")
+    assert judge.figures(TEXT) == first
+
+
+def test_a_module_with_ptxas_in_the_gate_gets_no_worse() -> None:
+    module = parse(TEXT)
+    remarks = Remarks(module)
+    Pipeline(pipeline_of("O2"), lambda kernel, module: None, judge=judge_for("ptxas", None)).run(module, remarks)
+    assert {key[2] for key in remarks.counts if key[1] == "gate"} <= {"kept", "gate-identical", "gate-worse"}
+
+
+def test_gate_runs_a_transform_over_chosen_kernels_only() -> None:
+    module = parse(TEXT)
+    called: list[str] = []
+
+    def transform(module: Module, kernel: Kernel, remarks: Remarks) -> bool:
+        called.append(kernel.name)
+        return False
+
+    assert not Gate(Scripted(lambda text: SAME), transform).run(module, [], Remarks())
+    assert called == []
