@@ -7,11 +7,12 @@ only where it is *better*: nothing worse in
 - warps that fit on a multiprocessor,
 - weighted machine instructions, 8 to the power of the loop depth each,
 
-and something better, fewer registers included. Where a kernel got worse, its rewrites are tried again in halves, so that
-one bad motion does not cost the good ones. A kernel whose machine code came out the same is left as it was given.
+and something better, fewer registers included. Where a kernel got worse, its rewrites are tried again in halves, so
+that one bad motion does not cost the good ones. A kernel whose machine code came out the same is left as it was given.
 
 The judge is handed in (`Judge`): `harness.gate` builds one on ptxas; `PressureJudge` here is the static stand-in where
-there is no assembler. Guarantees: a kernel that is kept is not worse by the judge's figures; every decision is a remark.
+there is no assembler. Guarantees: a kernel that is kept is not worse by the judge's figures; every decision is a
+remark.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ class Gate:
             trials += 1
             denied = frozenset(groups) - set(allowed) - set(group)
             candidate, said = original.clone(), Remarks(places, None, denied | remarks.denied)
-            module = replace(alone, items=[candidate if i is original or _same(i, original) else i for i in alone.items])
+            module = replace(alone, items=[candidate if _same(item, original) else item for item in alone.items])
             if not self.transform(module, candidate, said):
                 continue
             figures = self.judge.figures(module)[original.name]

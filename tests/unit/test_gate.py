@@ -87,7 +87,9 @@ def test_the_same_machine_code_is_given_back_as_it_was() -> None:
 
 
 def test_what_is_worse_is_given_back() -> None:
-    worse_everywhere = by_products({("3", "3", "5", "5"): 100, ("3", "5"): 110, ("3", "5", "5"): 120, ("3", "3", "5"): 130})
+    worse_everywhere = by_products(
+        {("3", "3", "5", "5"): 100, ("3", "5"): 110, ("3", "5", "5"): 120, ("3", "3", "5"): 130}
+    )
     module, remarks = gated(Scripted(worse_everywhere))
     assert print_module(module) == print_module(parse(TEXT))
     assert remarks.counts["k", "gate", "gate-worse"] == 1
@@ -95,7 +97,9 @@ def test_what_is_worse_is_given_back() -> None:
 
 
 def test_one_bad_rewrite_does_not_cost_the_good_one() -> None:
-    judge = Scripted(by_products({("3", "3", "5", "5"): 100, ("3", "5"): 105, ("3", "5", "5"): 90, ("3", "3", "5"): 115}))
+    judge = Scripted(
+        by_products({("3", "3", "5", "5"): 100, ("3", "5"): 105, ("3", "5", "5"): 90, ("3", "3", "5"): 115})
+    )
     module, remarks = gated(judge)
     assert products(module) == ["3", "5", "5"]
     assert any("1 of 2 rewrites kept" in remark.message for remark in remarks.items)
@@ -176,7 +180,8 @@ def test_a_damaged_cache_entry_is_made_anew(judge: PtxasJudge) -> None:
     assert judge.figures(TEXT) == first
 
 
-def test_a_module_with_ptxas_in_the_gate_gets_no_worse() -> None:
+def test_a_module_with_ptxas_in_the_gate_gets_no_worse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path))
     module = parse(TEXT)
     remarks = Remarks(module)
     Pipeline(pipeline_of("O2"), lambda kernel, module: None, judge=judge_for("ptxas", None)).run(module, remarks)
