@@ -13,13 +13,13 @@ Refuses: `ValueError` for fewer than one round or sample.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
 
 from .stats import DEFAULT_RULE, Estimate, Rule, Verdict, estimate, keep_rounds
 
-__all__ = ["CONTROL", "Block", "Plan", "Rounds", "Stopwatch", "compare_arms", "time_arms"]
+__all__ = ["CONTROL", "Block", "Plan", "Rounds", "Stopwatch", "compare_arms", "rule_of", "time_arms"]
 
 #: What is put behind the baseline's name where it is entered a second time.
 CONTROL = " (again)"
@@ -40,6 +40,15 @@ class Plan:
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.samples < 1 or self.doublings < 0 or not self.seeds:
             raise ValueError(f"no plan: {self}")
+
+    def options(self) -> dict[str, Any]:
+        """The plan as plain data, for the result file; `rule_of` reads the rule back."""
+        return {**asdict(self), "seeds": list(self.seeds)}
+
+
+def rule_of(options: Mapping[str, Any]) -> Rule:
+    """The rule by which a result file's verdicts were found. Raises `TypeError`, `ValueError` where it is none."""
+    return Rule(**options.get("rule", {}))
 
 
 @dataclass(frozen=True, slots=True)

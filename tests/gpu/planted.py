@@ -56,8 +56,7 @@ def main() -> int:
     for run in range(arguments.runs):
         plan = Plan(shuffle_seed=run)
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        options = {"rounds": plan.rounds, "samples": plan.samples, "shuffle_seed": run}
-        empty = ResultFile(now, __version__, "cuda", machine, {}, options)
+        empty = ResultFile(now, __version__, "cuda", machine, {}, plan.options())
         assembler = partial(assemble_arm, sm=machine["compute_capability"])
         done = Session(CUDA, plan, empty, assembler=assembler).run(tasks(arguments.kernels))
         write(arguments.output, done)

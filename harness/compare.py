@@ -1,0 +1,205 @@
+"""Two result files side by side: what got worse, what better, and whether that is a regression.
+
+The noise-free figures (registers, spills, machine instructions, the emulator's counts) are compared exactly. Times are
+never compared between runs: what is compared is each run's own ratio to its own baseline, with its interval; and only
+where both runs found their baseline the `SAME` as itself.
+
+Requires: result files of the same benchmarks and arms, as far as they shall be compared.
+Guarantees: improvements are never regressions; a benchmark or an arm that is missing is said to be.
+Refuses: `ValueError` for a threshold that cannot be read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .results import ArmResult, BenchmarkResult, ComparisonResult, ResultFile, settle
+
+__all__ = [
+    "KINDS",
+    "Change",
+    "Threshold",
+    "changes_to_json",
+    "compare_results",
+    "noise_free",
+    "parse_threshold",
+    "slimmed",
+]
+
+#: What a change may be; all but the last two may be asked to fail on.
+KINDS = ("slower", "worse", "mismatch", "invalid", "inconclusive", "missing", "better", "faster")
+
+#: Figures of a kernel of which more is worse.
+_COSTS = (
+    "registers",
+    "spill_bytes",
+    "stack_bytes",
+    "shared_bytes",
+    "instructions",
+    "weighted_instructions",
+)
+#: Figures of which less is worse.
+_GAINS = ("occupancy", "active_lane_ratio")
+#: Counts of the emulator that are no cost in themselves, or that others of them tell already.
+_NO_COST = ("thread_instructions", "shared_requests", "branches_executed", "atomics", "barriers")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference. ``subject`` is ``benchmark:arm:kernel:figure``; ``before`` and ``after`` are None if missing."""
+
+    kind: str
+    subject: str
+    before: float | None
+    after: float | None
+    note: str = ""
+
+    def __str__(self) -> str:
+        values = "" if self.before is None or self.after is None else f" {self.before:g} → {self.after:g}"
+        return f"{self.kind}: {self.subject}{values}{f' ({self.note})' if self.note else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """How much a figure whose subject the pattern finds may get worse, as a share."""
+
+    pattern: re.Pattern[str]
+    share: float
+
+
+def parse_threshold(text: str) -> Threshold:
+    """Read ``REGEX=2%``. Raises `ValueError`.
+
+    >>> parse_threshold("registers=5%").share
+    0.05
+    """
+    found = re.fullmatch(r"(.*)=(\d+(?:\.\d+)?)%", text)
+    if found is None:
+        raise ValueError(f"'{text}' is no threshold: REGEX=2% is the form")
+    try:
+        return Threshold(re.compile(found[1]), float(found[2]) / 100)
+    except re.error as error:
+        raise ValueError(f"'{found[1]}' is no regular expression: {error}") from None
+
+
+def compare_results(before: ResultFile, after: ResultFile, thresholds: Sequence[Threshold] = ()) -> list[Change]:
+    """Every difference that matters, in the order of the benchmarks of ``before``."""
+    found: list[Change] = []
+    timed = before.gates and after.gates
+    for old in before.benchmarks:
+        new = after.benchmark(old.fullname)
+        if new is None or new.error:
+            note = "" if new is None else f"it failed: {new.error.splitlines()[0]}"
+            found.append(Change("missing", old.fullname, None, None, note))
+            continue
+        for arm in old.arms:
+            if arm.role == "control":
+                continue
+            match = next((each for each in new.arms if each.id == arm.id), None)
+            if match is None:
+                found.append(Change("missing", f"{old.fullname}:{arm.id}", None, None))
+            else:
+                found += _figures(old.fullname, arm, match, thresholds)
+        found += _verdicts(old, new, timed, thresholds)
+    for new in after.benchmarks:
+        if before.benchmark(new.fullname) is None:
+            found += [each for each in _verdicts(None, new, after.gates, thresholds) if each.kind == "mismatch"]
+    if after.control.aa_verdict not in ("SAME", "NONE"):
+        note = f"the baseline is {after.control.aa_verdict} as itself: the times of this run gate nothing"
+        found.append(Change("invalid", "control", None, None, note))
+    return found
+
+
+def noise_free(arm: ArmResult) -> dict[str, float]:
+    """The figures of an arm that have no noise, by ``kernel:figure``; of the emulator's, by ``emulated:figure``."""
+    found: dict[str, float] = {}
+    for kernel, figures in arm.static.items():
+        found |= {f"{kernel}:{name}": figures[name] for name in (*_COSTS, *_GAINS) if name in figures}
+    found |= {
+        f"emulated:{name}": value
+        for name, value in arm.emulated.items()
+        if isinstance(value, int | float) and name not in _NO_COST
+    }
+    return found
+
+
+def slimmed(result: ResultFile) -> ResultFile:
+    """A result without samples and clocks: what is committed as a baseline."""
+    benchmarks = [
+        replace(each, timing=None, arms=[replace(arm, samples=[]) for arm in each.arms]) for each in result.benchmarks
+    ]
+    made = replace(result, benchmarks=benchmarks)
+    settle(made)
+    return made
+
+
+def _figures(benchmark: str, old: ArmResult, new: ArmResult, thresholds: Sequence[Threshold]) -> Iterator[Change]:
+    before, after = noise_free(old), noise_free(new)
+    for name, value in before.items():
+        subject = f"{benchmark}:{old.id}:{name}"
+        other = after.get(name)
+        if other is None:
+            # Another machine measures other figures; a kernel that is gone is another matter.
+            if not name.startswith("emulated:") and name.split(":")[0] not in new.static:
+                yield Change("missing", subject, value, None)
+            continue
+        if other == value:
+            continue
+        is_gain = name.rpartition(":")[2] in _GAINS
+        grew = other < value if is_gain else other > value
+        if not grew:
+            yield Change("better", subject, value, other)
+        elif abs(other - value) > _allowed(subject, thresholds, 0.0) * abs(value):
+            yield Change("worse", subject, value, other)
+
+
+def _verdicts(
+    old: BenchmarkResult | None, new: BenchmarkResult, timed: bool, thresholds: Sequence[Threshold]
+) -> Iterator[Change]:
+    former: Mapping[str, ComparisonResult] = {each.candidate: each for each in (old.candidates if old else [])}
+    for arm in new.arms:
+        if arm.role == "baseline" and arm.correctness.status != "ok":
+            note = arm.correctness.details[0] if arm.correctness.details else ""
+            yield Change("mismatch", f"{new.fullname}:{arm.id}", None, None, note)
+    for each in new.candidates:
+        subject = f"{new.fullname}:{each.candidate}:time"
+        then = former.get(each.candidate)
+        if each.verdict == "MISMATCH":
+            yield Change("mismatch", subject, None, None, each.reason)
+        elif each.verdict in ("INVALID", "INCONCLUSIVE"):
+            yield Change(each.verdict.lower(), subject, _of(then), each.speedup, each.reason)
+        elif timed and each.speedup is not None and each.ci is not None:
+            yield from _times(subject, then, each, thresholds)
+
+
+def _times(
+    subject: str, then: ComparisonResult | None, now: ComparisonResult, thresholds: Sequence[Threshold]
+) -> Iterator[Change]:
+    assert now.ci is not None
+    least = _allowed(subject, thresholds, now.delta or 0.01)
+    before = then.ci if then is not None else None
+    if now.verdict == "SLOWER" and now.ci[1] < 1 - least and (then is None or then.verdict != "SLOWER"):
+        yield Change("slower", subject, _of(then), now.speedup, now.reason)
+    elif before is not None and now.ci[1] < before[0] * (1 - least):
+        yield Change("slower", subject, _of(then), now.speedup, "less of the speedup is left")
+    elif before is not None and now.ci[0] > before[1] * (1 + least):
+        yield Change("faster", subject, _of(then), now.speedup)
+
+
+def _of(comparison: ComparisonResult | None) -> float | None:
+    return comparison.speedup if comparison is not None else None
+
+
+def _allowed(subject: str, thresholds: Sequence[Threshold], default: float) -> float:
+    """The share of the first threshold whose pattern finds the subject."""
+    return next((each.share for each in thresholds if each.pattern.search(subject)), default)
+
+
+def changes_to_json(changes: Sequence[Change]) -> list[dict[str, Any]]:
+    """The changes as plain data."""
+    return [
+        {"kind": c.kind, "subject": c.subject, "before": c.before, "after": c.after, "note": c.note} for c in changes
+    ]

@@ -1,0 +1,65 @@
+"""Reports: what is drawn comes from the file, and nothing doubtful is drawn as a speedup."""
+
+import importlib
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fake_runs import arm, machine, session, task
+from ptxmotion.harness.report import PlotsMissing, report
+from ptxmotion.harness.results import ResultFile
+
+
+@pytest.fixture(scope="module")
+def result() -> ResultFile:
+    tasks = [
+        task("suite/a", arm("O3", "honest 1e-4"), arm("lcm", "honest 0.9e-4"), arm("bad", "nan 1e-4")),
+        task("suite/b", arm("O3", "honest 1e-3"), arm("lcm", "honest 1e-3")),
+    ]
+    return session().run(tasks)
+
+
+def test_every_form_is_written(result: ResultFile, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    files = {each.name: each for each in report(result, tmp_path / "new", ["png", "svg", "markdown"])}
+    assert set(files) == {"speedups.png", "speedups.svg", "figures.png", "figures.svg", "report.md"}
+    assert files["speedups.png"].read_bytes().startswith(b"\x89PNG")
+    assert ET.parse(files["speedups.svg"]).getroot().tag.endswith("svg")
+    text = files["report.md"].read_text()
+    assert "![speedups](speedups.png)" in text
+    assert "| suite/a | lcm | FASTER |" in text and "| registers | suite/a  bad |" in text
+
+
+def test_svgs_do_not_change_from_run_to_run(result: ResultFile, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    first, second = (report(result, tmp_path / name, ["svg"])[0].read_bytes() for name in "ab")
+    assert first == second
+
+
+def test_doubtful_times_are_not_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    throttled = session(machine("throttled_stopwatch")).run([task("suite/a", arm("O3"), arm("x", "honest 2e-4"))])
+    names = [each.name for each in report(throttled, tmp_path, ["png", "markdown"])]
+    assert "speedups.png" not in names
+    assert "compared with itself, the baseline is INVALID" in (tmp_path / "report.md").read_text()
+
+
+def test_without_matplotlib_the_way_to_get_it_is_named(
+    result: ResultFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> None:
+        raise ImportError(f"No module named '{name}'")
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(PlotsMissing, match=r"ptxmotion\[plots\]"):
+        report(result, tmp_path, ["png"])
+    assert report(result, tmp_path, ["markdown"])[0].name == "report.md"
+
+
+def test_unknown_forms_are_refused(result: ResultFile, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="pdf"):
+        report(result, tmp_path, ["pdf"])
