@@ -20,6 +20,8 @@ __all__ = ["add", "divide", "fma", "multiply", "square_root"]
 
 #: Veltkamp's constant: splits a double into halves of 26 bits.
 _SPLIT = np.float64((1 << 27) + 1)
+#: The range in which products and their errors are exact.
+_MOST, _LEAST = 2.0**990, 2.0**-900
 _FAR = 900  # an exponent distance at which the smaller number only decides the direction of rounding
 
 
@@ -126,30 +128,42 @@ def _exact_terms(a: Lanes, b: Lanes, c: Lanes) -> tuple[Lanes, Lanes]:
     return high, sum_to_odd(inner_error, low)
 
 
-def _is_moderate(value: Lanes, least: int, most: int) -> Lanes:
-    """Zero, or an exponent in ``least`` … ``most``."""
-    exponent = (_bits(value) >> np.uint64(52)) & np.uint64(0x7FF)
-    inside = (exponent - np.uint64(least + 1023)) <= np.uint64(most - least)
-    return inside | (value == 0)
+def _is_easy(a: Lanes, b: Lanes, c: Lanes, product: Lanes) -> Lanes:
+    """Where no step of `_exact_terms` overflows, and the error of the product is a multiple of the least subnormal."""
+    size = np.abs(product)
+    easy = (size < _MOST) & ((size > _LEAST) | (a == 0) | (b == 0))
+    return easy & (np.abs(a) < _MOST) & (np.abs(b) < _MOST) & (np.abs(c) < _MOST)
+
+
+def _all_easy(a: Lanes, b: Lanes, c: Lanes, product: Lanes) -> bool:
+    size = np.abs(product)
+    if not all(np.max(np.abs(value)) < _MOST for value in (a, b, c)):
+        return False
+    return bool(np.min(size) > _LEAST) and bool(np.max(size) < _MOST)
 
 
 def fma(a: Lanes, b: Lanes, c: Lanes, mode: str) -> Lanes:
     """``a * b + c``, rounded once, in ``mode``."""
-    a, b, c = np.broadcast_arrays(a, b, c)
-    # In this range no product, error or sum leaves the normal numbers, or is a multiple of the least subnormal.
-    easy = _is_moderate(a, -450, 450) & _is_moderate(b, -450, 450) & _is_moderate(c, -900, 1000)
+    product = a * b
     high, rest = _exact_terms(a, b, c)
     total = high + rest
-    product = a * b
-    # An exact zero has the sign of its terms where both are zero, and is +0 where they cancel.
-    total = np.where(total == 0, np.where(product == 0, product + c, 0.0), total)
+    zero = total == 0
+    if zero.any():
+        # An exact zero has the sign of its terms where both are zero, and is +0 where they cancel.
+        total = np.where(zero, np.where(product == 0, product + c, 0.0), total)
     if mode != "rn":
         error = rest - (total - high)
         signed = _bits(_signed_zero(total, product, c, mode))
         total = directed(signed, error < 0, error > 0, mode).view(np.float64)
+    if _all_easy(a, b, c, product):
+        return total
+    easy = _is_easy(a, b, c, product)
     if easy.all():
         return total
-    total[~easy] = _fma_scaled(a[~easy], b[~easy], c[~easy], mode)
+    hard = ~easy
+    a, b, c, total, hard = np.broadcast_arrays(a, b, c, total, hard)
+    total = total.copy()
+    total[hard] = _fma_scaled(a[hard], b[hard], c[hard], mode)
     return total
 
 

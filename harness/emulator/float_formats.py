@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...ptx.types import ScalarType
-from .lane_types import Lanes
+from .lane_types import Lanes, choose
 
 __all__ = [
     "CANONICAL",
@@ -43,8 +43,10 @@ INFINITY = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F80_0000, "f64": 0x7FF0_000
 def flush_bits(bits: Lanes, name: str) -> Lanes:
     """``bits`` of format ``name`` with subnormals replaced by zeros of the same sign."""
     word = bits.dtype.type
-    sign = word(1 << (8 * bits.dtype.itemsize - 1))
-    return np.where((bits & word(INFINITY[name])) == 0, bits & sign, bits)
+    sign = 1 << (8 * bits.dtype.itemsize - 1)
+    # Below the smallest normal number, zero left out by letting it wrap around.
+    subnormal = ((bits & word(sign - 1)) - word(1)) < word((INFINITY[name] & -INFINITY[name]) - 1)
+    return choose(subnormal, bits & word(sign), bits) if subnormal.any() else bits
 
 
 def flush_result(bits: Lanes, name: str, mode: str, exact: Callable[[], Lanes]) -> Lanes:

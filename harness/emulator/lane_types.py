@@ -31,6 +31,8 @@ __all__ = [
     "Lanes",
     "Results",
     "by_parts",
+    "choose",
+    "in_blocks",
     "quiet",
     "typed",
     "unsigned",
@@ -53,6 +55,10 @@ DType: TypeAlias = Any
 UNSIGNED: dict[int, DType] = {8: np.dtype("u1"), 16: np.dtype("u2"), 32: np.dtype("u4"), 64: np.dtype("u8")}
 SIGNED: dict[int, DType] = {8: np.dtype("i1"), 16: np.dtype("i2"), 32: np.dtype("i4"), 64: np.dtype("i8")}
 FLOAT: dict[int, DType] = {16: np.dtype("f2"), 32: np.dtype("f4"), 64: np.dtype("f8")}
+
+
+_LONG = 4096
+_BLOCK = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +112,36 @@ def by_parts(scalar: ScalarType, compute: Compute) -> Compute:
         return (np.ascontiguousarray(result).view(whole)[..., 0],)
 
     return packed
+
+
+def choose(mask: Lanes, a: Lanes, b: Lanes) -> Lanes:
+    """``a`` where ``mask``, else ``b``, as `numpy.where`; for unsigned integers of one type.
+
+    On long arrays `numpy.where` branches for each lane and mispredicts; three bit operations take a tenth of the time.
+    """
+    if mask.size < _LONG or a.dtype.kind != "u":
+        return np.where(mask, a, b)
+    return (np.negative(mask.astype(a.dtype)) & (a ^ b)) ^ b
+
+
+def in_blocks(compute: Compute) -> Compute:
+    """``compute`` on some thousand lanes at a time, so that what it needs in between stays in the cache.
+
+    For functions of many steps with one result; every source is one-dimensional.
+    """
+    call: Call = compute
+
+    def blocked(*sources: Lanes) -> Results:
+        lanes = max(source.shape[0] for source in sources)
+        if lanes <= 2 * _BLOCK:
+            return call(*sources)
+        parts: list[Lanes] = []
+        for start in range(0, lanes, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            parts.append(call(*(source if source.shape[0] == 1 else source[block] for source in sources))[0])
+        return (np.concatenate(parts),)
+
+    return blocked
 
 
 def quiet(compute: Compute) -> Compute:

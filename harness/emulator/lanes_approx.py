@@ -14,7 +14,7 @@ import numpy as np
 
 from ...ptx.notation import Form
 from .float_formats import as_float, canonical32, flush_bits, round_to_half
-from .lane_types import Factory, LaneFunction, Lanes, Results, by_parts, quiet
+from .lane_types import Factory, LaneFunction, Lanes, Results, by_parts, in_blocks, quiet
 from .lanes_float import double_nan
 
 __all__ = ["FACTORIES"]
@@ -62,7 +62,7 @@ def _single(form: Form, name: str) -> LaneFunction | None:
             bits = round_to_half(result, part, "rn")
         return (flush_bits(bits, part) if ftz else bits,)
 
-    return LaneFunction(by_parts(scalar, quiet(compute)), approximate=True)
+    return LaneFunction(in_blocks(by_parts(scalar, quiet(compute))), approximate=True)
 
 
 def _double(form: Form, name: str) -> LaneFunction | None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...ptx.notation import Form
 from ...ptx.types import ScalarType
-from .lane_types import SIGNED, UNSIGNED, DType, Factory, LaneFunction, Lanes, Results
+from .lane_types import SIGNED, UNSIGNED, DType, Factory, LaneFunction, Lanes, Results, choose, in_blocks
 
 __all__ = ["FACTORIES"]
 
@@ -200,11 +200,11 @@ def _prmt(form: Form) -> LaneFunction:
                 value = _byte(pair, nibble & np.uint32(7))
                 # Bit 3 of a selector replicates the byte's sign over the byte.
                 spread = (value >> np.uint64(7)) * np.uint64(0xFF)
-                value = np.where(nibble & np.uint32(8), spread, value)
+                value = choose((nibble & np.uint32(8)) != 0, spread, value)
             result |= value << np.uint64(8 * place)
         return (result.astype(np.uint32),)
 
-    return LaneFunction(compute)
+    return LaneFunction(in_blocks(compute))
 
 
 # Counts and positions
@@ -219,7 +219,7 @@ def _ones(bits: Lanes) -> Lanes:
 
 
 def _popc(form: Form) -> LaneFunction:
-    return LaneFunction(lambda a: (_ones(a.astype(np.uint64)),))
+    return LaneFunction(in_blocks(lambda a: (_ones(a.astype(np.uint64)),)))
 
 
 def length(bits: Lanes) -> Lanes:
@@ -241,7 +241,7 @@ def _bfind(form: Form) -> LaneFunction:
 
     def compute(a: Lanes) -> Results:
         if scalar.kind == "s":
-            a = np.where(a.view(SIGNED[scalar.bits]) < 0, ~a, a)
+            a = choose(a.view(SIGNED[scalar.bits]) < 0, ~a, a)
         position = length(a)
         found = (scalar.bits - position if shift else position - 1).astype(np.uint32)
         return (np.where(position == 0, _NONE, found),)
@@ -317,10 +317,10 @@ def _bfe(form: Form) -> LaneFunction:
             negative = (((a >> last) & word.type(1)) != 0) & (size != 0)
             # What the shift brought in from above the word counts as sign, too.
             above = np.where(start > most, ones, ~(ones >> inside))
-            result = np.where(negative, result | ~mask | above, result)
+            result = choose(negative, result | ~mask | above, result)
         return (result,)
 
-    return LaneFunction(compute)
+    return LaneFunction(in_blocks(compute))
 
 
 def _bfi(form: Form) -> LaneFunction:

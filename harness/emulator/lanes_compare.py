@@ -16,7 +16,7 @@ import numpy as np
 from ...ptx.notation import Form
 from ...ptx.types import TYPES, ScalarType
 from .float_formats import as_float, flush_bits
-from .lane_types import SIGNED, UNSIGNED, Factory, LaneFunction, Lanes, Results, typed
+from .lane_types import SIGNED, UNSIGNED, Factory, LaneFunction, Lanes, Results, choose, typed
 
 __all__ = ["FACTORIES"]
 
@@ -129,7 +129,7 @@ def _set(form: Form) -> LaneFunction | None:
         holds = compare(a, b)
         if join is not None:
             holds = join(holds, rest[0])
-        return (np.where(holds, yes, no),)
+        return (choose(holds, yes, no),)
 
     def packed(a: Lanes, b: Lanes, *rest: Lanes) -> Results:
         words: list[Lanes] = []
@@ -144,7 +144,7 @@ def _set(form: Form) -> LaneFunction | None:
 
 
 def _selp(form: Form) -> LaneFunction:
-    return LaneFunction(lambda a, b, c: (np.where(c, a, b),))
+    return LaneFunction(lambda a, b, c: (choose(c, a, b),))
 
 
 def _slct(form: Form) -> LaneFunction | None:
@@ -155,12 +155,12 @@ def _slct(form: Form) -> LaneFunction | None:
 
         def by_sign(a: Lanes, b: Lanes, c: Lanes) -> Results:
             selector = flush_bits(c, "f32") if ftz else c
-            return (np.where(selector.view(np.float32) >= 0, a, b),)
+            return (choose(selector.view(np.float32) >= 0, a, b),)
 
         return LaneFunction(by_sign)
     if by != "s32" or ftz:
         return None
-    return LaneFunction(lambda a, b, c: (np.where(c.view(SIGNED[32]) >= 0, a, b),))
+    return LaneFunction(lambda a, b, c: (choose(c.view(SIGNED[32]) >= 0, a, b),))
 
 
 def _testp(form: Form) -> LaneFunction | None:

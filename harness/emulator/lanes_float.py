@@ -28,7 +28,7 @@ from .float_formats import (
     saturate,
     sum_to_odd,
 )
-from .lane_types import UNSIGNED, Factory, LaneFunction, Lanes, Results, by_parts, quiet
+from .lane_types import UNSIGNED, Factory, LaneFunction, Lanes, Results, by_parts, choose, in_blocks, quiet
 
 __all__ = ["FACTORIES", "add32", "double_nan", "fma32"]
 
@@ -75,10 +75,12 @@ def fma32(a: Lanes, b: Lanes, c: Lanes, mode: str) -> Lanes:
     product = a * b
     if mode == "rn":
         total = product + c
+        result = total.astype(np.float32)
         # Rounding twice differs only where the double is a tie of f32, or the result has fewer bits than 24.
         tie = (total.view(np.uint64) & np.uint64(0x1FFF_FFFF)) == np.uint64(0x1000_0000)
-        if not (tie | ((np.abs(total) < 1.2e-38) & (total != 0))).any():
-            return canonical32(total.astype(np.float32))
+        short = (result.view(np.uint32) & np.uint32(0x7FFF_FFFF)) <= np.uint32(0x0080_0000)
+        if not tie.any() and not (short.any() and (short & (total != 0)).any()):
+            return canonical32(result)
     total = product_sum_to_odd(a, b, c)
     return _minus_zero(round_to_f32(total, mode), total, product, c, mode)
 
@@ -178,7 +180,8 @@ def _arithmetic(form: Form, name: str) -> LaneFunction | None:
             bits = saturate(bits.view(np.float32)).view(np.uint32)
         return (bits,)
 
-    return LaneFunction(by_parts(scalar, quiet(compute)))
+    heavy = not (single and mode == "rn" and name in ("add", "sub", "mul", "div", "sqrt"))
+    return LaneFunction(by_parts(scalar, in_blocks(quiet(compute)) if heavy and scalar.lanes == 1 else quiet(compute)))
 
 
 # Signs, minima and maxima
@@ -242,7 +245,7 @@ def _extreme(form: Form, least: bool) -> LaneFunction | None:
     def pair(a: Lanes, b: Lanes) -> Lanes:
         nan_a, nan_b = (a & ~sign) > infinity, (b & ~sign) > infinity
         first = _order(a) < _order(b) if least else _order(a) > _order(b)
-        chosen = np.where(first, a, b)
+        chosen = choose(first, a, b)
         if not (nan_a | nan_b).any():
             return chosen
         nan = b | _QUIET if name == "f64" else word(CANONICAL[name])
@@ -265,7 +268,7 @@ def _extreme(form: Form, least: bool) -> LaneFunction | None:
             result = np.where(nan, result, (result & ~sign) | (signs & sign))
         return (result,)
 
-    return LaneFunction(by_parts(form.type, compute))
+    return LaneFunction(in_blocks(by_parts(form.type, compute)))
 
 
 def _copysign(form: Form) -> LaneFunction | None:

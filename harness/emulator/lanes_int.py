@@ -25,6 +25,8 @@ from .lane_types import (
     Lanes,
     Results,
     by_parts,
+    choose,
+    in_blocks,
     quiet,
     typed,
 )
@@ -119,8 +121,8 @@ def _high_product_u64(a: Lanes, b: Lanes) -> Lanes:
 
 def _high_product_s64(a: Lanes, b: Lanes) -> Lanes:
     high = _high_product_u64(a, b)
-    zero = np.uint64(0)
-    return high - np.where(a >> 63, b, zero) - np.where(b >> 63, a, zero)
+    # The sign, spread over the word, takes away the other factor where it is set.
+    return high - ((a.view(np.int64) >> 63).view(np.uint64) & b) - ((b.view(np.int64) >> 63).view(np.uint64) & a)
 
 
 def _widened(scalar: ScalarType, bits: Lanes) -> Lanes:
@@ -223,13 +225,13 @@ def _sad(form: Form) -> LaneFunction:
     number = typed(_type(form))
 
     def compute(a: Lanes, b: Lanes, c: Lanes) -> Results:
-        return (c + np.where(a.view(number) < b.view(number), b - a, a - b),)
+        return (c + choose(a.view(number) < b.view(number), b - a, a - b),)
 
     return _plain(compute)
 
 
 def _magnitude(bits: Lanes, number: np.dtype[np.signedinteger]) -> Lanes:
-    return np.where(bits.view(number) < 0, ~bits + bits.dtype.type(1), bits)
+    return choose(bits.view(number) < 0, ~bits + bits.dtype.type(1), bits)
 
 
 def _divide(a: Lanes, b: Lanes) -> tuple[Lanes, Lanes]:
@@ -244,15 +246,15 @@ def _divide(a: Lanes, b: Lanes) -> tuple[Lanes, Lanes]:
 def _div(form: Form) -> LaneFunction:
     scalar = _type(form)
     if scalar.kind == "u":
-        return _plain(quiet(lambda a, b: (_divide(a, b)[0],)))
+        return _plain(in_blocks(quiet(lambda a, b: (_divide(a, b)[0],))))
     number = SIGNED[scalar.bits]
 
     def compute(a: Lanes, b: Lanes) -> Results:
         quotient, _ = _divide(_magnitude(a, number), _magnitude(b, number))
         negative = ((a ^ b).view(number) < 0) & (b != 0)
-        return (np.where(negative, ~quotient + quotient.dtype.type(1), quotient),)
+        return (choose(negative, ~quotient + quotient.dtype.type(1), quotient),)
 
-    return _plain(quiet(compute))
+    return _plain(in_blocks(quiet(compute)))
 
 
 def _rem(form: Form) -> LaneFunction:
@@ -264,10 +266,11 @@ def _rem(form: Form) -> LaneFunction:
             _, remainder = _divide(a, b)
         else:
             _, remainder = _divide(_magnitude(a, number), _magnitude(b, number))
-            remainder = np.where(a.view(number) < 0, ~remainder + remainder.dtype.type(1), remainder)
-        return (np.where(b == 0, ones, remainder),)
+            remainder = choose(a.view(number) < 0, ~remainder + remainder.dtype.type(1), remainder)
+        by_zero = b == 0
+        return (np.where(by_zero, ones, remainder) if by_zero.any() else remainder,)
 
-    return _plain(quiet(compute))
+    return _plain(in_blocks(quiet(compute)))
 
 
 def _abs(form: Form) -> LaneFunction:
