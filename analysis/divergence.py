@@ -17,8 +17,8 @@ bounds the number of threads: a kernel compiled for at most 256 threads may be l
 Assumed: lanes that execute an instance of a block together stay together in it, so that a weak load of global or shared
 memory at a uniform address reads one value in all lanes (nobody writes between the lanes' reads), and so does
 ``activemask``. With ``are_lanes_together=False`` that is not assumed: such a load is uniform only where nothing in the
-kernel writes memory that it may read. Volatile, relaxed and acquiring loads are divergent in any case. A ``.uni`` branch
-does not diverge, since PTX gives it no meaning where it would.
+kernel writes memory that it may read. Volatile, relaxed and acquiring loads are divergent in any case. A ``.uni``
+branch does not diverge, since PTX gives it no meaning where it would.
 
 Requires: the SSA view, loops, dominators and control dependence of one version of a kernel.
 Guarantees: sound under the assumption above; near-linear; the same explanation each time.
@@ -37,7 +37,7 @@ from ..ptx import Effect, Imm, Instr, Kernel, Not, Operand, Pair, Reg, Special, 
 from ..ptx.types import is_integer_literal, literal_value
 from .cfg import Cfg
 from .control_dependence import ControlDependence
-from .divergence_sources import Sources, block_shape, lane_selectors, operand_width
+from .divergence_sources import Sources, block_shape, lane_selectors, operand_widths
 from .effects import is_constant_read, is_may_definition
 from .loops import Loops
 from .reconvergence import Reconvergence
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 __all__ = ["Divergence", "Step"]
 
 _BRANCHES = frozenset(["bra", "brx", "ret", "exit", "trap"])
+
+_ARITHMETIC = frozenset("int_add int_sub int_neg int_mul_lo int_mad_lo int_mul_wide int_mad_wide".split())
 
 #: Values that grow bit by bit around a loop are taken to vary in all bits after so many steps.
 _MOST_STEPS = 8
@@ -372,7 +374,7 @@ class Divergence:
     def _visit_phi(self, node: int) -> None:
         (phi,) = self._writes[node]
         reads, block = self._reads[node], self._block[node]
-        if self._parting.is_divergent_join(block) and any(value != reads[0] for value in reads):
+        if self._parting.is_divergent_join(block) and self._has_a_choice(phi, block):
             known = self._known_bits(phi)
             self._raise(phi, self._mask(phi) & ~(known.zero | known.one), _Cause(node, join=block))
             return
@@ -381,6 +383,15 @@ class Divergence:
             bits |= self._seen(value, block)
         if bits & ~self.varying[phi]:
             self._raise(phi, bits, self._first_varying(node, reads))
+
+    def _has_a_choice(self, phi: int, block: int) -> bool:
+        """Whether different edges bring different values; into a loop and around it are no alternatives."""
+        index = self.loops.loop_of[block]
+        loop = self.loops.loops[index] if index >= 0 else None
+        if loop is None or loop.header != block or index in self._parting.tangled:
+            return len({value for _, value in self.ssa.phi_args[phi]}) > 1
+        arguments = {(before in loop, value) for before, value in self.ssa.phi_args[phi]}
+        return len(arguments) > len({is_back for is_back, _ in arguments})
 
     def _visit_definition(self, node: int, instr: Instr) -> None:
         cause = self._cause_of(node, instr)
@@ -392,12 +403,17 @@ class Divergence:
         is_source = bool(cause.text)
         special = any(isinstance(operand, Special) for operand in instr.operands)
         precise = None
-        if (special or not is_source) and not is_may_definition(instr):
+        if (special or not is_source) and not (is_may_definition(instr) or self._is_lost(instr, cause)):
             precise = self._precise(instr, self._block[node], _MOST_DEPTH + 1)
         for value in self._writes[node]:
             bits = self._mask(value) if precise is None else precise.varying & self._mask(value)
             if bits & ~self.varying[value]:
                 self._raise(value, bits, cause)
+
+    def _is_lost(self, instr: Instr, cause: _Cause) -> bool:
+        """Whether a sum or product has an operand that varies in all bits, and so varies in all bits itself."""
+        value = cause.value
+        return value >= 0 and instr.form.op.semantics in _ARITHMETIC and self.varying[value] == self._mask(value)
 
     def _cause_of(self, node: int, instr: Instr) -> _Cause | None:
         source = self._sources.of(instr)
@@ -457,11 +473,12 @@ class Divergence:
         is_predicate = form.op.semantics == "compare_setp"
         if not isinstance(result, Reg) or result.lanes != 1:
             return None
-        if result.type.bits != (1 if is_predicate else operand_width(form, 0)):
+        widths = operand_widths(form)
+        if len(widths) < len(instr.operands) or result.type.bits != (1 if is_predicate else widths[0]):
             return None
         operands: list[Bits] = []
-        for index, operand in enumerate(instr.operands[1:], 1):
-            bits = self._operand_bits(instr, operand, operand_width(form, index), block, depth)
+        for operand, width in zip(instr.operands[1:], widths[1:], strict=False):
+            bits = self._operand_bits(instr, operand, width, block, depth)
             if bits is None:
                 return None
             operands.append(bits)

@@ -16,7 +16,7 @@ from ..ptx.types import literal_value
 from .effects import is_call_parameter, is_constant_read, memory_space
 from .varying_bits import Bits, special_registers, unknown
 
-__all__ = ["Sources", "block_shape", "is_broadcast", "lane_selectors", "operand_width"]
+__all__ = ["Sources", "block_shape", "is_broadcast", "lane_selectors", "operand_widths"]
 
 #: Special registers that differ between lanes, or from one reading to the next, without their component.
 _DIVERGENT_SPECIALS = frozenset(
@@ -160,11 +160,18 @@ def lane_selectors(instr: Instr) -> tuple[Operand, ...] | None:
     return None
 
 
-def operand_width(form: Form, index: int) -> int:
-    """The width in bits of operand ``index`` as the table has it, 0 where that is not known."""
-    if index >= len(form.specs):
-        return 0
-    kind = form.specs[index].type
+def operand_widths(form: Form) -> tuple[int, ...]:
+    """The width in bits of each operand as the table has it, 0 where that is not known."""
+    widths = _WIDTHS.get(form)
+    if widths is None:
+        widths = _WIDTHS[form] = tuple(_width(form, spec.type) for spec in form.specs)
+    return widths
+
+
+_WIDTHS: dict[Form, tuple[int, ...]] = {}
+
+
+def _width(form: Form, kind: str) -> int:
     if kind == "pred":
         return 1
     if kind == "wide":

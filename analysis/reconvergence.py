@@ -20,14 +20,14 @@ the outermost loops as nodes.
                   │                            ╱    ╲
                  out                       ‹back›  ‹out›
 
-In such a graph let d be the immediate dominator of a join j, and R the nodes on the ways from d to j. Lanes that meet at
-j have been at d together. They can come over different edges only if there is a node b in R or d itself,
+In such a graph let d be the immediate dominator of a join j, and R the nodes on the ways from d to j. Lanes that meet
+at j have been at d together. They can come over different edges only if there is a node b in R or d itself,
 
     which is divergent,  at least two edges of which lead into R or to j,  and whose immediate post-dominator is not in R
 
-for if the first node at which two lanes go different ways after d had its post-dominator z in R, both would come to z,
-and the argument starts again there. A loop has a divergent exit if for a divergent node b nothing but the common end of
-all ends post-dominates it. Ways that only lead to a ``ret`` are left out: nobody meets the lanes that take them. An
+for if the first node at which two lanes go different ways after d had its post-dominator z in R, both would come to
+z, and the argument starts again there. A loop has a divergent exit if for a divergent node b nothing but the common
+end of all ends post-dominates it. Ways that only lead to a ``ret`` are left out: nobody meets the lanes that take them. An
 inner loop with a divergent exit is a divergent node. Two edges between the same two nodes (two exits of an inner loop
 to one block) are kept apart by a node in between.
 
