@@ -94,7 +94,7 @@ class Accesses(Writer):
         with self.scope():
             address = self.element(self.base("in"), index)
             self.emit(f"ld.global.{self.rng.choice(['u32', 'nc.u32', 'b32'])} {variable}, [{address}]")
-            if self.rng.random() < 0.5:
+            if variable != index and self.rng.random() < 0.5:  # else the index is no longer what was compared
                 again = self.element(self.base("in"), index)
                 more = self.define("b32", f"ld.global.u32 {{}}, [{again}]")
                 self.emit(f"add.s32 {variable}, {variable}, {more}")
