@@ -4,9 +4,10 @@
 
 Three kernels: element-wise, tiled matrix product with barriers, divergent traversal. The instructions of a launch are
 those that the emulator counts; Numba is given the same grid, block and inputs, and its time is divided into the same
-number. Both results are compared with NumPy. Numba's simulator starts one operating-system thread for each thread of
-a block, so its time grows with the grid: it runs up to `--numba-most` threads, and larger grids take its best rate.
-Without Numba (extra `bench`) the emulator's figures stand alone. Rates are medians of `--repeats` launches.
+number. Both results are compared with NumPy. Time is processor time of this process, so that others do not count.
+Numba's simulator starts one operating-system thread for each thread of a block, so its time grows with the grid: it
+runs up to `--numba-most` threads, and larger grids take its best rate. Without Numba (extra `bench`) the emulator's
+figures stand alone. Rates are medians of `--repeats` launches.
 """
 
 from __future__ import annotations
@@ -89,13 +90,13 @@ def _walk(keys: Any, want: int, nodes: int) -> int:
 
 
 def timed(run: Callable[[list[Any]], Any], problem: Problem, repeats: int) -> float:
-    """The median time of ``repeats`` launches, in seconds; raises where a result is wrong."""
+    """The median processor time of ``repeats`` launches, in seconds; raises where a result is wrong."""
     times: list[float] = []
     for _ in range(repeats):
         args = problem.args()
-        start = time.perf_counter()
+        start = time.process_time()
         run(args)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
         if not problem.check(args):
             raise SystemExit(f"{problem.kernel}: wrong result")
     return sorted(times)[len(times) // 2]

@@ -1,4 +1,4 @@
-"""The kernels of `emulator_kernels.cu` for Numba's CUDA simulator. Needs NUMBA_ENABLE_CUDASIM=1 before Numba is imported."""
+"""The kernels of `emulator_kernels.cu` for Numba's CUDA simulator: set NUMBA_ENABLE_CUDASIM=1 before the import."""
 
 # pyright: basic, reportMissingImports=false
 from numba import cuda, float32

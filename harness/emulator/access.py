@@ -113,9 +113,10 @@ class Access:
             return self._allowed(c, [Piece(found, lanes, address - np.int64(found.base))])
         numbers = space.numbers(address)
         pieces: list[Piece] = []
-        outside = np.zeros(address.size, bool)
-        for number in np.unique(numbers).tolist():
-            mine = numbers == number
+        outside: Array = np.zeros(address.size, bool)
+        wanted: list[int] = np.unique(numbers).tolist()
+        for number in wanted:
+            mine: Array = numbers == number
             if number < 0:
                 outside |= mine
                 continue
@@ -159,26 +160,20 @@ class Access:
     def _in_shared(self, c: Cohort, address: Array, lanes: Array | None) -> list[Piece]:
         batch = c.batch
         owner = batch.shared_owner
-        low, high = int(address.min()), int(address.max())
+        low, end = int(address.min()), int(address.max()) + self.nbytes
         size = owner.size
-        is_good = low >= 0 and high + self.nbytes <= size
-        if is_good:
-            first, last = owner[address], owner[address + (self.nbytes - 1)]
-            good = (first != 0) & (first == last)
-            is_good = bool(good.all())
-        else:
-            inside = (address >= 0) & (address + self.nbytes <= size)
-            clipped = np.where(inside, address, 0)
-            good = (
-                inside
-                & (owner[clipped] != 0)
-                & (owner[clipped] == owner[np.minimum(clipped + self.nbytes - 1, size - 1)])
-            )
+        # A variable's bytes are adjacent: with both ends in one variable every access is.
+        is_good = low >= 0 and end <= size and bool(owner[low] != 0) and bool(owner[low] == owner[end - 1])
         if not is_good:
-            what = f"outside of the variables in shared memory ({batch.total_shared} bytes)"
-            address, lanes = self._drop(c, address, lanes, ~good, "out-of-bounds", what)
-            if not address.size:
-                return []
+            inside = (address >= 0) & (address + self.nbytes <= size)
+            first = np.where(inside, address, 0)
+            last = np.minimum(first + (self.nbytes - 1), size - 1)
+            bad = ~(inside & (owner[first] != 0) & (owner[first] == owner[last]))
+            if bool(bad.any()):
+                what = f"outside of the variables in shared memory ({batch.total_shared} bytes)"
+                address, lanes = self._drop(c, address, lanes, bad, "out-of-bounds", what)
+                if not address.size:
+                    return []
         blocks = c.blocks if lanes is None else c.blocks[lanes]
         return [Piece(batch.shared, lanes, blocks * np.int64(batch.shared_stride) + address)]
 
@@ -237,20 +232,25 @@ class Access:
         """Whether other threads may touch the object while the kernel runs."""
         return not piece.target.is_read_only and piece.target.space in ("global", "shared", "heap")
 
-    def check_races(self, c: Cohort, piece: Piece, value: Array | None, where: list[Selector]) -> None:
-        """Report races with earlier accesses. ``value``: what is about to be stored, to tell harmless ones."""
+    def check_races(self, c: Cohort, piece: Piece, value: Array | None, where: list[Selector]) -> list[Selector]:
+        """Report races with earlier accesses; gives the locations, for `note_access`.
+
+        ``value``: what is about to be stored, to tell harmless ones.
+        """
         races = races_of(piece.target)
-        offsets = spread(piece.offsets, c.n) if piece.lanes is None else piece.offsets
-        at = races.selectors(offsets, self.nbytes)
+        if self.width == 4 and races.shift == 2 and piece.offsets.shape[0] > 1:
+            at = where
+        else:
+            at = races.selectors(spread(piece.offsets, c.n) if piece.lanes is None else piece.offsets, self.nbytes)
         for conflict in races.check(c, piece.lanes, at, writes=self.writes, strong=self.strong):
             self._report_race(c, piece, conflict, self._is_same(conflict, piece, value, where))
+        return at
 
-    def note_access(self, c: Cohort, piece: Piece, value: Array | None, where: list[Selector]) -> None:
+    def note_access(
+        self, c: Cohort, piece: Piece, value: Array | None, where: list[Selector], at: list[Selector]
+    ) -> None:
         """Remember the access, and report races between its own lanes; to be called behind the store."""
-        races = races_of(piece.target)
-        offsets = spread(piece.offsets, c.n) if piece.lanes is None else piece.offsets
-        at = races.selectors(offsets, self.nbytes)
-        conflict = races.note(c, piece.lanes, at, writes=self.writes, strong=self.strong)
+        conflict = races_of(piece.target).note(c, piece.lanes, at, writes=self.writes, strong=self.strong)
         if conflict is not None:
             self._report_race(c, piece, conflict, self._is_same(conflict, piece, value, where))
 
@@ -327,26 +327,35 @@ class Access:
 
     def _bank_conflicts(self, c: Cohort, piece: Piece) -> tuple[int, int]:
         """Requests, and the passes beyond the first of each."""
-        rows = c.rows if piece.lanes is None else c.rows[piece.lanes]
-        requests = c.ids.size if piece.lanes is None else _distinct(rows)
-        word = spread(piece.offsets, rows.size) >> np.int64(2)
-        first = word
-        lanes = c.column("lane") if piece.lanes is None else c.column("lane")[piece.lanes]
+        word = piece.offsets >> np.int64(2)
         words = max(self.nbytes // 4, 1)
-        groups, group = 1, rows
-        if words > 1:
-            groups = min(words, 4)
-            group = rows * groups + lanes // np.uint32(32 // groups)
-        if isinstance(selector(first), slice) and words == 1 and int(first[1] - first[0]) == 1:
-            return requests, 0
+        if piece.lanes is None and c.uniform_rows:
+            # Passes depend on distances only, and mostly all warps have the same ones.
+            table = word.reshape(-1, 32)
+            distance = table - table[:, :1]
+            if bool((distance == distance[0]).all()):
+                lanes = np.arange(32, dtype=np.uint32)
+                shifted_up = distance[0] - distance[0].min()
+                return c.ids.size, c.ids.size * _extra_passes(np.zeros(32, np.int64), lanes, shifted_up, words)
+        rows = c.rows if piece.lanes is None else c.rows[piece.lanes]
+        lanes = c.column("lane") if piece.lanes is None else c.column("lane")[piece.lanes]
+        requests = c.ids.size if piece.lanes is None else _distinct(rows)
+        return requests, _extra_passes(rows, lanes, word, words)
 
-        keys = np.concatenate([(group << np.int64(36)) | (first + index) for index in range(words)])
-        keys = np.unique(keys)
-        bank = (keys >> np.int64(36)) * 32 + (keys & 31)
-        slots = int(bank.max()) + 1
-        passes = np.bincount(bank, minlength=-(-slots // 32) * 32).reshape(-1, 32).max(axis=1)
-        total = int(np.maximum(passes - 1, 0).sum())
-        return requests, total
+
+def _extra_passes(rows: Array, lanes: Array, word: Array, words: int) -> int:
+    """Passes beyond the first for accesses of ``words`` words: the most distinct words that fall into one bank."""
+    group = rows
+    if words > 1:
+        groups = min(words, 4)
+        group = rows * groups + lanes // np.uint32(32 // groups)
+    keys = np.concatenate([(group << np.int64(36)) | (word + index) for index in range(words)])
+    if not bool((keys[1:] >= keys[:-1]).all()):
+        keys.sort()
+    keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])]
+    bank = (keys >> np.int64(36)) * 32 + (keys & 31)
+    passes = np.bincount(bank, minlength=(int(keys[-1] >> 36) + 1) * 32).reshape(-1, 32).max(axis=1)
+    return int(np.maximum(passes - 1, 0).sum())
 
 
 def _lanes_of(c: Cohort, piece: Piece) -> Array:

@@ -49,6 +49,10 @@ def _signed(combine: Combine) -> Combine:
     return on_signed
 
 
+def _replace(old: Array, new: Array) -> Array:
+    return new
+
+
 _ASSOCIATIVE: dict[str, Combine] = {
     "add": np.add,
     "and": np.bitwise_and,
@@ -56,12 +60,19 @@ _ASSOCIATIVE: dict[str, Combine] = {
     "xor": np.bitwise_xor,
     "min": np.minimum,
     "max": np.maximum,
-    "exch": lambda a, b: b,
+    "exch": _replace,
 }
-_COUNTING: dict[str, Combine] = {
-    "inc": lambda a, b: np.where(a >= b, a.dtype.type(0), a + a.dtype.type(1)),
-    "dec": lambda a, b: np.where((a == 0) | (a > b), b, a - a.dtype.type(1)),
-}
+
+
+def _increment(old: Array, limit: Array) -> Array:
+    return np.where(old >= limit, 0, old + old.dtype.type(1)).astype(old.dtype)
+
+
+def _decrement(old: Array, limit: Array) -> Array:
+    return np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)).astype(old.dtype)
+
+
+_COUNTING: dict[str, Combine] = {"inc": _increment, "dec": _decrement}
 
 
 def _combination(operation: str, scalar: ScalarType, *, flush: bool) -> tuple[Combine, bool]:
@@ -144,8 +155,8 @@ def bind(image: Image, binder: Binder, instr: Instr) -> Step:
                 if operation != "exch":
                     access.check_read(c, piece, where)
                 if access.is_raceable(piece):
-                    access.check_races(c, piece, None, where)
-                    access.note_access(c, piece, None, where)
+                    places = access.check_races(c, piece, None, where)
+                    access.note_access(c, piece, None, where, places)
             chosen = flushed if piece.target.space != "shared" else kept
             for index in range(count):
                 mine = [vector[index] if piece.lanes is None else vector[index][piece.lanes] for vector in values]

@@ -81,12 +81,13 @@ class Batch:
             "lane": thread & np.uint32(31),
             "warpid": thread >> np.uint32(5),
         }
-        found = {name: np.tile(column, self.blocks) for name, column in one.items()}
+        found: dict[str, Array] = {name: np.tile(column, self.blocks) for name, column in one.items()}
         number = np.arange(self.first_block, self.first_block + self.blocks, dtype=np.int64)
         gx, gy, _ = self.grid_shape
         for name, column in (("ctaid0", number % gx), ("ctaid1", number // gx % gy), ("ctaid2", number // (gx * gy))):
             found[name] = np.repeat(column.astype(np.uint32), self.block_size)
-        found["block"] = np.repeat(np.arange(self.blocks, dtype=np.int64), self.block_size)
+        blocks: Array = np.arange(self.blocks, dtype=np.int64)
+        found["block"] = np.repeat(blocks, self.block_size)
         return found
 
     def _masks(self, in_block: Array) -> Array:
@@ -141,9 +142,9 @@ class Batch:
     def prune(self, keep: frozenset[int]) -> None:
         """Drop registers that no split wants any more; ``keep`` are never dropped."""
         pool = self.pool
-        points = np.unique(pool.point[pool.state != 0])
+        points: list[int] = np.unique(pool.point[pool.state != 0]).tolist()
         wanted: list[set[int]] = [set(keep) for _ in self.files]
-        for point in points.tolist():
+        for point in points:
             if point >= 0:
                 wanted[point // self.segments] |= self.image.codes[point % self.segments].live_in
         for depth, file in enumerate(self.files):

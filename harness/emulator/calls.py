@@ -148,7 +148,7 @@ def bind_call(image: Image, code: Code) -> Finish:
 
     def indirect(batch: Batch, c: Cohort) -> None:
         addresses = np.broadcast_to(pointer(c), (c.n,)).astype(np.int64)
-        wanted = np.unique(addresses).tolist()
+        wanted: list[int] = np.unique(addresses).tolist()
         unknown = [value for value in wanted if value not in image.by_address]
         if unknown:
             bad = np.flatnonzero(addresses == unknown[0])
@@ -243,7 +243,8 @@ def bind_return(image: Image, code: Code) -> Finish:
     kernel = code.segment.kernel
     if kernel.is_entry:
         return lambda batch, c: batch.pool.exit(c.ids)
-    keys = [key for keys in register_parameters(code.function.binder.registers, kernel, kernel.results) for key in keys]
+    results = register_parameters(code.function.binder.registers, kernel, kernel.results)
+    keys: list[int] = [key for found in results for key in found]
 
     def back(batch: Batch, c: Cohort) -> None:
         for key in keys:
@@ -267,7 +268,7 @@ def receive(image: Image, code: Code) -> Callable[[Cohort], None] | None:
     copies: list[tuple[int, Setter]] = []
     if callee is not None:
         places = slots_of(callee.kernel.results or ())
-        keys = register_parameters(callee.binder.registers, callee.kernel, callee.kernel.results)
+        keys: list[list[int]] = register_parameters(callee.binder.registers, callee.kernel, callee.kernel.results)
     else:
         places = slots_of([_as_param(operand) for operand in call.results])
         keys = [[] for _ in call.results]

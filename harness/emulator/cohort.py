@@ -102,7 +102,7 @@ class Cohort:
         return self.threads + self.batch.first_block * self.batch.block_size
 
     def stamps(self, lanes: Array | None) -> tuple[Array, Array, Array]:
-        """For the race check: each lane's stamp, its block's last full barrier, its block's first thread + 1."""
+        """For the race check: each lane's stamp, the last before its block's barrier, its block's first thread + 1."""
         order = self.batch.order
         cache = self._cache
         version = cache.get("version")
@@ -111,10 +111,11 @@ class Cohort:
             cache["version"] = np.array([order.version])
             high = cache.get("high")
             if high is None:
-                high = cache["high"] = (self.global_threads() + 1) << np.int64(32)
+                high = cache["high"] = self.global_threads() + 1
                 cache["low"] = (blocks + self.batch.first_block) * self.batch.block_size + 1
-            cache["stamp"] = high | order.clock[blocks]
-            cache["base"] = order.base[blocks]
+            cache["stamp"] = high | (order.clock << np.int64(32))[blocks]
+            # Every stamp of the block up to the barrier's clock is at most this.
+            cache["base"] = ((order.base + 1 << np.int64(32)) - 1)[blocks]
         if lanes is None:
             return cache["stamp"], cache["base"], cache["low"]
         return cache["stamp"][lanes], cache["base"][lanes], cache["low"][lanes]

@@ -191,11 +191,14 @@ def _table(image: Image, code: Code) -> Finish:
             what = f"index {int(index[where[0]])} into a table of {len(targets)} targets"
             batch.report("trap", end, c, where, what)
         parts: dict[int, Array] = {}
-        for value in np.unique(index).tolist():
+        values: list[int] = np.unique(index).tolist()
+        for value in values:
             masks = c.row_masks(index == value)
             point = base + targets[value]
             parts[point] = parts[point] | masks if point in parts else masks
-        ways = sum((masks != 0).astype(np.int64) for masks in parts.values())
+        ways = np.zeros(c.ids.size, np.int64)
+        for masks in parts.values():
+            ways += masks != 0
         mixed = ways > 1
         for point, masks in parts.items():
             pool.point[c.ids[(masks != 0) & ~mixed]] = point

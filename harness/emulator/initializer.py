@@ -1,14 +1,15 @@
 """The value of an initialised variable: the text after its ``=`` to bytes.
 
-Requires: the address of every symbol (``address``). Guarantees: nested lists fill an array row by row, as the manual says; what is left out is
-zero; floats keep their bits. Refuses, with ``ValueError``: too many values, a symbol that has no address, text that is
-no initializer. Reference: PTX ISA 9.0, §5.4.4 (initializers), §5.4.8 (``mask()``).
+Requires: the address of every symbol (``address``). Guarantees: nested lists fill an array row by row, as the manual
+    says; what is left out is zero; floats keep their bits.
+Refuses, with ``ValueError``: too many values, a symbol that has no address, text that is no initializer.
+Reference: PTX ISA 9.0, §5.4.4 (initializers), §5.4.8 (``mask()``).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ...ptx.ir import Variable
 from ...ptx.types import literal_bits
@@ -41,7 +42,7 @@ class _Reader:
         if found != token:
             raise ValueError(f"expected '{token}' in the initializer of '{self.variable.name}', found '{found}'")
 
-    def fill(self, target: bytearray, start: int, shape: tuple[int, ...]) -> None:
+    def fill(self, target: bytearray, start: int, shape: Sequence[int]) -> None:
         """A brace list into ``target`` at byte ``start``, or a single value where ``shape`` is empty."""
         if not shape:
             target[start : start + self.width] = self.value()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -155,12 +155,13 @@ class EmulatorModule:
         values: list[bytes] = []
         for param, value in zip(params, args, strict=True):
             if isinstance(value, np.ndarray) and _is_pointer(param):
-                found = known.get(id(value))
+                array = cast("Array", value)
+                found = known.get(id(array))
                 if found is None:
-                    found = known[id(value)] = space.allocate(param.name, "global", value.nbytes)
-                    found.fill_from(np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8))
+                    found = known[id(array)] = space.allocate(param.name, "global", array.nbytes)
+                    found.fill_from(np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8))
                     found.written = None
-                    buffers.append((value, found))
+                    buffers.append((array, found))
                 values.append(found.base.to_bytes(param.bytes, "little"))
             else:
                 values.append(scalar_bytes(param, value))
@@ -277,7 +278,8 @@ def check_shared(image: Image, shared: int) -> None:
     total = image.shared.static_bytes + shared
     if total > MAX_SHARED:
         raise LaunchError(
-            f"{total} bytes of shared memory ({image.shared.static_bytes} static, {shared} dynamic), more than {MAX_SHARED}"
+            f"{total} bytes of shared memory ({image.shared.static_bytes} static, {shared} dynamic), "
+            f"more than {MAX_SHARED}"
         )
 
 
@@ -299,12 +301,12 @@ _KINDS = {"u": "iu", "s": "iu", "f": "f", "b": "iuf", "p": "b"}
 def scalar_bytes(param: Param, value: Any) -> bytes:
     """The bytes of an argument by value: a NumPy scalar of the parameter's width, a structure, or ``bytes``."""
     if isinstance(value, bytes | bytearray | memoryview):
-        raw = bytes(value)
+        raw = bytes(cast("bytes", value))
     elif isinstance(value, np.generic):
-        kind = value.dtype.kind
-        if not param.dims and kind != "V" and kind not in _KINDS.get(param.type.kind, ""):
-            raise LaunchError(f"parameter '{param.name}' is .{param.type.name}, the argument is {value.dtype}")
-        raw = value.tobytes()
+        dtype = np.dtype(cast("Any", value).dtype)
+        if not param.dims and dtype.kind != "V" and dtype.kind not in _KINDS.get(param.type.kind, ""):
+            raise LaunchError(f"parameter '{param.name}' is .{param.type.name}, the argument is {dtype}")
+        raw = cast("Any", value).tobytes()
     elif isinstance(value, bool | int) and not param.dims and param.type.kind in "usb":
         bits = param.type.bits
         if not -(1 << (bits - 1)) <= value < 1 << bits:
@@ -313,9 +315,9 @@ def scalar_bytes(param: Param, value: Any) -> bytes:
     elif isinstance(value, float) and not param.dims and param.type.name in ("f32", "f64"):
         raw = np.array(value, f"f{param.type.bytes}").tobytes()
     elif isinstance(value, np.ndarray) and param.dims:
-        raw = value.tobytes()
+        raw = cast("Array", value).tobytes()
     else:
-        raise LaunchError(f"parameter '{param.name}' (.{param.type.name}) cannot take a {type(value).__name__}")
+        raise LaunchError(f"parameter '{param.name}' (.{param.type.name}) cannot take a {type(cast("object", value)).__name__}")
     if len(raw) != param.bytes:
         raise LaunchError(f"parameter '{param.name}' has {param.bytes} bytes, the argument has {len(raw)}")
     return raw

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...ptx.ir import Instr, Param, Variable
-from ...ptx.operands import Element, Imm, Mem, Operand, Reg, Sink, Special, Sym
+from ...ptx.operands import Imm, Mem, Operand, Reg, Sink, Sym
 from ...ptx.types import TYPES, ScalarType, literal_value
 from . import atomic_ops
 from .access import Access, Piece
@@ -103,8 +103,6 @@ def address_of(binder: Binder, operand: Operand) -> Getter:
             return lambda c: constant
         return lambda c: found(c) + offset
     read = binder.source(base, None)
-    if not isinstance(base, Reg | Element | Special):
-        raise Refused(f"address '{operand.text}'")
     return lambda c: read(c).astype(np.int64) + offset
 
 
@@ -195,8 +193,8 @@ def _load(image: Image, binder: Binder, instr: Instr) -> Step:
                 if not is_parameter:
                     access.check_read(c, piece, where)
                 if not is_read_only and access.is_raceable(piece):
-                    access.check_races(c, piece, None, where)
-                    access.note_access(c, piece, None, where)
+                    places = access.check_races(c, piece, None, where)
+                    access.note_access(c, piece, None, where, places)
             loaded = [piece.target.load(at, width) for at in where]
             if piece.lanes is None:
                 values = loaded
@@ -296,15 +294,16 @@ def _store(image: Image, binder: Binder, instr: Instr) -> Step:
                 for value in values
             ]
             race = options.checks and access.is_raceable(piece)
+            places: list[Selector] = []
             value = parts[0] if count == 1 else None
             if race:
-                access.check_races(c, piece, value, where)
+                places = access.check_races(c, piece, value, where)
             for at, part in zip(where, parts, strict=True):
                 piece.target.store(at, width, part)
             if any_flags:
                 _forget_unset(c, piece, where, width, flags)
             if race:
-                access.note_access(c, piece, value, where)
+                access.note_access(c, piece, value, where, places)
         if options.counts or options.trace:
             access.tally(c, pieces)
 
@@ -415,8 +414,8 @@ def _copy_async(image: Image, binder: Binder, instr: Instr) -> Step:
                 if options.checks:
                     source.check_read(c, piece, where)
                     if source.is_raceable(piece):
-                        source.check_races(c, piece, None, where)
-                        source.note_access(c, piece, None, where)
+                        places = source.check_races(c, piece, None, where)
+                        source.note_access(c, piece, None, where, places)
                 loaded = np.stack([piece.target.load(each, width) for each in where], axis=1)
                 assert piece.lanes is not None
                 data[position[piece.lanes]] = np.ascontiguousarray(loaded).view(np.uint8).reshape(-1, nbytes)
@@ -486,11 +485,12 @@ def _finish(c: Cohort, copy: Copy, lanes: Array, done: Array) -> None:
         assert piece.lanes is not None
         where = piece.selectors(access.width, access.count)
         part = values[position[piece.lanes]]
+        places: list[Selector] = []
         if access.options.checks:
-            access.check_races(c, piece, None, where)
+            places = access.check_races(c, piece, None, where)
         for index, at in enumerate(where):
             piece.target.store(at, access.width, part[:, index])
         if access.options.checks:
-            access.note_access(c, piece, None, where)
+            access.note_access(c, piece, None, where, places)
         if access.options.counts or access.options.trace:
             access.tally(c, [piece])

@@ -15,7 +15,8 @@ Two writers of one value are a race by the memory model too, but harmless to res
 
 A location is 4 bytes, or one byte in an object that is accessed in smaller pieces. For each, the last writer and the
 last two readers are kept, weak and strong accesses apart: of more readers one from another block is preferred.
-A stamp is (thread + 1) << 32 | the block's clock; a clock ticks at every synchronization of its block.
+A stamp is the block's clock << 32 | thread + 1; a clock ticks at every synchronization of its block. So one comparison
+of numbers says whether a stamp of the same block is older than the block's last barrier.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ __all__ = ["Conflict", "Order", "Races"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
-_CLOCK = np.int64(0xFFFF_FFFF)
+_THREAD = np.int64(0xFFFF_FFFF)
 _HIGH = np.int64(32)
 
 
@@ -117,8 +118,8 @@ class Order:
     def is_ordered(self, earlier: Array, now: Array) -> Array:
         """Whether the pairs of stamps, not ordered by full barriers, are ordered by anything else."""
         size = self.block_size
-        thread, clock = (earlier >> _HIGH) - 1, earlier & _CLOCK
-        me = (now >> _HIGH) - 1 - self.first_thread
+        thread, clock = (earlier & _THREAD) - 1, earlier >> _HIGH
+        me = (now & _THREAD) - 1 - self.first_thread
         block, mine = thread // size, me // size + self.first_block
         same = block == mine
         ordered = ~same & (clock <= self.grid.released[block]) & self.grid.acquired[mine]
@@ -157,6 +158,7 @@ class Races:
     """The last accesses to each location of one object."""
 
     nbytes: int
+    is_private: bool  #: only threads of one block ever touch a location, as in shared memory
     shift: int = 2
     columns: dict[str, Array] = field(default_factory=dict[str, Array])
 
@@ -194,10 +196,30 @@ class Races:
             if column is None:
                 continue
             for at in where:
-                conflict = _conflict(c, column[at], mine, base, low)
+                conflict = self._conflict(c, column[at], mine, base, low)
                 if conflict is not None:
                     found.append(Conflict(*conflict, name.removesuffix("2")))
         return found
+
+    def _unordered(self, earlier: Array, mine: Array, base: Array, low: Array, size: int) -> Array | None:
+        """Which of the stamps are of other threads and not behind a barrier of all; ``None`` where none is."""
+        recent = earlier > base
+        if not self.is_private:
+            recent |= (earlier != 0) & ~_same_block(earlier, low, size)
+        if not bool(recent.any()):
+            return None
+        recent &= ((earlier ^ mine) & _THREAD) != 0
+        return recent if bool(recent.any()) else None
+
+    def _conflict(self, c: Cohort, earlier: Array, mine: Array, base: Array, low: Array) -> tuple[Array, Array] | None:
+        bad = self._unordered(earlier, mine, base, low, c.batch.block_size)
+        if bad is None:
+            return None
+        lanes = np.flatnonzero(bad)
+        lanes = lanes[~c.batch.order.is_ordered(earlier[lanes], mine[lanes])]
+        if not lanes.size:
+            return None
+        return lanes, (earlier[lanes] & _THREAD) - 1
 
     def note(
         self, c: Cohort, lanes: Array | None, where: list[Selector], *, writes: bool, strong: bool
@@ -207,7 +229,7 @@ class Races:
         prefix = "strong " if strong else ""
         if not writes:
             for at in where:
-                self._note_read(prefix, at, mine, base, low, c)
+                self._note_read(prefix, at, mine, base, low, c.batch.block_size)
             return None
         column = self.column(prefix + "write")
         found: Conflict | None = None
@@ -218,40 +240,36 @@ class Races:
                 lost = back != mine
                 if bool(lost.any()):
                     at_lanes = np.flatnonzero(lost)
-                    found = Conflict(at_lanes, (back[at_lanes] >> _HIGH) - 1, "write")
+                    found = Conflict(at_lanes, (back[at_lanes] & _THREAD) - 1, "write")
         return found
 
-    def _note_read(self, prefix: str, at: Selector, mine: Array, base: Array, low: Array, c: Cohort) -> None:
+    def _note_read(self, prefix: str, at: Selector, mine: Array, base: Array, low: Array, size: int) -> None:
+        """Remember a reader; the one before it stays as the second, unless it is ordered before this one."""
         column = self.column(prefix + "read")
         old = column[at]
-        other = (old != 0) & ((old ^ mine) >> _HIGH != 0)
-        if bool(other.any()):
-            _keep_second(self.column(prefix + "read2"), at, old, other, mine, base, low, c.batch.block_size)
+        keep = self._unordered(old, mine, base, low, size)
+        if keep is not None:
+            second = self.column(prefix + "read2")
+            have = second[at]
+            if not self.is_private:
+                # Of several readers one of another block is worth most: no barrier ever orders it.
+                keep &= ~((have != 0) & ~_same_block(have, low, size) & _same_block(old, low, size))
+            second[at] = np.where(keep, old, have)
         column[at] = mine
-        if not isinstance(at, slice):
-            back = column[at]
-            lost = back != mine
-            if bool(lost.any()):
-                second = self.column(prefix + "read2")
-                where = at[lost]
-                second[where] = mine[lost]
-                cross = (((back - mine) >> _HIGH) != 0) & lost & ~_same_block(back, low, c.batch.block_size)
-                if bool(cross.any()):
-                    second[at[cross]] = mine[cross]
-
-
-def _keep_second(
-    second: Array, at: Selector, old: Array, other: Array, mine: Array, base: Array, low: Array, size: int
-) -> None:
-    """Keep ``old`` as the second reader, unless it is ordered before this one or a reader of another block is kept."""
-    local = _same_block(old, low, size)
-    keep = other & (~local | ((old & _CLOCK) > base))
-    if not bool(keep.any()):
-        return
-    have = second[at]
-    foreign = (have != 0) & ~_same_block(have, low, size)
-    keep &= ~(foreign & local)
-    second[at] = np.where(keep, old, have)
+        if isinstance(at, slice):
+            return
+        back = column[at]
+        lost = np.flatnonzero(back != mine)
+        if lost.size:
+            second = self.column(prefix + "read2")
+            if self.is_private:
+                second[at[lost]] = mine[lost]
+                return
+            have = second[at[lost]]
+            foreign = (have != 0) & ~_same_block(have, low[lost], size)
+            second[at[lost]] = np.where(foreign, have, mine[lost])
+            cross = lost[~_same_block(back[lost], low[lost], size)]
+            second[at[cross]] = mine[cross]
 
 
 def shifted(index: Selector, by: int) -> Selector:
@@ -264,26 +282,12 @@ def shifted(index: Selector, by: int) -> Selector:
 
 
 def _same_block(stamps: Array, low: Array, size: int) -> Array:
-    distance = (stamps >> _HIGH) - low
+    distance = (stamps & _THREAD) - low
     return (distance >= 0) & (distance < size)
-
-
-def _conflict(c: Cohort, earlier: Array, mine: Array, base: Array, low: Array) -> tuple[Array, Array] | None:
-    other = (earlier != 0) & ((earlier ^ mine) >> _HIGH != 0)
-    if not bool(other.any()):
-        return None
-    bad = other & (((earlier & _CLOCK) > base) | ~_same_block(earlier, low, c.batch.block_size))
-    if not bool(bad.any()):
-        return None
-    lanes = np.flatnonzero(bad)
-    lanes = lanes[~c.batch.order.is_ordered(earlier[lanes], mine[lanes])]
-    if not lanes.size:
-        return None
-    return lanes, (earlier[lanes] >> _HIGH) - 1
 
 
 def races_of(target: MemoryObject) -> Races:
     """The records of ``target``, made now if there are none."""
     if target.races is None:
-        target.races = Races(target.bytes.size)
+        target.races = Races(target.bytes.size, target.space == "shared")
     return target.races

@@ -327,7 +327,7 @@ def _pack128(reads: list[Getter], width: int) -> Getter:
     def pack(c: Cohort) -> Array:
         parts = [read(c).astype(np.uint64) for read in reads]
         per = 64 // width if width < 64 else 1
-        halves = []
+        halves: list[Array] = []
         for start in range(0, len(parts), per):
             value = parts[start]
             for index in range(1, per):

@@ -33,7 +33,8 @@ _ENDS = {
 }
 #: Instructions that exchange values or wait inside a warp.
 _WARP = frozenset(
-    "sync_warp sync_ballot sync_vote sync_match_any sync_match_all sync_activemask sync_redux sync_elect sync_shfl".split()
+    "sync_warp sync_ballot sync_vote sync_match_any sync_match_all sync_activemask sync_redux sync_elect "
+    "sync_shfl".split()
 )
 _MEMORY = frozenset("memory_ld memory_st memory_atom memory_atom_cas memory_red memory_cp_async".split())
 

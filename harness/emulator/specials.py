@@ -23,7 +23,7 @@ PROCESSORS = 132
 _AXES = {"x": 0, "y": 1, "z": 2}
 
 
-def _one(value: int, dtype: type = np.uint32) -> Array:
+def _one(value: int, dtype: Any = np.uint32) -> Array:
     return np.array([value], dtype)
 
 

@@ -324,7 +324,8 @@ def _report_partial(batch: Batch, row: int, number: int, absent: int) -> None:
     depth, index = divmod(int(pool.point[row]), batch.segments)
     found = Cohort(batch, rows, pool.mask[rows], pool.warp[rows], depth, index)
     instr = batch.image.barrier_before(index)
-    what = f"barrier {number} is reached by {batch.block_size - absent} of {batch.block_size} threads; the others have exited"
+    here = batch.block_size - absent
+    what = f"barrier {number} is reached by {here} of {batch.block_size} threads; the others have exited"
     batch.report("partial-barrier", instr, found, np.arange(1), what)
 
 

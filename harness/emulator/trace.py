@@ -1,7 +1,7 @@
 """The access trace: who read or wrote what, in the order of execution.
 
-Guarantees: one row for each active lane of each access. ``instruction`` is the 1-based line of the PTX; block and thread
-are linear numbers; ``address`` is generic for global memory and an offset for shared and local.
+Guarantees: one row for each active lane of each access. ``instruction`` is the 1-based line of the PTX; block and
+thread are linear numbers; ``address`` is generic for global memory and an offset for shared and local.
 """
 
 from __future__ import annotations

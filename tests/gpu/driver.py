@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -69,12 +69,13 @@ class Gpu:
         holders: list[Any] = []
         for value in args:
             if isinstance(value, np.ndarray):
+                array = cast("np.ndarray[Any, Any]", value)
                 pointer = ctypes.c_uint64()
-                self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(value.nbytes, 1)))
+                self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(array.nbytes, 1)))
                 self._call(
-                    "cuMemcpyHtoD_v2", pointer, value.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(value.nbytes)
+                    "cuMemcpyHtoD_v2", pointer, array.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(array.nbytes)
                 )
-                buffers.append((value, pointer))
+                buffers.append((array, pointer))
                 holders.append(pointer)
             else:
                 raw = value if isinstance(value, bytes) else value.tobytes()

@@ -14,8 +14,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from driver import Gpu, GpuError  # noqa: E402
-from ptx_run import RUN, cases, digest  # noqa: E402
+from driver import Gpu, GpuError
+from ptx_run import RUN, cases, digest
 
 
 def main(target: Path) -> int:

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from ptxmotion.harness.emulator import Emulator
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from ptx_run import Case, cases  # noqa: E402
+from ptx_run import Case, cases
 
 
 @pytest.mark.gpu

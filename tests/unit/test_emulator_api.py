@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from ptxmotion.harness.emulator import Emulator, EmulatorFault, LaunchError, UnsupportedInstruction
 from ptxmotion.harness.emulator.backend import EmulatorBackend
 

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from ptxmotion.harness.emulator import Emulator, EmulatorFault, EmulatorModule, Finding
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from ptx_run import RUN, Case, cases, digest  # noqa: E402
+from ptx_run import RUN, Case, cases, digest
 
 CLEAN = cases()
 FAULTY = cases(folder=RUN / "faults")

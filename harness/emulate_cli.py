@@ -1,0 +1,273 @@
+"""What `ptxmotion emulate` and `ptxmotion verify A.ptx B.ptx` do, without the command line around it.
+
+`add_arguments` and `run` belong to `emulate`, `add_pair_arguments` and `run_pair` to the comparison of two files. Data
+goes to stdout, messages and progress to stderr; the exit code is 0 fine, 1 a finding or a difference, 2 usage, 3 bad
+input.
+
+An argument of the kernel is one of
+
+    x.npy            an array, copied to the device     x.npy:y.npy     the same; what comes back goes to y.npy
+    f32[1000]        an array of zeros                  i32[64]:range   0, 1, 2 …
+    f32[64]:normal   random, by --seed                  i32[64]:5       all elements 5
+    i32:7 f32:2.5    a value                            0x00ff…:bytes   the bytes of a structure, in hexadecimal
+
+with the types i8 i16 i32 i64 u8 u16 u32 u64 f16 f32 f64; `=FILE.npy` behind an array saves what comes back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .emulator import Counts, LaunchResult
+
+__all__ = ["add_arguments", "add_pair_arguments", "run", "run_pair"]
+
+_KINDS = "i8 i16 i32 i64 u8 u16 u32 u64 f16 f32 f64".split()
+_ARRAY = re.compile(rf"({'|'.join(_KINDS)})\[(\d+)\](?::([\w.+-]+))?(?:=(.+))?")
+_VALUE = re.compile(rf"({'|'.join(_KINDS)}):(\S+)")
+_FINE, _FOUND, _USAGE, _BAD_INPUT = 0, 1, 2, 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `emulate`."""
+    parser.add_argument("file", metavar="FILE", help="PTX; - is stdin")
+    parser.add_argument("--kernel", metavar="NAME", help="the entry to run; may be left out where there is one only")
+    parser.add_argument("--grid", type=_shape, default=(1, 1, 1), metavar="X[,Y[,Z]]", help="blocks (default: 1)")
+    parser.add_argument("--block", type=_shape, default=(1, 1, 1), metavar="X[,Y[,Z]]", help="threads (default: 1)")
+    parser.add_argument("--shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory")
+    parser.add_argument("--arg", action="append", default=[], metavar="ARG", help="one for each parameter, in order")
+    parser.add_argument("--seed", type=int, default=0, help="for random arrays and the random schedule")
+    parser.add_argument("--schedule", choices=("order", "random"), default="order", help="which threads run first")
+    parser.add_argument("--no-checks", action="store_true", help="do not look for races, unwritten reads and the like")
+    parser.add_argument("--keep-going", action="store_true", help="skip bad accesses instead of ending at the first")
+    parser.add_argument("--counts", choices=("table", "json", "none"), default="table", help="figures on stdout")
+    parser.add_argument("--trace", metavar="FILE.npy", help="save every access: who read or wrote what")
+    parser.add_argument("--budget", type=int, metavar="N", help="segments to run before the kernel counts as endless")
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not 1 <= len(parts) <= 3 or not all(part.strip().lstrip("-").isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"'{text}' is no shape such as 16 or 4,2")
+    return tuple(int(part) for part in parts)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run `emulate`; 1 where the checks found something."""
+    from ..ptx import PtxError
+    from .emulator import Emulator, EmulatorFault, LaunchError, UnsupportedInstruction
+    from .emulator.launch import BUDGET
+
+    try:
+        module = Emulator(budget=arguments.budget or BUDGET).load(_load(arguments.file))
+        kernel = _kernel_name(module.kernels, arguments.kernel)
+        values, saves = _arguments(arguments.arg, arguments.seed)
+    except PtxError as error:
+        return _say(str(error), _BAD_INPUT)
+    except OSError as error:
+        return _say(f"{error.filename}: error: {error.strerror}", _BAD_INPUT)
+    except LaunchError as error:
+        return _say(f"ptxmotion: error: {error}", _USAGE)
+    except ValueError as error:
+        return _say(f"ptxmotion: error: {error}", _USAGE)
+    try:
+        with _Progress() as progress:
+            result = module.launch(
+                kernel,
+                arguments.grid,
+                arguments.block,
+                values,
+                arguments.shared,
+                checks=not arguments.no_checks,
+                schedule=arguments.schedule,
+                seed=arguments.seed,
+                counts=arguments.counts != "none",
+                trace=arguments.trace is not None,
+                keep_going=arguments.keep_going,
+                progress=progress,
+            )
+    except EmulatorFault as fault:
+        for finding in fault.findings:
+            _say(str(finding), _FOUND)
+        return _FOUND
+    except LaunchError as error:
+        return _say(f"ptxmotion: error: {error}", _USAGE)
+    except UnsupportedInstruction as error:
+        return _say(f"ptxmotion: error: {error}", _BAD_INPUT)
+    return _finish(arguments, result, saves)
+
+
+def _finish(arguments: argparse.Namespace, result: LaunchResult, saves: list[tuple[Any, str]]) -> int:
+    import numpy as np
+
+    sys.stdout.write(result.output)
+    for array, path in saves:
+        np.save(path, array)
+    if arguments.trace is not None and result.trace is not None:
+        np.save(arguments.trace, result.trace.accesses)
+    if arguments.counts == "json":
+        data = result.counts.as_dict()
+        data["findings"] = [str(finding) for finding in result.findings]
+        sys.stdout.write(json.dumps(data, indent=1) + "\n")
+    elif arguments.counts == "table":
+        _show(result.counts)
+    for finding in result.findings:
+        _say(str(finding), 0)
+    return _FOUND if any(finding.severity == "error" for finding in result.findings) else _FINE
+
+
+def _load(path: str) -> str:
+    if path == "-":
+        return sys.stdin.read()
+    with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
+        return file.read()
+
+
+def _kernel_name(known: list[str], wanted: str | None) -> str:
+    if wanted is not None:
+        return wanted
+    if len(known) != 1:
+        raise ValueError(f"name a kernel with --kernel: {', '.join(known) or 'there is none'}")
+    return known[0]
+
+
+def _arguments(texts: list[str], seed: int) -> tuple[list[Any], list[tuple[Any, str]]]:
+    """Values for the kernel, and which arrays are to be saved where."""
+    import numpy as np
+
+    values: list[Any] = []
+    saves: list[tuple[Any, str]] = []
+    for number, text in enumerate(texts):
+        if match := _ARRAY.fullmatch(text):
+            kind, count, filling, save = match.groups()
+            value: Any = _filled(f"{kind[0]}{int(kind[1:]) // 8}", int(count), filling, (seed, number))
+            if save:
+                saves.append((value, save))
+        elif match := _VALUE.fullmatch(text):
+            kind, literal = match.groups()
+            dtype = np.dtype(f"{kind[0]}{int(kind[1:]) // 8}")
+            try:
+                value = dtype.type(float(literal) if kind[0] == "f" else int(literal, 0))
+            except (ValueError, OverflowError):
+                raise ValueError(f"'{literal}' is no {kind}") from None
+        elif text.endswith(":bytes"):
+            value = bytes.fromhex(text.removesuffix(":bytes").removeprefix("0x"))
+        elif ".npy" in text:
+            path, _, save = text.partition(":")
+            value = np.load(path, allow_pickle=False)
+            if save:
+                saves.append((value, save))
+        else:
+            raise ValueError(f"argument '{text}' is neither an array, a value nor a .npy file")
+        values.append(value)
+    return values, saves
+
+
+def _filled(dtype: str, count: int, filling: str | None, seed: tuple[int, int]) -> Any:
+    import numpy as np
+
+    if filling is None or filling == "zeros":
+        return np.zeros(count, dtype)
+    if filling == "range":
+        return np.arange(count).astype(dtype)
+    if filling == "normal":
+        return np.random.default_rng(seed).standard_normal(count).astype(dtype)
+    if filling == "bits":
+        return np.frombuffer(np.random.default_rng(seed).bytes(count * np.dtype(dtype).itemsize), dtype).copy()
+    try:
+        return np.full(count, float(filling) if dtype[0] == "f" else int(filling, 0), dtype)
+    except (ValueError, OverflowError):
+        raise ValueError(f"'{filling}' is neither zeros, range, normal, bits nor a number") from None
+
+
+def _show(counts: Counts) -> None:
+    data = counts.as_dict()
+    for name, value in data.items():
+        if isinstance(value, int | float):
+            shown = f"{value:.4f}" if isinstance(value, float) else str(value)
+            sys.stdout.write(f"{name.replace('_', ' '):24s} {shown:>14s}\n")
+    sys.stdout.write(f"\n{'class':24s} {'warp':>14s} {'thread':>14s}\n")
+    for name, entry in data["by_class"].items():
+        sys.stdout.write(f"{name:24s} {entry['warp']:14d} {entry['thread']:14d}\n")
+    if data["branches"]:
+        sys.stdout.write(f"\n{'branch':40s} {'executed':>10s} {'diverged':>10s}\n")
+        for branch in data["branches"]:
+            place = f"{branch['kernel']}:{branch['line']}"
+            sys.stdout.write(f"{place:40s} {branch['executed']:10d} {branch['diverged']:10d}\n")
+
+
+def _say(message: str, code: int) -> int:
+    sys.stderr.write(message + "\n")
+    return code
+
+
+class _Progress:
+    """A bar on stderr where that is a terminal and the run is not over at once."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Callable[[int, int], None] | None:
+        return self.update if sys.stderr.isatty() else None
+
+    def update(self, done: int, total: int) -> None:
+        if self._bar is None:
+            if done >= total:
+                return
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._bar = Progress(console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task("blocks", total=total)
+        self._bar.update(self._task, completed=done)
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+# --- two files ---------------------------------------------------------------------------------------------------
+
+
+def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments that `verify A.ptx B.ptx` needs beside the two files."""
+    parser.add_argument("--inputs", metavar="FILE.py", help="a Python file whose launches(seed) gives the inputs")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="inputs for each kernel (default: 3)")
+    parser.add_argument("--kernel", action="append", metavar="NAME", help="compare this entry only; may be repeated")
+
+
+def run_pair(before: str, after: str, arguments: argparse.Namespace) -> int:
+    """Compare the files ``before`` and ``after``; 1 where they differ, 5 where nothing could be said of a kernel."""
+    from ..ptx import PtxError, load
+    from .emulator import LaunchError
+    from .equivalence import DIFFERENT, SAME, compare, launches_from_file
+
+    try:
+        first, second = load(before), load(after)
+        launches = launches_from_file(arguments.inputs) if arguments.inputs else None
+    except PtxError as error:
+        return _say(str(error), _BAD_INPUT)
+    except OSError as error:
+        return _say(f"{error.filename}: error: {error.strerror}", _BAD_INPUT)
+    except LaunchError as error:
+        return _say(f"ptxmotion: error: {error}", _BAD_INPUT)
+    unknown = set(arguments.kernel or ()) - {entry.name for entry in first.entries}
+    if unknown:
+        return _say(f"ptxmotion: error: {before} has no kernel '{sorted(unknown)[0]}'", _USAGE)
+    outcomes: dict[str, set[str]] = {}
+    for result in compare(first, second, seeds=range(arguments.seeds), kernels=arguments.kernel, launches=launches):
+        outcomes.setdefault(result.kernel, set()).add(result.outcome)
+        sys.stdout.write(f"{result.kernel} seed {result.seed}: {result.outcome}\n")
+        for line in result.details:
+            sys.stdout.write(f"  {line}\n")
+    if any(DIFFERENT in found for found in outcomes.values()):
+        return 1
+    return _FINE if all(SAME in found for found in outcomes.values()) else 5

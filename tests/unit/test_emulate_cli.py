@@ -1,0 +1,150 @@
+"""`emulate` and the comparison of two files, as functions."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ptxmotion.harness import emulate_cli
+from ptxmotion.harness.equivalence import DIFFERENT, INCONCLUSIVE, SAME, compare
+from ptxmotion.harness.generated_inputs import param_uses
+from ptxmotion.ptx import parse
+
+HEAD = ".version 9.0\n.target sm_90\n.address_size 64\n"
+BODY = """
+.visible .entry scale(.param .u64 x, .param .f32 a, .param .u32 n)
+{
+    .reg .pred %p; .reg .b32 %r<6>; .reg .f32 %f<4>; .reg .b64 %d<4>;
+    ld.param.u64 %d1, [x];
+    ld.param.f32 %f1, [a];
+    ld.param.u32 %r1, [n];
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ntid.x;
+    mov.u32 %r4, %tid.x;
+    mad.lo.u32 %r5, %r2, %r3, %r4;
+    setp.ge.u32 %p, %r5, %r1;
+    @%p bra DONE;
+    mul.wide.u32 %d2, %r5, 4;
+    add.u64 %d3, %d1, %d2;
+    ld.global.f32 %f2, [%d3];
+    mul.rn.f32 %f3, %f2, %f1;
+    st.global.f32 [%d3], %f3;
+DONE:
+    ret;
+}
+"""
+
+
+@pytest.fixture
+def scale(tmp_path: Path) -> Path:
+    path = tmp_path / "scale.ptx"
+    path.write_text(HEAD + BODY)
+    return path
+
+
+def emulate(*words: object) -> int:
+    parser = argparse.ArgumentParser()
+    emulate_cli.add_arguments(parser)
+    return emulate_cli.run(parser.parse_args([str(word) for word in words]))
+
+
+def test_arrays_from_and_to_files(scale: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = tmp_path / "x.npy", tmp_path / "y.npy"
+    np.save(source, np.arange(100, dtype=np.float32))
+    code = emulate(
+        scale, "--grid", 4, "--block", "32", "--arg", f"{source}:{target}", "--arg", "f32:2", "--arg", "u32:100",
+        "--counts", "json", "--trace", tmp_path / "t.npy",
+    )  # fmt: skip
+    assert code == 0
+    assert np.array_equal(np.load(target), np.arange(100, dtype=np.float32) * 2)
+    assert len(np.load(tmp_path / "t.npy")) == 200
+    assert json.loads(capsys.readouterr().out)["global_load_requests"] == 4
+
+
+def test_table_and_generated_arrays(scale: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "out.npy"
+    code = emulate(scale, "--block", 8, "--arg", f"f32[8]:range={saved}", "--arg", "f32:3", "--arg", "u32:8")
+    assert code == 0
+    assert np.load(saved).tolist() == [0, 3, 6, 9, 12, 15, 18, 21]
+    assert "warp instructions" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ([], 2, "takes 3 arguments, not 0"),
+        (["--arg", "what"], 2, "neither an array, a value nor a .npy file"),
+        (["--arg", "f32[8]", "--arg", "f32:x"], 2, "'x' is no f32"),
+        (["--arg", "f32[8]:odd"], 2, "neither zeros, range"),
+        (["--kernel", "other"], 2, "no kernel 'other'"),
+        (["--block", "2000", "--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32:8"], 2, "larger than"),
+        (["--block", "16", "--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32:9"], 1, "out-of-bounds"),
+    ],
+)
+def test_refusals(scale: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str) -> None:
+    assert emulate(scale, *words) == code
+    assert message in capsys.readouterr().err
+
+
+def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert emulate(tmp_path / "none.ptx") == 3
+    bad = tmp_path / "bad.ptx"
+    bad.write_text("what")
+    assert emulate(bad) == 3
+    assert "error" in capsys.readouterr().err
+
+
+def outcomes(first: str, second: str) -> set[str]:
+    return {result.outcome for result in compare(parse(HEAD + first), parse(HEAD + second))}
+
+
+def test_a_kernel_equals_itself() -> None:
+    assert outcomes(BODY, BODY) == {SAME}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("mul.rn.f32 %f3, %f2, %f1", "add.rn.f32 %f3, %f2, %f1"),
+        ("st.global.f32 [%d3], %f3;", ""),
+        ("ld.global.f32 %f2, [%d3];", "ld.global.f32 %f2, [%d3+4];"),
+        (".entry scale", ".entry other"),
+        (".param .u32 n", ".param .u32 n, .param .u32 m"),
+        ("@%p bra DONE;", "ld.global.f32 %f2, [%d1+1000000]; @%p bra DONE;"),
+        ("ret;", "trap;"),
+    ],
+)
+def test_changes_are_seen(old: str, new: str) -> None:
+    assert DIFFERENT in outcomes(BODY, BODY.replace(old, new))
+
+
+def test_a_first_that_does_not_end_says_nothing() -> None:
+    endless = ".visible .entry k() { L: bra L; }"
+    assert outcomes(endless, ".visible .entry k() { ret; }") == {INCONCLUSIVE}
+
+
+def test_uses_of_parameters() -> None:
+    uses = param_uses(parse(HEAD + BODY).kernel("scale"))
+    assert [(use.is_pointer, use.is_float) for use in uses] == [(True, True), (False, False), (False, False)]
+
+
+def test_inputs_from_a_file(tmp_path: Path, scale: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    inputs = tmp_path / "inputs.py"
+    inputs.write_text(
+        "import numpy as np\n"
+        "def launches(seed):\n"
+        "    x = np.arange(64, dtype='f4') + seed\n"
+        "    yield dict(kernel='scale', grid=1, block=64, args=[x, np.float32(2), np.uint32(64)])\n"
+    )
+    other = tmp_path / "other.ptx"
+    other.write_text((HEAD + BODY).replace("mul.rn.f32 %f3, %f2, %f1", "add.rn.f32 %f3, %f2, %f2"))
+    parser = argparse.ArgumentParser()
+    emulate_cli.add_pair_arguments(parser)
+    arguments = parser.parse_args(["--inputs", str(inputs), "--seeds", "2"])
+    # Doubling by a sum or by a product is the same here, and only here.
+    assert emulate_cli.run_pair(str(scale), str(other), arguments) == 0
+    assert emulate_cli.run_pair(str(scale), str(other), parser.parse_args([])) == 1
+    assert "argument 0 differs" in capsys.readouterr().out
