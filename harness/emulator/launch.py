@@ -317,7 +317,8 @@ def scalar_bytes(param: Param, value: Any) -> bytes:
     elif isinstance(value, np.ndarray) and param.dims:
         raw = cast("Array", value).tobytes()
     else:
-        raise LaunchError(f"parameter '{param.name}' (.{param.type.name}) cannot take a {type(cast("object", value)).__name__}")
+        kind = type(cast("object", value)).__name__
+        raise LaunchError(f"parameter '{param.name}' (.{param.type.name}) cannot take a {kind}")
     if len(raw) != param.bytes:
         raise LaunchError(f"parameter '{param.name}' has {param.bytes} bytes, the argument has {len(raw)}")
     return raw
