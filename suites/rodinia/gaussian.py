@@ -30,9 +30,9 @@ def fan1(m: ptr[f32], a: ptr[f32], size: i32, t: i32) -> None:
     """The multipliers of column ``t``."""
     if threadIdx.x + blockIdx.x * blockDim.x >= size - 1 - t:
         return
-    m[size * (blockDim.x * blockIdx.x + threadIdx.x + t + 1) + t] = (
-        a[size * (blockDim.x * blockIdx.x + threadIdx.x + t + 1) + t] / a[size * t + t]
-    )
+    (m + size * (blockDim.x * blockIdx.x + threadIdx.x + t + 1) + t)[0] = (
+        a + size * (blockDim.x * blockIdx.x + threadIdx.x + t + 1) + t
+    )[0] / (a + size * t + t)[0]
 
 
 @kernel
