@@ -1,0 +1,56 @@
+"""What every program of a suite has to show without a GPU, for the tests of the suites."""
+
+import functools
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from ptxmotion.harness.emulator.backend import EmulatorBackend
+from ptxmotion.harness.toolchain import ToolMissing, assemble
+from ptxmotion.ptx import parse, print_module
+from ptxmotion.ptx.verify import verify_kernel
+from ptxmotion.suites.registry import Benchmark, find
+from ptxmotion.suites.runner import Outcome, compiler, ptx_of, run
+from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.transforms.remarks import Remarks
+
+
+@functools.cache
+def compiled(name: str) -> dict[str, str]:
+    """The PTX of a program's kernels by their names; skips where there is no nvcc."""
+    try:
+        return ptx_of(find(name), compiler())
+    except ToolMissing as why:
+        pytest.skip(str(why))
+
+
+def optimized(ptx: str, level: str) -> str:
+    module = parse(ptx)
+    Pipeline(pipeline_of(level), verify=lambda kernel, of: verify_kernel(kernel, of.source)).run(module, Remarks())
+    return print_module(module)
+
+
+def emulated(benchmark: Benchmark, ptx: dict[str, str], seed: int, findings: Iterable[str]) -> Outcome:
+    """Run the smallest size; the emulator may find what ``findings`` names, and nothing else."""
+    backend = EmulatorBackend(schedule="random" if seed else "order", seed=seed)
+    outcome = run(benchmark, backend, ptx, "tiny", seed)
+    assert {finding.kind for finding in backend.findings} <= set(findings), backend.findings[:3]
+    return outcome
+
+
+def check_program(name: str, seed: int = 0, findings: Iterable[str] = (), levels: Iterable[str] = ("O1", "O2")) -> None:
+    """Correct by its reference; equal bits at every level; machine code for all of it."""
+    benchmark, ptx = find(name), compiled(name)
+    baseline = emulated(benchmark, ptx, seed, findings)
+    assert baseline.differences == []
+    for text in ptx.values():
+        assemble(text)
+    for level in levels:
+        made = {kernel: optimized(text, level) for kernel, text in ptx.items()}
+        outputs = emulated(benchmark, made, seed, findings).outputs
+        assert outputs.keys() == baseline.outputs.keys()
+        for output, wanted in baseline.outputs.items():
+            assert np.array_equal(outputs[output].view(np.uint8), wanted.view(np.uint8)), (level, output)
+        for kernel, text in made.items():
+            if text != ptx[kernel]:
+                assemble(text)
