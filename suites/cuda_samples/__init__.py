@@ -1,0 +1,1 @@
+"""Programs after NVIDIA's CUDA samples: same algorithms and kernel structure, written anew."""
