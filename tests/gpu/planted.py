@@ -1,8 +1,8 @@
 """The experiment behind the verdicts: equal arms, and slowdowns of known size, on a GPU.
 
-    PYTHONPATH=typings python tests/gpu/planted.py --output FILE [--kernels 12] [--runs 5]
+    PYTHONPATH=typings python tests/gpu/planted.py --output FILE [--kernels 12] [--runs 5] [--equal]
 
-Each of the kernels (chains of different lengths and grids) is run against itself, against a copy that is 2 % slower and
+With `--equal`, each of 60 kernels of 2 to 50 µs is run against itself only. Else each of the kernels (chains of different lengths and grids) is run against itself, against a copy that is 2 % slower and
 one that is 0.3 % slower by construction. The last run's result file is written; over all runs a table says how often
 each arm got which verdict, and the exit code is 1 unless every 2 % was found and nothing else was called.
 """
@@ -43,11 +43,22 @@ def tasks(kernels: int) -> list[Task]:
     return made
 
 
+def equal_tasks() -> list[Task]:
+    """Sixty kernels of 2 µs to 50 µs, each with no arm but its baseline, which is entered twice anyway."""
+    made: list[Task] = []
+    for number in range(60):
+        turns = round(100 * 1.2 ** (number % 20))
+        work = chain_work(f"equal/{number:02}", _GRIDS[number // 20])
+        made.append(Task(work.fullname, lambda work=work, turns=turns: (work, [arm("O3", chain(turns))])))
+    return made
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--kernels", type=int, default=12)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--equal", action="store_true")
     arguments = parser.parse_args()
     with Worker(CUDA) as worker:
         machine: dict[str, Any] = worker.describe(120)
@@ -58,7 +69,9 @@ def main() -> int:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         empty = ResultFile(now, __version__, "cuda", machine, {}, plan.options())
         assembler = partial(assemble_arm, sm=machine["compute_capability"])
-        done = Session(CUDA, plan, empty, assembler=assembler).run(tasks(arguments.kernels))
+        done = Session(CUDA, plan, empty, assembler=assembler).run(
+            equal_tasks() if arguments.equal else tasks(arguments.kernels)
+        )
         write(arguments.output, done)
         for each in done.benchmarks:
             if each.error:

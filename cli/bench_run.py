@@ -1,0 +1,277 @@
+"""`bench run`: from arguments to a session, its progress, its table, its exit code."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .bench import dsl_errors, read_result
+from .outcome import BAD_INPUT, DIFFERENT, FINE, MISSING, CommandError, say, usage_error
+
+if TYPE_CHECKING:
+    from ..harness.machine import Machine
+    from ..harness.protocol import Plan
+    from ..harness.results import ResultFile
+    from ..harness.session import Task
+    from ..suites.registry import Benchmark
+    from .bench_variants import Variant, Variants
+
+__all__ = ["run_benchmarks"]
+
+
+def run_benchmarks(arguments: argparse.Namespace) -> int:
+    """Run; the exit code: 1 for a mismatch, 3 where a benchmark could not be run, 4 without machine or disk."""
+    from ..harness.machine import MachineMissing
+
+    plan, variants = _plan(arguments), _variants(arguments)
+    if arguments.resume and not arguments.output:
+        usage_error("--resume needs --json: the file to go on with")
+    with dsl_errors():
+        from .bench_tasks import select
+
+        programs = select(arguments.names, arguments.pattern)
+    if not programs:
+        usage_error(f"no program's name matches '{arguments.pattern}'")
+    try:
+        return _on_machine(arguments, plan, variants, programs)
+    except MachineMissing as error:
+        raise CommandError(MISSING, f"ptxmotion: error: {error}") from error
+
+
+def _on_machine(
+    arguments: argparse.Namespace,
+    plan: Plan,
+    variants: Sequence[Variant],
+    programs: Sequence[tuple[Benchmark, str]],
+) -> int:
+    from ..harness.machine import choose
+    from .bench_variants import Variants
+
+    machine, count, why = choose(arguments.backend, arguments.require_gpu)
+    say(why)
+    size = arguments.size or ("full" if machine.stopwatch else "tiny")
+    if arguments.dry_run:
+        for benchmark, _ in programs:
+            print(f"{benchmark.fullname} {size}: {', '.join(each.id for each in variants)}")
+        return FINE
+    told = _describe(machine)
+    jobs = arguments.jobs or (count if machine.stopwatch else os.cpu_count() or 1)
+    if machine.stopwatch:
+        jobs = min(jobs, count)  # two benchmarks on one GPU would time each other
+    with Variants() as maker:
+        tasks = _tasks(arguments, programs, size, variants, maker, told)
+        if arguments.profile:
+            return _profile(machine, tasks)
+        return _session(
+            arguments, plan, machine, min(jobs, count) if machine.stopwatch else jobs, tasks, told, variants
+        )
+
+
+def _plan(arguments: argparse.Namespace) -> Plan:
+    from ..harness.protocol import Plan
+    from ..harness.stats import Rule
+
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)%", arguments.min_effect)
+    if found is None or not 0 < float(found[1]) < 100:
+        usage_error(f"--min-effect: '{arguments.min_effect}' is no share: 1% is the form")
+    rule = Rule(min_effect=float(found[1]) / 100)
+    seeds = tuple(range(1, arguments.seeds + 1))
+    return Plan(rounds=arguments.rounds, samples=arguments.samples, seeds=seeds, rule=rule)
+
+
+def _variants(arguments: argparse.Namespace) -> list[Variant]:
+    from .bench_variants import VariantError, parse_variant
+
+    try:
+        found = [parse_variant(each) for each in (arguments.baseline, *(arguments.variant or ["-O1"]))]
+    except VariantError as error:
+        usage_error(str(error))
+    names = [each.id for each in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        usage_error(f"two variants are called '{twice[0]}': name one with NAME=SPEC")
+    return found
+
+
+def _tasks(
+    arguments: argparse.Namespace,
+    programs: Sequence[tuple[Benchmark, str]],
+    size: str,
+    variants: Sequence[Variant],
+    maker: Variants,
+    told: dict[str, Any],
+) -> list[Task]:
+    from .bench_tasks import task_of
+
+    sm = told.get("compute_capability")
+    arch = arguments.arch or (f"sm_{sm}{'a' if sm >= 90 else ''}" if sm else "sm_90a")
+
+    @cache
+    def nvcc() -> Any:
+        from ..suites.runner import compiler
+
+        return compiler(arch)
+
+    return [task_of(benchmark, file, size, variants, maker, nvcc) for benchmark, file in programs]
+
+
+def _describe(machine: Machine) -> dict[str, Any]:
+    """The machine, and the computer that it is in."""
+    from ..harness.worker import Worker
+
+    told: dict[str, Any] = {
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "python": sys.version.split()[0],
+    }
+    if machine.stopwatch:
+        with Worker(machine) as worker:
+            told |= worker.describe(120.0)
+        if told.get("processes"):
+            say(f"ptxmotion: warning: others use this GPU: {told['processes']}")
+    return told
+
+
+def _commit() -> dict[str, Any]:
+    """The commit of the folder that the command runs in; nothing where there is none."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+
+    try:
+        dirty = bool(git("status", "--porcelain", "--untracked-files=no"))
+        return {"id": git("rev-parse", "HEAD"), "time": git("log", "-1", "--format=%cI"), "dirty": dirty}
+    except (OSError, subprocess.SubprocessError):
+        return {}
+
+
+def _session(
+    arguments: argparse.Namespace,
+    plan: Plan,
+    machine: Machine,
+    jobs: int,
+    tasks: Sequence[Task],
+    told: dict[str, Any],
+    variants: Sequence[Variant],
+) -> int:
+    from .. import __version__
+    from ..harness.arm_code import assemble_arm
+    from ..harness.results import ResultError, ResultFile
+    from ..harness.session import Limits, Session
+
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    options = {**plan.options(), "variants": [each.id for each in variants]}
+    result = ResultFile(now, __version__, machine.name, told, _commit(), options)
+    assembler = partial(assemble_arm, sm=told.get("compute_capability"))
+    path = Path(arguments.output) if arguments.output else None
+    with _progress(len(tasks)) as tell:
+        session = Session(
+            machine,
+            plan,
+            result,
+            assembler=assembler,
+            path=path,
+            jobs=jobs,
+            limits=Limits(check=arguments.timeout),
+            tell=tell,
+        )
+        if arguments.resume and path is not None and path.exists():
+            try:
+                session.resume(read_result(str(path)))
+            except ResultError as error:
+                raise CommandError(BAD_INPUT, f"ptxmotion: error: {path}: {error}") from error
+        with _errors(path):
+            session.run(tasks)
+    return _conclude(result)
+
+
+@contextlib.contextmanager
+def _errors(path: Path | None) -> Iterator[None]:
+    """Errors of programs, variants and disks as ours."""
+    from .bench_variants import VariantError
+
+    try:
+        with dsl_errors():
+            yield
+    except VariantError as error:
+        raise CommandError(BAD_INPUT, f"ptxmotion: error: {error}") from error
+    except OSError as error:
+        if path is None or error.filename != str(path):
+            raise
+        message = f"{path}: error: cannot write: {error.strerror}; what was written before is intact"
+        raise CommandError(MISSING, message) from error
+
+
+def _conclude(result: ResultFile) -> int:
+    from .tables import print_table
+
+    rows = [
+        [
+            each.fullname,
+            comparison.candidate,
+            comparison.verdict,
+            comparison.speedup,
+            "" if comparison.ci is None else f"{comparison.ci[0]:.3f} to {comparison.ci[1]:.3f}",
+            "" if comparison.verdict in ("FASTER", "SLOWER", "SAME") else comparison.reason,
+        ]
+        for each in result.benchmarks
+        for comparison in each.candidates
+    ]
+    with contextlib.redirect_stdout(sys.stderr):
+        print_table(["program", "variant", "verdict", "speedup", "interval", "reason"], rows)
+    if result.control.aa_verdict not in ("SAME", "NONE"):
+        say(f"ptxmotion: warning: the baseline is {result.control.aa_verdict} as itself: these times gate nothing")
+    failed = [each for each in result.benchmarks if each.error]
+    for each in failed:
+        say(f"ptxmotion: error: {each.fullname}: {each.error}")
+    wrong = [arm for each in result.benchmarks for arm in each.arms if arm.correctness.status != "ok"]
+    return DIFFERENT if wrong else BAD_INPUT if failed else FINE
+
+
+def _profile(machine: Machine, tasks: Sequence[Task]) -> int:
+    """Each variant once, in this process: a profiler sees these launches and nothing else."""
+    backend = machine.open()
+    with _errors(None):
+        for task in tasks:
+            work, arms = task.make()
+            for arm in arms:
+                say(f"{task.fullname}: {arm.id}")
+                work.run(backend, arm.modules, 1)
+                backend.synchronize()
+    return FINE
+
+
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    """Hear of progress: a bar on a terminal, elsewhere a line for each benchmark."""
+    if not sys.stderr.isatty():
+
+        def tell_plainly(line: str) -> None:
+            if not re.search(r": round \d+ of \d+$", line):
+                say(line)
+
+        yield tell_plainly
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        every = bar.add_task("benchmarks", total=total)
+
+        def tell(line: str) -> None:
+            bar.update(every, description=line[:70])
+            if not re.search(r": round \d+ of \d+$", line):
+                bar.advance(every)
+                bar.console.print(line, highlight=False)
+
+        yield tell

@@ -1,0 +1,104 @@
+"""From the suites' programs to the harness's tasks: what `bench run` and the pytest plugin run."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ..harness.session import Task
+from ..harness.workload import Arm, Work
+from .bench_variants import Variant, Variants
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..suites.registry import Benchmark
+
+__all__ = ["SuiteWork", "select", "task_of"]
+
+
+@dataclass(frozen=True)
+class SuiteWork:
+    """A suite's program at a size. ``file`` is that of a program of the user's own, else empty."""
+
+    fullname: str
+    size: str
+    file: str = ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"fullname": self.fullname, "size": self.size, "file": self.file}
+
+    @property
+    def group(self) -> str:
+        """The suite."""
+        return self.fullname.partition("/")[0]
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """The size."""
+        return {"size": self.size}
+
+    @cached_property
+    def benchmark(self) -> Benchmark:
+        """The program, imported where it is needed. Raises `DslError`."""
+        from ..suites.registry import find, from_file
+
+        if not self.file:
+            return find(self.fullname)
+        return next(each for each in from_file(self.file) if each.fullname == self.fullname)
+
+    def run(self, backend: Any, modules: Mapping[str, str], seed: int, /) -> Mapping[str, NDArray[Any]]:
+        """Run the host program on the data of a seed."""
+        program = self.benchmark.program.load(backend, lambda kernel: modules[kernel.name])
+        return program.run(self.benchmark.make_data(self.size, seed))
+
+    def check(self, seed: int, outputs: Mapping[str, NDArray[Any]], /) -> list[str]:
+        """Compare with the program's NumPy reference."""
+        return self.benchmark.check(outputs, self.benchmark.reference(self.benchmark.make_data(self.size, seed)))
+
+
+def select(names: Sequence[str], pattern: str | None) -> list[tuple[Benchmark, str]]:
+    """The programs of which a name, a shell pattern or a file is given (all, if none is), and whose name matches.
+
+    Raises `DslError` where a name or a file has none, `OSError`.
+    """
+    from ..dsl import DslError
+    from ..suites.registry import benchmarks, from_file
+
+    found: list[tuple[Benchmark, str]] = []
+    every = list(benchmarks())
+    for name in names or ["*"]:
+        if name.endswith(".py"):
+            found += [(each, name) for each in from_file(name)]
+            continue
+        matching = [b for b in every if any(fnmatch.fnmatch(n, name) for n in (b.fullname, b.name, b.suite))]
+        if not matching:
+            known = ", ".join(each.fullname for each in every)
+            raise DslError(f"no program is called '{name}'; there are {known}")
+        found += [(each, "") for each in matching]
+    unique = {(each.fullname, file): (each, file) for each, file in found}
+    return [each for each in unique.values() if pattern is None or re.search(pattern, each[0].fullname)]
+
+
+def task_of(
+    benchmark: Benchmark, file: str, size: str, variants: Sequence[Variant], maker: Variants, nvcc: Callable[[], Any]
+) -> Task:
+    """The task of a program with these variants, the baseline first. ``nvcc`` is asked for when its turn comes."""
+
+    def make() -> tuple[Work, Sequence[Arm]]:
+        from ..suites.runner import ptx_of
+
+        plain = ptx_of(benchmark, nvcc())
+        work = SuiteWork(benchmark.fullname, size, file)
+        return work, list(_arms(variants, plain, maker))
+
+    return Task(benchmark.fullname, make)
+
+
+def _arms(variants: Sequence[Variant], plain: Mapping[str, str], maker: Variants) -> Iterator[Arm]:
+    for variant in variants:
+        yield Arm(variant.id, maker.modules(variant, plain), launch=variant.launch)

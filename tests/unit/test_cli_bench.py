@@ -1,0 +1,222 @@
+"""`ptxmotion bench` and the pytest plugin, as far as they go without a GPU: on the emulator, and on files."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+from ptxmotion.cli import main
+from ptxmotion.cli.bench_variants import Variant, VariantError, Variants, parse_variant
+from ptxmotion.harness.results import read, schema, settle, write
+
+ROOT = Path(__file__).parents[2]
+PLANTED = Path(__file__).parents[1] / "results" / "h200_planted.json"
+
+_PTX = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 p)
+{
+  .reg .u64 %a; .reg .u32 %r<4>;
+  ld.param.u64 %a, [p];
+  mov.u32 %r0, %tid.x;
+  add.u32 %r1, %r0, 7;
+  add.u32 %r2, %r0, 7;
+  add.u32 %r3, %r1, %r2;
+  st.global.u32 [%a], %r3;
+  ret;
+}
+"""
+
+
+def test_variants_are_read() -> None:
+    assert parse_variant("O3") == Variant("O3")
+    assert parse_variant("-O1 --gate=off").options == ("-O1", "--gate=off")
+    assert parse_variant("lcm:naming=lexical").options == ("--passes=lcm:naming=lexical",)
+    assert parse_variant("mine=dir/x.ptx") == Variant("mine", file="dir/x.ptx")
+    assert parse_variant("HEAD~1@-O1") == Variant("HEAD~1@-O1", ("-O1",), revision="HEAD~1")
+    assert parse_variant("O3+graph") == Variant("O3+graph", launch="graph")
+    for wrong in ("", "no such thing!", "-O1 '"):
+        with pytest.raises(VariantError, match="variant"):
+            parse_variant(wrong)
+
+
+def test_variants_are_made(tmp_path: Path) -> None:
+    other = tmp_path / "other.ptx"
+    other.write_text(_PTX.replace("7", "8"))
+    with Variants() as maker:
+        plain = {"m": _PTX}
+        assert maker.modules(parse_variant("O3"), plain) == plain
+        assert maker.modules(parse_variant(str(other)), plain) == {"m": other.read_text()}
+        made = maker.modules(parse_variant("cse,dce"), plain)["m"]
+        assert made.count("add.u32") == 2
+        with pytest.raises(VariantError, match="there is no pass 'nonsense'"):
+            maker.modules(parse_variant("nonsense"), plain)
+        with pytest.raises(VariantError, match="has none of the kernels j"):
+            maker.modules(parse_variant(str(other)), {"m": _PTX.replace("entry k", "entry j")})
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists() or shutil.which("git") is None, reason="no git checkout")
+def test_an_earlier_optimizer_is_a_variant() -> None:
+    with Variants() as maker:
+        assert ".entry k" in maker.modules(parse_variant("HEAD@-O1"), {"m": _PTX})["m"]
+        with pytest.raises(VariantError, match="revision no-such-revision"):
+            maker.modules(parse_variant("no-such-revision@-O1"), {"m": _PTX})
+
+
+def test_run_on_the_emulator_writes_a_result_and_resumes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r.json"
+    command = ["bench", "run", "pathfinder", "--backend=emulator", "--variant=cse", "--seeds=1", f"--json={path}"]
+    assert main(command) == 0
+    jsonschema.validate(json.loads(path.read_text()), schema())
+    found = read(path)
+    (benchmark,) = found.benchmarks
+    assert benchmark.fullname == "rodinia/pathfinder"
+    assert [each.id for each in benchmark.arms] == ["O3", "cse"]
+    assert benchmark.arm("O3").emulated["warp_instructions"] > 0
+    assert benchmark.arm("O3").static["dynproc"]["registers"] > 0
+    assert benchmark.candidates[0].verdict in ("IDENTICAL", "UNTIMED")
+    assert main(["bench", "audit", str(path)]) == 0
+    assert capfd.readouterr().out == f"{path}: 1 benchmarks; bears out what it says\n"
+    assert main([*command, "--resume"]) == 0
+    assert "rodinia/pathfinder: taken over" in capfd.readouterr().err
+    assert main([*command, "--resume", "--rounds=7"]) == 3
+    assert "cannot resume: options" in capfd.readouterr().err
+
+
+def test_list_and_dry_run_run_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "list", "rodinia"]) == 0
+    assert "rodinia/pathfinder" in capfd.readouterr().out
+    assert main(["bench", "run", "--dry-run", "--backend=emulator", "pathfinder", "--variant=cse"]) == 0
+    out, err = capfd.readouterr()
+    assert out == "rodinia/pathfinder tiny: O3, cse\n"
+    assert err == "emulator: as asked for\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        (["run", "no/such"], 3, "no program is called 'no/such'"),
+        (["run", "-k", "nothing like it"], 2, "no program's name matches"),
+        (["run", "--resume"], 2, "--resume needs --json"),
+        (["run", "--min-effect=2"], 2, "1% is the form"),
+        (["run", "--variant=!!"], 2, "neither O3"),
+        (["run", "--variant=cse", "--variant=cse"], 2, "two variants are called 'cse'"),
+        (["run", "--rounds=0"], 2, "no positive number"),
+        (["compare", str(PLANTED), str(PLANTED), "--fail-on=better"], 2, "--fail-on: better"),
+        (["compare", str(PLANTED), str(PLANTED), "--threshold=x"], 2, "REGEX=2% is the form"),
+        (["compare", str(ROOT / "pyproject.toml"), str(PLANTED)], 3, "no JSON"),
+        (["compare", "nowhere.json", str(PLANTED)], 3, "nowhere.json"),
+        (["export", str(PLANTED), "--format=xml"], 2, "no form 'xml'"),
+        (["report", str(PLANTED), "--format=pdf"], 2, "no form of a report: pdf"),
+    ],
+)
+def test_wrong_usage(command: list[str], code: int, message: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", *command]) == code
+    assert message in capfd.readouterr().err
+
+
+def test_no_gpu_is_exit_code_4(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    for option in ("--backend=cuda", "--require-gpu"):
+        assert main(["bench", "run", "pathfinder", option]) == 4
+        assert "no GPU" in capfd.readouterr().err
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> Path:
+    """Two benchmarks of a run on a GPU: judging again takes a while for each."""
+    result = read(PLANTED)
+    result.benchmarks = result.benchmarks[:2]
+    settle(result)
+    write(tmp_path / "planted.json", result)
+    return tmp_path / "planted.json"
+
+
+def test_compare_and_track(planted: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data = json.loads(planted.read_text())
+    worse, baseline = tmp_path / "worse.json", tmp_path / "baseline.json"
+    data["benchmarks"][0]["arms"][0]["static"]["chain"]["registers"] += 1
+    worse.write_text(json.dumps(data))
+    assert main(["bench", "compare", str(planted), str(planted)]) == 0
+    assert main(["bench", "compare", str(planted), str(worse)]) == 1
+    assert "worse: chains/00:O3:chain:registers 10 → 11" in capfd.readouterr().err
+    assert main(["bench", "compare", str(worse), str(planted)]) == 0
+    assert main(["bench", "compare", str(planted), str(worse), "--fail-on=slower", "--json=-"]) == 0
+    assert json.loads(capfd.readouterr().out)[0]["kind"] == "worse"
+    assert main(["bench", "compare", str(planted), str(worse), "--threshold=registers=10%"]) == 0
+    assert main(["bench", "track", str(planted), f"--baseline={baseline}"]) == 3
+    assert main(["bench", "track", str(planted), f"--baseline={baseline}", "--update"]) == 0
+    assert baseline.stat().st_size < planted.stat().st_size / 3
+    assert main(["bench", "track", str(worse), f"--baseline={baseline}"]) == 1
+    assert main(["bench", "track", str(planted), f"--baseline={baseline}"]) == 0
+    data["benchmarks"][0]["comparisons"][1]["verdict"] = "FASTER"
+    worse.write_text(json.dumps(data))
+    assert main(["bench", "track", str(worse), f"--baseline={baseline}"]) == 3
+    assert main(["bench", "audit", str(worse)]) == 1
+    assert "the samples say SLOWER" in capfd.readouterr().err
+
+
+def test_what_is_undecided_is_exit_code_5_where_asked(planted: Path, tmp_path: Path) -> None:
+    data = json.loads(planted.read_text())
+    path = tmp_path / "r.json"
+    data["benchmarks"][0]["comparisons"][2]["verdict"] = "INCONCLUSIVE"
+    path.write_text(json.dumps(data))
+    assert main(["bench", "compare", str(planted), str(path)]) == 0
+    assert main(["bench", "compare", str(planted), str(path), "--fail-on=slower,inconclusive"]) == 5
+
+
+def test_export_and_report(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "export", str(PLANTED), "--format=bmf"]) == 0
+    assert "chains/00[O3]" in json.loads(capfd.readouterr().out)
+    assert main(["bench", "export", str(PLANTED), "--format=csv", "-o", str(tmp_path / "x.csv")]) == 0
+    assert (tmp_path / "x.csv").read_text().startswith("benchmark,")
+    assert main(["bench", "report", str(PLANTED), "-o", str(tmp_path / "report")]) == 0
+    assert "2 % slower | SLOWER" in (tmp_path / "report" / "report.md").read_text()
+
+
+_TEST = """
+def test_pathfinder(kernel_benchmark):
+    found = kernel_benchmark("rodinia/pathfinder", variants=["cse"])
+    assert found.fullname == "rodinia/pathfinder"
+"""
+
+
+def _pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "ptxmotion.cli.pytest_plugin", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "typings"), "COLUMNS": "200"}
+    arguments = [*command, "--kernel-backend=emulator", *options, "test_it.py"]
+    return subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.slow
+def test_pytest_benchmark_saves_and_compares_variants(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(_TEST)
+    done = _pytest(tmp_path, "--benchmark-json=out.json", "--benchmark-autosave")
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads((tmp_path / "out.json").read_text())
+    by_name = {each["name"]: each for each in document["benchmarks"]}
+    assert set(by_name) == {"test_pathfinder[O3]", "test_pathfinder[cse]"}
+    emulated = by_name["test_pathfinder[cse]"]["extra_info"]["emulated"]
+    assert abs(by_name["test_pathfinder[cse]"]["stats"]["median"] * 1e9 - emulated["warp_instructions"]) < 0.5
+    again = _pytest(tmp_path, "--benchmark-compare", "--benchmark-compare-fail=median:1%")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "test_pathfinder[cse] (0001" in again.stdout
+
+
+@pytest.mark.slow
+def test_pytest_fails_where_a_variant_computes_something_else(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(_TEST.replace('["cse"]', '["bad.ptx"]'))
+    script = "from ptxmotion.suites.runner import *; from ptxmotion.suites.registry import find\n"
+    script += "print(ptx_of(find('rodinia/pathfinder'), compiler())['dynproc'])"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "typings")}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert "min.s32" in done.stdout
+    (tmp_path / "bad.ptx").write_text(done.stdout.replace("min.s32", "max.s32"))
+    failed = _pytest(tmp_path, "--benchmark-disable")
+    assert failed.returncode == 1
+    assert "KernelMismatch: rodinia/pathfinder: bad.ptx" in failed.stdout
