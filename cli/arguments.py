@@ -24,7 +24,9 @@ VERBS: dict[str, str] = {
     "opt": "optimize a PTX file",
     "analyze": "tell what is in a PTX file",
     "diff": "compare the machine code of two PTX files",
-    "verify": "check PTX files, or the round trip of a folder of them",
+    "verify": "check a PTX file, compare what two compute, or check the round trip of a folder",
+    "emulate": "run a kernel on the emulator",
+    "bench": "run benchmarks, compare and track their results",
     "doctor": "check that all that is needed is on this machine",
     "completion": "print the completion script of a shell",
 }

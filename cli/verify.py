@@ -1,4 +1,4 @@
-"""`ptxmotion verify`: are files well-formed, and does a folder of PTX survive being parsed and printed?"""
+"""`ptxmotion verify`: is a file well-formed, do two compute the same, does a folder survive parsing and printing?"""
 
 from __future__ import annotations
 
@@ -8,27 +8,37 @@ import sys
 from .outcome import BAD_INPUT, DIFFERENT, FINE, say, usage_error
 
 EPILOG = """\
+Exits with 1 where two files differ or a round trip lost something, 3 where a file is not well-formed, 5 where nothing
+could be said of a kernel.
+
 examples:
   ptxmotion verify kernel.ptx
+  ptxmotion verify kernel.ptx faster.ptx --seeds 5
   ptxmotion verify --round-trip build/ptx --jobs 4
 """
+
+_OF_FOLDER = ("arch", "jobs", "log")
+_OF_PAIR = ("inputs", "seeds", "kernel")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `verify`."""
-    parser.add_argument("files", nargs="*", metavar="FILE", help="PTX to check; every fault is reported; - is stdin")
-    parser.add_argument(
+    from ..harness import emulate_cli
+
+    parser.add_argument("before", nargs="?", metavar="A", help="PTX to check; every fault is reported; - is stdin")
+    parser.add_argument("after", nargs="?", metavar="B", help="PTX that must compute the same as A, on the emulator")
+    pair = parser.add_argument_group("with A and B")
+    emulate_cli.add_pair_arguments(pair)  # pyright: ignore[reportArgumentType]
+    folder = parser.add_argument_group("with a folder")
+    folder.add_argument(
         "--round-trip",
         metavar="DIR",
         help="parse and print every .ptx file below DIR; ptxas judges: is it accepted, is the machine code the same",
     )
-    parser.add_argument(
-        "--arch", metavar="SM", help="with --round-trip: assemble for this instead of each module's target"
-    )
-    parser.add_argument("--jobs", type=_jobs, metavar="N", help="with --round-trip: processes at a time (default: 1)")
-    parser.add_argument(
-        "--log", metavar="FILE", help="with --round-trip: keep results here and do not judge a file twice"
-    )
+    folder.add_argument("--arch", metavar="SM", help="assemble for this instead of each module's target")
+    folder.add_argument("--jobs", type=_jobs, metavar="N", help="processes at a time (default: 1)")
+    folder.add_argument("--log", metavar="FILE", help="keep results here, and do not judge a file twice")
+    parser.set_defaults(seeds=None)
 
 
 def _jobs(text: str) -> int:
@@ -38,16 +48,26 @@ def _jobs(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the verb; its exit code: 1 where a round trip lost something, 3 where a file is not well-formed."""
+    """Run the verb; its exit code."""
     folder = arguments.round_trip
-    if (folder is None) == (not arguments.files):
-        usage_error("name files to check, or a folder with --round-trip")
-    if folder is None:
-        for option in ("arch", "jobs", "log"):
-            if getattr(arguments, option) is not None:
-                usage_error(f"--{option} goes with --round-trip")
-        return max([_check(path) for path in arguments.files])
-    return _round_trip(arguments)
+    if (folder is None) == (arguments.before is None):
+        usage_error("name a file to check, two to compare, or a folder with --round-trip")
+    _refuse(arguments, _OF_FOLDER if folder is None else _OF_PAIR, "--round-trip" if folder is None else "two files")
+    if folder is not None:
+        return _round_trip(arguments)
+    if arguments.after is None:
+        _refuse(arguments, _OF_PAIR, "two files")
+        return _check(arguments.before)
+    if "-" in (arguments.before, arguments.after):
+        usage_error("two files are compared by name: stdin cannot be one of them")
+    code = max(_check(arguments.before), _check(arguments.after))
+    return code or _compare(arguments)
+
+
+def _refuse(arguments: argparse.Namespace, options: tuple[str, ...], belonging: str) -> None:
+    for option in options:
+        if getattr(arguments, option) is not None:
+            usage_error(f"--{option} goes with {belonging}")
 
 
 def _check(path: str) -> int:
@@ -59,12 +79,16 @@ def _check(path: str) -> int:
         found = problems(parse_bytes(read_bytes(path), path))
     except PtxError as error:
         found = [error]
-    except OSError as error:
-        say(f"{path}: error: {error.strerror}")
-        return BAD_INPUT
     for problem in found:
         say(str(problem))
     return BAD_INPUT if found else FINE
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from ..harness import emulate_cli
+
+    arguments.seeds = 3 if arguments.seeds is None else arguments.seeds
+    return emulate_cli.run_pair(arguments.before, arguments.after, arguments)
 
 
 def _round_trip(arguments: argparse.Namespace) -> int:

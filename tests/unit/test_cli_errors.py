@@ -242,8 +242,10 @@ def test_what_ptxas_refuses_is_bad_input(tmp_path: Path, capfd: pytest.CaptureFi
         (["opt", "--kernel=("], "is no regular expression"),
         (["opt", "--remarks=("], "is no regular expression"),
         (["opt", "--bisect-limit=-1"], "is no number of rewrites"),
-        (["verify"], "name files to check"),
+        (["verify"], "name a file to check"),
         (["verify", "a", "--jobs=2"], "--jobs goes with --round-trip"),
+        (["verify", "a", "--seeds=2"], "--seeds goes with two files"),
+        (["verify", "-", "-"], "stdin cannot be one of them"),
     ],
 )
 def test_wrong_usage_ends_with_2(arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
