@@ -15,7 +15,7 @@ from ..ptx import Effect, Instr, Param, Sym, Variable
 from .effects import is_constant_read, is_plain_store, memory_space
 from .value_numbering import Values
 
-__all__ = ["Reference", "memory_kill", "may_overlap", "reference_of"]
+__all__ = ["Reference", "are_spaces_disjoint", "is_mutable_read", "memory_kill", "may_overlap", "reference_of"]
 
 #: Spaces that a generic address can reach.
 _GENERIC = frozenset(["generic", "global", "shared", "local", "const", "param"])
@@ -52,7 +52,8 @@ def _is_inside(declaration: Variable | Param, offset: int, size: int) -> bool:
     return 0 <= offset and offset + size <= (declaration.bytes or 0)
 
 
-def _are_spaces_disjoint(left: str, right: str) -> bool:
+def are_spaces_disjoint(left: str, right: str) -> bool:
+    """Whether no address of one state space can be one of the other."""
     if left == right:
         return False
     if left == "generic":
@@ -62,7 +63,7 @@ def _are_spaces_disjoint(left: str, right: str) -> bool:
 
 def may_overlap(left: Reference, right: Reference) -> bool:
     """Whether the two references may share a byte."""
-    if _are_spaces_disjoint(left.space, right.space):
+    if are_spaces_disjoint(left.space, right.space):
         return False
     if left.base == right.base:
         return left.offset < right.offset + right.bytes and right.offset < left.offset + left.bytes

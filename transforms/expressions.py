@@ -26,7 +26,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..analysis.alias import Reference, is_mutable_read, may_overlap, memory_kill, reference_of
+from ..analysis.alias import (
+    Reference,
+    are_spaces_disjoint,
+    is_mutable_read,
+    may_overlap,
+    memory_kill,
+    reference_of,
+)
 from ..analysis.effects import may_move
 from ..analysis.manager import Facts
 from ..analysis.value_numbering import Values
@@ -270,7 +277,7 @@ class Transfer:
     def __init__(self, classes: list[ExpressionClass], naming: Naming) -> None:
         self.naming = naming
         self.by_name: dict[Hashable, int] = {}
-        self.loads = [candidate for candidate in classes if candidate.is_mutable]
+        self._loads = _Loads(candidate for candidate in classes if candidate.is_mutable)
         self.all_loads = 0
         self.faulting = 0
         for candidate in classes:
@@ -324,12 +331,43 @@ class Transfer:
             return self.all_loads
         known = self._stores.get(store)
         if known is None:
-            known = 0
-            for candidate in self.loads:
-                if candidate.reference is None or may_overlap(candidate.reference, store):
-                    known |= 1 << candidate.number
-            self._stores[store] = known
+            known = self._stores[store] = self._loads.overlapping(store)
         return known
+
+
+class _Loads:
+    """The classes that load from memory that may be written, so arranged that a store finds those that it may change
+    without asking each: only loads from the same base are compared by their offsets."""
+
+    def __init__(self, loads: Iterable[ExpressionClass]) -> None:
+        self.unknown = 0  #: loads whose address is not one reference
+        self.by_space: dict[str, int] = {}
+        self.by_base: dict[int, list[tuple[Reference, int]]] = {}
+        self.by_symbol: dict[object, int] = {}
+        for item in loads:
+            bit = 1 << item.number
+            reference = item.reference
+            if reference is None:
+                self.unknown |= bit
+                continue
+            self.by_space[reference.space] = self.by_space.get(reference.space, 0) | bit
+            self.by_base.setdefault(reference.base, []).append((reference, bit))
+            if reference.symbol is not None:
+                self.by_symbol[reference.symbol] = self.by_symbol.get(reference.symbol, 0) | bit
+
+    def overlapping(self, store: Reference) -> int:
+        """The classes that ``store`` may change: all that `may_overlap` says."""
+        found = 0
+        for space, bits in self.by_space.items():
+            if not are_spaces_disjoint(space, store.space):
+                found |= bits
+        if store.symbol is not None:
+            for symbol, bits in self.by_symbol.items():
+                if symbol is not store.symbol:
+                    found &= ~bits
+        for reference, bit in self.by_base.get(store.base, ()):
+            found = found | bit if may_overlap(reference, store) else found & ~bit
+        return found | self.unknown
 
 
 def local_predicates(facts: Facts, classes: list[ExpressionClass], naming: Naming) -> LocalPredicates:

@@ -25,14 +25,14 @@ Reference: Knoop, Rüthing, Steffen, *Lazy Code Motion*, PLDI 1992; Drechsler, S
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ..analysis.dataflow import solve
 from ..analysis.manager import Facts
 from ..analysis.value_numbering import Values
-from ..ptx import Instr, Kernel
+from ..ptx import Block, Instr, Kernel
 from .branch_divergence import BranchDivergence
 from .copy_propagation import CopyPropagation
 from .dead_code import DeadCodeElimination
@@ -227,6 +227,7 @@ class LazyCodeMotion:
         redundant = _totally_redundant(facts, classes, local, placement)
         chosen = 0
         feeding = self.feeding_names(classes)
+        places = _Places(facts, placement)
         for item in classes:
             bit = 1 << item.number
             if not (deleted | redundant) & bit:
@@ -244,7 +245,7 @@ class LazyCodeMotion:
                 remarks.count(kernel, self.name, f"refused: {reason}")
             elif remarks.may_rewrite(self.name, item.instr):
                 chosen |= bit
-                _report(kernel, facts, remarks, self.name, item, placement)
+                places.report(kernel, remarks, self.name, item)
         return chosen
 
     def feeding_names(self, classes: list[ExpressionClass]) -> set[Hashable]:
@@ -343,18 +344,34 @@ def _reached_occurrence(facts: Facts, item: ExpressionClass, start: int, local: 
     raise AssertionError("an anticipated expression has no occurrence")
 
 
-def _report(
-    kernel: Kernel, facts: Facts, remarks: Remarks, pass_name: str, item: ExpressionClass, placement: Placement
-) -> None:
-    bit = 1 << item.number
-    names = [block.label.text if block.label else f"block {i}" for i, block in enumerate(facts.cfg.blocks)]
-    edges = [f"{names[i]}→{names[j]}" for (i, j), bits in placement.insert.items() if bits & bit]
-    deleted = [names[b] for b in facts.cfg.rpo if placement.delete[b] & bit]
-    what = f"'{item.instr.form.text}'"
-    if edges:
-        message = f"{what} moved to {', '.join(edges)}"
-        if deleted:
-            message += f"; removed from {', '.join(deleted)}"
-    else:
-        message = f"{what} is redundant; {len(item.occurrences)} occurrences share one evaluation"
-    remarks.add("Passed", pass_name, "Moved" if edges else "Redundant", kernel, message, instr=item.instr)
+class _Places:
+    """For each class the edges on which it is inserted and the blocks from which it is deleted, by name."""
+
+    def __init__(self, facts: Facts, placement: Placement) -> None:
+        blocks = facts.cfg.blocks
+        self.inserted: dict[int, list[str]] = {}
+        self.deleted: dict[int, list[str]] = {}
+        for (block, successor), bits in placement.insert.items():
+            where = f"{_name(blocks, block)}→{_name(blocks, successor)}"
+            for number in members(bits):
+                self.inserted.setdefault(number, []).append(where)
+        for block in facts.cfg.rpo:
+            for number in members(placement.delete[block]):
+                self.deleted.setdefault(number, []).append(_name(blocks, block))
+
+    def report(self, kernel: Kernel, remarks: Remarks, pass_name: str, item: ExpressionClass) -> None:
+        """The remark that the class has been moved, or found redundant."""
+        what = f"'{item.instr.form.text}'"
+        edges, deleted = self.inserted.get(item.number), self.deleted.get(item.number)
+        if edges:
+            message = f"{what} moved to {', '.join(edges)}"
+            if deleted:
+                message += f"; removed from {', '.join(deleted)}"
+        else:
+            message = f"{what} is redundant; {len(item.occurrences)} occurrences share one evaluation"
+        remarks.add("Passed", pass_name, "Moved" if edges else "Redundant", kernel, message, instr=item.instr)
+
+
+def _name(blocks: Sequence[Block], number: int) -> str:
+    label = blocks[number].label
+    return label.text if label is not None else f"block {number}"
