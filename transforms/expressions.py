@@ -24,7 +24,7 @@ Reference: Knoop, Rüthing, Steffen, PLDI 1992; shared notes on code motion, §1
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..analysis.alias import (
     Reference,
@@ -49,6 +49,10 @@ __all__ = [
     "is_spoken_of",
     "local_predicates",
 ]
+
+
+#: A base that no store has.
+_NO_BASE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,14 @@ class Naming:
             return True
         is_single = self.ssa.is_single
         return not all(is_single(reg) for reg in instr.uses())
+
+    def reference(self, load: Instr) -> Reference | None:
+        """What ``load`` and all that are keyed like it read. Register names that stand for several values say nothing of
+        the address, so that only its space is known."""
+        found = reference_of(load, self.values)
+        if found is None or self.by_value or all(self.ssa.is_single(reg) for reg in load.uses()):
+            return found
+        return replace(found, base=_NO_BASE)
 
     def operand_names(self, instr: Instr) -> Iterable[Hashable]:
         """What the registers that the instruction reads are called."""
@@ -234,7 +246,7 @@ def _improvable(classes: list[ExpressionClass], facts: Facts, naming: Naming) ->
             candidate.names.update(naming.operand_names(occurrence.instr))
         candidate.is_mutable = is_mutable_read(candidate.instr)
         if candidate.is_mutable:
-            candidate.reference = reference_of(candidate.instr, naming.values)
+            candidate.reference = naming.reference(candidate.instr)
         candidate.number = len(found)
         found.append(candidate)
     return found
