@@ -122,7 +122,10 @@ class Divergence:
     # --- questions -----------------------------------------------------------------------------------------------
 
     def is_divergent(self, block: int) -> bool:
-        """Whether lanes that reach the end of ``block`` together may go on by different ways."""
+        """Whether the branch at the end of ``block`` may be taken by some of the lanes that come to it together.
+
+        That includes a branch to the next block, which parts nobody.
+        """
         return block in self._branch_cause
 
     @cached_property
@@ -368,7 +371,7 @@ class Divergence:
             block = self._block[node]
             if block not in self._branch_cause and "uni" not in instr.form.flags:
                 cause = self._first_varying(node, self._reads[node])
-                if cause is not None and self.dependence.ways(block) > 1:
+                if cause is not None:
                     self._diverge(block, cause)
 
     def _visit_phi(self, node: int) -> None:

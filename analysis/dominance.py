@@ -109,8 +109,9 @@ class Dominance:
                 if not self.is_reached(runner):
                     continue
                 while runner >= 0 and runner != idom[node]:
-                    if not frontiers[runner] or frontiers[runner][-1] != node:
-                        frontiers[runner].append(node)
+                    if frontiers[runner] and frontiers[runner][-1] == node:
+                        break  # so it has been noted all the way up
+                    frontiers[runner].append(node)
                     runner = idom[runner]
         return frontiers
 

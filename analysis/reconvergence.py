@@ -23,13 +23,13 @@ the outermost loops as nodes.
 In such a graph let d be the immediate dominator of a join j, and R the nodes on the ways from d to j. Lanes that meet
 at j have been at d together. They can come over different edges only if there is a node b in R or d itself,
 
-    which is divergent,  at least two edges of which lead into R or to j,  and whose immediate post-dominator is not in R
+    which is divergent,  two edges of which at least lead into R or to j,  whose immediate post-dominator is not in R
 
 for if the first node at which two lanes go different ways after d had its post-dominator z in R, both would come to
 z, and the argument starts again there. A loop has a divergent exit if for a divergent node b nothing but the common
-end of all ends post-dominates it. Ways that only lead to a ``ret`` are left out: nobody meets the lanes that take them. An
-inner loop with a divergent exit is a divergent node. Two edges between the same two nodes (two exits of an inner loop
-to one block) are kept apart by a node in between.
+end of all ends post-dominates it. Ways that only lead to a ``ret`` are left out: nobody meets the lanes that take them.
+An inner loop with a divergent exit is a divergent node. Two edges between the same two nodes (two exits of an inner
+loop to one block) are kept apart by a node in between.
 
 In an irreducible loop "the same iteration" has no meaning. If lanes may enter it over different edges, or a branch in
 it is divergent, all its joins are divergent and so are its exits, and those of the loops inside it (*tangled*).
