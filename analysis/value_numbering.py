@@ -176,7 +176,9 @@ def _plan(form: Form) -> _Plan:
     else:
         kind = "hash"
     scalars = tuple(_scalar_of(form, spec) for spec in form.specs[1:])
-    return _Plan(kind, (form.op.pattern, *_modifiers(form)), scalars, form.op.commutes)
+    # Of two NaNs an operation on f64 keeps the payload of one: which, depends on their order.
+    commutes = form.op.commutes and (form.type is None or form.type.name != "f64")
+    return _Plan(kind, (form.op.pattern, *_modifiers(form)), scalars, commutes)
 
 
 def _definition(values: Values, instr: Instr) -> int:
