@@ -6,7 +6,8 @@ Computes: classes of instructions that compute one value, by one of two namings,
     comp     an occurrence after which nothing in the block changes it      (an exit computation)
     exit_comp  the same, and neither does anything in ``pinch`` come after it
     kill     something in the block changes an operand or the memory        (not transparent)
-    pinch    something in the block may end the thread, so that a load must not move up across it
+    pinch    something in the block may end the thread, or waits for the grid before (``griddepcontrol``), so that a load
+             must not move up across it, be it of memory that nobody writes
 
 *lexical* naming: same opcode, same operand registers; any definition of an operand register changes the value.
 *value* naming: same value number (`value_numbering.py`), whatever the registers are called; a definition of a value of
@@ -327,9 +328,10 @@ class Transfer:
         return killed
 
     def pinch(self, instr: Instr) -> int:
-        """Classes that must not move up across the instruction because it may never come back."""
-        base = instr.form.op.base
-        return self.faulting if base == "call" or instr.form.is_opaque else 0
+        """Classes that must not move up across the instruction, because it may never come back; or because it waits for
+        a grid that may still write what is read-only from then on."""
+        form = instr.form
+        return self.faulting if form.is_opaque or form.op.base in ("call", "griddepcontrol") else 0
 
     def phi_kill(self, block: int) -> int:
         killed = 0
