@@ -392,7 +392,8 @@ class Expressions:
         symbol, precedence = ("&&", LAND) if both else ("||", LOR)
         values = [part.value for part in parts]
         value = None if None in values else int(all(values) if both else any(values))
-        text = f" {symbol} ".join(part.at(EQUALITY if part.precedence != precedence else precedence) for part in parts)
+        # What stands in parentheses, or in one chain of comparisons, stays together: nvcc branches by the grouping.
+        text = f" {symbol} ".join(part.at(EQUALITY) for part in parts)
         return Expr(text, t.BOOL, precedence, value)
 
     def condition(self, node: ast.expr) -> Expr:
