@@ -32,7 +32,7 @@ __all__ = ["COLUMN", "Liveness", "certain_defs"]
 COLUMN = 1024
 
 
-def certain_defs(instr: Instr) -> list[Reg]:
+def certain_defs(instr: Instr) -> Sequence[Reg]:
     """The registers whose old value is certainly gone after ``instr``."""
     if instr.guard is not None or instr.form.is_opaque:
         return []

@@ -137,6 +137,10 @@ def _difference(a: Bits, b: Bits, width: int) -> Bits:
     return _sum(a, _not(b, width), width, 1)
 
 
+def _negation(a: Bits, width: int) -> Bits:
+    return _difference(constant(0, width), a, width)
+
+
 def _product(a: Bits, b: Bits, width: int) -> Bits:
     mask = _mask(width)
     low_a, low_b = _trailing_zeros(a, width), _trailing_zeros(b, width)
@@ -304,7 +308,7 @@ def _compare(form: Form, operands: list[Bits]) -> Bits | None:
 OPERATIONS: dict[str, Callable[[Form, list[Bits]], Bits | None]] = {
     "int_add": _plain(_sum),
     "int_sub": _plain(_difference),
-    "int_neg": _plain(lambda a, width: _difference(constant(0, width), a, width)),
+    "int_neg": _plain(_negation),
     "int_mul_lo": _plain(_product),
     "int_mad_lo": _plain(_product_sum),
     "int_mul_wide": _wide(_product),

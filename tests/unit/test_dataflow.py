@@ -66,7 +66,7 @@ def test_solution_is_that_of_plain_iteration(
 def test_mixed_meets(problem: tuple[Cfg, list[int], list[int], int], data: st.DataObject) -> None:
     cfg, gen, kill, boundary = problem
     choice: st.SearchStrategy[Meet] = st.sampled_from(("union", "intersection"))
-    meets = [data.draw(choice) for _ in range(len(cfg))]
+    meets: list[Meet] = [data.draw(choice) for _ in range(len(cfg))]
 
     def run(chosen: list[Meet]) -> Solution:
         return solve(

@@ -1,6 +1,7 @@
 """Varying bits against lanes: random values that agree with what is known, through each operation."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -25,47 +26,58 @@ COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "ge": lambda a, b: a >= b,
 }
 
+
+class Operands(NamedTuple):
+    """The operands of one lane."""
+
+    a: int
+    b: int = 0
+    c: int = 0
+
+
+def unsigned_case(compare: Callable[[int, int], bool]) -> Callable[[Operands], int]:
+    return lambda v: int(compare(v.a, v.b))
+
+
+def signed_case(compare: Callable[[int, int], bool]) -> Callable[[Operands], int]:
+    return lambda v: int(compare(signed(v.a, 16), signed(v.b, 16)))
+
+
 #: mnemonic: widths of the operands, width of the result, what it computes
-CASES: dict[str, tuple[tuple[int, ...], int, Callable[..., int]]] = {
-    "add.u16": ((16, 16), 16, lambda a, b: a + b),
-    "sub.u16": ((16, 16), 16, lambda a, b: a - b),
-    "neg.s16": ((16,), 16, lambda a: -a),
-    "mul.lo.u16": ((16, 16), 16, lambda a, b: a * b),
-    "mad.lo.u16": ((16, 16, 16), 16, lambda a, b, c: a * b + c),
-    "mul.wide.u16": ((16, 16), 32, lambda a, b: a * b),
-    "mul.wide.s16": ((16, 16), 32, lambda a, b: signed(a, 16) * signed(b, 16)),
-    "mad.wide.u16": ((16, 16, 32), 32, lambda a, b, c: a * b + c),
-    "mad.wide.s16": ((16, 16, 32), 32, lambda a, b, c: signed(a, 16) * signed(b, 16) + c),
-    "div.u16": ((16, 16), 16, lambda a, b: a // b if b else 0xFFFF),
-    "rem.u16": ((16, 16), 16, lambda a, b: a % b if b else a),
-    "and.b16": ((16, 16), 16, lambda a, b: a & b),
-    "or.b16": ((16, 16), 16, lambda a, b: a | b),
-    "xor.b16": ((16, 16), 16, lambda a, b: a ^ b),
-    "not.b16": ((16,), 16, lambda a: ~a),
-    "and.pred": ((1, 1), 1, lambda a, b: a & b),
-    "shl.b16": ((16, 32), 16, lambda a, c: a << min(c, 16)),
-    "shr.u16": ((16, 32), 16, lambda a, c: shift(a, c, 16)),
-    "shr.b16": ((16, 32), 16, lambda a, c: shift(a, c, 16)),
-    "shr.s16": ((16, 32), 16, lambda a, c: shift(signed(a, 16), c, 16)),
-    "bfe.u32": ((32, 32, 32), 32, lambda a, p, n: (a >> (p & 255)) & ((1 << min(n & 255, 32)) - 1)),
-    "cvt.u32.u16": ((16,), 32, lambda a: a),
-    "cvt.u16.u32": ((32,), 16, lambda a: a),
-    "cvt.s32.s16": ((16,), 32, lambda a: signed(a, 16)),
-    "cvt.u32.s8": ((16,), 32, lambda a: signed(a & 255, 8)),
-    "mov.b16": ((16,), 16, lambda a: a),
-    "selp.b16": ((16, 16, 1), 16, lambda a, b, p: a if p else b),
-    **{
-        f"setp.{name}.u16": ((16, 16), 1, lambda a, b, of=compare: int(of(a, b)))
-        for name, compare in COMPARISONS.items()
-    },
-    **{
-        f"setp.{name}.s16": ((16, 16), 1, lambda a, b, of=compare: int(of(signed(a, 16), signed(b, 16))))
-        for name, compare in COMPARISONS.items()
-    },
-    "setp.lo.u16": ((16, 16), 1, lambda a, b: int(a < b)),
-    "setp.hs.u16": ((16, 16), 1, lambda a, b: int(a >= b)),
-    "setp.lt.and.u16": ((16, 16, 1), 1, lambda a, b, c: int(a < b) & c),
-    "setp.gt.or.s16": ((16, 16, 1), 1, lambda a, b, c: int(signed(a, 16) > signed(b, 16)) | c),
+CASES: dict[str, tuple[tuple[int, ...], int, Callable[[Operands], int]]] = {
+    "add.u16": ((16, 16), 16, lambda v: v.a + v.b),
+    "sub.u16": ((16, 16), 16, lambda v: v.a - v.b),
+    "neg.s16": ((16,), 16, lambda v: -v.a),
+    "mul.lo.u16": ((16, 16), 16, lambda v: v.a * v.b),
+    "mad.lo.u16": ((16, 16, 16), 16, lambda v: v.a * v.b + v.c),
+    "mul.wide.u16": ((16, 16), 32, lambda v: v.a * v.b),
+    "mul.wide.s16": ((16, 16), 32, lambda v: signed(v.a, 16) * signed(v.b, 16)),
+    "mad.wide.u16": ((16, 16, 32), 32, lambda v: v.a * v.b + v.c),
+    "mad.wide.s16": ((16, 16, 32), 32, lambda v: signed(v.a, 16) * signed(v.b, 16) + v.c),
+    "div.u16": ((16, 16), 16, lambda v: v.a // v.b if v.b else 0xFFFF),
+    "rem.u16": ((16, 16), 16, lambda v: v.a % v.b if v.b else v.a),
+    "and.b16": ((16, 16), 16, lambda v: v.a & v.b),
+    "or.b16": ((16, 16), 16, lambda v: v.a | v.b),
+    "xor.b16": ((16, 16), 16, lambda v: v.a ^ v.b),
+    "not.b16": ((16,), 16, lambda v: ~v.a),
+    "and.pred": ((1, 1), 1, lambda v: v.a & v.b),
+    "shl.b16": ((16, 32), 16, lambda v: v.a << min(v.b, 16)),
+    "shr.u16": ((16, 32), 16, lambda v: shift(v.a, v.b, 16)),
+    "shr.b16": ((16, 32), 16, lambda v: shift(v.a, v.b, 16)),
+    "shr.s16": ((16, 32), 16, lambda v: shift(signed(v.a, 16), v.b, 16)),
+    "bfe.u32": ((32, 32, 32), 32, lambda v: (v.a >> (v.b & 255)) & ((1 << min(v.c & 255, 32)) - 1)),
+    "cvt.u32.u16": ((16,), 32, lambda v: v.a),
+    "cvt.u16.u32": ((32,), 16, lambda v: v.a),
+    "cvt.s32.s16": ((16,), 32, lambda v: signed(v.a, 16)),
+    "cvt.u32.s8": ((16,), 32, lambda v: signed(v.a & 255, 8)),
+    "mov.b16": ((16,), 16, lambda v: v.a),
+    "selp.b16": ((16, 16, 1), 16, lambda v: v.a if v.c else v.b),
+    **{f"setp.{name}.u16": ((16, 16), 1, unsigned_case(compare)) for name, compare in COMPARISONS.items()},
+    **{f"setp.{name}.s16": ((16, 16), 1, signed_case(compare)) for name, compare in COMPARISONS.items()},
+    "setp.lo.u16": ((16, 16), 1, lambda v: int(v.a < v.b)),
+    "setp.hs.u16": ((16, 16), 1, lambda v: int(v.a >= v.b)),
+    "setp.lt.and.u16": ((16, 16, 1), 1, lambda v: int(v.a < v.b) & v.c),
+    "setp.gt.or.s16": ((16, 16, 1), 1, lambda v: int(signed(v.a, 16) > signed(v.b, 16)) | v.c),
 }
 
 
@@ -95,7 +107,7 @@ def test_what_does_not_vary_is_equal_in_all_lanes(mnemonic: str, data: st.DataOb
     assume(found is not None)
     assert found is not None
     mask = (1 << width) - 1
-    results = [compute(*lane) & mask for lane in zip(*[lanes for _, lanes in drawn], strict=True)]
+    results = [compute(Operands(*lane)) & mask for lane in zip(*[lanes for _, lanes in drawn], strict=True)]
     for result in results:
         assert (result ^ results[0]) & ~found.varying == 0, (drawn, found, results)
         assert result & found.zero == 0 and ~result & found.one == 0, (drawn, found, results)

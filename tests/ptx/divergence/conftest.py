@@ -18,6 +18,7 @@ itself and ``address`` the address it accesses. For the kernel that they stand i
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from ptxmotion.analysis import Facts
@@ -30,12 +31,14 @@ _NOTE = re.compile(
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    return PtxFile.from_parent(parent, path=file_path) if file_path.suffix == ".ptx" else None
+    if file_path.suffix != ".ptx":
+        return None
+    return cast("pytest.Collector", PtxFile.from_parent(parent, path=file_path))  # pyright: ignore[reportUnknownMemberType]
 
 
 class PtxFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
-        yield DivergenceItem.from_parent(self, name="divergence")
+        yield cast("pytest.Item", DivergenceItem.from_parent(self, name="divergence"))  # pyright: ignore[reportUnknownMemberType]
 
 
 class Disagreement(Exception):
