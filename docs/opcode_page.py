@@ -10,7 +10,8 @@ PAGE = Path(__file__).with_name("opcodes.md")
 
 _HEAD = """# Opcodes
 
-Every row of the opcode table (`ptx/ops.py`), in the order in which rows are tried; made by `python docs/opcode_page.py`.
+Every row of the opcode table (`ptx/ops.py`), in the order in which rows are tried. `python docs/opcode_page.py`
+makes this page.
 The notation is that of `ptx/notation.py`. *Effects* are what keeps an instruction from being moved or removed; a row
 without one computes a value from its operands and nothing else. *Emulated* names the function that the emulator
 runs, `—` where it refuses the opcode; an asterisk marks rows for which the manual gives an error bound instead of a
