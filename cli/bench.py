@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .outcome import BAD_INPUT, DIFFERENT, FINE, INCONCLUSIVE, CommandError, say, usage_error
 
@@ -150,7 +150,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def dsl_errors() -> Any:
+def dsl_errors() -> Generator[None]:
     """Turn errors of programs into ours."""
     from ..dsl import DslError
 

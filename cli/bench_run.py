@@ -10,7 +10,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,7 +195,7 @@ def _session(
 
 
 @contextlib.contextmanager
-def _errors(path: Path | None) -> Iterator[None]:
+def _errors(path: Path | None) -> Generator[None]:
     """Errors of programs, variants and disks as ours."""
     from .bench_variants import VariantError
 
@@ -251,7 +251,7 @@ def _profile(machine: Machine, tasks: Sequence[Task]) -> int:
 
 
 @contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], None]]:
+def _progress(total: int) -> Generator[Callable[[str], None]]:
     """Hear of progress: a bar on a terminal, elsewhere a line for each benchmark."""
     if not sys.stderr.isatty():
 

@@ -6,7 +6,7 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..harness.session import Task
@@ -54,11 +54,22 @@ class SuiteWork:
     def run(self, backend: Any, modules: Mapping[str, str], seed: int, /) -> Mapping[str, NDArray[Any]]:
         """Run the host program on the data of a seed."""
         program = self.benchmark.program.load(backend, lambda kernel: modules[kernel.name])
-        return program.run(self.benchmark.make_data(self.size, seed))
+        return program.run(dict(_data(self, seed)))
 
     def check(self, seed: int, outputs: Mapping[str, NDArray[Any]], /) -> list[str]:
         """Compare with the program's NumPy reference."""
-        return self.benchmark.check(outputs, self.benchmark.reference(self.benchmark.make_data(self.size, seed)))
+        return self.benchmark.check(outputs, _reference(self, seed))
+
+
+# A work runs on the same data several times in a row, and a reference may take longer than all kernels together.
+@lru_cache(maxsize=4)
+def _data(work: SuiteWork, seed: int) -> Mapping[str, Any]:
+    return work.benchmark.make_data(work.size, seed)
+
+
+@lru_cache(maxsize=4)
+def _reference(work: SuiteWork, seed: int) -> Mapping[str, NDArray[Any]]:
+    return work.benchmark.reference(_data(work, seed))
 
 
 def select(names: Sequence[str], pattern: str | None) -> list[tuple[Benchmark, str]]:

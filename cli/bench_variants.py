@@ -31,6 +31,7 @@ __all__ = ["Variant", "VariantError", "Variants", "parse_variant"]
 #: nvcc's output as it is.
 PLAIN = "O3"
 
+_PACKAGE = __name__.partition(".")[0]
 _ROOT = Path(__file__).resolve().parents[1]
 _TIMEOUT = 600.0
 
@@ -110,7 +111,7 @@ class Variants:
             path = [self._of_revision(variant.revision)] if variant.revision else []
             path += [each or os.getcwd() for each in sys.path]
             done = subprocess.run(
-                [sys.executable, "-m", __package__.partition(".")[0], "opt", "--no-config", *options, "-"],
+                [sys.executable, "-m", _PACKAGE, "opt", "--no-config", *options, "-"],
                 input=text.encode("utf-8", "surrogateescape"),
                 capture_output=True,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
@@ -133,12 +134,9 @@ class Variants:
             if done.returncode != 0:
                 raise VariantError(f"variant of revision {revision}: {done.stderr.decode(errors='replace').strip()}")
             with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-                archive.extractall(folder / _ROOT_NAME, filter="data")
+                archive.extractall(folder / _PACKAGE, filter="data")
             self._revisions[revision] = str(folder)
         return self._revisions[revision]
-
-
-_ROOT_NAME = __package__.partition(".")[0]
 
 
 def _from_file(path: str, plain: Mapping[str, str]) -> dict[str, str]:

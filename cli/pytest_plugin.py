@@ -37,7 +37,7 @@ def _machine(config: pytest.Config) -> tuple[Machine, dict[str, Any]]:
         from ..harness.machine import choose
         from ..harness.worker import Worker
 
-        machine, _, _ = choose(config.getoption("--kernel-backend"))
+        machine, _, _ = choose(str(config.getoption("--kernel-backend")))
         with Worker(machine) as worker:
             config.stash[_CHOSEN] = machine, worker.describe(120.0)
     return config.stash[_CHOSEN]
@@ -75,7 +75,7 @@ def kernel_benchmark(request: pytest.FixtureRequest) -> Callable[..., BenchmarkR
         wanted = size or request.config.getoption("--kernel-size") or ("tiny" if machine == EMULATOR else "full")
         chosen = [parse_variant(each) for each in (baseline, *variants)]
         arch = f"sm_{sm}{'a' if sm >= 90 else ''}" if sm else "sm_90a"
-        plan = Plan(rounds=request.config.getoption("--kernel-rounds"))
+        plan = Plan(rounds=int(request.config.getoption("--kernel-rounds") or 30))
         with Variants() as maker:
             task = task_of(benchmark, file, wanted, chosen, maker, lambda: compiler(arch))
             found = measure(task, machine, plan, partial(assemble_arm, sm=sm), told)

@@ -90,13 +90,15 @@ class Checker:
         return (PATTERNS[position % len(PATTERNS)],) if self.is_deterministic else PATTERNS
 
     def check_baseline(self) -> Correctness:
-        """Run the baseline, compare it with itself and with the reference."""
+        """Run the baseline; compare it with itself on every seed, with the reference on the first."""
         wrong: list[str] = []
         for position, seed in enumerate(self.seeds):
             for pattern in self._patterns(position):
                 found = self._run(self.baseline, seed, pattern, count=not self._runs)
                 self._runs[seed, pattern] = found
-                wrong += [f"seed {seed}: {line}" for line in self.work.check(seed, found.outputs)]
+                # A reference in NumPy may take minutes at full size: one seed must do for the baseline.
+                if position == 0:
+                    wrong += [f"seed {seed}: {line}" for line in self.work.check(seed, found.outputs)]
                 wrong += _torn(found, seed)
             first = self._runs[seed, self._patterns(position)[0]]
             for _ in range(0 if self.is_deterministic else _REPEATS):

@@ -325,7 +325,8 @@ class CudaStopwatch:
 
         prepared.restore = self.backend.graph(restore)
         if (self.mode if prepared.arm.launch == "auto" else prepared.arm.launch) == "graph":
-            prepared.graph = self.backend.graph(lambda: [_do(run) for run in prepared.runs] and None)
+            every = [operation for run in prepared.runs for operation in run]
+            prepared.graph = self.backend.graph(lambda: _do(every))
 
     # --- running -----------------------------------------------------------------------------------------------
 
@@ -348,7 +349,7 @@ class CudaStopwatch:
         found: dict[int, bytes] = {}
         for index, size in enumerate(memory.sizes):
             data = self.backend.read(CudaBuffer(memory.place(index, copy), size), np.uint8, size)
-            found[index] = hashlib.blake2b(data, digest_size=16).digest()
+            found[index] = hashlib.blake2b(data.tobytes(), digest_size=16).digest()
         return found
 
     def _probe_clock(self, slot: int) -> None:

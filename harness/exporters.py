@@ -97,8 +97,10 @@ def _bmf(result: ResultFile) -> str:
 
 def _pytest_benchmark(result: ResultFile) -> str:
     benchmarks = [_pytest_entry(*each) for each in _arms(result) if each[1].stats is not None]
-    machine = {"node": "", "processor": "", "machine": "", "python_version": "", "cpu": {}, **result.machine_info}
-    document = {
+    cpu: dict[str, Any] = {}
+    machine: dict[str, Any] = {"node": "", "processor": "", "machine": "", "python_version": "", "cpu": cpu}
+    machine |= result.machine_info
+    document: dict[str, Any] = {
         "machine_info": machine,
         "commit_info": {"id": "", "time": None, "dirty": None, **result.commit_info},
         "benchmarks": benchmarks,

@@ -242,11 +242,12 @@ class Recorder:
             if isinstance(each, RecordedBuffer):
                 kept.append(each.index)
                 passed.append(each.inner)
-            elif isinstance(each, np.generic | bytes):
-                kept.append(each)
-                passed.append(each)
-            else:
+                continue
+            if not isinstance(each, np.generic | bytes):
                 raise TypeError(f"{name}: an argument is a buffer, a NumPy scalar or bytes, not {type(each).__name__}")
+            value: Any = each
+            kept.append(value)
+            passed.append(value)
         x, y, z = (*grid, 1, 1, 1)[:3]
         p, q, r = (*block, 1, 1, 1)[:3]
         self.recording.steps.append(Launch(module, name, (x, y, z), (p, q, r), shared, tuple(kept)))

@@ -2,9 +2,9 @@
 
     PYTHONPATH=typings python tests/gpu/against_ncu.py
 
-An event-to-event time holds the launch of the kernel, which ncu's duration does not: a launch of an empty kernel is
-timed as well and taken off. ncu sets no clocks here (`--clock-control none`). The exit code is 1 where any of the ten
-differs by more than 2 %.
+An event-to-event time holds a part of the launch, some 1.3 µs on an H200, which ncu's duration does not: the kernels
+take 75 µs and more, so that it is within the 2 % by which the two may differ. ncu sets no clocks here (`--clock-control
+none`). The exit code is 1 where any of the ten differs by more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ptxmotion.harness.cuda import CudaBackend
 from ptxmotion.harness.cuda_stopwatch import CudaStopwatch
 
 _REPEATS = 5
-TURNS = [round(3000 * 1.4**number) for number in range(10)]
+TURNS = [round(4200 * 1.35**number) for number in range(10)]
 _GRIDS = (132, 264, 1056)
 
 
@@ -51,8 +51,8 @@ def by_ncu() -> list[float]:
     return [float(np.median(values[i : i + _REPEATS])) for i in range(0, len(values), _REPEATS)]
 
 
-def by_events() -> tuple[list[float], float]:
-    """The median time of each kernel in seconds, and that of a kernel that does nothing."""
+def by_events() -> list[float]:
+    """The median time of each kernel in seconds."""
     backend = CudaBackend()
     found: list[float] = []
     for number, turns in enumerate(TURNS):
@@ -60,31 +60,18 @@ def by_events() -> tuple[list[float], float]:
         watch.warm_up(0, 0.1)
         found.append(float(np.median([watch.measure(0, 10).seconds for _ in range(10)])))
         watch.close()
-    nothing = backend.load(".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry nothing() { ret; }")
-    kernel, start, stop = nothing.kernel("nothing"), backend.event(), backend.event()
-    packed, flushed, seconds = backend.pack(kernel, []), backend.allocate(128 << 20), list[float]()
-    for _ in range(50):
-        backend.fill(flushed, 0)
-        backend.record(start)
-        backend.launch_packed(kernel, (132, 1, 1), (256, 1, 1), 0, packed)
-        backend.record(stop)
-        backend.synchronize()
-        seconds.append(backend.seconds_between(start, stop))
-    return found, float(np.median(seconds))
+    return found
 
 
 def main() -> int:
     if "--launch" in sys.argv:
         launch()
         return 0
-    ours, empty = by_events()
-    theirs = by_ncu()
-    print(f"a launch of nothing takes {empty * 1e6:.2f} µs")
     worst = 0.0
-    for turns, event, ncu in zip(TURNS, ours, theirs, strict=True):
-        apart = (event - empty) / ncu - 1
+    for turns, event, ncu in zip(TURNS, by_events(), by_ncu(), strict=True):
+        apart = event / ncu - 1
         worst = max(worst, abs(apart))
-        print(f"{turns:7} turns: events {event * 1e6:9.2f} µs, ncu {ncu * 1e6:9.2f} µs, without launch {apart:+.2%}")
+        print(f"{turns:7} turns: events {event * 1e6:9.2f} µs, ncu {ncu * 1e6:9.2f} µs, {apart:+.2%}")
     return int(worst > 0.02)
 
 

@@ -2,9 +2,10 @@
 
     PYTHONPATH=typings python tests/gpu/planted.py --output FILE [--kernels 12] [--runs 5] [--equal]
 
-With `--equal`, each of 60 kernels of 2 to 50 µs is run against itself only. Else each of the kernels (chains of different lengths and grids) is run against itself, against a copy that is 2 % slower and
-one that is 0.3 % slower by construction. The last run's result file is written; over all runs a table says how often
-each arm got which verdict, and the exit code is 1 unless every 2 % was found and nothing else was called.
+With `--equal`, each of 60 kernels of 2 to 50 µs is run against itself only. Else each of the kernels (chains of
+different lengths and grids) is run against itself, against a copy that is 2 % slower and one that is 0.3 % slower by
+construction. The last run's result file is written; over all runs a table says how often each arm got which verdict,
+and the exit code is 1 unless every 2 % was found and nothing else was called.
 """
 
 from __future__ import annotations
@@ -68,10 +69,9 @@ def main() -> int:
         plan = Plan(shuffle_seed=run)
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         empty = ResultFile(now, __version__, "cuda", machine, {}, plan.options())
+        chosen = equal_tasks() if arguments.equal else tasks(arguments.kernels)
         assembler = partial(assemble_arm, sm=machine["compute_capability"])
-        done = Session(CUDA, plan, empty, assembler=assembler).run(
-            equal_tasks() if arguments.equal else tasks(arguments.kernels)
-        )
+        done = Session(CUDA, plan, empty, assembler=assembler).run(chosen)
         write(arguments.output, done)
         for each in done.benchmarks:
             if each.error:

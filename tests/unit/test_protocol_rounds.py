@@ -41,7 +41,8 @@ def test_the_order_of_samples_does_not_leak_into_the_columns() -> None:
 def test_rounds_double_at_most_twice_and_only_while_undecided() -> None:
     told: list[tuple[int, int]] = []
     noisy = FakeStopwatch([1e-4, 1e-4 / 1.01], Weather(noise=0.05), seed=1)
-    rounds, found = time_arms(noisy, 2, [(0, 1)], Plan(rounds=10, rule=QUICK), lambda *done: told.append(done))
+    plan = Plan(rounds=10, rule=QUICK)
+    rounds, found = time_arms(noisy, 2, [(0, 1)], plan, lambda done, of: told.append((done, of)))
     assert found[0].verdict is Verdict.INCONCLUSIVE
     assert len(rounds.clocks) == 40
     assert {of for _, of in told} == {10, 20, 40}
