@@ -103,7 +103,14 @@ def address_of(binder: Binder, operand: Operand) -> Getter:
             return lambda c: constant
         return lambda c: found(c) + offset
     read = binder.source(base, None)
-    return lambda c: read(c).astype(np.int64) + offset
+
+    def address(c: Cohort) -> Array:
+        value = read(c)
+        # A 32-bit base wraps with its offset, as compilers rely on it: shared memory at -64 + 68 is at 4.
+        wide = value.astype(np.int64) + offset
+        return wide & np.int64(0xFFFF_FFFF) if value.itemsize == 4 else wide
+
+    return address
 
 
 def is_strong(instr: Instr) -> bool:
