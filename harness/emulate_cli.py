@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep-going", action="store_true", help="skip bad accesses instead of ending at the first")
     parser.add_argument("--counts", choices=("table", "json", "none"), default="table", help="figures on stdout")
     parser.add_argument("--trace", metavar="FILE.npy", help="save every access: who read or wrote what")
-    parser.add_argument("--budget", type=int, metavar="N", help="segments to run before the kernel counts as endless")
+    parser.add_argument("--budget", type=int, metavar="N", help="instructions to issue before it counts as endless")
 
 
 def _shape(text: str) -> tuple[int, ...]:

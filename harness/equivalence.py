@@ -28,8 +28,8 @@ __all__ = ["DIFFERENT", "INCONCLUSIVE", "SAME", "UNSUPPORTED", "Comparison", "La
 
 SAME, DIFFERENT, INCONCLUSIVE, UNSUPPORTED = "same", "different", "inconclusive", "unsupported"
 
-#: Segments that one run may execute: an input that was made up may well loop for ever.
-BUDGET = 20_000
+#: Instructions that one run may issue: an input that was made up may well loop for ever.
+BUDGET = 200_000
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ def compare(
             if launches is not None:
                 chosen = [launch for launch in launches(seed) if launch.kernel == entry.name]
             else:
-                made = generate(entry, seed)
+                made = generate(entry, seed, before.address_size or 64)
                 chosen = [Launch(entry.name, made.grid, made.block, made.shared, made.arguments)]
             for launch in chosen:
                 yield _compare(before, after, launch, seed, budget, schedule)

@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from ..ptx import Imm, Instr, Kernel, Mem, Param, Reg, Sym, registers
+from ..ptx import Imm, Instr, Kernel, Mem, Param, Reg, Sym, Variable, registers
 
 __all__ = ["Input", "ParamUse", "generate", "param_uses"]
 
 #: Elements behind each pointer.
 ELEMENTS = 1 << 14
-_COPIES = frozenset("mov cvta add sub mad selp cvt and or shl mul".split())
+#: Scaled values are indices, not pointers: what is shifted or multiplied does not count.
+_COPIES = frozenset("mov cvta add sub mad selp cvt".split())
 
 
 @dataclass(slots=True)
@@ -54,8 +55,8 @@ class Input:
         return [_value(use, random, self.size) for use in self.uses]
 
 
-def param_uses(kernel: Kernel) -> list[ParamUse]:
-    """The use of every parameter of ``kernel``."""
+def param_uses(kernel: Kernel, address_bits: int = 64) -> list[ParamUse]:
+    """The use of every parameter of ``kernel`` in a module whose addresses have so many bits."""
     uses = {param.name: ParamUse(param) for param in kernel.params or ()}
     origin = _origins(kernel, uses)
     floats = {reg for instr in kernel.instructions() if _is_float(instr) for reg in instr.uses()}
@@ -65,6 +66,8 @@ def param_uses(kernel: Kernel) -> list[ParamUse]:
             continue
         for name in origin.get(address.base, ()):
             use = uses[name]
+            if use.param.type.bits != address_bits or use.param.type.is_float:
+                continue
             use.is_pointer = True
             if instr.form.type is not None:
                 use.width = max(instr.form.type.bytes, 1) if instr.form.type.bytes > use.width else use.width
@@ -106,7 +109,7 @@ def _origins(kernel: Kernel, uses: dict[str, ParamUse]) -> dict[Reg, set[str]]:
 
 
 def _sources(instr: Instr) -> Iterator[Reg]:
-    for operand in instr.srcs:
+    for operand in instr.srcs[2:] if instr.form.op.base == "mad" else instr.srcs:
         if not isinstance(operand, Mem | Imm):
             yield from registers(operand)
 
@@ -127,7 +130,7 @@ def _value(use: ParamUse, random: np.random.Generator, size: int) -> Any:
     return np.array(value & ((1 << min(param.type.bits, 31)) - 1)).astype(f"u{param.type.bytes}")[()]
 
 
-def generate(kernel: Kernel, seed: int) -> Input:
+def generate(kernel: Kernel, seed: int, address_bits: int = 64) -> Input:
     """A launch of ``kernel``: a few blocks, of the size that the kernel states or of a size drawn."""
     random = np.random.default_rng([seed, 1])
     stated = kernel.directive("reqntid") or kernel.directive("maxntid")
@@ -140,7 +143,26 @@ def generate(kernel: Kernel, seed: int) -> Input:
     parts += [1] * (3 - len(parts))
     grid = (3, 2, 1) if _names(kernel, "%ctaid.y") else (4, 1, 1)
     threads = math.prod(parts) * math.prod(grid)
-    return Input(kernel.name, grid, (parts[0], parts[1], parts[2]), 4096, seed, param_uses(kernel), threads)
+    return Input(
+        kernel.name,
+        grid,
+        (parts[0], parts[1], parts[2]),
+        _dynamic_bytes(kernel),
+        seed,
+        param_uses(kernel, address_bits),
+        threads,
+    )
+
+
+def _dynamic_bytes(kernel: Kernel) -> int:
+    """Dynamic shared memory: some where the kernel names an array without size."""
+    operands = [operand for instr in kernel.instructions() for operand in instr.operands]
+    symbols = [operand.base if isinstance(operand, Mem) else operand for operand in operands]
+    unsized = (
+        isinstance(symbol, Sym) and isinstance(symbol.declaration, Variable) and not symbol.declaration.bytes
+        for symbol in symbols
+    )
+    return 4096 if any(unsized) else 0
 
 
 def _names(kernel: Kernel, special: str) -> bool:

@@ -2,7 +2,8 @@
 
 Guarantees: a segment runs for all picked splits at once, one NumPy operation for each instruction; registers stay in
 the cohort as long as the same splits go on together. Ends a launch that cannot go on (`deadlock`) or does not end
-(`endless`: more segments than the budget), with a message that names where the threads are.
+(`endless`: more instructions than the budget, each counted once for all splits that issue it together), with a message
+that names where the threads are.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Engine:
         self.random = random
         self.budget = budget
         self.codes = batch.image.codes
+        self.spent = 0
         self.counting = batch.image.options.counts
         self.issued = np.zeros((len(self.codes), 2), np.int64)
         self.pinned = frozenset(batch.image.pinned)
@@ -56,7 +58,7 @@ class Engine:
                     break
                 steps += 1
                 batch.launch.steps += 1
-                if steps > self.budget:
+                if self.spent > self.budget:
                     self._endless()
                 cohort = self._cohort(self._pick(ready), cohort)
                 if cohort is not None:
@@ -150,6 +152,7 @@ class Engine:
 
     def _segment(self, c: Cohort) -> None:
         code = self.codes[c.function]
+        self.spent += len(code.instructions) + 1
         if self.counting:
             issued = self.issued[code.index]
             issued[0] += c.ids.size
@@ -209,7 +212,7 @@ class Engine:
         line = next((self.batch.image.loaded.line(instr.pos) for instr in body if instr is not None), 0)
         label = self.batch.image.codes[index].segment.kernel.blocks[code.segment.block].label
         name = f"block {label.text}" if label is not None else f"basic block {code.segment.block}"
-        message = f"still running after {self.budget} steps, at {name} in line {line}"
+        message = f"still running after {self.budget} instructions, at {name} in line {line}"
         self._end("endless", message, int(live[0]))
 
     def _end(self, kind: str, message: str, row: int) -> None:

@@ -290,8 +290,10 @@ class Image:
     def _checked(self, step: Step, instr: Instr, binder: Binder) -> Step:
         """``step`` behind a check that the registers it reads have been set."""
         shadows = self.registers.shadows
-        if not shadows or semantics(instr) == "move_mov":
+        if not shadows:
             return step
+        if semantics(instr) == "move_mov":
+            return self._copying(step, instr, binder)
         keys = lane_ops.uses(self.registers, instr)
         if semantics(instr) == "memory_st":
             # What is stored may be unset; `memory_ops` then counts the bytes as unwritten.
@@ -317,6 +319,23 @@ class Image:
 
         guard_keys = set(self.registers.keys(instr.guard.reg)) if instr.guard is not None else set[int]()
         return checked
+
+    def _copying(self, step: Step, instr: Instr, binder: Binder) -> Step:
+        """A ``mov`` is no use of its source: its result is set where the source is."""
+        shadows = self.registers.shadows
+        target, source = self.registers.keys(instr.operands[0]), self.registers.keys(instr.operands[1])
+        if len(target) != 1 or len(source) != 1 or target[0] not in shadows or source[0] not in shadows:
+            return step
+        to_flag, from_flag = shadows[target[0]], shadows[source[0]]
+        guard = binder.guard(instr)
+
+        def copy(c: Cohort) -> None:
+            is_set = c.env.get(from_flag, _FALSE)
+            before = c.env.get(to_flag, _FALSE)
+            step(c)
+            c.env[to_flag] = is_set if guard is None else np.where(guard(c), is_set, before)
+
+        return copy
 
     def _receive(self, instr: Instr, binder: Binder) -> Step:
         """The step that takes over what a reduction barrier or a call delivers."""

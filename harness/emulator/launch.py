@@ -36,8 +36,8 @@ Triple: TypeAlias = tuple[int, int, int]
 
 #: Threads that run together, at most (one block at least).
 LANES = 1 << 16
-#: Segments that one batch may run before it counts as endless.
-BUDGET = 2_000_000
+#: Instructions that one batch may issue before it counts as endless; splits that go together count once.
+BUDGET = 20_000_000
 MAX_THREADS = 1024
 MAX_BLOCK: Triple = (1024, 1024, 64)
 MAX_GRID: Triple = (2**31 - 1, 65535, 65535)
@@ -154,7 +154,7 @@ class EmulatorModule:
         known: dict[int, MemoryObject] = {}
         values: list[bytes] = []
         for param, value in zip(params, args, strict=True):
-            if isinstance(value, np.ndarray) and _is_pointer(param):
+            if isinstance(value, np.ndarray) and _is_pointer(param, self.loaded.module.address_size or 64):
                 array = cast("Array", value)
                 found = known.get(id(array))
                 if found is None:
@@ -291,8 +291,8 @@ def check_arguments(entry: Kernel, args: Sequence[Any]) -> list[Param]:
     return params
 
 
-def _is_pointer(param: Param) -> bool:
-    return not param.dims and param.type.bits in (32, 64) and param.type.kind in "ub"
+def _is_pointer(param: Param, bits: int) -> bool:
+    return not param.dims and param.lanes == 1 and param.type.bits == bits and not param.type.is_float
 
 
 _KINDS = {"u": "iu", "s": "iu", "f": "f", "b": "iuf", "p": "b"}

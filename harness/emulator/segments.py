@@ -89,8 +89,9 @@ class _Cutter:
     def run(self) -> list[Segment]:
         for index, block in enumerate(self.kernel.blocks):
             self.block = index
-            if index or self.now.body:
+            if self.now.body or self.now.receives is not None:
                 self.start()
+            self.now.block = index
             if block.label is not None:
                 self.by_label[block.label] = self.now
             for instr in block.instrs:

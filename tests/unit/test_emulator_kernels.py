@@ -35,6 +35,7 @@ def test_clean_kernel(case: Case) -> None:
             assert digest(args) == recorded[case.name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CLEAN, ids=lambda case: case.name)
 def test_random_schedule_gives_the_same(case: Case) -> None:
     args, other = case.args(), case.args()
@@ -51,7 +52,7 @@ def test_random_schedule_gives_the_same(case: Case) -> None:
 
 def findings(case: Case, schedule: str) -> list[Finding]:
     try:
-        module = load(case, budget=500)
+        module = load(case, budget=5000)
         return module.launch(
             case.kernel, case.grid, case.block, case.args(), case.shared, schedule=schedule, seed=1
         ).findings
