@@ -179,7 +179,9 @@ def squared_speed(density: f32, x: f32, y: f32, z: f32) -> f32:
 
 
 @kernel
-def compute_step_factor(elements: i32, variables: const_ptr[f32], areas: const_ptr[f32], step_factors: ptr[f32]) -> None:
+def compute_step_factor(
+    elements: i32, variables: const_ptr[f32], areas: const_ptr[f32], step_factors: ptr[f32]
+) -> None:
     """Each element's time step over its area."""
     i: i32 = blockDim.x * blockIdx.x + threadIdx.x
     density = variables[i + DENSITY * elements]
@@ -256,9 +258,9 @@ def channel(columns: int, rows: int) -> tuple[NDArray[Any], NDArray[Any], NDArra
     diagonals = quads[:, :, 2:] - quads[:, :, :2]
     areas = 0.5 * abs(diagonals[:, :, 0, 0] * diagonals[:, :, 1, 1] - diagonals[:, :, 0, 1] * diagonals[:, :, 1, 0])
     tilt = 0.6
-    normals = np.stack(
-        [-edges[..., 1], np.cos(tilt) * edges[..., 0], np.sin(tilt) * edges[..., 0]], axis=-1
-    ).reshape(-1, FACES, 3)
+    normals = np.stack([-edges[..., 1], np.cos(tilt) * edges[..., 0], np.sin(tilt) * edges[..., 0]], axis=-1).reshape(
+        -1, FACES, 3
+    )
     number = np.pad(np.arange(rows * columns).reshape(rows, columns), 1, constant_values=-2)
     number[0] = -1  # the bump's side is the wing
     neighbours = np.stack([number[:-2, 1:-1], number[1:-1, 2:], number[2:, 1:-1], number[1:-1, :-2]], axis=-1)
@@ -339,7 +341,12 @@ benchmark = Benchmark(
     program=cfd,
     make_data=make_data,
     reference=reference,
-    stresses=("redundant loads and arithmetic on many paths", "nested branches", "constant memory", "launches in a loop"),
+    stresses=(
+        "redundant loads and arithmetic on many paths",
+        "nested branches",
+        "constant memory",
+        "launches in a loop",
+    ),
     description="Euler equations on an unstructured mesh by finite volumes",
     tolerance=Tolerance(relative=2e-3, absolute=2e-3),
     sizes={size: f"{s[0] * s[1]} elements, {s[2]} iterations" for size, s in SHAPES.items()},
