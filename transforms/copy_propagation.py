@@ -62,10 +62,11 @@ class CopyPropagation:
         if not copies:
             return False
         numbers = {instr: number for number, instr in enumerate(copies)}
+        # As they are now: a copy may itself be rewritten below, while what kills it is found once.
+        pairs = [cast("tuple[Reg, Reg]", instr.operands) for instr in copies]
         involved: dict[Reg, int] = {}
-        for instr, number in numbers.items():
-            for reg in instr.operands:
-                assert isinstance(reg, Reg)
+        for number, pair in enumerate(pairs):
+            for reg in pair:
                 involved[reg] = involved.get(reg, 0) | 1 << number
         cfg = facts.cfg
         gen, kill = [0] * len(cfg.blocks), [0] * len(cfg.blocks)
@@ -83,7 +84,7 @@ class CopyPropagation:
                 if instr.is_directive:
                     continue
                 if available:
-                    changed |= self._rewrite(kernel, instr, available, involved, copies, remarks)
+                    changed |= self._rewrite(kernel, instr, available, involved, pairs, remarks)
                 available, _ = _step(instr, available, 0, numbers, involved)
         return changed
 
@@ -93,7 +94,7 @@ class CopyPropagation:
         instr: Instr,
         available: int,
         involved: dict[Reg, int],
-        copies: list[Instr],
+        pairs: list[tuple[Reg, Reg]],
         remarks: Remarks,
     ) -> bool:
         renamed: dict[Reg, Reg] = {}
@@ -102,8 +103,7 @@ class CopyPropagation:
             while bits:
                 low = bits & -bits
                 bits ^= low
-                target, source = copies[low.bit_length() - 1].operands
-                assert isinstance(source, Reg)
+                target, source = pairs[low.bit_length() - 1]
                 if target is reg and source is not reg:
                     renamed[reg] = source
                     break
