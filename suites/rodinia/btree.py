@@ -5,8 +5,8 @@ after a barrier thread 0 makes it the current node; after another one, all threa
 leaf, the thread whose key is equal stores the answer. The range kernel walks down with both ends of the range at once.
 
 Reference: Fix, Wilkes and Skadron, *Accelerating Braided B+ Tree Searches on a GPU with CUDA*, A4MMC 2011; its place in
-Rodinia with a million keys, 256 children, 6000 ranges of 3000 keys and 10000 single keys is the size ``full``. A tree of
-random insertions has nodes that are about two thirds full; this one is built that way from sorted keys.
+Rodinia is the size ``full``: a million keys, up to 256 children, 6000 ranges of 3000 keys and 10000 single keys. Random
+insertions leave nodes about two thirds full; this tree is built that way from sorted keys.
 """
 
 from __future__ import annotations

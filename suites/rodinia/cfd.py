@@ -5,8 +5,9 @@ mean of both sides' plus artificial viscosity, and three Runge-Kutta steps with 
 A thread has an element, arrays have one row for each variable. The far field's state is in constant memory.
 
 Reference: Corrigan, Camelli, Löhner and Wallin, *Running Unstructured Grid Based CFD Solvers on Modern Graphics
-Hardware*, AIAA 2009-4001, with its constants; in Rodinia (Che et al., IISWC 2009) it makes 2000 iterations on 97 thousand
-elements and more. ``full`` has the elements, and a tenth of the iterations, which are all alike, for the reference's sake.
+Hardware*, AIAA 2009-4001, with its constants; in Rodinia (Che et al., IISWC 2009) it makes 2000 iterations on 97
+thousand elements and more. ``full`` has as many elements, and a tenth of the iterations, which are all alike, for the
+sake of the reference.
 The mesh is a channel over a bump, turned about the direction of flow so that all three dimensions count; the numbers of
 elements and of faces are shuffled.
 """
@@ -48,8 +49,8 @@ DENSITY, MOMENTUM, ENERGY = 0, 1, 4
 #: columns and rows of the mesh, iterations
 SHAPES = {"tiny": (26, 13, 2), "small": (110, 55, 100), "full": (440, 220, 200)}
 
-# The free stream along x, of pressure 1 and density GAMMA, so that sound has speed 1. The host could write these symbols,
-# so that nvcc loads them; tables of Python would be folded into the code.
+# The free stream along x, of pressure 1 and density GAMMA, so that sound has speed 1. The host could write these
+# symbols, so that nvcc loads them; tables of Python would be folded into the code.
 FAR_FIELD = f"""
 #define GAMMA {GAMMA}f
 #define SPEED {MACH}f

@@ -5,9 +5,9 @@ step can trust one row and one column less on each side. The chip's resistances 
 of the grid the temperature is that of the border. Two grids change places between launches. As in the original, the
 middle of the stencil is computed in double precision.
 
-References: Huang et al., *HotSpot: A Compact Thermal Modeling Methodology for Early-Stage VLSI Design*, IEEE TVLSI 2006;
-Che et al., *Rodinia: A Benchmark Suite for Heterogeneous Computing*, IISWC 2009. Rodinia runs 512 x 512 with pyramids of
-2 for 2 steps, which is ``small`` here, and its largest data are 1024 x 1024; 60 steps are its program's default.
+References: Huang et al., *HotSpot: A Compact Thermal Modeling Methodology for Early-Stage VLSI Design*, IEEE TVLSI
+2006; Che et al., *Rodinia: A Benchmark Suite for Heterogeneous Computing*, IISWC 2009. Rodinia runs 512 x 512 with
+pyramids of 2 for 2 steps, which is ``small`` here; its largest data are 1024 x 1024, its program's default is 60 steps.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 BLOCK = 16
 AMBIENT = 80.0
-#: The chip: thickness and side (m), conductivity (W/(m K)), heat (J/(m^3 K)), greatest power density (W/m^3), and K per step.
+# The chip: thickness and side (m), conductivity (W/(m K)), heat (J/(m^3 K)), power density (W/m^3), and K per step.
 THICKNESS, SIDE = 0.0005, 0.016
 CONDUCTIVITY, HEAT, CAPACITY_FACTOR = 100, 1.75e6, 0.5
 MAX_POWER, PRECISION = 3.0e6, 0.001
