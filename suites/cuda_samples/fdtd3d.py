@@ -1,10 +1,10 @@
 """Finite differences in the time domain on a volume: a star-shaped stencil of radius 4 in three dimensions.
 
 ``out[z, y, x] = c[0] in[z, y, x] + Σ_i c[i] (in[z ± i, y, x] + in[z, y ± i, x] + in[z, y, x ± i])``, for i of 1 to 4,
-on the inner volume; a halo of 4 cells on each side is read and never written. A thread owns a column along z. It marches
-through the planes with a queue of registers: four cells behind, the current one, four in front. The plane that is
-current lies in shared memory with its halo, between two barriers. Threads beyond the volume go along, because they load
-parts of the halo, and store nothing. Volumes change places between launches.
+on the inner volume; a halo of 4 cells on each side is read and never written. A thread owns a column along z. It
+marches through the planes with a queue of registers: four cells behind, the current one, four in front. The plane that
+is current lies in shared memory with its halo, between two barriers. Threads beyond the volume go along, because they
+load parts of the halo, and store nothing. Volumes change places between launches.
 
 The original copies the coefficients into constant memory before the launch; here they are a table there.
 
