@@ -403,10 +403,10 @@ class Divergence:
             self._note_carry(node, cause)
         if cause is None:
             return
-        is_source = bool(cause.text)
-        special = any(isinstance(operand, Special) for operand in instr.operands)
+        # Of a source nothing more is known, unless it is a special register.
+        is_source = cause.text and not any(type(operand) is Special for operand in instr.operands)
         precise = None
-        if (special or not is_source) and not (is_may_definition(instr) or self._is_lost(instr, cause)):
+        if not (is_source or self._is_lost(instr, cause) or is_may_definition(instr)):
             precise = self._precise(instr, self._block[node], _MOST_DEPTH + 1)
         for value in self._writes[node]:
             bits = self._mask(value) if precise is None else precise.varying & self._mask(value)

@@ -6,7 +6,7 @@ path from there reads it before it is certainly written:
     live_out(b) = ∪ live_in(s) over the successors s of b;    live_in(b) = exposed(b) ∪ (live_out(b) − written(b))
 
 ``exposed`` are the registers read in the block before the block has certainly written them. A guarded instruction, one
-that writes a component of a vector register, and an opaque one do not certainly write.
+that writes a component of a vector register, one that writes later, and an opaque one do not certainly write.
 
 Only registers that are live across some block boundary have a number; the others live and die within a block.
 
@@ -22,7 +22,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import overload
 
-from ..ptx import Args, Element, Instr, Operand, Pair, Reg, Vec
+from ..ptx import Args, Effect, Element, Instr, Operand, Pair, Reg, Vec
 from .cfg import Cfg
 from .dataflow import bits
 
@@ -34,7 +34,7 @@ COLUMN = 1024
 
 def certain_defs(instr: Instr) -> Sequence[Reg]:
     """The registers whose old value is certainly gone after ``instr``."""
-    if instr.guard is not None or instr.form.is_opaque:
+    if instr.guard is not None or instr.form.effects & Effect.REGISTERS_LATER:
         return []
     found = instr.defs()
     kept = [part.reg for operand in instr.dsts for part in _parts(operand) if isinstance(part, Element)]
@@ -144,7 +144,7 @@ def _scan(instrs: Sequence[Instr]) -> tuple[list[Reg], set[Reg]]:
             if reg not in gone:
                 first_read[reg] = None
         form = instr.form
-        if form.dst_count == 1 and instr.guard is None:
+        if form.dst_count == 1 and instr.guard is None and not form.effects & Effect.REGISTERS_LATER:
             target = instr.operands[0]
             if type(target) is Reg:  # nearly all instructions
                 gone.add(target)
