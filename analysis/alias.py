@@ -15,7 +15,15 @@ from ..ptx import Effect, Instr, Param, Sym, Variable
 from .effects import is_constant_read, is_plain_store, memory_space
 from .value_numbering import Values
 
-__all__ = ["Reference", "are_spaces_disjoint", "is_mutable_read", "memory_kill", "may_overlap", "reference_of"]
+__all__ = [
+    "Reference",
+    "are_spaces_disjoint",
+    "is_inside_object",
+    "is_mutable_read",
+    "memory_kill",
+    "may_overlap",
+    "reference_of",
+]
 
 #: Spaces that a generic address can reach.
 _GENERIC = frozenset(["generic", "global", "shared", "local", "const", "param"])
@@ -45,6 +53,17 @@ def reference_of(instr: Instr, values: Values) -> Reference | None:
     if not (isinstance(symbol, Variable | Param) and _is_inside(symbol, offset, size)):
         symbol = None
     return Reference(memory_space(instr), base, offset, size, symbol)
+
+
+def is_inside_object(instr: Instr) -> bool:
+    """Whether a ``ld`` or ``st`` names a variable or parameter and stays inside it, so that it cannot fault."""
+    address, scalar = instr.address, instr.form.type
+    if address is None or address.rest or scalar is None or not isinstance(address.base, Sym) or address.base.offset:
+        return False
+    declaration = address.base.declaration
+    return isinstance(declaration, Variable | Param) and _is_inside(
+        declaration, address.offset, scalar.bytes * instr.form.lanes
+    )
 
 
 def _is_inside(declaration: Variable | Param, offset: int, size: int) -> bool:

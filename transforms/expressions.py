@@ -30,6 +30,7 @@ from dataclasses import dataclass, field, replace
 from ..analysis.alias import (
     Reference,
     are_spaces_disjoint,
+    is_inside_object,
     is_mutable_read,
     may_overlap,
     memory_kill,
@@ -87,9 +88,11 @@ class ExpressionClass:
 
     @property
     def may_fault(self) -> bool:
-        """Whether evaluating it might fault: a load that does not read a parameter or constant."""
+        """Whether evaluating it might fault: a load that does not read a place inside a parameter or constant."""
         form = self.instr.form
-        return form.effects & Effect.TRAP != 0 and form.space not in ("param", "const")
+        if form.effects & Effect.TRAP == 0:
+            return False
+        return form.space not in ("param", "const") or not is_inside_object(self.instr)
 
 
 class Naming:
@@ -160,7 +163,7 @@ class Naming:
 
 def _bank(scalar: ScalarType) -> tuple[str, int]:
     """Registers of one bank can stand for each other in every instruction."""
-    return ("i" if scalar.kind in "usb" else scalar.kind, scalar.bits)
+    return ("i" if scalar.kind in "usb" else scalar.kind if scalar.lanes == 1 else scalar.name, scalar.bits)
 
 
 def collect(facts: Facts, naming: Naming) -> list[ExpressionClass]:
