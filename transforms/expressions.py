@@ -6,8 +6,8 @@ Computes: classes of instructions that compute one value, by one of two namings,
     comp     an occurrence after which nothing in the block changes it      (an exit computation)
     exit_comp  the same, and neither does anything in ``pinch`` come after it
     kill     something in the block changes an operand or the memory        (not transparent)
-    pinch    something in the block may end the thread, or waits for the grid before (``griddepcontrol``), so that a load
-             must not move up across it, be it of memory that nobody writes
+    pinch    something in the block may end the thread, or waits for the grid before (``griddepcontrol``), so that a
+             load must not move up across it, be it of memory that nobody writes
 
 *lexical* naming: same opcode, same operand registers; any definition of an operand register changes the value.
 *value* naming: same value number (`value_numbering.py`), whatever the registers are called; a definition of a value of
@@ -126,8 +126,8 @@ class Naming:
         return not all(is_single(reg) for reg in instr.uses())
 
     def reference(self, load: Instr) -> Reference | None:
-        """What ``load`` and all that are keyed like it read. Register names that stand for several values say nothing of
-        the address, so that only its space is known."""
+        """What ``load`` and all that are keyed like it read. Register names that stand for several values say nothing
+        of the address, so that only its space is known."""
         found = reference_of(load, self.values)
         if found is None or self.by_value or all(self.ssa.is_single(reg) for reg in load.uses()):
             return found
