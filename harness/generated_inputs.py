@@ -3,8 +3,9 @@
 Computes: which parameters are pointers and what lies behind them, from how the kernel uses them; launches with
 arrays and values drawn from a seed.
 Method: a parameter is a pointer where its value flows, through moves, `cvta`, sums and selections, into an address.
-What is loaded through it counts as floating point where a float instruction uses it, else as integers. Integer parameters
-get numbers of the launch's size or small ones, integer data are small indices, so that most kernels stay in bounds.
+What is loaded through it counts as floating point where a float instruction uses it, else as integers. Integer
+parameters get numbers of the launch's size or small ones, integer data are small indices, so that most kernels stay in
+bounds.
 Guarantees: equal arguments for equal seeds. An input need not make sense: accesses that leave a buffer are skipped and
 reported by the emulator, in the same way for every version of a kernel.
 """

@@ -47,8 +47,10 @@ def test_a_guarded_call_leaves_the_others_alone() -> None:
 
 def test_indirect_calls_that_diverge() -> None:
     module = """
-.func (.param .b32 r) inc(.param .b32 n) { .reg .b32 %z; ld.param.b32 %z, [n]; add.u32 %z, %z, 1; st.param.b32 [r], %z; ret; }
-.func (.param .b32 r) dec(.param .b32 n) { .reg .b32 %z; ld.param.b32 %z, [n]; sub.u32 %z, %z, 1; st.param.b32 [r], %z; ret; }
+.func (.param .b32 r) inc(.param .b32 n)
+{ .reg .b32 %z; ld.param.b32 %z, [n]; add.u32 %z, %z, 1; st.param.b32 [r], %z; ret; }
+.func (.param .b32 r) dec(.param .b32 n)
+{ .reg .b32 %z; ld.param.b32 %z, [n]; sub.u32 %z, %z, 1; st.param.b32 [r], %z; ret; }
 .global .u64 functions[2] = {inc, dec};"""
     body = """
     .reg .b64 %f, %s;
@@ -224,11 +226,19 @@ def test_bad_initializers(declaration: str, words: str) -> None:
         Emulator().load(HEAD + ".global .u32 x;\n" + declaration)
 
 
+def plus(old: Words, value: Words) -> Words:
+    return old + value
+
+
+def count_up(old: Words, limit: Words) -> Words:
+    return np.where(old >= limit, 0, old + 1).astype(np.uint32)
+
+
 def test_atomics_serve_lanes_in_order() -> None:
     random = np.random.default_rng(0)
     where = random.integers(0, 7, 300)
     values = random.integers(0, 100, 300).astype(np.uint32)
-    for combine, is_associative in ((np.add, True), (lambda a, b: np.where(a >= b, 0, a + 1).astype(np.uint32), False)):
+    for combine, is_associative in ((plus, True), (count_up, False)):
         data, slow = np.arange(7, dtype=np.uint32), np.arange(7, dtype=np.uint32)
         got = fetch_and_apply(data, where, values, combine, is_associative)
         for lane, (at, value) in enumerate(zip(where, values, strict=True)):
