@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -245,7 +245,7 @@ class Recorder:
                 continue
             if not isinstance(each, np.generic | bytes):
                 raise TypeError(f"{name}: an argument is a buffer, a NumPy scalar or bytes, not {type(each).__name__}")
-            value: Any = each
+            value = cast("Any", each)
             kept.append(value)
             passed.append(value)
         x, y, z = (*grid, 1, 1, 1)[:3]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +12,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from ptxmotion.harness.fake_backend import fake_module
-from ptxmotion.harness.machine import Machine
+from ptxmotion.harness.fake_backend import FakeBackend, FakeStopwatch, fake_module, fake_stopwatch
+from ptxmotion.harness.machine import Machine, MachineMissing
 from ptxmotion.harness.protocol import Plan
 from ptxmotion.harness.results import ResultFile
 from ptxmotion.harness.session import Limits, Session, Task
@@ -81,6 +83,21 @@ def session(
         jobs=jobs,
         tell=lines.append,
     )
+
+
+def flaky_backend() -> FakeBackend:
+    """A backend that is gone once the file of that name is there."""
+    if Path(os.environ["GONE"]).exists():
+        raise MachineMissing("no GPU can be used: cuInit says CUDA_ERROR_NO_DEVICE")
+    return FakeBackend()
+
+
+def dying_stopwatch(backend: FakeBackend, timed: KernelWork, arms: list[Arm], seed: int) -> FakeStopwatch:
+    """On the second work, the device goes, and takes the process along."""
+    if timed.fullname.endswith("/b"):
+        Path(os.environ["GONE"]).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return fake_stopwatch(backend, timed, arms, seed)
 
 
 def task(name: str, *arms: Arm) -> Task:

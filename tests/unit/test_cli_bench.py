@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -187,8 +189,11 @@ def test_pathfinder(kernel_benchmark):
 
 
 def _pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "ptxmotion.cli.pytest_plugin", "-p", "no:cacheprovider"]
+    # Loaded by name: whether ptxmotion is installed, and so loaded anyway, must not matter.
+    plugins = ["pytest_benchmark.plugin", "ptxmotion.cli.pytest_plugin", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", *(word for each in plugins for word in ("-p", each))]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "typings"), "COLUMNS": "200"}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     arguments = [*command, "--kernel-backend=emulator", *options, "test_it.py"]
     return subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
@@ -220,3 +225,52 @@ def test_pytest_fails_where_a_variant_computes_something_else(tmp_path: Path) ->
     failed = _pytest(tmp_path, "--benchmark-disable")
     assert failed.returncode == 1
     assert "KernelMismatch: rodinia/pathfinder: bad.ptx" in failed.stdout
+
+
+def _steps(job: str) -> list[str]:
+    """The commands of a job of the example workflow."""
+    text = (ROOT / "docs" / "benchmarks.yml").read_text()
+    body = text.partition(f"\n  {job}:\n")[2]
+    body = re.split(r"\n  \w+:\n", body)[0]
+    return re.findall(r"^ +run: (.*)$", body, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_the_example_workflow_runs_and_gates(tmp_path: Path) -> None:
+    """What a shell can test of it: the job without a GPU, with and without a regression."""
+    shim = tmp_path / "bin" / "ptxmotion"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m ptxmotion "$@"\n')
+    shim.chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "typings"), "GITHUB_STEP_SUMMARY": "summary.md"}
+    environment["PATH"] = f"{shim.parent}{os.pathsep}{environment['PATH']}"
+
+    def run(command: str) -> int:
+        return subprocess.run(["bash", "-ec", command], cwd=tmp_path, env=environment, timeout=120).returncode
+
+    install, measure, track, *rest = _steps("figures")
+    assert install.startswith("python -m pip install 'ptxmotion[")
+    assert run(measure) == 0
+    (tmp_path / "benchmarks").mkdir()
+    baseline = "benchmarks/baseline.json"
+    assert run(f"ptxmotion bench track results.json --baseline {baseline} --update") == 0
+    assert run(track) == 0
+    assert [run(each) for each in rest] == [0] * len(rest)
+    assert "rodinia/pathfinder" in (tmp_path / "summary.md").read_text()
+    assert json.loads((tmp_path / "gha.json").read_text())
+    better = json.loads((tmp_path / baseline).read_text())
+    better["benchmarks"][0]["arms"][0]["emulated"]["warp_instructions"] -= 1
+    (tmp_path / baseline).write_text(json.dumps(better))
+    assert run(track) == 1
+
+
+def test_the_job_for_a_gpu_says_where_there_is_none(tmp_path: Path) -> None:
+    """Its commands are read by the same parser, and the first one ends with the documented code."""
+    from ptxmotion.cli.arguments import parse_arguments
+
+    _, measure, track = _steps("times")
+    for command in (measure, track):
+        assert parse_arguments(shlex.split(command)[1:]).verb == "bench"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "typings"), "CUDA_VISIBLE_DEVICES": ""}
+    words = [sys.executable, "-m", "ptxmotion", *shlex.split(measure)[1:]]
+    assert subprocess.run(words, cwd=tmp_path, env=environment, timeout=60).returncode == 4

@@ -93,6 +93,17 @@ def test_a_machine_that_is_not_there_ends_the_run(tmp_path: Path) -> None:
         session(gone, path=tmp_path / "r.json").run([task("suite/a", arm("O3"))])
 
 
+def test_a_gpu_that_vanishes_ends_the_run_and_leaves_what_was_found(tmp_path: Path) -> None:
+    path, gone = tmp_path / "r.json", {"GONE": str(tmp_path / "gone")}
+    flaky = Machine("fake", "fake_runs:flaky_backend", "fake_runs:dying_stopwatch", environment=gone)
+    tasks = [task(f"suite/{letter}", arm("O3"), arm("x", "honest 2e-4")) for letter in "abc"]
+    with pytest.raises(MachineMissing, match="NO_DEVICE"):
+        session(flaky, path=path).run(tasks)
+    found = results.read(path)
+    assert [each.fullname for each in found.benchmarks] == ["suite/a"]
+    assert verdicts(found.benchmarks[0])["x"] == "SLOWER" and not found.complete
+
+
 def test_benchmarks_run_at_the_same_time_and_stay_in_order() -> None:
     names = [f"suite/{letter}" for letter in "abcd"]
     done = session(machine(""), jobs=2).run([task(name, arm("O3"), arm("x", "honest 1")) for name in names])
