@@ -4,8 +4,8 @@ For each block of the diagonal: the first kernel decomposes it, one block of thr
 the second solves for the blocks to its right and below with it, half of the threads for each; the third subtracts the
 products of those from the rest of the matrix. The last block is decomposed at the end.
 
-Reference: Che et al., *Rodinia: A Benchmark Suite for Heterogeneous Computing*, IISWC 2009. It runs 256 x 256 by default,
-which is ``small`` here; its largest data are 2048 x 2048. The matrix is random with a strong diagonal.
+Reference: Che et al., *Rodinia: A Benchmark Suite for Heterogeneous Computing*, IISWC 2009. It runs 256 x 256 by
+default, which is ``small`` here; its largest data are 2048 x 2048. The matrix is random with a strong diagonal.
 """
 
 from __future__ import annotations
