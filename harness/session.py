@@ -281,7 +281,7 @@ class _Run:
     def _lost(self, error: WorkerError) -> None:
         """After a child was lost: is the machine still there? Raises `MachineMissing` where it is not."""
         if isinstance(error, WorkerDied | WorkerHung) or "Device" in getattr(error, "kind", ""):
-            self.worker.describe(self.limits.check)
+            self.worker.describe(max(self.limits.check, 120.0))
             self.worker.close()
 
     def _time(self, correct: Sequence[Arm]) -> None:

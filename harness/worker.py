@@ -12,6 +12,7 @@ Refuses: `WorkerHung` past the limit, `WorkerDied` where the child ended, `Worke
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import socket
@@ -31,6 +32,10 @@ from .stats import Estimate
 from .workload import Arm, Work
 
 __all__ = ["Timed", "Worker", "WorkerDied", "WorkerError", "WorkerFailed", "WorkerHung"]
+
+
+#: Seconds within which a child has to start.
+_START = 120.0
 
 
 class WorkerError(Exception):
@@ -143,6 +148,10 @@ class Worker:
         theirs.close()
         self._connection = Connection(ours.detach())
         self._connection.send(self.machine)
+        # How long Python takes to start must not count against a kernel.
+        if not self._connection.poll(_START):
+            raise WorkerHung(f"the process did not start within {_START:g} s")
+        self._connection.recv()
         return self._connection
 
     def _call(self, limit: float, *request: Any, tell: Callable[[int, int], None] | None = None) -> Any:
@@ -230,6 +239,8 @@ def serve(handle: int) -> None:
     """Answer requests until the parent goes."""
     connection = Connection(handle)
     machine: Machine = connection.recv()
+    importlib.import_module(f"{__package__}.correctness")  # and with it NumPy
+    connection.send("ready")
     child = _Child(machine, lambda done, of: connection.send(("tell", done, of)))
     while True:
         try:
