@@ -3,7 +3,7 @@
 Code for an edge i→j goes to the start of j where j has no other predecessor, to the end of i where i leads nowhere
 else, and otherwise into a synthetic block that splits the edge. The order of the existing blocks stays as it is: a
 fall-through edge gets its block in between; a taken edge gets one before its target where nothing falls into the
-target, and at the end of the kernel otherwise.
+target, and at the end of the kernel otherwise, behind a ``ret`` if the kernel had none there.
 
 Guarantees: no other edge changes; a synthetic block is made only when something is put into it.
 Refuses: an edge of ``brx.idx`` that would have to be split.
@@ -88,6 +88,9 @@ class EdgeInserter:
         label = kernel.new_label(SYNTHETIC)
         at = kernel.blocks.index(target)
         if _falls_through(kernel.blocks[at - 1]):
+            if _falls_through(kernel.blocks[-1]):
+                # Control runs off the end, which is a return; not into what comes to stand there.
+                kernel.blocks.append(Block(None, [Instr(decode("ret", 0), ())]))
             kernel.blocks.append(Block(label, [*code, Instr(decode("bra.uni", 1), (target.label,))]))
             kernel.cfg_changed()
         else:
