@@ -4,11 +4,12 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from ptxmotion.suites.cuda_samples import bilateral_filter, fdtd3d, line_of_sight, sobel_filter
+from ptxmotion.harness.emulator.backend import EmulatorBackend
+from ptxmotion.suites.cuda_samples import bilateral_filter, eigenvalues, fdtd3d, line_of_sight, sobel_filter
 from suite_programs import check_program, compiled, emulated
 
 QUICK = ["FDTD3d", "SobelFilter", "SobelFilter-consecutive", "bilateralFilter-consecutive"]
-OTHERS = ["bilateralFilter", "lineOfSight"]
+OTHERS = ["bilateralFilter", "eigenvalues", "lineOfSight"]
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -72,3 +73,27 @@ def test_the_reference_of_line_of_sight_sees_what_no_hill_hides() -> None:
     assert seen[:99].all() and seen[99] and not seen[100:2999].any() and seen[2999] and not seen[3000:].any()
     ordinary = line_of_sight.reference(data)["visible"]
     assert 20 < ordinary.sum() < ordinary.size // 2
+
+
+def tridiagonal(n: int, diagonal: float, above: float) -> tuple[Any, Any, Any]:
+    """The matrix with constant diagonals, as the program takes it, and its eigenvalues from the closed form."""
+    superdiagonal = np.full(n, above, np.float32)
+    superdiagonal[0] = 0
+    values = diagonal + 2 * above * np.cos(np.pi * cast("Any", np.arange(n, 0, -1)) / (n + 1))
+    return np.full(n, diagonal, np.float32), superdiagonal, values
+
+
+def test_the_reference_of_eigenvalues_agrees_with_the_closed_form() -> None:
+    diagonal, superdiagonal, values = tridiagonal(7, 1.5, 0.5)
+    found = eigenvalues.reference({"diagonal": diagonal, "superdiagonal": superdiagonal})["values"]
+    assert np.allclose(found, values, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_eigenvalues_of_multiplicity_two() -> None:
+    diagonal, superdiagonal, values = (np.tile(each, 2) for each in tridiagonal(24, 1.5, 0.5))
+    data = eigenvalues.make_data("tiny", 0) | {"lower": 0.49, "upper": 2.51}
+    data |= {"diagonal": diagonal, "superdiagonal": superdiagonal}
+    ptx, backend = compiled("cuda_samples/eigenvalues"), EmulatorBackend()
+    found = eigenvalues.benchmark.program.load(backend, lambda kernel: ptx[kernel.name]).run(data)["values"]
+    assert np.allclose(found, np.sort(values), atol=5e-5) and not backend.findings

@@ -1,0 +1,813 @@
+"""The eigenvalues of a large symmetric tridiagonal matrix, by bisection.
+
+A Sturm count says how many eigenvalues are less than x: the number of negative pivots when T - xI is eliminated,
+``δ_k = d_k - x - s_k² / δ_{k-1}``. Intervals that hold eigenvalues are halved until they are narrow enough.
+
+`bisect_large` begins with the Gerschgorin interval, in one block, a thread for each interval. Threads load the matrix
+into shared memory piece by piece and count; of two halves with eigenvalues the first stays in place and the second goes
+to a second chunk, which a scan makes dense. It ends when all intervals are narrow or there are more of them than
+threads. Then it sorts intervals with one eigenvalue from those with several, and groups the latter into blocks of at
+most as many eigenvalues as threads, by scans over up to two intervals for each thread. `bisect_one` halves intervals
+with one eigenvalue to the end, a thread for each; `bisect_multiple` goes on as the first kernel did, a block for each
+group. Rounds repeat the three launches, as the original does for timing.
+
+What differs from the original: shared memory is cleared where it would be read before it is written; intervals with
+several eigenvalues always make a group, even if one block could take all of their eigenvalues; blocks may have fewer
+threads than the original's 256, for the emulator.
+
+Reference: NVIDIA CUDA samples, eigenvalues (2048 x 2048, precision 1e-5, 100 rounds); Lessig, *Eigenvalue computation
+with CUDA*, NVIDIA 2007; Demmel, Dhillon, Ren, *On the correctness of some bisection-like parallel eigenvalue
+algorithms in floating point arithmetic*, ETNA 3, 1995.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...dsl import (
+    allocate,
+    atomic_exch,
+    blockDim,
+    blockIdx,
+    clz,
+    const_ptr,
+    copy,
+    device,
+    f32,
+    fabs,
+    fill,
+    host,
+    i32,
+    kernel,
+    program,
+    ptr,
+    read,
+    shared,
+    syncthreads,
+    threadIdx,
+    u16,
+    u32,
+    zeros,
+)
+from ..registry import Benchmark, Tolerance
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+BLOCK = 256
+MOST = 2 * BLOCK  #: intervals of a block
+NARROWEST = 5.0e-37
+PRECISION = 1e-5
+
+#: rows, threads of a block (at most BLOCK), rounds
+SHAPES = {"tiny": (48, 16, 1), "small": (1024, 256, 10), "full": (2048, 256, 100)}
+
+
+@device
+def next_power(n: u32) -> u32:
+    """The least power of two that is not less than ``n``, and 1 for 0."""
+    if n <= 1:
+        return u32(1)
+    return u32(1) << (32 - clz(i32(n - 1)))
+
+
+@device
+def midpoint(left: f32, right: f32) -> f32:
+    """Without overflow where both have one sign."""
+    if (left < 0.0) == (right < 0.0):
+        return left + (right - left) * 0.5
+    return (left + right) * 0.5
+
+
+@device
+def count_smaller(
+    g_d: const_ptr[f32],
+    g_s: const_ptr[f32],
+    n: u32,
+    x: f32,
+    thread: u32,
+    active: u32,
+    d: ptr[f32],
+    s: ptr[f32],
+) -> u32:
+    """The Sturm count at ``x`` for threads below ``active``; all threads load, ``d`` and ``s`` are their scratch."""
+    delta: f32 = 1.0
+    count: u32 = 0
+    rest = n
+    i: u32 = 0
+    while i < n:
+        syncthreads()
+        if i + threadIdx.x < n:
+            d[threadIdx.x] = g_d[i + threadIdx.x]
+            s[threadIdx.x] = g_s[i + threadIdx.x]
+        syncthreads()
+        if thread < active:
+            k: u32 = 0
+            while k < min(rest, blockDim.x):
+                delta = d[k] - x - (s[k] * s[k]) / delta
+                count += u32(1) if delta < 0.0 else u32(0)
+                k += 1
+        rest -= blockDim.x
+        i += blockDim.x
+    return count
+
+
+@device
+def store_interval(
+    at: u32,
+    lefts: ptr[f32],
+    rights: ptr[f32],
+    left: f32,
+    right: f32,
+    precision: f32,
+) -> None:
+    """Store an interval, or its middle twice if it is narrow enough."""
+    width = fabs(right - left)
+    allowed = max(fabs(left), fabs(right)) * precision
+    if width <= max(f32(NARROWEST), allowed):
+        middle = midpoint(left, right)
+        lefts[at] = middle
+        rights[at] = middle
+    else:
+        lefts[at] = left
+        rights[at] = right
+
+
+@device
+def make_places_short(flags: ptr[u16], count: u32) -> None:
+    """Scan ``flags[1:]``: ``flags[i]`` is then the number of those set before the i-th. ``count`` is a power of two."""
+    thread: u32 = threadIdx.x
+    offset: u32 = 1
+    d = count >> 1
+    while d > 0:
+        syncthreads()
+        if thread < d:
+            a = offset * (2 * thread + 1)
+            b = offset * (2 * thread + 2)
+            flags[b] = u16(flags[b] + flags[a])
+        offset <<= 1
+        d >>= 1
+    d = u32(2)
+    while d < count:
+        offset >>= 1
+        syncthreads()
+        if thread < d - 1:
+            a = offset * (thread + 1)
+            b = a + (offset >> 1)
+            flags[b] = u16(flags[b] + flags[a])
+        d <<= 1
+    syncthreads()
+
+
+@device
+def make_places(flags: ptr[u32], count: u32) -> None:
+    """The same for 32 bits."""
+    thread: u32 = threadIdx.x
+    offset: u32 = 1
+    d = count >> 1
+    while d > 0:
+        syncthreads()
+        if thread < d:
+            a = offset * (2 * thread + 1)
+            b = offset * (2 * thread + 2)
+            flags[b] = flags[b] + flags[a]
+        offset <<= 1
+        d >>= 1
+    d = u32(2)
+    while d < count:
+        offset >>= 1
+        syncthreads()
+        if thread < d - 1:
+            a = offset * (thread + 1)
+            b = a + (offset >> 1)
+            flags[b] = flags[b] + flags[a]
+        d <<= 1
+    syncthreads()
+
+
+@device
+def scan_and_group(ones: ptr[u16], several: ptr[u16], sums: ptr[u16], ends: ptr[u16], count: u32) -> None:
+    """Scan ``ones[1:]`` and ``several[1:]``, and join neighbours into groups of at most as many eigenvalues as threads.
+
+    A subtree of the scan is joined to one group as long as its ``sums[1:]`` fit; ``ends`` marks the last of a group,
+    where its sum then stands.
+    """
+    thread: u32 = threadIdx.x
+    offset: u32 = 1
+    d = count >> 1
+    while d > 0:
+        syncthreads()
+        if thread < d:
+            a = offset * (2 * thread + 1)
+            b = offset * (2 * thread + 2)
+            ones[b] = u16(ones[b] + ones[a])
+            several[b] = u16(several[b] + several[a])
+            if ends[a - 1] != 1 or ends[b - 1] != 1:
+                if ends[a - 1] == 1:
+                    ends[b - 1] = 1
+                elif ends[b - 1] == 1:
+                    ends[a - 1] = 1
+                else:
+                    joined: u32 = sums[b] + sums[a]
+                    if joined > blockDim.x:
+                        ends[a - 1] = 1
+                        ends[b - 1] = 1
+                    else:
+                        sums[b] = u16(joined)
+                        sums[a] = 0
+        offset <<= 1
+        d >>= 1
+    d = u32(2)
+    while d < count:
+        offset >>= 1
+        syncthreads()
+        if thread < d - 1:
+            a = offset * (thread + 1)
+            b = a + (offset >> 1)
+            ones[b] = u16(ones[b] + ones[a])
+            several[b] = u16(several[b] + several[a])
+        d <<= 1
+
+
+@kernel
+def bisect_large(
+    g_d: const_ptr[f32],
+    g_s: const_ptr[f32],
+    n: u32,
+    lower: f32,
+    upper: f32,
+    lower_count: u32,
+    upper_count: u32,
+    precision: f32,
+    g_ones: ptr[u32],
+    g_groups: ptr[u32],
+    g_left_one: ptr[f32],
+    g_right_one: ptr[f32],
+    g_position_one: ptr[u32],
+    g_left_several: ptr[f32],
+    g_right_several: ptr[f32],
+    g_left_count_several: ptr[u32],
+    g_right_count_several: ptr[u32],
+    g_group_begins: ptr[u32],
+    g_group_sums: ptr[u32],
+) -> None:
+    """Halve [lower, upper] until there are more intervals than threads; sort and group what comes out."""
+    lefts = shared(f32, MOST + 1)
+    rights = shared(f32, MOST + 1)
+    left_counts = shared(u16, MOST + 1)
+    right_counts = shared(u16, MOST + 1)
+    places = shared(u16, MOST + 1)
+    ends = shared(u16, MOST + 1)
+    has_seconds = shared(u32, 1)
+    all_done = shared(u32, 1)
+    active = shared(u32, 1)
+    scanned = shared(u32, 1)
+    groups = shared(u32, 1)
+    severals = shared(u32, 1)
+    ones = shared(u32, 1)
+    thread: u32 = threadIdx.x
+    left: f32 = 0.0
+    right: f32 = 0.0
+    left_count: u32 = 0
+    right_count: u32 = 0
+    middle: f32 = 0.0
+    middle_count: u32 = 0
+    has_second: u32 = 0
+
+    places[thread] = 0
+    places[thread + blockDim.x] = 0
+    lefts[thread] = 0.0
+    rights[thread] = 0.0
+    left_counts[thread] = 0
+    right_counts[thread] = 0
+    syncthreads()
+    if thread == 0:
+        places[2 * blockDim.x] = 0
+        lefts[0] = lower
+        rights[0] = upper
+        left_counts[0] = u16(lower_count)
+        right_counts[0] = u16(upper_count)
+        has_seconds[0] = 0
+        active[0] = 1
+        scanned[0] = 1
+        all_done[0] = 1
+    syncthreads()
+
+    while True:
+        if thread < active[0]:
+            left = lefts[thread]
+            right = rights[thread]
+            left_count = left_counts[thread]
+            right_count = right_counts[thread]
+            if left != right:
+                middle = midpoint(left, right)
+                atomic_exch(all_done + 0, 0)
+            elif right_count - left_count > 1:
+                atomic_exch(all_done + 0, 0)
+        syncthreads()
+        if all_done[0] == 1:
+            break
+        # The intervals are in registers, and their place serves as scratch.
+        middle_count = count_smaller(g_d, g_s, n, middle, thread, active[0], lefts + 0, rights + 0)
+        syncthreads()
+
+        if thread < active[0]:
+            if left != right:
+                if left_count != middle_count and middle_count != right_count:
+                    left_counts[thread] = u16(left_count)
+                    right_counts[thread] = u16(middle_count)
+                    store_interval(thread, lefts + 0, rights + 0, left, middle, precision)
+                    has_second = 1
+                    places[thread + 1] = 1
+                    atomic_exch(has_seconds + 0, 1)
+                else:
+                    has_second = 0
+                    places[thread + 1] = 0
+                    if left_count != middle_count:
+                        left_counts[thread] = u16(left_count)
+                        right_counts[thread] = u16(middle_count)
+                        store_interval(thread, lefts + 0, rights + 0, left, middle, precision)
+                    else:
+                        left_counts[thread] = u16(middle_count)
+                        right_counts[thread] = u16(right_count)
+                        store_interval(thread, lefts + 0, rights + 0, middle, right, precision)
+            else:
+                lefts[thread] = left
+                rights[thread] = left
+                left_counts[thread] = u16(left_count)
+                right_counts[thread] = u16(right_count)
+                has_second = 0
+        syncthreads()
+
+        if has_seconds[0] > 0:
+            make_places_short(places + 0, scanned[0])
+            if thread < active[0] and has_second == 1:
+                target = active[0] + places[thread]
+                lefts[target] = middle
+                rights[target] = right
+                left_counts[target] = u16(middle_count)
+                right_counts[target] = u16(right_count)
+        syncthreads()
+        if thread == 0:
+            active[0] += places[active[0]]
+            scanned[0] = next_power(active[0])
+            has_seconds[0] = 0
+            all_done[0] = 1
+        syncthreads()
+        if scanned[0] > blockDim.x:
+            break
+    syncthreads()
+
+    # A thread may have two intervals now. Their counts move into registers, and their place serves for the scans.
+    second = thread + blockDim.x
+    left_count = left_counts[thread]
+    right_count = right_counts[thread]
+    left_count_second: u32 = 0
+    right_count_second: u32 = 0
+    if second < active[0]:
+        left_count_second = left_counts[second]
+        right_count_second = right_counts[second]
+    syncthreads()
+    if thread == 0:
+        left_counts[0] = 0
+        right_counts[0] = 0
+    multiplicity = right_count - left_count
+    is_one = multiplicity == 1
+    left_counts[thread + 1] = u16(is_one)
+    right_counts[thread + 1] = u16(not is_one)
+    places[thread + 1] = u16(0) if is_one else u16(multiplicity)
+    ends[thread] = 0
+    is_one_second = False
+    if second < active[0]:
+        multiplicity_second = right_count_second - left_count_second
+        is_one_second = multiplicity_second == 1
+        left_counts[second + 1] = u16(is_one_second)
+        right_counts[second + 1] = u16(not is_one_second)
+        places[second + 1] = u16(0) if is_one_second else u16(multiplicity_second)
+        ends[second] = 0
+    else:
+        left_counts[second + 1] = 0
+        right_counts[second + 1] = 0
+        places[second + 1] = 0
+        ends[second] = 0
+    scan_and_group(left_counts + 0, right_counts + 0, places + 0, ends + 0, scanned[0])
+    make_places_short(places + 0, scanned[0])
+    if thread == 0:
+        # The last group ends with the last interval, not with the power of two.
+        ends[active[0] - 1] = 1
+        places[active[0]] = places[scanned[0]]
+    syncthreads()
+
+    group_end: u32 = 0
+    group_end_second: u32 = 0
+    group_sum: u32 = 0
+    group_sum_second: u32 = 0
+    if thread < active[0] and ends[thread] == 1:
+        group_end = right_counts[thread + 1] + 1
+        group_sum = places[thread + 1]
+    if second < active[0] and ends[second] == 1:
+        group_end_second = right_counts[second + 1] + 1
+        group_sum_second = places[second + 1]
+    syncthreads()
+    places[thread + 1] = ends[thread]
+    if second < scanned[0]:
+        places[second + 1] = ends[second]
+    syncthreads()
+    make_places_short(places + 0, scanned[0])
+    if thread == 0:
+        groups[0] = places[active[0]]
+        ones[0] = left_counts[active[0]]
+        severals[0] = right_counts[active[0]]
+        g_ones[0] = ones[0]
+        g_groups[0] = groups[0]
+    syncthreads()
+
+    left = lefts[thread]
+    right = rights[thread]
+    left_second: f32 = 0.0
+    right_second: f32 = 0.0
+    if second < active[0]:
+        left_second = lefts[second]
+        right_second = rights[second]
+    syncthreads()
+    target_second: u32 = 0
+    group: u32 = 0
+    group_second: u32 = 0
+    target: u32 = left_counts[thread] if is_one else right_counts[thread] + ones[0]
+    if group_end != 0:
+        group = places[thread]
+    if second < active[0]:
+        target_second = left_counts[second] if is_one_second else right_counts[second] + ones[0]
+        if group_end_second != 0:
+            group_second = places[second]
+    syncthreads()
+    if thread < active[0]:
+        lefts[target] = left
+        rights[target] = right
+        left_counts[target] = u16(left_count)
+        right_counts[target] = u16(right_count)
+        if group_end != 0:
+            places[group + 1] = u16(group_end - 1)
+            ends[group + 1] = u16(group_sum)
+    if second < active[0]:
+        lefts[target_second] = left_second
+        rights[target_second] = right_second
+        left_counts[target_second] = u16(left_count_second)
+        right_counts[target_second] = u16(right_count_second)
+        if group_end_second != 0:
+            places[group_second + 1] = u16(group_end_second - 1)
+            ends[group_second + 1] = u16(group_sum_second)
+    syncthreads()
+    if thread == 0:
+        places[groups[0]] = u16(severals[0])
+        ends[0] = 0
+    syncthreads()
+
+    if thread < active[0]:
+        if thread < ones[0]:
+            g_left_one[thread] = lefts[thread]
+            g_right_one[thread] = rights[thread]
+            g_position_one[thread] = right_counts[thread]
+        else:
+            g_left_several[thread - ones[0]] = lefts[thread]
+            g_right_several[thread - ones[0]] = rights[thread]
+            g_left_count_several[thread - ones[0]] = left_counts[thread]
+            g_right_count_several[thread - ones[0]] = right_counts[thread]
+    if second < active[0]:
+        if second < ones[0]:
+            g_left_one[second] = lefts[second]
+            g_right_one[second] = rights[second]
+            g_position_one[second] = right_counts[second]
+        else:
+            g_left_several[second - ones[0]] = lefts[second]
+            g_right_several[second - ones[0]] = rights[second]
+            g_left_count_several[second - ones[0]] = left_counts[second]
+            g_right_count_several[second - ones[0]] = right_counts[second]
+    if thread <= groups[0]:
+        g_group_begins[thread] = places[thread]
+        g_group_sums[thread] = ends[thread]
+    if second <= groups[0]:
+        g_group_begins[second] = places[second]
+        g_group_sums[second] = ends[second]
+
+
+@kernel
+def bisect_one(
+    g_d: const_ptr[f32],
+    g_s: const_ptr[f32],
+    n: u32,
+    intervals: u32,
+    g_left: ptr[f32],
+    g_right: const_ptr[f32],
+    g_position: const_ptr[u32],
+    precision: f32,
+) -> None:
+    """Halve intervals with one eigenvalue until they are narrow; their middles replace ``g_left``."""
+    d = shared(f32, BLOCK)
+    s = shared(f32, BLOCK)
+    all_done = shared(u32, 1)
+    thread = blockDim.x * blockIdx.x + threadIdx.x
+    left: f32 = 0.0
+    right: f32 = 0.0
+    right_count: u32 = 0
+    done: u32 = 0
+    middle: f32 = 0.0
+    if thread < intervals:
+        left = g_left[thread]
+        right = g_right[thread]
+        right_count = g_position[thread]
+    if threadIdx.x == 0:
+        all_done[0] = 0
+    syncthreads()
+    while True:
+        atomic_exch(all_done + 0, 1)
+        if thread < intervals and done == 0:
+            middle = midpoint(left, right)
+        middle_count = count_smaller(g_d, g_s, n, middle, thread, intervals, d + 0, s + 0)
+        syncthreads()
+        if thread < intervals and done == 0:
+            if right_count == middle_count:
+                right = middle
+            else:
+                left = middle
+            width = right - left
+            allowed = max(fabs(right), fabs(left)) * precision
+            if width < min(precision, allowed):
+                narrowed = midpoint(left, right)
+                left = narrowed
+                right = narrowed
+                done = 1
+            else:
+                atomic_exch(all_done + 0, 0)
+        syncthreads()
+        if all_done[0] == 1:
+            break
+        syncthreads()
+    syncthreads()
+    if thread < intervals:
+        g_left[thread] = left
+
+
+@kernel
+def bisect_multiple(
+    g_d: const_ptr[f32],
+    g_s: const_ptr[f32],
+    n: u32,
+    group_begins: const_ptr[u32],
+    group_sums: const_ptr[u32],
+    g_left: const_ptr[f32],
+    g_right: const_ptr[f32],
+    g_left_count: const_ptr[u32],
+    g_right_count: const_ptr[u32],
+    g_value: ptr[f32],
+    g_position: ptr[u32],
+    precision: f32,
+) -> None:
+    """Halve the intervals of a group until each has one eigenvalue and is narrow."""
+    lefts = shared(f32, MOST)
+    rights = shared(f32, MOST)
+    left_counts = shared(u32, MOST)
+    right_counts = shared(u32, MOST)
+    places = shared(u32, MOST + 1)
+    all_done = shared(u32, 1)
+    active = shared(u32, 1)
+    scanned = shared(u32, 1)
+    has_seconds = shared(u32, 1)
+    begin = shared(u32, 1)
+    output = shared(u32, 1)
+    thread: u32 = threadIdx.x
+    left: f32 = 0.0
+    right: f32 = 0.0
+    left_count: u32 = 0
+    right_count: u32 = 0
+    middle: f32 = 0.0
+    middle_count: u32 = 0
+    has_second: u32 = 0
+
+    places[thread + 1] = 0
+    places[thread + 1 + blockDim.x] = 0
+    if thread == 0:
+        begin[0] = group_begins[blockIdx.x]
+        output[0] = group_sums[blockIdx.x]
+        active[0] = group_begins[blockIdx.x + 1] - group_begins[blockIdx.x]
+        places[0] = 0
+        scanned[0] = next_power(active[0])
+        all_done[0] = 1
+        has_seconds[0] = 0
+    syncthreads()
+    if thread < active[0]:
+        lefts[thread] = g_left[begin[0] + thread]
+        rights[thread] = g_right[begin[0] + thread]
+        left_counts[thread] = g_left_count[begin[0] + thread]
+        right_counts[thread] = g_right_count[begin[0] + thread]
+    syncthreads()
+
+    while True:
+        if thread < active[0]:
+            left = lefts[thread]
+            right = rights[thread]
+            left_count = left_counts[thread]
+            right_count = right_counts[thread]
+            if left != right:
+                middle = midpoint(left, right)
+                atomic_exch(all_done + 0, 0)
+            elif right_count - left_count > 1:
+                atomic_exch(all_done + 0, 0)
+        syncthreads()
+        if all_done[0] == 1:
+            break
+        middle_count = count_smaller(g_d, g_s, n, middle, thread, active[0], lefts + 0, rights + 0)
+        syncthreads()
+
+        if thread < active[0]:
+            if left != right:
+                if left_count != middle_count and middle_count != right_count:
+                    left_counts[thread] = left_count
+                    right_counts[thread] = middle_count
+                    store_interval(thread, lefts + 0, rights + 0, left, middle, precision)
+                    has_second = 1
+                    places[thread + 1] = 1
+                    atomic_exch(has_seconds + 0, 1)
+                else:
+                    has_second = 0
+                    places[thread + 1] = 0
+                    if left_count != middle_count:
+                        left_counts[thread] = left_count
+                        right_counts[thread] = middle_count
+                        store_interval(thread, lefts + 0, rights + 0, left, middle, precision)
+                    else:
+                        left_counts[thread] = middle_count
+                        right_counts[thread] = right_count
+                        store_interval(thread, lefts + 0, rights + 0, middle, right, precision)
+            else:
+                # Narrow: an eigenvalue of higher multiplicity becomes several intervals without width.
+                lefts[thread] = left
+                rights[thread] = right
+                left_counts[thread] = left_count
+                if right_count - left_count == 1:
+                    right_counts[thread] = right_count
+                    has_second = 0
+                    places[thread + 1] = 0
+                else:
+                    middle_count = left_count + ((right_count - left_count) >> 1)
+                    right_counts[thread] = middle_count
+                    middle = left
+                    has_second = 1
+                    places[thread + 1] = 1
+                    atomic_exch(has_seconds + 0, 1)
+        syncthreads()
+
+        if has_seconds[0] == 1:
+            make_places(places + 0, scanned[0])
+            if thread < active[0] and has_second == 1:
+                target = active[0] + places[thread]
+                lefts[target] = middle
+                rights[target] = right
+                left_counts[target] = middle_count
+                right_counts[target] = right_count
+        syncthreads()
+        if thread == 0:
+            active[0] += places[active[0]]
+            scanned[0] = next_power(active[0])
+            has_seconds[0] = 0
+            all_done[0] = 1
+        syncthreads()
+        places[thread + 1] = 0
+        places[thread + 1 + blockDim.x] = 0
+        syncthreads()
+
+    if thread < active[0]:
+        g_value[output[0] + thread] = lefts[thread]
+        g_position[output[0] + thread] = right_counts[thread]
+
+
+def sort_in(values: Any, positions: Any, count: int, found: Any) -> None:
+    """Put ``values``, of which each knows how many are not greater, in order."""
+    values[positions[:count] - 1] = found[:count]
+
+
+@program
+def eigenvalues(
+    diagonal: host[f32],
+    superdiagonal: host[f32],
+    values: host[f32],
+    n: i32,
+    block: i32,
+    lower: f32,
+    upper: f32,
+    rounds: i32,
+) -> None:
+    d = allocate(f32, n)
+    s = allocate(f32, n)
+    copy(d, diagonal)
+    copy(s, superdiagonal)
+    ones = allocate(u32, 1)
+    groups = allocate(u32, 1)
+    left_one = allocate(f32, n)
+    right_one = allocate(f32, n)
+    position_one = allocate(u32, n)
+    left_several = allocate(f32, n)
+    right_several = allocate(f32, n)
+    left_count_several = allocate(u32, n)
+    right_count_several = allocate(u32, n)
+    group_begins = allocate(u32, n)
+    group_sums = allocate(u32, n)
+    value_several = allocate(f32, n)
+    position_several = allocate(u32, n)
+    fill(left_one, 0)
+    fill(position_one, 0)
+    fill(value_several, 0)
+    fill(position_several, 0)
+    count = 0
+    for _ in range(rounds):
+        bisect_large[1, block](
+            d,
+            s,
+            n,
+            lower,
+            upper,
+            0,
+            n,
+            PRECISION,
+            ones,
+            groups,
+            left_one,
+            right_one,
+            position_one,
+            left_several,
+            right_several,
+            left_count_several,
+            right_count_several,
+            group_begins,
+            group_sums,
+        )
+        count = read(ones, 0)
+        bisect_one[max(1, -(-count // block)), block](d, s, n, count, left_one, right_one, position_one, PRECISION)
+        blocks = read(groups, 0)
+        bisect_multiple[blocks, block](
+            d,
+            s,
+            n,
+            group_begins,
+            group_sums,
+            left_several,
+            right_several,
+            left_count_several,
+            right_count_several,
+            value_several,
+            position_several,
+            PRECISION,
+        )
+    found = zeros(f32, n)
+    positions = zeros(u32, n)
+    copy(found, left_one)
+    copy(positions, position_one)
+    sort_in(values, positions, count, found)
+    copy(found, value_several)
+    copy(positions, position_several)
+    sort_in(values, positions, n - count, found)
+
+
+def make_data(size: str, seed: int) -> dict[str, Any]:
+    """Random entries; what is above the diagonal in row i stands at i + 1. Gerschgorin's circles give the interval."""
+    import numpy as np
+
+    n, block, rounds = SHAPES[size]
+    numbers = np.random.default_rng(seed)
+    diagonal, above = numbers.random(n, np.float32), numbers.random(n, np.float32)
+    above[0] = 0
+    radius = np.abs(above).astype(np.float64) + np.append(np.abs(above[1:]), 0)
+    low, high = float((diagonal - radius).min()), float((diagonal + radius).max())
+    margin = max(abs(low), abs(high)) * float(np.finfo(np.float32).eps) * (2 * n + 11)
+    return {
+        "diagonal": diagonal,
+        "superdiagonal": above,
+        "values": np.zeros(n, np.float32),
+        "n": n,
+        "block": block,
+        "lower": low - margin,
+        "upper": high + margin,
+        "rounds": rounds,
+    }
+
+
+def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    import numpy as np
+
+    above = np.diag(data["superdiagonal"][1:].astype(np.float64), 1)
+    return {"values": np.linalg.eigvalsh(np.diag(data["diagonal"].astype(np.float64)) + above + above.T).astype("f4")}
+
+
+benchmark = Benchmark(
+    suite="cuda_samples",
+    name="eigenvalues",
+    program=eigenvalues,
+    make_data=make_data,
+    reference=reference,
+    stresses=("divergent branches in a loop", "shared memory", "barriers in a loop", "scans", "launches in a loop"),
+    description="all eigenvalues of a symmetric tridiagonal matrix, by bisection",
+    # Half of the widest interval that counts as narrow, and what single precision makes of the pivots.
+    tolerance=Tolerance(relative=3e-5, absolute=3e-5),
+    sizes={size: f"{n} x {n}, {rounds} rounds" for size, (n, _, rounds) in SHAPES.items()},
+)
