@@ -105,7 +105,7 @@ def _draw_speedups(figures: Any, result: ResultFile, bars: list[tuple[BenchmarkR
     where = str(result.machine_info.get("gpu", result.backend))
     axes.set_title(where if result.gates else f"{where} — the baseline is not the same as itself: no evidence")
     handles = [axes.barh(0, 0, color=color, label=verdict) for verdict, color in _COLORS.items() if _has(bars, verdict)]
-    axes.legend(handles=handles, fontsize=7)
+    axes.legend(handles=handles, fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1))
     return figure
 
 
@@ -144,13 +144,16 @@ def _draw_figures(figures: Any, changed: list[tuple[str, str, float, float]]) ->
     many: Any = figure.subplots(len(kinds), 1, squeeze=False, height_ratios=[1 + len(each) for each in rows])
     for kind, lines, (axes,) in zip(kinds, rows, many, strict=True):
         for place, (_, _, before, after) in enumerate(lines):
+            # In shares: programs differ in size by orders of magnitude. From nothing, there is no share.
+            percent = 100 * (after / before - 1) if before else 100.0
             color = _COLORS["FASTER"] if after < before else _COLORS["SLOWER"]
-            axes.plot([before, after], [place, place], color=color, linewidth=2)
-            axes.plot([before], [place], "o", color="#5f6368")
-            axes.plot([after], [place], ">" if after > before else "<", color=color)
+            bar = axes.barh(place, percent, color=color)
+            axes.bar_label(bar, [f" {before:g} → {after:g} "], fontsize=7)
+        axes.axvline(0, color="black", linewidth=0.8)
+        axes.margins(x=0.25)
         axes.set_yticks(range(len(lines)), [each[1] for each in lines], fontsize=8)
         axes.invert_yaxis()
-        axes.set_title(f"{kind.replace('_', ' ')}: before (dot) and after (arrow)", fontsize=9)
+        axes.set_title(f"{kind.replace('_', ' ')}: change in %", fontsize=9)
     return figure
 
 
