@@ -3,11 +3,12 @@
 The image, stored by columns, is brought from 0..255 to exponentials. In each iteration its pixels and their squares
 are summed up: every launch of ``reduce`` leaves one sum for each block in the place of the block's first one, until a
 single block is left; the host reads the two sums and computes the speckle scale. Then one kernel computes
-derivatives and diffusion coefficients, and another one updates the image; rows and columns of neighbours come from tables.
+derivatives and diffusion coefficients, and another one updates the image; rows and columns of neighbours come from
+tables.
 
-Reference: Yu and Acton, *Speckle Reducing Anisotropic Diffusion*, IEEE Transactions on Image Processing 11(11), 2002; in
-Rodinia (Che et al., IISWC 2009) with 502 x 458 pixels, 100 iterations and a step of 0.5. The last block's remainder is
-read with the same stride as the rest here; the original's lacks it, so its sums differ from the second launch on.
+Reference: Yu and Acton, *Speckle Reducing Anisotropic Diffusion*, IEEE Transactions on Image Processing 11(11), 2002;
+in Rodinia (Che et al., IISWC 2009) with 502 x 458 pixels, 100 iterations and a step of 0.5. The last block's remainder
+is read with the same stride as the rest here; the original's lacks it, so its sums differ from the second launch on.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def prepare(n: i64, image: const_ptr[f32], sums: ptr[f32], sums2: ptr[f32]) -> N
 
 @kernel
 def reduce(count: i32, stride: i32, sums: ptr[f32], sums2: ptr[f32]) -> None:
-    """Of ``count`` sums, ``stride`` apart, each block adds up BLOCK ones and stores the result in place of the first."""
+    """Of ``count`` sums, ``stride`` apart, each block adds up BLOCK and stores the result in place of the first."""
     bx: i32 = blockIdx.x
     tx: i32 = threadIdx.x
     i: i32 = bx * BLOCK + tx

@@ -6,9 +6,9 @@ blocks wrote. Pixels at the edges of a tile read rows of neighbouring tiles: eve
 a block at the image's edge loads its own row instead. The host computes the speckle scale of a region of interest
 between iterations, for which the image goes back and forth.
 
-Reference: Yu and Acton, *Speckle Reducing Anisotropic Diffusion*, IEEE Transactions on Image Processing 11(11), 2002 (its
-equations 31, 33, 35, 52, 54, 58, 61); in Rodinia (Che et al., IISWC 2009) with 2048 x 2048 random pixels, a region of
-128 x 128, and 2 iterations. What lies beside the image is loaded before it is replaced, as in the original; here the
+Reference: Yu and Acton, *Speckle Reducing Anisotropic Diffusion*, IEEE Transactions on Image Processing 11(11), 2002
+(its equations 31, 33, 35, 52, 54, 58, 61); in Rodinia (Che et al., IISWC 2009) with 2048 x 2048 random pixels, a region
+of 128 x 128, and 2 iterations. What lies beside the image is loaded before it is replaced, as in the original; here the
 image has a row of zeros above and below, so that those loads stay within it.
 """
 
