@@ -1,0 +1,319 @@
+"""The ladder that every transform has to climb: verifier, ptxas, emulator before and after, counts, branches.
+
+    ladder = Ladder(ptx, launch)              the kernel as it is: run once for each seed of inputs
+    ladder.complaints("lcm:min_cost=0")       what is wrong with it afterwards; nothing, one hopes
+
+Rungs, the first that breaks is reported:
+
+1. after each pass the verifier accepts the kernel, and printing, parsing and printing again changes nothing;
+2. ptxas accepts it (only where asked for: it takes longer than all the rest);
+3. on the emulator, every array that was handed in holds the same bytes, the same lines are printed, and there is no
+   finding that was not there before: out of bounds, unset registers or memory, races, barriers;
+4. what has effects runs as often as before: stores, atomics, fences, barriers; and no thread loads or evaluates more,
+   where the passes promise it (`KEEPS_PATHS`), or no warp (`KEEPS_WARPS`);
+5. no branch that is called uniform has diverged, before or after. (Not with a random schedule: it lets lanes run past
+   the point where they would meet again, so that a warp may be in two turns of a loop at once.)
+
+`reduced` drops lines of a program while it keeps failing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from ptxmotion.analysis.manager import Facts
+from ptxmotion.harness.emulator import Emulator, EmulatorError
+from ptxmotion.harness.emulator.counts import Counts
+from ptxmotion.harness.toolchain import PtxasError, assemble
+from ptxmotion.ptx import Module, PtxError, parse, print_module
+from ptxmotion.ptx.verify import problems, verify_kernel
+from ptxmotion.transforms.pipeline import PassFailed, Pipeline, pipeline_of
+from ptxmotion.transforms.remarks import Remarks
+from random_programs import RandomProgram
+
+__all__ = [
+    "KEEPS_PATHS",
+    "KEEPS_WARPS",
+    "Ladder",
+    "Launch",
+    "Run",
+    "launch_of",
+    "reduced",
+    "refused",
+    "run",
+    "shortest_failure",
+    "transformed",
+]
+
+#: Passes after which no thread evaluates or loads more than before.
+KEEPS_PATHS = frozenset(["cse", "copyprop", "dce", "emptyblocks", "lcm", "scm"])
+
+#: Passes after which no warp evaluates more, if every divergent branch parted its lanes.
+KEEPS_WARPS = KEEPS_PATHS | {"sscm"}
+
+#: Classes of the emulator's counts that say nothing of evaluations: copies, jumps, and addresses of symbols.
+_FREE = frozenset(["move", "control"])
+_MEMORY = ("ld.", "st.", "atom.", "red.", "ldu.")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How to run a kernel; ``arguments(seed)`` makes fresh ones."""
+
+    kernel: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+    arguments: Callable[[int], list[Any]]
+
+
+def launch_of(program: RandomProgram) -> Launch:
+    return Launch(program.kernel, program.grid, program.block, program.shared, program.make_inputs)
+
+
+@dataclass
+class Run:
+    """What one launch left: the bytes of all arrays, printed lines, kinds of findings, counts; or how it ended."""
+
+    arrays: list[np.ndarray] = field(default_factory=list[np.ndarray])
+    output: list[str] = field(default_factory=list[str])
+    findings: list[str] = field(default_factory=list[str])
+    details: list[str] = field(default_factory=list[str])
+    counts: Counts = field(default_factory=Counts)
+    fault: str = ""
+
+
+def run(ptx: str, launch: Launch, seed: int, *, schedule: str = "order", budget: int = 200_000) -> Run:
+    """Run the kernel on the emulator, with all checks."""
+    args = launch.arguments(seed)
+    result = Run()
+    try:
+        loaded = Emulator(budget=budget).load(ptx)
+        done = loaded.launch(
+            launch.kernel, launch.grid, launch.block, args, launch.shared, schedule=schedule, seed=seed
+        )
+    except EmulatorError as error:
+        result.fault = f"{type(error).__name__}: {error}"
+        return result
+    result.arrays = [np.asarray(each) for each in args if isinstance(each, np.ndarray)]
+    result.output = sorted(done.output.splitlines())
+    result.findings = sorted({finding.kind for finding in done.findings})
+    result.details = [str(finding) for finding in done.findings]
+    result.counts = done.counts
+    return result
+
+
+def transformed(ptx: str, passes: str) -> Module:
+    """The module after ``passes``, verified after each. Raises `PassFailed`, and what a broken pass raises."""
+    module = parse(ptx)
+    Pipeline(pipeline_of(passes), lambda kernel, of: verify_kernel(kernel, of.source), verify_each=True).run(
+        module, Remarks(module)
+    )
+    return module
+
+
+class Ladder:
+    """A kernel, and what it does untransformed. ``is_sound`` says whether it runs without a finding at all."""
+
+    def __init__(self, ptx: str, launch: Launch, seeds: Sequence[int] = (0, 1), *, budget: int = 200_000) -> None:
+        self.ptx = ptx
+        self.launch = launch
+        self.seeds = tuple(seeds)
+        self.budget = budget
+        self.before = [run(ptx, launch, seed, budget=budget) for seed in self.seeds]
+
+    @property
+    def fault(self) -> str:
+        """How the untransformed kernel came to a bad end, if it did: then there is nothing to compare."""
+        return next((each.fault for each in self.before if each.fault), "")
+
+    @property
+    def is_sound(self) -> bool:
+        return not any(each.fault or each.findings for each in self.before)
+
+    def divergence_complaints(self) -> list[str]:
+        """Branches that are called uniform and diverged in the untransformed kernel."""
+        return [line for each in self.before for line in _wrongly_uniform(self.ptx, self.launch.kernel, each.counts)]
+
+    def complaints(self, passes: str, *, ptxas: bool = False, schedule: str = "order") -> list[str]:
+        """What the passes broke."""
+        try:
+            module = transformed(self.ptx, passes)
+        except PassFailed as error:
+            return [f"verify: {error}"]
+        names = frozenset(each.name for each in pipeline_of(passes))
+        return self.judge(print_module(module), names, ptxas=ptxas, schedule=schedule)
+
+    def judge(
+        self, after: str, names: frozenset[str] = frozenset(), *, ptxas: bool = False, schedule: str = "order"
+    ) -> list[str]:
+        """What is wrong with ``after``, which the passes ``names`` are said to have made of the kernel."""
+        try:
+            again = parse(after)
+        except PtxError as error:
+            return [f"parse: {error}"]
+        if found := problems(again):
+            return [f"verify what was printed: {found[0]}"]
+        if print_module(again) != after:
+            return ["print: what was printed prints differently once parsed"]
+        if ptxas and (refusal := refused(after)):
+            return [f"ptxas: {refusal}"]
+        if after == print_module(parse(self.ptx)):
+            return []
+        return [
+            f"seed {seed}: {line}"
+            for seed, before in zip(self.seeds, self.before, strict=True)
+            for line in self._compare(before, after, seed, schedule, names)
+        ]
+
+    def _always_diverged(self, counts: Counts) -> bool:
+        """Whether each branch that is called divergent parted the lanes every time: only then both its ways are the
+        warp's anyway."""
+        divergent = _branches(self.ptx, self.launch.kernel, divergent=True)
+        return all(
+            branch.executed == branch.diverged
+            for (name, line), branch in counts.branches.items()
+            if name == self.launch.kernel and line in divergent
+        )
+
+    def _compare(self, before: Run, ptx: str, seed: int, schedule: str, names: frozenset[str]) -> Iterator[str]:
+        after = run(ptx, self.launch, seed, schedule=schedule, budget=2 * self.budget)
+        if after.fault:
+            yield f"fault: {after.fault}"
+            return
+        for number, (old, new) in enumerate(zip(before.arrays, after.arrays, strict=True)):
+            places = np.flatnonzero(old.reshape(-1).view(np.uint8) != new.reshape(-1).view(np.uint8))
+            if places.size:
+                yield f"array {number}: {places.size} bytes differ, the first at byte {places[0]}"
+        if before.output != after.output:
+            yield "other lines are printed"
+        if new_kinds := set(after.findings) - set(before.findings):
+            yield f"new findings {sorted(new_kinds)}: {after.details[0]}"
+        yield from _effects_differ(before.counts, after.counts, by_warp=schedule == "order")
+        if names and names <= KEEPS_PATHS:
+            yield from _evaluates_more(before.counts, after.counts)
+        elif names and names <= KEEPS_WARPS and schedule == "order" and self._always_diverged(before.counts):
+            old, new = (evaluations(counts, by_warp=True) for counts in (before.counts, after.counts))
+            if new > old:
+                yield f"{new} evaluations by warps, not at most {old}, though every divergent branch diverged"
+        if schedule == "order":
+            yield from _wrongly_uniform(ptx, self.launch.kernel, after.counts)
+
+
+def _branches(ptx: str, kernel: str, *, divergent: bool) -> set[int]:
+    """The lines of the branches that lead to two places and are called divergent, or uniform."""
+    module = parse(ptx)
+    facts = Facts(module.kernel(kernel), module)
+    found: set[int] = set()
+    for block in facts.cfg.rpo:
+        end = facts.cfg.blocks[block].terminator
+        if end is None or end.pos < 0 or len(set(facts.cfg.succ[block])) < 2:
+            continue  # where both ways lead to one block, threads part and meet at once
+        if facts.divergence.is_divergent(block) == divergent:
+            found.add(module.source.line_column(end.pos)[0])
+    return found
+
+
+def refused(ptx: str, opt_level: int = 1) -> str:
+    """What ptxas has against a module; the empty string where it accepts it."""
+    try:
+        assemble(ptx, opt_level=opt_level)
+    except PtxasError as error:
+        return str(error)
+    return ""
+
+
+def _is_effect(name: str) -> bool:
+    return name == "sync" or name.startswith(("st.", "atom.", "red."))
+
+
+def _effects_differ(before: Counts, after: Counts, *, by_warp: bool) -> Iterator[str]:
+    """Counts of what must run exactly as often, by threads; and by warps, where one schedule splits them alike."""
+    for name in sorted({*before.by_class, *after.by_class}):
+        if _is_effect(name):
+            old, new = (counts.by_class.get(name, [0, 0])[1] for counts in (before, after))
+            if old != new:
+                yield f"{name} ran {new} times, not {old}"
+    for what in ("barriers", "atomics", *(("global_store_requests",) if by_warp else ())):
+        old, new = getattr(before, what), getattr(after, what)
+        if old != new:
+            yield f"{new} {what}, not {old}"
+
+
+def evaluations(counts: Counts, *, by_warp: bool = False) -> int:
+    """Instructions that compute a value from registers, copies left out."""
+    return sum(
+        pair[0 if by_warp else 1]
+        for name, pair in counts.by_class.items()
+        if name not in _FREE and name != "sync" and not name.startswith(_MEMORY)
+    )
+
+
+def _evaluates_more(before: Counts, after: Counts) -> Iterator[str]:
+    """What a thread did more often in all. One value may be computed by another opcode than before, as ``mad`` for
+    ``mul`` and ``add`` of the same value, so evaluations are added up; loads are counted for each space."""
+    old, new = evaluations(before), evaluations(after)
+    if new > old:
+        yield f"{new} evaluations by threads, not at most {old}"
+    for name, (_, threads) in after.by_class.items():
+        known = before.by_class.get(name, [0, 0])[1]
+        if name.startswith(("ld.", "ldu.")) and threads > known:
+            yield f"{name} ran {threads} times, not at most {known}"
+
+
+def _wrongly_uniform(ptx: str, kernel: str, counts: Counts) -> Iterator[str]:
+    """Branches called uniform that diverged."""
+    uniform = _branches(ptx, kernel, divergent=False)
+    for (name, line), branch in counts.branches.items():
+        if name == kernel and branch.diverged and line in uniform:
+            yield f"line {line}: '{branch.text}' is called uniform and diverged {branch.diverged} times"
+
+
+def reduced(ptx: str, fails: Callable[[str], bool], most: int = 2000) -> str:
+    """``ptx`` with lines dropped, as long as ``fails`` holds of it; ``most`` bounds the trials."""
+    lines = ptx.splitlines()
+    trials = itertools.count()
+    size = max(len(lines) // 2, 1)
+    while size:
+        start = 0
+        dropped = False
+        while start < len(lines):
+            if next(trials) >= most:
+                return "\n".join(lines) + "\n"
+            shorter = [*lines[:start], *lines[start + size :]]
+            if fails("\n".join(shorter) + "\n"):
+                lines, dropped = shorter, True
+            else:
+                start += size
+        if not dropped or size > 1:
+            size = size // 2 if size > 1 else 0
+    return "\n".join(lines) + "\n"
+
+
+def is_well_formed(ptx: str) -> bool:
+    """Whether a shortened program is still one that may be asked about."""
+    try:
+        return not problems(parse(ptx))
+    except PtxError:
+        return False
+
+
+def shortest_failure(ptx: str, launch: Launch, passes: str, seeds: Sequence[int], schedule: str = "order") -> str:
+    """The program, shortened while it runs without a finding before ``passes`` and fails after them."""
+
+    def fails(text: str) -> bool:
+        if not is_well_formed(text):
+            return False
+        ladder = Ladder(text, launch, seeds, budget=20_000)
+        if not ladder.is_sound:
+            return False
+        try:
+            return bool(ladder.complaints(passes, schedule=schedule))
+        except Exception:  # the reducer looks for any failure of a pass
+            return True
+
+    return reduced(ptx, fails)

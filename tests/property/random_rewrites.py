@@ -1,0 +1,322 @@
+"""Random programs said in other words: what the generator does not write, without changing what a program does.
+
+`rewritten(ptx, seed)` takes the text of `random_programs.random_kernel` and applies some of these, each here and there:
+
+indirect   a conditional branch becomes `brx.idx` over a table of two or three targets
+calls      an addition, a load or a store becomes a call of a device function, in its `.param` scope
+generic    accesses to global, shared and local memory go by generic addresses
+ordered    accesses become `.volatile` or `.relaxed`; fences stand between others
+vectors    accesses of one word become wider or narrower ones, overlapping partially
+scopes     a value is computed in a register of an inner scope, named alike in all
+notes      `.loc` lines, and a `used_bytes_mask` before a load
+merged     registers that never hold a value at the same time become one: what compilers without SSA write
+
+Guarantees: programs stay well-defined in the sense of `random_programs`. Offsets are trusted to mean what
+`random_accesses` lets them mean: `[reg+k]` is four words before the end of something where k is a multiple of 16, two
+words where it is one of 8.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+
+from ptxmotion.analysis.manager import Facts
+from ptxmotion.ptx import Guard, Kernel, Operand, Reg, parse, print_module
+from ptxmotion.ptx.operands import substitute
+
+__all__ = ["REWRITES", "merged", "rewritten"]
+
+_BRANCH = re.compile(r"\t@(!?)(%\w+) bra (\S+);$")
+_ADD = re.compile(r"\tadd\.[su]32 (%r\d+), (%r\d+), (%r\d+);$")
+_LOAD = re.compile(r"\tld\.global\.(?:ca\.)?u32 (%r\d+), \[(%rd\d+)\+(\d+)\];$")
+_STORE = re.compile(r"\tst\.global\.u32 \[(%rd\d+)\+(\d+)\], (%r\d+);$")
+_ACCESS = re.compile(r"\t((?:@!?%\w+ )?(?:ld|st|atom|red))(?:\.volatile)?\.(global|shared|local)(\.[\w.]+ .*)$")
+_ADDRESS = re.compile(r"\[(%\w+)(\+\d+)?\]")
+_STRAIGHT = re.compile(r"\t(?!\.)[a-z]")
+
+_FUNCTIONS = """\
+.func (.param .b32 value) plus(.param .b32 left, .param .b32 right)
+{
+	.reg .b32 %r<3>;
+	ld.param.b32 %r0, [left];
+	ld.param.b32 %r1, [right];
+	add.s32 %r2, %r0, %r1;
+	st.param.b32 [value], %r2;
+	ret;
+}
+.func (.param .b32 value) get(.param .b64 from)
+{
+	.reg .b64 %rd<1>;
+	.reg .b32 %r<1>;
+	ld.param.b64 %rd0, [from];
+	ld.global.b32 %r0, [%rd0];
+	st.param.b32 [value], %r0;
+	ret;
+}
+.func put(.param .b64 to, .param .b32 value)
+{
+	.reg .b64 %rd<1>;
+	.reg .b32 %r<2>;
+	ld.param.b64 %rd0, [to];
+	ld.param.b32 %r0, [value];
+	ld.param.b32 %r1, [value];
+	st.global.b32 [%rd0], %r1;
+	ret;
+}
+"""
+
+
+class _Text:
+    """The lines of a program, and what its rewrites add at its head."""
+
+    def __init__(self, ptx: str, rng: random.Random, name: str) -> None:
+        self.rng = rng
+        self.name = name
+        self.lines = ptx.splitlines()
+        self.words = self.doubles = self.labels = 0
+
+    def word(self) -> str:
+        self.words += 1
+        return f"%x_{self.name}{self.words - 1}"
+
+    def double(self) -> str:
+        self.doubles += 1
+        return f"%y_{self.name}{self.doubles - 1}"
+
+    def label(self, kind: str) -> str:
+        self.labels += 1
+        return f"${kind}_{self.labels}"
+
+    def each(self, chance: float, change: Callable[[str], list[str] | None]) -> None:
+        """Replace lines by what ``change`` makes of them, each with this chance."""
+        found: list[str] = []
+        for line in self.lines:
+            new = change(line) if self.rng.random() < chance else None
+            found += [line] if new is None else new
+        self.lines = found
+
+    def join(self) -> str:
+        """The text, with declarations of the registers that were added."""
+        head = [f"\t.reg .b32 %x_{self.name}<{self.words}>;"] * bool(self.words)
+        head += [f"\t.reg .b64 %y_{self.name}<{self.doubles}>;"] * bool(self.doubles)
+        entry = next(i for i, line in enumerate(self.lines) if line.startswith(".visible .entry"))
+        start = self.lines.index("{", entry) + 1
+        return "\n".join([*self.lines[:start], *head, *self.lines[start:]]) + "\n"
+
+
+def _indirect(text: _Text) -> None:
+    def change(line: str) -> list[str] | None:
+        match = _BRANCH.match(line)
+        if match is None:
+            return None
+        negated, predicate, target = match.groups()
+        index, table, following = text.word(), text.label("T"), text.label("N")
+        targets = [following, target, *([target] if text.rng.random() < 0.3 else [])]
+        taken, other = str(text.rng.randrange(1, len(targets))), "0"
+        first, second = (other, taken) if negated else (taken, other)
+        return [
+            f"\tselp.u32 {index}, {first}, {second}, {predicate};",
+            f"{table}: .branchtargets {', '.join(targets)};",
+            f"\tbrx.idx {index}, {table};",
+            f"{following}:",
+        ]
+
+    text.each(0.3, change)
+
+
+def _calls(text: _Text) -> None:
+    def change(line: str) -> list[str] | None:
+        if match := _ADD.match(line):
+            result, left, right = match.groups()
+            body = ["\t.param .b32 p0;", f"\tst.param.b32 [p0], {left};", "\t.param .b32 p1;"]
+            body += [f"\tst.param.b32 [p1], {right};", "\t.param .b32 q;", "\tcall (q), plus, (p0, p1);"]
+            return ["\t{", *body, f"\tld.param.b32 {result}, [q];", "\t}"]
+        if match := _LOAD.match(line):
+            result, base, offset = match.groups()
+            address = text.double()
+            body = [f"\tadd.s64 {address}, {base}, {offset};", "\t.param .b64 p0;", f"\tst.param.b64 [p0], {address};"]
+            return ["\t{", *body, "\t.param .b32 q;", "\tcall (q), get, (p0);", f"\tld.param.b32 {result}, [q];", "\t}"]
+        if match := _STORE.match(line):
+            base, offset, value = match.groups()
+            address = text.double()
+            body = [f"\tadd.s64 {address}, {base}, {offset};", "\t.param .b64 p0;", f"\tst.param.b64 [p0], {address};"]
+            return ["\t{", *body, "\t.param .b32 p1;", f"\tst.param.b32 [p1], {value};", "\tcall put, (p0, p1);", "\t}"]
+        return None
+
+    text.each(0.3, change)
+    entry = next(i for i, line in enumerate(text.lines) if line.startswith(".visible .entry"))
+    text.lines[entry:entry] = _FUNCTIONS.splitlines()
+
+
+def _generic(text: _Text) -> None:
+    def change(line: str) -> list[str] | None:
+        match = _ACCESS.match(line)
+        if match is None or ".nc" in line:
+            return None
+        head, space, rest = match.groups()
+        place = _ADDRESS.search(rest)
+        if place is None:
+            return None
+        if space == "global":
+            return [f"\t{head}{rest}"]
+        base, added = place[1], []
+        if space == "shared":
+            wide = text.double()
+            added = [f"\tcvt.u64.u32 {wide}, {base};"]
+            base = wide
+        generic = text.double()
+        added.append(f"\tcvta.{space}.u64 {generic}, {base};")
+        rest = rest[: place.start()] + f"[{generic}{place[2] or ''}]" + rest[place.end() :]
+        return [*added, f"\t{head}{rest}"]
+
+    text.each(text.rng.choice([0.3, 0.8]), change)
+
+
+def _ordered(text: _Text) -> None:
+    def change(line: str) -> list[str] | None:
+        match = _ACCESS.match(line)
+        if match is not None and match[1].endswith(("ld", "st")) and not re.search(r"\.(nc|ca|v\d)\b", line):
+            how = text.rng.choice([".volatile", ".relaxed.gpu"] if match[2] != "local" else [".volatile"])
+            return [f"\t{match[1]}{how}.{match[2]}{match[3]}"]
+        return None
+
+    text.each(0.15, change)
+    fences = ["membar.cta", "membar.gl", "fence.acq_rel.gpu", "fence.sc.cta", "fence.acq_rel.cta"]
+    text.each(0.03, lambda line: [line, f"\t{text.rng.choice(fences)};"] if _STRAIGHT.match(line) else None)
+
+
+def _vectors(text: _Text) -> None:
+    rng = text.rng
+
+    def change(line: str) -> list[str] | None:
+        if match := _LOAD.match(line):
+            result, base, offset = match[1], match[2], int(match[3])
+            if rng.random() < 0.3:
+                kind, inner = rng.choice([("u8", rng.randrange(4)), ("s8", rng.randrange(4)), ("s16", 2), ("u16", 0)])
+                return [f"\tld.global.{kind} {result}, [{base}+{offset + inner}];"]
+            lanes = 4 if offset % 16 == 0 and rng.random() < 0.6 else 2 if offset % 8 == 0 else 1
+            if lanes == 1:
+                return None
+            parts = [text.word() for _ in range(lanes)]
+            parts[rng.randrange(lanes)] = result
+            return [f"\tld.global.v{lanes}.u32 {{{', '.join(parts)}}}, [{base}+{offset}];"]
+        if match := _STORE.match(line):
+            base, offset, value = match[1], int(match[2]), match[3]
+            if rng.random() < 0.4 or offset % 8:
+                kind, inner = rng.choice([("u8", rng.randrange(4)), ("u16", 2), ("b16", 0)])
+                if kind != "u8":
+                    return [f"\tst.global.{kind} [{base}+{offset + inner}], {value};"]
+                return [f"\tst.global.u8 [{base}+{offset + inner}], {value};"]
+            return [f"\tst.global.v2.u32 [{base}+{offset}], {{{value}, {rng.choice([value, '7'])}}};"]
+        return None
+
+    text.each(0.4, change)
+
+
+def _scopes(text: _Text) -> None:
+    def change(line: str) -> list[str] | None:
+        match = re.match(r"\t([a-z][\w.]*\.[usb](?:32)) (%r\d+), (.*);$", line)
+        if match is None or match[1].startswith(("ld", "st", "atom", "red", "set", "cvt", "bf", "shfl", "vote")):
+            return None
+        if re.search(r"\.(cc|wide)\b|c\.", match[1]) or "|" in line:
+            return None
+        inner = [f"\t\t{match[1]} t, {match[3]};", f"\t\tmov.b32 {match[2]}, t;"]
+        return ["\t{", "\t\t.reg .b32 t;", *inner, "\t}"]
+
+    text.each(0.2, change)
+
+
+def _notes(text: _Text) -> None:
+    rng = text.rng
+
+    def change(line: str) -> list[str] | None:
+        if _LOAD.match(line) and rng.random() < 0.5:
+            return ['\t.pragma "used_bytes_mask 0xf";', line]
+        return [f"\t.loc 1 {rng.randrange(1, 99)} 1", line] if _STRAIGHT.match(line) else None
+
+    text.each(0.3, change)
+    entry = next(i for i, line in enumerate(text.lines) if line.startswith(".visible .entry"))
+    text.lines.insert(entry, '.file 1 "fuzz.cu"')
+
+
+def merged(ptx: str, seed: int, share: float = 1.0) -> str:
+    """The program with pairs of registers of one type made one wherever their live ranges are apart; ``share`` of the
+    pairs that are tried."""
+    rng = random.Random(f"merge:{seed}")
+    module = parse(ptx)
+    kernel = module.entries[0]
+    kernel.flatten_scopes()
+    apart = _interference(kernel, Facts(kernel, module))
+    root: dict[Reg, Reg] = {}
+    found = [reg for reg in apart if reg.lanes == 1]
+    for _ in range(int(3 * len(found) * share)):
+        left, right = (_root_of(rng.choice(found), root) for _ in range(2))
+        if left is right or left.type.name != right.type.name or right in apart[left]:
+            continue
+        root[right] = left
+        apart[left] |= apart[right]
+        for other in apart[right]:
+            apart[other].discard(right)
+            apart[other].add(left)
+    exchanged: dict[Operand, Operand] = {reg: _root_of(reg, root) for reg in root}
+    for instr in list(kernel.instructions()):
+        if instr.is_directive:
+            continue
+        kernel.replace_operands(instr, tuple(substitute(operand, exchanged) for operand in instr.operands))
+        guard = instr.guard
+        if guard is not None and isinstance(guard.reg, Reg):
+            kernel.replace_guard(instr, Guard(_root_of(guard.reg, root), negated=guard.negated))
+    return print_module(module)
+
+
+def _root_of(reg: Reg, root: dict[Reg, Reg]) -> Reg:
+    while reg in root:
+        reg = root[reg]
+    return reg
+
+
+def _interference(kernel: Kernel, facts: Facts) -> dict[Reg, set[Reg]]:
+    """For each register those that hold a value when it is written, or are written with it."""
+    apart: dict[Reg, set[Reg]] = {}
+
+    def mark(left: Reg, right: Reg) -> None:
+        if left is not right:
+            apart[left].add(right)
+            apart[right].add(left)
+
+    for instr in kernel.instructions():  # in the order of the text, so that a program is a function of its seed
+        for reg in (*instr.defs(), *instr.uses()):
+            apart.setdefault(reg, set())
+    for block in facts.cfg.rpo:
+        for _, instr, live in facts.liveness.backwards(block):
+            for reg in instr.defs():
+                for other in (*live, *instr.defs()):
+                    mark(reg, other)
+    return apart
+
+
+REWRITES: dict[str, Callable[[_Text], None]] = {
+    "vectors": _vectors,
+    "calls": _calls,
+    "generic": _generic,
+    "ordered": _ordered,
+    "scopes": _scopes,
+    "notes": _notes,
+    "indirect": _indirect,
+}
+
+
+def rewritten(ptx: str, seed: int, names: frozenset[str] | None = None) -> str:
+    """``ptx`` after a random choice of rewrites, or after those of ``names``, of which ``merged`` is one."""
+    rng = random.Random(f"rewrite:{seed}")
+    ptx = ptx.replace(".version 8.0\n.target sm_80", ".version 8.8\n.target sm_90")
+    for name, rewrite in REWRITES.items():
+        if name in names if names is not None else rng.random() < 0.35:
+            text = _Text(ptx, rng, name)
+            rewrite(text)
+            ptx = text.join()
+    if "merged" in names if names is not None else rng.random() < 0.6:
+        ptx = merged(ptx, seed, rng.choice([0.2, 1.0, 3.0]))
+    return ptx

@@ -1,0 +1,199 @@
+"""Every pass, on random programs, climbs the ladder of `ladder.py`: nothing that a program does changes, bit for bit.
+
+Programs are those of `random_programs`, half of them in other words (`random_rewrites`). Which lists of passes, which
+inputs and which schedule a program gets is drawn from its seed. `make fuzz N=` draws N programs that nobody has seen.
+"""
+
+import contextlib
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ladder import Ladder, Launch, launch_of, reduced, run, shortest_failure
+from ptxmotion.ptx import PtxError, parse, print_module
+from random_programs import random_kernel
+from random_rewrites import REWRITES, rewritten
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from ptx_run import Case, cases
+
+#: Lists of passes that are held to the ladder, one or two for each program.
+LISTS = (
+    "cse,copyprop,dce",
+    "lcm:naming=lexical:min_cost=0",
+    "lcm:naming=value:min_cost=0",
+    "O1",
+    "scm:min_cost=0:weights=uniform",
+    "scm:min_cost=0",
+    "spre:min_cost=0",
+    "spre:min_cost=0:weights=uniform",
+    "sscm:min_cost=0",
+    "sscm:min_cost=0:weights=uniform",
+    "O2",
+)
+#: Passes of which a random order, with repetitions, must do no harm either.
+SHUFFLED = (
+    *("cse", "copyprop", "dce", "emptyblocks", "lcm:min_cost=0", "scm:min_cost=0:lazy=false"),
+    *("spre:min_cost=0:lazy=false", "sscm:min_cost=0", "lcm:naming=lexical:min_cost=0"),
+)
+TWICE = "lcm,dce,emptyblocks,lcm,dce,emptyblocks"
+
+SIZES = (5, 12, 20, 20, 35, 35, 60, 90)
+ISSUES = sorted((Path(__file__).parents[1] / "ptx").glob("issue_*.ptx"))
+
+#: Programs without --fuzz-n, and programs in one test case.
+FIXED = 80
+SHARE = 8
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "share" in metafunc.fixturenames:
+        count = int(metafunc.config.getoption("--fuzz-n") or 0)
+        metafunc.parametrize("share", range(max(1, -(-(count or FIXED) // SHARE))))
+
+
+def seeds(share: int, config: pytest.Config) -> list[int]:
+    if config.getoption("--fuzz-n"):
+        return [random.randrange(1 << 40) for _ in range(SHARE)]
+    return list(range(share * SHARE, (share + 1) * SHARE))
+
+
+def drawn(seed: int) -> tuple[str, Launch]:
+    """The program of ``seed`` and how to launch it."""
+    program = random_kernel(seed, SIZES[seed % len(SIZES)])
+    return rewritten(program.ptx, seed) if seed % 2 else program.ptx, launch_of(program)
+
+
+def chosen(rng: random.Random) -> Iterator[str]:
+    """The lists of passes that a program climbs with."""
+    yield rng.choice(LISTS)
+    if rng.random() < 0.3:
+        yield TWICE
+    else:
+        yield ",".join(rng.choice(SHUFFLED) for _ in range(rng.randint(2, 4)))
+
+
+@pytest.mark.fuzz
+def test_nothing_changes_but_the_code(share: int, pytestconfig: pytest.Config) -> None:
+    for seed in seeds(share, pytestconfig):
+        rng = random.Random(f"passes:{seed}")
+        ptx, launch = drawn(seed)
+        ladder = Ladder(ptx, launch, (seed,))
+        assert ladder.is_sound, seed
+        assert ladder.divergence_complaints() == [], seed
+        for passes in chosen(rng):
+            schedule = rng.choice(["order", "random"])
+            assert ladder.complaints(passes, schedule=schedule) == [], (seed, passes, schedule)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 24, 2))
+def test_ptxas_accepts(seed: int) -> None:
+    ptx, launch = drawn(seed)
+    ladder = Ladder(ptx, launch, (seed,))
+    assert ladder.complaints(random.Random(seed).choice(LISTS), ptxas=True) == []
+
+
+@pytest.mark.parametrize("name", [*REWRITES, "merged"])
+def test_other_words_say_the_same(name: str) -> None:
+    """A rewrite changes the text, and only `vectors` what a program computes."""
+    changed = 0
+    for seed in range(4, 7):
+        program = random_kernel(seed, 35)
+        launch = launch_of(program)
+        ptx = rewritten(program.ptx, seed, frozenset([name]))
+        changed += print_module(parse(ptx)) != print_module(parse(rewritten(program.ptx, seed, frozenset())))
+        before, after = run(program.ptx, launch, seed), run(ptx, launch, seed)
+        assert (after.fault, after.details) == ("", []), seed
+        if name != "vectors":
+            for one, other in zip(before.arrays, after.arrays, strict=True):
+                np.testing.assert_array_equal(one, other, err_msg=f"seed {seed}")
+    assert changed
+
+
+def launch_of_case(case: Case) -> Launch:
+    return Launch(case.kernel, case.grid, case.block, case.shared, lambda _: case.args())
+
+
+@pytest.mark.parametrize("path", ISSUES, ids=lambda path: path.stem)
+def test_what_was_wrong_once_is_right(path: Path) -> None:
+    for case in cases(path.stem, folder=path.parent):
+        ladder = Ladder(path.read_text(encoding="utf-8"), launch_of_case(case), (0,))
+        assert ladder.is_sound
+        for passes in LISTS:
+            assert ladder.complaints(passes) == [], passes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_kernels_of_ours(case: Case) -> None:
+    ptx = case.file.read_text(encoding="utf-8")
+    ladder = Ladder(ptx, launch_of_case(case), (0,), budget=2_000_000)
+    assert not ladder.fault
+    for passes in ("O1", "O2", "spre:min_cost=0"):
+        assert ladder.complaints(passes) == [], passes
+
+
+# --- the ladder itself: each rung breaks under what it is for -----------------------------------------------------
+
+PLANTED = """\
+.version 8.8
+.target sm_90
+.address_size 64
+
+.visible .entry k(
+	.param .u64 p
+)
+{
+	.reg .pred %p<2>;
+	.reg .b64 %rd<4>;
+	.reg .b32 %r<5>;
+	ld.param.u64 %rd1, [p];
+	mov.u32 %r1, %tid.x;
+	mul.wide.u32 %rd2, %r1, 4;
+	add.s64 %rd3, %rd1, %rd2;
+	ld.global.u32 %r2, [%rd3];
+	mul.lo.u32 %r3, %r2, %r1;
+	bar.sync 0;
+	st.global.u32 [%rd3], %r3;
+	ret;
+}
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("mul.lo.u32 %r3, %r2, %r1", "mul.lo.u32 %r3, %r2, %r2", "array 0"),
+        ("%r3, %r2, %r1", "%r3, %r2, %r4", "new findings"),
+        ("[%rd3];\n", "[%rd3+4096];\n", "fault"),
+        ("\tbar.sync 0;\n", "", "sync ran"),
+        ("\tst.global.u32 [%rd3], %r3;\n", 2 * "\tst.global.u32 [%rd3], %r3;\n", "st.global ran"),
+        ("\tmul.lo.u32 %r3, %r2, %r1;\n", 2 * "\tmul.lo.u32 %r3, %r2, %r1;\n", "evaluations by threads"),
+        ("\tld.global.u32 %r2, [%rd3];\n", 2 * "\tld.global.u32 %r2, [%rd3];\n", "ld.global ran"),
+        ("%r3, %r2, %r1", "%r3, %r2, %rd1", "verify"),
+        ("%r2, %r1;", "%r2, %r1", "parse"),
+        ("mul.lo.u32 %r3, %r2, %r1;", "bra L;\nL:\n\tmul.lo.u32 %r3, %r2, %r1;", ""),
+    ],
+)
+def test_the_ladder_notices(old: str, new: str, complaint: str) -> None:
+    launch = Launch("k", (1,), (32,), 0, lambda seed: [np.arange(seed, seed + 32, dtype=np.uint32)])
+    ladder = Ladder(PLANTED, launch)
+    assert ladder.is_sound
+    after = PLANTED.replace(old, new)
+    with contextlib.suppress(PtxError):
+        after = print_module(parse(after))
+    found = ladder.judge(after, frozenset(["lcm"]))
+    assert any(complaint in line for line in found) if complaint else found == []
+
+
+def test_a_failure_is_reduced() -> None:
+    text = "".join(f"line {number}\n" for number in range(40))
+    assert reduced(text, lambda shorter: "line 7\n" in shorter and "line 31\n" in shorter) == "line 7\nline 31\n"
+    launch = Launch("k", (1,), (32,), 0, lambda seed: [np.zeros(32, np.uint32)])
+    assert shortest_failure(PLANTED, launch, "O1", (0,)) == PLANTED
