@@ -139,8 +139,9 @@ def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     import numpy as np
 
     nodes, edges = data["nodes"], data["edges"]
-    source = np.repeat(np.arange(data["n"]), nodes["no_of_edges"])
-    distance = np.full(data["n"], -1, np.int32)
+    n: int = data["n"]
+    source = np.repeat(np.arange(n), nodes["no_of_edges"])
+    distance = np.full(n, -1, np.int32)
     distance[0] = 0
     level = 0
     while np.any(distance == level):

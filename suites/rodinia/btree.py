@@ -67,8 +67,8 @@ class KNode:
     location: i32
     indices: Array[i32] = array(i32, ORDER + 1)
     keys: Array[i32] = array(i32, ORDER + 1)
-    is_leaf: bool
-    num_keys: i32
+    is_leaf: bool  # pyright: ignore[reportGeneralTypeIssues] (arrays are no defaults)
+    num_keys: i32  # pyright: ignore[reportGeneralTypeIssues]
 
 
 @kernel

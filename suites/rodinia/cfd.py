@@ -298,7 +298,7 @@ def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """With the flux tensor of every element, of which each face takes a projection."""
     import numpy as np
 
-    count = data["elements"]
+    count: int = data["elements"]
     around = data["neighbours"].reshape(FACES, count)
     normals = data["normals"].reshape(3, FACES, count).transpose(1, 2, 0).astype(np.float64)
     is_wing, is_far = around == -1, around == -2

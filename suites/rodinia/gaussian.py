@@ -49,7 +49,7 @@ def fan2(m: ptr[f32], a: ptr[f32], b: ptr[f32], size: i32, j1: i32, t: i32) -> N
         b[x + 1 + t] -= m[size * (x + 1 + t) + (y + t)] * b[t]
 
 
-def back_substitution(a: NDArray[Any], b: NDArray[Any], x: NDArray[Any], size: int) -> None:
+def back_substitution(a: Any, b: Any, x: Any, size: int) -> None:
     """Solve the upper triangle of ``a`` for ``x``, last row first."""
     import numpy as np
 
@@ -96,7 +96,8 @@ def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     import numpy as np
 
     n = data["size"]
-    a, b = data["a"].reshape(n, n).astype(np.float64), data["b"].astype(np.float64)
+    a: NDArray[np.float64] = data["a"].reshape(n, n).astype(np.float64)
+    b: NDArray[np.float64] = data["b"].astype(np.float64)
     # A symmetric positive matrix is C C^T; its L has the columns of C over their diagonal, and U = D L^T.
     root = np.linalg.cholesky(a)
     unit = root / np.diag(root)

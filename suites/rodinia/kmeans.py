@@ -94,7 +94,7 @@ def blocks_of_side(npoints: int) -> int:
     return side
 
 
-def move(points: NDArray[Any], clusters: NDArray[Any], before: NDArray[Any], now: NDArray[Any], nclusters: int) -> int:
+def move(points: Any, clusters: Any, before: Any, now: Any, nclusters: int) -> int:
     """Move centres to the mean of their points, and take over who belongs where; how many points changed that."""
     import numpy as np
 
@@ -162,13 +162,13 @@ def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """In double precision, with distances from products of matrices."""
     import numpy as np
 
-    points = data["points"].reshape(data["npoints"], -1).astype(np.float64)
-    centres = data["clusters"].reshape(data["nclusters"], -1).astype(np.float64)
-    nearest = np.full(data["npoints"], -1)
+    points: NDArray[np.float64] = data["points"].reshape(data["npoints"], -1).astype(np.float64)
+    centres: NDArray[np.float64] = data["clusters"].reshape(data["nclusters"], -1).astype(np.float64)
+    nearest: NDArray[np.int64] = np.full(len(points), -1, np.int64)
     for _ in range(data["most_rounds"] + 1):
         before = nearest
         nearest = np.argmin((centres**2).sum(axis=1) - 2 * points @ centres.T, axis=1)
-        members = nearest[:, None] == np.arange(data["nclusters"])
+        members = nearest[:, None] == np.arange(len(centres))
         count = members.sum(axis=0)[:, None]
         centres = np.where(count > 0, members.T.astype(np.float64) @ points / np.maximum(count, 1), centres)
         if np.array_equal(before, nearest):

@@ -176,8 +176,8 @@ def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     import numpy as np
 
     similarity = data["similarity"].reshape(data["cols"], -1).astype(np.int64)
-    gaps = data["penalty"] * np.arange(data["cols"])
-    rows = [-gaps]
+    gaps: NDArray[np.int64] = data["penalty"] * np.arange(data["cols"], dtype=np.int64)
+    rows: list[NDArray[np.int64]] = [-gaps]
     for number, gain in enumerate(similarity[1:], 1):
         from_above = np.maximum(rows[-1][:-1] + gain[1:], rows[-1][1:] - data["penalty"])
         entered = np.concatenate(([-data["penalty"] * number], from_above))
