@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ...ptx.ir import Instr, Kernel, Param, Variable
 from ...ptx.operands import Args, Mem, Sym, Vec
-from . import address_ops, calls, control_ops, lane_ops, memory_ops, sync_ops
+from . import address_ops, atomic_ops, calls, control_ops, lane_ops, memory_ops, sync_ops
 from .checks import LaunchError, UnsupportedInstruction
 from .layout import Frame, ParamLayout, SharedLayout, local_frame, param_layout, shared_layout
 from .liveness import StepFacts, solve
@@ -275,7 +275,9 @@ class Image:
             raise Refused("")
         binder = code.function.binder
         family = name.partition("_")[0]
-        if family == "memory":
+        if name in ("memory_atom", "memory_atom_cas", "memory_red"):
+            step = atomic_ops.bind(self, binder, instr)
+        elif family == "memory":
             step = memory_ops.bind(self, code, instr)
         elif family == "address":
             step = address_ops.bind(binder, instr, self.loaded.space.windows)

@@ -19,7 +19,6 @@ import numpy.typing as npt
 from ...ptx.ir import Instr, Param, Variable
 from ...ptx.operands import Imm, Mem, Operand, Reg, Sink, Sym
 from ...ptx.types import TYPES, ScalarType, literal_value
-from . import atomic_ops
 from .access import Access, Piece
 from .memory import UINT, Selector, spread
 from .registers import Binder, Getter, Refused, Setter
@@ -37,15 +36,13 @@ Step: TypeAlias = "Callable[[Cohort], None]"
 
 
 def bind(image: Image, code: Code, instr: Instr) -> Step:
-    """The step of a memory instruction."""
+    """The step of a memory instruction; atomics are in `atomic_ops`."""
     name = semantics(instr)
     binder = code.function.binder
     if name == "memory_ld":
         return _load(image, binder, instr)
     if name == "memory_st":
         return _store(image, binder, instr)
-    if name in ("memory_atom", "memory_atom_cas", "memory_red"):
-        return atomic_ops.bind(image, binder, instr)
     if name == "memory_prefetch":
         return _nothing
     if name == "memory_createpolicy":

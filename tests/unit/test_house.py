@@ -149,7 +149,8 @@ def test_names_and_lengths() -> None:
     for module, path in modules():
         stem = module.split(".")[-1]
         assert stem not in {"utils", "util", "helpers", "helper", "common", "misc"}, path
-        assert not re.fullmatch(r".*_v?\d+", stem), f"{path}: a number is no name"
+        # A benchmark has the name that its suite gives it, as rodinia's srad_v1 and srad_v2.
+        assert module.startswith("suites.") or not re.fullmatch(r".*_v?\d+", stem), f"{path}: a number is no name"
         assert stem != "manager" or module == "analysis.manager", path
         assert len(path.read_text().splitlines()) <= LONGEST, f"{path} is longer than {LONGEST} lines"
 
