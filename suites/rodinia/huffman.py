@@ -6,8 +6,9 @@ words by at most three atomics in shared memory. The blocks' lengths are summed 
 for each block that shifts its words to their place; the words at both ends are shared with other blocks.
 
 Reference: Balevic, *Parallel Variable-Length Encoding on GPGPUs*, Euro-Par 2009 Workshops; in Rodinia (Che et al.,
-IISWC 2009) with a file of 1024 x 256 words whose entropy is 2.2 bits a byte. The original launches its encoder ten times
-to measure it, and sums up with a kernel for each shape of a block; here it runs once, and one kernel tests its bounds.
+IISWC 2009) with a file of 1024 x 256 words whose entropy is 2.2 bits a byte. The original launches its encoder ten
+times to measure it, and sums up with a kernel for each shape of a block; here it runs once, and one kernel tests its
+bounds.
 """
 
 from __future__ import annotations
