@@ -153,9 +153,9 @@ def test_growth() -> None:
     seconds: list[float] = []
     for count in (5_000, 20_000):
         cfg = build_cfg(many_columns(count))
-        start = time.perf_counter()
+        start = time.process_time()
         facts = Liveness(cfg)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
         middle = facts.registers(facts.live_in[count // 2])
         assert {reg.text for reg in middle} == {"%r1", "%r2", "%p1", f"%x{count // 2 - 1}"}
     assert seconds[1] < 10 * seconds[0] + 0.5, seconds

@@ -84,7 +84,7 @@ def test_a_wrong_or_failing_baseline_costs_only_its_own_benchmark() -> None:
     assert "no fake kernel" in first.error
     assert verdicts(second)["x"] == "FASTER"
     hung = session(check=1.0).run([task("suite/a", arm("O3", "never_ends"), arm("x"))]).benchmarks[0]
-    assert hung.error == "the baseline: no answer within 1 s: killed"
+    assert hung.error.endswith("no answer within 1 s: killed")
 
 
 def test_a_machine_that_is_not_there_ends_the_run(tmp_path: Path) -> None:

@@ -204,8 +204,8 @@ def test_growth() -> None:
         seconds: list[float] = []
         for size in (small, 4 * small):
             found = analyse(shape(size))
-            start = time.perf_counter()
+            start = time.process_time()
             part(found, [b for b in found.cfg.rpo if len(found.cfg.succ[b]) > 1])
-            seconds.append(time.perf_counter() - start)
+            seconds.append(time.process_time() - start)
             assert found.join_cause
         assert seconds[1] < 10 * seconds[0] + 0.5, (shape.__name__, seconds)
