@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import resource
 import shutil
