@@ -22,9 +22,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy as np
+import numpy.typing as npt
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.harness.emulator import Emulator, EmulatorError
 from ptxmotion.harness.emulator.counts import Counts
@@ -48,6 +49,8 @@ __all__ = [
     "shortest_failure",
     "transformed",
 ]
+
+Array: TypeAlias = npt.NDArray[Any]
 
 #: Passes after which no thread evaluates or loads more than before.
 KEEPS_PATHS = frozenset(["cse", "copyprop", "dce", "emptyblocks", "lcm", "scm"])
@@ -79,7 +82,7 @@ def launch_of(program: RandomProgram) -> Launch:
 class Run:
     """What one launch left: the bytes of all arrays, printed lines, kinds of findings, counts; or how it ended."""
 
-    arrays: list[np.ndarray] = field(default_factory=list[np.ndarray])
+    arrays: list[Array] = field(default_factory=list[Array])
     output: list[str] = field(default_factory=list[str])
     findings: list[str] = field(default_factory=list[str])
     details: list[str] = field(default_factory=list[str])
@@ -99,7 +102,7 @@ def run(ptx: str, launch: Launch, seed: int, *, schedule: str = "order", budget:
     except EmulatorError as error:
         result.fault = f"{type(error).__name__}: {error}"
         return result
-    result.arrays = [np.asarray(each) for each in args if isinstance(each, np.ndarray)]
+    result.arrays = [cast("Array", each) for each in args if isinstance(each, np.ndarray)]
     result.output = sorted(done.output.splitlines())
     result.findings = sorted({finding.kind for finding in done.findings})
     result.details = [str(finding) for finding in done.findings]
