@@ -251,7 +251,7 @@ def pack2(src: const_ptr[u32], cindex: const_ptr[u32], cindex2: const_ptr[u32], 
             atomic_or(addr(dst[dword + i + 1]), dw << (31 - bit) << 1)
 
 
-def build_code(frequencies: NDArray[Any], codewords: NDArray[Any], lengths: NDArray[Any]) -> None:
+def build_code(frequencies: Any, codewords: Any, lengths: Any) -> None:
     """The canonical Huffman code. Of equal weights leaves come first by symbol, then nodes by age."""
     heap = [(int(count), symbol) for symbol, count in enumerate(frequencies) if count]
     heapq.heapify(heap)
@@ -369,7 +369,7 @@ def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
     symbols = data["words"].astype(">u4").view(np.uint8)
     widths = lengths[symbols]
-    place = np.arange(lengths.max())
+    place: NDArray[Any] = np.arange(int(lengths.max()))
     shifts = widths[:, None] - 1 - place
     grid = (codewords[symbols][:, None] >> np.maximum(shifts, 0)) & 1
     stream = np.packbits(grid[shifts >= 0].astype(np.uint8))

@@ -160,7 +160,7 @@ def lavamd(
     as_numbers(fv, forces)
 
 
-def as_numbers(particles: NDArray[Any], numbers: NDArray[Any]) -> None:
+def as_numbers(particles: Any, numbers: Any) -> None:
     """Particles as rows of v, x, y, z."""
     numbers.reshape(-1, 4)[:] = particles.view("f8").reshape(-1, 4)
 

@@ -308,8 +308,10 @@ def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         u, v = draw(slice(None)), draw(slice(None))
         return np.sqrt(-2 * np.log(u)) * np.cos(2 * np.pi * v)
 
-    x = y = data["start"]
-    weight, chosen = np.zeros(count), np.arange(count)
+    x: NDArray[Any] = data["start"]
+    y, weight = x, np.zeros(count)
+    ranks: NDArray[Any] = np.arange(int(count))
+    chosen = ranks
     for k in range(1, frames):
         x = x[chosen] + 1 + 5 * gauss()
         y = y[chosen] - 2 + 2 * gauss()
@@ -319,7 +321,7 @@ def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         seen = video[np.where(place < video.size, place, 0)]
         weight = np.exp(((seen - BACKGROUND) ** 2 - (seen - FOREGROUND) ** 2).mean(axis=1) / 50) / count
         weight /= weight.sum()
-        samples = draw(slice(0, 1)) / count + np.arange(count) / count
+        samples = draw(slice(0, 1)) / count + ranks / count
         chosen = np.minimum(np.searchsorted(np.cumsum(weight), samples, side="left"), count - 1)
     return {"x": x, "y": y, "weight": weight}
 

@@ -298,7 +298,7 @@ def make_data(size: str, seed: int) -> dict[str, Any]:
 def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     import numpy as np
 
-    image = np.exp(data["image"].reshape(data["cols"], data["rows"]).T.astype(np.float64) / 255)
+    image: NDArray[Any] = np.exp(data["image"].reshape(data["cols"], data["rows"]).T.astype(np.float64) / 255)
     for _ in range(data["iterations"]):
         q0 = image.var() / image.mean() ** 2
         padded = np.pad(image, 1, mode="edge")

@@ -234,7 +234,7 @@ def srad_cuda_2(
     image[cols + index] = result[ty, tx]
 
 
-def speckle_scale(image: NDArray[Any], cols: int, region: int) -> float:
+def speckle_scale(image: Any, cols: int, region: int) -> float:
     """Variance over squared mean of the first ``region`` rows and columns."""
     import numpy as np
 
@@ -274,7 +274,7 @@ def make_data(size: str, seed: int) -> dict[str, Any]:
 def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     import numpy as np
 
-    image = data["image"].reshape(data["rows"], data["cols"]).astype(np.float64)
+    image: NDArray[Any] = data["image"].reshape(data["rows"], data["cols"]).astype(np.float64)
     for _ in range(data["iterations"]):
         roi = image[: data["region"], : data["region"]]
         q0 = (np.mean(roi**2) - np.mean(roi) ** 2) / np.mean(roi) ** 2

@@ -174,7 +174,7 @@ def rows(vectors: NDArray[Any]) -> NDArray[Any]:
     return np.stack([vectors[axis] for axis in "xyz"], axis=-1)
 
 
-def build_tree(points: NDArray[Any], nodes0: NDArray[Any], nodes1: NDArray[Any], nodes2: NDArray[Any]) -> None:
+def build_tree(points: Any, nodes0: Any, nodes1: Any, nodes2: Any) -> None:
     """Halve the bodies along the longest side of their box until each is alone; nodes are in preorder."""
     import numpy as np
 
@@ -202,7 +202,7 @@ def build_tree(points: NDArray[Any], nodes0: NDArray[Any], nodes1: NDArray[Any],
     build(np.arange(len(points)))
 
 
-def advance(points: NDArray[Any], dthf: float) -> None:
+def advance(points: Any, dthf: float) -> None:
     """Move the bodies by a step with the velocity at its middle, and predict the one at its end."""
     for axis in "xyz":
         change = points["acc"][axis] * dthf
@@ -211,7 +211,7 @@ def advance(points: NDArray[Any], dthf: float) -> None:
         points["vel"][axis] = half + change
 
 
-def accelerations(points: NDArray[Any], acc: NDArray[Any], velocities: NDArray[Any]) -> None:
+def accelerations(points: Any, acc: Any, velocities: Any) -> None:
     acc.reshape(-1, 3)[:] = rows(points["acc"])
     velocities.reshape(-1, 3)[:] = rows(points["vel"])
 

@@ -54,8 +54,8 @@ SHAPES = {"tiny": (500, 12, 3, 2), "small": (20_000, 64, 10, 104), "full": (100_
 class Point:
     """A point and its cluster."""
 
-    coord: Array[f32] = array(f32, DIM)
     cluster: i32
+    coord: Array[f32] = array(f32, DIM)
 
 
 @struct
@@ -157,7 +157,7 @@ def nearest_cluster(
         pidx += i32(blockDim.x * gridDim.x)
 
 
-def move_centres(points: NDArray[Any], centres: NDArray[Any]) -> None:
+def move_centres(points: Any, centres: Any) -> None:
     """The mean of each cluster's points; clusters without points stay where they are."""
     import numpy as np
 
@@ -168,7 +168,7 @@ def move_centres(points: NDArray[Any], centres: NDArray[Any]) -> None:
         centres[:, axis] = np.where(counts, sums / np.maximum(counts, 1), centres[:, axis])
 
 
-def build_tree(centres: NDArray[Any], nodes0: NDArray[Any], nodes1: NDArray[Any], nodes2: NDArray[Any]) -> None:
+def build_tree(centres: Any, nodes0: Any, nodes1: Any, nodes2: Any) -> None:
     """A kd-tree of medians in preorder, the axes in turn. What has a greater coordinate than a node is to its right."""
     import numpy as np
 
@@ -191,10 +191,11 @@ def build_tree(centres: NDArray[Any], nodes0: NDArray[Any], nodes1: NDArray[Any]
         nodes2[number] = (left, build(chosen[middle + 1 :], depth + 1, number))
         return number
 
-    build(np.arange(len(centres)), 0, -1)
+    everything: NDArray[Any] = np.arange(len(centres))
+    build(everything, 0, -1)
 
 
-def has_settled(points: NDArray[Any], labels: NDArray[Any]) -> int:
+def has_settled(points: Any, labels: Any) -> int:
     """Whether no label has changed; keeps the new ones."""
     same = int((labels == points["cluster"]).all())
     labels[:] = points["cluster"]

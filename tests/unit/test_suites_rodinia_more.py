@@ -1,7 +1,10 @@
 """Some of the Rodinia programs: correct on the emulator, before and after the optimizer."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from ptxmotion.suites.rodinia import huffman, lavamd, particlefilter, srad_v1, srad_v2
 from suite_programs import check_program
 
@@ -72,9 +75,12 @@ def test_the_filter_follows_the_disk() -> None:
     assert np.allclose([result[axis] @ result["weight"] for axis in "xy"], expected, atol=2.5)
 
 
+def roughness(columns: NDArray[Any]) -> float:
+    return float(np.abs(np.diff(columns)).mean())
+
+
 def test_speckle_is_reduced_in_the_references_of_srad() -> None:
-    for made, change in ((srad_v1, lambda x: x), (srad_v2, np.log)):
-        data = made.make_data("tiny", 0)
-        before = change(data["image"].reshape(-1, data.get("cols", 1)))
-        after = change(made.reference(data)["image"].reshape(before.shape))
-        assert np.abs(np.diff(after, axis=0)).mean() < np.abs(np.diff(before, axis=0)).mean()
+    data = srad_v1.make_data("tiny", 0)
+    assert roughness(srad_v1.reference(data)["image"]) < 0.9 * roughness(data["image"])
+    data = srad_v2.make_data("tiny", 0)
+    assert roughness(srad_v2.reference(data)["image"]) < 0.9 * roughness(data["image"])
