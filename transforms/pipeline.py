@@ -10,6 +10,7 @@ broke it; kernels that a pass refuses are left as they were.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -167,6 +168,17 @@ class Pipeline:
 
     def run_kernel(self, module: Module, kernel: Kernel, remarks: Remarks) -> bool:
         """Transform one kernel in place; whether anything changed."""
+        # Facts are many small objects, nearly none of them in a cycle: collecting meanwhile costs time that grows with
+        # the square of the kernel's size.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return self._run_passes(module, kernel, remarks)
+        finally:
+            if collects:
+                gc.enable()
+
+    def _run_passes(self, module: Module, kernel: Kernel, remarks: Remarks) -> bool:
         kernel.flatten_scopes()
         facts = Facts(kernel, module)
         if facts.cfg.unmodelled:
