@@ -184,7 +184,8 @@ def build_tree(centres: Any, nodes0: Any, nodes1: Any, nodes2: Any) -> None:
         chosen = chosen[np.argsort(centres[chosen, axis], kind="stable")]
         middle = len(chosen) // 2
         # Of equal coordinates the last one, because points on the plane go left.
-        middle = int(np.searchsorted(centres[chosen, axis], centres[chosen[middle], axis], side="right")) - 1
+        line: NDArray[Any] = centres[chosen, axis]
+        middle = int(np.count_nonzero(line <= line[middle])) - 1
         nodes0[number] = (chosen[middle], DIM if len(chosen) == 1 else axis, parent)
         nodes1["coord"][number] = centres[chosen[middle]]
         left = build(chosen[:middle], depth + 1, number)
