@@ -192,7 +192,9 @@ def _pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     # Loaded by name: whether ptxmotion is installed, and so loaded anyway, must not matter.
     plugins = ["pytest_benchmark.plugin", "ptxmotion.cli.pytest_plugin", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-q", *(word for each in plugins for word in ("-p", each))]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "typings"), "COLUMNS": "200"}
+    # Not a worker of the pytest that runs this test: pytest-benchmark measures nothing in one.
+    outer = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = {**outer, "PYTHONPATH": str(ROOT / "typings"), "COLUMNS": "200"}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     arguments = [*command, "--kernel-backend=emulator", *options, "test_it.py"]
     return subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
