@@ -128,6 +128,10 @@ def test_what_was_wrong_once_is_right(path: Path) -> None:
             assert ladder.complaints(passes) == [], passes
 
 
+#: Waits for another block in a loop: how often that turns, and so what is evaluated, depends on timing.
+SPINS = ("atomics.handoff",)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "case"), list(enumerate(cases())), ids=lambda value: getattr(value, "name", ""))
 def test_kernels_of_ours(number: int, case: Case, pytestconfig: pytest.Config) -> None:
@@ -136,7 +140,10 @@ def test_kernels_of_ours(number: int, case: Case, pytestconfig: pytest.Config) -
     ladder = Ladder(ptx, launch_of_case(case), (0,), budget=2_000_000)
     assert not ladder.fault
     for passes in LISTS if pytestconfig.getoption("--fuzz-n") else LISTS[number % len(LISTS) :][:1]:
-        assert ladder.complaints(passes) == [], passes
+        complaints = ladder.complaints(passes)
+        if case.name in SPINS:
+            complaints = [each for each in complaints if "not at most" not in each]
+        assert complaints == [], passes
 
 
 # --- the ladder itself: each rung breaks under what it is for -----------------------------------------------------
