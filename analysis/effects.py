@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ptx import Effect, Element, Form, Imm, Instr, Kernel, Mem, Param, Reg, Special, Sym, Variable
+from ..ptx import Effect, Element, Form, Instr, Kernel, Param, Reg, Special, Sym, Variable
 
 __all__ = [
     "REASONS",
@@ -194,7 +194,3 @@ def is_plain_store(instr: Instr) -> bool:
     """Whether the instruction is a weak ``st`` whose only effect is to write its address."""
     form = instr.form
     return form.op.name == "st" and not form.effects & (Effect.ORDERED | Effect.BARRIER | Effect.ASYNC)
-
-
-def is_immediate_address(address: Mem) -> bool:
-    return isinstance(address.base, Imm)

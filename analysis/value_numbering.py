@@ -59,10 +59,6 @@ class Values:
             number = self._keys[key] = len(self._keys)
         return number
 
-    @property
-    def class_count(self) -> int:
-        return len(self._keys)
-
     def affine_of(self, number: int, width: int) -> Affine:
         """The affine form of a class, as a value of ``width`` bits."""
         form = self._affine.get(number)

@@ -13,13 +13,13 @@ transforms run on flattened kernels only.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from .errors import SourceText
 from .notation import Effect, Form
-from .operands import Args, Element, Imm, Label, Mem, Operand, Pair, Reg, Vec, registers
+from .operands import Args, Element, Imm, Label, Mem, Operand, Reg, registers
 from .ops import decode, form_of
 from .types import TYPES, ScalarType
 
@@ -595,12 +595,3 @@ class Module:
                 number, *rest = item.text[5:].split(maxsplit=1)
                 names[int(number)] = rest[0].split('"')[1] if rest and '"' in rest[0] else "".join(rest)
         return names
-
-
-def vector_elements(operand: Operand) -> Iterable[Operand]:
-    """The elements of a brace list, or the operand itself; of a pair, its first."""
-    if isinstance(operand, Vec):
-        return operand.elements
-    if isinstance(operand, Pair):
-        return vector_elements(operand.first)
-    return (operand,)

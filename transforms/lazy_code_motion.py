@@ -52,7 +52,6 @@ class Placement:
     insert: dict[tuple[int, int], int]
     delete: list[int]
     available: list[int]  #: avin
-    anticipated: list[int]  #: antin
 
 
 def solve_placement(facts: Facts, local: LocalPredicates, universe: int) -> Placement:
@@ -97,7 +96,7 @@ def solve_placement(facts: Facts, local: LocalPredicates, universe: int) -> Plac
     delete = [0] * count
     for block in cfg.rpo:
         delete[block] = local.antloc[block] & ~laterin[block]
-    return Placement(insert, delete, avin, antin)
+    return Placement(insert, delete, avin)
 
 
 def never_leaving(facts: Facts) -> set[int]:
