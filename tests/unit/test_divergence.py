@@ -1,7 +1,6 @@
 """Divergence beyond what `tests/ptx/divergence` says: explanations, versions, growth."""
 
-import time
-
+from growth import assert_near_linear
 from ptxmotion.analysis import Facts
 from ptxmotion.ptx import Kernel, parse
 from pytest import mark
@@ -132,13 +131,13 @@ def nested_loops(count: int) -> str:
 )
 def test_growth(shape: object, small: int) -> None:
     assert callable(shape)
-    seconds: list[float] = []
-    for count in (small, 4 * small):
+
+    def prepare(count: int) -> Facts:
         facts = Facts(kernel(str(shape(count))))
         assert facts.ssa and facts.control_dependence
-        start = time.process_time()
-        found = facts.divergence
-        seconds.append(time.process_time() - start)
-        assert len(found.divergent_branches) >= count
-        assert any(found.cdrnd)
-    assert seconds[1] < 8 * seconds[0] + 0.3, seconds
+        return facts
+
+    found = prepare(small).divergence
+    assert len(found.divergent_branches) >= small
+    assert any(found.cdrnd)
+    assert_near_linear(prepare, lambda facts: facts.divergence, small)

@@ -1,7 +1,9 @@
 """Dominators against their definition, on random graphs, and their growth on large ones."""
 
-import time
+from collections.abc import Callable
+from functools import partial
 
+from growth import assert_near_linear
 from hypothesis import given
 from hypothesis import strategies as st
 from ptxmotion.analysis.cfg import Cfg
@@ -144,13 +146,13 @@ def backward_ladder(rungs: int) -> Edges:
 
 def test_large_ladders_take_near_linear_time() -> None:
     for shape in (ladder, backward_ladder):
-        seconds: list[float] = []
-        for rungs in (4_000, 16_000):
-            cfg = as_cfg(shape(rungs))
-            start = time.process_time()
-            tree = dominators(cfg)
-            post_dominators(cfg)
-            seconds.append(time.process_time() - start)
-            assert tree.idom[1] == 0
-        # Four times the nodes; a quadratic algorithm would take sixteen times as long.
-        assert seconds[1] < 10 * seconds[0] + 0.5, (shape.__name__, seconds)
+        assert_near_linear(partial(_ladder_of, shape), _both_trees, 4_000)
+
+
+def _ladder_of(shape: Callable[[int], Edges], rungs: int) -> Cfg:
+    return as_cfg(shape(rungs))
+
+
+def _both_trees(cfg: Cfg) -> None:
+    assert dominators(cfg).idom[1] == 0
+    post_dominators(cfg)

@@ -286,4 +286,3 @@ def test_random_kernels_store_the_same_and_never_evaluate_more(naming: str, chun
             if old.left:
                 assert costly(new) <= costly(old), context
                 assert new.ran["add.s32"] <= old.ran["add.s32"], context
-

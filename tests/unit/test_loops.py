@@ -1,7 +1,9 @@
 """The loop nest against its definition, and on the shapes that real kernels have."""
 
-import time
+from collections.abc import Callable
+from functools import partial
 
+from growth import assert_near_linear
 from hypothesis import given
 from hypothesis import strategies as st
 from ptxmotion.analysis.cfg import Cfg, strongly_connected_components
@@ -135,12 +137,13 @@ def irreducible_chain(size: int) -> Edges:
 
 def test_growth() -> None:
     for shape, small in ((deep_nest, 3_000), (tangle, 5_000), (irreducible_chain, 2_000)):
-        seconds: list[float] = []
-        for size in (small, 4 * small):
-            succ = shape(size)
-            cfg = Cfg([Block() for _ in succ], succ, [len(succ) - 1])
-            start = time.process_time()
-            loops = Loops(cfg)
-            seconds.append(time.process_time() - start)
-            assert loops.loops
-        assert seconds[1] < 10 * seconds[0] + 0.5, (shape.__name__, seconds)
+        assert_near_linear(partial(_cfg_of, shape), _find_loops, small)
+
+
+def _cfg_of(shape: Callable[[int], Edges], size: int) -> Cfg:
+    succ = shape(size)
+    return Cfg([Block() for _ in succ], succ, [len(succ) - 1])
+
+
+def _find_loops(cfg: Cfg) -> None:
+    assert Loops(cfg).loops

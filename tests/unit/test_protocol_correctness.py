@@ -99,7 +99,7 @@ def test_a_kernel_that_never_ends_is_killed_and_the_next_one_runs() -> None:
         started = time.monotonic()
         with pytest.raises(WorkerHung, match="no answer within 1 s"):
             worker.check(arm("endless", "never_ends"), 1.0)
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 30
         assert not worker.is_open
         assert worker.begin(work(), arm("O3"), PLAN, 60.0).status == "ok"
         assert worker.check(arm("lcm"), 60.0).status == "ok"

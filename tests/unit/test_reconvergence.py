@@ -1,8 +1,10 @@
 """Where parted lanes meet: against pairs of lanes that walk random graphs."""
 
 import random
-import time
+from collections.abc import Callable
+from functools import partial
 
+from growth import assert_near_linear
 from hypothesis import given
 from hypothesis import strategies as st
 from ptxmotion.analysis.cfg import Cfg
@@ -201,11 +203,13 @@ def test_growth() -> None:
         return [*succ, []]
 
     for shape, small in ((early_exits, 8_000), (diamonds, 4_000)):
-        seconds: list[float] = []
-        for size in (small, 4 * small):
-            found = analyse(shape(size))
-            start = time.process_time()
-            part(found, [b for b in found.cfg.rpo if len(found.cfg.succ[b]) > 1])
-            seconds.append(time.process_time() - start)
-            assert found.join_cause
-        assert seconds[1] < 10 * seconds[0] + 0.5, (shape.__name__, seconds)
+        assert_near_linear(partial(_analysed, shape), _part_everywhere, small)
+
+
+def _analysed(shape: Callable[[int], Edges], size: int) -> Reconvergence:
+    return analyse(shape(size))
+
+
+def _part_everywhere(found: Reconvergence) -> None:
+    part(found, [b for b in found.cfg.rpo if len(found.cfg.succ[b]) > 1])
+    assert found.join_cause

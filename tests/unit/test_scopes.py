@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
+from growth import assert_near_linear
 from ptxmotion.ptx import Kernel, Module, Reg, parse, print_module
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -131,17 +130,7 @@ def nested(count: int) -> Module:
 
 @pytest.mark.slow
 def test_time_is_linear_in_the_number_of_scopes() -> None:
-    def seconds(count: int) -> float:
-        best = float("inf")
-        for _ in range(3):
-            kernel = nested(count).kernel("k")
-            start = time.process_time()
-            kernel.flatten_scopes()
-            best = min(best, time.process_time() - start)
-        return best
-
-    # Eight times the work; were it quadratic, the factor would be 64.
-    assert seconds(8_000) < 24 * seconds(1_000)
+    assert_near_linear(lambda count: nested(count).kernel("k"), Kernel.flatten_scopes, 2_000)
 
 
 def test_all_registers_are_declared_once() -> None:
