@@ -53,6 +53,10 @@ class Gpu:
             raise GpuError(f"{error}: {log.value.decode(errors='replace')}") from None
         return module
 
+    def unload(self, module: ctypes.c_void_p) -> None:
+        """Give a module back."""
+        self._call("cuModuleUnload", module)
+
     def launch(
         self,
         module: ctypes.c_void_p,
