@@ -19,8 +19,8 @@ each expression by a minimum cut (`insertion_region.py`). The printed closure as
 without computation belong to ρ(n); with ∪ some of them are not down-safe, so it is read as all that are in
 DnSafe \\ UpSafe. A point that has a predecessor which cannot be in the region is earliest wherever it is in.
 
-``weights=uniform`` counts evaluations as the thesis does; ``weights=loop`` weighs a point by 8 to the power of its loop
-depth. Ties leave the code as it is.
+``weights=uniform`` counts evaluations as the thesis does; ``weights=loop`` weighs a point by how often its block
+runs (`Facts.block_weight`): 8 to the power of its loop depth, or measured. Ties leave the code as it is.
 
 Guarantees: results stay bit-identical; ``scm`` evaluates no more often on any path; ``sscm`` adds an evaluation only
 where a divergent branch makes the warp execute it anyway.
@@ -33,6 +33,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
+from ..analysis.block_weights import NEVER
 from ..analysis.cfg import Cfg
 from ..analysis.dataflow import Meet, Solution, solve
 from ..analysis.manager import Facts
@@ -73,8 +74,9 @@ class SplitGraph:
                     succ.append([successor])
         blocks = [*cfg.blocks, *(Block() for _ in self.edge)]
         self.cfg = Cfg(blocks, succ, cfg.exits)
-        depth = facts.loops.depth
-        self.depth = [*depth, *(min(depth[i], depth[j]) for i, j in self.edge.values())]
+        # In units in which the least weight there is counts as well: the minimum cut is one of integers.
+        weight = [round(facts.block_weight(block) / NEVER) for block in range(count)]
+        self.weight = [*weight, *(min(weight[i], weight[j]) for i, j in self.edge.values())]
 
 
 @dataclass(slots=True)
@@ -301,7 +303,7 @@ class _Motion:
         assert isinstance(point, tuple)
         if self.options.weights == "uniform":
             return 1
-        return 8 ** min(self.graph.depth[point[0]], 6)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        return self.graph.weight[point[0]]  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
 
     def may_hold(self, point: Point, bit: int) -> bool:
         """Whether the point is in DnSafe \\ UpSafe."""

@@ -88,7 +88,7 @@ def test_launch_refuses(kernel: str, grid: int, block: int, args: list[object], 
 
 
 def test_unknown_schedule() -> None:
-    with pytest.raises(LaunchError, match="neither 'order' nor 'random'"):
+    with pytest.raises(LaunchError, match="none of order, random, warps"):
         Emulator().load(SCALE).launch("scale", 1, 1, GOOD, schedule="fast")
 
 
