@@ -1,16 +1,16 @@
 """No branch that is called uniform diverges in any run of the emulator, with the block's shape known or not.
 
-Lanes are compared as the analysis assumes them: split at branches, together again at post-dominators. (A random
-schedule lets lanes of different iterations meet at one instruction, where nothing is claimed.)
+Lanes are compared as the analysis assumes them: split at branches, together again at post-dominators; which warp goes
+on is drawn at random, at every access to memory. (A schedule that is random within a warp lets lanes of different
+iterations meet at one instruction, where nothing is claimed.) Guarded returns are branches like others.
 """
 
 import random
 
 import pytest
 from ptxmotion.analysis import Facts
-from ptxmotion.analysis.divergence import Divergence
 from ptxmotion.harness.emulator import Emulator
-from ptxmotion.ptx import Kernel, Module, parse
+from ptxmotion.ptx import Instr, Kernel, Module, parse
 from random_programs import RandomProgram, random_kernel
 
 SIZES = (5, 20, 60, 150)
@@ -30,30 +30,32 @@ def seeds(share: int, config: pytest.Config) -> list[int]:
     return list(range(share * SHARE, (share + 1) * SHARE))
 
 
-def divergent_lines(module: Module, kernel: Kernel, shape: tuple[int, int, int] | None) -> tuple[set[int], Divergence]:
-    """The lines of the branches that may diverge."""
+def divergent_branches(module: Module, kernel: Kernel, shape: tuple[int, int, int] | None) -> set[Instr]:
+    """The branches, and guarded returns, that may diverge."""
     found = Facts(kernel, module, shape=shape).divergence
-    lines: set[int] = set()
+    assert found.divergent_branches == sorted(found.divergent_branches)
+    called: set[Instr] = set()
     for block in found.divergent_branches:
         terminator = found.cfg.blocks[block].terminator
         assert terminator is not None
-        lines.add(module.source.line_column(terminator.pos)[0])
         assert found.explain(block)
-    return lines, found
+        called.add(terminator)
+    return called
 
 
-def diverged_lines(program: RandomProgram, seed: int) -> tuple[set[int], set[int]]:
-    """The lines of the branches that were executed, and of those that diverged, over several inputs."""
-    executed: set[int] = set()
-    diverged: set[int] = set()
-    for inputs in range(seed, seed + 3):
-        loaded = Emulator().load(program.ptx)
+def measured_branches(program: RandomProgram, module: Module, seed: int) -> tuple[set[Instr], set[Instr]]:
+    """The branches that were executed, and those that diverged, over several inputs and schedules."""
+    executed: set[Instr] = set()
+    diverged: set[Instr] = set()
+    loaded = Emulator().load(module)
+    for inputs, schedule in zip(range(seed, seed + 3), ("order", "warps", "warps"), strict=True):
         args = program.make_inputs(inputs)
-        done = loaded.launch(program.kernel, program.grid, program.block, args, program.shared)
-        for branch in done.counts.branches.values():
-            executed.add(branch.line)
-            if branch.diverged:
-                diverged.add(branch.line)
+        done = loaded.launch(
+            program.kernel, program.grid, program.block, args, program.shared, schedule=schedule, seed=inputs
+        )
+        for executions in done.counts.executions.values():
+            executed.update(executions.branches)
+            diverged.update(branch for branch, (_, times) in executions.branches.items() if times)
     return executed, diverged
 
 
@@ -63,11 +65,10 @@ def test_what_diverges_is_called_divergent(share: int, pytestconfig: pytest.Conf
         program = random_kernel(seed, SIZES[seed % len(SIZES)])
         module = parse(program.ptx, f"seed-{seed}.ptx")
         kernel = module.kernels[0]
-        _, diverged = diverged_lines(program, seed)
+        _, diverged = measured_branches(program, module, seed)
         for shape in (None, program.block):
-            called, found = divergent_lines(module, kernel, shape)
-            assert diverged <= called, (seed, shape, sorted(diverged - called))
-            assert found.divergent_branches == sorted(found.divergent_branches)
+            called = divergent_branches(module, kernel, shape)
+            assert diverged <= called, (seed, shape, [instr.text for instr in diverged - called])
 
 
 def test_some_branches_are_called_uniform() -> None:
@@ -76,8 +77,8 @@ def test_some_branches_are_called_uniform() -> None:
     for seed in range(12):
         program = random_kernel(seed, 60)
         module = parse(program.ptx)
-        executed, diverged = diverged_lines(program, seed)
-        called, _ = divergent_lines(module, module.kernels[0], program.block)
+        executed, diverged = measured_branches(program, module, seed)
+        called = divergent_branches(module, module.kernels[0], program.block)
         never += len(executed - diverged)
         called_uniform += len(executed - diverged - called)
     assert called_uniform > never // 2, (called_uniform, never)
