@@ -33,16 +33,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..ptx import Effect, Imm, Instr, Kernel, Not, Operand, Pair, Reg, Special, Sym, registers
-from ..ptx.types import is_integer_literal, literal_value
+from ..ptx import Effect, Instr, Kernel, Reg, Special, registers
 from .cfg import Cfg
 from .control_dependence import ControlDependence
-from .divergence_sources import Sources, block_shape, lane_selectors, operand_widths
+from .divergence_bits import ValueBits
+from .divergence_sources import Sources, block_shape, lane_selectors
 from .effects import is_constant_read, is_may_definition
 from .loops import Loops
 from .reconvergence import Reconvergence
 from .ssa import Ssa
-from .varying_bits import OPERATIONS, Bits, constant
 
 if TYPE_CHECKING:
     from .manager import Facts
@@ -55,10 +54,6 @@ _ARITHMETIC = frozenset("int_add int_sub int_neg int_mul_lo int_mad_lo int_mul_w
 
 #: Values that grow bit by bit around a loop are taken to vary in all bits after so many steps.
 _MOST_STEPS = 8
-
-#: How far back the bits of an operand are looked up, and through how many arguments of a φ.
-_MOST_DEPTH = 5
-_MOST_ARGUMENTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +215,7 @@ class Divergence:
         self._why: dict[int, _Cause] = {}
         self._branch_cause: dict[int, _Cause] = {}
         self._steps: dict[int, int] = {}
-        self._known: dict[int, Bits] = {}
+        self._bits = ValueBits(ssa, self._sources, self._seen)
         # Nodes are φs and instructions. A node's reads are values, in the order of `Instr.uses`.
         self._instr: list[Instr | None] = []
         self._block: list[int] = []
@@ -240,7 +235,7 @@ class Divergence:
         self._done = 0
         for value, instr in enumerate(ssa.instr):
             if instr is None and value not in ssa.phi_args:
-                self.varying[value] = self._mask(value)
+                self.varying[value] = self._bits.mask(value)
                 self._why[value] = _Cause(-1, f"{ssa.reg[value].text}, which nothing has written")
         for instr in self.cfg.unmodelled:
             if instr in self._node_of:
@@ -321,17 +316,13 @@ class Divergence:
                 found = index
         return found
 
-    def _mask(self, value: int) -> int:
-        reg = self.ssa.reg[value]
-        return (1 << reg.type.bits * reg.lanes) - 1
-
     # --- propagation ---------------------------------------------------------------------------------------------
 
     def _seen(self, value: int, block: int) -> int:
         """The varying bits of ``value`` where it is read in ``block``."""
         if self._left_loop(value, block) >= 0:
-            known = self._known_bits(value)
-            return self._mask(value) & ~(known.zero | known.one)
+            known = self._bits.known(value)
+            return self._bits.mask(value) & ~(known.zero | known.one)
         return self.varying[value]
 
     def _left_loop(self, value: int, block: int) -> int:
@@ -378,8 +369,8 @@ class Divergence:
         (phi,) = self._writes[node]
         reads, block = self._reads[node], self._block[node]
         if self._parting.is_divergent_join(block) and self._has_a_choice(phi, block):
-            known = self._known_bits(phi)
-            self._raise(phi, self._mask(phi) & ~(known.zero | known.one), _Cause(node, join=block))
+            known = self._bits.known(phi)
+            self._raise(phi, self._bits.mask(phi) & ~(known.zero | known.one), _Cause(node, join=block))
             return
         bits = 0
         for value in reads:
@@ -407,16 +398,16 @@ class Divergence:
         is_source = cause.text and not any(type(operand) is Special for operand in instr.operands)
         precise = None
         if not (is_source or self._is_lost(instr, cause) or is_may_definition(instr)):
-            precise = self._precise(instr, self._block[node], _MOST_DEPTH + 1)
+            precise = self._bits.precise(instr, self._block[node])
         for value in self._writes[node]:
-            bits = self._mask(value) if precise is None else precise.varying & self._mask(value)
+            bits = self._bits.mask(value) if precise is None else precise.varying & self._bits.mask(value)
             if bits & ~self.varying[value]:
                 self._raise(value, bits, cause)
 
     def _is_lost(self, instr: Instr, cause: _Cause) -> bool:
         """Whether a sum or product has an operand that varies in all bits, and so varies in all bits itself."""
         value = cause.value
-        return value >= 0 and instr.form.op.semantics in _ARITHMETIC and self.varying[value] == self._mask(value)
+        return value >= 0 and instr.form.op.semantics in _ARITHMETIC and self.varying[value] == self._bits.mask(value)
 
     def _cause_of(self, node: int, instr: Instr) -> _Cause | None:
         source = self._sources.of(instr)
@@ -462,85 +453,6 @@ class Divergence:
             for consumer in self._carry_to.get(node, ()):
                 self._push(consumer)
 
-    # --- bit by bit ----------------------------------------------------------------------------------------------
-
-    def _precise(self, instr: Instr, block: int, depth: int) -> Bits | None:
-        """The bits of the result by its operation, or ``None`` where nothing better is known than all or none."""
-        form = instr.form
-        operation = OPERATIONS.get(form.op.semantics)
-        if operation is None:
-            return None
-        result = instr.operands[0]
-        if isinstance(result, Pair):
-            result = result.first
-        is_predicate = form.op.semantics == "compare_setp"
-        if not isinstance(result, Reg) or result.lanes != 1:
-            return None
-        widths = operand_widths(form)
-        if len(widths) < len(instr.operands) or result.type.bits != (1 if is_predicate else widths[0]):
-            return None
-        operands: list[Bits] = []
-        for operand, width in zip(instr.operands[1:], widths[1:], strict=False):
-            bits = self._operand_bits(instr, operand, width, block, depth)
-            if bits is None:
-                return None
-            operands.append(bits)
-        return operation(form, operands)
-
-    def _operand_bits(self, instr: Instr, operand: Operand, width: int, block: int, depth: int) -> Bits | None:
-        if isinstance(operand, Reg):
-            # A conversion reads the lower part of a wider register.
-            if operand.lanes != 1 or not 0 < width <= operand.type.bits:
-                return None
-            value = self.ssa.read(instr, operand)
-            known = self._known_bits(value, depth - 1)
-            varying = self._seen(value, block) if block >= 0 else 0
-            return Bits(varying & ~(known.zero | known.one), known.zero, known.one)
-        if isinstance(operand, Imm):
-            is_integer = width > 0 and is_integer_literal(operand.text)
-            return constant(int(literal_value(operand.text)), width) if is_integer else Bits(0)
-        if isinstance(operand, Special):
-            bits = self._sources.special(operand)
-            return bits if block >= 0 else Bits(0, bits.zero, bits.one)
-        if isinstance(operand, Not):
-            bits = self._operand_bits(instr, operand.operand, width, block, depth)
-            return Bits(bits.varying, bits.one, bits.zero) if bits is not None else None
-        return Bits(0) if isinstance(operand, Sym) else None
-
-    def _known_bits(self, value: int, depth: int = _MOST_DEPTH) -> Bits:
-        """The bits of a value that are the same always and everywhere."""
-        known = self._known.get(value)
-        if known is not None:
-            return known
-        found = self._look_up(value, depth) if depth > 0 else Bits(0)
-        if depth == _MOST_DEPTH:
-            self._known[value] = found
-        return found
-
-    def _look_up(self, value: int, depth: int) -> Bits:
-        ssa = self.ssa
-        instr = ssa.instr[value]
-        if instr is None:
-            arguments = ssa.phi_args.get(value, ())
-            if not 0 < len(arguments) <= _MOST_ARGUMENTS:
-                return Bits(0)
-            mask = self._mask(value)
-            zero = one = mask
-            for _, argument in arguments:
-                bits = self._known_bits(argument, depth - 1)
-                zero &= bits.zero
-                one &= bits.one
-            return Bits(0, zero, one)
-        if value in ssa.old:
-            return Bits(0)
-        scalar, reg = instr.form.type, ssa.reg[value]
-        if instr.form.op.base == "ld" and scalar is not None and scalar.kind in "ub" and scalar.bits < reg.type.bits:
-            return Bits(0, self._mask(value) & ~((1 << scalar.bits) - 1))
-        if len(self._writes[self._node_of[instr]]) != 1:
-            return Bits(0)
-        bits = self._precise(instr, -1, depth)
-        return Bits(0, bits.zero, bits.one) if bits is not None else Bits(0)
-
     # --- propagation of changes ----------------------------------------------------------------------------------
 
     def _raise(self, value: int, bits: int, cause: _Cause | None) -> None:
@@ -553,7 +465,7 @@ class Divergence:
             self._why[value] = cause
         steps = self._steps.get(value, 0) + 1
         self._steps[value] = steps
-        self.varying[value] = new if steps < _MOST_STEPS else self._mask(value)
+        self.varying[value] = new if steps < _MOST_STEPS else self._bits.mask(value)
         for node in self._users[value]:
             self._push(node)
 
