@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 from .outcome import FINE, say, usage_error, warn
+from .profiles import PROFILE_HELP, load_profile
 
 if TYPE_CHECKING:
     from ..analysis.manager import Facts
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what to do")
     passes = what.add_mutually_exclusive_group()
     passes.add_argument(
-        "-O", dest="level", choices=("0", "1", "2"), help="none, lazy, or speculative code motion (default: 1)"
+        "-O", dest="level", choices=("0", "1", "2"), help="none, lazy, or speculative code motion (default: 2)"
     )
     passes.add_argument(
         "--passes", metavar="LIST", help="these passes, as name or name:option=value, with commas; or none"
@@ -49,8 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--gate",
         choices=("ptxas", "static", "off"),
         help="keep a kernel changed only where ptxas, or a model of register pressure, finds it better "
-        "(default: off; with -O2 ptxas, or static where there is none)",
+        "(default: with -O2 ptxas, or static where there is none; else off)",
     )
+    what.add_argument("--profile", metavar="FILE", help=PROFILE_HELP + ": for costs, never for correctness")
     what.add_argument("--emit", choices=EMITS, help="what to write (default: ptx)")
     what.add_argument(
         "--arch", metavar="SM", help="what the gate and --emit=cubin, sass assemble for (default: the module's target)"
@@ -107,14 +109,14 @@ def _check(arguments: argparse.Namespace) -> None:
 def _has_gate(arguments: argparse.Namespace) -> bool:
     if arguments.gate is not None:
         return arguments.gate != "off"
-    return arguments.passes is None and arguments.level == "2"
+    return arguments.passes is None and arguments.level in (None, "2")
 
 
 def _passes(arguments: argparse.Namespace) -> list[Pass]:
     from ..transforms.pipeline import UnknownPass, pipeline_of
 
     try:
-        return pipeline_of(arguments.passes if arguments.passes is not None else f"O{arguments.level or 1}")
+        return pipeline_of(arguments.passes if arguments.passes is not None else f"O{arguments.level or 2}")
     except UnknownPass as error:
         usage_error(str(error))
 
@@ -193,6 +195,7 @@ class _Run:
             verify_each=bool(self.arguments.verify_each),
             dump=Path(self.arguments.dump) if self.arguments.dump else None,
             judge=self.judge(),
+            profile=load_profile(self.arguments.profile, module.kernels) if self.arguments.profile else None,
             only=(lambda name: only.search(name) is not None) if only is not None else None,
         )
         pipeline.run(module, remarks)

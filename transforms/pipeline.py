@@ -15,13 +15,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ..analysis.manager import Facts
 from ..ptx import Kernel, Module, PtxError, print_module
 from ..ptx.verify import falls_off_end
 from .gate import Gate, Judge
 from .remarks import Remarks
+
+if TYPE_CHECKING:
+    from ..analysis.profile import Profile
 
 __all__ = ["LEVELS", "Pass", "PassFailed", "Pipeline", "UnknownPass", "create_pass", "pass_names", "pipeline_of"]
 
@@ -143,7 +146,8 @@ class Pipeline:
 
     ``verify`` is the verifier of one kernel (it raises), called after each pass if ``verify_each``; ``dump`` is a
     folder for numbered ``.ptx`` files of every pass that changed something; ``only`` selects kernels by name; with a
-    ``judge``, a kernel stays changed only where the judge finds it better (`gate.py`).
+    ``judge``, a kernel stays changed only where the judge finds it better (`gate.py`); ``profile`` says what was
+    measured.
     """
 
     passes: Sequence[Pass]
@@ -152,6 +156,7 @@ class Pipeline:
     dump: Path | None = None
     only: Callable[[str], bool] | None = None
     judge: Judge | None = None
+    profile: Profile | None = None
     timings: dict[str, Timing] = field(default_factory=dict[str, Timing])
 
     def run(self, module: Module, remarks: Remarks) -> bool:
@@ -180,7 +185,7 @@ class Pipeline:
 
     def _run_passes(self, module: Module, kernel: Kernel, remarks: Remarks) -> bool:
         kernel.flatten_scopes()
-        facts = Facts(kernel, module)
+        facts = Facts(kernel, module, profile=self.profile)
         if facts.cfg.unmodelled:
             text = facts.cfg.unmodelled[0].form.text
             message = f"'{text}' is unknown and may branch, so the kernel is left as it is"
