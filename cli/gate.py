@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .outcome import warn
+
 if TYPE_CHECKING:
     from ..harness.gate import PtxasJudge
     from ..ptx import Module
@@ -33,7 +35,8 @@ class _Assembled:
 
 
 def judge_for(choice: str | None, arch: str | None) -> Judge | None:
-    """The judge for ``--gate=CHOICE``: ``ptxas``, ``static``, ``off``, or ``None`` for what there is.
+    """The judge for ``--gate=CHOICE``: ``ptxas``, ``static``, ``off``, or ``None`` for what there is, with a warning
+    where that is no ptxas.
 
     Raises `ToolMissing` for ``ptxas`` where it is not found.
     """
@@ -51,4 +54,5 @@ def judge_for(choice: str | None, arch: str | None) -> Judge | None:
     except ToolMissing:
         if choice == "ptxas":
             raise
+        warn("ptxas is not found, so the gate goes by a model of register pressure")
         return PressureJudge()

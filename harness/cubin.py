@@ -77,6 +77,7 @@ class KernelCode:
     by_depth: tuple[Mapping[str, int], ...]
     loops: int
     unknown_instructions: int
+    cycles: float
     calls: tuple[str, ...]
 
     @property
@@ -238,6 +239,7 @@ def _kernel(image: _Image, symbol: _Symbol) -> KernelCode:
         by_depth=counts.by_depth,
         loops=counts.loops,
         unknown_instructions=counts.unknown,
+        cycles=counts.cycles,
         calls=tuple(sorted(set(functions) - {name})),
     )
 

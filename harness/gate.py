@@ -21,11 +21,11 @@ from .toolchain import ToolchainError, arch_for, assemble, find_tool
 
 __all__ = ["PtxasJudge", "cache_folder"]
 
-#: Threads of a block where the kernel does not say.
-USUAL_THREADS = 256
+#: Threads of a block where the kernel does not say: how many warps fit is the mean over these.
+USUAL_THREADS = (128, 256, 512)
 
 #: Bump when the figures or their meaning change.
-_VERSION = 1
+_VERSION = 2
 
 
 def cache_folder() -> Path:
@@ -46,7 +46,10 @@ class PtxasJudge:
         self.tool = find_tool("ptxas")
 
     def figures(self, ptx: str) -> Mapping[str, dict[str, Any]]:
-        """For each kernel ``code``, ``registers``, ``spills``, ``warps``, ``weight``. Raises `ToolchainError`."""
+        """For each kernel ``code``, ``registers``, ``spills``, ``warps``, ``weight``, ``cycles``.
+
+        Raises `ToolchainError`.
+        """
         arch = self.arch or arch_for(ptx, self.tool)
         identity = f"{_VERSION}\0{arch}\0{self.tool.path}\0{self.tool.version}\0{ptx}"
         path = self.folder / (hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest() + ".json")
@@ -62,16 +65,26 @@ class PtxasJudge:
 
 
 def _figures(code: KernelCode) -> dict[str, Any]:
-    threads = code.required_threads or code.max_threads or USUAL_THREADS
-    fits = occupancy(code.sm, threads, code.registers, code.shared_bytes)
     weight = sum(8.0 ** min(depth, 6) * sum(kinds.values()) for depth, kinds in enumerate(code.by_depth))
     return {
         "code": f"{code.code_sha256}/{code.data_sha256}",
         "registers": code.registers,
         "spills": code.local_accesses,
-        "warps": fits.warps if fits is not None else 0,
+        "warps": _warps(code),
         "weight": weight,
+        "cycles": code.cycles,
     }
+
+
+def _warps(code: KernelCode) -> float:
+    """Warps on a multiprocessor, 0 where the architecture is not known. The mean over block sizes is the harmonic one,
+    since what is shared among the warps is time; a block that does not fit counts as one warp."""
+    threads = code.required_threads or code.max_threads
+    found = [occupancy(code.sm, each, code.registers, code.shared_bytes) for each in (threads,) if each]
+    if not found:
+        found = [occupancy(code.sm, each, code.registers, code.shared_bytes) for each in USUAL_THREADS]
+    warps = [max(each.warps, 1) for each in found if each is not None]
+    return len(warps) / sum(1 / each for each in warps) if warps else 0.0
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]] | None:
@@ -91,4 +104,3 @@ def _write(path: Path, figures: Mapping[str, dict[str, Any]]) -> None:
         os.replace(name, path)
     except OSError:
         return
-

@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .machine_ops import kinds
+from .warp_schedule import alone
 
 #: Bytes of an instruction.
 SIZE = 16
@@ -57,13 +58,14 @@ class MachineCounts:
     """`by_depth[d]` counts the instructions inside exactly `d` loops, by class.
 
     `loops` counts loops, nested ones too; `unknown` counts the instructions that `machine_ops` has no name for;
-    `instructions` leaves padding out.
+    `instructions` leaves padding out; `cycles` are those of one warp alone (`warp_schedule`).
     """
 
     instructions: int
     by_depth: tuple[Mapping[str, int], ...]
     loops: int
     unknown: int
+    cycles: float
 
 
 def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
@@ -76,14 +78,14 @@ def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
     depth, loops = _depths(graph.successors)
     _deepen_callees(graph, depth)
     table = kinds(sm)
+    unknown = sum(op not in table for op in program.ops)
+    classes = [table.get(op, "other") for op in program.ops]
     by_depth: list[Counter[str]] = [Counter() for _ in range(max(depth, default=0) + 1)]
-    unknown = 0
     for block, (start, end) in enumerate(graph.blocks):
-        for number, times in Counter(program.ops[start:end]).items():
-            kind = table.get(number)
-            unknown += 0 if kind else times
-            by_depth[depth[block]][kind or "other"] += times
-    return MachineCounts(len(program.ops), tuple(dict(sorted(c.items())) for c in by_depth), loops, unknown)
+        by_depth[depth[block]].update(classes[start:end])
+    cycles = alone(program.words, classes, graph.blocks, graph.successors, depth)
+    counted = tuple(dict(sorted(each.items())) for each in by_depth)
+    return MachineCounts(len(program.ops), counted, loops, unknown, cycles)
 
 
 @dataclass(slots=True)

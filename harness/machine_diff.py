@@ -24,7 +24,10 @@ _TRIPS = 8
 _DEEPEST = 6
 
 #: The figures that are costs: a kernel is worse when one of them grew.
-COSTS = ("registers", "spill bytes", "stack bytes", "shared bytes", "weighted instructions")
+COSTS = ("registers", "spill bytes", "stack bytes", "shared bytes", "weighted instructions", "cycles of one warp")
+
+#: Cycles come from a model of latencies; what differs by less than this share is the same.
+_RESOLUTION = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class Figures:
             "stack bytes": code.stack_bytes,
             "shared bytes": code.shared_bytes,
             "weighted instructions": self.weighted_instructions,
+            "cycles of one warp": round(code.cycles),
             "instructions": code.instructions,
             "instructions in loops": sum(code.in_loops.values()),
             "code bytes": code.code_bytes,
@@ -74,16 +78,14 @@ class KernelDiff:
         """The costs that are higher after than before."""
         if self.before is None or self.after is None:
             return ()
-        before, after = self.before.table(), self.after.table()
-        return tuple(name for name in COSTS if after[name] > before[name])
+        return _less(self.before.table(), self.after.table())
 
     @property
     def shrunk(self) -> tuple[str, ...]:
         """The costs that are lower after than before."""
         if self.before is None or self.after is None:
             return ()
-        before, after = self.before.table(), self.after.table()
-        return tuple(name for name in COSTS if after[name] < before[name])
+        return _less(self.after.table(), self.before.table())
 
     @property
     def verdict(self) -> str:
@@ -113,6 +115,12 @@ class KernelDiff:
             "before": _side(self.before),
             "after": _side(self.after),
         }
+
+
+def _less(left: dict[str, int], right: dict[str, int]) -> tuple[str, ...]:
+    """The costs that are lower on the left."""
+    limits = {name: right[name] * _RESOLUTION if name.startswith("cycles") else 0 for name in COSTS}
+    return tuple(name for name in COSTS if right[name] - left[name] > limits[name])
 
 
 def _side(side: Figures | None) -> dict[str, Any] | None:

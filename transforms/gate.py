@@ -1,14 +1,17 @@
 """The gate: a change is kept only if the machine code does not get worse.
 
 The assembler has the last word. The module is judged before and after; kernel by kernel the transformed version stays
-only where it is *better*: nothing worse in
+only where it is *better*, which is asked at both ends of what a launch may be, since the gate knows no launch:
 
-- accesses to local memory (spills),
-- warps that fit on a multiprocessor,
-- weighted machine instructions, 8 to the power of the loop depth each,
+- *one warp alone*: cycles of a warp that nothing hides the latency of, as in a small grid; loads that wait for one
+  another instead of being issued together cost here;
+- *a full multiprocessor*: cycles per warp where as many warps as fit share four schedulers: the issue slots of a warp,
+  or its cycles alone divided by the number of warps, whichever is more; registers cost here, through occupancy.
 
-and something better, fewer registers included. Where a kernel got worse, its rewrites are tried again in halves, so
-that one bad motion does not cost the good ones. A kernel whose machine code came out the same is left as it was given.
+Neither may get worse, nor may accesses to local memory (spills) increase, and something must get better. Figures that
+differ by less than one in a thousand are equal; of equals the one with fewer instructions, then registers, is better.
+Where a kernel got worse, its rewrites are tried again in halves, so that one bad motion does not cost the good ones. A
+kernel whose machine code came out the same is left as it was given.
 
 The judge is handed in (`Judge`): `harness.gate` builds one on ptxas; `PressureJudge` here is the static stand-in where
 there is no assembler. Guarantees: a kernel that is kept is not worse by the judge's figures; every decision is a
@@ -17,9 +20,9 @@ remark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from ..analysis.manager import Facts
 from ..ptx import Effect, Kernel, Module, Variable
@@ -29,20 +32,36 @@ __all__ = ["Figures", "Gate", "Judge", "PressureJudge", "Refused", "worse"]
 
 PASS = "gate"
 
-#: How often a kernel that got worse is transformed and judged again.
+#: How often a kernel that got worse is transformed and judged again, and how many instructions all trials together may
+#: have assembled: as many as the changed kernels have, times the first, or the second where that is more.
 MOST_TRIALS = 12
+MOST_CODE = 1.0
+LEAST_CODE = 1500
+
+#: Instructions that a multiprocessor issues in a cycle.
+SCHEDULERS = 4
+
+#: Figures that differ by less than this share are equal.
+RESOLUTION = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What the judge says of one kernel. ``code`` is equal for equal machine code; ``warps`` is how many fit on a
-    multiprocessor; ``weight`` is weighted instructions; ``spills`` counts accesses to local memory."""
+    multiprocessor; ``weight`` is weighted instructions; ``spills`` counts accesses to local memory; ``cycles`` are
+    those of one warp alone, 0 where the judge knows no schedule."""
 
     code: str
     registers: int
     spills: int
-    warps: int
+    warps: float
     weight: float
+    cycles: float = 0.0
+
+    @property
+    def full(self) -> float:
+        """Cycles per warp on a full multiprocessor."""
+        return max(self.weight / SCHEDULERS, self.cycles / max(self.warps, 1.0))
 
 
 class Refused(Exception):
@@ -59,30 +78,112 @@ class Judge(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """One figure of two kernels, as a cost; ``change`` says it in words."""
+
+    before: float
+    after: float
+    change: str
+
+    @property
+    def is_worse(self) -> bool:
+        return _is_less(self.before, self.after)
+
+    @property
+    def is_better(self) -> bool:
+        return _is_less(self.after, self.before)
+
+
+def _terms(before: Figures, after: Figures) -> list[_Term]:
+    """What must not get worse besides spills."""
+    if before.cycles and after.cycles:
+        alone = f"{after.cycles:.0f} cycles of one warp alone instead of {before.cycles:.0f}"
+        full = f"{after.full:.2f} cycles per warp on a full multiprocessor instead of {before.full:.2f}"
+        return [_Term(before.cycles, after.cycles, alone), _Term(before.full, after.full, full)]
+    # Without a schedule, all that is known of latency is how many warps there are to hide it.
+    warps = f"{after.warps:g} warps on a multiprocessor instead of {before.warps:g}"
+    weight = f"weighted machine instructions {after.weight:g} instead of {before.weight:g}"
+    return [_Term(-before.warps, -after.warps, warps), _Term(before.weight, after.weight, weight)]
+
+
+def _is_less(left: float, right: float) -> bool:
+    return right - left > RESOLUTION * abs(right)
+
+
 def worse(before: Figures, after: Figures) -> str:
     """In what ``after`` is worse than ``before``; empty where in nothing."""
     if after.spills > before.spills:
         return f"{after.spills - before.spills} more accesses to local memory"
-    if after.warps < before.warps:
-        return f"{after.warps} warps on a multiprocessor instead of {before.warps}"
-    if after.weight > before.weight:
-        return f"weighted machine instructions {after.weight:g} instead of {before.weight:g}"
-    return ""
+    return next((term.change for term in _terms(before, after) if term.is_worse), "")
 
 
 def _is_better(before: Figures, after: Figures) -> bool:
     if worse(before, after):
         return False
-    return (after.spills, -after.warps, after.weight, after.registers) < (
-        before.spills,
-        -before.warps,
-        before.weight,
-        before.registers,
-    )
+    if after.spills < before.spills or any(term.is_better for term in _terms(before, after)):
+        return True
+    return (after.weight, after.registers) < (before.weight, before.registers)
 
 
 #: Transforms a kernel of a module in place; whether anything changed.
 Transform = Callable[[Module, Kernel, Remarks], bool]
+
+
+@dataclass
+class _Search:
+    """The rewrites of one kernel that got worse, tried in halves: the best set found so far.
+
+    ``allowed`` are those that are known not to hurt, ``waiting`` the groups still to be tried on top of them.
+    """
+
+    original: Kernel
+    before: Figures
+    groups: list[str]
+    why: str
+    allowed: list[str] = field(default_factory=list[str])
+    waiting: list[list[str]] = field(default_factory=list["list[str]"])
+    trying: list[str] = field(default_factory=list[str])
+    candidate: Kernel | None = None
+    said: Remarks | None = None
+    best: Kernel | None = None
+    best_said: Remarks | None = None
+    best_figures: Figures | None = None
+
+    def __post_init__(self) -> None:
+        self.split(self.groups)
+
+    @property
+    def size(self) -> int:
+        """Instructions of the kernel."""
+        return _size(self.original)
+
+    def split(self, group: list[str]) -> None:
+        """Let the halves of ``group`` be tried, the first one first."""
+        if len(group) > 1:
+            self.waiting += [group[len(group) // 2 :], group[: len(group) // 2]]
+
+    def advance(self, places: Module, transform: Transform, denied: frozenset[str]) -> bool:
+        """Make the next candidate; ``False`` where none is left."""
+        while self.waiting:
+            self.trying = self.waiting.pop()
+            kept = {*self.allowed, *self.trying}
+            self.said = Remarks(places, None, denied | {key for key in self.groups if key not in kept})
+            self.candidate = self.original.clone()
+            if transform(places, self.candidate, self.said):
+                return True
+        return False
+
+    def judge(self, figures: Figures) -> None:
+        """Say what became of the candidate."""
+        so_far = self.best_figures or self.before
+        if _is_better(so_far, figures):
+            self.best, self.best_said, self.best_figures = self.candidate, self.said, figures
+            self.allowed += self.trying
+        elif not worse(so_far, figures):
+            self.allowed += self.trying
+        else:
+            self.split(self.trying)
 
 
 class Gate:
@@ -95,7 +196,6 @@ class Gate:
     def run(self, module: Module, kernels: Sequence[Kernel], remarks: Remarks) -> bool:
         """Transform ``kernels`` of ``module`` in place, and keep what is better; whether anything changed."""
         originals = {kernel.name: _copy(kernel) for kernel in kernels}
-        given = replace(module, items=[self._original(item, originals) for item in module.items])
         own: dict[str, Remarks] = {}
         changed: list[Kernel] = []
         for kernel in kernels:
@@ -108,23 +208,23 @@ class Gate:
             self._take(remarks, own)
             return False
         try:
-            before, after = self.judge.figures(given), self.judge.figures(module)
+            kept = self.decide(module, originals, changed, remarks, own)
         except Refused as reason:
             return self._give_up(module, originals, changed, remarks, own, str(reason))
-        return self.decide(module, given, originals, changed, before, after, remarks, own)
+        self._take(remarks, own)
+        return kept
 
     def decide(
         self,
         module: Module,
-        given: Module,
         originals: dict[str, Kernel],
         changed: list[Kernel],
-        before: dict[str, Figures],
-        after: dict[str, Figures],
         remarks: Remarks,
         own: dict[str, Remarks],
     ) -> bool:
-        """Keep, try again or give back each changed kernel; whether any stays changed."""
+        """Keep, try again or give back each changed kernel; whether any stays changed. Raises `Refused`."""
+        before = self.judge.figures(_module_of(module, changed, originals))
+        after = self.judge.figures(_module_of(module, changed))
         functions = [kernel for kernel in changed if not kernel.is_entry]
         if functions and any(worse(before[name], after[name]) for name in before if name in after):
             # A function shows only in the entries that call it: where one got worse, none of them stays.
@@ -132,73 +232,64 @@ class Gate:
                 _put(module, originals[kernel.name])
                 self._say(remarks, kernel, "Missed", "an entry that may call it got worse", "gate-worse")
                 own.pop(kernel.name)
-            after = self.judge.figures(module)
-        kept = [kernel for kernel in functions if kernel.name in own]
+            after = self.judge.figures(_module_of(module, changed))
+        kept = any(kernel.name in own for kernel in functions)
+        searches: list[_Search] = []
         for kernel in changed:
             if not kernel.is_entry:
                 continue
             name = kernel.name
-            if before[name].code == after[name].code:
+            old, new = before[name], after[name]
+            if old.code == new.code:
                 _put(module, originals[name])
                 own.pop(name)
                 self._say(remarks, kernel, "Analysis", "the machine code came out the same", "gate-identical")
-            elif _is_better(before[name], after[name]):
-                kept.append(kernel)
-                self._say(remarks, kernel, "Passed", _gain(before[name], after[name]), "")
+            elif _is_better(old, new):
+                kept = True
+                self._say(remarks, kernel, "Passed", _gain(old, new), "")
             else:
-                own[name], better = self.try_again(
-                    given, module, originals[name], before[name], after[name], own[name], remarks
-                )
-                _put(module, better if better is not None else originals[name])
-                if better is not None:
-                    kept.append(better)
-                else:
-                    own.pop(name)
-        self._take(remarks, own)
-        return bool(kept)
+                why = worse(old, new) or "nothing got better"
+                searches.append(_Search(originals[name], old, list(own[name].keys), why))
+                _put(module, originals[name])
+                own.pop(name)
+        self.search(module, searches, sum(_size(kernel) for kernel in changed), remarks)
+        for each in searches:
+            kept |= self.conclude(module, each, remarks, own)
+        return kept
 
-    def try_again(
-        self,
-        given: Module,
-        places: Module,
-        original: Kernel,
-        before: Figures,
-        after: Figures,
-        first: Remarks,
-        remarks: Remarks,
-    ) -> tuple[Remarks, Kernel | None]:
-        """Rewrites in halves, the best set found; ``None`` where no set is better than the kernel as given."""
-        groups = list(first.keys)
-        trials = 0
-        best: tuple[Remarks, Kernel | None] = (first, None)
-        best_figures = before
-        allowed: list[str] = []
-        alone = replace(given, items=[i for i in given.items if not _is_other_entry(i, original)])
-        work = [groups[len(groups) // 2 :], groups[: len(groups) // 2]] if len(groups) > 1 else []
-        while work and trials < MOST_TRIALS:
-            group = work.pop()
-            trials += 1
-            denied = frozenset(groups) - set(allowed) - set(group)
-            candidate, said = original.clone(), Remarks(places, None, denied | remarks.denied)
-            module = replace(alone, items=[candidate if _same(item, original) else item for item in alone.items])
-            if not self.transform(module, candidate, said):
-                continue
-            figures = self.judge.figures(module)[original.name]
-            if _is_better(best_figures, figures):
-                best, best_figures = (said, candidate), figures
-                allowed += group
-            elif not worse(best_figures, figures):
-                allowed += group
-            elif len(group) > 1:
-                work += [group[len(group) // 2 :], group[: len(group) // 2]]
-        why = worse(before, after) or "nothing got better"
-        if best[1] is None:
-            self._say(remarks, original, "Missed", f"given back: {why}", "gate-worse")
-        else:
-            made, all_of_them = len(best[0].keys), len(groups)
-            message = f"{made} of {all_of_them} rewrites kept ({why} with all): {_gain(before, best_figures)}"
-            self._say(remarks, original, "Passed", message, "")
-        return best
+    def search(self, module: Module, searches: list[_Search], size: int, remarks: Remarks) -> None:
+        """Try the searches' rewrites in halves, all kernels at a time, for at most as much code as ``size`` allows."""
+        most = max(size * MOST_CODE, LEAST_CODE)
+        open_ones = list(searches)
+        for _ in range(MOST_TRIALS):
+            trials: list[_Search] = []
+            for each in open_ones:
+                if most >= each.size and each.advance(module, self.transform, remarks.denied):
+                    most -= each.size
+                    trials.append(each)
+            if not trials:
+                return
+            candidates = {each.original.name: each.candidate for each in trials if each.candidate is not None}
+            try:
+                found = self.judge.figures(_module_of(module, list(candidates.values()), candidates))
+            except Refused:
+                return  # the best found so far stands
+            for each in trials:
+                each.judge(found[each.original.name])
+            open_ones = trials
+
+    def conclude(self, module: Module, found: _Search, remarks: Remarks, own: dict[str, Remarks]) -> bool:
+        """Put the best kernel of a search in place, and say so; whether it is a changed one."""
+        name = found.original.name
+        if found.best is None or found.best_said is None or found.best_figures is None:
+            self._say(remarks, found.original, "Missed", f"given back: {found.why}", "gate-worse")
+            return False
+        _put(module, found.best)
+        own[name] = found.best_said
+        own[name].rewrites = 0
+        share = f"{len(found.best_said.keys)} of {len(found.groups)} rewrites kept ({found.why} with all)"
+        self._say(remarks, found.original, "Passed", f"{share}: {_gain(found.before, found.best_figures)}", "")
+        return True
 
     def _give_up(
         self,
@@ -215,11 +306,6 @@ class Gate:
             self._say(remarks, kernel, "Missed", f"given back, since it cannot be judged: {why}", "gate-refused")
         self._take(remarks, own)
         return False
-
-    def _original(self, item: object, originals: dict[str, Kernel]) -> Kernel:
-        if isinstance(item, Kernel) and not item.is_declaration:
-            return originals.get(item.name, item)
-        return item  # pyright: ignore[reportReturnType]
 
     def _say(self, remarks: Remarks, kernel: Kernel, kind: str, message: str, reason: str) -> None:
         remarks.add(kind, PASS, "Kept" if kind == "Passed" else "NotKept", kernel, message, reason=reason)
@@ -245,8 +331,26 @@ def _same(item: object, kernel: Kernel) -> bool:
     return isinstance(item, Kernel) and item.name == kernel.name and not item.is_declaration
 
 
-def _is_other_entry(item: object, kernel: Kernel) -> bool:
-    return isinstance(item, Kernel) and item.is_entry and item.name != kernel.name
+def _size(kernel: Kernel) -> int:
+    return sum(len(block.instrs) for block in kernel.blocks)
+
+
+def _module_of(module: Module, kernels: Sequence[Kernel], instead: Mapping[str, Kernel] | None = None) -> Module:
+    """The module without the entries that are not among ``kernels``, with ``instead`` in place of those of its names.
+
+    All entries stay where one of the kernels is a function, which shows in what calls it only.
+    """
+    names = {kernel.name for kernel in kernels}
+    everything = any(not kernel.is_entry for kernel in kernels)
+    items: list[Any] = []
+    for item in module.items:
+        if isinstance(item, Kernel) and not item.is_declaration:
+            if item.is_entry and not everything and item.name not in names:
+                continue
+            items.append(instead.get(item.name, item) if instead else item)
+        else:
+            items.append(item)
+    return replace(module, items=items)
 
 
 def _put(module: Module, kernel: Kernel) -> None:
@@ -256,10 +360,15 @@ def _put(module: Module, kernel: Kernel) -> None:
             module.items[position] = kernel
 
 
+def _short(number: float) -> str:
+    return f"{number:.0f}" if abs(number) >= 1000 or number == int(number) else f"{number:.3g}"
+
+
 def _gain(before: Figures, after: Figures) -> str:
     parts = [
-        f"{what} {old:g} → {new:g}"
+        f"{what} {_short(old)} → {_short(new)}"
         for what, old, new in (
+            ("cycles of one warp", before.cycles, after.cycles),
             ("weighted instructions", before.weight, after.weight),
             ("registers", before.registers, after.registers),
             ("spills", before.spills, after.spills),

@@ -1,0 +1,97 @@
+"""Cycles of one warp: what the replay of ptxas's schedule tells apart."""
+
+from __future__ import annotations
+
+import pytest
+from ptxmotion.harness.cubin import read_cubin
+from ptxmotion.harness.toolchain import ToolMissing, assemble
+from ptxmotion.harness.warp_schedule import LATENCY, OTHER, TRIPS, alone
+
+NEVER = 7
+
+
+def word(stall: int = 1, sets: int = NEVER, read: int = NEVER, waits: tuple[int, ...] = ()) -> tuple[int, int]:
+    """An instruction of which only the schedule is written."""
+    control = stall | sets << 5 | read << 8 | sum(1 << barrier for barrier in waits) << 11
+    return 0, control << 41
+
+
+LOAD, ADD = "load_global", "integer"
+
+
+def straight(*code: tuple[tuple[int, int], str]) -> float:
+    return alone([w for w, _ in code], [k for _, k in code], [(0, len(code))], [[]], [0])
+
+
+def test_loads_issued_together_wait_once_and_one_after_the_other_twice() -> None:
+    together = straight((word(sets=0), LOAD), (word(sets=1), LOAD), (word(waits=(0,)), ADD), (word(waits=(1,)), ADD))
+    apart = straight((word(sets=0), LOAD), (word(waits=(0,)), ADD), (word(sets=1), LOAD), (word(waits=(1,)), ADD))
+    assert together == LATENCY[LOAD] + 2
+    assert apart == 2 * LATENCY[LOAD] + 2
+
+
+def test_work_between_a_load_and_its_wait_is_free() -> None:
+    work = [(word(stall=4), ADD)] * 10
+    hidden = straight((word(sets=0), LOAD), *work, (word(waits=(0,)), ADD))
+    behind = straight((word(sets=0), LOAD), (word(waits=(0,)), ADD), *work)
+    assert behind - hidden == 40
+
+
+def test_a_barrier_of_two_loads_is_clear_after_the_later_one() -> None:
+    assert straight((word(stall=9, sets=3), LOAD), (word(sets=3), LOAD), (word(waits=(3,)), ADD)) == LATENCY[LOAD] + 10
+
+
+def test_other_classes_and_reads_have_a_latency() -> None:
+    assert straight((word(sets=0), "special"), (word(waits=(0,)), ADD)) == OTHER + 1
+    assert straight((word(read=5), "store_global"), (word(waits=(5,)), ADD)) == OTHER + 1
+
+
+def test_what_enters_a_loop_is_waited_for_once_and_what_goes_round_every_time() -> None:
+    blocks, successors, depth = [(0, 1), (1, 3), (3, 4)], [[1], [1, 2], []], [0, 1, 0]
+    nothing = word(), ADD
+    loads = {"before": (word(sets=0), LOAD), "inside": (word(sets=1), LOAD)}
+
+    def looped(before: bool, inside: bool) -> float:
+        code = [
+            loads["before"] if before else nothing,
+            (word(waits=(0, 1)), ADD),
+            loads["inside"] if inside else nothing,
+            nothing,
+        ]
+        return alone([w for w, _ in code], [k for _, k in code], blocks, successors, depth)
+
+    plain = looped(False, False)
+    assert plain == 1 + 2 * TRIPS + 1
+    assert looped(True, False) - plain == LATENCY[LOAD] - 1
+    assert looped(False, True) - plain == (LATENCY[LOAD] - 1) * TRIPS
+
+
+SUMS = """.version 8.0
+.target sm_90
+.address_size 64
+.entry k(.param .u64 a, .param .u64 b)
+{{
+	.reg .b32 %r<4>;
+	.reg .b64 %rd<4>;
+	ld.param.u64 %rd1, [a];
+	ld.param.u64 %rd2, [b];
+	ld.global.u32 %r1, [%rd1];
+	{second}
+	ld.global.u32 %r2, [%rd3];
+	add.u32 %r3, %r1, %r2;
+	st.global.u32 [%rd2], %r3;
+	ret;
+}}
+"""
+
+
+def test_ptxas_code_of_a_dependent_load_takes_one_more_latency() -> None:
+    def cycles(second: str) -> float:
+        try:
+            return read_cubin(assemble(SUMS.format(second=second)).cubin)["k"].cycles
+        except ToolMissing as why:
+            pytest.skip(str(why))
+
+    independent = cycles("add.u64 %rd3, %rd1, 64;")
+    dependent = cycles("cvt.u64.u32 %rd3, %r1; add.u64 %rd3, %rd3, %rd1;")
+    assert LATENCY[LOAD] <= independent < 2 * LATENCY[LOAD] <= dependent < 3 * LATENCY[LOAD]
