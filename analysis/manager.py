@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ..ptx import Kernel, Module
 
 if TYPE_CHECKING:
+    from .alias import Memory, Promise
     from .cfg import Cfg
     from .control_dependence import ControlDependence
     from .divergence import Divergence
@@ -33,15 +34,21 @@ class Facts:
     """Facts of one kernel.
 
     ``module``, where it is known, is what the kernel's symbols are declared in; ``shape`` is the block shape (x, y, z)
-    with which it is launched.
+    with which it is launched; ``promise`` is what the user promises of pointer parameters.
     """
 
     def __init__(
-        self, kernel: Kernel, module: Module | None = None, *, shape: tuple[int, int, int] | None = None
+        self,
+        kernel: Kernel,
+        module: Module | None = None,
+        *,
+        shape: tuple[int, int, int] | None = None,
+        promise: Promise | None = None,
     ) -> None:
         self.kernel = kernel
         self.module = module
         self.shape = shape
+        self._promise = promise
         self._version = kernel.version
         self._cfg_version = kernel.cfg_version
         self._of_graph: dict[Callable[[Facts], Any], Any] = {}
@@ -100,6 +107,20 @@ class Facts:
     def control_dependence(self) -> ControlDependence:
         """Which blocks depend on which branches."""
         return self.get(_control_dependence, graph_only=True)
+
+    @property
+    def promise(self) -> Promise:
+        """What is promised of pointer parameters; nothing, where nothing was said."""
+        if self._promise is None:
+            from .alias import CONSERVATIVE
+
+            self._promise = CONSERVATIVE
+        return self._promise
+
+    @property
+    def memory(self) -> Memory:
+        """Memory references: which may alias, what changes them, which buffers the kernel touches."""
+        return self.get(_memory)
 
     @property
     def divergence(self) -> Divergence:
@@ -173,6 +194,12 @@ def _values(facts: Facts) -> Values:
     from .value_numbering import number_values
 
     return number_values(facts.cfg, facts.ssa, late_registers(facts.kernel))
+
+
+def _memory(facts: Facts) -> Memory:
+    from .alias import Memory
+
+    return Memory.of(facts)
 
 
 def _divergence(facts: Facts) -> Divergence:

@@ -1,0 +1,267 @@
+"""Which objects an address may point into.
+
+Computes: for each SSA value the declared variables (``.shared``, ``.local``, ``.global``, ``.const``, ``alloca``) and
+pointer parameters from which it is derived, over copies, sums, selections, conversions of address, φs.
+
+An address that is derived from an object stays in it: arithmetic on the address of one object is not a way to reach
+another one. That holds of every program compiled from a language with objects; a program that walks from one variable
+into its neighbour is outside of it, and the emulator reports that as an access out of bounds. Two pointer *parameters*
+are two names here, not two pieces of memory: what they point to may be the same, and may be a module's variable.
+
+What is no address is an integer, and adding integers to an address changes no object. An integer is what has been
+multiplied, shifted, divided, widened from 32 bits or masked to a few bits; what was loaded from memory may be any
+address there is, as long as none of this has happened to it. A 64-bit parameter that is added to a pointer may be
+either, so both are named, unless ``.ptr`` says of the kernel's parameters which ones are pointers.
+
+Requires: SSA view. Guarantees: every object that the address may point into is named, or ``None`` (unknown) is the
+answer. Unknown are: what is loaded, results of calls and atomics, parameters of functions, addresses in another block's
+shared memory (``mapa``), addresses of parameters, registers never written, constants.
+Reference: C17 §6.5.6 and LLVM's rules of pointer aliasing ("based on"); PTX ISA 9.0, §5.1.
+"""
+
+from __future__ import annotations
+
+from ..ptx import Effect, Element, Form, Imm, Instr, Kernel, Mem, Operand, Param, Reg, Special, Sym, Variable
+from ..ptx.operands import Not, Pair, Vec
+from ..ptx.types import TYPES, is_integer_literal, literal_value
+from .cfg import Cfg
+from .effects import is_call_parameter
+from .ssa import Ssa
+
+__all__ = ["Object", "Objects", "Pointees", "is_pointer_parameter"]
+
+Object = Param | Variable
+Objects = frozenset[Object] | None
+
+_NONE: frozenset[Object] = frozenset()
+
+#: Opcodes whose result is an integer even where an operand may be an address that nobody knows.
+_INTEGER = frozenset(
+    "mul mul24 shl shr div rem abs neg popc clz bfind bfe brev set dp4a dp2a sad fns szext bmsk cnot".split()
+)
+#: Opcodes whose result tells nothing of an address.
+_NO_ADDRESS = frozenset("setp testp isspacep vote match activemask redux istypep".split())
+#: Opcodes that may hand on an address in a register of a floating-point type.
+_HANDS_ON = frozenset("mov selp slct prmt shfl".split())
+#: Opcodes that multiply the first two operands and add the third.
+_MULTIPLY_ADD = frozenset(["mad", "mad24"])
+#: A mask of fewer bits than this leaves no address.
+_SMALL_MASK = 1 << 16
+
+
+def is_pointer_parameter(param: Param, address_bits: int) -> bool:
+    """Whether the parameter can be a pointer as it stands: one integer as wide as an address."""
+    return not param.dims and param.lanes == 1 and param.type.bits == address_bits and not param.type.is_float
+
+
+class Pointees:
+    """What the values of one kernel may point into. ``address_bits`` is the module's size of an address."""
+
+    def __init__(self, kernel: Kernel, cfg: Cfg, ssa: Ssa, late: frozenset[Reg], address_bits: int) -> None:
+        self.kernel = kernel
+        self.ssa = ssa
+        self.address_bits = address_bits
+        self._late = late
+        self._params = frozenset(kernel.params or ()) if kernel.is_entry else frozenset[Param]()
+        self._is_marked = any(".ptr" in param.attributes.split() for param in self._params)
+        #: By SSA value; ``None`` is any object.
+        self._of: list[Objects] = [_NONE] * len(ssa.instr)
+        #: What each ``alloca`` makes, as an object of no known size.
+        self._stack: dict[Instr, Variable] = {}
+        self._solve(cfg)
+
+    # --- questions -------------------------------------------------------------------------------------------------
+
+    def of_value(self, value: int) -> Objects:
+        """What SSA value ``value`` points into, if it is an address; ``None`` if that is unknown."""
+        return self._named(self._of[value])
+
+    def of_address(self, instr: Instr, mem: Mem, space: str = "generic") -> Objects:
+        """What an address of ``instr``, used in state space ``space``, points into; ``None`` if that is unknown."""
+        base = mem.base
+        if isinstance(base, Sym):
+            declaration = base.declaration
+            return frozenset([declaration]) if isinstance(declaration, Param | Variable) else None
+        if not isinstance(base, Reg):
+            return None
+        found = self._named(self._of[self.ssa.read(instr, base)])
+        if found is None or space == "generic":
+            return found
+        fitting = frozenset([each for each in found if space == _space_of(each)])
+        return fitting or None
+
+    def _named(self, found: Objects) -> Objects:
+        if not found:
+            return None  # a constant or an integer is no address that anybody knows
+        if self._is_marked and len(found) > 1:
+            # A parameter without .ptr, in a kernel that marks its pointers, is an integer.
+            pointers = frozenset(
+                [each for each in found if not (isinstance(each, Param) and ".ptr" not in each.attributes.split())]
+            )
+            return pointers or found
+        return found
+
+    # --- solution --------------------------------------------------------------------------------------------------
+
+    def _solve(self, cfg: Cfg) -> None:
+        ssa, of = self.ssa, self._of
+        for value, instr in enumerate(ssa.instr):
+            if instr is None and value not in ssa.phi_args:
+                of[value] = None  # never written: nothing is known of it
+        work: list[tuple[Instr | None, int]] = []
+        for block in cfg.rpo:
+            work += [(None, phi) for phi in ssa.phis[block]]
+            for instr in cfg.blocks[block].instrs:
+                work += [(instr, ssa.defined(instr, reg)) for reg in instr.defs()]
+        again: list[tuple[Instr | None, int]] = []
+        for instr, value in work:
+            found = self._evaluate(instr, value)
+            of[value] = found
+            # What has no register operand, or is unknown already, will not change.
+            if found is not None and (instr is None or found or self._may_grow(instr)):
+                again.append((instr, value))
+        changed = bool(cfg.rpo) and any(ssa.phis[block] for block in cfg.rpo)
+        while changed:
+            changed = False
+            for instr, value in again:
+                if of[value] is None:
+                    continue
+                found = self._evaluate(instr, value)
+                if found != of[value]:
+                    of[value] = found
+                    changed = True
+
+    def _may_grow(self, instr: Instr) -> bool:
+        return any(isinstance(operand, Reg | Vec | Pair) for operand in instr.srcs)
+
+    def _evaluate(self, instr: Instr | None, value: int) -> Objects:
+        of = self._of
+        if instr is None:
+            found = _NONE
+            for _, argument in self.ssa.phi_args.get(value, ()):
+                other = of[argument]
+                if other is None:
+                    return None
+                if other is not found and not other <= found:
+                    found = found | other
+            return found
+        found = self._definition(instr)
+        old = self.ssa.old.get(value)
+        if old is None or found is None:
+            return found
+        kept = of[old]
+        return None if kept is None else found | kept
+
+    def _definition(self, instr: Instr) -> Objects:
+        form = instr.form
+        kind = _KINDS.get(form)
+        if kind is None:
+            kind = _KINDS[form] = _kind_of(form)
+        if kind == "none":
+            return _NONE
+        if kind == "integer":
+            return self._joined(instr, instr.srcs, is_integer=True)
+        if kind == "unknown" or (self._late and not self._late.isdisjoint(instr.defs())):
+            return None
+        if kind == "load":
+            return self._loaded(instr)
+        if kind == "alloca":
+            found = self._stack.get(instr)
+            if found is None:
+                found = self._stack[instr] = Variable(f"alloca at {instr.pos}", "local", TYPES["b8"], dims=(None,))
+            return frozenset([found])
+        if kind == "address":
+            return self._joined(instr, instr.srcs) or None
+        if kind == "mad":
+            product = self._joined(instr, instr.operands[1:3], is_integer=True)
+            return _union(product, self._joined(instr, instr.operands[3:]))
+        if kind == "and" and any(_is_small(operand) for operand in instr.srcs):
+            return _NONE
+        return self._joined(instr, instr.srcs)
+
+    def _joined(self, instr: Instr, operands: tuple[Operand, ...], *, is_integer: bool = False) -> Objects:
+        """What all operands point into; an integer has nothing of what is unknown."""
+        found = _NONE
+        for operand in operands:
+            other = self._of_operand(instr, operand)
+            if other is None:
+                if not is_integer:
+                    return None
+            elif other:
+                found = found | other
+        return found
+
+    def _of_operand(self, instr: Instr, operand: Operand) -> Objects:
+        if type(operand) is Reg:
+            return self._of[self.ssa.read(instr, operand)] if operand.type.kind != "p" else _NONE
+        if isinstance(operand, Imm | Special):
+            return _NONE
+        if isinstance(operand, Sym):
+            declaration = operand.declaration
+            return frozenset([declaration]) if isinstance(declaration, Variable) else None
+        if isinstance(operand, Not):
+            return _NONE
+        if isinstance(operand, Element):
+            return self._of[self.ssa.read(instr, operand.reg)]
+        return None  # halves put together may be an address that neither of them is
+
+    def _loaded(self, instr: Instr) -> Objects:
+        """What a load gives: the buffer of a pointer parameter, an integer where it is too narrow, or any address."""
+        form = instr.form
+        scalar = form.type
+        if scalar is not None and scalar.bits < 32:
+            return _NONE
+        address = instr.address
+        if form.space != "param" or address is None or not isinstance(address.base, Sym) or is_call_parameter(instr):
+            return None
+        param = address.base.declaration
+        if not isinstance(param, Param) or param not in self._params:
+            return None
+        if scalar is None or scalar.bits < self.address_bits:
+            return _NONE
+        return frozenset([param])
+
+
+def _union(left: Objects, right: Objects) -> Objects:
+    return None if left is None or right is None else left | right
+
+
+def _is_small(operand: Operand) -> bool:
+    if not isinstance(operand, Imm) or not is_integer_literal(operand.text):
+        return False
+    return 0 <= int(literal_value(operand.text)) < _SMALL_MASK
+
+
+def _space_of(found: Object) -> str:
+    """The state space of what a register points into."""
+    return "global" if isinstance(found, Param) else found.space
+
+
+_KINDS: dict[Form, str] = {}
+
+
+def _kind_of(form: Form) -> str:
+    base = form.op.base
+    if form.is_opaque:
+        return "unknown"
+    if base == "ld":
+        return "load" if not form.effects & Effect.ORDERED else "unknown"
+    if base == "alloca":
+        return "alloca"
+    if base in _NO_ADDRESS:
+        return "none"
+    if base == "shfl":
+        return "copy"  # of another lane, whose value has the same name
+    if form.effects & ~(Effect.TRAP | Effect.CARRY_IN | Effect.CARRY_OUT) or base in ("call", "mapa", "stacksave"):
+        return "unknown"
+    if base == "cvta":
+        return "address"
+    if base in _MULTIPLY_ADD:
+        return "mad"
+    if base in _INTEGER or (form.type is not None and form.type.is_float and base not in _HANDS_ON):
+        return "integer"
+    if base == "cvt":
+        source, target = form.scalar("atype"), form.scalar("dtype")
+        is_widening = source is not None and target is not None and source.bits <= 32 < target.bits
+        return "integer" if source is None or source.is_float or is_widening else "copy"
+    return "and" if base == "and" else "copy"
