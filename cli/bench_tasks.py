@@ -56,6 +56,12 @@ class SuiteWork:
         program = self.benchmark.program.load(backend, lambda kernel: modules[kernel.name])
         return program.run(dict(_data(self, seed)))
 
+    def get_ready(self, seed: int, reference: bool, /) -> None:
+        """Make the data of a seed, and what is to come out."""
+        _data(self, seed)
+        if reference:
+            _reference(self, seed)
+
     def check(self, seed: int, outputs: Mapping[str, NDArray[Any]], /) -> list[str]:
         """Compare with the program's NumPy reference."""
         return self.benchmark.check(outputs, _reference(self, seed))

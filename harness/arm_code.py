@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from .cubin import KernelCode, read_cubin
+from .kept_cubins import assemble_kept
 from .machine_diff import Figures
 from .occupancy import occupancy
 from .ptxas_log import PtxasFigures, ptxas_figures
 from .results import hashes
-from .toolchain import arch_for, assemble, target_of
+from .toolchain import arch_for, target_of
 
 __all__ = ["ArmCode", "arch_on", "assemble_arm"]
 
@@ -58,7 +59,7 @@ def assemble_arm(modules: Mapping[str, str], sm: int | None = None) -> ArmCode:
     for module, ptx in modules.items():
         done = done_before.get(ptx)
         if done is None:
-            done = done_before[ptx] = assemble(ptx, arch_on(ptx, sm), verbose=True)
+            done = done_before[ptx] = assemble_kept(ptx, arch_on(ptx, sm))
         told = ptxas_figures(done.log)
         cubins[module] = done.cubin
         for name, code in read_cubin(done.cubin).items():

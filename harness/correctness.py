@@ -15,7 +15,7 @@ Runs in a process that may be killed (`worker`): a kernel that never ends is the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,11 +83,17 @@ class Checker:
         self.backend, self.work, self.baseline, self.seeds = backend, work, baseline, tuple(seeds)
         self.is_deterministic = is_deterministic
         self._runs: dict[tuple[int, int], Outcome] = {}
+        self._recorded: dict[str, Recording] = {}
         self._variation = _Variation()
         self.counts: dict[str, Any] = {}
 
     def _patterns(self, position: int) -> tuple[int, ...]:
         return (PATTERNS[position % len(PATTERNS)],) if self.is_deterministic else PATTERNS
+
+    def get_ready(self) -> None:
+        """Compute what needs no machine: the data, and the reference for the first seed."""
+        for position, seed in enumerate(self.seeds):
+            self.work.get_ready(seed, position == 0)
 
     def check_baseline(self) -> Correctness:
         """Run the baseline; compare it with itself on every seed, with the reference on the first."""
@@ -96,6 +102,8 @@ class Checker:
             for pattern in self._patterns(position):
                 found = self._run(self.baseline, seed, pattern, count=not self._runs)
                 self._runs[seed, pattern] = found
+                if (seed, pattern) == (self.seeds[0], PATTERNS[0]):
+                    self._keep(self.baseline, found)
                 # A reference in NumPy may take minutes at full size: one seed must do for the baseline.
                 if position == 0:
                     wrong += [f"seed {seed}: {line}" for line in self.work.check(seed, found.outputs)]
@@ -104,6 +112,20 @@ class Checker:
             for _ in range(0 if self.is_deterministic else _REPEATS):
                 self._vary(first, self._run(self.baseline, seed, PATTERNS[0]))
         return self._result("mismatch" if wrong else "ok", wrong)
+
+    @property
+    def recorded(self) -> dict[str, Recording]:
+        """Runs on the first seed and poison of the arms that were found correct, if the same comes out each time."""
+        varies = self._variation
+        return {} if varies.flow or varies.reads or varies.buffers or varies.outputs else dict(self._recorded)
+
+    def _keep(self, arm: Arm, found: Outcome) -> None:
+        """Keep what may be replayed; what the host did is kept once, where it did the same as for the baseline."""
+        first = self._runs[self.seeds[0], PATTERNS[0]].recording
+        recording = found.recording
+        if recording.steps == first.steps:
+            recording = replace(recording, steps=first.steps)
+        self._recorded[arm.id] = replace(recording, reads=[])
 
     def launches(self) -> dict[str, tuple[int, int]]:
         """Of each kernel of the baseline: threads of its largest block, and dynamic shared bytes of that launch."""
@@ -121,6 +143,8 @@ class Checker:
         self.counts = {}
         for (seed, pattern), base in self._runs.items():
             found = self._run(arm, seed, pattern, count=not self.counts)
+            if arm.same_program and (seed, pattern) == (self.seeds[0], PATTERNS[0]):
+                self._keep(arm, found)
             lines, unclear = self._differences(base, found, arm.same_program)
             lines += _torn(found, seed)
             wrong += [line if line.startswith("seed") else f"seed {seed}: {line}" for line in lines + unclear]

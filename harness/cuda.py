@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .arm_code import arch_on
+from .kept_cubins import assemble_kept
 from .machine import DeviceFailed, MachineMissing
-from .toolchain import assemble
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -173,7 +173,7 @@ class CudaBackend:
         """Assemble and load a module. Raises `PtxasError`, `DeviceFailed`."""
         cubin = self._cubins.get(ptx)
         if cubin is None:
-            cubin = self._cubins[ptx] = assemble(ptx, arch_on(ptx, self.sm)).cubin
+            cubin = self._cubins[ptx] = assemble_kept(ptx, arch_on(ptx, self.sm)).cubin
         return self.load_cubin(cubin, is_grid_wide=_GRID_WIDE.search(ptx) is not None)
 
     def load_cubin(self, cubin: bytes, /, *, is_grid_wide: bool = False) -> CudaModule:
@@ -335,6 +335,10 @@ class CudaBackend:
     def launch_graph(self, graph: Any) -> None:
         """Replay a graph on the stream."""
         self.call("cuGraphLaunch", graph, self.stream)
+
+    def destroy_graph(self, graph: Any) -> None:
+        """Give a graph back that is not running."""
+        self.call("cuGraphExecDestroy", graph)
 
 
 def _argument_bytes(value: Any) -> bytes:

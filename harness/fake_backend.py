@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -65,9 +65,10 @@ class FakeStopwatch:
     def _steps(self) -> bool:
         return math.isfinite(self.weather.step_seconds)
 
-    def warm_up(self, arm: int, seconds: float, /) -> None:
+    def warm_up(self, arm: int, seconds: float, /) -> float:
         """Let that time pass."""
         self.now += seconds
+        return self.truth[arm]
 
     def measure(self, arm: int, samples: int, /) -> Block:
         """Samples of an arm at the machine's present state."""
@@ -93,24 +94,35 @@ class FakeStopwatch:
         """How it was timed."""
         return {"mode": "stream", "launches_per_sample": 1, "copies": 1, "flushed_bytes": 0}
 
+    def close(self) -> None:
+        """There is nothing to give back."""
 
-def fake_stopwatch(backend: Any, work: Any, arms: Sequence[Any], seed: int) -> FakeStopwatch:
+
+def fake_stopwatch(
+    backend: Any, work: Any, arms: Sequence[Any], seed: int, recorded: Mapping[str, Any]
+) -> FakeStopwatch:
     """A stopwatch in fair weather, on which arms take the seconds that their modules say."""
     return FakeStopwatch([_seconds(arm) for arm in arms], Weather(noise=0.003), seed)
 
 
-def throttled_stopwatch(backend: Any, work: Any, arms: Sequence[Any], seed: int) -> FakeStopwatch:
+def throttled_stopwatch(
+    backend: Any, work: Any, arms: Sequence[Any], seed: int, recorded: Mapping[str, Any]
+) -> FakeStopwatch:
     """One whose SM clock never holds still."""
     weather = Weather(step_seconds=0.002, steps=(1.0, 0.9, 0.8))
     return FakeStopwatch([_seconds(arm) for arm in arms], weather, seed)
 
 
-def vanishing_stopwatch(backend: Any, work: Any, arms: Sequence[Any], seed: int) -> FakeStopwatch:
+def vanishing_stopwatch(
+    backend: Any, work: Any, arms: Sequence[Any], seed: int, recorded: Mapping[str, Any]
+) -> FakeStopwatch:
     """One whose device is gone after some rounds."""
     return FakeStopwatch([_seconds(arm) for arm in arms], seed=seed, vanish_after=20)
 
 
-def hanging_stopwatch(backend: Any, work: Any, arms: Sequence[Any], seed: int) -> FakeStopwatch:
+def hanging_stopwatch(
+    backend: Any, work: Any, arms: Sequence[Any], seed: int, recorded: Mapping[str, Any]
+) -> FakeStopwatch:
     """One that never comes back."""
     time.sleep(3600)
     raise AssertionError("somebody waited for an hour")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .protocol import Stopwatch
-from .workload import Arm, Work
+from .workload import Arm, Recording, Work
 
 __all__ = ["CUDA", "EMULATOR", "DeviceFailed", "Machine", "MachineMissing", "child_environment", "choose", "gpu_count"]
 
@@ -49,9 +49,11 @@ class Machine:
         """Open the backend. Raises `MachineMissing`."""
         return _named(self.backend)()
 
-    def open_stopwatch(self, backend: Any, work: Work, arms: list[Arm], seed: int) -> Stopwatch:
-        """Make arms ready to be timed."""
-        return _named(self.stopwatch)(backend, work, arms, seed)
+    def open_stopwatch(
+        self, backend: Any, work: Work, arms: list[Arm], seed: int, recorded: Mapping[str, Recording]
+    ) -> Stopwatch:
+        """Make arms ready to be timed. ``recorded`` has runs, by arm, that are known to give the same each time."""
+        return _named(self.stopwatch)(backend, work, arms, seed, recorded)
 
 
 _HERE = __package__ or ""

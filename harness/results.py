@@ -93,7 +93,8 @@ class ArmResult:
     """One arm. ``role`` is `baseline`, `candidate` or `control`; the hashes are over all its modules by name.
 
     ``static`` holds, by kernel, what the cubin says; ``emulated`` what the emulator counted, empty where it did not
-    run. ``samples[round][sample]`` are seconds per run of the work, dropped rounds included.
+    run. ``samples[round][sample]`` are seconds per run of the work, dropped rounds included. ``same_code_as`` names an
+    earlier candidate of the same machine code, which was timed for both: ``stats`` are its own, samples are there.
     """
 
     id: str
@@ -105,6 +106,7 @@ class ArmResult:
     emulated: dict[str, Any] = field(default_factory=dict[str, Any])
     stats: Stats | None = None
     samples: list[list[float]] = field(default_factory=list[list[float]])
+    same_code_as: str = ""
 
 
 @dataclass(slots=True)
@@ -161,6 +163,15 @@ class BenchmarkResult:
                 return each
         raise ResultError(f"{self.fullname}: no arm '{id}'")
 
+    def timed_as(self, arm: ArmResult) -> ArmResult:
+        """The arm whose samples are the arm's: itself, or the one whose machine code it has. Raises `ResultError`."""
+        return self.arm(arm.same_code_as) if arm.same_code_as else arm
+
+    @property
+    def gates(self) -> bool:
+        """Whether its times may decide anything: they were taken, and the baseline is `SAME` as itself."""
+        return self.control is not None and self.control.verdict == "SAME"
+
     @property
     def candidates(self) -> list[ComparisonResult]:
         """The comparisons, without that of the baseline with itself."""
@@ -177,7 +188,7 @@ class BenchmarkResult:
 @dataclass(slots=True)
 class Control:
     """The baseline against itself: ``aa_verdict`` is `SAME` if it was so in every benchmark, `NONE` if nothing was
-    timed, else the worst; then the run's times gate nothing."""
+    timed, else the worst. A benchmark in which it was not `SAME` has no verdicts, and gates nothing."""
 
     aa_verdict: str
     counts: dict[str, int] = field(default_factory=dict[str, int])
@@ -215,7 +226,7 @@ class ResultFile:
 
     @property
     def gates(self) -> bool:
-        """Whether the times of this run may decide anything: the baseline is `SAME` as itself wherever it was timed."""
+        """Whether every benchmark that was timed may decide something: the baseline is `SAME` as itself everywhere."""
         return self.control.aa_verdict == "SAME"
 
 

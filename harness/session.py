@@ -1,18 +1,20 @@
 """A run of benchmarks: every task on its machine, the result file after each.
 
-For each task: assemble all arms; check the baseline, then every arm whose machine code differs, in a child that can be
-killed; time the correct ones, the baseline among them twice; compare. Tasks are spread over as many machines as there
-are: GPUs, or one emulator for each core.
+First the arms of all tasks are made and assembled, on all cores. Then, for each task: check the baseline, and every arm
+whose machine code is no earlier one's, in a child that can be killed; time the correct ones, the baseline among them
+twice; compare. Tasks are spread over as many machines as there are, GPUs or emulators. Several may be checked on one
+machine at a time, but while one is timed, no other one is busy there (`quiet`).
 
-Requires: tasks, which make their work and arms when their turn comes. Guarantees: the file is written after every
-finished benchmark, in one step; what one arm or one benchmark does wrong costs no other one its result; `resume` leaves
-out what is there with the same arms and options.
+Requires: tasks, whose making may run in any thread. Guarantees: the file is written after every finished benchmark, in
+one step; what one arm or one benchmark does wrong costs no other one its result; equal machine code is checked and
+timed once; `resume` leaves out what is there with the same arms and options.
 Refuses: a result file of other options or another machine cannot be resumed (`ResultError`); a machine that is gone
 ends the run with `MachineMissing`.
 """
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -24,8 +26,10 @@ from typing import Any, Protocol
 from . import results
 from .machine import Machine, MachineMissing
 from .protocol import CONTROL, Plan
+from .quiet import Quiet
 from .results import ArmResult, BenchmarkResult, ComparisonResult, Correctness, ResultError, ResultFile, Stats, Timing
-from .stats import Estimate, Verdict, summarize
+from .stats import Verdict, summarize
+from .verdicts import comparisons_of
 from .worker import Timed, Worker, WorkerDied, WorkerError, WorkerFailed, WorkerHung
 from .workload import Arm, Work
 
@@ -57,8 +61,15 @@ class Limits:
     round: float = 60.0
 
 
+#: Seconds for opening a machine.
+_OPENING = 120.0
+
+
 class Session:
-    """Runs tasks. ``assembler`` makes of modules what ptxas makes of them; ``tell`` hears of progress, a line each."""
+    """Runs tasks. ``assembler`` makes of modules what ptxas makes of them; ``tell`` hears of progress, a line each.
+
+    ``jobs`` is how many tasks are under way at a time, on ``machines`` machines of the same kind.
+    """
 
     def __init__(
         self,
@@ -69,11 +80,13 @@ class Session:
         assembler: Callable[[Mapping[str, str]], Code],
         path: Path | None = None,
         jobs: int = 1,
+        machines: int = 1,
         limits: Limits = Limits(),
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.machine, self.plan, self.result = machine, plan, result
         self.assembler, self.path, self.jobs, self.limits, self.tell = assembler, path, max(1, jobs), limits, tell
+        self._quiets = [Quiet() for _ in range(max(1, machines))]
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._former: dict[str, BenchmarkResult] = {}
@@ -90,14 +103,16 @@ class Session:
         self._former = {each.fullname: each for each in former.benchmarks if not each.error}
 
     def run(self, tasks: Sequence[Task]) -> ResultFile:
-        """Run every task; the result file. Raises `MachineMissing`, `OSError`; what was finished is in the file."""
-        waiting: queue.SimpleQueue[tuple[int, Task]] = queue.SimpleQueue()
-        for numbered in enumerate(tasks):
-            waiting.put(numbered)
+        """Run every task; the result file. Raises `MachineMissing`, `OSError`, and what making a task raises; what was
+        finished is in the file."""
+        made = self._prepare(tasks)
+        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for index in range(len(tasks)):
+            waiting.put(index)
         done: dict[int, BenchmarkResult] = {}
         failures: list[BaseException] = []
         threads = [
-            threading.Thread(target=self._serve, args=(number, waiting, done, failures), daemon=True)
+            threading.Thread(target=self._serve, args=(number, waiting, made, done, failures), daemon=True)
             for number in range(min(self.jobs, max(1, len(tasks))))
         ]
         for thread in threads:
@@ -116,21 +131,34 @@ class Session:
         self._save(done)
         return self.result
 
+    def _prepare(self, tasks: Sequence[Task]) -> list[_Prepared]:
+        """Make and assemble every task's arms, in threads that wait for compilers."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        pool = ThreadPoolExecutor(os.cpu_count() or 1)
+        try:
+            made = [pool.submit(_prepared, task, self.assembler) for task in tasks]
+            return [each.result() for each in made]
+        finally:
+            pool.shutdown(cancel_futures=True)
+
     def _serve(
         self,
         number: int,
-        waiting: queue.SimpleQueue[tuple[int, Task]],
+        waiting: queue.SimpleQueue[int],
+        made: Sequence[_Prepared],
         done: dict[int, BenchmarkResult],
         failures: list[BaseException],
     ) -> None:
-        with Worker(_one_of(self.machine, number)) as worker:
+        place = number % len(self._quiets)
+        with Worker(_one_of(self.machine, place)) as worker:
             while not self._stop.is_set():
                 try:
-                    index, task = waiting.get_nowait()
+                    index = waiting.get_nowait()
                 except queue.Empty:
                     return
                 try:
-                    found = self._benchmark(worker, task)
+                    found = self._benchmark(worker, made[index], self._quiets[place])
                     with self._lock:
                         done[index] = found
                         self._save(done)
@@ -147,14 +175,12 @@ class Session:
 
     # --- one benchmark -----------------------------------------------------------------------------------------
 
-    def _benchmark(self, worker: Worker, task: Task) -> BenchmarkResult:
+    def _benchmark(self, worker: Worker, made: _Prepared, quiet: Quiet) -> BenchmarkResult:
         started = time.monotonic()
-        work, given = task.make()
-        arms = [replace(given[0], role="baseline"), *given[1:]]
-        run = _Run(self, worker, work, arms)
-        former = self._former.get(task.fullname)
+        run = _Run(self, worker, made, quiet)
+        former = self._former.get(made.work.fullname)
         if former is not None and run.is_as(former):
-            self.tell(f"{task.fullname}: taken over")
+            self.tell(f"{made.work.fullname}: taken over")
             return former
         try:
             run.everything()
@@ -165,8 +191,29 @@ class Session:
                 raise
             run.result.error = str(error)
         run.result.seconds = round(time.monotonic() - started, 3)
-        self.tell(f"{task.fullname}: {run.outcome()}")
+        self.tell(f"{made.work.fullname}: {run.outcome()}")
         return run.result
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A task's work and arms, the baseline first, with what they became; or why they became nothing."""
+
+    work: Work
+    arms: list[Arm]
+    codes: dict[str, Code]
+    error: Exception | None = None
+
+
+def _prepared(task: Task, assembler: Callable[[Mapping[str, str]], Code]) -> _Prepared:
+    work, given = task.make()
+    arms = [replace(given[0], role="baseline"), *given[1:]]
+    try:
+        return _Prepared(work, arms, {arm.id: assembler(arm.modules) for arm in arms})
+    except Exception as error:
+        if type(error).__name__ not in _EXPECTED:
+            raise
+        return _Prepared(work, arms, {}, error)
 
 
 #: What a benchmark may fail with; all else is a fault of ours. By name, since not all of them are harness's own.
@@ -176,9 +223,7 @@ _EXPECTED = frozenset(
 
 
 def _one_of(machine: Machine, number: int) -> Machine:
-    """The machine of a thread: each GPU is given to one of them."""
-    import os
-
+    """One of several machines of a kind, by its number: the GPU that its process is to see."""
     if machine.name != "cuda":
         return machine
     visible = [each for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
@@ -189,13 +234,18 @@ def _one_of(machine: Machine, number: int) -> Machine:
 class _Run:
     """One benchmark on one worker."""
 
-    def __init__(self, session: Session, worker: Worker, work: Work, arms: list[Arm]) -> None:
-        self.session, self.worker, self.work, self.arms = session, worker, work, arms
+    def __init__(self, session: Session, worker: Worker, made: _Prepared, quiet: Quiet) -> None:
+        self.session, self.worker, self.made, self.quiet = session, worker, made, quiet
+        self.work, self.arms, self.codes = made.work, made.arms, made.codes
         self.plan, self.limits = session.plan, session.limits
+        work = made.work
         self.result = BenchmarkResult(
-            work.fullname, work.fullname.rpartition("/")[2], work.group, dict(work.params), [self._arm(a) for a in arms]
+            work.fullname,
+            work.fullname.rpartition("/")[2],
+            work.group,
+            dict(work.params),
+            [self._arm(each) for each in made.arms],
         )
-        self.codes: dict[str, Code] = {}
 
     @staticmethod
     def _arm(arm: Arm) -> ArmResult:
@@ -218,9 +268,10 @@ class _Run:
         return ", ".join(shown) or "baseline only"
 
     def everything(self) -> None:
-        """Assemble, check, time, compare."""
+        """Check, time, compare."""
+        if self.made.error is not None:
+            raise self.made.error
         for arm in self.arms:
-            self.codes[arm.id] = self.session.assembler(arm.modules)
             self.result.arm(arm.id).cubin_sha256 = self.codes[arm.id].cubin_sha256
         base = self.arms[0]
         baseline = self._begin()
@@ -228,10 +279,9 @@ class _Run:
         counted = {base.id: self.worker.counts()}
         launches = self.worker.launches()
         correct: list[Arm] = []
-        for arm in self.arms[1:]:
-            identical = self._is_identical(arm)
-            # What a machine counts is counted in the PTX, which differs where the machine code does not.
-            found = replace(baseline) if identical and not counted[base.id] else self._check(arm, counted)
+        for position, arm in enumerate(self.arms[1:], start=1):
+            former = next((each for each in self.arms[:position] if self._is_same(each, arm)), None)
+            found = self._check(arm, former, counted)
             self.result.arm(arm.id).correctness = found
             if baseline.status != "ok":
                 self._add(arm, Verdict.INVALID, f"the baseline itself is wrong: {baseline.details[0]}")
@@ -239,8 +289,10 @@ class _Run:
                 self._add(arm, Verdict.INVALID, found.details[0])
             elif found.status != "ok":
                 self._add(arm, Verdict.MISMATCH, f"{found.status}: {found.details[0]}")
-            elif identical:
+            elif former is base:
                 self._add(arm, Verdict.IDENTICAL, "the same machine code", 1.0)
+            elif former is not None and former in correct:
+                self.result.arm(arm.id).same_code_as = former.id
             else:
                 correct.append(arm)
         for arm in self.arms:
@@ -248,30 +300,44 @@ class _Run:
             each.static = self.codes[arm.id].static(launches)
             each.emulated = counted.get(arm.id, {})
         if not self.session.machine.stopwatch:
-            for arm in correct:
-                self._add(arm, Verdict.UNTIMED, "no GPU to time it on")
+            for arm in self.arms[1:]:
+                if arm in correct or self.result.arm(arm.id).same_code_as:
+                    self._add(arm, Verdict.UNTIMED, "no GPU to time it on")
         elif correct or len(self.arms) == 1:
             self._time(correct)
         order = {arm.id: position for position, arm in enumerate(self.arms)}
         self.result.comparisons.sort(key=lambda each: order.get(each.candidate, -1))
 
-    def _is_identical(self, arm: Arm) -> bool:
-        base = self.arms[0]
-        same = arm.same_program and arm.launch == base.launch
-        return same and self.codes[base.id].is_same_code(self.codes[arm.id])
+    def _is_same(self, one: Arm, other: Arm) -> bool:
+        """Whether two arms are the same machine code, launched in the same way by the same host program."""
+        if not (one.same_program and other.same_program) or one.launch != other.launch:
+            return False
+        return self.codes[one.id].is_same_code(self.codes[other.id])
 
     def _begin(self) -> Correctness:
         try:
-            return self.worker.begin(self.work, self.arms[0], self.plan, self.limits.check)
+            with self.quiet.shared():
+                if not self.worker.is_open:
+                    self.worker.describe(_OPENING)  # opening a machine may disturb who is timed on it
+            self.worker.get_ready(self.work, self.arms[0], self.plan, self.limits.check)
+            with self.quiet.shared():
+                return self.worker.begin(self.limits.check)
         except WorkerError as error:
             self._lost(error)
             raise type(error)(f"the baseline: {error}") if not isinstance(error, WorkerFailed) else error from error
 
-    def _check(self, arm: Arm, counted: dict[str, dict[str, Any]]) -> Correctness:
+    def _check(self, arm: Arm, former: Arm | None, counted: dict[str, dict[str, Any]]) -> Correctness:
+        """Check an arm; what has been found of the same machine code before is found of it, too."""
+        base = self.arms[0]
+        if former is not None and (not counted[base.id] or arm.modules == former.modules):
+            counted[arm.id] = counted.get(former.id, {})
+            return replace(self.result.arm(former.id).correctness)
+        # What a machine counts is counted in the PTX, which differs where the machine code does not.
         try:
             if not self.worker.is_open:
                 self._begin()
-            found = self.worker.check(arm, self.limits.check)
+            with self.quiet.shared():
+                found = self.worker.check(arm, self.limits.check)
             counted[arm.id] = self.worker.counts()
             return found
         except WorkerError as error:
@@ -281,7 +347,8 @@ class _Run:
     def _lost(self, error: WorkerError) -> None:
         """After a child was lost: is the machine still there? Raises `MachineMissing` where it is not."""
         if isinstance(error, WorkerDied | WorkerHung) or "Device" in getattr(error, "kind", ""):
-            self.worker.describe(max(self.limits.check, 120.0))
+            with self.quiet.shared():
+                self.worker.describe(max(self.limits.check, _OPENING))
             self.worker.close()
 
     def _time(self, correct: Sequence[Arm]) -> None:
@@ -292,17 +359,20 @@ class _Run:
         self.result.arms.insert(1, control)
         pairs = [(0, other) for other in range(1, len(arms))]
         try:
-            timed = self.worker.time(
-                self.work,
-                arms,
-                pairs,
-                self.plan,
-                self.limits.round,
-                lambda done, of: self.session.tell(f"{self.work.fullname}: round {done} of {of}"),
-            )
+            with self.quiet.alone():
+                timed = self.worker.time(
+                    self.work,
+                    arms,
+                    pairs,
+                    self.plan,
+                    self.limits.round,
+                    max(self.limits.check, self.limits.round),
+                    lambda done, of: self.session.tell(f"{self.work.fullname}: round {done} of {of}"),
+                )
         except WorkerError as error:
             self._lost(error)
-            for arm in arms[1:]:
+            shared = [each for each in self.arms if self.result.arm(each.id).same_code_as]
+            for arm in [*arms[1:], *shared]:
                 self._add(arm, Verdict.INVALID, f"timing failed: {error}")
             return
         self._keep(arms, timed)
@@ -329,39 +399,26 @@ class _Run:
             status = "mismatch" if wrong else each.correctness.status
             details = [*each.correctness.details, *(f"after timing: {line}" for line in wrong)]
             each.correctness = replace(each.correctness, status=status, details=details, checked_after_timing=True)
+        for arm in self.result.arms:
+            former = self.result.timed_as(arm)
+            if former is not arm:
+                arm.stats, arm.correctness = former.stats, replace(former.correctness)
         # Judged from what is kept in the file, so that anybody can judge again.
-        for number, estimate in enumerate(self._estimates(arms, kept), start=1):
-            wrong = timed.after.get(number) or timed.after.get(0)
+        wrong_baseline = self._wrong_after(arms[0].id) or self._wrong_after(arms[1].id)
+        for found in comparisons_of(self.result, rule):
+            wrong = wrong_baseline or self._wrong_after(found.candidate)
             if wrong:
-                self._add(arms[number], Verdict.MISMATCH, f"after timing: {wrong[0]}")
-            else:
-                self.result.comparisons.append(_comparison(arms[0].id, arms[number].id, estimate))
+                found = replace(found, verdict=Verdict.MISMATCH.value, speedup=None, ci=None, reason=wrong[0])
+            self.result.comparisons.append(found)
 
-    def _estimates(self, arms: Sequence[Arm], kept: list[bool]) -> list[Estimate]:
-        from .stats import estimate
-
-        base = self.result.arm(arms[0].id).samples
-        return [estimate(base, self.result.arm(arm.id).samples, kept, self.plan.rule) for arm in arms[1:]]
+    def _wrong_after(self, id: str) -> list[str]:
+        correctness = self.result.arm(id).correctness
+        return correctness.details if correctness.status != "ok" else []
 
     def _add(self, arm: Arm, verdict: Verdict, reason: str, speedup: float | None = None) -> None:
         ci = None if speedup is None else (speedup, speedup)
         base = self.arms[0].id
         self.result.comparisons.append(ComparisonResult(base, arm.id, speedup, ci, None, 0, 0, verdict.value, reason))
-
-
-def _comparison(baseline: str, candidate: str, found: Estimate) -> ComparisonResult:
-    known = found.rounds > 0
-    return ComparisonResult(
-        baseline,
-        candidate,
-        found.speedup if known else None,
-        (found.low, found.high) if known else None,
-        found.delta if known else None,
-        found.rounds,
-        found.rounds_dropped,
-        found.verdict.value,
-        found.reason,
-    )
 
 
 def _rounded(seconds: float) -> float:

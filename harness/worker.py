@@ -26,10 +26,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from .machine import Machine, MachineMissing, child_environment
-from .protocol import Plan, Rounds
+from .protocol import CONTROL, Plan, Rounds
 from .results import Correctness
 from .stats import Estimate
-from .workload import Arm, Work
+from .workload import Arm, Recording, Work
 
 __all__ = ["Timed", "Worker", "WorkerDied", "WorkerError", "WorkerFailed", "WorkerHung"]
 
@@ -91,9 +91,13 @@ class Worker:
         """What the machine says of itself. Raises `MachineMissing`, `WorkerError`."""
         return self._call(limit, "describe")
 
-    def begin(self, work: Work, baseline: Arm, plan: Plan, limit: float) -> Correctness:
-        """Take up a work: run its baseline and compare it with itself and the reference."""
-        return self._call(limit, "begin", work, baseline, plan)
+    def get_ready(self, work: Work, baseline: Arm, plan: Plan, limit: float) -> None:
+        """Take up a work: compute its data and reference. Runs nothing on the machine."""
+        self._call(limit, "get_ready", work, baseline, plan)
+
+    def begin(self, limit: float) -> Correctness:
+        """Run the baseline of the work and compare it with itself and the reference."""
+        return self._call(limit, "begin")
 
     def check(self, arm: Arm, limit: float) -> Correctness:
         """Compare an arm with the baseline."""
@@ -114,10 +118,11 @@ class Worker:
         pairs: Sequence[tuple[int, int]],
         plan: Plan,
         limit: float,
+        first: float,
         tell: Callable[[int, int], None] = lambda done, of: None,
     ) -> Timed:
-        """Time arms; ``limit`` is for each round."""
-        return self._call(limit, "time", work, list(arms), list(pairs), plan, tell=tell)
+        """Time arms; ``limit`` is for each round, ``first`` for getting everything ready before."""
+        return self._call(first, "time", work, list(arms), list(pairs), plan, tell=tell, later=limit)
 
     def profile(self, work: Work, arm: Arm, seed: int, limit: float) -> None:
         """Run an arm once and do nothing else, for a profiler to look at."""
@@ -154,7 +159,10 @@ class Worker:
         self._connection.recv()
         return self._connection
 
-    def _call(self, limit: float, *request: Any, tell: Callable[[int, int], None] | None = None) -> Any:
+    def _call(
+        self, limit: float, *request: Any, tell: Callable[[int, int], None] | None = None, later: float | None = None
+    ) -> Any:
+        """Ask the child; ``limit`` is until it says something, ``later`` from then on, by default the same."""
         try:
             connection = self._connection or self._start()
             connection.send(request)
@@ -171,6 +179,7 @@ class Worker:
                     raise WorkerFailed(*answer)
                 if tell is not None:
                     tell(*answer)
+                limit = later if later is not None else limit
                 end = time.monotonic() + limit
         except (EOFError, ConnectionError) as error:
             raise WorkerDied(self._last_words()) from error
@@ -206,11 +215,14 @@ class _Child:
         told: Any = getattr(self.backend, "describe", None)
         return {"backend": self.machine.name, **(told() if told is not None else {})}
 
-    def begin(self, work: Work, baseline: Arm, plan: Plan) -> Correctness:
+    def get_ready(self, work: Work, baseline: Arm, plan: Plan) -> None:
         from .correctness import Checker
 
         deterministic = self.machine.is_deterministic
         self._checker = Checker(self.backend, work, baseline, plan.seeds, is_deterministic=deterministic)
+        self._checker.get_ready()
+
+    def begin(self) -> Correctness:
         return self._checker.check_baseline()
 
     def check(self, arm: Arm) -> Correctness:
@@ -225,10 +237,17 @@ class _Child:
     def time(self, work: Work, arms: list[Arm], pairs: list[tuple[int, int]], plan: Plan) -> Timed:
         from .protocol import time_arms
 
-        stopwatch: Any = self.machine.open_stopwatch(self.backend, work, arms, plan.seeds[0])
+        stopwatch: Any = self.machine.open_stopwatch(self.backend, work, arms, plan.seeds[0], self._recorded(arms))
         rounds, estimates = time_arms(stopwatch, len(arms), pairs, plan, self.tell)
         after: dict[int, list[str]] = {arm: stopwatch.verify(arm) for arm in range(len(arms))}
+        stopwatch.close()
         return Timed(rounds, estimates, stopwatch.how(), {arm: lines for arm, lines in after.items() if lines})
+
+    def _recorded(self, arms: list[Arm]) -> dict[str, Recording]:
+        """What the checks have recorded; the control is the baseline. A child after a hang has checked nothing."""
+        known: dict[str, Recording] = self._checker.recorded if self._checker is not None else {}
+        found = {each.id: known.get(each.id.removesuffix(CONTROL)) for each in arms}
+        return {id: recording for id, recording in found.items() if recording is not None}
 
     def profile(self, work: Work, arm: Arm, seed: int) -> None:
         work.run(self.backend, arm.modules, seed)

@@ -49,7 +49,7 @@ class Work(Protocol):
 
     ``run`` runs it once on a backend (the protocol of `dsl.backend`) with the PTX of each module by name, on the data
     of a seed, and gives the outputs by name. ``check`` compares outputs with a reference that uses no kernel: one line
-    for each that is wrong.
+    for each that is wrong. ``get_ready`` may compute before what needs no machine: the data of a seed, the reference.
     """
 
     @property
@@ -58,6 +58,7 @@ class Work(Protocol):
     def group(self) -> str: ...
     @property
     def params(self) -> Mapping[str, Any]: ...
+    def get_ready(self, seed: int, reference: bool, /) -> None: ...
     def run(self, backend: Any, modules: Mapping[str, str], seed: int, /) -> Mapping[str, NDArray[Any]]: ...
     def check(self, seed: int, outputs: Mapping[str, NDArray[Any]], /) -> list[str]: ...
 
@@ -319,6 +320,9 @@ class KernelWork:
                     else generator.integers(0, self.below, count).astype(dtype)
                 )
         return made
+
+    def get_ready(self, seed: int, reference: bool, /) -> None:
+        """There is nothing that would take long."""
 
     def run(self, backend: Any, modules: Mapping[str, str], seed: int, /) -> dict[str, NDArray[Any]]:
         """Allocate, write, launch, read."""

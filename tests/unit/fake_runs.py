@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,7 @@ def session(
     check: float = 60.0,
     jobs: int = 1,
     told: list[str] | None = None,
+    machines: int = 1,
 ) -> Session:
     lines = told if told is not None else []
     limits = Limits(check=check, round=check)
@@ -81,6 +83,7 @@ def session(
         path=path,
         limits=limits,
         jobs=jobs,
+        machines=machines,
         tell=lines.append,
     )
 
@@ -92,12 +95,53 @@ def flaky_backend() -> FakeBackend:
     return FakeBackend()
 
 
-def dying_stopwatch(backend: FakeBackend, timed: KernelWork, arms: list[Arm], seed: int) -> FakeStopwatch:
+def dying_stopwatch(
+    backend: FakeBackend, timed: KernelWork, arms: list[Arm], seed: int, recorded: Mapping[str, Any]
+) -> FakeStopwatch:
     """On the second work, the device goes, and takes the process along."""
     if timed.fullname.endswith("/b"):
         Path(os.environ["GONE"]).touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return fake_stopwatch(backend, timed, arms, seed)
+    return fake_stopwatch(backend, timed, arms, seed, recorded)
+
+
+def biased_stopwatch(
+    backend: FakeBackend, timed: KernelWork, arms: list[Arm], seed: int, recorded: Mapping[str, Any]
+) -> FakeStopwatch:
+    """One that finds the baseline, entered again, slower than itself."""
+    watch = fake_stopwatch(backend, timed, arms, seed, recorded)
+    watch.truth = [seconds * (1.03 if number == 1 else 1) for number, seconds in enumerate(watch.truth)]
+    return watch
+
+
+def logging_stopwatch(
+    backend: FakeBackend, timed: KernelWork, arms: list[Arm], seed: int, recorded: Mapping[str, Any]
+) -> FakeStopwatch:
+    """One that notes in a file of its machine when it begins and ends, and takes its time."""
+
+    class Noting(FakeStopwatch):
+        def close(self) -> None:
+            note("end")
+
+    def note(what: str) -> None:
+        with Path(os.environ["NOTES"], os.environ["CUDA_VISIBLE_DEVICES"]).open("a") as file:
+            file.write(f"{what} {timed.fullname}\n")
+
+    note("begin")
+    time.sleep(0.05)
+    return Noting(fake_stopwatch(backend, timed, arms, seed, recorded).truth)
+
+
+def noting_backend() -> FakeBackend:
+    """A backend that notes every launch, as the stopwatch above does."""
+
+    class Noting(FakeBackend):
+        def launch(self, *given: Any) -> None:
+            with Path(os.environ["NOTES"], os.environ["CUDA_VISIBLE_DEVICES"]).open("a") as file:
+                file.write("launch\n")
+            super().launch(*given)
+
+    return Noting()
 
 
 def task(name: str, *arms: Arm) -> Task:

@@ -93,26 +93,31 @@ def test_a_baseline_that_is_wrong_itself_is_told_by_the_reference() -> None:
     assert (found.status, found.details) == ("mismatch", ["seed 1: target is wrong"])
 
 
+def _begun(worker: Worker, of: KernelWork, behaviour: str = "honest") -> Correctness:
+    worker.get_ready(of, arm("O3", behaviour), PLAN, 60.0)
+    return worker.begin(60.0)
+
+
 def test_a_kernel_that_never_ends_is_killed_and_the_next_one_runs() -> None:
     with Worker(machine()) as worker:
-        assert worker.begin(work(), arm("O3"), PLAN, 60.0).status == "ok"
+        assert _begun(worker, work()).status == "ok"
         started = time.monotonic()
         with pytest.raises(WorkerHung, match="no answer within 1 s"):
             worker.check(arm("endless", "never_ends"), 1.0)
         assert time.monotonic() - started < 30
         assert not worker.is_open
-        assert worker.begin(work(), arm("O3"), PLAN, 60.0).status == "ok"
+        assert _begun(worker, work()).status == "ok"
         assert worker.check(arm("lcm"), 60.0).status == "ok"
 
 
 def test_a_child_that_dies_or_raises_says_why() -> None:
     with Worker(machine()) as worker:
         with pytest.raises(WorkerFailed, match="ValueError: no fake kernel") as failed:
-            worker.begin(work(), arm("O3", "unheard_of"), PLAN, 60.0)
+            _begun(worker, work(), "unheard_of")
         assert "Traceback" in failed.value.trace
         dying = Dying(**vars(work()))
         with pytest.raises(WorkerDied, match="signal 9; last words"):
-            worker.begin(dying, arm("O3"), PLAN, 60.0)
+            _begun(worker, dying)
 
 
 class Dying(KernelWork):

@@ -14,7 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fake_runs import PLAN, arm, empty_result, machine, session, task
+from fake_runs import FAKE, PLAN, arm, empty_result, machine, session, task
 from ptxmotion.harness import results
 from ptxmotion.harness.machine import Machine, MachineMissing
 from ptxmotion.harness.results import BenchmarkResult, ResultError
@@ -55,6 +55,60 @@ def test_every_kind_of_arm_gets_its_verdict(tmp_path: Path) -> None:
     assert any("round 12 of 12" in line for line in told)
     assert results.to_json(results.read(path)) == results.to_json(done)
     jsonschema.validate(json.loads(path.read_text()), results.schema())
+
+
+def test_equal_code_among_candidates_is_checked_and_timed_once(tmp_path: Path) -> None:
+    arms = [arm("O3", "honest 1e-4"), arm("x", "honest 0.9e-4"), arm("y", "honest 0.9e-4"), arm("z", "nan 1e-4")]
+    path = tmp_path / "r.json"
+    done = session(path=path).run([task("suite/a", *arms, arm("like z", "nan 1e-4"))])
+    found = done.benchmarks[0]
+    assert verdicts(found) == {
+        "O3 (again)": "SAME",
+        "x": "FASTER",
+        "y": "FASTER",
+        "z": "MISMATCH",
+        "like z": "MISMATCH",
+    }
+    assert found.arm("y").same_code_as == "x" and not found.arm("y").samples
+    assert found.arm("y").stats == found.arm("x").stats
+    assert found.timing is not None and found.timing.arms == ["O3", "O3 (again)", "x"]
+    by_id = {each.candidate: each for each in found.comparisons}
+    assert (by_id["x"].speedup, by_id["x"].ci) == (by_id["y"].speedup, by_id["y"].ci)
+    assert by_id["y"].reason.endswith("the same machine code as x, which was timed")
+    assert done.summary.geomean_by_candidate["x"] == done.summary.geomean_by_candidate["y"]
+    jsonschema.validate(json.loads(path.read_text()), results.schema())
+
+
+def test_where_the_baseline_is_not_the_same_as_itself_there_is_no_verdict() -> None:
+    biased = Machine("fake", f"{FAKE}:fake_backend", "fake_runs:biased_stopwatch")
+    arms = [arm("O3", "honest 1e-4"), arm("x", "honest 0.8e-4"), arm("y", "honest 0.8e-4"), arm("z", "nan 1e-4")]
+    done = session(biased).run([task("suite/a", *arms), task("suite/b", arm("O3"), arm("same"))])
+    found = done.benchmarks[0]
+    assert verdicts(found) == {"O3 (again)": "SLOWER", "x": "INVALID", "y": "INVALID", "z": "MISMATCH"}
+    assert found.candidates[0].reason.startswith("the baseline is SLOWER as itself (0.97")
+    assert found.candidates[0].speedup is not None and done.summary.geomean_by_candidate == {"same": 1.0}
+    assert not found.gates and not done.gates
+
+
+def test_two_machines_time_at_the_same_time_and_each_is_quiet_while_it_does(tmp_path: Path) -> None:
+    """Six benchmarks, two machines, two jobs on each: nothing is launched on a machine while its clock runs."""
+    environment = {"NOTES": str(tmp_path)}
+    # Only a machine of this name is given a GPU of its own.
+    gpu = Machine("cuda", "fake_runs:noting_backend", "fake_runs:logging_stopwatch", environment=environment)
+    names = [f"suite/{letter}" for letter in "abcdef"]
+    tasks = [task(name, arm("O3", "honest 1e-4"), arm("x", "honest 2e-4")) for name in names]
+    done = session(gpu, jobs=4, machines=2).run(tasks)
+    assert [each.fullname for each in done.benchmarks] == names
+    assert all(verdicts(each) == {"O3 (again)": "SAME", "x": "SLOWER"} for each in done.benchmarks)
+    timed: list[str] = []
+    for place in ("0", "1"):
+        lines = (tmp_path / place).read_text().splitlines()
+        assert "launch" in lines
+        begun = [number for number, line in enumerate(lines) if line.startswith("begin")]
+        for number in begun:
+            assert lines[number + 1] == lines[number].replace("begin", "end"), lines
+            timed.append(lines[number].removeprefix("begin "))
+    assert sorted(timed) == names
 
 
 def test_without_a_stopwatch_arms_are_checked_and_not_timed() -> None:
@@ -111,18 +165,13 @@ def test_benchmarks_run_at_the_same_time_and_stay_in_order() -> None:
 
 
 SCRIPT = """
-import sys, time
+import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from fake_runs import arm, session, task
-from ptxmotion.harness.session import Task
-
-def slow():
-    time.sleep(60)
-    raise AssertionError
 
 tasks = [task(f"suite/{c}", arm("O3"), arm("x", "honest 2e-4")) for c in "ab"]
-session(path=Path(sys.argv[1])).run([*tasks, Task("suite/c", slow)])
+session(path=Path(sys.argv[1])).run([*tasks, task("suite/c", arm("O3", "never_ends"), arm("x"))])
 """
 
 
