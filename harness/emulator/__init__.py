@@ -6,6 +6,7 @@ Sees `ptx` and nothing else of ours. `Emulator().load(ptx).launch(kernel, grid, 
 
 from .checks import EmulatorError, EmulatorFault, Finding, LaunchError, Place, UnsupportedInstruction
 from .counts import Counts
+from .instances import InstanceJudge
 from .launch import Emulator, EmulatorModule, LaunchResult
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "EmulatorFault",
     "EmulatorModule",
     "Finding",
+    "InstanceJudge",
     "LaunchError",
     "LaunchResult",
     "Place",

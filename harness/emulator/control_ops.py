@@ -115,7 +115,7 @@ def _branch(image: Image, code: Code) -> Finish:
     taken_index, other_index = segment.targets[0].index, segment.targets[1].index
     join = segment.join
     number = code.index
-    is_counted = segment.kind == "bra"
+    is_counted = end.is_terminator
     is_same = taken_index == other_index
     shadow = _unset_check(image, code, end)
 
@@ -138,6 +138,8 @@ def _branch(image: Image, code: Code) -> Finish:
             pool.point[c.ids[other == 0]] = base + taken_index
             pool.point[c.ids[taken == 0]] = base + other_index
             if bool(mixed.any()):
+                if is_counted and batch.launch.judge is not None:
+                    batch.launch.judge.judge(code, c, flags)
                 meet = base + join.index if join is not None else RETURN
                 parts = [(base + taken_index, taken[mixed]), (base + other_index, other[mixed])]
                 if is_counted:
@@ -203,6 +205,8 @@ def _table(image: Image, code: Code) -> Finish:
         for point, masks in parts.items():
             pool.point[c.ids[(masks != 0) & ~mixed]] = point
         if bool(mixed.any()):
+            if batch.launch.judge is not None:
+                batch.launch.judge.judge(code, c, index)
             meet = base + join.index if join is not None else RETURN
             batch.diverged[number] += int(mixed.sum())
             whole = c.ids[~mixed]

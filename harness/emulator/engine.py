@@ -19,7 +19,7 @@ from .batch import Batch
 from .checks import Finding
 from .cohort import Cohort
 from .image import Code
-from .schedule import BARRIER, FAIRNESS, LANES, READY
+from .schedule import BARRIER, FAIRNESS, LANES, READY, STARVED
 
 __all__ = ["Engine"]
 
@@ -29,15 +29,21 @@ _PRUNE_EVERY = 64
 
 
 class Engine:
-    """Runs one batch. ``random`` is a generator for a random schedule, or ``None`` for the default order."""
+    """Runs one batch. ``random`` is a generator for a random schedule, or ``None`` for the default order.
 
-    def __init__(self, batch: Batch, random: np.random.Generator | None, budget: int) -> None:
+    With ``by_warp`` the random schedule chooses among warps only: of each, the part that is furthest behind goes on."""
+
+    def __init__(self, batch: Batch, random: np.random.Generator | None, budget: int, *, by_warp: bool = False) -> None:
         self.batch = batch
         self.random = random
+        self.by_warp = by_warp
         self.budget = budget
         self.codes = batch.image.codes
         self.spent = 0
         self.counting = batch.image.options.counts
+        self.judge = batch.launch.judge
+        if self.judge is not None:
+            self.judge.start(batch.image, batch.threads)
         self.issued = np.zeros((len(self.codes), 2), np.int64)
         self.pinned = frozenset(batch.image.pinned)
 
@@ -75,24 +81,41 @@ class Engine:
         pool.time += 1
         points = pool.point[ready]
         if self.random is not None:
+            if self.by_warp:
+                ready = self._furthest_behind(ready)
+                points = pool.point[ready]
             rows = self._pick_random(ready, points)
         elif bool((points == points[0]).all()):
             rows = ready
         elif pool.time % FAIRNESS == 0:
             rows = ready[points == points[np.argmin(pool.since[ready])]]
         else:
-            depth, segment = np.divmod(points, self.batch.segments)
-            order = self.batch.image.ranks[segment] - depth * self.batch.segments
-            rows = ready[points == points[np.argmin(order)]]
+            rows = ready[points == points[np.argmin(self._order(points))]]
         rows = pool.merge(rows)
         pool.since[rows] = pool.time
         return rows
+
+    def _order(self, points: Array) -> Array:
+        """Program points by who is behind: the deepest call first, then the smallest rank."""
+        depth, segment = np.divmod(points, self.batch.segments)
+        return self.batch.image.ranks[segment] - depth * self.batch.segments
+
+    def _furthest_behind(self, ready: Array) -> Array:
+        """Those of ``ready`` at the point that the default order would choose in their warp, or that starve."""
+        pool = self.batch.pool
+        order = self._order(pool.point[ready])
+        lowest = np.full(pool.exited.size, np.iinfo(np.int64).max)
+        np.minimum.at(lowest, pool.warp[ready], order)
+        return ready[(order == lowest[pool.warp[ready]]) | (pool.time - pool.since[ready] > STARVED)]
 
     def _pick_random(self, ready: Array, points: Array) -> Array:
         assert self.random is not None
         rows = ready[points == points[self.random.integers(ready.size)]]
         if rows.size > 1 and self.random.random() < 0.75:
-            keep = self.random.random(rows.size) < self.random.random()
+            draws = self.random.random(rows.size)
+            if self.by_warp:  # parts of a warp that have met go on as one
+                draws = draws[np.unique(self.batch.pool.warp[rows], return_inverse=True)[1]]
+            keep = draws < self.random.random()
             if bool(keep.any()):
                 rows = rows[keep]
         return rows
@@ -157,6 +180,8 @@ class Engine:
             issued = self.issued[code.index]
             issued[0] += c.ids.size
             issued[1] += c.n
+        if self.judge is not None:
+            self.judge.enter(code.index, c)
         env = c.env
         for step, dies in code.steps:
             step(c)
@@ -170,6 +195,8 @@ class Engine:
         for code, (warps, threads) in zip(self.codes, self.issued.tolist(), strict=True):
             if warps:
                 counts.issue(code, warps, threads)
+                if code.index in self.batch.image.starts:
+                    counts.enter(code, warps, threads)
         for index in np.flatnonzero(self.batch.executed).tolist():
             code = self.codes[index]
             assert code.segment.end is not None

@@ -23,6 +23,7 @@ from .layout import Frame, ParamLayout, SharedLayout, local_frame, param_layout,
 from .liveness import StepFacts, solve
 from .memory import MemoryObject
 from .options import Options
+from .profile import starts
 from .registers import Binder, Getter, Refused, Registers
 from .segments import Segment, called_names, cut, semantics, waits_for_lanes
 
@@ -97,6 +98,7 @@ class Image:
             for params in (function.kernel.params, function.kernel.results):
                 for keys in calls.register_parameters(self.registers, function.kernel, params):
                     self.pinned.update(keys)
+        self.starts = starts(self.codes)
         self.ranks = np.array([code.segment.rank for code in self.codes], np.int64)
 
     def _reachable(self) -> list[Kernel]:
@@ -119,7 +121,7 @@ class Image:
 
     def _add(self, body: Kernel) -> None:
         try:
-            segments = cut(body, fine=self.options.fine)
+            segments = cut(body, fine=self.options.fine, by_block=self.options.by_block)
         except Refused as refusal:
             raise UnsupportedInstruction(self.kernel.name, [(str(refusal), self.loaded.line(body.pos))]) from None
         frame = local_frame(body)

@@ -23,10 +23,13 @@ from .checks import Finding, Findings, LaunchError
 from .counts import Counts
 from .engine import Engine
 from .image import Image, require_kernel
+from .instances import InstanceJudge
 from .loading import Loaded
 from .memory import AddressSpace, MemoryObject, Windows
 from .options import Options
+from .profile import Executions
 from .races import GridOrder
+from .schedule import SCHEDULES
 from .trace import Trace
 
 __all__ = ["Emulator", "EmulatorModule", "Launch", "LaunchResult"]
@@ -71,6 +74,7 @@ class Launch:
     output: list[str] = field(default_factory=list[str])
     heap: dict[int, MemoryObject] = field(default_factory=dict[int, MemoryObject])
     steps: int = 0
+    judge: InstanceJudge | None = None
 
 
 class Emulator:
@@ -141,11 +145,12 @@ class EmulatorModule:
         trace: bool = False,
         keep_going: bool = False,
         progress: Callable[[int, int], None] | None = None,
+        judge: InstanceJudge | None = None,
     ) -> LaunchResult:
         """Run ``kernel`` on NumPy arguments; arrays are copied to the device and back, in place.
 
-        ``progress(done, all)`` is called with numbers of blocks after each batch. Raises `LaunchError`,
-        `UnsupportedInstruction`, and `EmulatorFault` where a fault ends the launch.
+        ``progress(done, all)`` is called with numbers of blocks after each batch; ``judge`` is shown every branch that
+        parts lanes. Raises `LaunchError`, `UnsupportedInstruction`, and `EmulatorFault` where a fault ends the launch.
         """
         entry = require_kernel(self.loaded, kernel)
         params = check_arguments(entry, args)
@@ -172,11 +177,12 @@ class EmulatorModule:
                 block,
                 values,
                 shared,
-                Options(checks, counts, trace, schedule == "random"),
+                Options(checks, counts, trace, fine=schedule != "order", by_block=judge is not None),
                 schedule=schedule,
                 seed=seed,
                 keep_going=keep_going,
                 progress=progress,
+                judge=judge,
             )
         finally:
             for value, found in buffers:
@@ -196,10 +202,11 @@ class EmulatorModule:
         seed: int = 0,
         keep_going: bool = False,
         progress: Callable[[int, int], None] | None = None,
+        judge: InstanceJudge | None = None,
     ) -> LaunchResult:
         """Run ``entry`` on the bytes of its parameters. Raises as `launch` does."""
-        if schedule not in ("order", "random"):
-            raise LaunchError(f"schedule '{schedule}' is neither 'order' nor 'random'")
+        if schedule not in SCHEDULES:
+            raise LaunchError(f"schedule '{schedule}' is none of {', '.join(SCHEDULES)}")
         shape = check_shape(entry, grid, block)
         image = self.loaded.image(entry, options)
         check_shared(image, shared)
@@ -215,16 +222,19 @@ class EmulatorModule:
             Trace() if options.trace else None,
             GridOrder(blocks),
             heap=self.device.heap,
+            judge=judge,
         )
         self.device.launches += 1
+        if options.counts:
+            launch.counts.executions[entry] = Executions(launches=1)
         for found in self.loaded.space.objects:
             found.races = None
-        random = np.random.default_rng(seed) if schedule == "random" else None
+        random = np.random.default_rng(seed) if schedule != "order" else None
         size = math.prod(shape[1])
         step = max(self.device.lanes // (-(-size // 32) * 32), 1)
         for first in range(0, blocks, step):
             batch = Batch(launch, image, first, min(step, blocks - first))
-            Engine(batch, random, self.device.budget).run()
+            Engine(batch, random, self.device.budget, by_warp=schedule == "warps").run()
             if progress is not None:
                 progress(first + batch.blocks, blocks)
         return LaunchResult(launch.counts, launch.findings.all, launch.trace, "".join(launch.output))

@@ -5,7 +5,7 @@ Computes: segments (straight-line stretches that end at a branch, call, barrier 
 Requires: a kernel with a body; scopes may be nested, registers and labels compare by identity.
 Guarantees: a guarded instruction that ends a segment (`@p ret`, `@p bar.sync`) stands alone behind a segment that
     branches on the guard, so that an end never has a guard. With ``fine`` every memory access begins a segment, so
-    that a random schedule can interleave there.
+    that a random schedule can interleave there. With ``by_block`` no two blocks share one.
 The post-dominators are computed here and not taken from `analysis`: the emulator is an oracle for the analyses, and
     segments are finer than blocks. Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm", 2001, on the
     reversed graph; the virtual exit is ``None``. Where control cannot reach an exit, an edge to it is assumed.
@@ -72,9 +72,10 @@ def waits_for_lanes(instr: Instr) -> bool:
 
 
 class _Cutter:
-    def __init__(self, kernel: Kernel, fine: bool) -> None:
+    def __init__(self, kernel: Kernel, fine: bool, by_block: bool) -> None:
         self.kernel = kernel
         self.fine = fine
+        self.by_block = by_block
         self.segments: list[Segment] = []
         self.by_label: dict[Label, Segment] = {}
         self.block = 0
@@ -89,7 +90,8 @@ class _Cutter:
     def run(self) -> list[Segment]:
         for index, block in enumerate(self.kernel.blocks):
             self.block = index
-            if self.now.body or self.now.receives is not None:
+            is_taken = self.by_block and index > 0 and self._is_empty(index - 1)
+            if self.now.body or self.now.receives is not None or is_taken:
                 self.start()
             self.now.block = index
             if block.label is not None:
@@ -127,6 +129,9 @@ class _Cutter:
             if self.fine and name in _MEMORY and (self.now.body or self.now.receives is not None):
                 self.start()
             self.now.body.append(instr)
+
+    def _is_empty(self, block: int) -> bool:
+        return all(instr.is_directive for instr in self.kernel.blocks[block].instrs)
 
     def branch_on_guard(self, instr: Instr) -> None:
         self.now.end = instr
@@ -181,9 +186,9 @@ class _Cutter:
         raise KeyError(getattr(operand, "text", operand))
 
 
-def cut(kernel: Kernel, *, fine: bool = False) -> list[Segment]:
+def cut(kernel: Kernel, *, fine: bool = False, by_block: bool = False) -> list[Segment]:
     """The segments of ``kernel`` that control can reach, the first one first, with joins and ranks."""
-    segments = _Cutter(kernel, fine).run()
+    segments = _Cutter(kernel, fine, by_block).run()
     order = _reverse_postorder(segments[0])
     for rank, segment in enumerate(order):
         segment.rank = rank

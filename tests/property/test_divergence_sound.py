@@ -1,15 +1,16 @@
 """No branch that is called uniform diverges in any run of the emulator, with the block's shape known or not.
 
-Lanes are compared as the analysis assumes them: split at branches, together again at post-dominators; which warp goes
-on is drawn at random, at every access to memory. (A schedule that is random within a warp lets lanes of different
-iterations meet at one instruction, where nothing is claimed.) Guarded returns are branches like others.
+Lanes are compared as the analysis does: those that execute the same instance of a block, in the same rounds of the
+loops around it. The emulator merges lanes that meet at one instruction, also where some are a round ahead (they meet so
+in random schedules, and where a thread's return keeps them from reconverging behind a loop); there nothing is claimed.
+Guarded returns are branches like others.
 """
 
 import random
 
 import pytest
 from ptxmotion.analysis import Facts
-from ptxmotion.harness.emulator import Emulator
+from ptxmotion.harness.emulator import Emulator, InstanceJudge
 from ptxmotion.ptx import Instr, Kernel, Module, parse
 from random_programs import RandomProgram, random_kernel
 
@@ -44,19 +45,37 @@ def divergent_branches(module: Module, kernel: Kernel, shape: tuple[int, int, in
 
 
 def measured_branches(program: RandomProgram, module: Module, seed: int) -> tuple[set[Instr], set[Instr]]:
-    """The branches that were executed, and those that diverged, over several inputs and schedules."""
+    """The branches that were executed, and those that parted lanes of one instance, over inputs and schedules."""
     executed: set[Instr] = set()
-    diverged: set[Instr] = set()
+    judge = InstanceJudge({kernel: loops_around(kernel) for kernel in module.kernels})
     loaded = Emulator().load(module)
-    for inputs, schedule in zip(range(seed, seed + 3), ("order", "warps", "warps"), strict=True):
-        args = program.make_inputs(inputs)
+    for inputs, schedule in zip(range(seed, seed + 3), ("order", "warps", "random"), strict=True):
         done = loaded.launch(
-            program.kernel, program.grid, program.block, args, program.shared, schedule=schedule, seed=inputs
+            program.kernel,
+            program.grid,
+            program.block,
+            program.make_inputs(inputs),
+            program.shared,
+            schedule=schedule,
+            seed=inputs,
+            judge=judge,
         )
         for executions in done.counts.executions.values():
             executed.update(executions.branches)
-            diverged.update(branch for branch, (_, times) in executions.branches.items() if times)
-    return executed, diverged
+    return executed, set(judge.parted)
+
+
+def loops_around(kernel: Kernel) -> list[list[int]]:
+    """For each block the headers of the loops around it, outermost first."""
+    loops = Facts(kernel).loops
+    found: list[list[int]] = []
+    for index in loops.loop_of:
+        headers: list[int] = []
+        while index >= 0:
+            headers.insert(0, loops.loops[index].header)
+            index = loops.loops[index].parent
+        found.append(headers)
+    return found
 
 
 @pytest.mark.fuzz
