@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from .control_dependence import ControlDependence
     from .divergence import Divergence
     from .dominance import Dominance
+    from .expected_divergence import ExpectedDivergence
     from .liveness import Liveness
     from .loops import Loops
     from .pressure import Pressure
+    from .profile import Profile
     from .ssa import Ssa
     from .value_numbering import Values
 
@@ -34,7 +36,8 @@ class Facts:
     """Facts of one kernel.
 
     ``module``, where it is known, is what the kernel's symbols are declared in; ``shape`` is the block shape (x, y, z)
-    with which it is launched; ``promise`` is what the user promises of pointer parameters.
+    with which it is launched; ``profile`` is what was measured, of this kernel among others: it is matched now, since
+    a kernel that has been changed matches no more; ``promise`` is what the user promises of pointer parameters.
     """
 
     def __init__(
@@ -43,11 +46,15 @@ class Facts:
         module: Module | None = None,
         *,
         shape: tuple[int, int, int] | None = None,
+        profile: Profile | None = None,
         promise: Promise | None = None,
     ) -> None:
         self.kernel = kernel
         self.module = module
         self.shape = shape
+        self.profile = profile
+        if profile is not None:
+            profile.match(kernel)
         self._promise = promise
         self._version = kernel.version
         self._cfg_version = kernel.cfg_version
@@ -128,6 +135,15 @@ class Facts:
         return self.get(_divergence)
 
     @property
+    def expected_divergence(self) -> ExpectedDivergence:
+        """Which branches are expected to part warps, by the profile where there is one; for profitability only."""
+        return self.get(_expected_divergence)
+
+    def block_weight(self, block: int) -> float:
+        """How often ``block`` runs for each time that the kernel is entered: measured, or estimated by loop depth."""
+        return self.get(_block_weights, graph_only=True)[block]
+
+    @property
     def ssa(self) -> Ssa:
         """The static single assignment view."""
         return self.get(_ssa)
@@ -206,3 +222,15 @@ def _divergence(facts: Facts) -> Divergence:
     from .divergence import Divergence
 
     return Divergence.of(facts)
+
+
+def _expected_divergence(facts: Facts) -> ExpectedDivergence:
+    from .expected_divergence import ExpectedDivergence
+
+    return ExpectedDivergence.of(facts)
+
+
+def _block_weights(facts: Facts) -> list[float]:
+    from .block_weights import block_weights
+
+    return block_weights(facts)
