@@ -43,10 +43,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory")
     parser.add_argument("--arg", action="append", default=[], metavar="ARG", help="one for each parameter, in order")
     parser.add_argument("--seed", type=int, default=0, help="for random arrays and the random schedule")
-    parser.add_argument("--schedule", choices=("order", "random"), default="order", help="which threads run first")
+    parser.add_argument(
+        "--schedule",
+        choices=("order", "random", "warps"),
+        default="order",
+        help="which threads run first: in order, at random, or at random by warps whose lanes reconverge",
+    )
     parser.add_argument("--no-checks", action="store_true", help="do not look for races, unwritten reads and the like")
     parser.add_argument("--keep-going", action="store_true", help="skip bad accesses instead of ending at the first")
     parser.add_argument("--counts", choices=("table", "json", "none"), default="table", help="figures on stdout")
+    parser.add_argument(
+        "--profile", metavar="FILE", help="save how often each block and branch was executed, for analyze and opt"
+    )
     parser.add_argument("--trace", metavar="FILE.npy", help="save every access: who read or wrote what")
     parser.add_argument("--budget", type=int, metavar="N", help="instructions to issue before it counts as endless")
 
@@ -87,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
                 checks=not arguments.no_checks,
                 schedule=arguments.schedule,
                 seed=arguments.seed,
-                counts=arguments.counts != "none",
+                counts=arguments.counts != "none" or arguments.profile is not None,
                 trace=arguments.trace is not None,
                 keep_going=arguments.keep_going,
                 progress=progress,
@@ -109,6 +117,9 @@ def _finish(arguments: argparse.Namespace, result: LaunchResult, saves: list[tup
     sys.stdout.write(result.output)
     for array, path in saves:
         np.save(path, array)
+    if arguments.profile is not None:
+        with open(arguments.profile, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(json.dumps(result.counts.profile(), indent=1) + "\n")
     if arguments.trace is not None and result.trace is not None:
         np.save(arguments.trace, result.trace.accesses)
     if arguments.counts == "json":

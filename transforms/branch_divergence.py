@@ -3,6 +3,9 @@
 Code motion changes neither what a branch depends on nor which threads take it; so the answer for the kernel as it was
 given holds for each of its blocks afterwards, and synthetic blocks end in no conditional branch.
 
+It is the *expected* divergence, measured where the facts have a profile: what is asked here decides what an evaluation
+costs (SSCM's ∪, the CDRND for insertions), never whether a motion is correct.
+
 Guarantees: `cdrnd` is that of the graph as it is now, with the branches that were found divergent.
 """
 
@@ -19,7 +22,7 @@ class BranchDivergence:
 
     def __init__(self, facts: Facts) -> None:
         blocks = facts.cfg.blocks
-        self._divergent: frozenset[Block] = frozenset(blocks[b] for b in facts.divergence.divergent_branches)
+        self._divergent: frozenset[Block] = frozenset(blocks[b] for b in facts.expected_divergence.divergent_branches)
 
     def is_divergent(self, facts: Facts, block: int) -> bool:
         """Whether lanes may part at the end of block number ``block``."""

@@ -93,7 +93,7 @@ class EmulatorBackend:
         device: Emulator | None = None,
     ) -> None:
         self.device = device if device is not None else Emulator()
-        self.options = Options(checks, counts, trace, schedule == "random")
+        self.options = Options(checks, counts, trace, fine=schedule != "order")
         self.schedule = schedule
         self.seed = seed
         self.keep_going = keep_going

@@ -12,7 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .profile import Executions, profile_document
+
 if TYPE_CHECKING:
+    from ...ptx import Kernel
     from .image import Code
 
 __all__ = ["Branch", "Counts"]
@@ -38,6 +41,8 @@ class Counts:
     by_class: dict[str, list[int]] = field(default_factory=dict[str, list[int]])  #: class → [warp, thread]
     by_block: dict[tuple[str, int], list[int]] = field(default_factory=dict[tuple[str, int], list[int]])
     branches: dict[tuple[str, int], Branch] = field(default_factory=dict[tuple[str, int], Branch])
+    #: What ran how often, place by place.
+    executions: dict[Kernel, Executions] = field(default_factory=dict["Kernel", Executions])
     global_load_requests: int = 0
     global_store_requests: int = 0
     global_load_sectors: int = 0
@@ -76,14 +81,29 @@ class Counts:
             entry[0] += warps
             entry[1] += threads
 
+    def enter(self, code: Code, warps: int, threads: int) -> None:
+        """Count so many warps (splits) and threads that entered the block that a segment begins."""
+        _add_pair(self._of(code).blocks.setdefault(code.segment.block, [0, 0]), warps, threads)
+
     def branch(self, code: Code, line: int, executed: int, diverged: int) -> None:
-        """Count executions of the branch that ends a segment."""
+        """Count executions of the branch, or of the guard of another instruction, that ends a segment."""
         end = code.segment.end
         assert end is not None
+        if end.is_terminator:
+            _add_pair(self._of(code).branches.setdefault(end, [0, 0]), executed, diverged)
+        if code.segment.kind == "guard":
+            return
         key = (code.segment.kernel.name, line)
         known = self.branches.setdefault(key, Branch(code.segment.kernel.name, line, end.text))
         known.executed += executed
         known.diverged += diverged
+
+    def _of(self, code: Code) -> Executions:
+        return self.executions.setdefault(code.segment.kernel, Executions())
+
+    def profile(self) -> dict[str, Any]:
+        """The profile of these launches as plain data for JSON (docs/analyze.md)."""
+        return profile_document(self.executions)
 
     def add(self, other: Counts) -> None:
         """Add the counts of another launch."""
@@ -93,6 +113,8 @@ class Counts:
             _add_pair(self.by_class.setdefault(name, [0, 0]), warps, threads)
         for place, (warps, threads) in other.by_block.items():
             _add_pair(self.by_block.setdefault(place, [0, 0]), warps, threads)
+        for kernel, executions in other.executions.items():
+            self.executions.setdefault(kernel, Executions()).add(executions)
         for key, branch in other.branches.items():
             known_branch = self.branches.setdefault(key, Branch(branch.kernel, branch.line, branch.text))
             known_branch.executed += branch.executed

@@ -15,6 +15,9 @@ Program points are numbers: call depth × number of segments + segment; `RETURN`
 Default order: the deepest call first, then the smallest reverse-postorder rank, so that threads behind catch up; every
 `FAIRNESS`-th pick takes the split that has waited longest, so that nobody spins for ever on one that never runs.
 Random order: a random program point that is ready, and a random part of the splits there.
+Random order of warps: the same, but of each warp only the split that the default order would take. So warps overtake
+each other at random while the lanes of each reconverge, as analyses of divergence assume; a split that has waited for
+`STARVED` picks goes on all the same.
 """
 
 from __future__ import annotations
@@ -24,13 +27,16 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BARRIER", "FREE", "JOIN", "LANES", "READY", "RETURN", "Pool"]
+__all__ = ["BARRIER", "FAIRNESS", "FREE", "JOIN", "LANES", "READY", "RETURN", "SCHEDULES", "STARVED", "Pool"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
 RETURN = -1
 FREE, READY, JOIN, BARRIER, LANES = 0, 1, 2, 3, 4
 FAIRNESS = 257
+STARVED = 1 << 17
+#: Who runs next: the default order, a random split, or a random warp.
+SCHEDULES = ("order", "random", "warps")
 
 
 class Pool:

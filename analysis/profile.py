@@ -1,0 +1,169 @@
+"""What was measured of kernels: how often their blocks ran, and how often their branches parted a warp.
+
+Computes: for the kernels of a profile file, which the emulator writes (`ptxmotion emulate --profile`), the counts of
+each block and branch, matched by the kernel's name, the digest of its code (`ptx/digest.py`) and the position of
+instructions.
+
+Requires: that a kernel is matched (`match`) while it is as it was when it was measured; scopes may be flattened. What
+is matched stays so while passes change the kernel: instructions and blocks are known by identity.
+Guarantees: counts of other code are never used. `match` says why a kernel has none.
+Refuses: a file that is no profile, with `ProfileError`.
+
+A profile says what happened with some inputs, not what can happen. So it may decide what is worth doing, never what is
+correct. It may be used for
+
+- weights of blocks (`Facts.block_weight`), where a cost is weighed against another;
+- which branches are *expected* to diverge (`expected_divergence.py`): where SSCM joins by ∪, and the CDRND that bounds
+  insertions, both of which say what a warp executes anyway, and so what an evaluation costs.
+
+It must not be used where a wrong answer breaks a program: whether a value or branch is uniform (`Divergence`), whether
+lanes are together at a barrier, vote or shuffle, whether a load may fault (`effects.may_speculate`), what may alias.
+Reference: Fukuhara's thesis, §7.2 (dynamic divergence instead of the pessimistic one).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from ..ptx import Block, Instr, Kernel
+from ..ptx.digest import code_digest
+
+__all__ = ["Measured", "Profile", "ProfileError"]
+
+FORMAT = "ptxmotion-profile"
+SCHEMA_VERSION = 1
+
+
+class ProfileError(ValueError):
+    """A file is no profile; the message names it and says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The counts of one kernel, by position of instructions. ``blocks`` has the warps that entered at a position, with
+    the parts of a parted warp counted each; ``branches`` how often one was executed and how often it parted a warp."""
+
+    name: str
+    digest: str
+    launches: int
+    blocks: dict[int, int]
+    branches: dict[int, tuple[int, int]]
+
+
+@dataclass
+class Profile:
+    """The kernels of a profile, and which kernels of modules they have been matched with.
+
+    ``by_name`` has for each name what was measured of codes of that name.
+    """
+
+    source: str
+    by_name: dict[str, list[Measured]]
+    _kernels: dict[int, tuple[Kernel, Measured | None]] = field(
+        default_factory=dict[int, "tuple[Kernel, Measured | None]"]
+    )
+    _blocks: dict[Block, int] = field(default_factory=dict[Block, int])
+    _branches: dict[Instr, tuple[int, int]] = field(default_factory=dict[Instr, "tuple[int, int]"])
+
+    @classmethod
+    def load(cls, path: str | Path) -> Profile:
+        """The profile in a file. Raises `OSError`, and `ProfileError` where it is none."""
+        raw = Path(path).read_bytes()
+        try:
+            data = json.loads(raw)
+        except ValueError as error:
+            raise ProfileError(f"{path}: no profile: {error}") from None
+        return cls.of(data, str(path))
+
+    @classmethod
+    def of(cls, data: object, source: str = "<profile>") -> Profile:
+        """The profile that a document describes, as `Counts.profile` of the emulator gives it."""
+        if not isinstance(data, dict) or cast("dict[str, Any]", data).get("format") != FORMAT:
+            raise ProfileError(f"{source}: no profile: its format is not '{FORMAT}'")
+        document = cast("dict[str, Any]", data)
+        if document.get("schema_version") != SCHEMA_VERSION:
+            version = document.get("schema_version")
+            raise ProfileError(f"{source}: schema_version is {version!r}, and this is read: {SCHEMA_VERSION}")
+        by_name: dict[str, list[Measured]] = {}
+        try:
+            for entry in document["kernels"]:
+                measured = _measured(entry)
+                by_name.setdefault(measured.name, []).append(measured)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProfileError(f"{source}: no profile: an entry is incomplete or wrong ({error!r})") from None
+        return cls(source, by_name)
+
+    def match(self, kernel: Kernel) -> str:
+        """Match ``kernel``, as it is, with what was measured of it; an empty string, or why there is nothing."""
+        if id(kernel) not in self._kernels:
+            self._kernels[id(kernel)] = kernel, self._find(kernel)
+        if self._kernels[id(kernel)][1] is not None:
+            return ""
+        if kernel.name not in self.by_name:
+            return f"the profile {self.source} has no kernel '{kernel.name}'"
+        return f"the profile {self.source} was measured of other code of '{kernel.name}'"
+
+    def _find(self, kernel: Kernel) -> Measured | None:
+        candidates = self.by_name.get(kernel.name)
+        if not candidates:
+            return None
+        digest = code_digest(kernel)
+        found = next((each for each in candidates if each.digest == digest), None)
+        if found is not None:
+            self._note(kernel, found)
+        return found
+
+    def _note(self, kernel: Kernel, measured: Measured) -> None:
+        at = 0
+        for block in kernel.blocks:
+            start = at
+            for instr in block.instrs:
+                if not instr.is_directive:
+                    if at in measured.branches:
+                        self._branches[instr] = measured.branches[at]
+                    at += 1
+            if at > start:
+                self._blocks[block] = measured.blocks.get(start, 0)
+
+    def of_kernel(self, kernel: Kernel) -> Measured | None:
+        """What was measured of ``kernel``; ``None`` where it has not been matched."""
+        self.match(kernel)
+        return self._kernels[id(kernel)][1]
+
+    def block(self, block: Block) -> int | None:
+        """How often warps entered ``block``; ``None`` for one that is empty, that a transform made, or not matched."""
+        return self._blocks.get(block)
+
+    def blocks(self, kernel: Kernel) -> list[int | None]:
+        """`block` for each block of ``kernel``."""
+        self.match(kernel)
+        return [self._blocks.get(block) for block in kernel.blocks]
+
+    def branch(self, instr: Instr) -> tuple[int, int] | None:
+        """How often the branch ``instr`` of a matched kernel was executed by a warp, and how often it parted one;
+        (0, 0) never occurs: what was not executed has no answer."""
+        return self._branches.get(instr)
+
+
+def _measured(entry: dict[str, Any]) -> Measured:
+    def count(holder: dict[str, Any], key: str) -> int:
+        value = holder[key]
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise ValueError(f"{key} is {value!r}")
+        return value
+
+    branches: dict[int, tuple[int, int]] = {}
+    for branch in entry["branches"]:
+        executed, diverged = count(branch, "executed"), count(branch, "diverged")
+        if diverged > executed:
+            raise ValueError(f"a branch diverged {diverged} times in {executed}")
+        if executed:
+            branches[count(branch, "at")] = executed, diverged
+    blocks = {count(block, "at"): count(block, "warps") for block in entry["blocks"]}
+    name, digest = entry["name"], entry["digest"]
+    if not isinstance(name, str) or not isinstance(digest, str):
+        raise ValueError("name and digest are strings")
+    return Measured(name, digest, count(entry, "launches"), blocks, branches)
