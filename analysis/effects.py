@@ -1,7 +1,8 @@
 """What an instruction may do to the world, and what may therefore be done with it.
 
-The only place that answers `may_remove`, `may_move` and `may_merge`; each *no* carries the id of its reason, which
-remarks and tests use. Everything is derived from the opcode table.
+The only place that answers `may_remove`, `may_move` and `may_speculate`; each *no* carries the id of its reason, which
+remarks and tests use. Everything is derived from the opcode table; what `may_speculate` has to know of addresses stands
+in `speculation.py`.
 
 Guarded definitions: with ``@p`` the old value of the result lives on where ``p`` is false, so the definition is a
 may-definition. `is_may_definition` says so, once, for every analysis.
@@ -12,11 +13,16 @@ Reference: PTX ISA 9.0, §8 (memory consistency), §9.3 (predicated execution); 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ..ptx import Effect, Element, Form, Instr, Kernel, Param, Reg, Special, Sym, Variable
+from ..ptx import Block, Effect, Element, Form, Guard, Instr, Kernel, Param, Reg, Special, Sym, Variable
+
+if TYPE_CHECKING:
+    from .manager import Facts
 
 __all__ = [
     "REASONS",
+    "Speculation",
     "Verdict",
     "is_constant_read",
     "is_may_definition",
@@ -25,6 +31,7 @@ __all__ = [
     "late_registers",
     "may_move",
     "may_remove",
+    "may_speculate",
     "memory_space",
 ]
 
@@ -48,6 +55,12 @@ REASONS: dict[str, str] = {
     "call-parameter": "reads a parameter of a call sequence",
     "vector-component": "defines one component of a vector register",
     "pragma": "a pragma speaks of it",
+    "store": "may write the same memory",
+    "grid-dependency": "waits for another grid, which may write the memory",
+    "system-scope": "waits for the host or another device, which may write the memory",
+    "not-a-load": "is no load from one address",
+    "may-fault": "might read where the program would not have read",
+    "misaligned": "the address is not known to be aligned",
 }
 
 
@@ -132,6 +145,30 @@ def may_move(instr: Instr) -> Verdict:
             return YES
         return _NO["vector-component" if isinstance(result, Element) else "several-results"]
     return _NO["several-results"]
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Whether a load may be executed where the program would not have executed it.
+
+    ``kind`` is ``proven`` (it cannot fault there), ``guarded`` (it cannot where ``guard`` holds) or ``refused``, with
+    the id of the reason.
+    """
+
+    kind: str
+    reason: str = ""
+    guard: Guard | None = None
+
+    def __bool__(self) -> bool:
+        return self.kind != "refused"
+
+
+def may_speculate(facts: Facts, load: Instr, block: Block) -> Speculation:
+    """Whether ``load``, whose operands are available there, may be executed at the end of ``block``, before its branch,
+    even where the program would not have executed it. Says nothing about what it reads there: see `Memory.kills`."""
+    from .speculation import speculate
+
+    return speculate(facts, load, block)
 
 
 def is_volatile_register(operand: Special) -> bool:

@@ -31,13 +31,14 @@ Key = tuple[object, ...]
 class Values:
     """``number[v]`` is the class of SSA value ``v``; ``late`` are the registers of `effects.late_registers`."""
 
-    __slots__ = ("_affine", "_keys", "_literals", "late", "number", "ssa")
+    __slots__ = ("_affine", "_key_of", "_keys", "_literals", "late", "number", "ssa")
 
     def __init__(self, ssa: Ssa, late: frozenset[Reg] = frozenset()) -> None:
         self.ssa = ssa
         self.late = late
         self.number: list[int] = [-1] * len(ssa.instr)
         self._keys: dict[Key, int] = {}
+        self._key_of: list[Key] = []
         self._affine: dict[int, Affine] = {}
         self._literals: dict[tuple[str, ScalarType | None], int] = {}
 
@@ -58,6 +59,12 @@ class Values:
         if number is None:
             number = self._keys[key] = len(self._keys)
         return number
+
+    def key_of(self, number: int) -> Key:
+        """What class ``number`` is the hash of: the name of an operation, or ``unique``, and the classes it reads."""
+        if len(self._key_of) != len(self._keys):
+            self._key_of = list(self._keys)  # numbers are given in order
+        return self._key_of[number]
 
     def affine_of(self, number: int, width: int) -> Affine:
         """The affine form of a class, as a value of ``width`` bits."""
@@ -86,11 +93,15 @@ class Values:
         if isinstance(operand, Special):
             return self.fresh() if is_volatile_register(operand) else self.lookup(("special", operand.text))
         if isinstance(operand, Sym):
-            base = self.lookup(("symbol", operand.name, id(operand.declaration)))
+            base = self.of_symbol(operand)
             return base if not operand.offset else self.lookup(("symbol+", base, operand.offset))
         if isinstance(operand, Element):
             return self.lookup(("element", self.of_register(instr, operand.reg), operand.component))
         return self.fresh()
+
+    def of_symbol(self, symbol: Sym) -> int:
+        """The class of the address of a symbol, its offset left out."""
+        return self.lookup(("symbol", symbol.name, id(symbol.declaration)))
 
     def of_literal(self, text: str, scalar: ScalarType | None) -> int:
         known = self._literals.get((text, scalar))

@@ -1,0 +1,252 @@
+"""Which addresses a thread is certain to dereference from a point on, and which it certainly has dereferenced.
+
+A *site* is (space, base, offset, bytes) of a load, store or atomic without a guard. Two dataflow problems over sets of
+sites, with gen and kill of straight-line code:
+
+    past(b)    what every way from the entry to the end of b has dereferenced                (forward, ∩, greatest)
+    future(b)  what every way from the end of b on dereferences after finitely many blocks    (backward, ∩, least)
+
+``future`` is the *least* solution, since a way that goes round in a loop for ever never comes to what is behind it:
+only what lies on every finite stretch counts. At an exit nothing holds. Nothing is anticipated across what may wait for
+somebody or never come back: barriers, lane exchanges, calls, unknown opcodes, asynchronous instructions; and nothing
+that was dereferenced before a call is known to be there after it, for it may have been freed.
+
+A base is a class of values, so a site dies where one of the values that its base is computed from is defined anew:
+where a φ, a load, or whatever else is no function of other values alone, has its definition. Passing a definition that
+computes the same again changes nothing.
+
+Requires: SSA view, value numbers. Guarantees: where a site is in a set at the end of a block, and a value of the class
+of its base is current there, ``base + offset`` is the address that is dereferenced.
+Reference: "all ways eventually", AF of CTL (Clarke, Emerson 1981); shared notes on code motion, §5 (faults).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..ptx import Effect, Form, Instr, Reg
+from .alias import Memory, Reference
+from .effects import is_constant_read, may_move
+
+if TYPE_CHECKING:
+    from .manager import Facts
+
+__all__ = ["Dereferences"]
+
+#: A base that depends on more values than this is left out.
+_MOST_LEAVES = 24
+_ACCESSES = frozenset(["ld", "ldu", "st", "atom", "red"])
+#: What orders memory and waits for nobody.
+_NEVER_WAITS = frozenset("ld ldu st atom red fence membar prefetch prefetchu applypriority".split())
+
+
+class Dereferences:
+    """The sets of one kernel, as bit vectors over ``sites``."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.cfg = facts.cfg
+        self.memory: Memory = facts.memory
+        self.values = facts.values
+        self.ssa = facts.ssa
+        self.sites: list[Reference] = []
+        #: The sites of each (space, base).
+        self.of_base: dict[tuple[str, int], int] = {}
+        self._site_of: dict[Instr, int] = {}
+        self._leaves: dict[int, frozenset[int] | None] = {}
+        self._killed_by: dict[int, int] = {}  # by SSA value that is a leaf
+        self._find_sites()
+        self._everything = (1 << len(self.sites)) - 1
+        self._frees = any(_may_free(instr.form) for block in self.cfg.rpo for instr in self.cfg.blocks[block].instrs)
+        count = len(self.cfg)
+        #: At the start and at the end of each block.
+        self.future_entry, self.future = [0] * count, [0] * count
+        self.past = [0] * count
+        if self.sites:
+            self._solve_future()
+            self._solve_past()
+
+    def known_at_end(self, block: int, space: str, base: int) -> Iterator[Reference]:
+        """The sites with this base that are certain, past or future, at the end of ``block`` before its branch."""
+        return self._members((self.past[block] | self.future[block]) & self._of(space, base))
+
+    def known_at_start(self, block: int, space: str, base: int) -> Iterator[Reference]:
+        """The sites with this base that every way from the start of ``block`` on dereferences."""
+        return self._members(self.future_entry[block] & self._of(space, base))
+
+    def _of(self, space: str, base: int) -> int:
+        found = self.of_base.get((space, base), 0)
+        # What can be read as global memory can be read by its generic address.
+        return found | self.of_base.get(("global", base), 0) if space == "generic" else found
+
+    def _members(self, bits: int) -> Iterator[Reference]:
+        while bits:
+            low = bits & -bits
+            yield self.sites[low.bit_length() - 1]
+            bits ^= low
+
+    # --- sites and what changes them -------------------------------------------------------------------------------
+
+    def _find_sites(self) -> None:
+        numbers: dict[Reference, int] = {}
+        for block in self.cfg.rpo:
+            for instr in self.cfg.blocks[block].instrs:
+                if instr.guard is not None or instr.form.op.base not in _ACCESSES or instr.form.is_opaque:
+                    continue
+                reference = self.memory.reference(instr)
+                if reference is None or reference.space == "param":
+                    continue
+                number = numbers.get(reference)
+                if number is None:
+                    leaves = self._leaves_of_address(instr)
+                    if leaves is None:
+                        continue
+                    number = numbers[reference] = len(self.sites)
+                    self.sites.append(reference)
+                    key = (reference.space, reference.base)
+                    self.of_base[key] = self.of_base.get(key, 0) | 1 << number
+                    for leaf in leaves:
+                        self._killed_by[leaf] = self._killed_by.get(leaf, 0) | 1 << number
+                self._site_of[instr] = 1 << number
+
+    def _leaves_of_address(self, instr: Instr) -> frozenset[int] | None:
+        address = instr.address
+        if address is None or not isinstance(address.base, Reg):
+            return frozenset()
+        return self._leaves_of(self.ssa.read(instr, address.base))
+
+    def _leaves_of(self, value: int) -> frozenset[int] | None:
+        """The values, no functions of others, that ``value`` is computed from; ``None`` if they are too many."""
+        known = self._leaves
+        work = [value]
+        while work:
+            top = work[-1]
+            if top in known:
+                work.pop()
+                continue
+            sources = self._sources(top)
+            if sources is None:
+                known[top] = frozenset([top])
+                continue
+            missing = [each for each in sources if each not in known]
+            if missing:
+                work += missing
+                continue
+            found: frozenset[int] | None = frozenset()
+            for each in sources:
+                leaves = known[each]
+                found = None if found is None or leaves is None else found | leaves
+            known[top] = found if found is not None and len(found) <= _MOST_LEAVES else None
+        return known[value]
+
+    def _sources(self, value: int) -> list[int] | None:
+        """The values that a value is a function of; ``None`` for a leaf."""
+        ssa, number = self.ssa, self.values.number
+        instr = ssa.instr[value]
+        if instr is None:
+            arguments = ssa.phi_args.get(value)
+            if arguments is None:
+                return []  # undefined all the time
+            # A φ that joins values of one class is that value, and has been numbered as it.
+            if any(number[argument] != number[value] for _, argument in arguments):
+                return None
+            return [argument for _, argument in arguments]
+        if value in ssa.old or not may_move(instr) or self.values.is_late(instr):
+            return None
+        if instr.form.effects & Effect.READ and not is_constant_read(instr):
+            return None
+        return [ssa.read(instr, reg) for reg in instr.uses()]
+
+    def _redefined(self, instr: Instr) -> int:
+        """The sites whose base is another value after ``instr``."""
+        found = 0
+        if self._killed_by:
+            for reg in instr.defs():
+                found |= self._killed_by.get(self.ssa.defined(instr, reg), 0)
+        return found
+
+    def _redefined_at_start(self, block: int) -> int:
+        found = 0
+        for phi in self.ssa.phis[block]:
+            found |= self._killed_by.get(phi, 0)
+        return found
+
+    # --- solutions -------------------------------------------------------------------------------------------------
+
+    def _solve_future(self) -> None:
+        cfg = self.cfg
+        gen, kill = [0] * len(cfg), [0] * len(cfg)
+        starts = [0] * len(cfg)
+        for block in cfg.rpo:
+            generated = killed = 0
+            for instr in reversed(cfg.blocks[block].instrs):
+                if instr.is_directive:
+                    continue
+                changed = self._everything if _may_wait(instr.form) else self._redefined(instr)
+                site = self._site_of.get(instr, 0)
+                generated = generated & ~changed | site
+                killed |= changed
+            gen[block], kill[block] = generated, killed
+            starts[block] = self._redefined_at_start(block)
+        exits = set(cfg.exits)
+        entry, end = self.future_entry, self.future
+        changed_some = True
+        while changed_some:
+            changed_some = False
+            for block in reversed(cfg.rpo):
+                after = 0
+                if block not in exits and cfg.succ[block]:
+                    after = self._everything
+                    for successor in cfg.succ[block]:
+                        after &= entry[successor]
+                before = (gen[block] | after & ~kill[block]) & ~starts[block]
+                if after != end[block] or before != entry[block]:
+                    end[block], entry[block] = after, before
+                    changed_some = True
+
+    def _solve_past(self) -> None:
+        cfg = self.cfg
+        gen, kill = [0] * len(cfg), [0] * len(cfg)
+        for block in cfg.rpo:
+            generated = 0
+            killed = self._redefined_at_start(block)
+            for instr in cfg.blocks[block].instrs:
+                if instr.is_directive:
+                    continue
+                changed = self._everything if self._may_free(instr.form) else self._redefined(instr)
+                generated = (generated | self._site_of.get(instr, 0)) & ~changed
+                killed |= changed
+            gen[block], kill[block] = generated, killed
+        past = self.past
+        for block in cfg.rpo:
+            past[block] = self._everything
+        changed_some = True
+        while changed_some:
+            changed_some = False
+            for block in cfg.rpo:
+                before = 0 if block == cfg.rpo[0] else self._everything
+                for predecessor in cfg.pred[block]:
+                    if cfg.reachable[predecessor]:
+                        before &= past[predecessor]
+                after = gen[block] | before & ~kill[block]
+                if after != past[block]:
+                    past[block] = after
+                    changed_some = True
+
+    def _may_free(self, form: Form) -> bool:
+        """Whether memory may be gone after an instruction: what this thread frees, or another one before a barrier."""
+        if _may_free(form) or form.effects & Effect.STATE:
+            return True
+        return self._frees and _may_wait(form)
+
+
+def _may_free(form: Form) -> bool:
+    return form.is_opaque or form.op.base == "call"
+
+
+def _may_wait(form: Form) -> bool:
+    """Whether a thread may stay for ever at the instruction, or end there."""
+    if form.is_opaque or form.op.base in ("call", "trap", "brkpt", "griddepcontrol"):
+        return True
+    waits = Effect.CROSS_LANE | Effect.BARRIER | Effect.ASYNC | Effect.STATE
+    return form.effects & waits != 0 and form.op.base not in _NEVER_WAITS
