@@ -74,14 +74,14 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="SPEC",
         help="O3, options of opt (-O1), a list of passes, a .ptx file, REV@SPEC; NAME=SPEC names it, SPEC+graph "
-        "launches it as a graph; may be repeated (default: -O1)",
+        "launches it as a graph; thesis: every method of the thesis; may be repeated (default: -O1)",
     )
     what.add_argument("--baseline", default="O3", metavar="SPEC", help="what variants are compared with (default: O3)")
     where = parser.add_argument_group("where")
     where.add_argument("--backend", choices=("auto", "cuda", "emulator"), default="auto")
     where.add_argument("--require-gpu", action="store_true", help="fail, with 4, where there is no GPU")
     where.add_argument("--arch", metavar="SM", help="what nvcc compiles for (default: the GPU's, or sm_90a)")
-    where.add_argument("--jobs", type=_positive, metavar="N", help="at a time (default: one for each GPU, or core)")
+    where.add_argument("--jobs", type=_positive, metavar="N", help="programs at a time (default: by GPUs and cores)")
     how = parser.add_argument_group("how")
     how.add_argument("--rounds", type=_positive, default=30, metavar="N", help="rounds of timing (default: 30)")
     how.add_argument("--samples", type=_positive, default=10, metavar="N", help="in each round (default: 10)")

@@ -65,16 +65,24 @@ def _on_machine(
             print(f"{benchmark.fullname} {size}: {', '.join(each.id for each in variants)}")
         return FINE
     told = _describe(machine)
-    jobs = arguments.jobs or (count if machine.stopwatch else os.cpu_count() or 1)
-    if machine.stopwatch:
-        jobs = min(jobs, count)  # two benchmarks on one GPU would time each other
+    if count > 1 and machine.stopwatch:
+        told["gpus"] = count
     with Variants() as maker:
         tasks = _tasks(arguments, programs, size, variants, maker, told)
         if arguments.profile:
             return _profile(machine, tasks)
-        return _session(
-            arguments, plan, machine, min(jobs, count) if machine.stopwatch else jobs, tasks, told, variants
-        )
+        jobs = arguments.jobs or _jobs(machine, count, os.cpu_count() or 1)
+        return _session(arguments, plan, machine, (jobs, count), tasks, told, variants)
+
+
+def _jobs(machine: Machine, count: int, cores: int) -> int:
+    """How many programs are under way at a time: on a GPU some are checked beside each other, and one alone is timed.
+
+    >>> from ptxmotion.harness.machine import CUDA, EMULATOR
+    >>> [_jobs(CUDA, *each) for each in ((1, 2), (1, 16), (2, 32))], _jobs(EMULATOR, 1, 2)
+    ([1, 4, 8], 2)
+    """
+    return count * min(4, max(1, cores // (4 * count))) if machine.stopwatch else cores
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
@@ -90,10 +98,11 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 
 
 def _variants(arguments: argparse.Namespace) -> list[Variant]:
-    from .bench_variants import VariantError, parse_variant
+    from .bench_variants import VariantError, parse_variants
 
     try:
-        found = [parse_variant(each) for each in (arguments.baseline, *(arguments.variant or ["-O1"]))]
+        given = (arguments.baseline, *(arguments.variant or ["-O1"]))
+        found = [variant for each in given for variant in parse_variants(each)]
     except VariantError as error:
         usage_error(str(error))
     names = [each.id for each in found]
@@ -142,7 +151,12 @@ def _describe(machine: Machine) -> dict[str, Any]:
 
 
 def _commit() -> dict[str, Any]:
-    """The commit of the folder that the command runs in; nothing where there is none."""
+    """The commit of the folder that the command runs in; nothing where there is none.
+
+    An exported tree has none: whoever exported it may say in the environment which one it is of.
+    """
+    if told := os.environ.get("PTXMOTION_COMMIT"):
+        return {"id": told, "time": None, "dirty": None}
 
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], capture_output=True, text=True, check=True, timeout=30).stdout.strip()
@@ -158,7 +172,7 @@ def _session(
     arguments: argparse.Namespace,
     plan: Plan,
     machine: Machine,
-    jobs: int,
+    jobs: tuple[int, int],
     tasks: Sequence[Task],
     told: dict[str, Any],
     variants: Sequence[Variant],
@@ -180,7 +194,8 @@ def _session(
             result,
             assembler=assembler,
             path=path,
-            jobs=jobs,
+            jobs=jobs[0],
+            machines=jobs[1],
             limits=Limits(check=arguments.timeout),
             tell=tell,
         )
@@ -228,8 +243,10 @@ def _conclude(result: ResultFile) -> int:
     ]
     with contextlib.redirect_stdout(sys.stderr):
         print_table(["program", "variant", "verdict", "speedup", "interval", "reason"], rows)
-    if result.control.aa_verdict not in ("SAME", "NONE"):
-        say(f"ptxmotion: warning: the baseline is {result.control.aa_verdict} as itself: these times gate nothing")
+    for each in result.benchmarks:
+        if each.control is not None and not each.gates:
+            said = f"the baseline is {each.control.verdict} as itself: no verdict"
+            say(f"ptxmotion: warning: {each.fullname}: {said}")
     failed = [each for each in result.benchmarks if each.error]
     for each in failed:
         say(f"ptxmotion: error: {each.fullname}: {each.error}")

@@ -1,19 +1,24 @@
 """Variants of a benchmark's PTX: nvcc's output, what the optimizer makes of it, files, earlier optimizers.
 
-    O3                 nvcc's output as it is
+    O3, nvcc           nvcc's output as it is (which is nvcc's own -O3)
+    O1, O2             levels of `opt`, as -O1 and -O2 are
     -O1 --gate=off     what begins with a dash: options of `opt`
     cse,lcm:min_cost=4 a list of passes
     kernels.ptx        a file; its kernels take the place of those of the same name
-    REV@…              one of the second or third form, by the optimizer of a git revision
+    REV@…              one of the second to fourth form, by the optimizer of a git revision
     …+graph            the same, launched as a CUDA graph
     NAME=…             one of these under another name
+    thesis             several: the passes of the thesis one by one, and the optimizer's levels
 
-Guarantees: the optimizer runs as `ptxmotion opt` does, in a process of its own; equal text is optimized once.
+Guarantees: the optimizer runs as `ptxmotion opt` does, in a process of its own; equal text is optimized once, and what
+became of it is kept on disk under the hash of this package, of the text and of the options.
 Refuses: `VariantError` where a variant cannot be read, made or found; the optimizer's own message is kept.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import io
 import os
 import re
@@ -22,18 +27,27 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
-__all__ = ["Variant", "VariantError", "Variants", "parse_variant"]
+__all__ = ["METHODS", "Variant", "VariantError", "Variants", "parse_variant", "parse_variants"]
 
 #: nvcc's output as it is.
-PLAIN = "O3"
+PLAIN = ("O3", "nvcc")
+
+#: The methods of the thesis whose times its figures 4.7 and 4.14 to 4.20 compare, by the names of their passes. What
+#: is dead after them goes, as at every level.
+METHODS = ("lcm", "scm", "spre", "sscm", "srqp", "esrqp", "ssrqp_s", "ssrqp")
+_CLEAN_UP = "dce,emptyblocks"
 
 _PACKAGE = __name__.partition(".")[0]
 _ROOT = Path(__file__).resolve().parents[1]
 _TIMEOUT = 600.0
+#: The folders of this package on which what `opt` does depends.
+_PARTS = (".", "analysis", "cli", "harness", "ptx", "transforms")
 
 
 class VariantError(Exception):
@@ -52,6 +66,28 @@ class Variant:
     launch: str = "auto"
 
 
+def parse_variants(text: str) -> list[Variant]:
+    """Read a variant, or the name of several. Raises `VariantError`, also for a pass that there is not.
+
+    >>> [each.id for each in parse_variants("lcm,dce")]
+    ['lcm,dce']
+    """
+    from ..transforms.pipeline import LEVELS, UnknownPass, pipeline_of
+
+    found = [parse_variant(text)]
+    if text == "thesis":
+        found = [Variant(name, (f"--passes={name},{_CLEAN_UP}",)) for name in METHODS]
+        found += [parse_variant(f"-{level}") for level in LEVELS if level != "O0"]
+    for variant in found:
+        for option in variant.options or ():
+            if option.startswith("--passes=") and not variant.revision:
+                try:
+                    pipeline_of(option.removeprefix("--passes="))
+                except UnknownPass as error:
+                    raise VariantError(f"variant '{text}': {error}") from error
+    return found
+
+
 def parse_variant(text: str) -> Variant:
     """Read a variant. Raises `VariantError`.
 
@@ -68,8 +104,10 @@ def parse_variant(text: str) -> Variant:
     revision, at, passes = what.rpartition("@")
     if at and revision:
         made, what = replace(made, revision=revision), passes
-    if what == PLAIN and not made.revision:
+    if what in PLAIN and not made.revision:
         return made
+    if re.fullmatch(r"O\d", what):
+        what = f"-{what}"
     if what.endswith(".ptx") and not made.revision:
         return replace(made, file=what)
     if what.startswith("-"):
@@ -89,6 +127,7 @@ class Variants:
         self._folder = tempfile.TemporaryDirectory(prefix="ptxmotion-")
         self._done: dict[tuple[str, tuple[str, ...], str], str] = {}
         self._revisions: dict[str, str] = {}
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Variants:
         return self
@@ -108,35 +147,100 @@ class Variants:
         options = variant.options or ()
         key = (variant.revision, options, text)
         if key not in self._done:
-            path = [self._of_revision(variant.revision)] if variant.revision else []
-            path += [each or os.getcwd() for each in sys.path]
-            done = subprocess.run(
-                [sys.executable, "-m", _PACKAGE, "opt", "--no-config", *options, "-"],
-                input=text.encode("utf-8", "surrogateescape"),
-                capture_output=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-                timeout=_TIMEOUT,
-            )
-            if done.returncode != 0:
-                raise VariantError(f"variant {variant.id}: {done.stderr.decode(errors='replace').strip()}")
-            self._done[key] = done.stdout.decode("utf-8", "surrogateescape")
+            kept = None if variant.revision or any(map(_names_a_file, options)) else _kept(options, text)
+            found = _read(kept)
+            if found is None:
+                found = self._optimize(variant, text)
+                _write(kept, found)
+            self._done[key] = found
         return self._done[key]
+
+    def _optimize(self, variant: Variant, text: str) -> str:
+        path = [self._of_revision(variant.revision)] if variant.revision else []
+        path += [each or os.getcwd() for each in sys.path]
+        done = subprocess.run(
+            [sys.executable, "-m", _PACKAGE, "opt", "--no-config", *(variant.options or ()), "-"],
+            input=text.encode("utf-8", "surrogateescape"),
+            capture_output=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+            timeout=_TIMEOUT,
+        )
+        if done.returncode != 0:
+            raise VariantError(f"variant {variant.id}: {done.stderr.decode(errors='replace').strip()}")
+        return done.stdout.decode("utf-8", "surrogateescape")
 
     def _of_revision(self, revision: str) -> str:
         """A folder from which the optimizer of a revision is imported."""
-        if revision not in self._revisions:
-            folder = Path(self._folder.name) / f"revision{len(self._revisions)}"
-            command = ["git", "-C", str(_ROOT), "archive", "--format=tar", revision]
-            try:
-                done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT)
-            except FileNotFoundError as error:
-                raise VariantError(f"variant of revision {revision}: git is not installed") from error
-            if done.returncode != 0:
-                raise VariantError(f"variant of revision {revision}: {done.stderr.decode(errors='replace').strip()}")
-            with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-                archive.extractall(folder / _PACKAGE, filter="data")
-            self._revisions[revision] = str(folder)
+        with self._lock:
+            return self._revisions.get(revision) or self._unpack(revision)
+
+    def _unpack(self, revision: str) -> str:
+        folder = Path(self._folder.name) / f"revision{len(self._revisions)}"
+        command = ["git", "-C", str(_ROOT), "archive", "--format=tar", revision]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT)
+        except FileNotFoundError as error:
+            raise VariantError(f"variant of revision {revision}: git is not installed") from error
+        if done.returncode != 0:
+            raise VariantError(f"variant of revision {revision}: {done.stderr.decode(errors='replace').strip()}")
+        with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+            archive.extractall(folder / _PACKAGE, filter="data")
+        self._revisions[revision] = str(folder)
         return self._revisions[revision]
+
+
+# What the optimizer made, on disk
+
+
+def _kept(options: tuple[str, ...], text: str) -> Path:
+    """Where what becomes of a text is kept."""
+    from ..dsl.compilation import default_cache
+
+    identity = "\0".join((_package_hash(), *options, text))
+    return default_cache() / "opt" / f"{hashlib.sha256(identity.encode('utf-8', 'surrogateescape')).hexdigest()}.ptx"
+
+
+def _names_a_file(option: str) -> bool:
+    """Whether what an option does may depend on a file: then nothing is kept."""
+    return any(Path(word).exists() for word in (option, option.partition("=")[2]) if word)
+
+
+@cache
+def _package_hash() -> str:
+    """Of every module of this package, and of the ptxas that a gate would ask."""
+    from ..harness.toolchain import ToolchainError, find_tool
+
+    digest = hashlib.sha256()
+    for path in sorted(each for folder in _PARTS for each in (_ROOT / folder).glob("*.py")):
+        digest.update(f"{path.relative_to(_ROOT)}\0".encode() + path.read_bytes())
+    try:
+        digest.update(find_tool("ptxas").version.encode())
+    except ToolchainError:
+        digest.update(b"no ptxas")
+    return digest.hexdigest()
+
+
+def _read(path: Path | None) -> str | None:
+    try:
+        return None if path is None else path.read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        return None
+
+
+def _write(path: Path | None, text: str) -> None:
+    """Keep a text, whole or not at all; a cache that cannot be written costs time only."""
+    if path is None:
+        return
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(text)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
 
 
 def _from_file(path: str, plain: Mapping[str, str]) -> dict[str, str]:

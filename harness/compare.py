@@ -2,7 +2,7 @@
 
 The noise-free figures (registers, spills, machine instructions, the emulator's counts) are compared exactly. Times are
 never compared between runs: what is compared is each run's own ratio to its own baseline, with its interval; and only
-where both runs found their baseline the `SAME` as itself.
+of benchmarks for which both runs found the baseline the `SAME` as itself.
 
 Requires: result files of the same benchmarks and arms, as far as they shall be compared.
 Guarantees: improvements are never regressions; a benchmark or an arm that is missing is said to be.
@@ -88,7 +88,6 @@ def parse_threshold(text: str) -> Threshold:
 def compare_results(before: ResultFile, after: ResultFile, thresholds: Sequence[Threshold] = ()) -> list[Change]:
     """Every difference that matters, in the order of the benchmarks of ``before``."""
     found: list[Change] = []
-    timed = before.gates and after.gates
     for old in before.benchmarks:
         new = after.benchmark(old.fullname)
         if new is None or new.error:
@@ -103,13 +102,10 @@ def compare_results(before: ResultFile, after: ResultFile, thresholds: Sequence[
                 found.append(Change("missing", f"{old.fullname}:{arm.id}", None, None))
             else:
                 found += _figures(old.fullname, arm, match, thresholds)
-        found += _verdicts(old, new, timed, thresholds)
+        found += _verdicts(old, new, thresholds)
     for new in after.benchmarks:
         if before.benchmark(new.fullname) is None:
-            found += [each for each in _verdicts(None, new, after.gates, thresholds) if each.kind == "mismatch"]
-    if after.control.aa_verdict not in ("SAME", "NONE"):
-        note = f"the baseline is {after.control.aa_verdict} as itself: the times of this run gate nothing"
-        found.append(Change("invalid", "control", None, None, note))
+            found += [each for each in _verdicts(None, new, thresholds) if each.kind == "mismatch"]
     return found
 
 
@@ -156,14 +152,16 @@ def _figures(benchmark: str, old: ArmResult, new: ArmResult, thresholds: Sequenc
             yield Change("worse", subject, value, other)
 
 
-def _verdicts(
-    old: BenchmarkResult | None, new: BenchmarkResult, timed: bool, thresholds: Sequence[Threshold]
-) -> Iterator[Change]:
+def _verdicts(old: BenchmarkResult | None, new: BenchmarkResult, thresholds: Sequence[Threshold]) -> Iterator[Change]:
+    timed = new.gates and (old is None or old.gates)
     former: Mapping[str, ComparisonResult] = {each.candidate: each for each in (old.candidates if old else [])}
     for arm in new.arms:
         if arm.role == "baseline" and arm.correctness.status != "ok":
             note = arm.correctness.details[0] if arm.correctness.details else ""
             yield Change("mismatch", f"{new.fullname}:{arm.id}", None, None, note)
+    if new.control is not None and not new.gates:
+        note = f"the baseline is {new.control.verdict} as itself: these times gate nothing"
+        yield Change("invalid", f"{new.fullname}:control", None, None, note)
     for each in new.candidates:
         subject = f"{new.fullname}:{each.candidate}:time"
         then = former.get(each.candidate)

@@ -103,7 +103,7 @@ def _draw_speedups(figures: Any, result: ResultFile, bars: list[tuple[BenchmarkR
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_xlabel(f"faster than {bars[0][1].baseline}, in %, with 99 % intervals")
     where = str(result.machine_info.get("gpu", result.backend))
-    axes.set_title(where if result.gates else f"{where} — the baseline is not the same as itself: no evidence")
+    axes.set_title(where)
     handles = [axes.barh(0, 0, color=color, label=verdict) for verdict, color in _COLORS.items() if _has(bars, verdict)]
     axes.legend(handles=handles, fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1))
     return figure

@@ -12,8 +12,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 from ptxmotion.cli import main
-from ptxmotion.cli.bench_variants import Variant, VariantError, Variants, parse_variant
+from ptxmotion.cli.bench_variants import METHODS, Variant, VariantError, Variants, parse_variant, parse_variants
 from ptxmotion.harness.results import read, schema, settle, write
+from ptxmotion.transforms.pipeline import pass_names
 
 ROOT = Path(__file__).parents[2]
 PLANTED = Path(__file__).parents[1] / "results" / "h200_planted.json"
@@ -42,9 +43,43 @@ def test_variants_are_read() -> None:
     assert parse_variant("mine=dir/x.ptx") == Variant("mine", file="dir/x.ptx")
     assert parse_variant("HEAD~1@-O1") == Variant("HEAD~1@-O1", ("-O1",), revision="HEAD~1")
     assert parse_variant("O3+graph") == Variant("O3+graph", launch="graph")
+    assert parse_variant("nvcc").options is None
+    assert parse_variant("O2") == Variant("O2", ("-O2",))
+    assert parse_variant("HEAD@O2") == Variant("HEAD@O2", ("-O2",), revision="HEAD")
     for wrong in ("", "no such thing!", "-O1 '"):
         with pytest.raises(VariantError, match="variant"):
             parse_variant(wrong)
+
+
+def test_several_variants_have_one_name_and_passes_that_are_none_are_told_at_once() -> None:
+    assert parse_variants("-O1") == [parse_variant("-O1")]
+    with pytest.raises(VariantError, match="variant 'x=lcm,nonsense': there is no pass 'nonsense'; "):
+        parse_variants("x=lcm,nonsense")
+    assert parse_variants("HEAD@nonsense")[0].revision == "HEAD"
+    known = set(pass_names())
+    if missing := [name for name in METHODS if name not in known]:
+        with pytest.raises(VariantError, match=f"variant 'thesis': there is no pass '{missing[0]}'"):
+            parse_variants("thesis")
+        return
+    found = {each.id: each.options for each in parse_variants("thesis")}
+    assert list(found)[: len(METHODS)] == list(METHODS) and found["-O2"] == ("-O2",)
+    assert found["sscm"] == ("--passes=sscm,dce,emptyblocks",)
+
+
+def test_what_the_optimizer_made_is_kept_unless_files_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path / "cache"))
+    with Variants() as maker:
+        made = maker.modules(parse_variant("lcm,dce"), {"m": _PTX})["m"]
+    (kept,) = (tmp_path / "cache" / "opt").iterdir()
+    assert kept.read_text() == made
+    kept.write_text("kept")
+    with Variants() as maker:
+        assert maker.modules(parse_variant("lcm,dce"), {"m": _PTX})["m"] == "kept"
+        remarks = tmp_path / "remarks.yaml"
+        remarks.write_text("")
+        assert maker.modules(parse_variant(f"-O1 --remarks-output={remarks}"), {"m": _PTX})["m"] != "kept"
+        assert maker.modules(parse_variant("lcm,dce"), {"m": _PTX.replace("7", "8")})["m"] != "kept"
+    assert len(list((tmp_path / "cache" / "opt").iterdir())) == 2
 
 
 def test_variants_are_made(tmp_path: Path) -> None:
@@ -107,6 +142,7 @@ def test_list_and_dry_run_run_nothing(capfd: pytest.CaptureFixture[str]) -> None
         (["run", "--resume"], 2, "--resume needs --json"),
         (["run", "--min-effect=2"], 2, "1% is the form"),
         (["run", "--variant=!!"], 2, "neither O3"),
+        (["run", "--variant=lcm,nonsense"], 2, "variant 'lcm,nonsense': there is no pass 'nonsense'; there are"),
         (["run", "--variant=cse", "--variant=cse"], 2, "two variants are called 'cse'"),
         (["run", "--rounds=0"], 2, "no positive number"),
         (["compare", str(PLANTED), str(PLANTED), "--fail-on=better"], 2, "--fail-on: better"),
