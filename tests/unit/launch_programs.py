@@ -78,7 +78,7 @@ class AbstractProgram:
     def modifies(self, node: Node, launch: Node) -> bool:
         return self.statements[node].conflicts(self.statements[launch])
 
-    def may_fuse(self, first: Node, second: Node) -> bool:
+    def may_fuse(self, first: Node, second: Node, at: Node) -> bool:
         return self.legal(self.statements[first], self.statements[second])
 
     def apply(self, step: Step) -> Applied:

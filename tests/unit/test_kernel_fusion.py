@@ -11,7 +11,7 @@ from ptxmotion.transforms.kernel_fusion.kfcm import ORDERS, PhaseOrder, Strategy
 from ptxmotion.transforms.kernel_fusion.launch_graph import EdgePoint, Node, Place
 
 
-def always(first: Node, second: Node) -> bool:
+def always(first: Node, second: Node, at: Node) -> bool:
     return True
 
 
@@ -272,7 +272,7 @@ def check_random(seed: int, strategy: Strategy, order: PhaseOrder, tidy: bool) -
         graph = after.graph()
         for first in graph.launches:
             for second in graph.launches:
-                if first != second and after.may_fuse(first, second):
+                if first != second and after.may_fuse(first, second, first):
                     assert not is_left_backward(after, first, second), (seed, first, second)
                     assert not is_left_forward(after, first, second), (seed, first, second)
     return result.fusions

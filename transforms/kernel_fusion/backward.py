@@ -35,8 +35,8 @@ from .launch_graph import LaunchGraph, Node, Place, Step
 
 __all__ = ["Backward", "Fusible", "analyze", "backward_step"]
 
-#: Whether the second launch, standing right behind the first, may be fused with it.
-Fusible = Callable[[Node, Node], bool]
+#: Whether the second launch may be fused with the first, if both stand where the third argument, one of them, stands.
+Fusible = Callable[[Node, Node, Node], bool]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def analyze(graph: LaunchGraph, launch: Node, fusible: Fusible) -> Backward:
     """Solve the equations for ``launch``."""
     n_safe, x_safe = _down_safety(graph, launch)
     others = [node for node in graph.launches if node != launch and node in x_safe]
-    x_fusible = frozenset(node for node in others if fusible(node, launch))
+    x_fusible = frozenset(node for node in others if fusible(node, launch, node))
     n_earliest = frozenset(
         node for node in n_safe if node == graph.entry or not all(pred in x_safe for pred in graph.preds[node])
     )

@@ -46,7 +46,7 @@ def analyze(graph: LaunchGraph, launch: Node, fusible: Fusible) -> Forward:
     return Forward(
         n_sinkable,
         x_sinkable,
-        frozenset(node for node in others if fusible(launch, node)),
+        frozenset(node for node in others if fusible(launch, node, node)),
         frozenset(node for node in n_sinkable if not graph.is_transparent(node, launch)),
         frozenset(
             node for node in x_sinkable if node == graph.exit or not all(s in n_sinkable for s in graph.succs[node])
@@ -67,6 +67,8 @@ def forward_step(graph: LaunchGraph, launch: Node, fusible: Fusible) -> Step | N
 
 def _is_where_it_was(graph: LaunchGraph, launch: Node, places: list[Place]) -> bool:
     here = {Place(launch, at_exit=True), *(Place(s, at_exit=False) for s in graph.succs[launch])}
+    if graph.exit in graph.succs[launch] and len(graph.preds[graph.exit]) == 1:
+        here.add(Place(graph.exit, at_exit=True))
     return all(place in here for place in places)
 
 

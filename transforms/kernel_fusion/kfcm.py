@@ -43,8 +43,8 @@ ORDERS: tuple[PhaseOrder, ...] = ("backward-first", "forward-first", "backward",
 class FusingProgram(Editable, Protocol):
     """A program that also knows which launches may be fused."""
 
-    def may_fuse(self, first: Node, second: Node) -> bool:
-        """Whether ``second`` may be fused with ``first`` if it stands right behind it."""
+    def may_fuse(self, first: Node, second: Node, at: Node) -> bool:
+        """Whether ``second`` may be fused with ``first`` if both stand where ``at`` does, which is one of them."""
         ...
 
 

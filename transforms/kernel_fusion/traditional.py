@@ -25,9 +25,9 @@ def traditional_step(graph: LaunchGraph, fusible: Fusible) -> Step | None:
         if following is None or following == launch:
             continue
         between = _between(graph, launch, following)
-        if all(graph.is_transparent(node, following) for node in between) and fusible(launch, following):
+        if all(graph.is_transparent(node, following) for node in between) and fusible(launch, following, launch):
             return Step("backward", following, (launch,))
-        if all(graph.is_transparent(node, launch) for node in between) and fusible(launch, following):
+        if all(graph.is_transparent(node, launch) for node in between) and fusible(launch, following, following):
             return Step("forward", launch, (following,))
     return None
 

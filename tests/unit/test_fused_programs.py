@@ -1,0 +1,243 @@
+"""Host programs whose launches are fused: what moves where in Python, and what is refused with which reason.
+
+The kernels are empty PTX that touches what its name says; `Merge` stands for legality and the fused body, so that these
+tests are about the host program alone. What fused programs compute is tested in tests/property/test_fusion.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from ptxmotion import dsl
+from ptxmotion.dsl import program_from_text, ptx_source
+from ptxmotion.dsl.host_nodes import Launch
+from ptxmotion.dsl.host_program import HostProgram
+from ptxmotion.ptx import Module, parse
+from ptxmotion.transforms.kernel_fusion.launch_site import Fusibility, LaunchSite
+from ptxmotion.transforms.kernel_fusion.plan import FusedProgram, FusionOptions, fuse_program
+
+HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
+
+
+def touching(name: str, reads: str = "", writes: str = "", scalars: int = 0) -> str:
+    """A kernel with a pointer parameter for each letter of ``reads`` and ``writes``, and that many scalars."""
+    pointers = sorted(set(reads + writes))
+    params = [f".param .u64 {p}" for p in pointers] + [f".param .u32 n{at}" for at in range(scalars)]
+    body = "".join(
+        f"ld.param.u64 %p, [{p}];\ncvta.to.global.u64 %p, %p;\n"
+        + ("ld.global.u32 %v, [%p];\n" if p in reads else "")
+        + ("st.global.u32 [%p], 7;\n" if p in writes else "")
+        for p in pointers
+    )
+    return f"{HEAD}.visible .entry {name}({', '.join(params)})\n{{\n.reg .u64 %p;\n.reg .u32 %v;\n{body}ret;\n}}\n"
+
+
+first = ptx_source(touching("first", "x", "y", 1))  # first(x, y, n)
+second = ptx_source(touching("second", "x", "y", 1))
+third = ptx_source(touching("third", "x", "y", 1))
+both = ptx_source(touching("both", "xy", "xy", 1))
+LOADING = "ld.param.u64 %p, [x];\nld.global.u64 %q, [%p];\nst.global.u32 [%q], 7;\n"
+loading = ptx_source(
+    f"{HEAD}.visible .entry loading(.param .u64 x, .param .u32 n)\n{{\n.reg .u64 %p, %q;\n{LOADING}ret;\n}}\n"
+)
+BLOCK = 64
+NAMESPACE: dict[str, Any] = {**vars(dsl), **globals()}
+
+
+@dataclass(frozen=True)
+class Merged:
+    module: Module
+    name: str
+    parameters: list[tuple[int, str]]
+    cooperative: bool = False
+
+
+class Merge:
+    """Fuses what has the same configuration; the body is empty."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[LaunchSite, LaunchSite]] = []
+
+    def decide(self, first: LaunchSite, second: LaunchSite, *, assume_independent: bool) -> Fusibility:
+        self.asked.append((first, second))
+        if first.grid != second.grid or first.block != second.block:
+            return Fusibility("none", (f"grids {first.grid} and {second.grid} differ",))
+        return Fusibility("thread", ("same thread",))
+
+    def build(
+        self, first: LaunchSite, second: LaunchSite, fusibility: Fusibility, *, name: str, dead_buffers: frozenset[str]
+    ) -> Merged:
+        parameters = [(number, p.name) for number, s in enumerate((first, second)) for p in s.kernel.params or []]
+        declared = ", ".join(
+            f".param .{(first, second)[origin].kernel.params[at].type.name} p{number}"  # pyright: ignore
+            for number, (origin, at) in enumerate(
+                (number, at) for number, s in enumerate((first, second)) for at, _ in enumerate(s.kernel.params or [])
+            )
+        )
+        return Merged(parse(f"{HEAD}.visible .entry {name}({declared})\n{{\nret;\n}}\n"), name, parameters)
+
+
+def made(body: str) -> HostProgram:
+    lines = ["def p(data: host[i32], n: i32, k: i32) -> None:"]
+    lines += [f"    {name} = allocate(i32, n)" for name in "abcd"] + ["    copy(a, data)"]
+    text = "\n".join([*lines, *("    " + line for line in body.splitlines()), "    copy(data, c)"]) + "\n"
+    return program_from_text(text, NAMESPACE)
+
+
+def fused(body: str, fuser: Merge | None = None, **options: Any) -> tuple[list[str], FusedProgram]:
+    """The lines of the fused program between the upload and the download."""
+    found = fuse_program(made(body), lambda kernel: kernel.ptx(), FusionOptions(**options), fuser or Merge())
+    lines = [line[4:] for line in found.host.to_python().splitlines()]
+    again = program_from_text(found.host.to_python(), found.host.namespace)
+    assert again.to_python() == found.host.to_python()
+    return lines[lines.index("copy(a, data)") + 1 : -1], found
+
+
+def reasons(found: FusedProgram) -> set[str]:
+    return {remark.reason for remark in found.remarks if remark.kind == "Missed"}
+
+
+def test_consecutive_launches_are_one_launch() -> None:
+    for strategy in ("kf_trad", "kfcm"):
+        lines, found = fused("first[n, BLOCK](a, b, k)\nm = k\nsecond[n, BLOCK](b, c, n)", strategy=strategy)
+        assert sorted(lines) == ["fused_first_second[n, BLOCK](a, b, k, b, c, n)", "m = k"]
+        assert [remark.kind for remark in found.remarks] == ["Passed"]
+        assert found.modules.keys() == {"fused_first_second"}
+
+
+def test_a_launch_behind_a_branch_is_compensated() -> None:
+    body = "if k > 1:\n    first[n, BLOCK](a, b, k)\nsecond[n, BLOCK](b, c, n)"
+    assert fused(body)[0] == [
+        "if k > 1:",
+        "    fused_first_second[n, BLOCK](a, b, k, b, c, n)",
+        "else:",
+        "    second[n, BLOCK](b, c, n)",
+    ]
+    assert fused(body, strategy="kf_trad")[1].result.fusions == 0
+
+
+def test_a_launch_is_sunk_into_a_branch() -> None:
+    body = "first[n, BLOCK](a, b, k)\nif k > 1:\n    second[n, BLOCK](b, c, n)\n"
+    assert fused(body)[0] == [
+        "if k > 1:",
+        "    fused_first_second[n, BLOCK](a, b, k, b, c, n)",
+        "else:",
+        "    first[n, BLOCK](a, b, k)",
+    ]
+
+
+def test_a_chain_in_a_loop() -> None:
+    body = "for i in range(k):\n    first[n, 8](a, b, i)\n    second[n, 8](b, c, i)\n    third[n, 8](c, d, i)"
+    lines, found = fused(body)
+    assert lines == ["for i in range(k):", "    fused_first_second_third[n, 8](a, b, i, b, c, i, c, d, i)"]
+    assert found.result.fusions == 2
+
+
+def test_handles_that_change_places_stop_a_motion_past_them() -> None:
+    body = "for i in range(k):\n    first[n, 8](a, b, i)\n    a, b = b, a\n    second[n, 8](a, c, i)"
+    lines, _ = fused(body)
+    assert lines[1:] == [f"    {line}" for line in ("first[n, 8](a, b, i)", "a, b = b, a", "second[n, 8](a, c, i)")]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "k = read(b, 0)",
+        "copy(c, b)",
+        "write(b, 0, 3)",
+        "copy(b, d)",
+        "fill(b, 0)",
+        "k = 3",
+        "n = n + 1",
+        "copy(b, data)",
+    ],
+)
+def test_what_touches_both_keeps_them_apart(between: str) -> None:
+    first_and_back = f"first[n, 8](a, b, k)\n{between}\nsecond[n, 8](b, c, k)"
+    lines, found = fused(first_and_back)
+    assert found.result.fusions == 0 and lines == first_and_back.splitlines()
+
+
+@pytest.mark.parametrize("between", ["v = read(a, 0)", "copy(data, a)", "copy(d, a)", "fill(d, 0)", "m = k"])
+def test_what_touches_neither_does_not(between: str) -> None:
+    lines, found = fused(f"first[n, 8](a, b, k)\n{between}\nsecond[n, 8](b, c, k)")
+    assert found.result.fusions == 1 and between in lines
+
+
+def test_what_touches_one_of_them_is_passed_by_the_other() -> None:
+    body = "first[n, 8](a, b, k)\nfill(a, 0)\nsecond[n, 8](b, c, k)"  # `first` reads a, so `second` moves up
+    assert fused(body)[0] == ["fused_first_second[n, 8](a, b, k, b, c, k)", "fill(a, 0)"]
+    body = "first[n, 8](a, b, k)\nfill(c, 0)\nsecond[n, 8](b, c, k)"  # `second` writes c, so `first` moves down
+    assert fused(body)[0] == ["fill(c, 0)", "fused_first_second[n, 8](a, b, k, b, c, k)"]
+
+
+def test_a_buffer_that_is_allocated_between_is_no_obstacle() -> None:
+    body = "first[n, 8](a, b, k)\ne = allocate(i32, n)\nsecond[n, 8](b, e, k)\nthird[n, 8](e, c, k)"
+    lines, _ = fused(body)
+    assert lines == ["e = allocate(i32, n)", "fused_first_second_third[n, 8](a, b, k, b, e, k, e, c, k)"]
+
+
+def test_a_freed_buffer_is() -> None:
+    body = "first[n, 8](a, b, k)\nfree(a)\nfree(b)\nsecond[n, 8](d, c, k)"
+    assert fused(body)[0] == ["fused_first_second[n, 8](a, b, k, d, c, k)", "free(a)", "free(b)"]
+    body = "first[n, 8](a, b, k)\nfree(d)\nd = allocate(i32, k)\nsecond[n, 8](d, c, k)\nfree(d)"
+    assert fused(body)[0][:2] == ["free(d)", "d = allocate(i32, k)"]
+
+
+def test_possible_aliases_are_refused() -> None:
+    body = "e = b\nif k > 1:\n    e = d\nfirst[n, 8](a, b, k)\nsecond[n, 8](e, c, k)"
+    assert reasons(fused(body)[1]) == {"alias"}
+    body = "e = a\nif k > 1:\n    e = d\nfirst[n, 8](a, b, k)\nsecond[n, 8](e, c, k)"  # a and e are read only
+    assert fused(body)[1].result.fusions == 1
+
+
+def test_unknown_accesses_are_refused_and_stand_still() -> None:
+    body = "first[n, 8](a, b, k)\nloading[n, 8](d, k)\nfill(c, 0)\nsecond[n, 8](b, c, k)"
+    lines, found = fused(body)
+    assert lines == body.splitlines() and "unknown-accesses" in reasons(found)
+
+
+def test_grids_of_unknown_shape_are_refused() -> None:
+    def shape(n: int) -> tuple[int, int]:
+        return n, 1
+
+    NAMESPACE["shape"] = shape
+    body = "g = shape(n)\nfirst[g, 8](a, b, k)\nsecond[g, 8](b, c, k)"
+    assert reasons(fused(body)[1]) == {"grid-unknown"}
+
+
+def test_what_never_changes_is_put_into_the_sites() -> None:
+    fuser = Merge()
+    fused(
+        "blocks = (n + BLOCK - 1) // BLOCK\nm = n\nfirst[blocks, BLOCK](a, b, 2 * 8)\nsecond[blocks](b, c, m)".replace(
+            "second[blocks]", "second[(m + 63) // BLOCK, (64, 1)]"
+        ),
+        fuser,
+    )
+    one, other = fuser.asked[0]
+    assert one.grid == ("(n + 64 - 1) // 64", 1, 1) and one.block == other.block == (64, 1, 1)
+    assert other.grid == ("(n + 63) // 64", 1, 1)
+    assert one.arguments["n0"].value == 16 and other.arguments["n0"].value == "n"  # pyright: ignore
+    fuser = Merge()
+    fused("m = n\nfor i in range(k):\n    first[m, 8](a, b, i)\n    second[m, 8](b, c, i)\n    m = m + 1", fuser)
+    assert fuser.asked[0][0].grid == ("m", 1, 1)
+
+
+def test_no_benefit_is_a_reason() -> None:
+    from ptxmotion.transforms.kernel_fusion.pairs import Estimate
+
+    _, found = fused(
+        "first[n, 8](a, b, k)\nsecond[n, 8](b, c, k)", benefit=lambda *_: Estimate(1e-6, 2e-6, "loses 1 us")
+    )
+    assert found.result.fusions == 0 and reasons(found) == {"no-benefit"}
+
+
+def test_the_program_given_stays_as_it_was() -> None:
+    program = made("first[n, 8](a, b, k)\nsecond[n, 8](b, c, k)")
+    text = program.to_python()
+    found = fuse_program(program, lambda kernel: kernel.ptx(), fuser=Merge())
+    assert program.to_python() == text and found.host is not program
+    launches = [node for node in found.host.nodes() if isinstance(node, Launch)]
+    assert list(found.fused) == launches

@@ -1,0 +1,123 @@
+"""A host program as something that the phases of fusion can transform.
+
+Guarantees: the program given is left as it is, a clone is changed; every snapshot is of the clone's current version;
+what the phases insert prints as Python, in the place that its edge has there. A launch whose kernel may touch memory
+that nobody knows is a modification statement of everything that touches device memory, and everything of it.
+"""
+
+from __future__ import annotations
+
+import copy
+
+from ...dsl.host_cfg import Effects, HostCfg
+from ...dsl.host_nodes import Launch, Node
+from ...dsl.host_program import HostProgram
+from .host_sites import Sites
+from .kernel_code import AnyKernel
+from .launch_graph import Applied, EdgePoint, LaunchGraph, Place, Step
+from .launch_graph import Node as GraphNode
+from .pairs import FusedPair, Pairs
+
+__all__ = ["FusingHost"]
+
+
+class FusingHost:
+    """A clone of ``program`` that is being fused; ``fused`` are the fused launches in it."""
+
+    def __init__(self, program: HostProgram, pairs: Pairs) -> None:
+        self.program, _ = program.clone()
+        self.pairs = pairs
+        self.sites = Sites(self.program)
+        self.fused: dict[Launch, FusedPair] = {}
+        self._bound: dict[AnyKernel, str] = {}
+
+    # --- Editable ----------------------------------------------------------------------------------------------
+
+    def cfg(self) -> HostCfg:
+        """The graph of the current version, with what the kernels touch."""
+        return self.program.cfg(self._effects)
+
+    def graph(self) -> LaunchGraph:
+        """The snapshot for the phases."""
+        cfg = self.cfg()
+        edges = [(edge.source, edge.target, edge) for edge in cfg.edges]
+        return LaunchGraph(cfg.entry, cfg.exit, edges, cfg.launches(), self._modifies)
+
+    def may_fuse(self, first: GraphNode, second: GraphNode, at: GraphNode) -> bool:
+        """Whether the pair is legal and worth it; remarks say why not."""
+        return self._pair(_launch(first), _launch(second), _launch(at)) is not None
+
+    def apply(self, step: Step) -> Applied:
+        """Insert, fuse, and take the launch out."""
+        launch = _launch(step.launch)
+        built = [
+            (_launch(f), _launch(s), self._pair(_launch(f), _launch(s), _launch(o)), _launch(o))
+            for (f, s), o in zip(step.pairs, step.fusions, strict=True)
+        ]
+        inserted = tuple(self._insert(place, launch) for place in step.insertions)
+        made: list[Launch] = []
+        for first, second, pair, partner in built:
+            if pair is None:
+                raise AssertionError(f"{first.kernel_text} and {second.kernel_text} were fusible")
+            new = pair.launch(first, second, self._name(pair))
+            self.pairs.tell(first, second, pair, step.phase)
+            self.program.replace(partner, [new])
+            self.fused[new] = pair
+            made.append(new)
+        self.program.remove(launch)
+        for copied in (each for nodes in inserted for each in nodes):
+            if launch in self.fused:
+                self.fused[copied] = self.fused[launch]
+        for gone in (launch, *(_launch(node) for node in step.fusions)):
+            self.fused.pop(gone, None)
+        return Applied(inserted, tuple(made))
+
+    # --- parts -------------------------------------------------------------------------------------------------
+
+    def _effects(self, launch: Launch) -> Effects:
+        return self.pairs.codes.of(launch.kernel).effects
+
+    def _modifies(self, node: GraphNode, launch: GraphNode) -> bool:
+        assert isinstance(node, Node)
+        cfg, mine = self.cfg(), _launch(launch)
+        if self.pairs.codes.of(mine.kernel).memory.is_unknown:
+            access = cfg.access(node)
+            if access.reads or access.writes:
+                return True
+        return cfg.is_modification(node, mine)
+
+    def _pair(self, first: Launch, second: Launch, at: Launch) -> FusedPair | None:
+        return self.pairs.fused(first, second, at, self.cfg(), self.sites)
+
+    def _name(self, pair: FusedPair) -> str:
+        if pair.kernel not in self._bound:
+            self._bound[pair.kernel] = self.program.bind(pair.kernel.name, pair.kernel)
+        return self._bound[pair.kernel]
+
+    def _insert(self, place: Place, launch: Launch) -> tuple[Launch, ...]:
+        before = set(self.program.nodes())
+        new = copy.copy(launch)
+        if isinstance(place.node, EdgePoint):
+            named = place.node.edge
+            # Insertions on other edges have made a new version; this edge is still the only one of its source and kind.
+            edge = next(
+                each
+                for each in self.cfg().edges
+                if each.source is getattr(named, "source", None) and each.kind == getattr(named, "kind", None)
+            )
+            self.program.insert_on_edge(edge, [new])
+        elif place.at_exit and place.node is not self.program.exit:
+            self.program.insert_after(_node(place.node), [new])
+        else:
+            self.program.insert_before(_node(place.node), [new])
+        return tuple(node for node in self.program.nodes() if node not in before and isinstance(node, Launch))
+
+
+def _node(node: GraphNode) -> Node:
+    assert isinstance(node, Node)
+    return node
+
+
+def _launch(node: GraphNode) -> Launch:
+    assert isinstance(node, Launch)
+    return node

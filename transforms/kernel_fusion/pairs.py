@@ -1,0 +1,219 @@
+"""Whether two launches may be fused, should be, and what they become: each pair is decided and built once.
+
+The parts are handed in: ``decide`` and ``build`` (`fusibility`, `fused_kernel`), and the benefit. What was decided is
+kept by the two sites, so that a program may be transformed again without building anything twice.
+Guarantees: a refusal is a remark with a reason id; what raises `Refusal` leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ...dsl.functions import Param
+from ...dsl.host_cfg import HostCfg
+from ...dsl.host_nodes import Expression, Launch, Node
+from ...dsl.kernel import PtxSource
+from ..remarks import Remark
+from .host_sites import Refusal, Sites
+from .kernel_code import AnyKernel, KernelCode, KernelCodes
+from .launch_effects import KernelMemory
+from .launch_site import Fusibility, LaunchSite
+
+if TYPE_CHECKING:
+    from ...ptx import Module
+
+__all__ = ["Benefit", "Estimate", "FusedCode", "FusedPair", "Fuser", "Pairs"]
+
+PASS = "fuse"
+
+
+class FusedCode(Protocol):
+    """What ``build`` gives. ``parameters`` name, in the order of the fused kernel's, a parameter of the first (0) or
+    second (1) kernel."""
+
+    @property
+    def module(self) -> Module: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def parameters(self) -> Collection[tuple[int, str]]: ...
+    @property
+    def cooperative(self) -> bool: ...
+
+
+class Fuser(Protocol):
+    """Decides and builds."""
+
+    def decide(self, first: LaunchSite, second: LaunchSite, *, assume_independent: bool) -> Fusibility: ...
+
+    def build(
+        self, first: LaunchSite, second: LaunchSite, fusibility: Fusibility, *, name: str, dead_buffers: frozenset[str]
+    ) -> FusedCode: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Seconds that a fusion is expected to save and to cost each time, and how that was found."""
+
+    saved: float
+    lost: float
+    text: str
+
+    @property
+    def is_worth_it(self) -> bool:
+        return self.saved > self.lost
+
+
+#: Estimates a fusion from the parts and the whole.
+Benefit = Callable[[KernelCode, KernelCode, KernelCode, LaunchSite, Fusibility], Estimate]
+
+
+@dataclass(frozen=True, eq=False)
+class FusedPair:
+    """A fused kernel: how it is launched follows from the launches of its parts."""
+
+    code: KernelCode
+    parameters: tuple[tuple[int, str], ...]
+    parts: tuple[KernelCode, KernelCode]
+    sites: tuple[LaunchSite, LaunchSite]
+    fusibility: Fusibility
+    estimate: Estimate | None
+
+    @property
+    def kernel(self) -> AnyKernel:
+        return self.code.kernel
+
+    def launch(self, first: Launch, second: Launch, text: str) -> Launch:
+        """The launch that takes the place of both; ``text`` is what the program calls the kernel."""
+        positions = [{p.name: at for at, p in enumerate(part.entry.params or [])} for part in self.parts]
+        both = (first, second)
+        args = tuple(both[origin].args[positions[origin][name]] for origin, name in self.parameters)
+        return Launch(self.kernel, text, first.grid, first.block, args, self._shared(first, second), place=first.place)
+
+    def _shared(self, first: Launch, second: Launch) -> Expression | None:
+        given = [each.shared for each in (first, second) if each.shared is not None]
+        if len(given) == 2 and given[0] != given[1]:
+            return Expression(f"max({given[0]}, {given[1]})")
+        return given[0] if given else None
+
+
+class Pairs:
+    """Every pair that was asked for. ``independent`` are pairs of kernel names of which the user promises that no block
+    of the second needs what another block of the first does; ``benefit`` of None fuses whatever may be fused."""
+
+    def __init__(
+        self,
+        codes: KernelCodes,
+        fuser: Fuser,
+        independent: Collection[frozenset[str]] = (),
+        benefit: Benefit | None = None,
+    ) -> None:
+        self.codes, self.fuser, self.benefit = codes, fuser, benefit
+        self.independent = frozenset(independent)
+        #: What was refused and what was fused, once each.
+        self.remarks: dict[tuple[str, str], Remark] = {}
+        self._known: dict[Hashable, FusedPair | Refusal] = {}
+        self._names: set[str] = set()
+
+    def fused(self, first: Launch, second: Launch, at: Node, cfg: HostCfg, sites: Sites) -> FusedPair | None:
+        """What the two become where ``at`` stands; None where they stay two, with a remark that says why."""
+        codes = self.codes.of(first.kernel), self.codes.of(second.kernel)
+        try:
+            both = sites.pair(first, second, at, cfg, codes)
+            return self._decided(codes, both)
+        except Refusal as why:
+            self._say("Missed", first, second, str(why), why.reason)
+            return None
+
+    def tell(self, first: Launch, second: Launch, pair: FusedPair, phase: str) -> None:
+        """Remark that a fusion was made."""
+        needs = {"thread": "nothing between them", "block": "a block's barrier between them"}
+        kind = needs.get(pair.fusibility.kind, "a barrier of the grid between them")
+        said = "; ".join(pair.fusibility.reasons)
+        estimate = f"; {pair.estimate.text}" if pair.estimate is not None else ""
+        message = f"fused as {pair.kernel.name} ({phase}), {kind}{': ' if said else ''}{said}{estimate}"
+        self._say("Passed", first, second, message, pair.fusibility.kind)
+
+    def _say(self, kind: str, first: Launch, second: Launch, message: str, reason: str) -> None:
+        both = f"{first.kernel.name}+{second.kernel.name}"
+        place = second.place or first.place
+        where = (place.file, place.line, place.column) if place is not None else ("", 0, 0)
+        name = "Fused" if kind == "Passed" else "NotFused"
+        self.remarks.setdefault((both, message), Remark(kind, PASS, name, both, message, *where, reason=reason))
+
+    def _decided(self, codes: tuple[KernelCode, KernelCode], sites: tuple[LaunchSite, LaunchSite]) -> FusedPair:
+        key = (*codes, *((s.grid, s.block, s.shared, tuple(s.arguments.items())) for s in sites))
+        if key not in self._known:
+            try:
+                self._known[key] = self._built(codes, sites)
+            except Refusal as why:
+                self._known[key] = why
+        found = self._known[key]
+        if isinstance(found, Refusal):
+            raise found
+        return found
+
+    def _built(self, codes: tuple[KernelCode, KernelCode], sites: tuple[LaunchSite, LaunchSite]) -> FusedPair:
+        promised = frozenset(code.kernel.name for code in codes) in self.independent
+        fusibility = self.fuser.decide(*sites, assume_independent=promised)
+        if fusibility.kind not in ("thread", "block"):
+            reason = "grid-wide" if fusibility.kind == "grid" else "not-fusible"
+            raise Refusal(reason, "; ".join(fusibility.reasons) or "no reason is given")
+        name = self._name(codes)
+        made = self.fuser.build(*sites, fusibility, name=name, dead_buffers=frozenset())
+        code = self._code(made, codes, sites)
+        estimate = None if self.benefit is None else self.benefit(*codes, code, sites[0], fusibility)
+        if estimate is not None and not estimate.is_worth_it:
+            raise Refusal("no-benefit", estimate.text)
+        self._names.add(name)
+        return FusedPair(code, tuple(made.parameters), codes, sites, fusibility, estimate)
+
+    def _name(self, codes: tuple[KernelCode, KernelCode]) -> str:
+        """Such as ``fused_scale_add``; a number follows where that is taken."""
+        name = "fused_" + "_".join(code.kernel.name.removeprefix("fused_") for code in codes)
+        chosen, number = name, 1
+        while chosen in self._names:
+            number += 1
+            chosen = f"{name}_{number}"
+        return chosen
+
+    def _code(
+        self, made: FusedCode, parts: tuple[KernelCode, KernelCode], sites: tuple[LaunchSite, LaunchSite]
+    ) -> KernelCode:
+        from ...ptx import print_module
+
+        text = print_module(made.module)
+        kernel: AnyKernel = PtxSource(text, made.name, _typed(made, parts))
+        return self.codes.add(kernel, text, _joined(made, parts, sites))
+
+
+def _position(part: KernelCode, name: str) -> int:
+    return next(at for at, param in enumerate(part.entry.params or []) if param.name == name)
+
+
+def _typed(made: FusedCode, parts: tuple[KernelCode, KernelCode]) -> list[Param] | None:
+    """The parameters as the sources of both kernels declare them; None where one does not."""
+    found: list[Param] = []
+    for number, (origin, name) in enumerate(made.parameters):
+        declared = parts[origin].kernel.params
+        if declared is None:
+            return None
+        found.append(Param(f"p{number}", declared[_position(parts[origin], name)].type))
+    return found
+
+
+def _joined(
+    made: FusedCode, parts: tuple[KernelCode, KernelCode], sites: tuple[LaunchSite, LaunchSite]
+) -> KernelMemory:
+    """What both parts touch, by the fused kernel's parameters. One that is passed the same may serve both parts."""
+    reads, writes = set[int](), set[int]()
+    for number, (origin, name) in enumerate(made.parameters):
+        passed = sites[origin].arguments.get(name)
+        for part, site in zip(parts, sites, strict=True):
+            for at, param in enumerate(part.entry.params or []):
+                if site.arguments.get(param.name) == passed:
+                    reads |= {number} if at in part.memory.reads else set()
+                    writes |= {number} if at in part.memory.writes else set()
+    return KernelMemory(frozenset(reads), frozenset(writes), any(part.memory.is_unknown for part in parts))

@@ -1,0 +1,88 @@
+"""Fuse a host program: strategy, order of the phases, promises; the result with its kernels and remarks.
+
+Requires: the PTX of every kernel. Guarantees: the program given is unchanged; what comes back runs on any backend and
+leaves the same outputs; without a fusion it is the program that was given.
+Reference: thesis §5.2.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ...dsl.host_nodes import Launch
+from ...dsl.host_program import HostProgram
+from ..remarks import Remark
+from .host_fusion import FusingHost
+from .kernel_code import AnyKernel, KernelCodes
+from .kfcm import PhaseOrder, Result, Strategy, transform
+from .launch_site import Fusibility, LaunchSite
+from .pairs import Benefit, FusedCode, FusedPair, Fuser, Pairs
+
+__all__ = ["FusedProgram", "FusionOptions", "fuse_program"]
+
+
+@dataclass(frozen=True)
+class FusionOptions:
+    """``independent`` are pairs of kernel names (`Pairs`); ``benefit`` of None fuses all that may be fused; ``tidy``
+    undoes motions of launches that came to nothing."""
+
+    strategy: Strategy = "kfcm"
+    order: PhaseOrder = "backward-first"
+    independent: frozenset[frozenset[str]] = frozenset()
+    benefit: Benefit | None = None
+    tidy: bool = True
+
+
+@dataclass
+class FusedProgram:
+    """``host`` is the new host program; ``fused`` its fused launches; ``result`` the steps that made it."""
+
+    host: HostProgram
+    codes: KernelCodes
+    fused: dict[Launch, FusedPair]
+    result: Result
+    remarks: list[Remark] = field(default_factory=list[Remark])
+
+    def ptx(self, kernel: AnyKernel) -> str:
+        """The module of a kernel of the new program, as ``run.Loaded`` wants it."""
+        return self.codes.of(kernel).text
+
+    @property
+    def modules(self) -> dict[str, str]:
+        """The module of each kernel, by what the new program calls the kernel."""
+        return {name: self.ptx(kernel) for name, kernel in self.host.kernels.items()}
+
+
+class PtxFuser:
+    """Decides by `fusibility` and builds by `fused_kernel`."""
+
+    def decide(self, first: LaunchSite, second: LaunchSite, *, assume_independent: bool) -> Fusibility:
+        """Whether and how the second may be fused with the first."""
+        from .fusibility import decide
+
+        return decide(first, second, assume_independent=assume_independent)
+
+    def build(
+        self, first: LaunchSite, second: LaunchSite, fusibility: Fusibility, *, name: str, dead_buffers: frozenset[str]
+    ) -> FusedCode:
+        """The fused kernel."""
+        from .fused_kernel import build
+
+        return build(first, second, fusibility, name=name, dead_buffers=dead_buffers)
+
+
+def fuse_program(
+    program: HostProgram,
+    ptx: Callable[[AnyKernel], str],
+    options: FusionOptions = FusionOptions(),
+    fuser: Fuser | None = None,
+) -> FusedProgram:
+    """Fuse the launches of ``program``. Raises `DslError`, `PtxError`."""
+    codes = KernelCodes(ptx)
+    pairs = Pairs(codes, fuser or PtxFuser(), options.independent, options.benefit)
+    host, result = transform(lambda: FusingHost(program, pairs), options.strategy, options.order, tidy=options.tidy)
+    remarks = list(pairs.remarks.values())
+    if not result.fusions:
+        return FusedProgram(program, codes, {}, result, remarks)
+    return FusedProgram(host.program, codes, host.fused, result, remarks)
