@@ -1,0 +1,184 @@
+"""Host expressions as polynomials, and what is known of their signs.
+
+Computes: a polynomial over host quantities from a Python expression. A quantity is a name or a part that is no sum,
+difference or product, as ``(n + 255) // 256``; its bounds follow from those of what stands in it.
+Guarantees: `Signs.is_positive` says yes only where it is so for all values within the bounds; of ``q = e // c`` it
+knows that ``0 <= e - c*q <= c - 1``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from ...analysis.polynomial import ZERO, Atom, Poly, TooManyTerms, constant, variable
+
+__all__ = ["Bounds", "HostValues", "Signs", "interval"]
+
+Bounds: TypeAlias = "tuple[int | None, int | None]"
+
+
+def interval(poly: Poly) -> Bounds:
+    """The bounds of a polynomial from those of its atoms."""
+    return poly.interval(lambda atom: (atom.low, atom.high))
+
+
+def narrowed(first: Bounds, second: Bounds) -> Bounds:
+    """What lies within both."""
+    lows = [low for low in (first[0], second[0]) if low is not None]
+    highs = [high for high in (first[1], second[1]) if high is not None]
+    return max(lows, default=None), min(highs, default=None)
+
+
+class HostValues:
+    """Polynomials of host expressions; ``known`` bounds expressions by their text."""
+
+    def __init__(self, known: Mapping[str, Bounds]) -> None:
+        self.known = {_normal(text): bounds for text, bounds in known.items()}
+        #: Polynomials that are at least 0.
+        self.not_negative: list[Poly] = []
+
+    def poly(self, value: int | str) -> Poly:
+        """The polynomial of a number or expression."""
+        if isinstance(value, int):
+            return constant(value)
+        try:
+            tree = ast.parse(value, mode="eval").body
+        except SyntaxError:
+            return variable(Atom("unnamed", value))
+        try:
+            return self._of(tree)
+        except TooManyTerms:
+            return self._quantity(tree, (None, None))
+
+    def _of(self, tree: ast.expr) -> Poly:
+        if isinstance(tree, ast.Constant) and type(tree.value) is int:
+            return constant(tree.value)
+        if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+            return -self._of(tree.operand)
+        if isinstance(tree, ast.BinOp):
+            return self._operation(tree)
+        if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.keywords:
+            parts = [interval(self._of(each)) for each in tree.args]
+            if tree.func.id in ("min", "max") and len(parts) > 1:
+                return self._quantity(tree, _extreme(tree.func.id, parts))
+        return self._quantity(tree, (None, None))
+
+    def _operation(self, tree: ast.BinOp) -> Poly:
+        left, right = self._of(tree.left), self._of(tree.right)
+        if isinstance(tree.op, ast.Add):
+            return left + right
+        if isinstance(tree.op, ast.Sub):
+            return left - right
+        if isinstance(tree.op, ast.Mult):
+            return left * right
+        divisor = right.value if right.is_constant else 0
+        if divisor > 0 and isinstance(tree.op, ast.FloorDiv):
+            return self._quotient(tree, left, divisor)
+        if divisor > 0 and isinstance(tree.op, ast.Mod):
+            return self._quantity(tree, (0, divisor - 1))
+        return self._quantity(tree, (None, None))
+
+    def _quotient(self, tree: ast.expr, dividend: Poly, divisor: int) -> Poly:
+        if dividend.is_constant:
+            return constant(dividend.value // divisor)
+        low, high = interval(dividend)
+        bounds = None if low is None else low // divisor, None if high is None else high // divisor
+        quotient = self._quantity(tree, bounds)
+        rest = dividend - quotient * divisor
+        for fact in (rest, constant(divisor - 1) - rest):
+            if fact not in self.not_negative:
+                self.not_negative.append(fact)
+        return quotient
+
+    def _quantity(self, tree: ast.expr, bounds: Bounds) -> Poly:
+        text = ast.unparse(tree)
+        bounds = narrowed(bounds, self.known.get(text, (None, None)))
+        return variable(Atom("host", text if isinstance(tree, ast.Name) else f"({text})", *bounds))
+
+
+def _normal(text: str) -> str:
+    try:
+        return ast.unparse(ast.parse(text, mode="eval"))
+    except SyntaxError:
+        return text
+
+
+def _extreme(name: str, parts: list[Bounds]) -> Bounds:
+    lows, highs = [low for low, _ in parts], [high for _, high in parts]
+    known_lows = [low for low in lows if low is not None]
+    known_highs = [high for high in highs if high is not None]
+    if name == "min":
+        return (min(known_lows) if len(known_lows) == len(lows) else None), min(known_highs, default=None)
+    return max(known_lows, default=None), (max(known_highs) if len(known_highs) == len(highs) else None)
+
+
+class Signs:
+    """Proves that polynomials over host quantities are positive, or notes that somebody has to look.
+
+    With ``may_check`` what cannot be proven of host quantities becomes a check, in ``checks``, as Python text.
+    """
+
+    def __init__(self, values: HostValues, *, may_check: bool) -> None:
+        self.values = values
+        self.may_check = may_check
+        self.checks: dict[str, None] = {}
+
+    def is_positive(self, poly: Poly) -> bool:
+        """Whether the polynomial is greater than 0 for all values of its atoms."""
+        if _is_plainly_positive(poly):
+            return True
+        return any(_is_plainly_positive(rest) for fact in self.values.not_negative for rest in _less(poly, fact))
+
+    def need(self, polys: list[Poly], *, may_check: bool = True) -> bool:
+        """Whether all of them are positive, proven or, where that is allowed, by checks that are noted."""
+        open_ = [poly for poly in polys if not self.is_positive(poly)]
+        if not open_:
+            return True
+        if not (self.may_check and may_check) or not all(_is_checkable(poly) for poly in open_):
+            return False
+        for poly in open_:
+            self.checks[f"{poly} > 0"] = None
+        return True
+
+
+#: A check that only bounds quantities from above has to leave them this much room to be worth a look.
+_ROOM = 1 << 16
+
+
+def _is_checkable(poly: Poly) -> bool:
+    if poly.is_constant or not all(atom.kind == "host" for atom in poly.atoms):
+        return False
+    return poly.value >= _ROOM or any(coefficient > 0 for monomial, coefficient in poly.terms if monomial)
+
+
+def _is_plainly_positive(poly: Poly) -> bool:
+    low, _ = interval(poly)
+    if low is not None and low > 0:
+        return True
+    # Each quantity as its least value plus something that is not negative.
+    shifted = {
+        atom: variable(Atom("rest", atom.name, 0)) + atom.low
+        for atom in poly.atoms
+        if atom.low is not None and atom.low
+    }
+    if any(atom.low is None for atom in poly.atoms):
+        return False
+    try:
+        moved = poly.substitute(shifted)
+    except TooManyTerms:
+        return False
+    return moved.value > 0 and all(coefficient >= 0 for _, coefficient in moved.terms)
+
+
+def _less(poly: Poly, fact: Poly) -> list[Poly]:
+    """``poly`` minus positive multiples of ``fact``, which is at least 0, that cancel a negative term."""
+    have = dict(fact.terms)
+    found: list[Poly] = []
+    for monomial, coefficient in poly.terms:
+        divisor = have.get(monomial, 0)
+        if monomial and coefficient < 0 and divisor < 0:
+            factor = -(-coefficient // -divisor)
+            found.append(poly - fact * max(factor, 1))
+    return found or [ZERO]

@@ -1,0 +1,274 @@
+"""What forbids to join two kernel bodies whatever memory they touch.
+
+Computes: for one kernel, the reasons for which its body cannot become a part of another kernel; for two launches, why
+their configurations do not fit. Nothing here is about which bytes the two share: see `fusibility`.
+
+Guarantees: after a *no reasons* the body behaves in a larger kernel as it did alone: it asks for nothing that belongs
+to the launch and changes (grid identity, sizes of shared memory, clusters), it waits for no block that might not be
+resident, its barriers meet the same threads, and nothing it started is still running when its last instruction is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...analysis.access_sets import access_set
+from ...analysis.block_uniform import block_uniform
+from ...analysis.effects import memory_space
+from ...analysis.manager import Facts
+from ...analysis.polynomial import Poly
+from ...ptx import Effect, Imm, Instr, Kernel, Module, Reg, Special, Sym, Variable
+from ...ptx.operands import Args, Mem, Operand, Pair, Vec
+from .launch_site import LaunchSite
+
+__all__ = ["configuration_obstacles", "described", "obstacles"]
+
+_LAUNCH_SPECIALS = ("%gridid", "%dynamic_smem_size", "%total_smem_size", "%aggr_smem_size", "%current_graph_exec")
+_FORBIDDEN_DIRECTIVES = ("explicitcluster", "reqnctapercluster", "maxclusterrank", "maxnreg", "blocksareclusters")
+_TEXTURES = frozenset(["tex", "tld4", "txq", "suld", "sust", "sured", "suq"])
+
+
+def described(instr: Instr) -> str:
+    """The instruction as messages name it, with its line in the source where that is known."""
+    if instr.loc is None:
+        return f"'{instr.text}'"
+    return f"'{instr.text}' (source line {instr.loc.file_line_column[1]})"
+
+
+def obstacles(facts: Facts, module: Module, *, is_second: bool) -> list[str]:
+    """Why the body of the kernel cannot be a part of a fused one; empty if it can."""
+    kernel = facts.kernel
+    found: list[str] = []
+    if not kernel.is_entry:
+        return [f"'{kernel.name}' is no kernel but a function"]
+    found += [f"'{kernel.name}' has .{name}" for name in _FORBIDDEN_DIRECTIVES if kernel.directive(name) is not None]
+    if facts.cfg.unmodelled:
+        found.append(f"{described(facts.cfg.unmodelled[0])} may branch to a label of the body")
+    if facts.cfg.endless:
+        found.append(f"'{kernel.name}' has a loop without an end")
+    for instr in kernel.instructions():
+        reason = _instruction(instr, module, is_second=is_second)
+        if reason:
+            found.append(f"{described(instr)} {reason}")
+    found += [f"{described(instr)} is not reached by all threads of a block alike" for instr in _partial(facts)]
+    found += _waits(facts)
+    found += _module_variables(kernel, module)
+    return list(dict.fromkeys(found))
+
+
+def _partial(facts: Facts) -> tuple[Instr, ...]:
+    return block_uniform(facts).partial
+
+
+def _instruction(instr: Instr, module: Module, *, is_second: bool) -> str:
+    form = instr.form
+    base = form.op.base
+    if form.is_opaque:
+        return "is unknown"
+    if base == "call":
+        return _call(instr, module, {})
+    if form.effects & (Effect.ASYNC | Effect.REGISTERS_LATER):
+        return "completes later"
+    if base in _TEXTURES:
+        return "reaches memory through a texture or surface"
+    if base in ("griddepcontrol", "setmaxnreg", "mapa", "getctarank", "elect", "mbarrier", "clusterlaunchcontrol"):
+        return "belongs to the launch, a cluster or a barrier object"
+    if base in ("stacksave", "stackrestore", "alloca", "multimem", "discard"):
+        return "is not followed here"
+    if base in ("bar", "barrier") and not form.text.startswith("bar.warp"):
+        return _barrier(instr)
+    if is_second and (base == "activemask" or (base in ("shfl", "vote") and "sync" not in form.flags)):
+        return "depends on which lanes arrive together"
+    for operand in instr.operands:
+        name = operand.name if isinstance(operand, Special) else ""
+        if (
+            name.startswith(("%envreg", "%cluster", "%ncluster", "%is_explicit", "%reserved"))
+            or name in _LAUNCH_SPECIALS
+        ):
+            return "asks for something that belongs to the launch"
+    return ""
+
+
+def _barrier(instr: Instr) -> str:
+    if "cluster" in instr.form.flags or "cluster" in instr.form.text:
+        return "is a barrier of a cluster"
+    if instr.form.mods.get("mode") == "arrive":
+        return "arrives at a barrier without waiting"
+    sources = [operand for operand in instr.srcs if not isinstance(operand, Vec | Args)]
+    number = sources[0] if sources else None
+    if not isinstance(number, Imm) or number.text != "0":
+        return "is another barrier than number 0"
+    counted = 3 if ".red" in instr.form.text else 2
+    return "" if len(sources) < counted else "is a barrier of a part of the block"
+
+
+def _call(instr: Instr, module: Module, seen: dict[str, bool]) -> str:
+    """Why a call cannot be joined: all but functions that only compute."""
+    target = instr.operands[1] if len(instr.operands) > 1 else None
+    if not isinstance(target, Sym):
+        return "calls a function that is not known"
+    callee = next((kernel for kernel in module.kernels if kernel.name == target.name and not kernel.is_entry), None)
+    if callee is None:
+        return f"calls '{target.name}', of which no body is known"
+    if not _is_pure(callee, module, seen):
+        return f"calls '{target.name}', which touches memory or other threads"
+    return ""
+
+
+def _is_pure(callee: Kernel, module: Module, seen: dict[str, bool]) -> bool:
+    """Whether a function only computes: no memory but its own, no barriers, no end of the thread."""
+    if callee.name in seen:
+        return seen[callee.name]
+    seen[callee.name] = False  # recursion is not followed
+    for instr in callee.instructions():
+        form = instr.form
+        if form.is_opaque or form.op.base in ("exit", "trap"):
+            return False
+        if form.op.base == "call":
+            if _call(instr, module, seen):
+                return False
+            continue
+        if form.effects & (Effect.READ | Effect.WRITE) and memory_space(instr) not in ("param", "local", "const"):
+            return False
+        if form.effects & (Effect.BARRIER | Effect.CROSS_LANE | Effect.ORDERED | Effect.ASYNC | Effect.STATE):
+            return False
+        if (
+            any(isinstance(symbol.declaration, Variable) for symbol in _symbols(instr.operands))
+            and form.space != "param"
+        ):
+            return False
+    seen[callee.name] = True
+    return True
+
+
+def _waits(facts: Facts) -> Iterator[str]:
+    """Loops that go on until memory changes: the other block might not run before this one ends."""
+    cfg, ssa = facts.cfg, facts.ssa
+    observed = _observed(facts)
+    if not observed:
+        return
+    for loop in facts.loops.loops:
+        for block in loop.blocks:
+            last = cfg.blocks[block].terminator
+            if last is not None and any(ssa.read(last, reg) in observed for reg in last.uses()):
+                yield f"a loop of '{facts.kernel.name}' may wait for another block: {described(last)}"
+                break
+
+
+def _observed(facts: Facts) -> set[int]:
+    """Values that follow from what atomics and ordered loads of global memory saw."""
+    cfg, ssa = facts.cfg, facts.ssa
+    found: set[int] = set()
+    is_stored = False
+    while True:
+        before = len(found), is_stored
+        for block in cfg.rpo:
+            for phi in ssa.phis[block]:
+                if any(value in found for _, value in ssa.phi_args.get(phi, ())):
+                    found.add(phi)
+            for instr in cfg.blocks[block].instrs:
+                effects = instr.form.effects
+                reads = effects & Effect.READ != 0
+                follows = any(ssa.read(instr, reg) in found for reg in instr.uses())
+                if reads and not _is_shared(instr) and effects & Effect.ORDERED:
+                    follows = True
+                if reads and is_stored and memory_space(instr) not in ("param", "const"):
+                    follows = True
+                if follows:
+                    is_stored = is_stored or effects & Effect.WRITE != 0
+                    found.update(ssa.defined(instr, reg) for reg in instr.defs())
+        if (len(found), is_stored) == before:
+            return found
+
+
+def _is_shared(instr: Instr) -> bool:
+    return memory_space(instr) == "shared"
+
+
+def _symbols(operands: tuple[Operand, ...]) -> Iterator[Sym]:
+    for operand in operands:
+        if isinstance(operand, Sym):
+            yield operand
+        elif isinstance(operand, Mem):
+            yield from _symbols((operand.base, *operand.rest))
+        elif isinstance(operand, Vec | Args):
+            yield from _symbols(operand.elements)
+        elif isinstance(operand, Pair):
+            yield from _symbols((operand.first, operand.second))
+
+
+def _module_variables(kernel: Kernel, module: Module) -> Iterator[str]:
+    """Variables of the module that a copy in another module would not share."""
+    mentioned = {
+        symbol.declaration
+        for instr in kernel.instructions()
+        for symbol in _symbols(instr.operands)
+        if isinstance(symbol.declaration, Variable)
+    }
+    own = set(map(id, kernel.variables))
+    for variable in sorted(mentioned, key=lambda each: each.name):
+        if id(variable) in own or variable.space in ("param", "shared", "local", "reg"):
+            continue
+        if variable.linkage or variable.initializer is None or variable.space not in ("const", "global"):
+            yield f"variable '{variable.name}' of the module is shared with other kernels or the host"
+        elif "generic" in variable.initializer or _is_written(variable, module):
+            yield f"variable '{variable.name}' of the module may be written"
+
+
+def _is_written(variable: Variable, module: Module) -> bool:
+    """Whether a kernel of the module may write the variable, or give its address away."""
+    if variable.space == "const":
+        return False
+    return any(_writes(kernel, variable, module) for kernel in module.kernels)
+
+
+def _writes(kernel: Kernel, variable: Variable, module: Module) -> bool:
+    users = [
+        instr
+        for instr in kernel.instructions()
+        if any(symbol.declaration is variable for symbol in _symbols(instr.operands))
+    ]
+    if not users:
+        return False
+    if not kernel.is_entry or kernel.has_scopes:
+        return True
+    facts = Facts(kernel, module)
+    forms = access_set(facts).forms
+    for block in facts.cfg.rpo:
+        for instr in facts.cfg.blocks[block].instrs:
+            if instr.form.op.name in ("ld", "mov", "cvta", "cvta.to", "add") or instr.is_directive:
+                continue
+            wide = [operand for operand in instr.operands if isinstance(operand, Reg) and operand.type.bits == 64]
+            address = instr.address
+            if address is not None and isinstance(address.base, Reg | Sym):
+                wide = [*wide, address.base]
+            if any(_names(forms.word(instr, each, 64), variable) for each in wide if each not in instr.dsts):
+                return True
+    return False
+
+
+def _names(form: Poly, variable: Variable) -> bool:
+    return any(atom.kind == "symbol" and atom.name == f"{variable.space}:{variable.name}" for atom in form.atoms)
+
+
+def configuration_obstacles(first: LaunchSite, second: LaunchSite) -> list[str]:
+    """Why the two launches cannot be one."""
+    found: list[str] = []
+    if first.block != second.block:
+        found.append(f"the blocks have different shapes: {_shape(first.block)} and {_shape(second.block)}")
+    if (first.module.address_size or 64) != 64 or (second.module.address_size or 64) != 64:
+        found.append("addresses have 32 bits")
+    for name, site in (("first", first), ("second", second)):
+        stated = site.kernel.directive("reqntid")
+        if stated is not None and not _matches(stated, site):
+            found.append(f"the {name} kernel requires blocks of {stated}, and is launched with {_shape(site.block)}")
+    return found
+
+
+def _matches(stated: str, site: LaunchSite) -> bool:
+    extents = [int(part, 0) for part in stated.replace(",", " ").split()]
+    return tuple((*extents, 1, 1, 1)[:3]) == tuple(site.block)
+
+
+def _shape(extents: tuple[object, ...]) -> str:
+    return "(" + ", ".join(map(str, extents)) + ")"
