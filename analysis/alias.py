@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from ..ptx import Effect, Instr, Kernel, Param, Sym, Variable
 from . import affine
-from .effects import is_constant_read, is_plain_store, late_registers, memory_space
+from .effects import is_constant_read, is_plain_store, memory_space
 from .memory_effects import ANY, Access, Buffers, accesses, buffers_of, is_with_outside, synchronization
 from .memory_objects import Object, Objects, Pointees, is_pointer_parameter
 from .value_numbering import Values
@@ -41,7 +41,6 @@ __all__ = [
     "Memory",
     "Promise",
     "Reference",
-    "are_spaces_disjoint",
     "is_inside_object",
     "is_mutable_read",
     "may_overlap",
@@ -50,8 +49,7 @@ __all__ = [
 ]
 
 #: Spaces that a generic address can reach.
-_GENERIC = frozenset(["generic", "global", "shared", "local", "const", "param"])
-_ALL = _GENERIC - {"generic"}
+_ALL = frozenset(["global", "shared", "local", "const", "param"])
 _ADDRESSES = 1 << 32
 
 
@@ -137,14 +135,18 @@ def reference_of(instr: Instr, values: Values, objects: Objects = None) -> Refer
 
 
 def is_inside_object(instr: Instr) -> bool:
-    """Whether a ``ld`` or ``st`` names a variable or parameter and stays inside it, so that it cannot fault."""
+    """Whether a ``ld`` or ``st`` names a variable or parameter and stays inside it, aligned, so that it cannot
+    fault."""
     address, scalar = instr.address, instr.form.type
     if address is None or address.rest or scalar is None or not isinstance(address.base, Sym) or address.base.offset:
         return False
     declaration = address.base.declaration
-    return isinstance(declaration, Variable | Param) and _is_inside(
-        declaration, address.offset, scalar.bytes * instr.form.lanes
-    )
+    if not isinstance(declaration, Variable | Param):
+        return False
+    size = scalar.bytes * instr.form.lanes
+    start = declaration.align or declaration.type.bytes * declaration.lanes
+    is_aligned = size > 0 and address.offset % size == 0 and start % size == 0
+    return is_aligned and _is_inside(declaration, address.offset, size)
 
 
 def _is_inside(declaration: Variable | Param, offset: int, size: int) -> bool:
@@ -152,29 +154,20 @@ def _is_inside(declaration: Variable | Param, offset: int, size: int) -> bool:
     return 0 <= offset and offset + size <= (declaration.bytes or 0)
 
 
-def are_spaces_disjoint(left: str, right: str) -> bool:
-    """Whether no address of one state space can be one of the other."""
-    if left == right:
-        return False
-    if left == "generic":
-        return right not in _GENERIC
-    return right != "generic" or left not in _GENERIC
-
-
 def may_overlap(left: Reference, right: Reference) -> bool:
-    """Whether the two references may share a byte."""
-    if are_spaces_disjoint(left.space, right.space):
+    """What `Memory.may_alias` says where nothing is known of objects, promises and forms of the bases."""
+    if left.space != right.space and "generic" not in (left.space, right.space):
         return False
-    if left.base == right.base:
-        return left.offset < right.offset + right.bytes and right.offset < left.offset + left.bytes
+    if left.base == right.base and _are_comparable(left.space, right.space):
+        distance = (left.offset - right.offset) % _ADDRESSES
+        return distance < right.bytes or _ADDRESSES - distance < left.bytes
     return not (left.symbol is not None and right.symbol is not None and left.symbol is not right.symbol)
 
 
 def memory_kill(instr: Instr) -> str:
     """What the instruction does to values loaded from memory that others may write: ``all``, ``store`` (only what it
     overlaps) or an empty string (nothing)."""
-    effects = instr.form.effects
-    if not effects & (Effect.WRITE | Effect.BARRIER | Effect.ORDERED | Effect.ASYNC):
+    if not instr.form.effects & (Effect.WRITE | Effect.BARRIER | Effect.ORDERED | Effect.ASYNC):
         return ""
     return "store" if is_plain_store(instr) else "all"
 
@@ -205,13 +198,13 @@ class Memory:
         self._unwritten: dict[tuple[str, Objects], bool] = {}
 
     @classmethod
-    def of(cls, facts: Facts) -> Memory:
-        """The memory references of the kernel of ``facts``."""
+    def of(cls, facts: Facts, values: Values | None = None) -> Memory:
+        """The memory references of the kernel of ``facts``, over ``values`` where those still hold."""
+        values = values if values is not None else facts.values
         bits = (facts.module.address_size if facts.module is not None else None) or 64
-        late = late_registers(facts.kernel)
-        pointees = Pointees(facts.kernel, facts.cfg, facts.ssa, late, bits)
+        pointees = Pointees(facts.kernel, facts.cfg, values.ssa, values.late, bits)
         code = [facts.cfg.blocks[block].instrs for block in facts.cfg.rpo]
-        return cls(facts.kernel, code, facts.values, pointees, facts.promise)
+        return cls(facts.kernel, code, values, pointees, facts.promise)
 
     # --- what is touched -------------------------------------------------------------------------------------------
 

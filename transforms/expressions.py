@@ -27,34 +27,35 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..analysis.alias import (
-    Reference,
-    are_spaces_disjoint,
-    is_inside_object,
-    is_mutable_read,
-    may_overlap,
-    memory_kill,
-    reference_of,
-)
-from ..analysis.effects import may_move
+from ..analysis.alias import Memory, Reference, is_inside_object, is_mutable_read
+from ..analysis.effects import is_plain_store, may_move
 from ..analysis.manager import Facts
+from ..analysis.memory_effects import Access, is_with_outside, synchronization
+from ..analysis.memory_objects import Objects
 from ..analysis.value_numbering import Values
 from ..ptx import Directive, Effect, Form, Instr, Reg, ScalarType
 
 __all__ = [
+    "Candidates",
     "ExpressionClass",
     "LocalPredicates",
     "Naming",
     "Occurrence",
     "Transfer",
+    "candidates_by_name",
+    "candidates_by_value",
     "collect",
     "is_spoken_of",
     "local_predicates",
+    "rewritten_candidates",
 ]
 
 
 #: A base that no store has.
 _NO_BASE = -1
+#: Up to so many bases of loads a store is compared with all, above that with its own only.
+_FEW_BASES = 32
+_CHANGES = Effect.WRITE | Effect.BARRIER | Effect.ORDERED | Effect.ASYNC
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class ExpressionClass:
     #: For a load from memory that may be written: what it reads.
     reference: Reference | None = None
     is_mutable: bool = False
+    is_unwritten: bool = False  #: but nobody writes it while the kernel runs
 
     @property
     def instr(self) -> Instr:
@@ -104,6 +106,13 @@ class Naming:
         self.only_rewritten = only_rewritten
         self.values = values
         self.ssa = values.ssa
+        self._memory: Memory | None = None
+
+    def memory(self, facts: Facts) -> Memory:
+        """The memory references, over the same value numbers as everything else."""
+        if self._memory is None:
+            self._memory = Memory.of(facts, self.values)
+        return self._memory
 
     def key(self, instr: Instr, reg: Reg) -> Hashable:
         """Equal for instructions that compute one value into registers of one type."""
@@ -125,13 +134,13 @@ class Naming:
         is_single = self.ssa.is_single
         return not all(is_single(reg) for reg in instr.uses())
 
-    def reference(self, load: Instr) -> Reference | None:
+    def reference(self, load: Instr, memory: Memory) -> Reference | None:
         """What ``load`` and all that are keyed like it read. Register names that stand for several values say nothing
         of the address, so that only its space is known."""
-        found = reference_of(load, self.values)
+        found = memory.reference(load)
         if found is None or self.by_value or all(self.ssa.is_single(reg) for reg in load.uses()):
             return found
-        return replace(found, base=_NO_BASE)
+        return replace(found, base=_NO_BASE, objects=None)
 
     def operand_names(self, instr: Instr) -> Iterable[Hashable]:
         """What the registers that the instruction reads are called."""
@@ -166,6 +175,36 @@ def _bank(scalar: ScalarType) -> tuple[str, int]:
     return ("i" if scalar.kind in "usb" else scalar.kind if scalar.lanes == 1 else scalar.name, scalar.bits)
 
 
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What one round of code motion works on."""
+
+    naming: Naming
+    classes: list[ExpressionClass]
+    local: LocalPredicates
+
+
+def candidates_by_value(facts: Facts) -> Candidates:
+    """The classes by value; ask through `Facts.get`, so that passes that find nothing to do share the work."""
+    return _candidates(facts, Naming(facts.values, by_value=True))
+
+
+def candidates_by_name(facts: Facts) -> Candidates:
+    """The classes by name, of all instructions."""
+    return _candidates(facts, Naming(facts.values, by_value=False))
+
+
+def rewritten_candidates(facts: Facts) -> Candidates:
+    """The classes by name, of instructions that read a register with several definitions. What has equal names and one
+    definition has equal values, so after the classes by value only these are left."""
+    return _candidates(facts, Naming(facts.values, by_value=False, only_rewritten=True))
+
+
+def _candidates(facts: Facts, naming: Naming) -> Candidates:
+    classes = collect(facts, naming)
+    return Candidates(naming, classes, local_predicates(facts, classes, naming))
+
+
 def collect(facts: Facts, naming: Naming) -> list[ExpressionClass]:
     """The classes that code motion could improve, numbered from 0."""
     first: dict[Hashable, Occurrence] = {}
@@ -192,9 +231,17 @@ def collect(facts: Facts, naming: Naming) -> list[ExpressionClass]:
 
 def _occurrences(facts: Facts, naming: Naming) -> Iterator[Occurrence]:
     """Every instruction that might be moved, in reverse postorder."""
+    is_late, is_of_interest = naming.values.is_late, naming.is_of_interest
+    for occurrence in facts.get(_movable):
+        if not is_late(occurrence.instr) and is_of_interest(occurrence.instr):
+            yield occurrence
+
+
+def _movable(facts: Facts) -> list[Occurrence]:
+    """Every instruction that computes something of a cost and may move, in reverse postorder."""
+    found: list[Occurrence] = []
     cfg = facts.cfg
     pinned: set[Form] = set()
-    values = naming.values
     for block in cfg.rpo:
         instrs = cfg.blocks[block].instrs
         for position, instr in enumerate(instrs):
@@ -202,16 +249,14 @@ def _occurrences(facts: Facts, naming: Naming) -> Iterator[Occurrence]:
             if form in pinned:
                 continue
             verdict = may_move(instr)
-            if not verdict or form.op.cost == 0:
-                if form.op.cost == 0 or verdict.reason in _REASONS_OF_FORM:
-                    pinned.add(form)
-                continue
-            result = instr.operands[0]
-            assert isinstance(result, Reg)
-            if values.is_late(instr):
-                continue
-            if _has_copy(result.type) and naming.is_of_interest(instr) and not is_spoken_of(instrs, position):
-                yield Occurrence(block, instr)
+            if not verdict.reason and form.op.cost:
+                result = instr.operands[0]
+                assert isinstance(result, Reg)
+                if _has_copy(result.type) and not is_spoken_of(instrs, position):
+                    found.append(Occurrence(block, instr))
+            elif form.op.cost == 0 or verdict.reason in _REASONS_OF_FORM:
+                pinned.add(form)
+    return found
 
 
 _REASONS_OF_FORM = frozenset(
@@ -250,7 +295,9 @@ def _improvable(classes: list[ExpressionClass], facts: Facts, naming: Naming) ->
             candidate.names.update(naming.operand_names(occurrence.instr))
         candidate.is_mutable = is_mutable_read(candidate.instr)
         if candidate.is_mutable:
-            candidate.reference = naming.reference(candidate.instr)
+            memory = naming.memory(facts)
+            candidate.reference = naming.reference(candidate.instr, memory)
+            candidate.is_unwritten = all(memory.is_unwritten(each.instr) for each in candidate.occurrences)
         candidate.number = len(found)
         found.append(candidate)
     return found
@@ -290,23 +337,22 @@ class LocalPredicates:
 class Transfer:
     """The classes whose value an instruction changes, and those that must not move up across it."""
 
-    def __init__(self, classes: list[ExpressionClass], naming: Naming) -> None:
+    def __init__(self, classes: list[ExpressionClass], naming: Naming, facts: Facts) -> None:
         self.naming = naming
         self.by_name: dict[Hashable, int] = {}
-        self._loads = _Loads(candidate for candidate in classes if candidate.is_mutable)
-        self.all_loads = 0
+        written = [candidate for candidate in classes if candidate.is_mutable and not candidate.is_unwritten]
+        self._loads = _Loads(written, naming.memory(facts)) if written else None
+        self._unwritten = 0
         self.faulting = 0
         for candidate in classes:
             bit = 1 << candidate.number
             for name in candidate.names:
                 self.by_name[name] = self.by_name.get(name, 0) | bit
-            if candidate.is_mutable:
-                self.all_loads |= bit
+            if candidate.is_unwritten:
+                self._unwritten |= bit
             if candidate.may_fault:
                 self.faulting |= bit
-        self._stores: dict[Reference, int] = {}
         self._kills: dict[Instr, int] = {}
-        self._memory_kills: dict[Form, str] = {}
 
     def kill(self, instr: Instr) -> int:
         """Classes whose value the instruction may change."""
@@ -321,13 +367,11 @@ class Transfer:
         for name in self.naming.defined_names(instr):
             if name in by_name:
                 killed |= by_name[name]
-        if self.all_loads:
-            form = instr.form
-            what = self._memory_kills.get(form)
-            if what is None:
-                what = self._memory_kills[form] = memory_kill(instr)
-            if what:
-                killed |= self._overlapping(instr) if what == "store" else self.all_loads
+        if instr.form.effects & _CHANGES:
+            if self._loads is not None:
+                killed |= self._loads.changed_by(instr)
+            if self._unwritten and is_with_outside(instr.form):
+                killed |= self._unwritten
         return killed
 
     def pinch(self, instr: Instr) -> int:
@@ -342,59 +386,78 @@ class Transfer:
             killed |= self.by_name.get(name, 0)
         return killed
 
-    def _overlapping(self, instr: Instr) -> int:
-        store = reference_of(instr, self.naming.values)
-        if store is None:
-            return self.all_loads
-        known = self._stores.get(store)
-        if known is None:
-            known = self._stores[store] = self._loads.overlapping(store)
-        return known
-
 
 class _Loads:
-    """The classes that load from memory that may be written, so arranged that a store finds those that it may change
-    without asking each: only loads from the same base are compared by their offsets."""
+    """The classes that load from memory that may be written, so arranged that an instruction finds those that it may
+    change without asking each: first by space and objects, then, for a store, those with the same base by offset."""
 
-    def __init__(self, loads: Iterable[ExpressionClass]) -> None:
+    def __init__(self, loads: Iterable[ExpressionClass], memory: Memory) -> None:
+        self.memory = memory
         self.unknown = 0  #: loads whose address is not one reference
-        self.by_space: dict[str, int] = {}
+        self.private = 0  #: loads from memory that no other thread reaches
+        self.all = 0
+        self.groups: dict[tuple[str, Objects], int] = {}
         self.by_base: dict[int, list[tuple[Reference, int]]] = {}
-        self.by_symbol: dict[object, int] = {}
         for item in loads:
             bit = 1 << item.number
+            self.all |= bit
             reference = item.reference
             if reference is None:
                 self.unknown |= bit
                 continue
-            self.by_space[reference.space] = self.by_space.get(reference.space, 0) | bit
+            key = (reference.space, reference.objects)
+            self.groups[key] = self.groups.get(key, 0) | bit
             self.by_base.setdefault(reference.base, []).append((reference, bit))
-            if reference.symbol is not None:
-                self.by_symbol[reference.symbol] = self.by_symbol.get(reference.symbol, 0) | bit
+            if memory.is_private(reference):
+                self.private |= bit
+        self._touched: dict[tuple[str, Objects], int] = {}
+        self._stores: dict[Reference, int] = {}
 
-    def overlapping(self, store: Reference) -> int:
-        """The classes that ``store`` may change: all that `may_overlap` says."""
-        found = 0
-        for space, bits in self.by_space.items():
-            if not are_spaces_disjoint(space, store.space):
-                found |= bits
-        if store.symbol is not None:
-            for symbol, bits in self.by_symbol.items():
-                if symbol is not store.symbol:
-                    found &= ~bits
-        for reference, bit in self.by_base.get(store.base, ()):
-            found = found | bit if may_overlap(reference, store) else found & ~bit
-        return found | self.unknown
+    def changed_by(self, instr: Instr) -> int:
+        """The classes whose memory ``instr``, or another thread that it is ordered with, may have written."""
+        if is_plain_store(instr):
+            store = self.memory.reference(instr)
+            return self.all if store is None else self._overlapping(store)
+        why = synchronization(instr.form)
+        if why in ("call", "opaque"):
+            return self.all
+        changed = self.all & ~self.private if why else 0
+        for access in self.memory.accesses(instr):
+            if access.writes:
+                changed |= self._touched_by(access)
+        return changed
+
+    def _touched_by(self, access: Access | Reference) -> int:
+        key = (access.space, access.objects)
+        found = self._touched.get(key)
+        if found is None:
+            found = self.unknown
+            for group, bits in self.groups.items():
+                if not self.memory.are_apart(*group, *key):
+                    found |= bits
+            self._touched[key] = found
+        return found
+
+    def _overlapping(self, store: Reference) -> int:
+        """The classes that ``store`` may change."""
+        found = self._stores.get(store)
+        if found is None:
+            found = self._touched_by(store)
+            bases = self.by_base if len(self.by_base) <= _FEW_BASES else (store.base,)
+            for base in bases:
+                for reference, bit in self.by_base.get(base, ()):
+                    if found & bit and not self.memory.may_alias(reference, store):
+                        found &= ~bit
+            self._stores[store] = found
+        return found
 
 
 def local_predicates(facts: Facts, classes: list[ExpressionClass], naming: Naming) -> LocalPredicates:
     """The local predicates of all classes in all reachable blocks."""
     cfg = facts.cfg
     count = len(cfg.blocks)
-    transfer = Transfer(classes, naming)
-    result = LocalPredicates(
-        [0] * count, [0] * count, [0] * count, [0] * count, [0] * count, [0] * count, transfer
-    )
+    transfer = Transfer(classes, naming, facts)
+    result = LocalPredicates([0] * count, [0] * count, [0] * count, [0] * count, [0] * count, [0] * count, transfer)
     bit_of = {occurrence.instr: 1 << item.number for item in classes for occurrence in item.occurrences}
     for block in cfg.rpo:
         result.phi_kill[block] = transfer.phi_kill(block)
@@ -421,4 +484,3 @@ def local_predicates(facts: Facts, classes: list[ExpressionClass], naming: Namin
         result.kill[block] = killed
         result.pinch[block] = pinched
     return result
-

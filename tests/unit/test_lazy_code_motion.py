@@ -88,7 +88,9 @@ INVARIANT_LOAD = """
         ("st.f32 [%rd3], %f2;", "shared", False),
         ("bar.sync 0;", "global", False),
         ("membar.gl;", "global", False),
-        ("fence.acq_rel.gpu;", "shared", False),
+        ("fence.acq_rel.gpu;", "global", False),
+        ("fence.acq_rel.gpu;", "shared", True),  # which nobody writes
+        ("fence.acq_rel.sys;", "shared", False),
         ("atom.global.add.u32 %r9, [%rd3], 1;", "global", False),
         ("red.shared.add.u32 [%rd3], 1;", "global", False),
         ("ld.volatile.global.f32 %f9, [%rd3];", "global", False),
