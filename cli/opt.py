@@ -12,6 +12,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, cast
 
+from .alias_promise import ALIAS_HELP, alias_promise, warn_of_unknown_names
 from .outcome import FINE, say, usage_error, warn
 from .profiles import PROFILE_HELP, load_profile
 
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: with -O2 ptxas, or static where there is none; else off)",
     )
     what.add_argument("--profile", metavar="FILE", help=PROFILE_HELP + ": for costs, never for correctness")
+    what.add_argument("--alias", type=alias_promise, metavar="LEVEL", help=ALIAS_HELP)
     what.add_argument("--emit", choices=EMITS, help="what to write (default: ptx)")
     what.add_argument(
         "--arch", metavar="SM", help="what the gate and --emit=cubin, sass assemble for (default: the module's target)"
@@ -186,6 +188,8 @@ class _Run:
         if only is not None and not any(only.search(kernel.name) for kernel in module.kernels):
             names = ", ".join(kernel.name for kernel in module.kernels) or "none"
             warn(f"no kernel's name matches '{only.pattern}'; there are {names}")
+        if self.arguments.alias is not None:
+            warn_of_unknown_names(self.arguments.alias, module)
         passes = self.passes
         if self.arguments.print_changed:
             passes = [cast("Pass", _Shown(each)) for each in passes]
@@ -196,6 +200,7 @@ class _Run:
             dump=Path(self.arguments.dump) if self.arguments.dump else None,
             judge=self.judge(),
             profile=load_profile(self.arguments.profile, module.kernels) if self.arguments.profile else None,
+            promise=self.arguments.alias,
             only=(lambda name: only.search(name) is not None) if only is not None else None,
         )
         pipeline.run(module, remarks)

@@ -24,6 +24,7 @@ from .gate import Gate, Judge
 from .remarks import Remarks
 
 if TYPE_CHECKING:
+    from ..analysis.alias import Promise
     from ..analysis.profile import Profile
 
 __all__ = ["LEVELS", "Pass", "PassFailed", "Pipeline", "UnknownPass", "create_pass", "pass_names", "pipeline_of"]
@@ -147,7 +148,7 @@ class Pipeline:
     ``verify`` is the verifier of one kernel (it raises), called after each pass if ``verify_each``; ``dump`` is a
     folder for numbered ``.ptx`` files of every pass that changed something; ``only`` selects kernels by name; with a
     ``judge``, a kernel stays changed only where the judge finds it better (`gate.py`); ``profile`` says what was
-    measured.
+    measured, ``promise`` what is promised of pointer parameters.
     """
 
     passes: Sequence[Pass]
@@ -157,6 +158,7 @@ class Pipeline:
     only: Callable[[str], bool] | None = None
     judge: Judge | None = None
     profile: Profile | None = None
+    promise: Promise | None = None
     timings: dict[str, Timing] = field(default_factory=dict[str, Timing])
 
     def run(self, module: Module, remarks: Remarks) -> bool:
@@ -185,7 +187,7 @@ class Pipeline:
 
     def _run_passes(self, module: Module, kernel: Kernel, remarks: Remarks) -> bool:
         kernel.flatten_scopes()
-        facts = Facts(kernel, module, profile=self.profile)
+        facts = Facts(kernel, module, profile=self.profile, promise=self.promise)
         if facts.cfg.unmodelled:
             text = facts.cfg.unmodelled[0].form.text
             message = f"'{text}' is unknown and may branch, so the kernel is left as it is"
