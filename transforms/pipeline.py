@@ -58,6 +58,7 @@ def _classes() -> dict[str, Callable[..., Pass]]:
     from .copy_propagation import CopyPropagation
     from .dead_code import DeadCodeElimination, EmptyBlocks
     from .lazy_code_motion import LazyCodeMotion
+    from .scalar_replacement import ExtendedScalarReplacement, ScalarReplacement
     from .sparse_code_motion import (
         SparseCodeMotion,
         SpeculativePartialRedundancyElimination,
@@ -71,6 +72,8 @@ def _classes() -> dict[str, Callable[..., Pass]]:
         SparseCodeMotion,
         SpeculativePartialRedundancyElimination,
         SpeculativeSparseCodeMotion,
+        ScalarReplacement,
+        ExtendedScalarReplacement,
         CopyPropagation,
         DeadCodeElimination,
         EmptyBlocks,

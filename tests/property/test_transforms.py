@@ -34,11 +34,16 @@ LISTS = (
     "sscm:min_cost=0",
     "sscm:min_cost=0:weights=uniform",
     "O2",
+    "srqp",
+    "srqp:threshold=1:forwarding=false",
+    "esrqp",
+    "esrqp:paper=true",
 )
 #: Passes of which a random order, with repetitions, must do no harm either.
 SHUFFLED = (
     *("cse", "copyprop", "dce", "emptyblocks", "lcm:min_cost=0", "scm:min_cost=0:lazy=false"),
     *("spre:min_cost=0:lazy=false", "sscm:min_cost=0", "lcm:naming=lexical:min_cost=0"),
+    *("srqp", "esrqp"),
 )
 TWICE = "lcm,dce,emptyblocks,lcm,dce,emptyblocks"
 

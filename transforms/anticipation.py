@@ -1,0 +1,344 @@
+"""Questions that go forward: is a load evaluated on every way on, is its address dereferenced on every way on.
+
+Computes, for an address as it is at an edge of the graph: whether every path from there reads it (``value``: before
+anything may change its bytes) or reads or writes it (``address``: so that reading it at the edge cannot fault, whatever
+happens to the bytes). A state is a block with what its φs are in terms of the values at the edge, and with the leaves
+that have got a new instance since; expressions of the code are compared after they are put into these terms, so the
+answer is about one address however it is called in later iterations. A conditional branch whose condition is a
+comparison of constants in these terms is followed the way it goes.
+
+Rules (thesis §4.3.2): false where the thread may end and behind what may not come back (1); a state met again counts as
+true (2); false at what may change the operands or the bytes (3); true at the load (4); else all successors (5).
+
+Guarantees: a block is visited at most `VISITS` times with different values of its φs, then once more without knowing
+any; at most ``budget`` states; what is not answered is *no*. Like lazy code motion, *value* takes loops that can be
+left to end; *address* does not, and ends at barriers, since somebody may never come there: it is false where one may go
+round for ever without touching the address. Refuses: parts of the graph that are never left.
+Reference: thesis §4.3.2; shared notes on code motion, §5 (faults).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..analysis.alias import Reference
+from ..analysis.effects import is_plain_store
+from ..analysis.manager import Facts
+from ..analysis.symbolic_values import SymbolicValues
+from ..ptx import Effect, Instr, Label, Reg, ScalarType
+from .lazy_code_motion import never_leaving
+from .memory_accesses import Accesses, Question
+
+__all__ = ["Anticipation", "VISITS"]
+
+VISITS = 4
+
+#: No expression has this number.
+_UNKNOWN = -2
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    block: int
+    #: Numbers of φs and what they are at the edge.
+    known: frozenset[tuple[int, int]]
+    #: Leaves with an instance newer than the edge.
+    changed: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """Something on the way: ``kind`` is ``load``, ``kill`` (a store among them), or ``pinch``."""
+
+    position: int
+    kind: str
+    instr: Instr
+    question: Question | None = None
+
+
+class Anticipation:
+    """Answers questions about what is ahead of an edge."""
+
+    def __init__(self, facts: Facts, symbols: SymbolicValues, accesses: Accesses, *, budget: int = 256) -> None:
+        self.facts = facts
+        self.cfg = facts.cfg
+        self.symbols = symbols
+        self.accesses = accesses
+        self.budget = budget
+        self.endless = never_leaving(facts)
+        self._exits = frozenset(self.cfg.exits)
+        self._events: dict[int, list[_Event]] = {}
+        self._answers: dict[tuple[int, int, Question, bool], bool] = {}
+        self._relevant: frozenset[int] | None = None
+        self._blocks = {block.label: number for number, block in enumerate(self.cfg.blocks) if block.label is not None}
+
+    def is_evaluated(self, block: int, successor: int, question: Question) -> bool:
+        """Whether every way on from the edge loads the bytes before they may change. ``question`` is asked at the end
+        of ``block``."""
+        return self._ask(block, successor, question, is_value=True)
+
+    def is_dereferenced(self, block: int, successor: int, question: Question) -> bool:
+        """Whether every way on from the edge reads or writes the address."""
+        return self._ask(block, successor, question, is_value=False)
+
+    def _ask(self, block: int, successor: int, question: Question, *, is_value: bool) -> bool:
+        key = (block, successor, question, is_value)
+        known = self._answers.get(key)
+        if known is None:
+            known = self._answers[key] = self._walk(block, successor, question, is_value=is_value)
+        return known
+
+    def _walk(self, block: int, successor: int, question: Question, *, is_value: bool) -> bool:
+        arguments = self.symbols.arguments(block, successor)
+        relevant = self._leaves_of_interest()
+        known = frozenset((phi, value) for phi, value in arguments.items() if phi in relevant)
+        changed = frozenset(phi for phi in self.symbols.phis.get(successor, ()) if phi in relevant)
+        return self._follow([_State(successor, known, changed)], question, is_value=is_value)
+
+    def is_dereferenced_behind(self, block: int, question: Question) -> bool:
+        """Whether every way on from the end of ``block`` reads or writes the address."""
+        if block in self._exits or not self.cfg.succ[block]:
+            return False
+        return all(self.is_dereferenced(block, successor, question) for successor in self.cfg.succ[block])
+
+    def _follow(self, work: list[_State], question: Question, *, is_value: bool) -> bool:
+        seen = set(work)
+        visits: dict[int, int] = {}
+        is_met = False
+        ways: dict[_State, list[_State]] = {}
+        for state in work:
+            if state.block in self.endless or len(work) > self.budget:
+                return False
+            found = self._within(state, question, is_value=is_value)
+            if found is False:
+                return False
+            if found:
+                is_met = True
+                continue
+            if state.block in self._exits:
+                return False
+            following = self._ways(state)
+            if not following:
+                return False
+            ways[state] = [self._enter(state, block, visits) for block in following]
+            for after in ways[state]:
+                if after not in seen:
+                    seen.add(after)
+                    work.append(after)
+        return is_met and (is_value or not _goes_round(ways))
+
+    def _enter(self, state: _State, successor: int, visits: dict[int, int]) -> _State:
+        """The state at the start of ``successor`` behind ``state``, whose block has been passed."""
+        visits[successor] = count = visits.get(successor, 0) + 1
+        relevant = self._leaves_of_interest()
+        changed = set(state.changed)
+        changed.update(leaf for leaf in self.symbols.defined_in.get(state.block, ()) if leaf in relevant)
+        known = dict(state.known)
+        phis = [phi for phi in self.symbols.phis.get(successor, ()) if phi in relevant]
+        if phis:
+            end = len(self.cfg.blocks[state.block].instrs)
+            arguments = self.symbols.arguments(state.block, successor)
+            new = {phi: self._as_of_edge(arguments[phi], state, end) for phi in phis if phi in arguments}
+            for phi in phis:
+                changed.add(phi)
+                known.pop(phi, None)
+                value = new.get(phi)
+                if value is not None:
+                    known[phi] = value
+        if count > VISITS:
+            known.clear()
+        return _State(successor, frozenset(known.items()), frozenset(changed))
+
+    def _leaves_of_interest(self) -> frozenset[int]:
+        """The leaves of addresses and of conditions, and of what φs among them are computed from."""
+        if self._relevant is not None:
+            return self._relevant
+        symbols = self.symbols
+        found: set[int] = set()
+        work: list[int] = []
+        for block, accesses in self.accesses.blocks.items():
+            for _, instr in accesses.loads:
+                question = self.accesses.question(instr)
+                if question is not None:
+                    work.append(question.base)
+            for _, instr in accesses.kills:
+                question = self.accesses.question(instr) if is_plain_store(instr) else None
+                if question is not None:
+                    work.append(question.base)
+            condition = self._condition(block)
+            if condition is not None:
+                work.extend(condition[1:3])
+        seen = set(work)
+        while work:
+            for leaf in symbols.leaves(work.pop()) or ():
+                if leaf in found:
+                    continue
+                found.add(leaf)
+                place = symbols.places.get(leaf)
+                phi = symbols.phis.get(place.block, {}).get(leaf) if place is not None else None
+                for _, value in symbols.ssa.phi_args.get(phi, ()) if phi is not None else ():
+                    number = symbols.values.number[value]
+                    if number not in seen:
+                        seen.add(number)
+                        work.append(number)
+        self._relevant = frozenset(found)
+        return self._relevant
+
+    # --- within a block --------------------------------------------------------------------------------------------
+
+    def _within(self, state: _State, question: Question, *, is_value: bool) -> bool | None:
+        """True at the load, False where it is cut off, None where the block says nothing."""
+        for event in self._events_of(state.block):
+            if event.kind == "pinch":
+                return False
+            if event.kind == "load":
+                if event.question is not None and self._is_read(event, state, question, is_value=is_value):
+                    return True
+            elif is_value:
+                if self._kills(event, state, question):
+                    return False
+            elif event.instr.form.effects & Effect.BARRIER:
+                return False  # somebody may never come
+            elif event.question is not None and self._is_read(event, state, question, is_value=False):
+                return True
+        return None
+
+    def _events_of(self, block: int) -> list[_Event]:
+        events = self._events.get(block)
+        if events is None:
+            accesses = self.accesses.blocks[block]
+            events = [
+                _Event(position, "load", instr, self.accesses.question(instr) if instr.guard is None else None)
+                for position, instr in accesses.loads
+            ]
+            for position, instr in accesses.kills:
+                is_store = is_plain_store(instr) and instr.guard is None
+                events.append(_Event(position, "kill", instr, self.accesses.question(instr) if is_store else None))
+            instrs = self.cfg.blocks[block].instrs
+            events += [_Event(position, "pinch", instrs[position]) for position in self.accesses.pinches.get(block, ())]
+            events.sort(key=lambda event: event.position)
+            self._events[block] = events
+        return events
+
+    def _is_read(self, event: _Event, state: _State, question: Question, *, is_value: bool) -> bool:
+        own = event.question
+        assert own is not None
+        if own.space != question.space or own.width != question.width:
+            return False
+        named = self._address(own, state, event.position)
+        if named is None or named[0] != question.base:
+            return False
+        if is_value and own.bytes != question.bytes:
+            return False
+        size = own.bytes * event.instr.form.lanes
+        inside = named[1] <= question.offset and question.offset + question.bytes <= named[1] + size
+        return inside and (not is_value or (question.offset - named[1]) % own.bytes == 0)
+
+    def _kills(self, event: _Event, state: _State, question: Question) -> bool:
+        reference: Reference | None = None
+        instr = event.instr
+        if is_plain_store(instr):
+            own = self.accesses.question(instr)
+            if own is not None:
+                named = self._address(own, state, event.position)
+                base, offset = named if named is not None else (_UNKNOWN, 0)
+                size = own.bytes * instr.form.lanes
+                reference = Reference(own.space, base, offset, size, own.symbol, own.objects)
+        return bool(self.accesses.kill_in_other_terms(instr, reference, question))
+
+    def _address(self, own: Question, state: _State, position: int) -> tuple[int, int] | None:
+        """The address of an access in terms of the values at the edge."""
+        number = self._as_of_edge(own.base, state, position)
+        if number is None:
+            return None
+        base, offset = self.symbols.split(number, own.width)
+        return base, offset + own.offset
+
+    def _as_of_edge(self, number: int, state: _State, position: int) -> int | None:
+        """A number of the code at ``position`` of the state's block, in terms of the values at the edge."""
+        leaves = self.symbols.leaves(number)
+        if leaves is None:
+            return None
+        known = dict(state.known)
+        replaced: dict[int, int | None] = {}
+        for leaf in leaves:
+            if leaf in known:
+                replaced[leaf] = known[leaf]
+            elif leaf in state.changed or self._is_defined_above(leaf, state.block, position):
+                return None
+        return self.symbols.substitute(number, replaced) if replaced else number
+
+    def _is_defined_above(self, leaf: int, block: int, position: int) -> bool:
+        place = self.symbols.places.get(leaf)
+        return place is not None and place.block == block and 0 <= place.position < position
+
+    # --- branches ----------------------------------------------------------------------------------------------------
+
+    def _ways(self, state: _State) -> list[int]:
+        """The successors of the state's block that control may take."""
+        successors = self.cfg.succ[state.block]
+        condition = self._condition(state.block) if len(successors) == 2 else None
+        if condition is None:
+            return successors
+        instr, left, right, scalar, target = condition
+        values: list[int] = []
+        end = len(self.cfg.blocks[state.block].instrs)
+        for number in (left, right):
+            named = self._as_of_edge(number, state, end)
+            constant = self.symbols.constant_of(named, scalar.bits) if named is not None else None
+            if constant is None:
+                return successors
+            is_negative = scalar.kind == "s" and constant >> scalar.bits - 1
+            values.append(constant - (1 << scalar.bits) if is_negative else constant)
+        terminator = self.cfg.blocks[state.block].terminator
+        assert terminator is not None and terminator.guard is not None
+        is_taken = _COMPARISONS[instr.form.mods["cmp"]](*values) != terminator.guard.negated
+        return [block for block in successors if (block == target) == is_taken]
+
+    def _condition(self, block: int) -> tuple[Instr, int, int, ScalarType, int] | None:
+        """The comparison that decides the branch at the end of ``block``, the numbers of its sides, their type, and the
+        block that is branched to."""
+        terminator = self.cfg.blocks[block].terminator
+        if terminator is None or terminator.form.op.base != "bra" or terminator.guard is None:
+            return None
+        guard = terminator.guard.reg
+        target = terminator.operands[0]
+        if not isinstance(guard, Reg) or not isinstance(target, Label):
+            return None
+        ssa, values = self.symbols.ssa, self.symbols.values
+        instr = ssa.instr[ssa.read(terminator, guard)]
+        if instr is None or instr.guard is not None or instr.form.op.base != "setp" or len(instr.operands) != 3:
+            return None
+        scalar = instr.form.type
+        if scalar is None or not scalar.is_integer or instr.form.mods.get("cmp") not in _COMPARISONS:
+            return None
+        left, right = (values.of_operand(instr, operand, scalar) for operand in instr.operands[1:])
+        return instr, left, right, scalar, self._blocks.get(target, -1)
+
+
+def _goes_round(ways: dict[_State, list[_State]]) -> bool:
+    """Whether one may go on for ever without meeting the address."""
+    waiting = {state: sum(after in ways for after in following) for state, following in ways.items()}
+    before: dict[_State, list[_State]] = {}
+    for state, following in ways.items():
+        for after in following:
+            before.setdefault(after, []).append(state)
+    work = [state for state, count in waiting.items() if not count]
+    for state in work:
+        for each in before.get(state, ()):
+            waiting[each] -= 1
+            if not waiting[each]:
+                work.append(each)
+    return len(work) < len(ways)
+
+
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+}

@@ -1,0 +1,218 @@
+"""The loads and stores of a kernel, arranged for questions: what provides bytes in memory, and what may change them.
+
+Computes: for each block, by address key (space, base number, offset, bytes), the positions of the plain loads and
+stores that leave the value of these bytes in a register; and the positions of everything that may change memory. The
+components of a vector access are accesses of their own.
+
+Requires: value numbers. Guarantees: a provider is unguarded and weak; `kill_of` names a reason whenever the
+instruction may change the bytes in question, for this thread or by ordering it behind another thread.
+Refuses: addresses of several parts, accesses that a pragma speaks of, loads that belong to a call.
+Reference: thesis §4.3.2, rules (4) and (5); shared notes on code motion, §5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from ..analysis.alias import Reference
+from ..analysis.effects import (
+    is_call_parameter,
+    is_constant_read,
+    is_plain_store,
+    may_remove,
+)
+from ..analysis.manager import Facts
+from ..analysis.memory_objects import Objects
+from ..analysis.symbolic_values import SymbolicValues
+from ..ptx import Effect, Imm, Instr, Operand, Reg, ScalarType, Vec
+from .expressions import is_spoken_of
+
+__all__ = ["Accesses", "AddressKey", "Provider", "Question", "data_operands"]
+
+_CHANGES = Effect.WRITE | Effect.BARRIER | Effect.ORDERED | Effect.ASYNC
+
+#: The number of no value.
+_NOWHERE = -2
+
+#: (state space, number of the base, byte offset, bytes)
+AddressKey: TypeAlias = tuple[str, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Bytes in memory, named in terms of the values that are current at the point where one asks.
+
+    The address is ``base + offset``, of ``width`` bits; ``is_constant`` says that the load promises that nobody writes
+    the bytes while the kernel runs. ``objects`` are those that they may lie in, ``symbol`` the one that the address
+    names; both are facts about the address, whatever it is called.
+    """
+
+    space: str
+    base: int
+    offset: int
+    bytes: int
+    width: int
+    is_constant: bool = False
+    symbol: object | None = None
+    objects: Objects = None
+
+    @property
+    def key(self) -> AddressKey:
+        return self.space, self.base, self.offset, self.bytes
+
+    @property
+    def reference(self) -> Reference:
+        return Reference(self.space, self.base, self.offset, self.bytes, self.symbol, self.objects)
+
+    def at(self, base: int, offset: int) -> Question:
+        """The same bytes, by another name of their address."""
+        if base == self.base and offset == self.offset:
+            return self
+        return replace(self, base=base, offset=offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """An instruction that leaves ``operand`` with the bytes in its low bits, extended as ``scalar`` says for a load."""
+
+    position: int
+    instr: Instr
+    operand: Reg | Imm
+    scalar: ScalarType
+    is_store: bool
+
+
+@dataclass(slots=True)
+class _Block:
+    """The accesses of one block. ``kills`` are in ascending order of their positions."""
+
+    providers: dict[AddressKey, list[Provider]]
+    kills: list[tuple[int, Instr]]
+    loads: list[tuple[int, Instr]]
+
+
+def data_operands(instr: Instr) -> tuple[Operand, ...]:
+    """The registers or literals that a ``ld`` writes or a ``st`` reads, by component."""
+    data = instr.operands[0] if instr.form.dst_count else instr.operands[1]
+    return data.elements if isinstance(data, Vec) else (data,)
+
+
+class Accesses:
+    """All accesses of a kernel, by block number."""
+
+    def __init__(self, facts: Facts, symbols: SymbolicValues) -> None:
+        self.facts = facts
+        self.symbols = symbols
+        self.values = facts.values
+        self.memory = facts.memory
+        self.blocks: dict[int, _Block] = {}
+        #: How many providers each address key has in the whole kernel.
+        self.count: dict[AddressKey, int] = {}
+        self._kills: dict[tuple[Instr, Question], str] = {}
+        #: What ends in a fault or never comes back, or waits for another grid: nothing moves up across it.
+        self.pinches: dict[int, list[int]] = {}
+        for block in facts.cfg.rpo:
+            self.blocks[block] = self._scan(block)
+
+    def _scan(self, block: int) -> _Block:
+        found = _Block({}, [], [])
+        instrs = self.facts.cfg.blocks[block].instrs
+        for position, instr in enumerate(instrs):
+            if instr.is_directive:
+                continue
+            form = instr.form
+            effects = form.effects
+            is_pinch = form.is_opaque or form.op.base in ("call", "griddepcontrol")
+            if is_pinch:
+                self.pinches.setdefault(block, []).append(position)
+            if effects & Effect.READ and self.is_plain_load(instr):
+                if not is_spoken_of(instrs, position):
+                    found.loads.append((position, instr))
+                    self._add_providers(found, position, instr, is_store=False)
+            elif is_pinch or effects & _CHANGES:
+                found.kills.append((position, instr))
+                if is_plain_store(instr) and not self.values.is_late(instr):
+                    self._add_providers(found, position, instr, is_store=True)
+        return found
+
+    def is_plain_load(self, instr: Instr) -> bool:
+        """Whether the instruction is a weak ``ld`` of one address, into registers that change by definitions only."""
+        form = instr.form
+        if form.op.base != "ld" or form.effects & (Effect.ORDERED | Effect.BARRIER | Effect.ASYNC):
+            return False
+        if not may_remove(instr) or self.values.is_late(instr) or is_call_parameter(instr):
+            return False
+        address = instr.address
+        return address is not None and not address.rest and form.type is not None
+
+    def _add_providers(self, found: _Block, position: int, instr: Instr, *, is_store: bool) -> None:
+        question = self.question(instr)
+        if question is None or instr.guard is not None:
+            return
+        scalar = instr.form.type
+        assert scalar is not None
+        for number, operand in enumerate(data_operands(instr)):
+            if not isinstance(operand, Reg | Imm) or (isinstance(operand, Reg) and not _is_plain(operand)):
+                continue
+            key = (question.space, question.base, question.offset + number * scalar.bytes, scalar.bytes)
+            provider = Provider(position, instr, operand, scalar, is_store)
+            found.providers.setdefault(key, []).append(provider)
+            self.count[key] = self.count.get(key, 0) + 1
+
+    def question(self, instr: Instr) -> Question | None:
+        """What the first component of a ``ld`` or ``st`` reads or writes, as a question at its place."""
+        address, scalar = instr.address, instr.form.type
+        reference = self.memory.reference(instr)
+        if address is None or scalar is None or reference is None:
+            return None
+        width = address.base.type.bits if isinstance(address.base, Reg) else self._symbol_width()
+        return Question(
+            reference.space,
+            reference.base,
+            reference.offset,
+            scalar.bytes,
+            width,
+            is_constant_read(instr),
+            reference.symbol,
+            reference.objects,
+        )
+
+    def _symbol_width(self) -> int:
+        module = self.facts.module
+        return module.address_size or 32 if module is not None else 64
+
+    def providers(self, block: int, question: Question) -> list[Provider]:
+        """What provides the bytes in ``block``, in the order of the text."""
+        return self.blocks[block].providers.get(question.key, [])
+
+    def kills_before(self, block: int, end: int, after: int) -> list[Instr]:
+        """What may change memory behind position ``after`` and before ``end``, from the last to the first."""
+        kills = self.blocks[block].kills
+        return [instr for position, instr in reversed(kills) if after < position < end]
+
+    def kill_of(self, instr: Instr, question: Question) -> str:
+        """Why the instruction may change what the question, asked at its place, is about; empty if it does not."""
+        memo = (instr, question)
+        known = self._kills.get(memo)
+        if known is None:
+            known = self._kills[memo] = self._kill_of(instr, question)
+        return known
+
+    def kill_in_other_terms(self, instr: Instr, written: Reference | None, question: Question) -> str:
+        """The same for a question in terms of the values at some other point; ``written`` is what a plain store writes,
+        in these terms."""
+        reason = self._kill_of(instr, question.at(_NOWHERE, 0))
+        if reason == "store" and written is not None and not self.memory.may_alias(written, question.reference):
+            return ""
+        return reason
+
+    def _kill_of(self, instr: Instr, question: Question) -> str:
+        form = instr.form
+        if not question.is_constant:
+            return self.memory.kills(instr, question.reference)
+        return form.op.base if form.op.base == "griddepcontrol" else "opaque" if form.is_opaque else ""
+
+
+def _is_plain(reg: Reg) -> bool:
+    return reg.lanes == 1 and reg.type.kind in "busf" and reg.type.lanes == 1 and reg.type.bits in (16, 32, 64)

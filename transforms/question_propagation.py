@@ -1,0 +1,349 @@
+"""Questions about memory, answered on demand: is it available, is it anticipated, on which edges is it missing.
+
+Computes, for a question about the bytes at a symbolic address (`memory_accesses.Question`):
+
+*Availability* (`Availability`). The question is asked at the start of a block and goes to all predecessors; over an
+edge, φs are replaced by their arguments, so that ``A[i]`` becomes ``A[i + 1]`` (rule 6). In a block the answer is
+
+    source    a load or store of exactly these bytes, with nothing behind it that may change them       (rule 5)
+    killed    an access that may change them, or the definition of an operand that is no sum, is nearer (rule 4)
+    through   neither: the question goes on to the predecessors                                          (rule 7)
+
+and it is *killed* at the entry (rule 1) and when a block is asked more than ``visits`` different questions (rule 2).
+The states (block, question) form a graph, on which the answers are the greatest solution of
+
+    avail(s) = ∏ over predecessors p of answer(p)
+               or (some p is true and real, and every false p may get an insertion)
+
+where a state is *real* when a source is reached through available states: the least solution, so that nothing is
+inserted in front of a loop in which nothing is read (figure 4.10; rule 3 gives the greatest solution in the paper).
+Algorithm 1.1 line 6 collects the predecessors that answered *true*; as the prose and line 10 need those that answered
+*false*, these are meant here; Algorithm 1.2 lines 17 and 18 stand inside of the loop over a block's instructions and
+are taken to come after it.
+
+*Anticipatability* (`Anticipation`). From an edge forward, along every path, carrying what each φ's value is in terms of
+the values at that edge: is the load evaluated before something changes its bytes; or, without regard to that, is the
+address dereferenced, so that to read it at the edge cannot fault. A branch whose condition is known under these values
+is followed one way only: so a loop is known to run twice where its bounds say so.
+
+Requires: `SymbolicValues`, `Accesses`. Guarantees: answers within a block are kept per question; a question visits a
+block at most ``visits`` times with different names and at most ``budget`` states in all, so that N questions take
+O(N · min(budget, visits · blocks)) steps; an unanswered question counts as *no*.
+Reference: thesis §4.3.1, §4.3.2, §4.5.1; shared notes on code motion, §5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..analysis.manager import Facts
+from ..analysis.symbolic_values import SymbolicValues
+from .memory_accesses import Accesses, Provider, Question
+
+__all__ = ["Answer", "Availability", "Exploration", "MayInsert", "Reply", "Solution", "State", "solve"]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A question at the start of a block."""
+
+    block: int
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one block says: a ``provider``, or a ``reason`` why not; neither where the question goes through."""
+
+    provider: Provider | None = None
+    reason: str = ""
+
+
+THROUGH = Answer()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What predecessor ``block`` says to the question, which is ``question`` at its end; ``state`` is asked next."""
+
+    block: int
+    question: Question | None
+    answer: Answer
+    state: State | None = None
+
+
+@dataclass(slots=True)
+class Exploration:
+    """The states that a question leads to, with the replies of their predecessors."""
+
+    root: State
+    replies: dict[State, list[Reply]] = field(default_factory=dict[State, list[Reply]])
+    #: The names that the question had on the way from the root to each state, its own among them.
+    names: dict[State, frozenset[Question]] = field(default_factory=dict[State, "frozenset[Question]"])
+
+    @property
+    def has_source(self) -> bool:
+        return any(reply.answer.provider for replies in self.replies.values() for reply in replies)
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why paths do not provide the value, each reason once."""
+        return list({reply.answer.reason: None for found in self.replies.values() for reply in found}.keys() - {""})
+
+
+@dataclass(slots=True)
+class Solution:
+    """``support`` are the states in which the value is needed and there, the root first; ``insertions`` the edges
+    (predecessor, state) on which a load makes it so. ``refusals`` says why an edge got none."""
+
+    is_available: bool
+    support: list[State] = field(default_factory=list[State])
+    insertions: list[tuple[Reply, State]] = field(default_factory=list["tuple[Reply, State]"])
+    refusals: list[str] = field(default_factory=list[str])
+
+
+#: Says why a load must not be inserted on the edge from the reply's block to the state's; empty where it may be.
+MayInsert = Callable[[Reply, State, "frozenset[Question]"], str]
+
+
+class Availability:
+    """Answers questions about availability.
+
+    ``visits`` is how many different questions a block is asked for one question (2 in the paper); ``budget`` bounds the
+    states; ``forwarding`` says whether stores are sources.
+    """
+
+    def __init__(
+        self,
+        facts: Facts,
+        symbols: SymbolicValues,
+        accesses: Accesses,
+        *,
+        visits: int = 5,
+        budget: int = 512,
+        forwarding: bool = True,
+    ) -> None:
+        self.cfg = facts.cfg
+        self.symbols = symbols
+        self.accesses = accesses
+        self.visits = visits
+        self.budget = budget
+        self.forwarding = forwarding
+        self._answers: dict[tuple[int, Question], Answer] = {}
+
+    def within(self, block: int, question: Question, end: int) -> Answer:
+        """What the instructions of ``block`` before position ``end`` say to the question."""
+        operand = -1
+        leaves = self.symbols.leaves(question.base)
+        if leaves is None:
+            return Answer(reason="operand")
+        for leaf in leaves:
+            place = self.symbols.places.get(leaf)
+            if place is not None and place.block == block and operand < place.position < end:
+                operand = place.position
+        provider: Provider | None = None
+        for each in reversed(self.accesses.providers(block, question)):
+            if each.position < end and not (each.is_store and (question.is_constant or not self.forwarding)):
+                if each.position > operand:
+                    provider = each
+                break
+        after = max(operand, provider.position if provider is not None else -1)
+        for instr in self.accesses.kills_before(block, end, after):
+            reason = self.accesses.kill_of(instr, question)
+            if reason:
+                return Answer(reason=reason)
+        if provider is not None:
+            return Answer(provider)
+        return Answer(reason="operand") if operand >= 0 else THROUGH
+
+    def at_end(self, block: int, question: Question) -> Answer:
+        """What the whole of ``block`` says."""
+        key = (block, question)
+        known = self._answers.get(key)
+        if known is None:
+            known = self._answers[key] = self.within(block, question, len(self.cfg.blocks[block].instrs))
+        return known
+
+    def before(self, question: Question, block: int, successor: int) -> Question | None:
+        """The question at the start of ``successor`` as it is called at the end of ``block``."""
+        base = self.symbols.translate(question.base, block, successor)
+        if base is None:
+            return None
+        if base == question.base:
+            return question
+        base, offset = self.symbols.split(base, question.width)
+        return question.at(base, question.offset + offset)
+
+    def explore(self, block: int, question: Question) -> Exploration:
+        """Ask all ways to the start of ``block``."""
+        root = State(block, question)
+        found = Exploration(root)
+        visited: dict[int, int] = {block: 1}
+        found.names[root] = frozenset([question])
+        work = [root]
+        known = {root}
+        entry = self.cfg.rpo[0]
+        for state in work:
+            replies = found.replies[state] = []
+            if state.block == entry:
+                replies.append(Reply(-1, None, Answer(reason="entry")))
+            for before in self.cfg.pred[state.block]:
+                if not self.cfg.reachable[before]:
+                    continue
+                reply = self._ask(state, before, known, visited)
+                replies.append(reply)
+                following = reply.state
+                if following is not None and following not in known:
+                    known.add(following)
+                    visited[before] = visited.get(before, 0) + 1
+                    found.names[following] = found.names[state] | {following.question}
+                    work.append(following)
+        return found
+
+    def _ask(self, state: State, before: int, known: set[State], visited: dict[int, int]) -> Reply:
+        question = self.before(state.question, before, state.block)
+        if question is None:
+            return Reply(before, None, Answer(reason="operand"))
+        answer = self.at_end(before, question)
+        if answer is not THROUGH:
+            return Reply(before, question, answer)
+        following = State(before, question)
+        if following not in known:
+            if visited.get(before, 0) >= self.visits:
+                return Reply(before, question, Answer(reason="threshold"))
+            if len(known) >= self.budget:
+                return Reply(before, question, Answer(reason="budget"))
+        return Reply(before, question, THROUGH, following)
+
+    def may_be_answered(self, question: Question, *, in_loop: bool) -> bool:
+        """Whether anything in the kernel provides the bytes under any name that the question may take; ``in_loop`` says
+        that the load that asks may itself have been passed before. Looks at names, not at paths."""
+        if in_loop or self.accesses.count.get(question.key, 0) > 1:
+            return True
+        seen = {question}
+        work = [question]
+        for each in work:
+            for block in self._joins_of(each):
+                for before in self.cfg.pred[block]:
+                    renamed = self.before(each, before, block) if self.cfg.reachable[before] else None
+                    if renamed is None or renamed in seen:
+                        continue
+                    if self.accesses.count.get(renamed.key):
+                        return True
+                    seen.add(renamed)
+                    if len(work) < 4 * self.visits:
+                        work.append(renamed)
+        return False
+
+    def _joins_of(self, question: Question) -> set[int]:
+        """The blocks whose φs the address is computed from."""
+        places = (self.symbols.places.get(leaf) for leaf in self.symbols.leaves(question.base) or ())
+        return {place.block for place in places if place is not None and place.position < 0}
+
+
+def solve(exploration: Exploration, may_insert: MayInsert) -> Solution:
+    """The greatest solution of the equation in the module's header, with the insertions that it needs."""
+    states = list(exploration.replies)
+    solution = _Solver(exploration, may_insert)
+    solution.run(states)
+    return solution.result()
+
+
+class _Solver:
+    def __init__(self, exploration: Exploration, may_insert: MayInsert) -> None:
+        self.exploration = exploration
+        self.may_insert = may_insert
+        self.replies = exploration.replies
+        self.false: set[State] = set()
+        self.askers: dict[State, list[State]] = {}
+        self._insertable: dict[tuple[State, int], str] = {}
+        for state, replies in self.replies.items():
+            for reply in replies:
+                if reply.state is not None:
+                    self.askers.setdefault(reply.state, []).append(state)
+
+    def run(self, states: list[State]) -> None:
+        self._spread(states)
+        while True:
+            real = self._real()
+            lost = [state for state in states if state not in self.false and not self._holds(state, real)]
+            if not lost:
+                return
+            self.false.update(lost)
+            self._spread([asker for state in lost for asker in self.askers.get(state, ())])
+
+    def _is_true(self, reply: Reply) -> bool:
+        if reply.answer.provider is not None:
+            return True
+        return reply.state is not None and reply.state not in self.false
+
+    def _spread(self, work: list[State]) -> None:
+        """Take back what no longer holds, and what depended on it."""
+        work = list(work)
+        while work:
+            state = work.pop()
+            if state in self.false or self._may_hold(state):
+                continue
+            self.false.add(state)
+            work.extend(self.askers.get(state, ()))
+
+    def _may_hold(self, state: State) -> bool:
+        missing = [reply for reply in self.replies[state] if not self._is_true(reply)]
+        if not missing:
+            return True
+        if len(missing) == len(self.replies[state]):
+            return False
+        return all(not self._refusal(reply, state) for reply in missing)
+
+    def _refusal(self, reply: Reply, state: State) -> str:
+        key = (state, reply.block)
+        known = self._insertable.get(key)
+        if known is None:
+            if reply.question is None:
+                known = reply.answer.reason
+            else:
+                known = self.may_insert(reply, state, self.exploration.names[state])
+            self._insertable[key] = known
+        return known
+
+    def _real(self) -> set[State]:
+        """The available states that reach a source through available states."""
+        work = [
+            state
+            for state, replies in self.replies.items()
+            if state not in self.false and any(reply.answer.provider is not None for reply in replies)
+        ]
+        real = set(work)
+        while work:
+            for asker in self.askers.get(work.pop(), ()):
+                if asker not in real and asker not in self.false:
+                    real.add(asker)
+                    work.append(asker)
+        return real
+
+    def _holds(self, state: State, real: set[State]) -> bool:
+        """Whether an available state needs no insertion, or has a predecessor that is available and real."""
+        replies = self.replies[state]
+        if all(self._is_true(reply) for reply in replies):
+            return True
+        return any(
+            reply.answer.provider is not None or (self._is_true(reply) and reply.state in real) for reply in replies
+        )
+
+    def result(self) -> Solution:
+        refusals = list({reason: None for reason in self._insertable.values() if reason})
+        root = self.exploration.root
+        if root in self.false or root not in self._real():
+            return Solution(False, refusals=refusals)
+        found = Solution(True, refusals=refusals)
+        seen = {root}
+        found.support.append(root)
+        for state in found.support:
+            for reply in self.replies[state]:
+                if not self._is_true(reply):
+                    found.insertions.append((reply, state))
+                elif reply.state is not None and reply.state not in seen:
+                    seen.add(reply.state)
+                    found.support.append(reply.state)
+        return found

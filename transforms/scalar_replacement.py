@@ -1,0 +1,393 @@
+"""Scalar replacement by question propagation: SRQP, ESRQP, SSRQP_S, SSRQP (thesis §4.3, §4.5).
+
+Each load asks whether what it reads is available; where it is, on every way, the value stays in registers
+(`register_chains.py`) and the load goes. Where it is on some ways only, a load is inserted on the others, if the
+expression is anticipated there. The four variants:
+
+    srqp      inserts wherever the graph allows it
+    esrqp     not on an edge in an arm of a divergent branch that the load itself does not stand in
+    ssrqp_s   as esrqp; a load that stays is asked whether it can rise above any branch that decides about it
+    ssrqp     as esrqp; the same, above divergent branches only
+
+Where this differs from the paper, ``paper=true`` gives the paper's behaviour: two different questions for each block
+instead of ``threshold`` + 1, the CDRND to the letter (a load in an arm of a divergent branch then never gets an
+insertion in front of a loop in the same arm), and no forwarding. In every mode an inserted load must not be able to
+fault: the address is dereferenced on every way on, or lies in a declared object; everything else is refused
+(``may-fault``), unless ``readable=true`` promises that every address that the kernel computes for a load may be read at
+any time.
+
+Guarantees: results stay bit-identical; no thread loads more often on any path in ``srqp`` and ``esrqp``, apart from the
+first turns of a loop that is known to need them. Volatile, atomic and ordered accesses are left alone and, like
+barriers, fences and calls, end every question about memory that may be written. Refuses: see `REASONS`.
+Reference: thesis §4.3 and §4.5; shared notes on code motion, §5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from ..analysis.control_dependence import ENTRY
+from ..analysis.manager import Facts
+from ..analysis.pressure import units
+from ..analysis.speculation import speculate_reference
+from ..analysis.symbolic_values import Materializer, SymbolicValues
+from ..ptx import Instr, Kernel, Reg, Sink
+from .anticipation import Anticipation
+from .branch_divergence import BranchDivergence
+from .copy_propagation import CopyPropagation
+from .dead_code import DeadCodeElimination
+from .edges import EdgeInserter
+from .memory_accesses import Accesses, Question, data_operands
+from .question_propagation import Availability, Exploration, Reply, Solution, State, solve
+from .register_chains import Chains, Kind, deliver, kind_of
+from .register_limit import register_limit
+from .remarks import Remarks
+
+__all__ = [
+    "REASONS",
+    "ExtendedScalarReplacement",
+    "ScalarReplacement",
+]
+
+#: Reason ids of loads that stay, and what a person is told.
+REASONS = {
+    "no-earlier-access": "nothing on the ways to it reads or writes the same bytes",
+    "store": "a store that may write the same bytes is nearer",
+    "barrier": "a barrier or fence lets other threads write in between",
+    "ordered": "an atomic, volatile or otherwise ordered access is nearer",
+    "call": "a call that may write memory is nearer",
+    "opaque": "an unknown instruction is nearer",
+    "async": "something that completes later is nearer",
+    "system-scope": "the host or another device may write in between",
+    "grid-dependency": "another grid may write in between",
+    "griddepcontrol": "another grid may write before it",
+    "operand": "its address is computed from a value that is not known before",
+    "threshold": "the value would have to be kept for more turns than allowed",
+    "budget": "too many ways lead to it",
+    "indirect-branch-edge": "a load would be needed on an edge of an indirect branch, which cannot be split",
+    "divergent-insertion": "a load would be needed in an arm of a divergent branch",
+    "not-anticipated": "a load would be needed where the value may not be read",
+    "may-fault": "a load would be needed where its address may be out of bounds",
+    "address": "the address cannot be computed where a load would be needed",
+    "pressure": "keeping the value would take more registers than there are",
+    "conversion": "the value is not at hand in a form that the load's result can take",
+    "guarded": "it is predicated",
+}
+
+
+@dataclass(slots=True)
+class _Part:
+    """One component of a load: its result, its question, and how it is answered."""
+
+    result: Reg
+    question: Question
+    kind: Kind
+    #: The provider in the load's own block; else the solution of the question at its start.
+    local: bool = False
+    solution: Solution | None = None
+    exploration: Exploration | None = None
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is to be done about one load."""
+
+    instr: Instr
+    block: int
+    position: int
+    parts: list[_Part] = field(default_factory=list[_Part])
+
+    @property
+    def insertions(self) -> list[tuple[int, int]]:
+        """The edges on which loads are inserted."""
+        return [
+            (reply.block, state.block)
+            for part in self.parts
+            if part.solution is not None
+            for reply, state in part.solution.insertions
+        ]
+
+
+class Round:
+    """One round over a kernel: all questions are asked of the kernel as it is, then everything is written."""
+
+    def __init__(self, options: ScalarReplacement, kernel: Kernel, facts: Facts, remarks: Remarks) -> None:
+        self.options = options
+        self.kernel = kernel
+        self.facts = facts
+        self.remarks = remarks
+        self.symbols = SymbolicValues(facts)
+        self.accesses = Accesses(facts, self.symbols)
+        paper = options.paper
+        self.availability = Availability(
+            facts,
+            self.symbols,
+            self.accesses,
+            visits=2 if paper else options.threshold + 1,
+            budget=options.budget,
+            forwarding=options.forwarding and not paper,
+        )
+        self.anticipation = Anticipation(facts, self.symbols, self.accesses, budget=options.budget)
+        self.inserter = EdgeInserter(kernel, facts.cfg)
+        self.chains = Chains(kernel, self.symbols, self.inserter)
+        self.divergence = options.divergence(facts)
+        self._cdrnd = self.divergence.cdrnd(facts) if self.divergence is not None else []
+        self._contexts: dict[int, frozenset[int]] = {}
+        self._pending: dict[int, int] = {}
+        self._limit = options.registers or register_limit(kernel)
+
+    def run(self) -> bool:
+        """Ask for every load, and write what was accepted; whether anything was."""
+        changed = False
+        for block in self.facts.cfg.rpo:
+            for position, instr in self.accesses.blocks[block].loads:
+                if instr.form.space in ("param", "const"):
+                    continue  # the assembler reads these as operands
+                changed |= self._treat(Plan(instr, block, position))
+        if changed:
+            self.chains.write()
+        return changed
+
+    def _treat(self, plan: Plan) -> bool:
+        reason = self._ask(plan)
+        kernel, remarks, name = self.kernel, self.remarks, self.options.name
+        what = f"'{plan.instr.form.text}'"
+        if reason:
+            message = f"{what} stays: {REASONS[reason]}"
+            remarks.add("Missed", name, "NotReplaced", kernel, message, instr=plan.instr, reason=reason)
+            remarks.count(kernel, name, f"refused: {reason}")
+            return False
+        if not remarks.may_rewrite(name, plan.instr):
+            return False
+        self._accept(plan)
+        edges = [self._edge_name(edge) for edge in dict.fromkeys(plan.insertions)]
+        where = f"; loaded on {', '.join(edges)}" if edges else ""
+        kind = "Moved" if edges else "Redundant"
+        message = f"{what} reads what registers keep{where}"
+        remarks.add("Passed", name, kind, kernel, message, instr=plan.instr)
+        remarks.count(kernel, name, "loads removed")
+        remarks.count(kernel, name, "loads inserted", len(edges))
+        return True
+
+    def _edge_name(self, edge: tuple[int, int]) -> str:
+        blocks = self.facts.cfg.blocks
+        return "→".join(label.text if (label := blocks[b].label) is not None else f"block {b}" for b in edge)
+
+    # --- questions -------------------------------------------------------------------------------------------------
+
+    def _ask(self, plan: Plan) -> str:
+        """Answer the questions of a load; why it stays, or an empty string."""
+        instr = plan.instr
+        question = self.accesses.question(instr)
+        scalar = instr.form.type
+        assert scalar is not None
+        if question is None or len(instr.operands) != 2:
+            return "operand"
+        for number, operand in enumerate(data_operands(instr)):
+            if isinstance(operand, Sink):
+                continue
+            if not isinstance(operand, Reg) or operand.type.bits not in (16, 32, 64) or operand.lanes != 1:
+                return "conversion"
+            own = question.at(question.base, question.offset + number * scalar.bytes)
+            part = _Part(operand, own, kind_of(instr, operand))
+            plan.parts.append(part)
+            reason = self._answer(plan, part)
+            if reason:
+                return reason
+        if not plan.parts:
+            return "conversion"
+        return self._pressure_reason(plan)
+
+    def _answer(self, plan: Plan, part: _Part) -> str:
+        answer = self.availability.within(plan.block, part.question, plan.position)
+        if answer.provider is not None:
+            part.local = True
+            made = deliver(part.result, part.kind, part.question.bytes, answer.provider, None)
+            return "" if made is not None else "conversion"
+        if answer.reason:
+            return answer.reason
+        in_loop = self.facts.loops.loop_of[plan.block] >= 0
+        if not self.availability.may_be_answered(part.question, in_loop=in_loop):
+            return "no-earlier-access"
+        found = part.exploration = self.availability.explore(plan.block, part.question)
+        if not found.has_source:
+            return _reason_of(found)
+        context = self._context(plan.block) if self.divergence is not None else frozenset[int]()
+        solution = part.solution = solve(
+            found, lambda reply, state, names: self._may_insert(plan, reply, state, names, context)
+        )
+        if not solution.is_available:
+            return solution.refusals[0] if solution.refusals else _reason_of(found)
+        return "" if self._is_deliverable(part, solution) else "conversion"
+
+    def _is_deliverable(self, part: _Part, solution: Solution) -> bool:
+        assert part.exploration is not None
+        for state in solution.support:
+            for reply in part.exploration.replies[state]:
+                provider = reply.answer.provider
+                if provider is not None:
+                    made = deliver(part.result, part.kind, part.question.bytes, provider, None)
+                    if made is None:
+                        return False
+        return True
+
+    # --- insertion -------------------------------------------------------------------------------------------------
+
+    def _may_insert(
+        self, plan: Plan, reply: Reply, state: State, names: frozenset[Question], context: frozenset[int]
+    ) -> str:
+        """Why no load may stand on the edge, or an empty string."""
+        block, successor, question = reply.block, state.block, reply.question
+        if question is None:
+            return reply.answer.reason
+        if len(plan.instr.form.specs) and plan.instr.form.lanes > 1:
+            return "not-anticipated"  # several loads would take the place of one
+        if not self.inserter.is_possible(block, successor):
+            return "indirect-branch-edge"
+        if self.divergence is not None and not self._is_convergent(block, successor, context):
+            return "divergent-insertion"
+        if not self.anticipation.is_evaluated(block, successor, question):
+            if not any(self._is_anticipated(name, block, successor) for name in names):
+                return "not-anticipated"
+            if not self._is_safe(block, successor, question):
+                return "may-fault"
+        maker = Materializer(self.symbols, block, is_trial=True)
+        if maker.address(question.base, question.offset, question.width) is None:
+            return "address"
+        return ""
+
+    def _is_anticipated(self, name: Question, block: int, successor: int) -> bool:
+        renamed = self.availability.before(name, block, successor)
+        return renamed is not None and self.anticipation.is_evaluated(block, successor, renamed)
+
+    def _is_safe(self, block: int, successor: int, question: Question) -> bool:
+        """Whether reading the address on the edge cannot fault where the kernel as it is does not."""
+        if self.options.readable or self.anticipation.is_dereferenced(block, successor, question):
+            return True
+        return speculate_reference(self.facts, question.reference, self.facts.cfg.blocks[block]).kind == "proven"
+
+    def _is_convergent(self, block: int, successor: int, context: frozenset[int]) -> bool:
+        """Whether a load on the edge adds nothing to an arm of a divergent branch that ``context`` is not in."""
+        assert self.divergence is not None
+        parts = self.divergence.is_divergent(self.facts, block)
+        if self.options.paper:
+            if self._cdrnd[block] and not parts:
+                return True
+            return self._cdrnd[successor] and len(self.facts.cfg.pred[successor]) == 1
+        return self._context(block) <= context and (not parts or block in context)
+
+    def _context(self, block: int) -> frozenset[int]:
+        """The divergent branches that decide whether ``block`` is executed, directly or through others."""
+        known = self._contexts.get(block)
+        if known is not None:
+            return known
+        assert self.divergence is not None
+        controllers = self.facts.control_dependence.controllers
+        found: set[int] = set()
+        seen = {block}
+        work = [block]
+        for each in work:
+            for branch in controllers[each]:
+                if branch == ENTRY:
+                    continue
+                if self.divergence.is_divergent(self.facts, branch):
+                    found.add(branch)
+                if branch not in seen:
+                    seen.add(branch)
+                    work.append(branch)
+        result = self._contexts[block] = frozenset(found)
+        return result
+
+    # --- acceptance ------------------------------------------------------------------------------------------------
+
+    def _pressure_reason(self, plan: Plan) -> str:
+        """Whether the registers that carry the values fit in beside what is live anyway."""
+        added: dict[int, int] = {}
+        for part in plan.parts:
+            for state in part.solution.support if part.solution is not None else ():
+                if not self.chains.is_carried(state.question, part.kind):
+                    added[state.block] = added.get(state.block, 0) + units(part.result).words
+        pressure = self.facts.pressure.blocks
+        for block, words in added.items():
+            if pressure[block].words + self._pending.get(block, 0) + words > self._limit:
+                return "pressure"
+        return ""
+
+    def _accept(self, plan: Plan) -> None:
+        for part in plan.parts:
+            kind = part.kind
+            if part.local:
+                answer = self.availability.within(plan.block, part.question, plan.position)
+                assert answer.provider is not None
+                self.chains.fill(part.question, kind, answer.provider)
+                continue
+            assert part.solution is not None and part.exploration is not None
+            missing = {(reply.block, state): reply for reply, state in part.solution.insertions}
+            for state in part.solution.support:
+                if not self.chains.is_carried(state.question, kind):
+                    words = units(part.result).words
+                    self._pending[state.block] = self._pending.get(state.block, 0) + words
+                self.chains.need(state.block, state.question, kind)
+                for reply in part.exploration.replies[state]:
+                    question = reply.question
+                    assert question is not None
+                    edge = (reply.block, state.block)
+                    if (reply.block, state) in missing:
+                        self.chains.insert(edge, state.question, question, kind, plan.instr)
+                        continue
+                    if reply.answer.provider is not None:
+                        self.chains.fill(question, kind, reply.answer.provider)
+                    if question != state.question:
+                        self.chains.rename(edge, state.question, question, kind)
+        self.chains.replace(plan.instr, [(part.result, part.question, part.kind) for part in plan.parts])
+
+
+def _reason_of(found: Exploration) -> str:
+    """Why nothing answers: what stands nearest, or that there is nothing."""
+    reasons = [reason for reason in found.reasons if reason != "entry"]
+    return reasons[0] if reasons else "no-earlier-access"
+
+
+@dataclass(frozen=True)
+class ScalarReplacement:
+    """Options: ``threshold`` is over how many turns of a loop a value may be kept; ``forwarding`` lets loads take what
+    was stored; ``registers`` bounds the estimated pressure (0: what the kernel's directives leave a thread);
+    ``rounds`` bounds the repetitions; ``budget`` bounds the states of a question; ``paper`` and ``readable`` as in the
+    module's header."""
+
+    threshold: int = 4
+    forwarding: bool = True
+    registers: int = 0
+    rounds: int = 3
+    budget: int = 512
+    readable: bool = False
+    paper: bool = False
+
+    name: ClassVar[str] = "srqp"
+
+    def divergence(self, facts: Facts) -> BranchDivergence | None:
+        """The divergent branches in whose arms nothing is to be inserted; ``None`` to insert anywhere."""
+        del facts
+        return None
+
+    def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+        """Replace loads in ``kernel``; whether anything changed."""
+        changed = False
+        for _ in range(self.rounds):
+            if not Round(self, kernel, facts, remarks).run():
+                break
+            changed = True
+            CopyPropagation().run(kernel, facts, remarks)
+            DeadCodeElimination().run(kernel, facts, remarks)
+        return changed
+
+
+@dataclass(frozen=True)
+class ExtendedScalarReplacement(ScalarReplacement):
+    """The options of srqp."""
+
+    name: ClassVar[str] = "esrqp"
+
+    def divergence(self, facts: Facts) -> BranchDivergence | None:
+        return BranchDivergence(facts)
