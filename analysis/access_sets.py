@@ -21,7 +21,7 @@ from .manager import Facts
 from .polynomial import Poly, TooManyTerms
 from .thread_affine import ThreadForms
 
-__all__ = ["Access", "AccessSet", "Comparison", "access_set"]
+__all__ = ["Access", "AccessSet", "Comparison", "Guards", "access_set"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,7 @@ class AccessSet:
     accesses: tuple[Access, ...]
     unknown: tuple[Instr, ...]
     forms: ThreadForms
+    guards: Guards
 
 
 #: Spaces that belong to a block or a thread, or that nobody writes.
@@ -72,7 +73,7 @@ def access_set(facts: Facts) -> AccessSet:
 
 def _access_set(facts: Facts) -> AccessSet:
     forms = ThreadForms(facts)
-    guards = _Guards(facts, forms)
+    guards = Guards(facts, forms)
     accesses: list[Access] = []
     unknown: list[Instr] = []
     cfg = facts.cfg
@@ -88,7 +89,7 @@ def _access_set(facts: Facts) -> AccessSet:
                 unknown.append(instr)
             elif not _is_to_private_object(access):
                 accesses.append(access)
-    return AccessSet(tuple(accesses), tuple(unknown), forms)
+    return AccessSet(tuple(accesses), tuple(unknown), forms, guards)
 
 
 _SIMPLE = frozenset(["ld", "ldu", "st", "atom", "red"])
@@ -113,7 +114,7 @@ def _has_pointer(address: Poly) -> bool:
     return any(len(m) == 1 and m[0].kind == "param" and c == 1 for m, c in address.terms)
 
 
-def _access(instr: Instr, forms: ThreadForms, guards: _Guards, block: int) -> Access | None:
+def _access(instr: Instr, forms: ThreadForms, guards: Guards, block: int) -> Access | None:
     form, address = instr.form, instr.address
     if form.op.base not in _SIMPLE or form.effects & Effect.ASYNC or form.type is None or form.is_opaque:
         return None
@@ -158,7 +159,7 @@ _RELATIONS = {
 }
 
 
-class _Guards:
+class Guards:
     """The comparisons that hold in each block."""
 
     def __init__(self, facts: Facts, forms: ThreadForms) -> None:
@@ -175,6 +176,44 @@ class _Guards:
             if cfg.pred[block] == [parent]:
                 found += self._edge(parent, block)
             self._known[block] = found
+
+    def is_complete(self, block: int) -> bool:
+        """Whether a thread that comes to the end of the kernel has been in ``block`` exactly where its comparisons
+        hold: every branch that decides about it is among them, alone."""
+        cfg, facts = self.facts.cfg, self.facts
+        while block != cfg.rpo[0]:
+            parent = facts.dominance.idom[block]
+            if cfg.pred[block] == [parent] and len(cfg.succ[parent]) == 2:
+                if not self._is_exact(parent, block):
+                    return False
+            elif not facts.post_dominance.dominates(block, parent):
+                return False
+            block = parent
+        return True
+
+    def _is_exact(self, source: int, target: int) -> bool:
+        """Whether the edge is taken exactly where its comparisons hold."""
+        branch = self.facts.cfg.blocks[source].terminator
+        if branch is None or branch.guard is None or not isinstance(branch.guard.reg, Reg):
+            return False
+        falls = target == source + 1
+        return self._decides(branch, branch.guard.reg, branch.guard.negated == falls)
+
+    def _decides(self, user: Instr, reg: Reg, truth: bool) -> bool:
+        ssa = self.facts.ssa
+        definition = ssa.instr[ssa.read(user, reg)]
+        if definition is None or is_may_definition(definition):
+            return False
+        semantics = definition.form.op.semantics
+        if semantics in ("bits_and", "bits_or"):
+            return truth == (semantics == "bits_and") and all(
+                isinstance(each, Reg) and self._decides(definition, each, truth) for each in definition.operands[1:]
+            )
+        return (
+            semantics == "compare_setp"
+            and len(self._holds(user, reg, truth, 1)) == 1
+            and ("bool" not in definition.form.mods)
+        )
 
     def at(self, block: int) -> tuple[Comparison, ...]:
         return self._known[block]

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from ...analysis.access_sets import Access, AccessSet, access_set
-from ...analysis.manager import Facts
+from ...analysis.access_sets import Access
 from ...ptx import Kernel, Module, parse, print_module
+from .buffer_use import accesses_of, buffer_of, facts_of, is_of_variable
 from .host_values import HostValues, Signs
 from .launch_site import Argument, Buffer, Extent, Extents, Fusibility, LaunchSite, Scalar
 from .obstacles import configuration_obstacles, described, obstacles
@@ -64,7 +64,6 @@ def decide(
 
 
 _FLAT: WeakKeyDictionary[Kernel, tuple[int, Module, Kernel]] = WeakKeyDictionary()
-_FACTS: WeakKeyDictionary[Kernel, tuple[Module, Facts]] = WeakKeyDictionary()
 
 
 def flat_site(site: LaunchSite) -> LaunchSite:
@@ -80,35 +79,20 @@ def flat_site(site: LaunchSite) -> LaunchSite:
     return LaunchSite(known[2], known[1], site.grid, site.block, site.shared, site.arguments)
 
 
-def _facts(site: LaunchSite) -> Facts:
-    known = _FACTS.get(site.kernel)
-    if known is None or known[0] is not site.module:
-        known = _FACTS[site.kernel] = (site.module, Facts(site.kernel, site.module))
-    return known[1]
-
-
 def _refusals(first: LaunchSite, second: LaunchSite) -> list[str]:
     found = configuration_obstacles(first, second)
-    found += obstacles(_facts(first), first.module, is_second=False)
-    found += [reason for reason in obstacles(_facts(second), second.module, is_second=True) if reason not in found]
+    found += obstacles(facts_of(first), first.module, is_second=False)
+    found += [reason for reason in obstacles(facts_of(second), second.module, is_second=True) if reason not in found]
     for site in (first, second):
-        found += [f"{described(instr)} touches memory in a way that is not followed" for instr in _set(site).unknown]
+        found += [
+            f"{described(instr)} touches memory in a way that is not followed" for instr in accesses_of(site).unknown
+        ]
         found += [
             f"{described(access.instr)} writes a variable of the module"
-            for access in _set(site).accesses
-            if access.writes and _symbol(access)
+            for access in accesses_of(site).accesses
+            if access.writes and is_of_variable(access)
         ]
     return found
-
-
-def _set(site: LaunchSite) -> AccessSet:
-    return access_set(_facts(site))
-
-
-def _symbol(access: Access) -> bool:
-    """Whether the address is a variable of the module plus something that is no pointer."""
-    terms = [(monomial, coefficient) for monomial, coefficient in access.address.terms if len(monomial) == 1]
-    return any(m[0].kind == "symbol" and c == 1 for m, c in terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,29 +134,15 @@ class _Decision:
 
     def _placed(self, side: int) -> list[_Placed]:
         found: dict[tuple[object, ...], _Placed] = {}
-        for access in _set(self.sites[side]).accesses:
-            if _symbol(access):
+        for access in accesses_of(self.sites[side]).accesses:
+            if is_of_variable(access):
                 continue
             key = access.address, access.effect, access.bytes, access.guards, access.operation
             if key not in found:
                 place = self.placements[side].place(access)
-                buffer = place.buffer if place is not None else self._only_buffer(side, access)
+                buffer = place.buffer if place is not None else buffer_of(self.sites[side], access)
                 found[key] = _Placed(access, place, buffer)
         return list(found.values())
-
-    def _only_buffer(self, side: int, access: Access) -> str:
-        """The allocation of an access whose offset is not understood; empty where it may be any."""
-        arguments = self.sites[side].arguments
-        names: set[str] = set()
-        for monomial, coefficient in access.address.terms:
-            for atom in monomial:
-                if atom.kind == "param" and isinstance(argument := arguments.get(atom.name), Buffer):
-                    if coefficient != 1 or len(monomial) != 1:
-                        return ""
-                    names.add(argument.name)
-                elif atom.kind == "opaque" and coefficient == 1 and len(monomial) == 1 and atom.high is None:
-                    return ""  # perhaps a pointer
-        return next(iter(names)) if len(names) == 1 else ""
 
     def _pair(self, a: _Placed, b: _Placed) -> tuple[str, str]:
         """The relation of two accesses that conflict if they touch the same bytes, and a sentence about it."""

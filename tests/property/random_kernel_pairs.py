@@ -1,0 +1,293 @@
+"""Random pairs of kernels with dependences within a thread, a block or the grid, and the truth about them.
+
+The truth comes from the emulator's access trace: which threads of the two launches touch the same bytes, one of them
+writing. A pair shares buffers ``a``, ``b`` and ``c``; kernels take the pointers and ``n``, ``m`` by value. All
+addresses stay inside the buffers, whatever the indices are: they are taken modulo the buffers' size where the form of
+the index does not keep them inside.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from ptxmotion.harness.emulator import Emulator
+from ptxmotion.harness.emulator.launch import LaunchResult
+from ptxmotion.harness.emulator.memory import MemoryObject
+from ptxmotion.harness.emulator.options import Options
+from ptxmotion.ptx import Module, parse
+from ptxmotion.transforms.kernel_fusion.launch_site import Argument, Buffer, Extents, LaunchSite, Scalar
+
+__all__ = ["BUFFERS", "Device", "Pair", "make_pair", "truth"]
+
+BUFFERS = ("a", "b", "c")
+#: Words of each buffer.
+WORDS = 1024
+
+_HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
+
+#: Index forms: PTX that leaves an index in %i, of registers %gx (global index), %tx, %bx, %ty, %by, %n, %m, %k.
+FORMS: dict[str, str] = {
+    "global": "mov.u32 %i, %gx;",
+    "global + 1": "add.s32 %i, %gx, 1;",
+    "twice": "shl.b32 %i, %gx, 1;",
+    "twice + 1": "mad.lo.s32 %i, %gx, 2, 1;",
+    "reversed": "sub.s32 %i, %n, %gx; add.s32 %i, %i, 255;",
+    "reversed in block": "sub.s32 %i, %wx, %tx; add.s32 %i, %i, -1; mad.lo.s32 %i, %bx, %wx, %i;",
+    "next in block": "add.s32 %i, %tx, 1; rem.u32 %i, %i, %wx; mad.lo.s32 %i, %bx, %wx, %i;",
+    "thread": "mov.u32 %i, %tx;",
+    "block": "mov.u32 %i, %bx;",
+    "constant": "mov.u32 %i, 5;",
+    "half": "shr.u32 %i, %gx, 1;",
+    "masked": "and.b32 %i, %gx, 15;",
+    "far": "add.s32 %i, %gx, 512;",
+    "far n": "add.s32 %i, %gx, %n;",
+    "rows": "mad.lo.s32 %i, %by, %hy, %ty; mad.lo.s32 %i, %i, %n, %gx;",
+    "columns": "mad.lo.s32 %i, %by, %hy, %ty; mad.lo.s32 %i, %gx, 32, %i;",
+    "row of k": "mad.lo.s32 %i, %gx, 4, %k;",
+    "column of k": "mad.lo.s32 %i, %k, %n, %gx;",
+    "strided k": "mad.lo.s32 %i, %k, %s, %gx;",
+    "wrapped": "mad.lo.s32 %i, %gx, 1073741825, 3;",
+    "scaled by m": "mul.lo.s32 %i, %gx, %m;",
+    "next block": "add.s32 %i, %bx, 1; mad.lo.s32 %i, %i, %wx, %tx;",
+    "indirect": "and.b32 %i, %gx, 255; mul.wide.u32 %rd1, %i, 4; add.s64 %rd1, %pc, %rd1; ld.global.u32 %i, [%rd1];",
+}
+_WITH_K = ("row of k", "column of k", "strided k")
+
+
+@dataclass
+class Half:
+    """One kernel of a pair and its launch."""
+
+    ptx: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    n: int
+    m: int
+    names: tuple[str, str, str]  #: the buffers passed as first, second and third pointer
+    module: Module = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.module = parse(self.ptx)
+
+    def site(self) -> LaunchSite:
+        """The launch as the host knows it."""
+        kernel = self.module.entries[0]
+        values: list[Argument] = [*map(Buffer, self.names), Scalar(self.n), Scalar(self.m)]
+        names = [param.name for param in kernel.params or ()]
+        return LaunchSite(kernel, self.module, self.grid, self.block, 0, dict(zip(names, values, strict=True)))
+
+
+@dataclass
+class Pair:
+    first: Half
+    second: Half
+
+
+def make_pair(seed: int) -> Pair:
+    """The pair that belongs to a seed."""
+    rng = random.Random(seed)
+    block = rng.choice([(8, 1, 1), (16, 1, 1), (32, 1, 1), (48, 1, 1), (4, 4, 1), (8, 2, 1)])
+    grid = rng.choice([(1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1), (2, 2, 1)])
+    n, m = rng.choice([16, 32, 33, 64, 100]), rng.choice([0, 1, 2, 3])
+    other_grid = rng.choice([(1, 1, 1), (3, 1, 1), (2, 2, 1)]) if rng.random() < 0.15 else grid
+    favoured = rng.sample(list(FORMS), 3)
+    halves: list[Half] = []
+    for number, extent in enumerate((grid, other_grid)):
+        names = tuple(rng.sample(BUFFERS, 3))
+        text = _Kernel(rng, f"k{number}", favoured).text()
+        halves.append(Half(text, extent, block, n, m if rng.random() < 0.9 else 1, (names[0], names[1], names[2])))
+    return Pair(*halves)
+
+
+class _Kernel:
+    def __init__(self, rng: random.Random, name: str, favoured: list[str]) -> None:
+        self.rng = rng
+        self.name = name
+        self.favoured = favoured
+        self.lines: list[str] = []
+        self.labels = 0
+        self.has_shared = False
+        self.value = "%v0"
+
+    def text(self) -> str:
+        self.prologue()
+        early = self.rng.random()
+        if early < 0.4:
+            self.lines += ["setp.ge.s32 %p0, %gx, %n;", self.rng.choice(["@%p0 bra $END;", "@%p0 ret;"])]
+        for _ in range(self.rng.randint(1, 3)):
+            self.rng.choice([self.step, self.step, self.step, self.guarded, self.loop])()
+        if early >= 0.4 and self.rng.random() < 0.3:
+            self.shared()
+            self.step()
+        params = ", ".join([*(f".param .u64 {self.name}_p{i}" for i in range(3)), *(f".param .u32 {self.name}_{x}" for x in "nm")])
+        shared = "\t.shared .align 4 .b8 stage[256];\n" if self.has_shared else ""
+        body = "\n\t".join(self.lines)
+        return (
+            f"{_HEAD}.visible .entry {self.name}({params})\n{{\n\t.reg .pred %p<8>;\n\t.reg .b32 %r<4>;\n"
+            "\t.reg .b32 %i, %gx, %tx, %bx, %ty, %by, %wx, %hy, %n, %m, %k, %s, %v0, %v1;\n"
+            f"\t.reg .b64 %rd<8>, %pa, %pb, %pc;\n{shared}\t{body}\n$END:\n\tret;\n}}\n"
+        )
+
+    def prologue(self) -> None:
+        for register, special in (("tx", "tid.x"), ("bx", "ctaid.x"), ("ty", "tid.y"), ("by", "ctaid.y")):
+            self.lines.append(f"mov.u32 %{register}, %{special};")
+        self.lines += ["mov.u32 %wx, %ntid.x;", "mov.u32 %hy, %ntid.y;", "mov.u32 %k, 0;"]
+        self.lines += ["mov.u32 %s, %nctaid.x;", "mul.lo.s32 %s, %s, %wx;"]
+        self.lines.append("mad.lo.s32 %gx, %bx, %wx, %tx;")
+        for index, register in enumerate(("pa", "pb", "pc")):
+            self.lines.append(f"ld.param.u64 %{register}, [{self.name}_p{index}];")
+            if self.rng.random() < 0.7:
+                self.lines.append(f"cvta.to.global.u64 %{register}, %{register};")
+        self.lines += [f"ld.param.u32 %n, [{self.name}_n];", f"ld.param.u32 %m, [{self.name}_m];"]
+        self.lines.append("add.s32 %v0, %gx, 7;")
+
+    def address(self, pointer: str, form: str) -> str:
+        """Leaves the address of an element in %rd0, inside the buffer."""
+        self.lines.append(FORMS[form])
+        is_inside = form in ("global", "global + 1", "thread", "block", "constant", "half", "masked", "next in block")
+        if not is_inside and form not in ("row of k", "reversed in block", "next block", "twice", "twice + 1", "far"):
+            self.lines.append(f"and.b32 %i, %i, {WORDS - 1};" if form != "far n" else "")
+        wide = self.rng.choice(["s32", "u32"])
+        if self.rng.random() < 0.5:
+            self.lines.append(f"mad.wide.{wide} %rd0, %i, 4, {pointer};")
+        else:
+            self.lines += [f"mul.wide.{wide} %rd1, %i, 4;", f"add.s64 %rd0, {pointer}, %rd1;"]
+        return "[%rd0+4]" if self.rng.random() < 0.15 else "[%rd0]"
+
+    def form(self, *, with_k: bool = False) -> str:
+        if with_k and self.rng.random() < 0.7:
+            return self.rng.choice(_WITH_K)
+        known = self.favoured if self.rng.random() < 0.75 else list(FORMS)
+        return self.rng.choice([form for form in known if form not in _WITH_K] or ["global"])
+
+    def step(self, *, with_k: bool = False) -> None:
+        pointer = self.rng.choice(["%pa", "%pb"])
+        what = self.rng.random()
+        guard = ""
+        if self.rng.random() < 0.15:
+            self.lines.append(self.rng.choice(["setp.lt.s32 %p1, %gx, %n;", "setp.eq.s32 %p1, %tx, 0;"]))
+            guard = "@%p1 "
+        where = self.address(pointer, self.form(with_k=with_k))
+        if what < 0.45:
+            kind = "ld.global.nc.u32" if self.rng.random() < 0.1 and not guard else "ld.global.u32"
+            self.lines += ["mov.u32 %v1, 0;", f"{guard}{kind} %v1, {where};", "mad.lo.s32 %v0, %v0, 3, %v1;"]
+        elif what < 0.93:
+            self.lines.append(f"{guard}st.global.u32 {where}, %v0;")
+        else:
+            self.lines.append(f"{guard}red.global.add.u32 {where}, %v0;")
+
+    def guarded(self) -> None:
+        self.labels += 1
+        label = f"$L{self.labels}"
+        self.lines.append(
+            self.rng.choice(
+                [
+                    "setp.ge.s32 %p2, %gx, %n;",
+                    "setp.ne.s32 %p2, %tx, 0;",
+                    "setp.ge.u32 %p2, %gx, 20;",
+                    "setp.ne.s32 %p2, %bx, 0;",
+                    "setp.ne.s32 %p2, %gx, 3;",
+                ]
+            )
+        )
+        self.lines.append(f"@%p2 bra {label};")
+        self.step()
+        self.lines.append(f"{label}:")
+
+    def loop(self) -> None:
+        self.labels += 1
+        label = f"$L{self.labels}"
+        self.lines += ["mov.u32 %k, 0;", f"{label}:"]
+        self.step(with_k=True)
+        turns = self.rng.choice([2, 3, 4])
+        self.lines += ["add.s32 %k, %k, 1;", f"setp.{self.rng.choice(['lt', 'ne'])}.s32 %p3, %k, {turns};"]
+        self.lines += [f"@%p3 bra {label};", "mov.u32 %k, 0;"]
+
+    def shared(self) -> None:
+        """The value of the thread's neighbour in the block, by way of shared memory."""
+        self.has_shared = True
+        self.lines += ["mov.u32 %r0, stage;", "mad.lo.s32 %r1, %ty, %wx, %tx;", "shl.b32 %r2, %r1, 2;"]
+        self.lines += ["add.s32 %r2, %r0, %r2;", "st.shared.u32 [%r2], %v0;", "bar.sync 0;", "xor.b32 %r1, %r1, 1;"]
+        self.lines += ["shl.b32 %r1, %r1, 2;", "add.s32 %r1, %r0, %r1;", "ld.shared.u32 %v0, [%r1];", "bar.sync 0;"]
+
+
+class Device:
+    """Buffers that several launches use."""
+
+    def __init__(self, seed: int, words: int = WORDS) -> None:
+        self.emulator = Emulator(budget=400_000)
+        rng = np.random.default_rng(seed)
+        self.buffers: dict[str, MemoryObject] = {}
+        for name in BUFFERS:
+            found = self.emulator.space().allocate(name, "global", 4 * (4 * words))
+            found.fill_from(rng.integers(0, words // 2, 4 * words, dtype=np.uint32).view(np.uint8))
+            found.written = None
+            self.buffers[name] = found
+
+    def launch(
+        self, site: LaunchSite, *, schedule: str = "order", seed: int = 0, trace: bool = False
+    ) -> LaunchResult:
+        """Run a launch whose extents and arguments are numbers."""
+        loaded = self.emulator.load(site.module)
+        values = [self._bytes(site.arguments[p.name], p.bytes) for p in site.kernel.params or ()]
+        return loaded.launch_bytes(
+            loaded.entry(site.kernel.name),
+            _numbers(site.grid),
+            _numbers(site.block),
+            values,
+            int(site.shared),
+            Options(checks=True, counts=False, trace=trace, fine=schedule == "random"),
+            schedule=schedule,
+            seed=seed,
+            keep_going=True,
+        )
+
+    def _bytes(self, argument: Argument, size: int) -> bytes:
+        if isinstance(argument, Buffer):
+            return (self.buffers[argument.name].base + int(argument.offset)).to_bytes(size, "little")
+        assert isinstance(argument.value, int)
+        return (argument.value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+
+    def contents(self) -> dict[str, npt.NDArray[Any]]:
+        return {name: found.bytes.copy() for name, found in self.buffers.items()}
+
+
+def _numbers(extents: Extents) -> tuple[int, int, int]:
+    x, y, z = (int(each) for each in extents)
+    return x, y, z
+
+
+def truth(first: LaunchResult, second: LaunchResult, grids: tuple[Extents, Extents]) -> str:
+    """The worst relation between threads of the two launches that touch the same bytes, one of them writing."""
+    worst = "never"
+    one, other = (_by_word(result, grid) for result, grid in zip((first, second), grids, strict=True))
+    for address in one.keys() & other.keys():
+        for block, thread, writes in one[address]:
+            for its_block, its_thread, its_writes in other[address]:
+                if not (writes or its_writes):
+                    continue
+                if block != its_block:
+                    return "any"
+                if thread != its_thread:
+                    worst = "block"
+                elif worst == "never":
+                    worst = "thread"
+    return worst
+
+
+def _by_word(result: LaunchResult, grid: Extents) -> dict[int, set[tuple[tuple[int, int, int], int, bool]]]:
+    assert result.trace is not None
+    found: dict[int, set[tuple[tuple[int, int, int], int, bool]]] = {}
+    width, height, _ = _numbers(grid)
+    for row in result.trace.accesses:
+        if int(row["space"]) != 0:
+            continue
+        block = int(row["block"])
+        at = (block % width, block // width % height, block // (width * height))
+        for byte in range(int(row["bytes"])):
+            found.setdefault(int(row["address"]) + byte, set()).add((at, int(row["thread"]), bool(row["write"])))
+    return found

@@ -1,0 +1,285 @@
+"""Copies of kernel bodies under names that do not meet: registers, labels, variables, parameters, functions.
+
+Requires: a flattened kernel. Guarantees: the copy shares no `Reg`, `Label`, `Block` or `Instr` with the original, and
+what it is given under `symbols` stands for the original's parameters and variables, at an offset. Positions in the
+source survive where they are plain (file, line, column), with the numbers of the merged list of files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ...ptx import (
+    Block,
+    Directive,
+    Guard,
+    Instr,
+    Kernel,
+    Label,
+    Module,
+    Operand,
+    Reg,
+    RegisterDeclaration,
+    Special,
+    Sym,
+    Variable,
+    registers,
+    substitute,
+)
+from ...ptx.ir import Declaration, Loc
+from ...ptx.operands import Args, Mem, Pair, Vec
+
+__all__ = ["BodyCopy", "Files", "copy_body", "free_tag", "names_of", "symbols_in"]
+
+_PLAIN_LOC = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)\s*")
+
+
+@dataclass(slots=True)
+class Files:
+    """The ``.file`` numbers of a merged module."""
+
+    names: list[str] = field(default_factory=list[str])
+
+    def number(self, name: str) -> int:
+        if name not in self.names:
+            self.names.append(name)
+        return self.names.index(name) + 1
+
+
+def symbols_in(operands: Iterable[Operand]) -> Iterable[Sym]:
+    """Every symbol in the operands, those in addresses and lists included."""
+    for operand in operands:
+        if isinstance(operand, Sym):
+            yield operand
+        elif isinstance(operand, Mem):
+            yield from symbols_in((operand.base, *operand.rest))
+        elif isinstance(operand, Vec | Args):
+            yield from symbols_in(operand.elements)
+        elif isinstance(operand, Pair):
+            yield from symbols_in((operand.first, operand.second))
+
+
+def names_of(kernel: Kernel) -> set[str]:
+    """Every name that the kernel declares or mentions; ranges without their numbers."""
+    found = set(kernel.names) | {kernel.name}
+    found.update(param.name for param in (*(kernel.params or ()), *(kernel.results or ())))
+    for declaration in kernel.declarations:
+        found.add(declaration.name)
+        if isinstance(declaration, RegisterDeclaration):
+            found.update(name for name, _ in declaration.group)
+    for block in kernel.blocks:
+        if block.label is not None:
+            found.add(block.label.text)
+        for instr in block.instrs:
+            found.update(symbol.name for symbol in symbols_in(instr.operands))
+            if isinstance(instr, Directive):
+                found.update(re.findall(r"[\w$%]+", instr.text))
+    return found
+
+
+def free_tag(taken: Iterable[str]) -> str:
+    """An ending that occurs in no name that is taken."""
+    everything = "\0".join(taken)
+    number = 2
+    while f"_f{number}" in everything:
+        number += 1
+    return f"_f{number}"
+
+
+class _Names:
+    """The new names of a kernel's registers: those of the original with a tag."""
+
+    def __init__(self, kernel: Kernel, tag: str) -> None:
+        self.tag = tag
+        self.singles: set[str] = set()
+        self.ranges: dict[str, int] = {}
+        for declaration in kernel.declarations:
+            if isinstance(declaration, RegisterDeclaration):
+                for name, count in ((declaration.name, declaration.count), *declaration.group):
+                    if count is None:
+                        self.singles.add(name)
+                    else:
+                        self.ranges[name] = max(count, self.ranges.get(name, 0))
+
+    def register(self, name: str) -> str:
+        if name in self.singles or not self.tag:
+            return name + self.tag
+        for split in range(len(name) - 1, 0, -1):
+            number = name[split:]
+            if not number.isdigit():
+                break
+            if name[:split] in self.ranges and str(int(number)) == number and int(number) < self.ranges[name[:split]]:
+                return f"{name[:split]}{self.tag}_{number}"
+        return name + self.tag
+
+    def declaration(self, declaration: RegisterDeclaration) -> RegisterDeclaration:
+        def renamed(name: str, count: int | None) -> str:
+            return name if not self.tag else name + self.tag if count is None else f"{name}{self.tag}_"
+
+        return RegisterDeclaration(
+            declaration.type,
+            renamed(declaration.name, declaration.count),
+            declaration.count,
+            declaration.lanes,
+            [(renamed(name, count), count) for name, count in declaration.group],
+        )
+
+
+@dataclass(slots=True)
+class BodyCopy:
+    """A copy of a kernel's declarations and blocks. ``instr`` maps the original's instructions to the copies."""
+
+    declarations: list[RegisterDeclaration | Variable]
+    blocks: list[Block]
+    instr: dict[Instr, Instr]
+    variables: dict[Variable, Variable]
+    registers: dict[Reg, Reg]
+
+
+def copy_body(
+    kernel: Kernel,
+    tag: str,
+    symbols: Mapping[Declaration, tuple[Declaration, int]],
+    specials: Mapping[str, Operand],
+    module: Module,
+    files: Files,
+) -> BodyCopy:
+    """The body of ``kernel`` under names with ``tag`` behind them.
+
+    ``symbols`` says what stands for a declaration: another one and an offset in bytes; variables of the body that it
+    does not name are copied. ``specials`` replaces special registers by name.
+    """
+    return _Copier(kernel, tag, symbols, specials, module, files).copy()
+
+
+class _Copier:
+    def __init__(
+        self,
+        kernel: Kernel,
+        tag: str,
+        symbols: Mapping[Declaration, tuple[Declaration, int]],
+        specials: Mapping[str, Operand],
+        module: Module,
+        files: Files,
+    ) -> None:
+        self.kernel = kernel
+        self.tag = tag
+        self.names = _Names(kernel, tag)
+        self.symbols = dict(symbols)
+        self.specials = specials
+        self.module = module
+        self.files = files
+        self.registers: dict[Reg, Reg] = {}
+        self.labels: dict[Label, Label] = {}
+        self.locs: dict[Loc, Loc | None] = {}
+        self.variables: dict[Variable, Variable] = {}
+        #: Parameters of calls, declared inside a scope with braces: they keep their names.
+        self.scoped: dict[Declaration, Variable] = {}
+
+    def copy(self) -> BodyCopy:
+        declarations: list[RegisterDeclaration | Variable] = []
+        for declaration in self.kernel.declarations:
+            if isinstance(declaration, RegisterDeclaration):
+                declarations.append(self.names.declaration(declaration))
+            elif declaration not in self.symbols:
+                copied = dataclasses.replace(declaration, name=declaration.name + self.tag)
+                self.symbols[declaration] = (copied, 0)
+                self.variables[declaration] = copied
+                declarations.append(copied)
+        copies: dict[Instr, Instr] = {}
+        blocks: list[Block] = []
+        for block in self.kernel.blocks:
+            instrs: list[Instr] = []
+            for instr in block.instrs:
+                copies[instr] = self._instr(instr)
+                instrs.append(copies[instr])
+            blocks.append(Block(self._label(block.label) if block.label is not None else None, instrs))
+        return BodyCopy(declarations, blocks, copies, self.variables, self.registers)
+
+    def _label(self, label: Label) -> Label:
+        found = self.labels.get(label)
+        if found is None:
+            found = self.labels[label] = Label(label.text + self.tag)
+        return found
+
+    def _register(self, reg: Reg) -> Reg:
+        found = self.registers.get(reg)
+        if found is None:
+            found = self.registers[reg] = Reg(self.names.register(reg.text), reg.type, reg.lanes)
+        return found
+
+    def _instr(self, instr: Instr) -> Instr:
+        if isinstance(instr, Directive):
+            return self._directive(instr)
+        replaced: dict[Operand, Operand] = {}
+        for operand in instr.operands:
+            self._collect(operand, replaced)
+        guard = instr.guard
+        if guard is not None and isinstance(guard.reg, Reg):
+            guard = Guard(self._register(guard.reg), negated=guard.negated)
+        operands = tuple([_replaced(operand, replaced) for operand in instr.operands])
+        return Instr(instr.form, operands, guard, self._loc(instr.loc))
+
+    def _directive(self, instr: Directive) -> Directive:
+        declaration = instr.declaration
+        if isinstance(declaration, Variable):
+            declaration = self.scoped[declaration] = dataclasses.replace(declaration)
+        return Directive(
+            instr.kind,
+            instr.payload,
+            label=self._label(instr.label) if instr.label is not None else None,
+            targets=tuple([self._label(target) for target in instr.targets]),
+            declaration=declaration,
+        )
+
+    def _collect(self, operand: Operand, replaced: dict[Operand, Operand]) -> None:
+        """What stands for each register, label, symbol and special register in the operand."""
+        for reg in registers(operand):
+            replaced[reg] = self._register(reg)
+        for symbol in symbols_in((operand,)):
+            new = self._symbol(symbol)
+            if new is not symbol:
+                replaced[symbol] = new
+        if isinstance(operand, Label):
+            replaced[operand] = self._label(operand)
+        elif isinstance(operand, Special) and operand.name in self.specials:
+            replaced[operand] = self.specials[operand.name]
+        elif isinstance(operand, Vec | Args):
+            for element in operand.elements:
+                self._collect(element, replaced)
+
+    def _symbol(self, symbol: Sym) -> Sym:
+        declaration = symbol.declaration
+        if declaration is None:
+            return symbol
+        if declaration in self.scoped:
+            return Sym(symbol.name, self.scoped[declaration], symbol.offset)
+        found = self.symbols.get(declaration)
+        if found is None:
+            return symbol
+        return Sym(found[0].name, found[0], symbol.offset + found[1])
+
+    def _loc(self, loc: Loc | None) -> Loc | None:
+        if loc is None:
+            return None
+        if loc not in self.locs:
+            plain = _PLAIN_LOC.fullmatch(loc.text)
+            name = self.module.files.get(int(plain[1])) if plain is not None else None
+            self.locs[loc] = (
+                Loc(f"{self.files.number(name)} {plain[2]} {plain[3]}")
+                if plain is not None and name is not None and loc.caller is None
+                else None
+            )
+        return self.locs[loc]
+
+
+def _replaced(operand: Operand, replaced: Mapping[Operand, Operand]) -> Operand:
+    new = substitute(operand, replaced)
+    if isinstance(new, Mem) and isinstance(new.base, Sym) and new.base.offset:
+        # An address is printed with one offset: that of the bracket.
+        base = new.base
+        return Mem(Sym(base.name, base.declaration), new.offset + base.offset, new.rest)
+    return new

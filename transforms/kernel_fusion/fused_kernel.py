@@ -1,0 +1,387 @@
+"""The kernel that does the work of two launches: its PTX, its parameters, how it is launched.
+
+Computes: a module with one kernel, in which each thread runs the first body and then the second. Registers, labels,
+shared and local arrays of the second body get names of their own; parameters for which the host passes the same
+argument are one. Where the first body ends early (``ret``, ``exit``), it goes on at the join. There stands a
+``bar.sync`` where the two need one, or where shared memory is used again; a barrier of the grid where that was asked
+for. Where the grids differ, each body is left out by the blocks that its own launch would not have had, and reads its
+own ``%nctaid``. Loads that promise that nobody writes (``.nc``) lose that promise where a part does write. What the
+first body stored and the same thread loads in the second comes from the register (`forwarding`).
+
+Requires: two sites that `fusibility.decide` has called fusible, with that answer. Guarantees: every launch of the fused
+kernel with ``grid``, ``block``, ``shared`` and the arguments that ``parameters`` name leaves the memory of the two
+launches, except for ``dead_buffers``. Refuses, with `CannotFuse`: a pair that is not fusible, a grid barrier that was
+not asked for, modules of different architectures.
+Reference: thesis §5.1, figure 5.1; shared notes, §6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ptx import (
+    TYPES,
+    Block,
+    Guard,
+    Imm,
+    Instr,
+    Kernel,
+    Mem,
+    Module,
+    Operand,
+    Param,
+    RawDirective,
+    Reg,
+    RegisterDeclaration,
+    Special,
+    Sym,
+    Variable,
+)
+from ...ptx.builder import Builder
+from ...ptx.errors import SourceText
+from ...ptx.ir import Declaration
+from ...ptx.verify import verify
+from .body_copy import BodyCopy, Files, copy_body, free_tag, names_of
+from .buffer_use import buffers_written, is_of_buffers
+from .forwarding import Forwarded, forward
+from .fusibility import flat_site
+from .grid_barrier import barrier_blocks, barrier_counter
+from .launch_site import Argument, Buffer, Extent, Extents, Fusibility, LaunchSite, Scalar, text_of
+from .module_merge import CannotFuse, merged_functions, merged_target, merged_version
+from .shared_layout import SharedLayout, shared_layout
+
+__all__ = ["CannotFuse", "FusedKernel", "build"]
+
+_AXES = "xyz"
+
+
+@dataclass(frozen=True)
+class FusedKernel:
+    """``parameters`` names for each parameter of the kernel the launch (0 or 1) and that launch's parameter whose
+    argument is passed, or ``%nctaid.x`` and the like for an extent of that launch's grid. ``site`` is the launch that
+    takes the place of both. ``cooperative`` says that it has to be a cooperative one. ``remarks`` say what was done."""
+
+    module: Module
+    name: str
+    parameters: list[tuple[int, str]]
+    site: LaunchSite
+    cooperative: bool
+    remarks: tuple[str, ...]
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.module.kernel(self.name)
+
+    @property
+    def grid(self) -> Extents:
+        return self.site.grid
+
+    @property
+    def shared_bytes(self) -> Extent:
+        """Dynamic shared memory: what either part needs, at most."""
+        return self.site.shared
+
+
+def build(
+    first: LaunchSite,
+    second: LaunchSite,
+    fusibility: Fusibility,
+    *,
+    name: str,
+    dead_buffers: frozenset[str] = frozenset(),
+    grid_barrier: bool = False,
+) -> FusedKernel:
+    """Fuse two launches. ``dead_buffers`` are allocations that nobody reads afterwards; with ``grid_barrier`` a pair
+    with a dependence across the grid gets a barrier of the whole grid, and has to be launched cooperatively."""
+    if fusibility.kind not in ("thread", "block", "grid"):
+        raise CannotFuse("; ".join(fusibility.reasons) or "the two launches may not be fused")
+    if fusibility.kind == "grid" and not grid_barrier:
+        raise CannotFuse("the second kernel needs what other blocks of the first have done")
+    return _Fusion(flat_site(first), flat_site(second), fusibility, name, dead_buffers).build()
+
+
+class _Fusion:
+    def __init__(
+        self, first: LaunchSite, second: LaunchSite, fusibility: Fusibility, name: str, dead: frozenset[str]
+    ) -> None:
+        self.sites = (first, second)
+        self.fusibility = fusibility
+        self.name = name
+        self.dead = dead
+        self.kernel = Kernel(name, is_entry=True, linkage=".visible", params=[])
+        self.files = Files()
+        self.remarks: list[str] = []
+        self.parameters: list[tuple[int, str]] = []
+        self.arguments: dict[str, Argument] = {}
+        self.symbols: tuple[dict[Declaration, tuple[Declaration, int]], ...] = ({}, {})
+        self.globals: list[Variable] = []
+
+    def build(self) -> FusedKernel:
+        first, second = self.sites
+        forwarded = forward(first, second, self.dead, is_ordered=self.fusibility.kind != "grid")
+        functions = merged_functions((first, second), self.symbols, self.globals, {self.name})
+        self._parameters()
+        layout = shared_layout(first, second, f"{self.name}_shared")
+        self._shared(layout)
+        extents = self._extents()
+        tags = ("", free_tag([*names_of(first.kernel), *names_of(second.kernel), self.name]))
+        copies = [
+            copy_body(site.kernel, tag, symbols, extents[side], site.module, self.files)
+            for side, (site, tag, symbols) in enumerate(zip(self.sites, tags, self.symbols, strict=True))
+        ]
+        self._declare(copies)
+        self._apply(forwarded, copies)
+        self._plain_loads(copies)
+        self._join(copies, layout, extents)
+        self.kernel.directives = _directives(first.kernel, second.kernel)
+        self.kernel.cfg_changed()
+        module = Module(
+            SourceText("", self.name), merged_version(first.module, second.module), merged_target(first, second), 64
+        )
+        module.items = [
+            *self.globals,
+            *functions,
+            self.kernel,
+            *(RawDirective(f'.file {number} "{file}"') for number, file in enumerate(self.files.names, 1)),
+        ]
+        verify(module)
+        site = LaunchSite(self.kernel, module, self._grid(), first.block, layout.dynamic_bytes, self.arguments)
+        is_cooperative = self.fusibility.kind == "grid"
+        return FusedKernel(module, self.name, self.parameters, site, is_cooperative, tuple(self.remarks))
+
+    # --- what is declared ----------------------------------------------------------------------------------------
+
+    def _parameters(self) -> None:
+        """One parameter for each argument; the same argument is passed once."""
+        passed: dict[tuple[object, ...], Param] = {}
+        params = self.kernel.params
+        assert params is not None
+        for side, site in enumerate(self.sites):
+            for param in site.kernel.params or ():
+                argument = site.arguments.get(param.name)
+                key = _same_argument(param, argument)
+                new = passed.get(key) if key is not None else None
+                if new is None:
+                    new = Param(
+                        f"{self.name}_param_{len(params)}",
+                        "param",
+                        param.type,
+                        param.align,
+                        param.dims,
+                        param.attributes,
+                        param.lanes,
+                        param.type_align,
+                    )
+                    params.append(new)
+                    self.parameters.append((side, param.name))
+                    if argument is not None:
+                        self.arguments[new.name] = argument
+                    if key is not None:
+                        passed[key] = new
+                elif new.attributes != param.attributes:
+                    new.attributes = ""
+                self.symbols[side][param] = (new, 0)
+
+    def _extents(self) -> tuple[dict[str, Operand], dict[str, Operand]]:
+        """What each body reads for ``%nctaid`` where the grids differ: a number, or a register loaded at the start."""
+        found: tuple[dict[str, Operand], dict[str, Operand]] = ({}, {})
+        params = self.kernel.params
+        assert params is not None
+        for axis, one, other in zip(_AXES, self.sites[0].grid, self.sites[1].grid, strict=True):
+            if one == other:
+                continue
+            for side, extent in enumerate((one, other)):
+                if isinstance(extent, int):
+                    found[side][f"%nctaid.{axis}"] = Imm(extent)
+                    continue
+                param = Param(f"{self.name}_param_{len(params)}", "param", TYPES["u32"])
+                params.append(param)
+                self.parameters.append((side, f"%nctaid.{axis}"))
+                self.arguments[param.name] = Scalar(extent, (1, 2**31 - 1))
+                reg = Reg(f"%fused_nctaid_{axis}{side}", TYPES["u32"])
+                self.kernel.declarations.append(RegisterDeclaration(reg.type, reg.text))
+                found[side][f"%nctaid.{axis}"] = reg
+        return found
+
+    def _grid(self) -> Extents:
+        first, second = self.sites
+        x, y, z = (_larger(one, other) for one, other in zip(first.grid, second.grid, strict=True))
+        return x, y, z
+
+    def _shared(self, layout: SharedLayout) -> None:
+        for side in (0, 1):
+            self.symbols[side].update(layout.symbols[side])
+        self.kernel.declarations += layout.declarations
+        self.globals += layout.module_variables
+        self.remarks += layout.remarks
+
+    def _declare(self, copies: list[BodyCopy]) -> None:
+        for copied in copies:
+            self.kernel.declarations += copied.declarations
+        names = self.kernel.names
+        names.update(param.name for param in self.kernel.params or ())
+        names.update(variable.name for variable in self.globals)
+        for copied in copies:
+            names.update(declaration.name for declaration in copied.declarations)
+            names.update(block.label.text for block in copied.blocks if block.label is not None)
+        for site in self.sites:
+            names.update(names_of(site.kernel))
+
+    # --- what is changed in the bodies ---------------------------------------------------------------------------
+
+    def _apply(self, forwarded: Forwarded, copies: list[BodyCopy]) -> None:
+        """Loads of the second body that take a register of the first, and stores that nobody reads."""
+        for load, value in forwarded.loads.items():
+            copied = copies[1].instr[load]
+            source = copies[0].registers[value] if isinstance(value, Reg) else value
+            scalar = load.form.type
+            assert scalar is not None
+            made = Builder(self.kernel, Block()).make(f"mov.b{scalar.bits}", copied.operands[0], source)
+            copied.form, copied.operands = made.form, made.operands
+            copied.forget()
+        for side, stores in enumerate(forwarded.stores):
+            gone = {copies[side].instr[store] for store in stores}
+            for block in copies[side].blocks:
+                block.instrs = [instr for instr in block.instrs if instr not in gone]
+        if forwarded.loads:
+            self.remarks.append(f"{len(forwarded.loads)} loads take what the same thread has stored from the register")
+        removed = sum(map(len, forwarded.stores))
+        if removed:
+            self.remarks.append(f"{removed} stores are left out, since nobody reads what they wrote")
+
+    def _plain_loads(self, copies: list[BodyCopy]) -> None:
+        """``.nc`` promises that nobody writes while the kernel runs: true of each part, not of both."""
+        written = buffers_written(self.sites)
+        count = 0
+        for site, copied in zip(self.sites, copies, strict=True):
+            for instr in site.kernel.instructions():
+                words = instr.form.text.split(".")
+                if (words[0] != "ldu" and "nc" not in words) or not is_of_buffers(site, instr, written):
+                    continue
+                new = copied.instr[instr]
+                mnemonic = ".".join(["ld", *(word for word in words[1:] if word != "nc")])
+                self.kernel.replace_form(new, mnemonic)
+                count += 1
+        if count:
+            self.remarks.append(f"{count} loads through the read-only path became plain ones")
+
+    def _join(
+        self, copies: list[BodyCopy], layout: SharedLayout, extents: tuple[dict[str, Operand], dict[str, Operand]]
+    ) -> None:
+        """Put the bodies behind one another."""
+        kernel = self.kernel
+        join, end = Block(kernel.new_label("$fused_join_")), Block(kernel.new_label("$fused_end_"))
+        _redirect(copies[0].blocks, join)
+        blocks: list[Block] = []
+        start = self._load_extents(extents)
+        if start.instrs:
+            blocks.append(start)
+        blocks += self._guard(0, join)
+        blocks += copies[0].blocks
+        blocks += self._barrier(join, layout)
+        guards = self._guard(1, end)
+        blocks += guards
+        blocks += copies[1].blocks
+        if guards:
+            blocks.append(end)
+            end.instrs.append(Builder(kernel, end).make("ret"))
+        kernel.blocks = blocks
+
+    def _barrier(self, join: Block, layout: SharedLayout) -> list[Block]:
+        if self.fusibility.kind == "grid":
+            counter = barrier_counter(f"{self.name}_arrived")
+            self.globals.append(counter)
+            self.remarks.append("a barrier of the whole grid stands between the bodies")
+            return barrier_blocks(self.kernel, join, counter)
+        if self.fusibility.kind == "block" or layout.needs_barrier:
+            Builder(self.kernel, join).emit("bar.sync", 0)
+            self.remarks.append("a bar.sync stands between the bodies")
+        return [join]
+
+    def _load_extents(self, extents: tuple[dict[str, Operand], dict[str, Operand]]) -> Block:
+        block = Block()
+        builder = Builder(self.kernel, block)
+        params = {param.name: param for param in self.kernel.params or ()}
+        names = {key: param.name for key, param in zip(self.parameters, self.kernel.params or (), strict=True)}
+        for side in (0, 1):
+            for special, operand in extents[side].items():
+                if isinstance(operand, Reg):
+                    param = params[names[side, special]]
+                    builder.emit("ld.param.u32", operand, Mem(Sym(param.name, param)))
+        self._extent_operands = extents
+        return block
+
+    def _guard(self, side: int, target: Block) -> list[Block]:
+        """Blocks that lead past a body where the block does not belong to its launch."""
+        found: list[Block] = []
+        for special, extent in self._extent_operands[side].items():
+            axis = special[-1]
+            other = self._extent_operands[1 - side][special]
+            if isinstance(extent, Imm) and isinstance(other, Imm) and int(extent.text) > int(other.text):
+                continue
+            block = Block()
+            builder = Builder(self.kernel, block, hint="%g")
+            place = builder.mov("u32", Special(f"%ctaid.{axis}", TYPES["u32"]))
+            assert place is not None
+            outside = builder.setp("ge.u32", place, extent)
+            assert outside is not None
+            builder.guard = Guard(outside, negated=False)
+            builder.emit("bra", target)
+            found.append(block)
+        return found
+
+
+def _redirect(blocks: list[Block], join: Block) -> None:
+    """What ends a thread of the first body goes on at the join."""
+    for block in blocks:
+        last = block.terminator
+        if last is None or last.form.op.base not in ("ret", "exit"):
+            continue
+        builder = Builder(Kernel("", is_entry=True), Block())
+        assert join.label is not None
+        made = builder.make("bra.uni" if last.guard is None else "bra", join.label)
+        if last.guard is None and block is blocks[-1]:
+            block.instrs = [instr for instr in block.instrs if instr is not last]
+        else:
+            at = block.instrs.index(last)
+            block.instrs[at] = Instr(made.form, made.operands, last.guard, last.loc)
+
+
+def _same_argument(param: Param, argument: Argument | None) -> tuple[object, ...] | None:
+    """A key that is equal where the host passes the same bytes; ``None`` where that is not known."""
+    if argument is None or param.dims or param.lanes != 1:
+        return None
+    if isinstance(argument, Buffer):
+        return ("buffer", argument.name, argument.offset, param.bytes)
+    value = argument.value
+    if value is None or isinstance(value, float):
+        return None
+    return ("scalar", type(value), value, param.type.bits, param.type.is_float)
+
+
+def _larger(one: Extent, other: Extent) -> Extent:
+    if one == other:
+        return one
+    if isinstance(one, int) and isinstance(other, int):
+        return max(one, other)
+    return f"max({text_of(one)}, {text_of(other)})"
+
+
+def _directives(first: Kernel, second: Kernel) -> list[str]:
+    """Launch bounds that hold for both: each kernel is launched with blocks that keep its own."""
+    found: list[str] = []
+    for name in ("reqntid", "maxntid"):
+        stated = [text for kernel in (first, second) if (text := kernel.directive(name)) is not None]
+        if stated:
+            found.append(f".{name} {min(stated, key=_threads)}")
+    least = [text for kernel in (first, second) if (text := kernel.directive("minnctapersm")) is not None]
+    if len(least) == 2 and any(each.startswith(".maxntid") for each in found):
+        found.append(f".minnctapersm {min(map(int, least))}")
+    return found
+
+
+def _threads(text: str) -> int:
+    product = 1
+    for part in text.replace(",", " ").split():
+        product *= int(part, 0)
+    return product

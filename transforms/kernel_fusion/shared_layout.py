@@ -1,0 +1,124 @@
+"""Shared memory of two bodies in one kernel.
+
+Arrays of fixed size stay side by side as long as both fit into what a kernel may have without asking for more; beyond
+that the two bodies use the same bytes, one after the other. Arrays of the launch's size (``extern``) all begin where
+the fixed ones end, so if both bodies have one they always share the bytes. What is shared needs a ``bar.sync`` between
+the bodies: no thread may begin to overwrite what another still reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ...ptx import TYPES, Kernel, Variable
+from ...ptx.ir import Declaration
+from .body_copy import symbols_in
+from .launch_site import Extent, LaunchSite, text_of
+
+__all__ = ["MOST_STATIC", "SharedLayout", "shared_layout"]
+
+#: Bytes of shared memory of fixed size that a kernel may have.
+MOST_STATIC = 48 * 1024
+
+
+@dataclass(slots=True)
+class SharedLayout:
+    """``symbols`` says for each body what stands for an array; arrays it does not name are copied with the body.
+    ``dynamic_bytes`` is what the launch has to give."""
+
+    symbols: tuple[dict[Declaration, tuple[Declaration, int]], dict[Declaration, tuple[Declaration, int]]]
+    declarations: list[Variable] = field(default_factory=list[Variable])
+    module_variables: list[Variable] = field(default_factory=list[Variable])
+    dynamic_bytes: Extent = 0
+    needs_barrier: bool = False
+    remarks: list[str] = field(default_factory=list[str])
+
+
+def shared_layout(first: LaunchSite, second: LaunchSite, name: str) -> SharedLayout:
+    """The layout; ``name`` is free for arrays that stand for several."""
+    layout = SharedLayout(({}, {}))
+    arrays = [_arrays(site.kernel) for site in (first, second)]
+    _dynamic(layout, (first, second), arrays, name)
+    fixed = [[each for each in found if _size(each) is not None] for found in arrays]
+    sizes = [_laid_out(found)[1] for found in fixed]
+    if sizes[0] and sizes[1] and sum(sizes) > MOST_STATIC:
+        _overlap(layout, fixed, name, max(sizes))
+        return layout
+    for side, found in enumerate(fixed):
+        own = set(map(id, (first, second)[side].kernel.declarations))
+        for number, array in enumerate(found):
+            if id(array) not in own:
+                copied = Variable(
+                    f"{name}_{side}_{number}", "shared", array.type, "", array.align, array.lanes, array.dims
+                )
+                layout.declarations.append(copied)
+                layout.symbols[side][array] = (copied, 0)
+    return layout
+
+
+def _arrays(kernel: Kernel) -> list[Variable]:
+    """The shared arrays that the kernel declares or mentions, in the order of their first mention."""
+    found: dict[int, Variable] = {id(each): each for each in kernel.variables if each.space == "shared"}
+    for instr in kernel.instructions():
+        for symbol in symbols_in(instr.operands):
+            declaration = symbol.declaration
+            if isinstance(declaration, Variable) and declaration.space == "shared":
+                found.setdefault(id(declaration), declaration)
+    return list(found.values())
+
+
+def _size(array: Variable) -> int | None:
+    return None if "extern" in array.linkage else array.bytes
+
+
+def _alignment(array: Variable) -> int:
+    return array.align or array.type.bytes * array.lanes
+
+
+def _laid_out(arrays: Iterable[Variable]) -> tuple[list[int], int]:
+    """Offsets of arrays one behind the other, and where the last one ends."""
+    offsets: list[int] = []
+    end = 0
+    for array in arrays:
+        alignment = _alignment(array)
+        offsets.append(-(-end // alignment) * alignment)
+        end = offsets[-1] + (_size(array) or 0)
+    return offsets, end
+
+
+def _overlap(layout: SharedLayout, fixed: Sequence[list[Variable]], name: str, size: int) -> None:
+    alignment = max(_alignment(array) for found in fixed for array in found)
+    region = Variable(name, "shared", TYPES["b8"], align=alignment, dims=(size,))
+    layout.declarations.append(region)
+    for side, found in enumerate(fixed):
+        for array, offset in zip(found, _laid_out(found)[0], strict=True):
+            layout.symbols[side][array] = (region, offset)
+    layout.needs_barrier = True
+    layout.remarks.append(f"the bodies use the same {size} bytes of shared memory")
+
+
+def _dynamic(
+    layout: SharedLayout, sites: tuple[LaunchSite, LaunchSite], arrays: Sequence[list[Variable]], name: str
+) -> None:
+    open_ = [[each for each in found if _size(each) is None] for found in arrays]
+    everything = [array for found in open_ for array in found]
+    if not everything:
+        return
+    alignment = max(_alignment(array) for array in everything)
+    common = Variable(f"{name}_dynamic", "shared", TYPES["b8"], ".extern", alignment, dims=(None,))
+    layout.module_variables.append(common)
+    for side, found in enumerate(open_):
+        for array in found:
+            layout.symbols[side][array] = (common, 0)
+    needed = [site.shared for site, found in zip(sites, open_, strict=True) if found]
+    layout.dynamic_bytes = needed[0] if len(needed) == 1 or needed[0] == needed[1] else _larger(needed[0], needed[1])
+    if len(needed) == 2:
+        layout.needs_barrier = True
+        layout.remarks.append("the bodies use the same dynamic shared memory")
+
+
+def _larger(one: Extent, other: Extent) -> Extent:
+    if isinstance(one, int) and isinstance(other, int):
+        return max(one, other)
+    return f"max({text_of(one)}, {text_of(other)})"
