@@ -179,8 +179,11 @@ def is_volatile_register(operand: Special) -> bool:
 
 def is_may_definition(instr: Instr) -> bool:
     """Whether an old value may survive the instruction's definitions: guarded, or only a component is written."""
-    if instr.guard is not None or instr.form.is_opaque:
+    form = instr.form
+    if instr.guard is not None or form.is_opaque:
         return True
+    if form.dst_count == 1:  # nearly all instructions
+        return isinstance(instr.operands[0], Element)
     return any(isinstance(operand, Element) for operand in instr.dsts)
 
 

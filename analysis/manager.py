@@ -80,6 +80,11 @@ class Facts:
             cache[compute] = compute(self)
         return cast("T", cache[compute])
 
+    def keep_values(self, values: Values) -> None:
+        """Take ``values``, found before the last change of the kernel, for those of the kernel as it is now."""
+        self.get(_cfg, graph_only=True)  # which drops what is stale
+        self._of_code[_values] = values
+
     @property
     def cfg(self) -> Cfg:
         """Blocks and edges."""

@@ -62,13 +62,20 @@ class Ssa:
         return reg in self._single
 
 
+def single_definitions(kernel: Kernel, cfg: Cfg, dominance: Dominance) -> Ssa:
+    """The view without φs: all that `Ssa.is_single` needs, and nothing else is in it."""
+    builder = _Builder(kernel, cfg, dominance, None)
+    builder.find_single_definitions()
+    return builder.ssa
+
+
 def build_ssa(kernel: Kernel, cfg: Cfg, dominance: Dominance, liveness: Liveness) -> Ssa:
     """The SSA view of ``kernel``."""
     return _Builder(kernel, cfg, dominance, liveness).build()
 
 
 class _Builder:
-    def __init__(self, kernel: Kernel, cfg: Cfg, dominance: Dominance, liveness: Liveness) -> None:
+    def __init__(self, kernel: Kernel, cfg: Cfg, dominance: Dominance, liveness: Liveness | None) -> None:
         self.cfg = cfg
         self.dominance = dominance
         self.liveness = liveness
@@ -92,10 +99,10 @@ class _Builder:
         for block in cfg.rpo:
             for position, instr in enumerate(cfg.blocks[block].instrs):
                 for reg in instr.defs():
-                    if reg in complex_:
-                        complex_[reg].append(block)
-                    elif reg in first:
+                    if reg in first:
                         complex_[reg] = [first.pop(reg)[0], block]
+                    elif reg in complex_:
+                        complex_[reg].append(block)
                     elif is_may_definition(instr):
                         complex_[reg] = [block]
                     else:
@@ -104,22 +111,25 @@ class _Builder:
         ssa, root = self.ssa, cfg.rpo[0]
         single = ssa._single  # pyright: ignore[reportPrivateUsage]
         for block in cfg.rpo:
+            here: set[Reg] = set()  # known to be read behind their definition
             for position, instr in enumerate(cfg.blocks[block].instrs):
                 for reg in instr.uses():
+                    if reg in here:
+                        continue
                     known = first.get(reg)
                     if known is None:
                         if reg not in complex_ and reg not in single:
                             single[reg] = ssa.new_value(reg, root, None)
-                    elif known[0] != block:
-                        if not dominates(known[0], block):
-                            complex_[reg] = [first.pop(reg)[0]]
-                    elif known[1] >= position:
+                    elif known[1] >= position if known[0] == block else not dominates(known[0], block):
                         complex_[reg] = [first.pop(reg)[0]]
+                    else:
+                        here.add(reg)
         for reg, (block, _, instr) in first.items():
             single[reg] = ssa.new_value(reg, block, instr)
 
     def place_phis(self) -> None:
         """φs at the iterated dominance frontier of the definitions, where the register is live."""
+        assert self.liveness is not None
         frontier = self.dominance.frontier()
         index, live_in = self.liveness.index, self.liveness.live_in
         ssa = self.ssa

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from ..ptx import Module
     from ..transforms.gate import Figures, Judge
 
-__all__ = ["judge_for"]
+__all__ = ["Assembled", "judge_for"]
 
 
-class _Assembled:
+class Assembled:
     """Prints a module for `PtxasJudge`."""
 
     name = "ptxas"
@@ -50,7 +50,7 @@ def judge_for(choice: str | None, arch: str | None) -> Judge | None:
     from ..harness.gate import PtxasJudge
 
     try:
-        return _Assembled(PtxasJudge(arch))
+        return Assembled(PtxasJudge(arch))
     except ToolMissing:
         if choice == "ptxas":
             raise

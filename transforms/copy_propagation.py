@@ -20,7 +20,7 @@ from typing import ClassVar, cast
 from ..analysis.dataflow import solve
 from ..analysis.effects import late_registers
 from ..analysis.manager import Facts
-from ..analysis.ssa import Ssa
+from ..analysis.ssa import Ssa, single_definitions
 from ..ptx import Guard, Instr, Kernel, Operand, Reg, ScalarType
 from ..ptx.operands import substitute
 from .remarks import Remarks
@@ -37,7 +37,7 @@ class CopyPropagation:
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Propagate all copies of ``kernel``; whether anything changed."""
         # Which registers have one definition does not change while reads are exchanged.
-        ssa = facts.ssa
+        ssa = single_definitions(kernel, facts.cfg, facts.dominance)
         changed = self.single_definitions(kernel, facts, ssa, remarks)
         return self.available_copies(kernel, facts, ssa, remarks) or changed
 
@@ -141,9 +141,7 @@ def _needs_dataflow(instr: Instr, ssa: Ssa) -> bool:
     return not (ssa.is_single(target) and ssa.is_single(source))
 
 
-def _step(
-    instr: Instr, gen: int, kill: int, numbers: dict[Instr, int], involved: dict[Reg, int]
-) -> tuple[int, int]:
+def _step(instr: Instr, gen: int, kill: int, numbers: dict[Instr, int], involved: dict[Reg, int]) -> tuple[int, int]:
     """The available copies and the killed ones after ``instr``."""
     for reg in instr.defs():
         bits = involved.get(reg)
@@ -181,4 +179,3 @@ def substitute_reads(kernel: Kernel, instr: Instr, renamed: Mapping[Reg, Reg]) -
             kernel.replace_guard(instr, Guard(reg, negated=guard.negated))
             changed = True
     return changed
-

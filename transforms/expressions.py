@@ -106,13 +106,6 @@ class Naming:
         self.only_rewritten = only_rewritten
         self.values = values
         self.ssa = values.ssa
-        self._memory: Memory | None = None
-
-    def memory(self, facts: Facts) -> Memory:
-        """The memory references, over the same value numbers as everything else."""
-        if self._memory is None:
-            self._memory = Memory.of(facts, self.values)
-        return self._memory
 
     def key(self, instr: Instr, reg: Reg) -> Hashable:
         """Equal for instructions that compute one value into registers of one type."""
@@ -295,7 +288,7 @@ def _improvable(classes: list[ExpressionClass], facts: Facts, naming: Naming) ->
             candidate.names.update(naming.operand_names(occurrence.instr))
         candidate.is_mutable = is_mutable_read(candidate.instr)
         if candidate.is_mutable:
-            memory = naming.memory(facts)
+            memory = facts.memory
             candidate.reference = naming.reference(candidate.instr, memory)
             candidate.is_unwritten = all(memory.is_unwritten(each.instr) for each in candidate.occurrences)
         candidate.number = len(found)
@@ -341,7 +334,7 @@ class Transfer:
         self.naming = naming
         self.by_name: dict[Hashable, int] = {}
         written = [candidate for candidate in classes if candidate.is_mutable and not candidate.is_unwritten]
-        self._loads = _Loads(written, naming.memory(facts)) if written else None
+        self._loads = _Loads(written, facts.memory) if written else None
         self._unwritten = 0
         self.faulting = 0
         for candidate in classes:

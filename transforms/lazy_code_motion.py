@@ -31,13 +31,18 @@ from typing import ClassVar
 
 from ..analysis.dataflow import solve
 from ..analysis.manager import Facts
-from ..analysis.value_numbering import Values
 from ..ptx import Block, Instr, Kernel
 from .branch_divergence import BranchDivergence
 from .copy_propagation import CopyPropagation
 from .dead_code import DeadCodeElimination
 from .edges import EdgeInserter
-from .expressions import ExpressionClass, LocalPredicates, Naming, collect, local_predicates
+from .expressions import (
+    ExpressionClass,
+    LocalPredicates,
+    candidates_by_name,
+    candidates_by_value,
+    rewritten_candidates,
+)
 from .remarks import Remarks
 from .replacement import evaluate_into, occurrences_of, replace_occurrences
 from .total_redundancy import remove_redundancy
@@ -157,37 +162,27 @@ class LazyCodeMotion:
 
     def move(self, kernel: Kernel, facts: Facts, remarks: Remarks, divergence: BranchDivergence | None) -> bool:
         """The same, with insertions kept out of the arms of the branches in ``divergence``."""
-        values = facts.values
         changed = False
         if self.naming in ("value", "both"):
-            changed = remove_redundancy(kernel, facts, values, remarks, self.name)
+            changed = remove_redundancy(kernel, facts, remarks, self.name)
             for _ in range(self.rounds):
-                if not self.round(kernel, facts, values, remarks, divergence, by_value=True):
+                if not self.round(kernel, facts, remarks, divergence, by_value=True):
                     break
                 changed = True
-                values = facts.values
         if self.naming in ("lexical", "both"):
-            changed |= self.round(kernel, facts, values, remarks, divergence, by_value=False)
+            changed |= self.round(kernel, facts, remarks, divergence, by_value=False)
         return changed
 
     def round(
-        self,
-        kernel: Kernel,
-        facts: Facts,
-        values: Values,
-        remarks: Remarks,
-        divergence: BranchDivergence | None,
-        *,
-        by_value: bool,
+        self, kernel: Kernel, facts: Facts, remarks: Remarks, divergence: BranchDivergence | None, *, by_value: bool
     ) -> bool:
         """Solve once, rewrite, and clean up; whether anything changed."""
-        # What has equal names and one definition has equal values: after the rounds by value only the rest is left.
-        naming = Naming(values, by_value=by_value, only_rewritten=not by_value and self.naming == "both")
-        classes = collect(facts, naming)
+        by_name = candidates_by_name if self.naming == "lexical" else rewritten_candidates
+        found = facts.get(candidates_by_value if by_value else by_name)
+        classes, local = found.classes, found.local
         how = "by value" if by_value else "lexically"
         if not classes:
             return False
-        local = local_predicates(facts, classes, naming)
         placement = solve_placement(facts, local, (1 << len(classes)) - 1)
         chosen = self.choose(kernel, facts, remarks, classes, local, placement, divergence)
         remarks.count(kernel, self.name, f"candidates {how}", len(classes))
@@ -276,9 +271,7 @@ class LazyCodeMotion:
         inserter.commit()
 
 
-def _is_in_cdrnd(
-    facts: Facts, divergence: BranchDivergence, cdrnd: list[bool], block: int, successor: int
-) -> bool:
+def _is_in_cdrnd(facts: Facts, divergence: BranchDivergence, cdrnd: list[bool], block: int, successor: int) -> bool:
     """Whether an edge lies in the control dependence region of non-divergence: its source does and ends in no
     divergent branch, or its target does and is entered by no other edge."""
     if cdrnd[block] and not divergence.is_divergent(facts, block):

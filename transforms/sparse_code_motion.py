@@ -42,7 +42,7 @@ from .branch_divergence import BranchDivergence
 from .copy_propagation import CopyPropagation
 from .dead_code import DeadCodeElimination
 from .edges import EdgeInserter
-from .expressions import ExpressionClass, LocalPredicates, Naming, collect, local_predicates
+from .expressions import ExpressionClass, LocalPredicates, candidates_by_value, rewritten_candidates
 from .insertion_region import RegionProblem, smallest_minimum_region
 from .lazy_code_motion import LazyCodeMotion, members, never_leaving
 from .remarks import Remarks
@@ -146,12 +146,10 @@ class SparseCodeMotion:
         self, kernel: Kernel, facts: Facts, remarks: Remarks, divergence: BranchDivergence | None, *, by_value: bool
     ) -> bool:
         """Solve once, rewrite, and clean up; whether anything changed."""
-        naming = Naming(facts.values, by_value=by_value, only_rewritten=not by_value)
-        classes = collect(facts, naming)
-        if not classes:
+        found = facts.get(candidates_by_value if by_value else rewritten_candidates)
+        if not found.classes:
             return False
-        local = local_predicates(facts, classes, naming)
-        motion = _Motion(self, kernel, facts, remarks, classes, local, divergence)
+        motion = _Motion(self, kernel, facts, remarks, found.classes, found.local, divergence)
         chosen = motion.choose()
         if not chosen:
             return False
@@ -278,6 +276,8 @@ class _Motion:
                 continue
             if item.cost < self.options.min_cost and item.result not in feeding:
                 continue
+            if not any(self.may_rise(point, 1 << item.number) for point in required):
+                continue
             problem = self.problem(item.number, required)
             region = smallest_minimum_region(problem)
             earliest = [
@@ -337,6 +337,12 @@ class _Motion:
                     work.append(other)
         return problem
 
+    def may_rise(self, point: Hashable, bit: int) -> bool:
+        """Whether a region that holds the point may go on above it: where none does, nothing can be saved."""
+        assert isinstance(point, tuple)
+        before, forever = self.predecessors(point, bit)  # pyright: ignore[reportUnknownArgumentType]
+        return bool(before) and not forever
+
     def predecessors(self, point: Point, bit: int) -> tuple[list[Point], bool]:
         """The predecessors that may join the region, and whether some way to the point can never be covered."""
         node, part = point
@@ -366,9 +372,7 @@ class _Motion:
         if self.local.exit_comp[node] & bit:
             return []
         successors = self.graph.cfg.succ[node]
-        return [
-            (s, 0) for s in successors if not self.local.phi_kill[s] & bit and self.may_hold((s, 0), bit)
-        ]
+        return [(s, 0) for s in successors if not self.local.phi_kill[s] & bit and self.may_hold((s, 0), bit)]
 
     # --- the rewriting -------------------------------------------------------------------------------------------
 
@@ -444,11 +448,7 @@ class _Motion:
         safety = self.safety
         if not part:
             return [(node, 1)] if safety.down_exit[node] & ~self.local.kill[node] & bit else []
-        return [
-            (s, 0)
-            for s in self.graph.cfg.succ[node]
-            if safety.down_entry[s] & ~self.local.phi_kill[s] & bit
-        ]
+        return [(s, 0) for s in self.graph.cfg.succ[node] if safety.down_entry[s] & ~self.local.phi_kill[s] & bit]
 
     def report(self, item: ExpressionClass, required: list[Hashable], points: list[Point]) -> None:
         blocks = self.facts.cfg.blocks

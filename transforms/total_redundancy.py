@@ -35,14 +35,16 @@ class TotalRedundancy:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Remove redundant evaluations; whether there were any."""
-        return remove_redundancy(kernel, facts, facts.values, remarks, self.name)
+        return remove_redundancy(kernel, facts, remarks, self.name)
 
 
-def remove_redundancy(kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, pass_name: str) -> bool:
+def remove_redundancy(kernel: Kernel, facts: Facts, remarks: Remarks, pass_name: str) -> bool:
     """Remove redundant evaluations; whether there were any.
 
-    ``values`` holds for the kernel as it is afterwards, too: registers of one class were exchanged, nothing else.
+    The values of ``facts`` hold for the kernel as it is afterwards, too, and are kept: registers of one class were
+    exchanged, nothing else.
     """
+    values = facts.values
     replaced = _find(kernel, facts, values, remarks, pass_name)
     if not replaced:
         return False
@@ -62,12 +64,11 @@ def remove_redundancy(kernel: Kernel, facts: Facts, values: Values, remarks: Rem
         if len(kept) != len(instrs):
             kernel.set_instrs(cfg.blocks[block], kept)
     remarks.count(kernel, pass_name, "redundant", len(replaced))
+    facts.keep_values(values)
     return True
 
 
-def _find(
-    kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, pass_name: str
-) -> dict[Reg, Reg]:
+def _find(kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, pass_name: str) -> dict[Reg, Reg]:
     """For each redundant register the one to read instead."""
     ssa, cfg, dominance = values.ssa, facts.cfg, facts.dominance
     holders: dict[int, list[tuple[int, Reg]]] = {}
