@@ -241,7 +241,7 @@ class Access:
         if self.width == 4 and races.shift == 2 and piece.offsets.shape[0] > 1:
             at = where
         else:
-            at = races.selectors(spread(piece.offsets, c.n) if piece.lanes is None else piece.offsets, self.nbytes)
+            at = races.selectors(spread(piece.offsets, c.n if piece.lanes is None else piece.lanes.size), self.nbytes)
         for conflict in races.check(c, piece.lanes, at, writes=self.writes, strong=self.strong):
             self._report_race(c, piece, conflict, self._is_same(conflict, piece, value, where))
         return at
