@@ -29,14 +29,16 @@ Key = tuple[object, ...]
 
 
 class Values:
-    """``number[v]`` is the class of SSA value ``v``; ``late`` are the registers of `effects.late_registers`."""
+    """``number[v]`` is the class of SSA value ``v``; ``late`` are the registers of `effects.late_registers`;
+    ``result[i]`` is the class of what instruction ``i`` computes, where that is one register."""
 
-    __slots__ = ("_affine", "_key_of", "_keys", "_literals", "late", "number", "ssa")
+    __slots__ = ("_affine", "_key_of", "_keys", "_literals", "late", "number", "result", "ssa")
 
     def __init__(self, ssa: Ssa, late: frozenset[Reg] = frozenset()) -> None:
         self.ssa = ssa
         self.late = late
         self.number: list[int] = [-1] * len(ssa.instr)
+        self.result: dict[Instr, int] = {}
         self._keys: dict[Key, int] = {}
         self._key_of: list[Key] = []
         self._affine: dict[int, Affine] = {}
@@ -132,7 +134,7 @@ class Values:
 def number_values(cfg: Cfg, ssa: Ssa, late: frozenset[Reg] = frozenset()) -> Values:
     """Number all values of the reachable blocks."""
     values = Values(ssa, late)
-    number = values.number
+    number, result, defined, old = values.number, values.result, ssa.defined, ssa.old
     for value, instr in enumerate(ssa.instr):
         if instr is None and value not in ssa.phi_args:
             # An undefined value: any number will do, but each read of it must see the same one.
@@ -141,9 +143,12 @@ def number_values(cfg: Cfg, ssa: Ssa, late: frozenset[Reg] = frozenset()) -> Val
         for phi in ssa.phis[block]:
             number[phi] = _phi(values, phi, block)
         for instr in cfg.blocks[block].instrs:
-            for reg in instr.defs():
-                value = ssa.defined(instr, reg)
-                number[value] = _definition(values, instr) if value not in ssa.old else values.fresh()
+            defs = instr.defs()
+            for reg in defs:
+                value = defined(instr, reg)
+                number[value] = found = _definition(values, instr) if value not in old else values.fresh()
+                if len(defs) == 1:
+                    result[instr] = found
     return values
 
 

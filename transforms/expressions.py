@@ -119,7 +119,7 @@ class Naming:
                 operands = self.values.address(instr, address)
             mods = (*sorted(form.mods.items()), *sorted(form.flags))
             return (form.op.pattern, mods, operands, reg.type.name)
-        return (self.values.number[self.ssa.defined(instr, reg)], _bank(reg.type))
+        return (self.values.result[instr], _bank(reg.type))
 
     def is_of_interest(self, instr: Instr) -> bool:
         if not self.only_rewritten:
@@ -144,6 +144,10 @@ class Naming:
 
     def defined_names(self, instr: Instr) -> Sequence[Hashable]:
         """The names that the instruction gives new values to."""
+        if self.by_value:
+            result = self.values.result.get(instr)
+            if result is not None:
+                return (result,)
         defs = instr.defs()
         if not self.by_value or not defs:
             return defs
@@ -346,6 +350,7 @@ class Transfer:
             if candidate.may_fault:
                 self.faulting |= bit
         self._kills: dict[Instr, int] = {}
+        self._pinches: dict[Form, int] = {}
 
     def kill(self, instr: Instr) -> int:
         """Classes whose value the instruction may change."""
@@ -371,7 +376,11 @@ class Transfer:
         """Classes that must not move up across the instruction, because it may never come back; or because it waits for
         a grid that may still write what is read-only from then on."""
         form = instr.form
-        return self.faulting if form.is_opaque or form.op.base in ("call", "griddepcontrol") else 0
+        known = self._pinches.get(form)
+        if known is None:
+            is_one = form.is_opaque or form.op.base in ("call", "griddepcontrol")
+            known = self._pinches[form] = self.faulting if is_one else 0
+        return known
 
     def phi_kill(self, block: int) -> int:
         killed = 0
@@ -452,7 +461,7 @@ def local_predicates(facts: Facts, classes: list[ExpressionClass], naming: Namin
     transfer = Transfer(classes, naming, facts)
     result = LocalPredicates([0] * count, [0] * count, [0] * count, [0] * count, [0] * count, [0] * count, transfer)
     bit_of = {occurrence.instr: 1 << item.number for item in classes for occurrence in item.occurrences}
-    for block in cfg.rpo:
+    for block in cfg.rpo if classes else ():
         result.phi_kill[block] = transfer.phi_kill(block)
         antloc = comp = exit_comp = killed = pinched = 0
         for instr in cfg.blocks[block].instrs:
@@ -469,8 +478,9 @@ def local_predicates(facts: Facts, classes: list[ExpressionClass], naming: Namin
                 comp &= ~kill
                 exit_comp &= ~kill
             pinch = transfer.pinch(instr)
-            pinched |= pinch
-            exit_comp &= ~pinch
+            if pinch:
+                pinched |= pinch
+                exit_comp &= ~pinch
         result.antloc[block] = antloc
         result.comp[block] = comp
         result.exit_comp[block] = exit_comp
