@@ -1,4 +1,8 @@
-"""`ptxmotion analyze`: what is in a PTX file, kernel by kernel. Nothing is changed and ptxas is not asked."""
+"""`ptxmotion analyze`: what is in a PTX file, kernel by kernel. Nothing is changed and ptxas is not asked.
+
+What is asked for is told: with `--divergence` what may part a warp (`divergence_report.py`), with `--memory` what may
+alias (`memory_report.py`), with neither an overview. `--picture` draws one kernel (`cfg_picture.py`).
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,22 @@ import argparse
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from .alias_promise import ALIAS_HELP, alias_promise, warn_of_unknown_names
 from .opt import regex
-from .outcome import FINE, say
+from .outcome import BAD_INPUT, FINE, MISSING, CommandError, say, usage_error
+from .profiles import PROFILE_HELP, load_profile
 
 if TYPE_CHECKING:
+    from ..analysis.alias import Promise
+    from ..analysis.manager import Facts
+    from ..analysis.profile import Profile
     from ..ptx import Kernel, Module
 
 EPILOG = """\
 examples:
   ptxmotion analyze kernel.ptx
-  ptxmotion analyze kernel.ptx --kernel '^matmul' --emit=cfg-dot | dot -Tsvg -o graph.svg
+  ptxmotion analyze kernel.ptx --divergence --memory --kernel '^matmul'
+  ptxmotion analyze kernel.ptx --kernel '^matmul' --picture graph.svg
 """
 
 
@@ -25,10 +35,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernel", type=regex, metavar="REGEX", help="only kernels whose name matches")
     parser.add_argument("--expressions", action="store_true", default=None, help="what is computed more than once")
     parser.add_argument(
+        "--divergence", action="store_true", default=None, help="which branches may part a warp and why; the CDRND"
+    )
+    parser.add_argument(
+        "--memory",
+        action="store_true",
+        default=None,
+        help="which references may alias, what nobody writes, which loads may be speculated, buffers, barriers",
+    )
+    parser.add_argument(
+        "--picture", metavar="FILE", help="draw a kernel's flow graph with its divergence as FILE.svg or FILE.png"
+    )
+    known = parser.add_argument_group("what is known")
+    known.add_argument(
+        "--block", type=_block_shape, metavar="X[,Y[,Z]]", help="threads of a block; .reqntid comes before it"
+    )
+    known.add_argument("--profile", metavar="FILE", help=PROFILE_HELP)
+    known.add_argument("--alias", type=alias_promise, metavar="LEVEL", help=ALIAS_HELP)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
         "--emit",
         choices=("table", "json", "cfg-dot"),
         help="tables (default), the same as JSON, or the flow graphs for Graphviz",
     )
+    form.add_argument("--json", action="store_const", const="json", dest="emit", help="the same as --emit=json")
+
+
+def _block_shape(text: str) -> tuple[int, int, int]:
+    parts = text.split(",")
+    if not 1 <= len(parts) <= 3 or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise argparse.ArgumentTypeError(f"'{text}' is no shape such as 256 or 16,16")
+    x, y, z = (*map(int, parts), 1, 1)[:3]
+    return x, y, z
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -41,26 +79,93 @@ def run(arguments: argparse.Namespace) -> int:
 
         print(cfg_dot(module, arguments.kernel), end="")
         return FINE
+    if arguments.alias is not None:
+        warn_of_unknown_names(arguments.alias, module)
     only = arguments.kernel
-    found = [describe(kernel, module) for kernel in module.kernels if only is None or only.search(kernel.name)]
+    kernels = [kernel for kernel in module.kernels if only is None or only.search(kernel.name)]
+    profile = load_profile(arguments.profile, module.kernels) if arguments.profile else None
+    if arguments.picture:
+        _draw(arguments.picture, module, kernels, arguments.block, profile)
+        if arguments.emit is None and not (arguments.divergence or arguments.memory or arguments.expressions):
+            return FINE
+    found = [_described(arguments, kernel, module, profile) for kernel in kernels]
     if arguments.emit == "json":
         import json
 
         document = {"schema_version": 1, "file": module.source.name, "target": module.target, "kernels": found}
         print(json.dumps(document, indent=2))
     else:
-        _print_tables(found, expressions=bool(arguments.expressions))
+        _print_reports(found, expressions=bool(arguments.expressions))
     return FINE
 
 
-def describe(kernel: Kernel, module: Module) -> dict[str, Any]:
-    """The figures of one kernel: counts, and sizes of register files in units of 32 bits."""
+def _described(
+    arguments: argparse.Namespace, kernel: Kernel, module: Module, profile: Profile | None
+) -> dict[str, Any]:
+    """What is told of one kernel, under the names of the reports that are asked for."""
+    wants_report = bool(arguments.divergence or arguments.memory)
+    facts = facts_of(kernel, module, arguments.block, profile, arguments.alias)
+    found: dict[str, Any] = {"name": kernel.name}
+    if not wants_report or arguments.expressions or arguments.emit == "json":
+        found = describe(kernel, module, facts)
+    if wants_report:
+        from ..transforms.remarks import Remarks
+
+        place = Remarks(module).place
+        if arguments.divergence:
+            from .divergence_report import describe_divergence
+
+            found["divergence"] = describe_divergence(facts, place)
+        if arguments.memory:
+            from .memory_report import describe_memory
+
+            found["memory"] = describe_memory(facts, place)
+    return found
+
+
+def facts_of(
+    kernel: Kernel,
+    module: Module,
+    shape: tuple[int, int, int] | None = None,
+    profile: Profile | None = None,
+    promise: Promise | None = None,
+) -> Facts:
+    """The facts of a kernel whose scopes are flattened."""
     from ..analysis.manager import Facts
+
+    kernel.flatten_scopes()
+    return Facts(kernel, module, shape=shape, profile=profile, promise=promise)
+
+
+def _draw(
+    path: str, module: Module, kernels: list[Kernel], shape: tuple[int, int, int] | None, profile: Profile | None
+) -> None:
+    """Draw the one kernel there is to the file ``path``."""
+    from ..transforms.remarks import Remarks
+    from .cfg_picture import FORMS, PictureError, draw_cfg
+    from .files import Outputs
+
+    form = path.rpartition(".")[2].lower() if "." in path else ""
+    if form not in FORMS:
+        usage_error(f"--picture writes {' or '.join('FILE.' + each for each in FORMS)}, not '{path}'")
+    if len(kernels) != 1:
+        names = ", ".join(kernel.name for kernel in kernels[:9]) or "none"
+        usage_error(f"--picture draws one kernel: choose it with --kernel; there are {names}")
+    facts = facts_of(kernels[0], module, shape, profile)
+    try:
+        data = draw_cfg(facts, form, Remarks(module).place)
+    except PictureError as error:
+        raise CommandError(MISSING if error.is_missing else BAD_INPUT, f"ptxmotion: error: {error}") from None
+    outputs = Outputs()
+    outputs.add(path, data)
+    outputs.commit()
+
+
+def describe(kernel: Kernel, module: Module, facts: Facts) -> dict[str, Any]:
+    """The figures of one kernel: counts, and sizes of register files in units of 32 bits."""
     from ..analysis.pressure import Pressure
     from ..transforms.opportunities import opportunities
 
-    kernel.flatten_scopes()
-    facts = Facts(kernel, module)
     loops = facts.loops.loops
     pressure = Pressure(facts.liveness).maximum
     return {
@@ -119,6 +224,30 @@ def _declared(kernel: Kernel) -> dict[str, int]:
             for _, count in ((declaration.name, declaration.count), *declaration.group):
                 found[declaration.type.name] += 1 if count is None else count
     return dict(sorted(found.items()))
+
+
+def _print_reports(kernels: list[dict[str, Any]], *, expressions: bool) -> None:
+    if not kernels:
+        say("ptxmotion: warning: there is no kernel to tell of")
+        return
+    separate = False
+    if "blocks" in kernels[0]:
+        _print_tables(kernels, expressions=expressions)
+        separate = True
+    for kernel in kernels:
+        for name in ("divergence", "memory"):
+            if name in kernel:
+                if separate:
+                    print()
+                separate = True
+                if name == "divergence":
+                    from .divergence_report import print_divergence
+
+                    print_divergence(kernel["name"], kernel[name])
+                else:
+                    from .memory_report import print_memory
+
+                    print_memory(kernel["name"], kernel[name])
 
 
 def _print_tables(kernels: list[dict[str, Any]], *, expressions: bool) -> None:
