@@ -175,31 +175,37 @@ def rows(vectors: NDArray[Any]) -> NDArray[Any]:
 
 
 def build_tree(points: Any, nodes0: Any, nodes1: Any, nodes2: Any) -> None:
-    """Halve the bodies along the longest side of their box until each is alone; nodes are in preorder."""
+    """Halve the bodies along the longest side of their box until each is alone; nodes are in preorder.
+
+    All nodes of a level are made at once: ``order`` has their bodies one node after the other. A subtree of m bodies
+    has 2 m - 1 nodes, so a node's first child is the next one; with m bodies in it, the second comes 2 m later.
+    """
     import numpy as np
 
     places, masses = rows(points["cofm"]).astype(np.float64), points["mass"].astype(np.float64)
-    made = 0
-
-    def build(chosen: NDArray[Any]) -> int:
-        nonlocal made
-        number = made
-        made += 1
-        sides = np.ptp(places[chosen], axis=0)
-        mass = masses[chosen].sum()
-        nodes0[number]["cofm"] = tuple(masses[chosen] @ places[chosen] / mass)
-        nodes1[number] = (mass, max(sides.max(), SOFTENING) / THETA)
-        if len(chosen) == 1:
-            nodes0["is_leaf"][number], nodes0["point_id"][number] = 1, points["id"][chosen[0]]
-            nodes2[number] = (-1, -1)
-            return number
-        nodes0["is_leaf"][number], nodes0["point_id"][number] = 0, -1
-        chosen = chosen[np.argsort(places[chosen, np.argmax(sides)], kind="stable")]
-        left = build(chosen[: len(chosen) // 2])
-        nodes2[number] = (left, build(chosen[len(chosen) // 2 :]))
-        return number
-
-    build(np.arange(len(points)))
+    order, sizes, numbers = np.arange(len(points)), np.array([len(points)]), np.array([0])
+    while len(order):
+        starts = np.cumsum(sizes) - sizes
+        at, weight = places[order], masses[order]
+        sides = np.maximum.reduceat(at, starts) - np.minimum.reduceat(at, starts)
+        mass = np.add.reduceat(weight, starts)
+        centre = np.add.reduceat(weight[:, None] * at, starts) / mass[:, None]
+        for column, axis in enumerate("xyz"):
+            nodes0["cofm"][axis][numbers] = centre[:, column]
+        nodes1["mass"][numbers], nodes1["ropen"][numbers] = mass, np.maximum(sides.max(axis=1), SOFTENING) / THETA
+        alone = sizes == 1
+        left = sizes // 2
+        nodes0["is_leaf"][numbers] = alone
+        nodes0["point_id"][numbers] = np.where(alone, points["id"][order[starts]], -1)
+        nodes2["left"][numbers] = np.where(alone, -1, numbers + 1)
+        nodes2["right"][numbers] = np.where(alone, -1, numbers + 2 * left)
+        # Leaves are done; the bodies of each other node are sorted along its longest side, and halved.
+        of = np.repeat(np.arange(len(sizes)), sizes)
+        rest = ~alone[of]
+        along = at[np.arange(len(order)), np.argmax(sides, axis=1)[of]]
+        order = order[rest][np.lexsort((along[rest], of[rest]))]
+        children = np.stack([numbers + 1, numbers + 2 * left], axis=1)[~alone]
+        numbers, sizes = children.ravel(), np.stack([left, sizes - left], axis=1)[~alone].ravel()
 
 
 def advance(points: Any, dthf: float) -> None:

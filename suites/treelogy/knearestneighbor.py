@@ -11,7 +11,7 @@ Matches in Logarithmic Expected Time*, ACM TOMS 3(3), 1977. ``full`` has 100 000
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...dsl import (
@@ -211,20 +211,47 @@ def make_data(size: str, seed: int) -> dict[str, Any]:
     }
 
 
+def boxes(points: NDArray[Any], most: int) -> Iterator[NDArray[Any]]:
+    """Points that are near each other, by their numbers: halved along the longest side of their box."""
+    import numpy as np
+
+    waiting = [np.arange(len(points))]
+    while waiting:
+        inside = waiting.pop()
+        if len(inside) <= most:
+            yield inside
+            continue
+        axis = np.ptp(points[inside], axis=0).argmax()
+        waiting += np.array_split(inside[np.argpartition(points[inside, axis], len(inside) // 2)], 2)
+
+
 def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """All distances."""
+    """All distances but those to whole boxes of points that are further away than K others.
+
+    How far the K nearest of some points are bounds how far the K nearest of all are.
+    """
     import numpy as np
 
     points = data["nodes0"]["coord"][np.argsort(data["nodes1"]["index"])].astype(np.float64)
     queries = data["queries"]["coord"].astype(np.float64)
-    squares = (points**2).sum(axis=1)
+    squares, own = (points**2).sum(axis=1), (queries**2).sum(axis=1)
+    some = np.random.default_rng(0).permutation(len(points))[: max(K, len(points) // 8)]
+    parts = np.array_split(queries, -(-len(queries) // 500))
+    kth = [np.partition(squares[some] - 2 * part @ points[some].T, K - 1)[:, K - 1] for part in parts]
+    # Without the query's own square, which does not change the order. The slack is for rounding.
+    bound = np.concatenate(kth) + 1e-9
     found: list[NDArray[Any]] = []
-    for part in np.array_split(queries, -(-len(queries) // 500)):
-        # Without the query's own square, which does not change the order.
-        order = np.argpartition(squares - 2 * part @ points.T, K - 1, axis=1)[:, :K]
-        exact = ((part[:, None] - points[order]) ** 2).sum(axis=2)
-        found.append(np.take_along_axis(order, np.argsort(-exact, axis=1), axis=1))
-    indices = np.concatenate(found)
+    for inside in boxes(points, 64):
+        low, high = points[inside].min(axis=0), points[inside].max(axis=0)
+        gap = (np.maximum(np.maximum(low - queries, queries - high), 0) ** 2).sum(axis=1)
+        rows = np.flatnonzero(gap - own <= bound)
+        away = squares[inside] - 2 * queries[rows] @ points[inside].T
+        row, column = np.divmod(np.flatnonzero(away <= bound[rows, None]), len(inside))
+        found.append(np.stack([rows[row], inside[column]]))
+    query, point = np.concatenate(found, axis=1)
+    order = np.lexsort((((queries[query] - points[point]) ** 2).sum(axis=1), query))
+    starts = np.searchsorted(query[order], np.arange(len(queries)))
+    indices = point[order][starts[:, None] + np.arange(K - 1, -1, -1)]
     distances = ((queries[:, None] - points[indices]) ** 2).sum(axis=2)
     return {"distances": distances.astype(np.float32).ravel(), "indices": indices.astype(np.int32).ravel()}
 
