@@ -66,7 +66,7 @@ class Gpu:
         args: Sequence[Any],
         shared: int = 0,
     ) -> None:
-        """Run ``kernel``; arrays are copied there and back, in place."""
+        """Run ``kernel``; arrays are copied there and back, in place. One array given twice is one buffer."""
         function = ctypes.c_void_p()
         self._call("cuModuleGetFunction", ctypes.byref(function), module, kernel.encode())
         buffers: list[tuple[np.ndarray[Any, Any], ctypes.c_uint64]] = []
@@ -74,6 +74,10 @@ class Gpu:
         for value in args:
             if isinstance(value, np.ndarray):
                 array = cast("np.ndarray[Any, Any]", value)
+                known = next((pointer for other, pointer in buffers if other is array), None)
+                if known is not None:
+                    holders.append(known)
+                    continue
                 pointer = ctypes.c_uint64()
                 self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(array.nbytes, 1)))
                 self._call(
