@@ -78,7 +78,8 @@ class _Cause:
 class Divergence:
     """The divergence of one kernel. Blocks and loops are numbers of the `Cfg` and of `Loops`.
 
-    ``shape`` is the block shape (x, y, z) that the kernel is launched with, where it is known.
+    ``shape`` is the block shape (x, y, z) that the kernel is launched with, where it is known. With ``branches_only``
+    nothing is found out about values that no branch depends on: only questions about branches may be asked.
     """
 
     def __init__(
@@ -91,7 +92,9 @@ class Divergence:
         *,
         shape: tuple[int, int, int] | None = None,
         are_lanes_together: bool = True,
+        branches_only: bool = False,
     ) -> None:
+        self._branches_only = branches_only
         self.kernel = kernel
         self.cfg = cfg
         self.loops = loops
@@ -103,7 +106,7 @@ class Divergence:
         self._solve()
 
     @classmethod
-    def of(cls, facts: Facts) -> Divergence:
+    def of(cls, facts: Facts, *, branches_only: bool = False) -> Divergence:
         """The divergence of the kernel that ``facts`` is about, for the block shape given there."""
         return cls(
             facts.kernel,
@@ -112,6 +115,7 @@ class Divergence:
             facts.control_dependence,
             facts.ssa,
             shape=facts.shape,
+            branches_only=branches_only,
         )
 
     # --- questions -----------------------------------------------------------------------------------------------
@@ -230,6 +234,7 @@ class Divergence:
         self._carry_to: dict[int, list[int]] = {}
         self._carry_varies: set[int] = set()
         self._build()
+        self._matters = self._what_branches_read() if self._branches_only else bytearray(b"\1" * len(self._instr))
         self._queue: deque[int] = deque()
         self._queued = bytearray(len(self._instr))
         self._done = 0
@@ -285,6 +290,21 @@ class Divergence:
                     index = changes_in[value]
                     if index >= 0 and block not in loops[index]:
                         self._leaving.setdefault(index, []).append(node)
+
+    def _what_branches_read(self) -> bytearray:
+        """By node, whether a branch reads what it computes, or what is computed from that."""
+        writer = {value: node for node, values in enumerate(self._writes) for value in values}
+        matters = bytearray(len(self._instr))
+        work = [n for n, instr in enumerate(self._instr) if instr is not None and instr.form.op.base in _BRANCHES]
+        while work:
+            node = work.pop()
+            if matters[node]:
+                continue
+            matters[node] = 1
+            work += [writer[value] for value in self._reads[node] if value in writer]
+            if node in self._carry_from:
+                work.append(self._carry_from[node])
+        return matters
 
     def _add(self, instr: Instr | None, block: int, reads: list[int], writes: list[int]) -> None:
         node = len(self._instr)
@@ -350,6 +370,8 @@ class Divergence:
         return None
 
     def _visit(self, node: int) -> None:
+        if not self._matters[node]:
+            return
         instr = self._instr[node]
         if instr is None:
             self._visit_phi(node)

@@ -38,7 +38,7 @@ class ExpectedDivergence:
     @classmethod
     def of(cls, facts: Facts) -> ExpectedDivergence:
         """The expected divergence of the kernel that ``facts`` is about, by the profile given there."""
-        return cls(facts.divergence, facts.profile)
+        return cls(facts.branch_divergence, facts.profile)
 
     def measured(self, block: int) -> tuple[int, int] | None:
         """How often the branch at the end of ``block`` was executed and parted a warp, where that was measured."""

@@ -140,6 +140,11 @@ class Facts:
         return self.get(_divergence)
 
     @property
+    def branch_divergence(self) -> Divergence:
+        """Which branches diverge: `divergence` where it has been found, else without what no branch depends on."""
+        return self.divergence if _divergence in self._of_code else self.get(_branch_divergence)
+
+    @property
     def expected_divergence(self) -> ExpectedDivergence:
         """Which branches are expected to part warps, by the profile where there is one; for profitability only."""
         return self.get(_expected_divergence)
@@ -227,6 +232,12 @@ def _divergence(facts: Facts) -> Divergence:
     from .divergence import Divergence
 
     return Divergence.of(facts)
+
+
+def _branch_divergence(facts: Facts) -> Divergence:
+    from .divergence import Divergence
+
+    return Divergence.of(facts, branches_only=True)
 
 
 def _expected_divergence(facts: Facts) -> ExpectedDivergence:
