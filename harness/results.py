@@ -130,7 +130,7 @@ class Timing:
 
     ``arms`` gives the order of the columns of ``clocks_hz[round][arm]``, in which `null` is a clock that could not be
     read. ``launches_per_sample`` is how many runs of the work lie between two events, ``copies`` over how many sets of
-    buffers they rotate.
+    buffers they rotate. ``machine`` is the number of the GPU, where the run had several.
     """
 
     arms: list[str]
@@ -140,6 +140,7 @@ class Timing:
     flushed_bytes: int
     clocks_hz: list[list[float | None]]
     dropped_rounds: list[int]
+    machine: int = 0
 
 
 @dataclass(slots=True)

@@ -86,7 +86,7 @@ class Session:
     ) -> None:
         self.machine, self.plan, self.result = machine, plan, result
         self.assembler, self.path, self.jobs, self.limits, self.tell = assembler, path, max(1, jobs), limits, tell
-        self._quiets = [Quiet() for _ in range(max(1, machines))]
+        self.quiets = [Quiet() for _ in range(max(1, machines))]
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._former: dict[str, BenchmarkResult] = {}
@@ -150,7 +150,7 @@ class Session:
         done: dict[int, BenchmarkResult],
         failures: list[BaseException],
     ) -> None:
-        place = number % len(self._quiets)
+        place = number % len(self.quiets)
         with Worker(_one_of(self.machine, place)) as worker:
             while not self._stop.is_set():
                 try:
@@ -158,7 +158,7 @@ class Session:
                 except queue.Empty:
                     return
                 try:
-                    found = self._benchmark(worker, made[index], self._quiets[place])
+                    found = self._benchmark(worker, made[index], place)
                     with self._lock:
                         done[index] = found
                         self._save(done)
@@ -175,9 +175,9 @@ class Session:
 
     # --- one benchmark -----------------------------------------------------------------------------------------
 
-    def _benchmark(self, worker: Worker, made: _Prepared, quiet: Quiet) -> BenchmarkResult:
+    def _benchmark(self, worker: Worker, made: _Prepared, place: int) -> BenchmarkResult:
         started = time.monotonic()
-        run = _Run(self, worker, made, quiet)
+        run = _Run(self, worker, made, place)
         former = self._former.get(made.work.fullname)
         if former is not None and run.is_as(former):
             self.tell(f"{made.work.fullname}: taken over")
@@ -234,8 +234,9 @@ def _one_of(machine: Machine, number: int) -> Machine:
 class _Run:
     """One benchmark on one worker."""
 
-    def __init__(self, session: Session, worker: Worker, made: _Prepared, quiet: Quiet) -> None:
-        self.session, self.worker, self.made, self.quiet = session, worker, made, quiet
+    def __init__(self, session: Session, worker: Worker, made: _Prepared, place: int) -> None:
+        self.session, self.worker, self.made, self.place = session, worker, made, place
+        self.quiet = session.quiets[place]
         self.work, self.arms, self.codes = made.work, made.arms, made.codes
         self.plan, self.limits = session.plan, session.limits
         work = made.work
@@ -389,6 +390,7 @@ class _Run:
             flushed_bytes=how["flushed_bytes"],
             clocks_hz=[list(clocks) for clocks in timed.rounds.clocks],
             dropped_rounds=[number for number, keep in enumerate(kept) if not keep],
+            machine=self.place,
         )
         for number, arm in enumerate(arms):
             each = self.result.arm(arm.id)

@@ -235,7 +235,7 @@ def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     points = data["nodes0"]["coord"][np.argsort(data["nodes1"]["index"])].astype(np.float64)
     queries = data["queries"]["coord"].astype(np.float64)
     squares, own = (points**2).sum(axis=1), (queries**2).sum(axis=1)
-    some = np.random.default_rng(0).permutation(len(points))[: max(K, len(points) // 8)]
+    some = np.random.default_rng(0).permutation(len(points))[: max(K, min(len(points) // 8, 4000))]
     parts = np.array_split(queries, -(-len(queries) // 500))
     kth = [np.partition(squares[some] - 2 * part @ points[some].T, K - 1)[:, K - 1] for part in parts]
     # Without the query's own square, which does not change the order. The slack is for rounding.

@@ -71,7 +71,7 @@ def main() -> int:
         empty = ResultFile(now, __version__, "cuda", machine, {}, plan.options())
         chosen = equal_tasks() if arguments.equal else tasks(arguments.kernels)
         assembler = partial(assemble_arm, sm=machine["compute_capability"])
-        done = Session(CUDA, plan, empty, assembler=assembler).run(chosen)
+        done = Session(CUDA, plan, empty, assembler=assembler, jobs=3).run(chosen)
         write(arguments.output, done)
         for each in done.benchmarks:
             if each.error:

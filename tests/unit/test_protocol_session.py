@@ -109,6 +109,7 @@ def test_two_machines_time_at_the_same_time_and_each_is_quiet_while_it_does(tmp_
             assert lines[number + 1] == lines[number].replace("begin", "end"), lines
             timed.append(lines[number].removeprefix("begin "))
     assert sorted(timed) == names
+    assert {each.timing.machine for each in done.benchmarks if each.timing} == {0, 1}
 
 
 def test_without_a_stopwatch_arms_are_checked_and_not_timed() -> None:
