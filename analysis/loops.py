@@ -79,6 +79,16 @@ class Loops:
             self._lay_out()
             self._mark_irreducible()
 
+    def around(self, block: int) -> list[Loop]:
+        """The loops around ``block``, outermost first."""
+        found: list[Loop] = []
+        index = self.loop_of[block]
+        while index >= 0:
+            found.append(self.loops[index])
+            index = found[-1].parent
+        found.reverse()
+        return found
+
     def _find(self, tree: _DepthFirst) -> None:
         """Treat possible headers from the last to the first, and collapse each loop into its header."""
         count = len(self.cfg)

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("table", "json", "cfg-dot"),
         help="tables (default), the same as JSON, or the flow graphs for Graphviz",
     )
-    form.add_argument("--json", action="store_const", const="json", dest="emit", help="the same as --emit=json")
+    form.add_argument("--json", action="store_true", default=None, help="the same as --emit=json")
 
 
 def _block_shape(text: str) -> tuple[int, int, int]:
@@ -73,6 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the verb; its exit code."""
     from .files import read_module
 
+    if arguments.json:
+        arguments.emit = "json"
     module = read_module(arguments.file)
     if arguments.emit == "cfg-dot":
         from .graph import cfg_dot

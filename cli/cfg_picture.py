@@ -184,7 +184,12 @@ class _Contents:
                 lines.append(_Line(f"parted {counts[1]} of {counts[0]} warps", _RED if counts[1] else _PALE))
         elif not self.cfg.reachable[block]:
             lines.append(_Line("never reached", _PALE))
-        return _Box(block, tuple(lines), tuple(self.around(block)), _RED if is_divergent else _PALE)
+        return _Box(
+            block,
+            tuple(lines),
+            tuple([loop.index for loop in self.facts.loops.around(block)]),
+            _RED if is_divergent else _PALE,
+        )
 
     def name(self, block: int) -> str:
         label = self.cfg.blocks[block].label
@@ -197,15 +202,6 @@ class _Contents:
             return ""
         name = places[0][0].rsplit("/", 1)[-1]
         return f"{name}:{lines[0]}" if lines[0] == lines[-1] else f"{name}:{lines[0]}–{lines[-1]}"
-
-    def around(self, block: int) -> list[int]:
-        """The loops around ``block``, outermost first."""
-        found: list[int] = []
-        index = self.facts.loops.loop_of[block]
-        while index >= 0:
-            found.insert(0, index)
-            index = self.loops[index].parent
-        return found
 
     # --- columns ---------------------------------------------------------------------------------------------------
 

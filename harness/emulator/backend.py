@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ...ptx.ir import Kernel
 from .checks import Finding, LaunchError
 from .counts import Counts
+from .instances import InstanceJudge
 from .launch import Emulator, EmulatorModule, check_arguments, scalar_bytes
 from .memory import MemoryObject
 from .options import Options
@@ -91,9 +92,11 @@ class EmulatorBackend:
         seed: int = 0,
         keep_going: bool = False,
         device: Emulator | None = None,
+        judge: InstanceJudge | None = None,
     ) -> None:
         self.device = device if device is not None else Emulator()
-        self.options = Options(checks, counts, trace, fine=schedule != "order")
+        self.options = Options(checks, counts, trace, fine=schedule != "order", by_block=judge is not None)
+        self.judge = judge
         self.schedule = schedule
         self.seed = seed
         self.keep_going = keep_going
@@ -172,6 +175,7 @@ class EmulatorBackend:
             schedule=self.schedule,
             seed=self.seed,
             keep_going=self.keep_going,
+            judge=self.judge,
         )
         self.counts.add(result.counts)
         self.findings += result.findings

@@ -5,15 +5,15 @@ whether two lanes disagree that are in the same rounds. An analysis of divergenc
 merges lanes that meet at one instruction, also where some are a round ahead, and then a counter "diverges" that is the
 same for all in every round.
 
-Requires: the loop nest, handed in, since the emulator sees no analysis: for each kernel and block the headers of the
-loops around it, outermost first; in a loop with several entries the rounds are those of its header. Calls are not
-looked into: lanes in a function are compared by its own loops.
+Requires: the loop nest, handed in, since the emulator sees no analysis: a function that gives, for each block of a
+kernel, the headers of the loops around it, outermost first; in a loop with several entries the rounds are those of its
+header. Calls are not looked into: lanes in a function are compared by its own loops.
 Guarantees: schedules do not matter, but for values that do depend on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["InstanceJudge", "LoopNest"]
 
 Array: TypeAlias = npt.NDArray[Any]
-LoopNest: TypeAlias = Mapping[Kernel, Sequence[Sequence[int]]]
+LoopNest: TypeAlias = "Callable[[Kernel], Sequence[Sequence[int]]]"
 
 
 class InstanceJudge:
@@ -37,20 +37,29 @@ class InstanceJudge:
     def __init__(self, nest: LoopNest) -> None:
         self.nest = nest
         self.parted: dict[Instr, int] = {}
+        self._nests: dict[Kernel, Sequence[Sequence[int]]] = {}
         self._enters: dict[int, tuple[int, list[int]]] = {}
         self._around: dict[int, list[int]] = {}
         self._rounds: Array = np.zeros((0, 0), np.int64)
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """The kernels and functions that have been judged."""
+        return list(self._nests)
 
     def start(self, image: Image, threads: int) -> None:
         """Begin a batch of so many threads."""
         columns: dict[tuple[Kernel, int], int] = {}
         inner: dict[tuple[Kernel, int], set[int]] = {}
-        for kernel, headers_of in self.nest.items():
-            for headers in headers_of:
+        kernels = dict.fromkeys(code.segment.kernel for code in image.codes)
+        for kernel in kernels:
+            if kernel not in self._nests:
+                self._nests[kernel] = self.nest(kernel)
+            for headers in self._nests[kernel]:
                 for header in headers:
                     columns.setdefault((kernel, header), len(columns))
-        for kernel, headers_of in self.nest.items():
-            for headers in headers_of:
+        for kernel in kernels:
+            for headers in self._nests[kernel]:
                 for position, header in enumerate(headers):
                     found = inner.setdefault((kernel, header), set())
                     found.update(columns[kernel, each] for each in headers[position + 1 :])
@@ -60,8 +69,8 @@ class InstanceJudge:
             kernel, block = code.segment.kernel, code.segment.block
             if code.index in image.starts and (kernel, block) in columns:
                 self._enters[code.index] = columns[kernel, block], sorted(inner[kernel, block])
-            if kernel in self.nest and block < len(self.nest[kernel]):
-                self._around[code.index] = [columns[kernel, header] for header in self.nest[kernel][block]]
+            if block < len(self._nests[kernel]):
+                self._around[code.index] = [columns[kernel, header] for header in self._nests[kernel][block]]
         self._rounds = np.zeros((threads, max(len(columns), 1)), np.int64)
 
     def enter(self, index: int, c: Cohort) -> None:

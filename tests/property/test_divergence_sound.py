@@ -47,7 +47,7 @@ def divergent_branches(module: Module, kernel: Kernel, shape: tuple[int, int, in
 def measured_branches(program: RandomProgram, module: Module, seed: int) -> tuple[set[Instr], set[Instr]]:
     """The branches that were executed, and those that parted lanes of one instance, over inputs and schedules."""
     executed: set[Instr] = set()
-    judge = InstanceJudge({kernel: loops_around(kernel) for kernel in module.kernels})
+    judge = InstanceJudge(loops_around)
     loaded = Emulator().load(module)
     for inputs, schedule in zip(range(seed, seed + 3), ("order", "warps", "random"), strict=True):
         done = loaded.launch(
@@ -67,15 +67,8 @@ def measured_branches(program: RandomProgram, module: Module, seed: int) -> tupl
 
 def loops_around(kernel: Kernel) -> list[list[int]]:
     """For each block the headers of the loops around it, outermost first."""
-    loops = Facts(kernel).loops
-    found: list[list[int]] = []
-    for index in loops.loop_of:
-        headers: list[int] = []
-        while index >= 0:
-            headers.insert(0, loops.loops[index].header)
-            index = loops.loops[index].parent
-        found.append(headers)
-    return found
+    facts = Facts(kernel)
+    return [[loop.header for loop in facts.loops.around(block)] for block in range(len(facts.cfg))]
 
 
 @pytest.mark.fuzz
