@@ -94,11 +94,17 @@ def make_pair(seed: int) -> Pair:
     grid = rng.choice([(1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1), (2, 2, 1)])
     n, m = rng.choice([16, 32, 33, 64, 100]), rng.choice([0, 1, 2, 3])
     other_grid = rng.choice([(1, 1, 1), (3, 1, 1), (2, 2, 1)]) if rng.random() < 0.15 else grid
-    favoured = rng.sample(list(FORMS), 3)
+    favoured = rng.sample(list(FORMS), 3) if rng.random() < 0.6 else ["global"]
     halves: list[Half] = []
+    is_plain = rng.random() < 0.3
+    if is_plain:
+        grid, block = (grid[0], 1, 1), rng.choice([(16, 1, 1), (32, 1, 1), (48, 1, 1)])
+        other_grid = grid
+    passed = tuple(rng.sample(BUFFERS, 3))
     for number, extent in enumerate((grid, other_grid)):
-        names = tuple(rng.sample(BUFFERS, 3))
-        text = _Kernel(rng, f"k{number}", favoured).text()
+        names = passed if is_plain else tuple(rng.sample(BUFFERS, 3))
+        kernel = _Kernel(rng, f"k{number}", ["global"] if is_plain else favoured)
+        text = kernel.plain(number == 0) if is_plain else kernel.text()
         halves.append(Half(text, extent, block, n, m if rng.random() < 0.9 else 1, (names[0], names[1], names[2])))
     return Pair(*halves)
 
@@ -110,8 +116,35 @@ class _Kernel:
         self.favoured = favoured
         self.lines: list[str] = []
         self.labels = 0
+        self.stores = 0
         self.has_shared = False
-        self.value = "%v0"
+        #: A pointer that is only read, through the read-only path, or none.
+        self.read_only = rng.choice(["%pa", "%pb", "", "", ""])
+
+    def plain(self, is_producer: bool) -> str:
+        """A kernel that stores what the next one loads: one element for each thread, in one or two buffers."""
+        self.prologue()
+        self.read_only = ""
+        condition = self.rng.choice(
+            ["setp.ge.s32 %p0, %gx, %n;", "setp.ge.s32 %p0, %gx, %n;", "setp.ge.u32 %p0, %gx, 20;"]
+        )
+        if self.rng.random() < 0.7:
+            self.lines += [condition, self.rng.choice(["@%p0 bra $END;", "@%p0 exit;"])]
+        stored = ["%pa", "%pb"] if is_producer else [self.rng.choice(["%pa", "%pb"])]
+        for pointer in ["%pa", "%pb"] if not is_producer else []:
+            if self.rng.random() < 0.7:
+                self.access("ld.global.u32" if pointer in stored else "ld.global.nc.u32", pointer)
+        for pointer in stored:
+            self.access("st.global.u32", pointer)
+        return self.assembled()
+
+    def access(self, what: str, pointer: str) -> None:
+        where = self.address(pointer, self.rng.choice(["global", "global", "global", "reversed in block"]))
+        if what.startswith("ld"):
+            self.lines += [f"{what} %v1, {where};", "mad.lo.s32 %v0, %v0, 3, %v1;"]
+        else:
+            self.stores += 1
+            self.lines += [f"mov.u32 %w{self.stores}, %v0;", f"{what} {where}, %w{self.stores};"]
 
     def text(self) -> str:
         self.prologue()
@@ -123,12 +156,18 @@ class _Kernel:
         if early >= 0.4 and self.rng.random() < 0.3:
             self.shared()
             self.step()
-        params = ", ".join([*(f".param .u64 {self.name}_p{i}" for i in range(3)), *(f".param .u32 {self.name}_{x}" for x in "nm")])
+        return self.assembled()
+
+    def assembled(self) -> str:
+        """The kernel around the lines."""
+        params = ", ".join(
+            [*(f".param .u64 {self.name}_p{i}" for i in range(3)), *(f".param .u32 {self.name}_{x}" for x in "nm")]
+        )
         shared = "\t.shared .align 4 .b8 stage[256];\n" if self.has_shared else ""
         body = "\n\t".join(self.lines)
         return (
             f"{_HEAD}.visible .entry {self.name}({params})\n{{\n\t.reg .pred %p<8>;\n\t.reg .b32 %r<4>;\n"
-            "\t.reg .b32 %i, %gx, %tx, %bx, %ty, %by, %wx, %hy, %n, %m, %k, %s, %v0, %v1;\n"
+            "\t.reg .b32 %i, %gx, %tx, %bx, %ty, %by, %wx, %hy, %n, %m, %k, %s, %v0, %v1, %w<9>;\n"
             f"\t.reg .b64 %rd<8>, %pa, %pb, %pc;\n{shared}\t{body}\n$END:\n\tret;\n}}\n"
         )
 
@@ -161,7 +200,7 @@ class _Kernel:
     def form(self, *, with_k: bool = False) -> str:
         if with_k and self.rng.random() < 0.7:
             return self.rng.choice(_WITH_K)
-        known = self.favoured if self.rng.random() < 0.75 else list(FORMS)
+        known = self.favoured if self.rng.random() < (0.75 if len(self.favoured) > 1 else 0.95) else list(FORMS)
         return self.rng.choice([form for form in known if form not in _WITH_K] or ["global"])
 
     def step(self, *, with_k: bool = False) -> None:
@@ -172,11 +211,12 @@ class _Kernel:
             self.lines.append(self.rng.choice(["setp.lt.s32 %p1, %gx, %n;", "setp.eq.s32 %p1, %tx, 0;"]))
             guard = "@%p1 "
         where = self.address(pointer, self.form(with_k=with_k))
-        if what < 0.45:
-            kind = "ld.global.nc.u32" if self.rng.random() < 0.1 and not guard else "ld.global.u32"
+        if what < 0.45 or pointer == self.read_only:
+            kind = "ld.global.nc.u32" if pointer == self.read_only else "ld.global.u32"
             self.lines += ["mov.u32 %v1, 0;", f"{guard}{kind} %v1, {where};", "mad.lo.s32 %v0, %v0, 3, %v1;"]
         elif what < 0.93:
-            self.lines.append(f"{guard}st.global.u32 {where}, %v0;")
+            self.stores += 1
+            self.lines += [f"mov.u32 %w{self.stores}, %v0;", f"{guard}st.global.u32 {where}, %w{self.stores};"]
         else:
             self.lines.append(f"{guard}red.global.add.u32 {where}, %v0;")
 
@@ -228,9 +268,7 @@ class Device:
             found.written = None
             self.buffers[name] = found
 
-    def launch(
-        self, site: LaunchSite, *, schedule: str = "order", seed: int = 0, trace: bool = False
-    ) -> LaunchResult:
+    def launch(self, site: LaunchSite, *, schedule: str = "order", seed: int = 0, trace: bool = False) -> LaunchResult:
         """Run a launch whose extents and arguments are numbers."""
         loaded = self.emulator.load(site.module)
         values = [self._bytes(site.arguments[p.name], p.bytes) for p in site.kernel.params or ()]
@@ -261,14 +299,17 @@ def _numbers(extents: Extents) -> tuple[int, int, int]:
     return x, y, z
 
 
-def truth(first: LaunchResult, second: LaunchResult, grids: tuple[Extents, Extents]) -> str:
-    """The worst relation between threads of the two launches that touch the same bytes, one of them writing."""
+def truth(first: LaunchResult, second: LaunchResult, pair: Pair) -> str:
+    """The worst relation between threads of the two launches that touch the same bytes, one of them writing. Two
+    ``red.add`` need no order."""
     worst = "never"
-    one, other = (_by_word(result, grid) for result, grid in zip((first, second), grids, strict=True))
+    one, other = (
+        _by_word(result, half) for result, half in zip((first, second), (pair.first, pair.second), strict=True)
+    )
     for address in one.keys() & other.keys():
-        for block, thread, writes in one[address]:
-            for its_block, its_thread, its_writes in other[address]:
-                if not (writes or its_writes):
+        for block, thread, what in one[address]:
+            for its_block, its_thread, its in other[address]:
+                if "write" not in (what, its) and (what == its or "read" not in (what, its)):
                     continue
                 if block != its_block:
                     return "any"
@@ -279,15 +320,23 @@ def truth(first: LaunchResult, second: LaunchResult, grids: tuple[Extents, Exten
     return worst
 
 
-def _by_word(result: LaunchResult, grid: Extents) -> dict[int, set[tuple[tuple[int, int, int], int, bool]]]:
+def _by_word(result: LaunchResult, half: Half) -> dict[int, set[tuple[tuple[int, int, int], int, str]]]:
     assert result.trace is not None
-    found: dict[int, set[tuple[tuple[int, int, int], int, bool]]] = {}
-    width, height, _ = _numbers(grid)
+    found: dict[int, set[tuple[tuple[int, int, int], int, str]]] = {}
+    width, height, _ = half.grid
+    lines = half.ptx.splitlines()
     for row in result.trace.accesses:
         if int(row["space"]) != 0:
             continue
         block = int(row["block"])
         at = (block % width, block // width % height, block // (width * height))
+        what = (
+            "red"
+            if " red." in " " + lines[int(row["instruction"]) - 1].strip()
+            else "write"
+            if row["write"]
+            else "read"
+        )
         for byte in range(int(row["bytes"])):
-            found.setdefault(int(row["address"]) + byte, set()).add((at, int(row["thread"]), bool(row["write"])))
+            found.setdefault(int(row["address"]) + byte, set()).add((at, int(row["thread"]), what))
     return found

@@ -131,7 +131,7 @@ class _Fusion:
         ]
         self._declare(copies)
         self._apply(forwarded, copies)
-        self._plain_loads(copies)
+        self._plain_loads(copies, forwarded)
         self._join(copies, layout, extents)
         self.kernel.directives = _directives(first.kernel, second.kernel)
         self.kernel.cfg_changed()
@@ -249,14 +249,16 @@ class _Fusion:
         if removed:
             self.remarks.append(f"{removed} stores are left out, since nobody reads what they wrote")
 
-    def _plain_loads(self, copies: list[BodyCopy]) -> None:
+    def _plain_loads(self, copies: list[BodyCopy], forwarded: Forwarded) -> None:
         """``.nc`` promises that nobody writes while the kernel runs: true of each part, not of both."""
         written = buffers_written(self.sites)
         count = 0
         for site, copied in zip(self.sites, copies, strict=True):
             for instr in site.kernel.instructions():
                 words = instr.form.text.split(".")
-                if (words[0] != "ldu" and "nc" not in words) or not is_of_buffers(site, instr, written):
+                if instr in forwarded.loads or (words[0] != "ldu" and "nc" not in words):
+                    continue
+                if not is_of_buffers(site, instr, written):
                     continue
                 new = copied.instr[instr]
                 mnemonic = ".".join(["ld", *(word for word in words[1:] if word != "nc")])

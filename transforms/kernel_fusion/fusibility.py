@@ -68,14 +68,14 @@ _FLAT: WeakKeyDictionary[Kernel, tuple[int, Module, Kernel]] = WeakKeyDictionary
 
 def flat_site(site: LaunchSite) -> LaunchSite:
     """The launch with a kernel without nested scopes: itself, or of a copy of its module."""
-    if not site.kernel.has_scopes:
+    if not any(kernel.has_scopes for kernel in site.module.kernels):
         return site
     known = _FLAT.get(site.kernel)
     if known is None or known[0] != site.kernel.version:
         module = parse(print_module(site.module), site.module.source.name)
-        kernel = module.kernel(site.kernel.name)
-        kernel.flatten_scopes()
-        known = _FLAT[site.kernel] = (site.kernel.version, module, kernel)
+        for kernel in module.kernels:
+            kernel.flatten_scopes()
+        known = _FLAT[site.kernel] = (site.kernel.version, module, module.kernel(site.kernel.name))
     return LaunchSite(known[2], known[1], site.grid, site.block, site.shared, site.arguments)
 
 

@@ -19,6 +19,7 @@ from ...analysis.manager import Facts
 from ...analysis.polynomial import Poly
 from ...ptx import Effect, Imm, Instr, Kernel, Module, Reg, Special, Sym, Variable
 from ...ptx.operands import Args, Mem, Operand, Pair, Vec
+from .buffer_use import is_of_variable
 from .launch_site import LaunchSite
 
 __all__ = ["configuration_obstacles", "described", "obstacles"]
@@ -116,10 +117,12 @@ def _call(instr: Instr, module: Module, seen: dict[str, bool]) -> str:
 
 
 def _is_pure(callee: Kernel, module: Module, seen: dict[str, bool]) -> bool:
-    """Whether a function only computes: no memory but its own, no barriers, no end of the thread."""
+    """Whether a function only computes: no memory but its own and constants, no barriers, no end of the thread."""
     if callee.name in seen:
         return seen[callee.name]
     seen[callee.name] = False  # recursion is not followed
+    if callee.has_scopes:
+        return False
     for instr in callee.instructions():
         form = instr.form
         if form.is_opaque or form.op.base in ("exit", "trap"):
@@ -127,18 +130,13 @@ def _is_pure(callee: Kernel, module: Module, seen: dict[str, bool]) -> bool:
         if form.op.base == "call":
             if _call(instr, module, seen):
                 return False
-            continue
-        if form.effects & (Effect.READ | Effect.WRITE) and memory_space(instr) not in ("param", "local", "const"):
+        elif form.effects & (Effect.BARRIER | Effect.CROSS_LANE | Effect.ORDERED | Effect.ASYNC | Effect.STATE):
             return False
-        if form.effects & (Effect.BARRIER | Effect.CROSS_LANE | Effect.ORDERED | Effect.ASYNC | Effect.STATE):
-            return False
-        if (
-            any(isinstance(symbol.declaration, Variable) for symbol in _symbols(instr.operands))
-            and form.space != "param"
-        ):
-            return False
-    seen[callee.name] = True
-    return True
+    found = access_set(Facts(callee, module))
+    if found.unknown or any(_module_variables(callee, module)):
+        return False
+    seen[callee.name] = all(not access.writes and is_of_variable(access) for access in found.accesses)
+    return seen[callee.name]
 
 
 def _waits(facts: Facts) -> Iterator[str]:
@@ -170,7 +168,7 @@ def _observed(facts: Facts) -> set[int]:
                 effects = instr.form.effects
                 reads = effects & Effect.READ != 0
                 follows = any(ssa.read(instr, reg) in found for reg in instr.uses())
-                if reads and not _is_shared(instr) and effects & Effect.ORDERED:
+                if reads and not _is_shared(instr) and effects & Effect.ORDERED and instr.form.op.base != "call":
                     follows = True
                 if reads and is_stored and memory_space(instr) not in ("param", "const"):
                     follows = True
@@ -230,7 +228,7 @@ def _writes(kernel: Kernel, variable: Variable, module: Module) -> bool:
     ]
     if not users:
         return False
-    if not kernel.is_entry or kernel.has_scopes:
+    if kernel.has_scopes:
         return True
     facts = Facts(kernel, module)
     forms = access_set(facts).forms

@@ -1,0 +1,72 @@
+"""Random pairs of kernels: no verdict is better than the truth, and what is fused does what the two do."""
+
+import numpy as np
+import pytest
+from ptxmotion.harness.toolchain import ToolMissing, assemble
+from ptxmotion.ptx import parse, print_module
+from ptxmotion.ptx.verify import verify, verify_kernel
+from ptxmotion.transforms.kernel_fusion.fused_kernel import FusedKernel, build
+from ptxmotion.transforms.kernel_fusion.fusibility import decide
+from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.transforms.remarks import Remarks
+from random_kernel_pairs import Device, make_pair, truth
+
+#: What each verdict may not be given for.
+_ILLEGAL = {"thread": ("block", "any"), "block": ("any",), "grid": (), "none": ()}
+#: Pairs with these findings do not say what they compute.
+_RACY = frozenset(["race", "out-of-bounds"])
+
+
+def check(seed: int, *, with_ptxas: bool) -> str:
+    """Check one pair; what came of it."""
+    pair = make_pair(seed)
+    first, second = pair.first.site(), pair.second.site()
+    device = Device(seed)
+    one, other = (device.launch(site, trace=True) for site in (first, second))
+    verdict = decide(first, second, may_pad=True)
+    assert truth(one, other, pair) not in _ILLEGAL[verdict.kind], (seed, verdict)
+    known = {finding.kind for finding in (*one.findings, *other.findings)}
+    if verdict.kind == "none" or known & _RACY:
+        return verdict.kind
+    fused = build(first, second, verdict, name="fused", grid_barrier=verdict.kind == "grid")
+    wanted = device.contents()
+    for schedule, number in (("order", 0), ("random", seed), ("random", seed + 1)):
+        compare(seed, fused, wanted, known, schedule, number)
+    again = parse(print_module(fused.module))
+    verify(again)
+    assert print_module(again) == print_module(fused.module)
+    if with_ptxas:
+        assemble(print_module(fused.module))
+        verified = Pipeline(pipeline_of("O2"), lambda kernel, of: verify_kernel(kernel, of.source), verify_each=True)
+        verified.run(fused.module, Remarks(fused.module))
+        compare(seed, fused, wanted, known, "order", 0)
+        assemble(print_module(fused.module))
+    return f"fused {verdict.kind}"
+
+
+def compare(
+    seed: int, fused: FusedKernel, wanted: dict[str, np.ndarray], known: set[str], schedule: str, number: int
+) -> None:
+    device = Device(seed)
+    done = device.launch(fused.site, schedule=schedule, seed=number)
+    assert {finding.kind for finding in done.findings} <= known, (seed, schedule, done.findings[:2])
+    for name, found in device.contents().items():
+        assert np.array_equal(found, wanted[name]), (seed, schedule, name)
+
+
+def test_no_verdict_is_better_than_the_truth(request: pytest.FixtureRequest) -> None:
+    count = int(request.config.getoption("--fuzz-n")) or 90
+    first = int(np.random.default_rng().integers(1 << 30)) if count != 90 else 0
+    came: dict[str, int] = {}
+    for seed in range(first, first + count):
+        found = check(seed, with_ptxas=False)
+        came[found] = came.get(found, 0) + 1
+    assert {"fused thread", "fused block", "fused grid"} <= came.keys(), came
+
+
+@pytest.mark.parametrize("seed", [4, 11, 19])
+def test_ptxas_takes_fused_kernels(seed: int) -> None:
+    try:
+        check(seed, with_ptxas=True)
+    except ToolMissing as why:
+        pytest.skip(str(why))
