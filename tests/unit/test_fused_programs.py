@@ -51,7 +51,8 @@ class Merged:
     module: Module
     name: str
     parameters: list[tuple[int, str]]
-    cooperative: bool = False
+    site: LaunchSite
+    remarks: tuple[str, ...] = ()
 
 
 class Merge:
@@ -76,7 +77,7 @@ class Merge:
                 (number, at) for number, s in enumerate((first, second)) for at, _ in enumerate(s.kernel.params or [])
             )
         )
-        return Merged(parse(f"{HEAD}.visible .entry {name}({declared})\n{{\nret;\n}}\n"), name, parameters)
+        return Merged(parse(f"{HEAD}.visible .entry {name}({declared})\n{{\nret;\n}}\n"), name, parameters, first)
 
 
 def made(body: str) -> HostProgram:

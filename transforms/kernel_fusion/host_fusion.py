@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import copy
 
-from ...dsl.host_cfg import Effects, HostCfg
-from ...dsl.host_nodes import Launch, Node
+from ...dsl.host_cfg import Edge, Effects, HostCfg
+from ...dsl.host_nodes import Launch, LoopInit, Node
 from ...dsl.host_program import HostProgram
 from .host_sites import Sites
 from .kernel_code import AnyKernel
@@ -40,8 +40,7 @@ class FusingHost:
     def graph(self) -> LaunchGraph:
         """The snapshot for the phases."""
         cfg = self.cfg()
-        edges = [(edge.source, edge.target, edge) for edge in cfg.edges]
-        return LaunchGraph(cfg.entry, cfg.exit, edges, cfg.launches(), self._modifies)
+        return LaunchGraph(cfg.entry, cfg.exit, _edges(cfg), cfg.launches(), self._modifies)
 
     def may_fuse(self, first: GraphNode, second: GraphNode, at: GraphNode) -> bool:
         """Whether the pair is legal and worth it; remarks say why not."""
@@ -106,11 +105,24 @@ class FusingHost:
                 if each.source is getattr(named, "source", None) and each.kind == getattr(named, "kind", None)
             )
             self.program.insert_on_edge(edge, [new])
-        elif place.at_exit and place.node is not self.program.exit:
+        elif place.at_exit and place.node is not self.program.exit and not isinstance(place.node, LoopInit):
             self.program.insert_after(_node(place.node), [new])
         else:
             self.program.insert_before(_node(place.node), [new])
         return tuple(node for node in self.program.nodes() if node not in before and isinstance(node, Launch))
+
+
+def _edges(cfg: HostCfg) -> list[tuple[Node, Node, Edge]]:
+    """The edges without the bounds of ``for``: nothing stands between these and the head, and no launch changes them.
+
+    What stands right before the bounds is shown right before the head, where it cannot be sunk further. Bounds to which
+    several ways lead stay a node, behind which one launch serves all of them; that is then put before the bounds.
+    """
+    heads: dict[Node, Node] = {}
+    for node in cfg.nodes:
+        if isinstance(node, LoopInit) and len(cfg.preds(node)) == 1:
+            heads[node] = cfg.succs(node)[0].target
+    return [(e.source, heads.get(e.target, e.target), e) for e in cfg.edges if e.source not in heads]
 
 
 def _node(node: GraphNode) -> Node:

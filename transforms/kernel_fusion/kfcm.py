@@ -39,6 +39,9 @@ STRATEGIES: tuple[Strategy, ...] = ("kf_trad", "kfcm")
 #: The paper's order first; the last two leave a phase out.
 ORDERS: tuple[PhaseOrder, ...] = ("backward-first", "forward-first", "backward", "forward")
 
+#: A program of a hundred launches needs a dozen.
+_MOST_ROUNDS = 1000
+
 
 class FusingProgram(Editable, Protocol):
     """A program that also knows which launches may be fused."""
@@ -121,9 +124,10 @@ class _Run:
             while step := traditional_step(self.graph, self.program.may_fuse):
                 self._apply(step)
             return self.result
-        while self._round():
-            pass
-        return self.result
+        for _ in range(_MOST_ROUNDS):
+            if not self._round():
+                return self.result
+        raise RuntimeError(f"launches still move after {_MOST_ROUNDS} rounds")
 
     def _round(self) -> bool:
         changed = False

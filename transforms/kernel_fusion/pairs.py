@@ -15,11 +15,13 @@ from ...dsl.functions import Param
 from ...dsl.host_cfg import HostCfg
 from ...dsl.host_nodes import Expression, Launch, Node
 from ...dsl.kernel import PtxSource
+from ...dsl.types import SCALARS
 from ..remarks import Remark
 from .host_sites import Refusal, Sites
 from .kernel_code import AnyKernel, KernelCode, KernelCodes
 from .launch_effects import KernelMemory
-from .launch_site import Fusibility, LaunchSite
+from .launch_site import Extents, Fusibility, LaunchSite
+from .module_merge import CannotFuse
 
 if TYPE_CHECKING:
     from ...ptx import Module
@@ -27,11 +29,13 @@ if TYPE_CHECKING:
 __all__ = ["Benefit", "Estimate", "FusedCode", "FusedPair", "Fuser", "Pairs"]
 
 PASS = "fuse"
+#: What `FusedCode.parameters` calls an extent of a grid begins so.
+_GRID_EXTENT = "%nctaid."
 
 
 class FusedCode(Protocol):
     """What ``build`` gives. ``parameters`` name, in the order of the fused kernel's, a parameter of the first (0) or
-    second (1) kernel."""
+    second (1) kernel, or an extent of its grid (``%nctaid.x``). ``site`` is the launch of the fused kernel."""
 
     @property
     def module(self) -> Module: ...
@@ -40,7 +44,9 @@ class FusedCode(Protocol):
     @property
     def parameters(self) -> Collection[tuple[int, str]]: ...
     @property
-    def cooperative(self) -> bool: ...
+    def site(self) -> LaunchSite: ...
+    @property
+    def remarks(self) -> Collection[str]: ...
 
 
 class Fuser(Protocol):
@@ -75,6 +81,8 @@ class FusedPair:
     """A fused kernel: how it is launched follows from the launches of its parts."""
 
     code: KernelCode
+    site: LaunchSite
+    remarks: tuple[str, ...]
     parameters: tuple[tuple[int, str], ...]
     parts: tuple[KernelCode, KernelCode]
     sites: tuple[LaunchSite, LaunchSite]
@@ -87,16 +95,29 @@ class FusedPair:
 
     def launch(self, first: Launch, second: Launch, text: str) -> Launch:
         """The launch that takes the place of both; ``text`` is what the program calls the kernel."""
-        positions = [{p.name: at for at, p in enumerate(part.entry.params or [])} for part in self.parts]
         both = (first, second)
-        args = tuple(both[origin].args[positions[origin][name]] for origin, name in self.parameters)
-        return Launch(self.kernel, text, first.grid, first.block, args, self._shared(first, second), place=first.place)
+        args = tuple(self._argument(both[origin], origin, name) for origin, name in self.parameters)
+        grid = self._extents(self.site.grid, "grid", both)
+        block = self._extents(self.site.block, "block", both)
+        return Launch(self.kernel, text, grid, block, args, self._shared(both), place=first.place)
 
-    def _shared(self, first: Launch, second: Launch) -> Expression | None:
-        given = [each.shared for each in (first, second) if each.shared is not None]
-        if len(given) == 2 and given[0] != given[1]:
-            return Expression(f"max({given[0]}, {given[1]})")
-        return given[0] if given else None
+    def _argument(self, launch: Launch, origin: int, name: str) -> Expression:
+        if name.startswith(_GRID_EXTENT):
+            return Expression(str(self.sites[origin].grid["xyz".index(name.removeprefix(_GRID_EXTENT))]))
+        return launch.args[_position(self.parts[origin], name)]
+
+    def _extents(self, wanted: Extents, what: str, launches: tuple[Launch, Launch]) -> Expression:
+        """As one of the launches has it written, where that is the same."""
+        for launch, site in zip(launches, self.sites, strict=True):
+            if getattr(site, what) == wanted:
+                return getattr(launch, what)
+        return Expression(f"({', '.join(map(str, wanted))})")
+
+    def _shared(self, launches: tuple[Launch, Launch]) -> Expression | None:
+        for launch, site in zip(launches, self.sites, strict=True):
+            if site.shared == self.site.shared:
+                return launch.shared
+        return Expression(str(self.site.shared))
 
 
 class Pairs:
@@ -131,7 +152,7 @@ class Pairs:
         """Remark that a fusion was made."""
         needs = {"thread": "nothing between them", "block": "a block's barrier between them"}
         kind = needs.get(pair.fusibility.kind, "a barrier of the grid between them")
-        said = "; ".join(pair.fusibility.reasons)
+        said = "; ".join((*pair.fusibility.reasons, *pair.remarks))
         estimate = f"; {pair.estimate.text}" if pair.estimate is not None else ""
         message = f"fused as {pair.kernel.name} ({phase}), {kind}{': ' if said else ''}{said}{estimate}"
         self._say("Passed", first, second, message, pair.fusibility.kind)
@@ -162,13 +183,18 @@ class Pairs:
             reason = "grid-wide" if fusibility.kind == "grid" else "not-fusible"
             raise Refusal(reason, "; ".join(fusibility.reasons) or "no reason is given")
         name = self._name(codes)
-        made = self.fuser.build(*sites, fusibility, name=name, dead_buffers=frozenset())
+        try:
+            made = self.fuser.build(*sites, fusibility, name=name, dead_buffers=frozenset())
+        except CannotFuse as why:
+            raise Refusal("cannot-build", str(why)) from why
         code = self._code(made, codes, sites)
         estimate = None if self.benefit is None else self.benefit(*codes, code, sites[0], fusibility)
         if estimate is not None and not estimate.is_worth_it:
             raise Refusal("no-benefit", estimate.text)
         self._names.add(name)
-        return FusedPair(code, tuple(made.parameters), codes, sites, fusibility, estimate)
+        return FusedPair(
+            code, made.site, tuple(made.remarks), tuple(made.parameters), codes, sites, fusibility, estimate
+        )
 
     def _name(self, codes: tuple[KernelCode, KernelCode]) -> str:
         """Such as ``fused_scale_add``; a number follows where that is taken."""
@@ -198,6 +224,9 @@ def _typed(made: FusedCode, parts: tuple[KernelCode, KernelCode]) -> list[Param]
     found: list[Param] = []
     for number, (origin, name) in enumerate(made.parameters):
         declared = parts[origin].kernel.params
+        if name.startswith(_GRID_EXTENT):
+            found.append(Param(f"p{number}", SCALARS["u32"]))
+            continue
         if declared is None:
             return None
         found.append(Param(f"p{number}", declared[_position(parts[origin], name)].type))
@@ -210,6 +239,8 @@ def _joined(
     """What both parts touch, by the fused kernel's parameters. One that is passed the same may serve both parts."""
     reads, writes = set[int](), set[int]()
     for number, (origin, name) in enumerate(made.parameters):
+        if name.startswith(_GRID_EXTENT):
+            continue
         passed = sites[origin].arguments.get(name)
         for part, site in zip(parts, sites, strict=True):
             for at, param in enumerate(part.entry.params or []):
