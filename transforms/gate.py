@@ -199,7 +199,7 @@ class Gate:
         own: dict[str, Remarks] = {}
         changed: list[Kernel] = []
         for kernel in kernels:
-            own[kernel.name] = Remarks(module, _left(remarks), remarks.denied)
+            own[kernel.name] = Remarks(module, _left(remarks), remarks.denied, explains=remarks.explains)
             if self.transform(module, kernel, own[kernel.name]):
                 changed.append(kernel)
             remarks.rewrites += own[kernel.name].rewrites

@@ -27,11 +27,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypedDict
 
 from ..analysis.dataflow import solve
 from ..analysis.manager import Facts
-from ..ptx import Block, Instr, Kernel
+from ..ptx import Instr, Kernel
 from .branch_divergence import BranchDivergence
 from .copy_propagation import CopyPropagation
 from .dead_code import DeadCodeElimination
@@ -43,11 +43,18 @@ from .expressions import (
     candidates_by_value,
     rewritten_candidates,
 )
-from .remarks import Remarks
+from .remarks import Remarks, block_names
 from .replacement import evaluate_into, occurrences_of, replace_occurrences
 from .total_redundancy import remove_redundancy
 
 __all__ = ["LazyCodeMotion", "Placement", "never_leaving", "solve_placement"]
+
+
+class Where(TypedDict):
+    """Names of blocks and edges for a remark."""
+
+    sources: Sequence[str]
+    targets: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +242,8 @@ class LazyCodeMotion:
                 reason = "not-worth-moving"
             if reason:
                 message = f"'{item.instr.form.text}' is not moved: {_REFUSALS[reason]}"
-                remarks.add("Missed", self.name, "NotMoved", kernel, message, instr=item.instr, reason=reason)
+                where = places.of(item)
+                remarks.add("Missed", self.name, "NotMoved", kernel, message, instr=item.instr, reason=reason, **where)
                 remarks.count(kernel, self.name, f"refused: {reason}")
             elif remarks.may_rewrite(self.name, item.instr):
                 chosen |= bit
@@ -340,16 +348,24 @@ class _Places:
     """For each class the edges on which it is inserted and the blocks from which it is deleted, by name."""
 
     def __init__(self, facts: Facts, placement: Placement) -> None:
-        blocks = facts.cfg.blocks
+        self.blocks = facts.cfg.blocks
         self.inserted: dict[int, list[str]] = {}
         self.deleted: dict[int, list[str]] = {}
-        for (block, successor), bits in placement.insert.items():
-            where = f"{_name(blocks, block)}→{_name(blocks, successor)}"
+        for edge, bits in placement.insert.items():
+            where = "→".join(block_names(self.blocks, edge))
             for number in members(bits):
                 self.inserted.setdefault(number, []).append(where)
         for block in facts.cfg.rpo:
+            (name,) = block_names(self.blocks, [block])
             for number in members(placement.delete[block]):
-                self.deleted.setdefault(number, []).append(_name(blocks, block))
+                self.deleted.setdefault(number, []).append(name)
+
+    def of(self, item: ExpressionClass) -> Where:
+        """From where to where the class moves."""
+        edges = self.inserted.get(item.number, [])
+        blocks = dict.fromkeys(occurrence.block for occurrence in item.occurrences)
+        sources = self.deleted.get(item.number, []) if edges else block_names(self.blocks, blocks)
+        return {"sources": sources, "targets": edges}
 
     def report(self, kernel: Kernel, remarks: Remarks, pass_name: str, item: ExpressionClass) -> None:
         """The remark that the class has been moved, or found redundant."""
@@ -361,9 +377,5 @@ class _Places:
                 message += f"; removed from {', '.join(deleted)}"
         else:
             message = f"{what} is redundant; {len(item.occurrences)} occurrences share one evaluation"
-        remarks.add("Passed", pass_name, "Moved" if edges else "Redundant", kernel, message, instr=item.instr)
-
-
-def _name(blocks: Sequence[Block], number: int) -> str:
-    label = blocks[number].label
-    return label.text if label is not None else f"block {number}"
+        name = "Moved" if edges else "Redundant"
+        remarks.add("Passed", pass_name, name, kernel, message, instr=item.instr, **self.of(item))

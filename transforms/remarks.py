@@ -1,7 +1,9 @@
 """What passes did and did not do, and why: remarks, counts, and the limit on rewrites.
 
 A remark is ``Passed`` (a rewrite was made), ``Missed`` (refused, with a reason id) or ``Analysis``. They are written as
-LLVM optimization records (YAML), which opt-viewer and llvm-opt-report read, or as lines for people.
+LLVM optimization records (YAML), which opt-viewer and llvm-opt-report read, or as lines for people. A record names the
+pass, the function, the place in the source, the expression, the blocks that it stood in and the blocks or edges where
+it stands now, and the reason. A refusal that every round of a pass repeats is said once.
 
 Every rewrite asks `Remarks.may_rewrite` first; so ``--bisect-limit N`` stops after N rewrites, not after N passes.
 """
@@ -10,17 +12,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..ptx import Instr, Kernel, Module
+from ..ptx import Block, Instr, Kernel, Module
 
-__all__ = ["Remark", "Remarks"]
+__all__ = ["Remark", "Remarks", "block_names"]
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """``name`` is the id of the remark within its pass; ``reason`` a reason id where it is a refusal."""
+    """``name`` is the id of the remark within its pass; ``reason`` a reason id where it is a refusal. ``expression`` is
+    an opcode; ``sources`` and ``targets`` are the labels of the blocks, or edges, from which and to which it moved."""
 
     kind: str
     pass_name: str
@@ -31,6 +34,9 @@ class Remark:
     line: int = 0
     column: int = 0
     reason: str = ""
+    expression: str = ""
+    sources: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -47,9 +53,21 @@ class Remark:
             place = f"{{ File: {_quoted(self.file)}, Line: {self.line}, Column: {self.column} }}"
             lines.append(f"DebugLoc:        {place}")
         lines += [f"Function:        {_quoted(self.kernel)}", "Args:", f"  - String:          {_quoted(self.message)}"]
-        if self.reason:
-            lines.append(f"  - Reason:          {_quoted(self.reason)}")
+        for key, value in (
+            ("Expression:", self.expression),
+            ("From:", ", ".join(self.sources)),
+            ("To:", ", ".join(self.targets)),
+            ("Reason:", self.reason),
+        ):
+            if value:
+                lines.append(f"  - {key:16} {_quoted(value)}")
         return "\n".join([*lines, "...", ""])
+
+
+def block_names(blocks: Sequence[Block], numbers: Iterable[int]) -> tuple[str, ...]:
+    """What a person calls the blocks: their labels, or their places in the kernel."""
+    labels = ((number, blocks[number].label) for number in numbers)
+    return tuple(label.text if label is not None else f"block {number}" for number, label in labels)
 
 
 def _quoted(text: str) -> str:
@@ -60,13 +78,20 @@ class Remarks:
     """Collects remarks and counts for one module.
 
     ``limit`` is the number of rewrites allowed in all, ``None`` for no limit; ``denied`` are keys of rewrites that must
-    not be made.
+    not be made; ``explains`` asks passes for refusals as well that it takes extra work to find out about.
     """
 
     def __init__(
-        self, module: Module | None = None, limit: int | None = None, denied: frozenset[str] = frozenset()
+        self,
+        module: Module | None = None,
+        limit: int | None = None,
+        denied: frozenset[str] = frozenset(),
+        *,
+        explains: bool = False,
     ) -> None:
         self.items: list[Remark] = []
+        self.explains = explains
+        self._refusals: set[Remark] = set()
         #: Counts by (kernel, pass, what).
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.rewrites = 0
@@ -95,7 +120,8 @@ class Remarks:
 
     def take(self, other: Remarks) -> None:
         """Add what ``other`` has collected."""
-        self.items += other.items
+        for remark in other.items:
+            self._take(remark)
         self.counts += other.counts
         self.rewrites += other.rewrites
 
@@ -114,10 +140,21 @@ class Remarks:
         *,
         instr: Instr | None = None,
         reason: str = "",
+        sources: Iterable[str] = (),
+        targets: Iterable[str] = (),
     ) -> None:
-        """Add a remark of ``kind`` at the place of ``instr``."""
+        """Add a remark of ``kind`` at the place of ``instr``, about the expression that it computes."""
         file, line, column = self.place(instr) if instr is not None else ("", 0, 0)
-        self.items.append(Remark(kind, pass_name, name, kernel.name, message, file, line, column, reason))
+        expression = instr.form.text if instr is not None else ""
+        where = (file, line, column, reason, expression, tuple(sources), tuple(targets))
+        self._take(Remark(kind, pass_name, name, kernel.name, message, *where))
+
+    def _take(self, remark: Remark) -> None:
+        if remark.kind == "Missed":
+            if remark in self._refusals:
+                return
+            self._refusals.add(remark)
+        self.items.append(remark)
 
     def place(self, instr: Instr) -> tuple[str, int, int]:
         """Source file, line and column from ``.loc``, or the line in the PTX text where there is none."""

@@ -29,7 +29,7 @@ def copy(target: Reg, source: Reg, like: Instr) -> Instr:
 
 def evaluate_into(target: Reg, occurrence: Instr) -> Instr:
     """The evaluation of ``occurrence`` with another result."""
-    return Instr(occurrence.form, (target, *occurrence.operands[1:]), None, occurrence.loc)
+    return Instr(occurrence.form, (target, *occurrence.operands[1:]), None, occurrence.loc, occurrence.pos)
 
 
 def replace_occurrences(

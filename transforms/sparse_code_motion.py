@@ -45,7 +45,7 @@ from .edges import EdgeInserter
 from .expressions import ExpressionClass, LocalPredicates, candidates_by_value, rewritten_candidates
 from .insertion_region import RegionProblem, smallest_minimum_region
 from .lazy_code_motion import LazyCodeMotion, members, never_leaving
-from .remarks import Remarks
+from .remarks import Remarks, block_names
 from .replacement import evaluate_into, occurrences_of, replace_occurrences
 
 __all__ = ["SparseCodeMotion", "SpeculativePartialRedundancyElimination", "SpeculativeSparseCodeMotion"]
@@ -451,20 +451,26 @@ class _Motion:
         return [(s, 0) for s in self.graph.cfg.succ[node] if safety.down_entry[s] & ~self.local.phi_kill[s] & bit]
 
     def report(self, item: ExpressionClass, required: list[Hashable], points: list[Point]) -> None:
-        blocks = self.facts.cfg.blocks
+        gone = [self.place(point) for point in required if point not in points]
+        where = [self.place(point) for point in points]
+        message = f"'{item.instr.form.text}' evaluated at {', '.join(where)} instead of at {', '.join(gone)}"
+        self.remarks.add(
+            "Passed",
+            self.options.name,
+            "Moved",
+            self.kernel,
+            message,
+            instr=item.instr,
+            sources=dict.fromkeys(gone),
+            targets=dict.fromkeys(where),
+        )
 
-        def name(point: Hashable) -> str:
-            assert isinstance(point, tuple)
-            node: int = point[0]  # pyright: ignore[reportUnknownVariableType]
-            if node in self.graph.edge:
-                return "→".join(name((end, 0)) for end in self.graph.edge[node])
-            label = blocks[node].label
-            return label.text if label is not None else f"block {node}"
-
-        where = ", ".join(name(point) for point in points)
-        gone = ", ".join(name(point) for point in required if point not in points)
-        message = f"'{item.instr.form.text}' evaluated at {where} instead of at {gone}"
-        self.remarks.add("Passed", self.options.name, "Moved", self.kernel, message, instr=item.instr)
+    def place(self, point: Hashable) -> str:
+        """The name of the point's block or edge."""
+        assert isinstance(point, tuple)
+        node: int = point[0]  # pyright: ignore[reportUnknownVariableType]
+        blocks = self.graph.edge.get(node, (node,))  # pyright: ignore[reportUnknownArgumentType]
+        return "→".join(block_names(self.facts.cfg.blocks, blocks))
 
 
 def _append(kernel: Kernel, block: Block, code: list[Instr]) -> None:

@@ -22,7 +22,7 @@ from ..analysis.value_numbering import Values
 from ..ptx import Instr, Kernel, Reg
 from .copy_propagation import are_exchangeable, substitute_reads
 from .expressions import is_spoken_of
-from .remarks import Remarks
+from .remarks import Remarks, block_names
 
 __all__ = ["TotalRedundancy", "remove_redundancy"]
 
@@ -90,7 +90,8 @@ def _find(kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, pass_n
             elif result not in is_read_in_place and remarks.may_rewrite(pass_name, instr):
                 replaced[result] = holder
                 what = f"'{instr.form.text}' is redundant: {holder.text} has the value"
-                remarks.add("Passed", pass_name, "Redundant", kernel, what, instr=instr)
+                where = block_names(cfg.blocks, [block])
+                remarks.add("Passed", pass_name, "Redundant", kernel, what, instr=instr, sources=where)
     return replaced
 
 
