@@ -98,7 +98,7 @@ class Dereferences:
                     continue
                 number = numbers.get(reference)
                 if number is None:
-                    leaves = self._leaves_of_address(instr)
+                    leaves = self.leaves_of_address(instr)
                     if leaves is None:
                         continue
                     number = numbers[reference] = len(self.sites)
@@ -109,7 +109,9 @@ class Dereferences:
                         self._killed_by[leaf] = self._killed_by.get(leaf, 0) | 1 << number
                 self._site_of[instr] = 1 << number
 
-    def _leaves_of_address(self, instr: Instr) -> frozenset[int] | None:
+    def leaves_of_address(self, instr: Instr) -> frozenset[int] | None:
+        """The SSA values that the address of ``instr`` is computed from and that are no functions of others; ``None``
+        if they are too many. Where there are none, the address is the same in all turns of every loop."""
         address = instr.address
         if address is None or not isinstance(address.base, Reg):
             return frozenset()

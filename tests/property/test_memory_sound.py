@@ -1,0 +1,113 @@
+"""What the memory facts claim holds in every run of the emulator: see `memory_oracle`.
+
+Programs are those of `random_pointers`, and some of `random_programs`, half of these in other words; and the kernels of
+the suites at their smallest size. `--fuzz-n=N` draws N programs that nobody has seen.
+"""
+
+import random
+
+import pytest
+from ladder import Launch, launch_of, run
+from memory_oracle import Tally, complaints
+from ptxmotion.analysis import speculation
+from ptxmotion.analysis.alias import Memory, Reference
+from ptxmotion.ptx import Guard, Param, Reg
+from random_pointers import pointer_kernel
+from random_programs import random_kernel
+from random_rewrites import rewritten
+
+SHARE = 8
+FIXED = 40
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "share" in metafunc.fixturenames:
+        count = int(metafunc.config.getoption("--fuzz-n") or 0)
+        metafunc.parametrize("share", range(max(1, -(-(count or FIXED) // SHARE))))
+
+
+def drawn(seed: int) -> tuple[str, Launch]:
+    """The program of ``seed``: in one of eight a program of values, else one of pointers."""
+    if seed % 8 == 0:
+        program = random_kernel(seed, (5, 12, 20, 35)[seed // 8 % 4])
+        return rewritten(program.ptx, seed) if seed % 16 else program.ptx, launch_of(program)
+    soup = pointer_kernel(seed, (8, 20, 40)[seed % 3])
+    return soup.ptx, Launch(soup.kernel, soup.grid, soup.block, soup.shared, soup.make_inputs)
+
+
+@pytest.mark.fuzz
+def test_the_memory_facts_hold(share: int, pytestconfig: pytest.Config) -> None:
+    tally = Tally()
+    for number in range(share * SHARE, (share + 1) * SHARE):
+        seed = number
+        if pytestconfig.getoption("--fuzz-n"):
+            seed = 8 * random.randrange(1 << 37) + number % 8
+        ptx, launch = drawn(seed)
+        assert complaints(ptx, launch, seed, tally) == [], seed
+    assert tally.programs == SHARE
+    assert tally.apart > 100
+    assert tally.proven > 50
+    assert tally.guarded
+    assert tally.refused
+
+
+# --- the oracle itself: it notices what is claimed wrongly ------------------------------------------------------------
+
+
+def is_noticed(word: str, seeds: range) -> bool:
+    """Whether one of the programs of ``seeds`` has a complaint with ``word``."""
+    return any(word in line for seed in seeds for line in complaints(*drawn(seed), seed, Tally()))
+
+
+def test_pointers_called_apart_without_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    def always(self: Memory, one: Param, other: Param) -> bool:
+        return True
+
+    monkeypatch.setattr(Memory, "_is_promised", always)
+    assert is_noticed("apart for ever", range(1, 40))
+
+
+def test_offsets_compared_across_a_definition(monkeypatch: pytest.MonkeyPatch) -> None:
+    def within(self: Memory, one: int, two: int) -> tuple[int, int]:
+        return (4, 16)
+
+    monkeypatch.setattr(Memory, "_base_distance", within)
+    assert is_noticed("apart in a t", range(1, 40))
+
+
+def test_loads_speculated_without_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    def always(reference: Reference, sites: object) -> str:
+        return ""
+
+    monkeypatch.setattr(speculation, "_covered", always)
+    assert is_noticed("out-of-bounds", range(1, 40))
+
+
+def test_loads_speculated_under_the_wrong_predicate(monkeypatch: pytest.MonkeyPatch) -> None:
+    def turned(reg: Reg, *, negated: bool) -> Guard:
+        return Guard(reg, negated=not negated)
+
+    monkeypatch.setattr(speculation, "Guard", turned)
+    assert is_noticed("out-of-bounds", range(1, 40))
+
+
+def test_a_guarded_access_of_few_bytes_at_one_address_is_checked() -> None:
+    """The race checker once took one location for all lanes that took part."""
+    ptx = """\
+.version 8.8
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 p)
+{
+	.reg .pred %p<2>;
+	.reg .b32 %r<3>;
+	.reg .b64 %rd<2>;
+	ld.param.u64 %rd1, [p];
+	mov.u32 %r1, %tid.x;
+	setp.lt.u32 %p1, %r1, 30;
+	@%p1 ld.u16 %r2, [%rd1+8];
+	ret;
+}
+"""
+    soup = pointer_kernel(0, 8)
+    assert run(ptx, Launch("k", (1,), (32,), 0, lambda seed: soup.make_inputs(seed)[:1]), 0).fault == ""
