@@ -204,7 +204,7 @@ def _in_turns(facts: Facts, places: list[tuple[Instr, Reference, int]], of: Any,
     for instr, reference, block in places:
         rows = of(instr)
         if instr.guard is None and rows.size:
-            order = np.lexsort((np.arange(rows.size), rows["thread"], rows["block"]))
+            order = np.argsort(rows["block"].astype(np.int64) * 1024 + rows["thread"], kind="stable")
             blocks.setdefault(block, []).append((instr, reference, rows[order]))
     for members in blocks.values():
         for (instr, one, rows), (other, two, others) in combinations(members[:40], 2):

@@ -199,7 +199,7 @@ def test_promises(text: str, covered: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "restricted", "restrict:", "restrict:k.", "restrict:,k", "conservative:k"])
 def test_promises_that_say_nothing(text: str) -> None:
-    with pytest.raises(ValueError, match="restrict|names no parameter"):
+    with pytest.raises(ValueError, match=r"restrict|names no parameter"):
         Promise.parse(text)
 
 

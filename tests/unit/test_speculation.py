@@ -67,9 +67,9 @@ LOAD = "ld.global.u32 %r9, [%rd3];"
         # Before it already.
         (f"ld.global.u32 %r8, [%rd3]; @%p1 bra A; ret; A: {LOAD} ret;", "proven"),
         # Between two others of the same base, but not beside them.
-        ("ld.global.u32 %r8, [%rd3]; st.global.u32 [%rd3+8], %r1; @%p1 bra A; ret; A: ld.global.u32 %r9, [%rd3+4]; ret;",
+        ("ld.global.u32 %r8, [%rd3]; st.global.u32 [%rd3+8], %r1; @%p1 bra A; ret; A: ld.global.u32 %r9, [%rd3+4];",
          "proven"),
-        ("ld.global.u32 %r8, [%rd3]; st.global.u32 [%rd3+8], %r1; @%p1 bra A; ret; A: ld.global.u32 %r9, [%rd3+12]; ret;",
+        ("ld.global.u32 %r8, [%rd3]; st.global.u32 [%rd3+8], %r1; @%p1 bra A; ret; A: ld.global.u32 %r9, [%rd3+12];",
          "guarded @%p1"),
         # A way that leaves, traps, waits, calls what nobody knows, or turns for ever, never comes there.
         (f"@%p1 bra A; @%p2 exit; A: {LOAD} ret;", "guarded @%p1"),
