@@ -53,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     each.add_argument("results", nargs="+", metavar="RESULT")
     each = action("report", "draw and write a report")
     each.add_argument("result", metavar="RESULT")
-    each.add_argument("--format", default="markdown", metavar="LIST", help="png, svg, markdown (default: markdown)")
+    each.add_argument(
+        "--format", default="markdown", metavar="LIST", help="png, svg, markdown, thesis (default: markdown)"
+    )
     each.add_argument("-o", dest="output", default="report", metavar="DIR", help="folder (default: report)")
     each = action("export", "write a result file in another tool's form")
     each.add_argument("result", metavar="RESULT")
@@ -253,15 +255,23 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from ..harness.report import PlotsMissing, report
+    from ..harness.report import FORMS, PlotsMissing, report
     from .outcome import MISSING
 
+    forms = arguments.format.split(",")
+    if unknown := sorted(set(forms) - {*FORMS, "thesis"}):
+        usage_error(f"no form of a report: {', '.join(unknown)}; there are {', '.join(FORMS)}, thesis")
+    result, folder = read_result(arguments.result), Path(arguments.output)
     try:
-        written = report(read_result(arguments.result), Path(arguments.output), arguments.format.split(","))
+        written = report(result, folder, [form for form in forms if form != "thesis"])
     except PlotsMissing as error:
         raise CommandError(MISSING, f"ptxmotion: error: {error}") from error
-    except ValueError as error:
-        usage_error(str(error))
+    if "thesis" in forms:
+        from ..harness.results import write_text
+        from ..suites.thesis_report import thesis_report
+
+        written.append(folder / "thesis.md")
+        write_text(written[-1], thesis_report(result))
     for path in written:
         print(path)
     return FINE

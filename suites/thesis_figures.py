@@ -1,0 +1,193 @@
+"""What the thesis says of the speed of its methods, program by program, in its text; its bars themselves are not there.
+
+Source: J. Fukuhara, *Compiler Optimization for GPU Based on Code Motion*, 2023: §4.2.3 (experiment A, figure 4.7) and
+§4.3.4 (figures 4.14 to 4.17, 4.19, 4.20). A number is the time of nvcc's -O3 over the method's: "improved the
+efficiency by 8 %" is taken as 1.08. Where the text has no number but a tendency, that stands here as a word:
+
+    gain, loss     faster or slower than nvcc's -O3, without a number
+    none           applied, or tried, without a gain
+    no change      the method found nothing to transform
+
+What the text does not speak of is left out. Environment 1 is a GeForce GTX TITAN Black with CUDA 5.0, environment 2 a
+TITAN RTX with CUDA 11.1. The geometric means are over all programs of both suites, of which only some are in the suites
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+__all__ = ["FIGURES", "Experiment", "Told"]
+
+#: By benchmark, by variant: a speedup, or a word.
+Told: TypeAlias = Mapping[str, Mapping[str, float | str]]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Figures of one experiment, which differ in their environment: ``told[figure]`` is what the text says.
+
+    ``programs`` gives for each benchmark here its name there. ``means`` are geometric means by figure and method, of
+    what ``means_of`` says. ``original`` names, for a benchmark with another access pattern, that with the original one:
+    there, the thesis's numbers are relative to -O3 of the original pattern, and ``O3`` is what -O3 of the other one is.
+    """
+
+    title: str
+    methods: tuple[str, ...]
+    programs: Mapping[str, str]
+    told: Mapping[str, Told]
+    means: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
+    means_of: str = ""
+    original: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def _all(value: float | str, *methods: str) -> dict[str, float | str]:
+    return dict.fromkeys(methods, value)
+
+
+_CODE_MOTION = ("lcm", "scm", "spre", "sscm")
+_QUESTIONS = ("srqp", "esrqp", "ssrqp_s", "ssrqp")
+_NO_CHANGE = _all("no change", *_QUESTIONS)
+_MEANS = {
+    "1": {"srqp": 1.011, "esrqp": 1.011, "ssrqp_s": 1.026, "ssrqp": 1.034},
+    "2": {"srqp": 1.02, "esrqp": 1.02, "ssrqp_s": 1.032, "ssrqp": 1.032},
+}
+
+FIGURES: tuple[Experiment, ...] = (
+    Experiment(
+        "Code motion (figure 4.7, environment 1)",
+        _CODE_MOTION,
+        {
+            "treelogy/barneshut": "barnshut",
+            "treelogy/knearestneighbor": "knn",
+            "rodinia/cfd": "cfd",
+            "cuda_samples/FDTD3d": "FDTD3D",
+            "cuda_samples/eigenvalues": "eigenvalues (two kernels, each by itself)",
+            "parboil/histo": "histo",
+            "parboil/mri-q": "mri-q",
+        },
+        {
+            "4.7": {
+                "treelogy/barneshut": {"lcm": "no change", "scm": "less than sscm", "spre": "as sscm", "sscm": "gain"},
+                "treelogy/knearestneighbor": _all(1.05, "spre", "sscm"),
+                "rodinia/cfd": _all(1.08, *_CODE_MOTION),
+                "cuda_samples/FDTD3d": {
+                    **_all("no change", "lcm", "scm"),
+                    "spre": "less than the others",
+                    "sscm": 1.0807,
+                },
+                # MultiIntervals; of bisectKernelLarge no method makes anything better.
+                "cuda_samples/eigenvalues": {"spre": "loss", "sscm": "gain; none of bisectKernelLarge"},
+                "parboil/histo": {"lcm": "loss", **_all("gain", "scm", "spre", "sscm")},
+                "parboil/mri-q": _all("none", *_CODE_MOTION),
+            }
+        },
+    ),
+    Experiment(
+        "Scalar replacement, Rodinia (figures 4.14 and 4.15)",
+        _QUESTIONS,
+        {
+            "rodinia/b+tree": "b+tree",
+            "rodinia/bfs": "bfs",
+            "rodinia/cfd": "cfd",
+            "rodinia/gaussian": "gaussian",
+            "rodinia/hotspot": "hotspot",
+            "rodinia/huffman": "huffman",
+            "rodinia/kmeans": "kmeans",
+            "rodinia/lavaMD": "lavaMD",
+            "rodinia/lud": "lud",
+            "rodinia/nw": "nw",
+            "rodinia/particlefilter": "particlefilter",
+            "rodinia/pathfinder": "pathfinder",
+            "rodinia/srad_v1": "srad",
+            "rodinia/srad_v2": "srad",
+        },
+        {
+            "4.14": {
+                "rodinia/b+tree": {**_all(1.21, "srqp", "esrqp"), "ssrqp_s": "less than the others", "ssrqp": 1.22},
+                "rodinia/bfs": {**_all("no change", "srqp", "esrqp"), "ssrqp_s": 1.196, "ssrqp": 1.225},
+                "rodinia/cfd": _NO_CHANGE,
+                "rodinia/gaussian": _NO_CHANGE,
+                "rodinia/hotspot": {"ssrqp_s": "loss"},
+                "rodinia/huffman": _all(1.07, *_QUESTIONS),
+                "rodinia/kmeans": _all("none", *_QUESTIONS),
+                "rodinia/lavaMD": {**_all(1.015, "srqp", "esrqp", "ssrqp"), "ssrqp_s": "none"},
+                "rodinia/lud": {"ssrqp_s": "loss"},
+                "rodinia/nw": _all("none", *_QUESTIONS),
+                "rodinia/particlefilter": {"ssrqp_s": "loss"},
+                "rodinia/pathfinder": _all("none", *_QUESTIONS),
+                "rodinia/srad_v1": {**_all("no change", "srqp", "esrqp", "ssrqp"), "ssrqp_s": "gain"},
+                "rodinia/srad_v2": {**_all("no change", "srqp", "esrqp", "ssrqp"), "ssrqp_s": "gain"},
+            },
+            # Of the other programs the text says that they show almost the same tendency as in environment 1.
+            "4.15": {"rodinia/b+tree": {**_all(1.585, "srqp", "esrqp"), "ssrqp_s": 1.849, "ssrqp": 1.88}},
+        },
+        {"4.14": _MEANS["1"], "4.15": _MEANS["2"]},
+        "Rodinia and Treelogy together",
+    ),
+    Experiment(
+        "Scalar replacement, Treelogy (figures 4.16 and 4.17)",
+        _QUESTIONS,
+        {
+            "treelogy/barneshut": "barnshut",
+            "treelogy/kmeans": "kmeans",
+            "treelogy/knearestneighbor": "knearestneighbor",
+        },
+        {
+            "4.16": {
+                "treelogy/barneshut": {**_all("no change", "srqp", "esrqp"), **_all(1.10, "ssrqp_s", "ssrqp")},
+                "treelogy/kmeans": {**_all("no change", "srqp", "esrqp"), **_all(1.40, "ssrqp_s", "ssrqp")},
+                "treelogy/knearestneighbor": {**_all("no change", "srqp", "esrqp"), **_all(1.03, "ssrqp_s", "ssrqp")},
+            },
+            "4.17": {
+                "treelogy/barneshut": _all("none", *_QUESTIONS),
+                "treelogy/kmeans": _all(1.10, "ssrqp_s", "ssrqp"),
+                "treelogy/knearestneighbor": _all("none", *_QUESTIONS),
+            },
+        },
+        {"4.16": _MEANS["1"], "4.17": _MEANS["2"]},
+        "Rodinia and Treelogy together",
+    ),
+    Experiment(
+        "Scalar replacement with another access pattern (figures 4.19 and 4.20)",
+        _QUESTIONS,
+        {
+            "cuda_samples/SobelFilter": "SobelFilter",
+            "cuda_samples/SobelFilter-consecutive": "SobelFilter (mod)",
+            "cuda_samples/bilateralFilter": "bilateralFilter",
+            "cuda_samples/bilateralFilter-consecutive": "bilateralFilter (mod)",
+        },
+        {
+            "4.19": {
+                "cuda_samples/SobelFilter": _NO_CHANGE,
+                "cuda_samples/SobelFilter-consecutive": {
+                    "O3": 0.98,
+                    **_all(1.02, "srqp", "esrqp", "ssrqp"),
+                    "ssrqp_s": 0.91,
+                },
+                "cuda_samples/bilateralFilter": _NO_CHANGE,
+                "cuda_samples/bilateralFilter-consecutive": {
+                    "O3": 0.95,
+                    **_all(1.14, "srqp", "esrqp", "ssrqp"),
+                    "ssrqp_s": 1.08,
+                },
+            },
+            "4.20": {
+                "cuda_samples/SobelFilter": _NO_CHANGE,
+                "cuda_samples/SobelFilter-consecutive": {"O3": "none", **_all("none", *_QUESTIONS)},
+                "cuda_samples/bilateralFilter": _NO_CHANGE,
+                "cuda_samples/bilateralFilter-consecutive": {
+                    "O3": 0.89,
+                    **_all(1.03, "srqp", "esrqp", "ssrqp"),
+                    "ssrqp_s": "none",
+                },
+            },
+        },
+        original={
+            "cuda_samples/SobelFilter-consecutive": "cuda_samples/SobelFilter",
+            "cuda_samples/bilateralFilter-consecutive": "cuda_samples/bilateralFilter",
+        },
+    ),
+)

@@ -1,0 +1,127 @@
+"""A result file beside what the thesis says: its methods by program, as Markdown tables for the docs.
+
+Requires: a result file whose variants bear the methods' names (`bench run --variant=thesis`).
+Guarantees: every number of ours is one of the file; a comparison without a verdict is shown as that, and enters no
+geometric mean; programs and methods that the file lacks are left out, and said to be.
+Reference: `thesis_figures`, which has the source.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from ..harness.results import BenchmarkResult, ComparisonResult, ResultFile
+from .thesis_figures import FIGURES, Experiment
+
+__all__ = ["thesis_report"]
+
+_NO_VERDICT = ("INVALID", "INCONCLUSIVE", "UNTIMED")
+_LEGEND = """\
+A cell has our speedup over nvcc's -O3 and its verdict, then what the thesis says for each of its figures. `=` is the
+same machine code as nvcc's; a number in parentheses has no verdict; a dash: the text of the thesis does not say."""
+
+
+def thesis_report(result: ResultFile) -> str:
+    """The tables as text."""
+    where = result.machine_info.get("gpu", result.backend)
+    lines = [f"Run of {result.datetime} on {where}.", "", _LEGEND, ""]
+    for experiment in FIGURES:
+        lines += [*_table(result, experiment), ""]
+    return "\n".join(lines)
+
+
+def _table(result: ResultFile, experiment: Experiment) -> Iterator[str]:
+    yield f"## {experiment.title}"
+    yield ""
+    there = [(name, result.benchmark(name)) for name in experiment.programs]
+    found = [(name, each) for name, each in there if each is not None and not each.error]
+    variants = {c.candidate for _, each in found for c in each.candidates}
+    methods = [method for method in experiment.methods if method in variants]
+    levels = sorted(each for each in variants if each.startswith("-O"))
+    heads = [f"{method} ({' / '.join(['here', *experiment.told])})" for method in methods]
+    yield "| " + " | ".join(["program", *heads, *levels]) + " |"
+    yield "| --- " * (1 + len(methods) + len(levels)) + "|"
+    for name, benchmark in found:
+        cells = [
+            " / ".join([_ours(benchmark, method), *_theirs(experiment, name, method)])
+            for method in (*methods, *levels)
+            if method in methods
+        ]
+        yield "| " + " | ".join([name, *cells, *(_ours(benchmark, level) for level in levels)]) + " |"
+    means = [
+        " / ".join(
+            [
+                _mean(found, method),
+                *(_number(experiment.means.get(figure, {}).get(method)) for figure in experiment.told),
+            ]
+        )
+        for method in methods
+    ]
+    yield "| " + " | ".join(["geometric mean", *means, *(_mean(found, level) for level in levels)]) + " |"
+    yield ""
+    if experiment.means_of:
+        yield f"The thesis's means are over all programs of {experiment.means_of}."
+    if experiment.original:
+        yield "In the thesis, numbers of the consecutive pattern are relative to -O3 of the original pattern."
+    yield from _patterns(result, experiment)
+    if missing := [name for name, each in there if each is None or each.error]:
+        yield f"Not in this run: {', '.join(missing)}."
+    if absent := [method for method in experiment.methods if method not in methods]:
+        yield f"Variants that this run lacks: {', '.join(absent)}."
+
+
+def _ours(benchmark: BenchmarkResult, variant: str) -> str:
+    found = _comparison(benchmark, variant)
+    if found is None:
+        return "—"
+    if found.verdict == "IDENTICAL":
+        return "="
+    if found.speedup is None:
+        return found.verdict
+    return f"({found.speedup:.3f})" if found.verdict in _NO_VERDICT else f"{found.speedup:.3f} {found.verdict}"
+
+
+def _theirs(experiment: Experiment, name: str, method: str) -> list[str]:
+    return [_number(told.get(name, {}).get(method)) for told in experiment.told.values()]
+
+
+def _number(value: float | str | None) -> str:
+    if value is None:
+        return "—"
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def _mean(found: Sequence[tuple[str, BenchmarkResult]], variant: str) -> str:
+    compared = [_comparison(each, variant) for _, each in found]
+    ratios = [
+        each.speedup
+        for each in compared
+        if each is not None and each.speedup is not None and each.verdict not in (*_NO_VERDICT, "MISMATCH")
+    ]
+    if not ratios:
+        return "—"
+    mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+    return f"{mean:.3f} of {len(ratios)}" if len(ratios) < len(found) else f"{mean:.3f}"
+
+
+def _comparison(benchmark: BenchmarkResult, variant: str) -> ComparisonResult | None:
+    return next((each for each in benchmark.candidates if each.candidate == variant), None)
+
+
+def _patterns(result: ResultFile, experiment: Experiment) -> Iterator[str]:
+    """nvcc's -O3 of one access pattern and of the other: two benchmarks, so that there is no verdict."""
+    for changed, original in experiment.original.items():
+        told = [_number(each.get(changed, {}).get("O3")) for each in experiment.told.values()]
+        medians = [_baseline_median(result.benchmark(name)) for name in (original, changed)]
+        if medians[0] is not None and medians[1] is not None:
+            ours = f"{medians[0] / medians[1]:.3f} here, from two benchmarks and without a verdict"
+        else:
+            ours = "not timed here"
+        yield f"-O3 of {changed} over -O3 of {original}: {ours}; in the thesis {' / '.join(told)}."
+        yield ""
+
+
+def _baseline_median(benchmark: BenchmarkResult | None) -> float | None:
+    arms = benchmark.arms if benchmark is not None else []
+    return next((each.stats.median for each in arms if each.role == "baseline" and each.stats is not None), None)
