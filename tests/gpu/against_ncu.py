@@ -25,7 +25,7 @@ from ptxmotion.harness.cuda import CudaBackend
 from ptxmotion.harness.cuda_stopwatch import CudaStopwatch
 
 _REPEATS = 5
-TURNS = [round(4200 * 1.35**number) for number in range(10)]
+TURNS = [round(5600 * 1.35**number) for number in range(10)]
 _GRIDS = (132, 264, 1056)
 
 

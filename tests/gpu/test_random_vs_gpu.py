@@ -1,6 +1,7 @@
 """The last rung of the ladder: random programs on the GPU, as they are and after every list of passes, bit for bit.
 
-``pytest tests/gpu/test_random_vs_gpu.py --fuzz-n N`` draws N programs that nobody has seen.
+``pytest tests/gpu/test_random_vs_gpu.py --fuzz-n N`` draws N programs that nobody has seen. The emulator is not asked
+here: these programs compute with the addresses of their local and shared variables, which each machine chooses itself.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ptxmotion.ptx import print_module
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "property"))
 
-from ladder import Launch, run, transformed
+from ladder import Launch, transformed
 from test_transforms import chosen, drawn, seeds
 
 if TYPE_CHECKING:
@@ -59,7 +60,6 @@ def test_the_gpu_sees_no_difference(share: int, pytestconfig: pytest.Config) -> 
         rng = random.Random(f"passes:{seed}")
         ptx, launch = drawn(seed)
         before = on_gpu(ptx, launch, seed)
-        assert differences(run(ptx, launch, seed).arrays, before) == [], (seed, "the emulator and the GPU")
         for passes in chosen(rng):
             after = print_module(transformed(ptx, passes))
             assert differences(before, on_gpu(after, launch, seed)) == [], (seed, passes)
