@@ -133,6 +133,11 @@ class _Run:
         self.seconds: dict[str, float] = {}
         self.started = self.last = time.perf_counter()
 
+    @property
+    def wants_remarks(self) -> bool:
+        """Whether anybody reads them."""
+        return self.arguments.remarks is not None or bool(self.arguments.remarks_output)
+
     def step(self, name: str) -> None:
         """Count the seconds since the last step as those of ``name``."""
         now = time.perf_counter()
@@ -144,7 +149,7 @@ class _Run:
         from .files import Outputs
 
         module = self.read()
-        remarks = Remarks(module, self.arguments.bisect_limit)
+        remarks = Remarks(module, self.arguments.bisect_limit, explains=self.wants_remarks)
         remark_unknown_opcodes(module, remarks)
         wants_stats = self.arguments.stats_json is not None
         found: dict[str, Any] = {}

@@ -33,6 +33,7 @@ from ..analysis.dataflow import solve
 from ..analysis.manager import Facts
 from ..ptx import Instr, Kernel
 from .branch_divergence import BranchDivergence
+from .blocked_loads import explain_loads
 from .copy_propagation import CopyPropagation
 from .dead_code import DeadCodeElimination
 from .edges import EdgeInserter
@@ -178,6 +179,8 @@ class LazyCodeMotion:
                 changed = True
         if self.naming in ("lexical", "both"):
             changed |= self.round(kernel, facts, remarks, divergence, by_value=False)
+        if remarks.explains:
+            explain_loads(kernel, facts, facts.get(candidates_by_value), remarks, self.name)
         return changed
 
     def round(
@@ -191,11 +194,11 @@ class LazyCodeMotion:
         if not classes:
             return False
         placement = solve_placement(facts, local, (1 << len(classes)) - 1)
-        chosen = self.choose(kernel, facts, remarks, classes, local, placement, divergence)
+        chosen, in_place = self.choose(kernel, facts, remarks, classes, local, placement, divergence)
         remarks.count(kernel, self.name, f"candidates {how}", len(classes))
         if not chosen:
             return False
-        self.rewrite(kernel, facts, classes, local, placement, chosen)
+        self.rewrite(kernel, facts, classes, local, placement, chosen, in_place)
         remarks.count(kernel, self.name, f"moved {how}", chosen.bit_count())
         # The next round shall see the temporaries; a copy of one is a new definition of its value to it.
         CopyPropagation().run(kernel, facts, remarks)
@@ -211,8 +214,9 @@ class LazyCodeMotion:
         local: LocalPredicates,
         placement: Placement,
         divergence: BranchDivergence | None,
-    ) -> int:
-        """The set of classes to rewrite, with a remark for each class that has something to gain."""
+    ) -> tuple[int, int]:
+        """The set of classes to rewrite, and those of them that are to lose what is redundant as it stands and no more,
+        since they cannot be inserted. With a remark for each class that has something to gain."""
         deleted = inserted = fixed = 0
         for bits in placement.delete:
             deleted |= bits
@@ -226,7 +230,7 @@ class LazyCodeMotion:
             elif divergence is not None and not _is_in_cdrnd(facts, divergence, cdrnd, block, successor):
                 divergent |= bits
         redundant = _totally_redundant(facts, classes, local, placement)
-        chosen = 0
+        chosen = in_place = 0
         feeding = self.feeding_names(classes)
         places = _Places(facts, placement)
         for item in classes:
@@ -245,10 +249,13 @@ class LazyCodeMotion:
                 where = places.of(item)
                 remarks.add("Missed", self.name, "NotMoved", kernel, message, instr=item.instr, reason=reason, **where)
                 remarks.count(kernel, self.name, f"refused: {reason}")
-            elif remarks.may_rewrite(self.name, item.instr):
+                if not redundant & bit:
+                    continue
+            if remarks.may_rewrite(self.name, item.instr):
                 chosen |= bit
-                places.report(kernel, remarks, self.name, item)
-        return chosen
+                in_place |= bit if reason else 0
+                places.report(kernel, remarks, self.name, item, in_place=bool(reason))
+        return chosen, in_place
 
     def feeding_names(self, classes: list[ExpressionClass]) -> set[Hashable]:
         """Names of operands of expressions that are worth moving: a cheap expression that computes one is worth it
@@ -263,18 +270,19 @@ class LazyCodeMotion:
         local: LocalPredicates,
         placement: Placement,
         chosen: int,
+        in_place: int,
     ) -> None:
-        """Insert on edges and replace occurrences for the ``chosen`` classes."""
+        """Insert on edges, but for the classes ``in_place``, and replace occurrences of the ``chosen`` classes."""
         cfg = facts.cfg
         temporaries = {item.number: kernel.new_reg(item.type) for item in classes if chosen >> item.number & 1}
         inserter = EdgeInserter(kernel, cfg)
         for (block, successor), bits in placement.insert.items():
-            for number in members(bits & chosen):
+            for number in members(bits & chosen & ~in_place):
                 source = _reached_occurrence(facts, classes[number], successor, local)
                 inserter.insert(block, successor, evaluate_into(temporaries[number], source))
         number_of = occurrences_of(classes, temporaries)
         for block in cfg.rpo:
-            present = (placement.available[block] | placement.delete[block]) & chosen
+            present = (placement.available[block] | (placement.delete[block] & ~in_place)) & chosen
             replace_occurrences(kernel, cfg.blocks[block], present, number_of, temporaries, local.transfer)
         inserter.commit()
 
@@ -367,10 +375,17 @@ class _Places:
         sources = self.deleted.get(item.number, []) if edges else block_names(self.blocks, blocks)
         return {"sources": sources, "targets": edges}
 
-    def report(self, kernel: Kernel, remarks: Remarks, pass_name: str, item: ExpressionClass) -> None:
+    def report(
+        self, kernel: Kernel, remarks: Remarks, pass_name: str, item: ExpressionClass, *, in_place: bool
+    ) -> None:
         """The remark that the class has been moved, or found redundant."""
         what = f"'{item.instr.form.text}'"
         edges, deleted = self.inserted.get(item.number), self.deleted.get(item.number)
+        if in_place:
+            where = block_names(self.blocks, dict.fromkeys(occurrence.block for occurrence in item.occurrences))
+            message = f"{what} is redundant where it has been evaluated before"
+            remarks.add("Passed", pass_name, "Redundant", kernel, message, instr=item.instr, sources=where)
+            return
         if edges:
             message = f"{what} moved to {', '.join(edges)}"
             if deleted:
