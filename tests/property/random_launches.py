@@ -1,0 +1,193 @@
+"""Random host programs with small kernels whose threads depend on one thread, one block or the whole grid of another.
+
+A kernel is PTX: each thread computes an element of ``y`` from ``x``, by its own index, by one of its block, or by one
+of another block; with early exits, shared memory and barriers, loads through ``.nc``, atomics. No kernel races by
+itself as long as ``x`` and ``y`` are different buffers, which the host program sees to.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from ptxmotion import dsl
+from ptxmotion.dsl import program_from_text, ptx_source
+from ptxmotion.dsl.host_program import HostProgram
+
+__all__ = ["RandomLaunches", "random_launches"]
+
+HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
+BUFFERS = "abcd"
+
+#: How the element that is read is found from %i; %t is scratch, %s the block's size.
+READS = {
+    "same": "mov.u32 %j, %i;",
+    "pair": "xor.b32 %j, %i, 1;",
+    "back": "sub.u32 %t, %s, %tid; sub.u32 %t, %t, 1; mad.lo.u32 %j, %b, %s, %t;",
+    "turn": "add.u32 %t, %tid, 5; rem.u32 %t, %t, %s; mad.lo.u32 %j, %b, %s, %t;",
+    "next": "add.u32 %j, %i, 1;",
+    "far": "add.u32 %j, %i, 40; rem.u32 %j, %j, %n;",
+    "mirror": "sub.u32 %j, %n, %i; sub.u32 %j, %j, 1;",
+}
+#: Where the result goes; all but the last are permutations of the indices below n.
+WRITES = ("same", "same", "same", "mirror", "atomic", "shared")
+OPERATIONS = ("add.u32", "xor.b32", "mul.lo.u32", "max.u32", "sub.u32")
+
+
+def kernel_text(name: str, read: str, write: str, operation: str, keeps: bool, nc: bool) -> str:
+    """``y[w(i)] = operation(x[r(i)], k)``; ``keeps`` adds what ``y`` held."""
+    load = "ld.global.nc.u32" if nc else "ld.global.u32"
+    lines = [
+        "ld.param.u64 %x, [x]; ld.param.u64 %y, [y]; ld.param.u32 %n, [n]; ld.param.u32 %k, [k];",
+        "cvta.to.global.u64 %x, %x; cvta.to.global.u64 %y, %y;",
+        "mov.u32 %tid, %tid.x; mov.u32 %s, %ntid.x; mov.u32 %b, %ctaid.x; mad.lo.u32 %i, %b, %s, %tid;",
+        "setp.ge.u32 %p, %i, %n;",
+    ]
+    if write != "shared":
+        lines.append("@%p bra DONE;")
+    else:
+        lines += ["selp.u32 %i, 0, %i, %p;"]
+    lines += [READS[read], "mul.wide.u32 %o, %j, 4; add.u64 %o, %x, %o;"]
+    if read == "same":
+        lines.append(f"{load} %v, [%o];")
+    else:
+        lines.append(f"mov.u32 %v, 3; setp.lt.u32 %q, %j, %n; @%q {load} %v, [%o];")
+    lines.append(f"{operation} %v, %v, %k;")
+    if write == "shared":
+        lines += [
+            "mov.u64 %o, tile; mul.wide.u32 %d, %tid, 4; add.u64 %d, %o, %d; st.shared.u32 [%d], %v; bar.sync 0;",
+            "sub.u32 %t, %s, %tid; sub.u32 %t, %t, 1; mul.wide.u32 %d, %t, 4; add.u64 %d, %o, %d;",
+            "ld.shared.u32 %v, [%d]; @%p bra DONE;",
+        ]
+    lines.append("mov.u32 %j, %i;" if write != "mirror" else READS["mirror"])
+    lines.append("mul.wide.u32 %o, %j, 4; add.u64 %o, %y, %o;")
+    if write == "atomic":
+        lines.append("red.global.add.u32 [%o], %v;")
+    else:
+        lines += ["ld.global.u32 %w, [%o]; add.u32 %v, %v, %w;"] if keeps else []
+        lines.append("st.global.u32 [%o], %v;")
+    body = "\n".join(f"  {line}" for line in lines)
+    tile = "  .shared .align 4 .b8 tile[256];\n" if write == "shared" else ""
+    return (
+        f"{HEAD}// {read} {write}\n"
+        f".visible .entry {name}(.param .u64 x, .param .u64 y, .param .u32 n, .param .u32 k)\n{{\n{tile}"
+        "  .reg .u32 %n, %k, %tid, %s, %b, %i, %j, %t, %v, %w;\n  .reg .u64 %x, %y, %o, %d;\n  .reg .pred %p, %q;\n"
+        f"{body}\nDONE:\n  ret;\n}}\n"
+    )
+
+
+@dataclass(frozen=True)
+class RandomLaunches:
+    """A program, its text, and what to run it with. All data is 32-bit integers."""
+
+    host: HostProgram
+    text: str
+    kernels: dict[str, str]
+
+    def arguments(self, seed: int) -> dict[str, Any]:
+        import numpy as np
+
+        random_numbers = np.random.default_rng(seed)
+        data = random_numbers.integers(0, 1 << 30, 4 * SIZE, np.int64).astype(np.int32)
+        return {"data": data, "n": SIZE - seed % 3, "k": 1 + seed % 5}
+
+
+SIZE = 128
+
+
+class _Writer:
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.kernels: dict[str, str] = {}
+        self.loops = 0
+        self.launches = 0
+
+    def text(self) -> str:
+        lines = ["def p(data: host[i32], n: i32, k: i32) -> None:"]
+        lines += [f"    {name} = allocate(i32, {SIZE})" for name in BUFFERS]
+        lines += [f"    copy({name}, data[{SIZE * at}:{SIZE * at + SIZE}])" for at, name in enumerate(BUFFERS)]
+        lines += ["    blocks = (n + 31) // 32", "    v = k", "    m = n // 2"]
+        lines += self.block(1, 0, in_loop=False)
+        while self.launches < 3:
+            lines += self.statement(1, 2, False)
+        lines += [f"    copy(data[{SIZE * at}:{SIZE * at + SIZE}], {name})" for at, name in enumerate(BUFFERS)]
+        return "\n".join(lines) + "\n"
+
+    def block(self, depth: int, level: int, *, in_loop: bool) -> list[str]:
+        lines: list[str] = []
+        for _ in range(self.rng.randint(1, 4)):
+            lines += self.statement(depth, level, in_loop)
+        return lines
+
+    def statement(self, depth: int, level: int, in_loop: bool) -> list[str]:
+        indent = "    " * depth
+        form = self.rng.random()
+        if form < 0.55 and self.launches < 8:
+            return [indent + self.launch()]
+        if form < 0.75 or level > 2:
+            return [indent + self.simple()]
+        if form < 0.8 and in_loop:
+            return [
+                f"{indent}if v % 3 == {self.rng.randrange(3)}:",
+                f"{indent}    {self.rng.choice(['break', 'continue'])}",
+            ]
+        inner = self.block(depth + 1, level + 1, in_loop=in_loop)
+        if form < 0.92:
+            lines = [f"{indent}if {self.rng.choice(['k', 'v'])} % {self.rng.randint(2, 3)} == 0:", *inner]
+            if self.rng.random() < 0.5:
+                lines += [f"{indent}else:", *self.block(depth + 1, level + 1, in_loop=in_loop)]
+            return lines
+        self.loops += 1
+        inner = self.block(depth + 1, level + 1, in_loop=True)
+        if self.rng.random() < 0.6:
+            return [f"{indent}for i{self.loops} in range({self.rng.choice(['2', 'k % 3', 'v % 3'])}):", *inner]
+        counter = f"w{self.loops}"
+        if self.rng.random() < 0.5:  # runs once at least, so that launches may leave it upwards
+            end = [f"{indent}    {counter} += 1", f"{indent}    if {counter} > k % 3:", f"{indent}        break"]
+            inner = [line.replace("continue", "pass") for line in inner]
+            return [f"{indent}{counter} = 0", f"{indent}while True:", *inner, *end]
+        return [f"{indent}{counter} = 0", f"{indent}while {counter} < 2:", f"{indent}    {counter} += 1", *inner]
+
+    def simple(self) -> str:
+        one, two = self.rng.sample(BUFFERS, 2)
+        return self.rng.choice(
+            [
+                f"v = (v * 3 + {self.rng.randrange(4)}) % 7",
+                f"fill({one}, {self.rng.randrange(3)})",
+                f"copy({one}, {two})",
+                f"v = read({one}, {self.rng.randrange(SIZE // 2)})",
+                f"write({one}, {self.rng.randrange(SIZE // 2)}, k)",
+                f"{one}, {two} = {two}, {one}",
+                "k = k + 1",
+                "m = m",
+            ]
+        )
+
+    def launch(self) -> str:
+        self.launches += 1
+        if len(self.kernels) < 6 or self.rng.random() < 0.5:
+            name = f"k{len(self.kernels)}"
+            reads = ["same"] * 5 + ["back"] * 3 + list(READS)
+            self.kernels[name] = kernel_text(
+                name,
+                self.rng.choice(reads),
+                self.rng.choice(WRITES),
+                self.rng.choice(OPERATIONS),
+                self.rng.random() < 0.4,
+                self.rng.random() < 0.3,
+            )
+        name = self.rng.choice(list(self.kernels))
+        x, y = self.rng.sample(BUFFERS, 2)
+        grid, block, n = self.rng.choice([("blocks", "32", "n")] * 5 + [("blocks", "32", "m"), ("2", "64", "n")])
+        if self.rng.random() < 0.2:
+            grid = "(n + 31) // 32" if block == "32" else grid
+        return f"{name}[{grid}, {block}]({x}, {y}, {n}, {self.rng.choice(['k', 'v', '7'])})"
+
+
+def random_launches(seed: int) -> RandomLaunches:
+    """The program of a seed."""
+    writer = _Writer(random.Random(seed))
+    text = writer.text()
+    namespace: dict[str, Any] = {**vars(dsl), **{name: ptx_source(ptx, name) for name, ptx in writer.kernels.items()}}
+    return RandomLaunches(program_from_text(text, namespace, f"random {seed}"), text, writer.kernels)

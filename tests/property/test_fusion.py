@@ -1,0 +1,97 @@
+"""Random host programs, fused and not: equal bits under random schedules, no finding of the emulator that is new.
+
+The emulator sees every access of every thread: where the fused kernels let two blocks, or two threads without a barrier
+between them, touch one place, it reports a race that the separate launches do not have. So no illegal fusion stays
+hidden behind a lucky schedule.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from ptxmotion.dsl.host_program import HostProgram
+from ptxmotion.dsl.run import Loaded
+from ptxmotion.harness.emulator.backend import EmulatorBackend
+from ptxmotion.harness.workload import Recorder
+from ptxmotion.transforms.kernel_fusion.kfcm import ORDERS
+from ptxmotion.transforms.kernel_fusion.launch_site import Fusibility, LaunchSite
+from ptxmotion.transforms.kernel_fusion.plan import FusedProgram, FusionOptions, PtxFuser, fuse_program
+from random_launches import RandomLaunches, random_launches
+
+#: Programs without --fuzz-n, and programs in one test case.
+PROGRAMS, SHARE = 48, 12
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "share" in metafunc.fixturenames:
+        count = int(metafunc.config.getoption("--fuzz-n") or 0) or PROGRAMS
+        metafunc.parametrize("share", range((count + SHARE - 1) // SHARE))
+
+
+class Ran:
+    """What a run gave."""
+
+    def __init__(self, host: HostProgram, ptx: Any, made: RandomLaunches, seed: int) -> None:
+        backend = EmulatorBackend(schedule="random", seed=seed, keep_going=True)
+        recorder = Recorder(backend, digests=False)
+        self.outputs = Loaded(host, recorder, ptx).run(made.arguments(seed))
+        self.launches = len(recorder.recording.launches)
+        self.findings = {finding.kind for finding in backend.findings}
+
+
+def fused(made: RandomLaunches, options: FusionOptions, fuser: PtxFuser | None = None) -> FusedProgram:
+    return fuse_program(made.host, lambda kernel: made.kernels[kernel.name], options, fuser)
+
+
+def check(seed: int) -> tuple[int, set[str]]:
+    """Fuse and compare; how many fusions, and of which kinds."""
+    made = random_launches(seed)
+    strategy = "kf_trad" if seed % 5 == 4 else "kfcm"
+    found = fused(made, FusionOptions(strategy, ORDERS[seed // 5 % 4] if seed % 2 else ORDERS[0]))
+    if not found.result.fusions:
+        assert found.host is made.host
+        return 0, set()
+    for data in (seed, seed + 1):
+        before = Ran(made.host, lambda kernel: made.kernels[kernel.name], made, data)
+        after = Ran(found.host, found.ptx, made, data)
+        assert before.outputs.keys() == after.outputs.keys()
+        for name, wanted in before.outputs.items():
+            assert np.array_equal(after.outputs[name], wanted), (seed, name, found.host.to_python())
+        assert after.findings <= before.findings, (seed, found.host.to_python())
+        assert after.launches <= before.launches, seed
+    return found.result.fusions, {pair.fusibility.kind for pair in found.fused.values()}
+
+
+@pytest.mark.fuzz
+def test_fused_programs_compute_the_same(share: int) -> None:
+    fusions, kinds = 0, set[str]()
+    for seed in range(share * SHARE, share * SHARE + SHARE):
+        more, seen = check(seed)
+        fusions, kinds = fusions + more, kinds | seen
+    assert fusions and "thread" in kinds
+
+
+class Reckless(PtxFuser):
+    """Fuses what the whole grid would have to wait for."""
+
+    def decide(self, first: LaunchSite, second: LaunchSite, *, assume_independent: bool) -> Fusibility:
+        found = super().decide(first, second, assume_independent=assume_independent)
+        return Fusibility("block", found.reasons) if found.kind == "grid" else Fusibility("none", ("not asked for",))
+
+
+def test_an_illegal_fusion_is_found_out() -> None:
+    """The oracle works: of the fusions that are refused as grid-wide, some race or compute something else. (Others
+    are refused only because their addresses are not understood, or are never executed.)"""
+    refused = caught = 0
+    for seed in range(24):
+        made = random_launches(seed)
+        found = fused(made, FusionOptions(), Reckless())
+        if found.result.fusions:
+            refused += 1
+            before = Ran(made.host, lambda kernel, made=made: made.kernels[kernel.name], made, seed)
+            after = Ran(found.host, found.ptx, made, seed)
+            equal = all(np.array_equal(after.outputs[name], before.outputs[name]) for name in before.outputs)
+            caught += not equal or not after.findings <= before.findings
+    assert refused >= 6 and caught >= 3
