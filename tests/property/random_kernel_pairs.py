@@ -80,6 +80,21 @@ class Half:
         names = [param.name for param in kernel.params or ()]
         return LaunchSite(kernel, self.module, self.grid, self.block, 0, dict(zip(names, values, strict=True)))
 
+    def symbolic_site(self, number: int, same_grid: bool) -> tuple[LaunchSite, dict[str, int]]:
+        """The launch with host variables in the place of numbers, and their values."""
+        plain = self.site()
+        tag = "" if same_grid else str(number)
+        values = {f"g{tag}{axis}": extent for axis, extent in zip("xyz", self.grid, strict=True)}
+        values |= {f"b{axis}": extent for axis, extent in zip("xyz", self.block, strict=True)}
+        arguments = dict(plain.arguments)
+        for name, value in (("n", self.n), ("m", self.m)):
+            param = next(each for each in arguments if each.endswith(f"_{name}"))
+            arguments[param] = Scalar(f"{name}{number}" if name == "m" else name)
+            values[f"{name}{number}" if name == "m" else name] = value
+        x, y, z = (name if values[name] != 1 else 1 for name in (f"g{tag}x", f"g{tag}y", f"g{tag}z"))
+        u, v, w = (name if values[name] != 1 else 1 for name in ("bx", "by", "bz"))
+        return LaunchSite(plain.kernel, plain.module, (x, y, z), (u, v, w), 0, arguments), values
+
 
 @dataclass
 class Pair:

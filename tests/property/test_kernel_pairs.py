@@ -9,7 +9,7 @@ from ptxmotion.transforms.kernel_fusion.fused_kernel import FusedKernel, build
 from ptxmotion.transforms.kernel_fusion.fusibility import decide
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
-from random_kernel_pairs import Device, make_pair, truth
+from random_kernel_pairs import Device, Pair, make_pair, truth
 
 #: What each verdict may not be given for.
 _ILLEGAL = {"thread": ("block", "any"), "block": ("any",), "grid": (), "none": ()}
@@ -25,6 +25,7 @@ def check(seed: int, *, with_ptxas: bool) -> str:
     one, other = (device.launch(site, trace=True) for site in (first, second))
     verdict = decide(first, second, may_pad=True)
     assert truth(one, other, pair) not in _ILLEGAL[verdict.kind], (seed, verdict)
+    check_symbolic(pair, truth(one, other, pair))
     known = {finding.kind for finding in (*one.findings, *other.findings)}
     if verdict.kind == "none" or known & _RACY:
         return verdict.kind
@@ -42,6 +43,17 @@ def check(seed: int, *, with_ptxas: bool) -> str:
         compare(seed, fused, wanted, known, "order", 0)
         assemble(print_module(fused.module))
     return f"fused {verdict.kind}"
+
+
+def check_symbolic(pair: Pair, real: str) -> None:
+    """With names for numbers: what passes the checks has to be as true."""
+    same = pair.first.grid == pair.second.grid
+    first, values = pair.first.symbolic_site(0, same)
+    second, more = pair.second.symbolic_site(1, same)
+    for may_check in (False, True):
+        verdict = decide(first, second, may_pad=True, may_check=may_check)
+        if all(eval(text, {}, {**values, **more}) for text in verdict.checks):
+            assert real not in _ILLEGAL[verdict.kind], verdict
 
 
 def compare(

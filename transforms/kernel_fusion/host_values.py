@@ -179,6 +179,6 @@ def _less(poly: Poly, fact: Poly) -> list[Poly]:
     for monomial, coefficient in poly.terms:
         divisor = have.get(monomial, 0)
         if monomial and coefficient < 0 and divisor < 0:
-            factor = -(-coefficient // -divisor)
-            found.append(poly - fact * max(factor, 1))
+            factor = -(coefficient // -divisor)
+            found.append(poly - fact * factor)
     return found or [ZERO]

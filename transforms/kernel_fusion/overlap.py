@@ -77,6 +77,12 @@ class _Comparison:
             return "any"
         if difference is None:
             return "never"
+        # Once with the global indices as digits, and once with the coordinates that they are made of.
+        return min((self._relation(self._indexed(difference)), self._relation(difference)), key=ORDER.index)
+
+    def _relation(self, difference: Poly) -> str:
+        self.equal.clear()
+        self.values.clear()
         if not self._split(difference):
             return "never"
         if all(self._is_equal("ctaid", axis) for axis in AXES):
@@ -152,7 +158,7 @@ class _Comparison:
 
     def _split(self, total: Poly) -> bool:
         """Find what each digit must be. False where no choice of digits reaches the window."""
-        parts = linear(self._indexed(total), VARYING)
+        parts = linear(total, VARYING)
         if parts is None:
             return True
         rest = ZERO
@@ -177,6 +183,8 @@ class _Comparison:
             if not found:
                 return False
             (number,) = found
+            if self._is_beyond(digit, number - shift):
+                return False
             self._note(digit, number - shift)
             rest = rest + digit.stride * number
         low, high = interval(rest)
@@ -209,6 +217,16 @@ class _Comparison:
         if smallest < largest or not self.signs.need(bounds, may_check=may_check):
             return None
         return (smallest,) if smallest == largest else ()
+
+    def _is_beyond(self, digit: _Digit, number: int) -> bool:
+        """Whether the digit never is that number."""
+        try:
+            low, high = self._all_bounds_of(digit)
+        except _Unknown:
+            return False
+        below = [[each.value - number, *each.needs] for each in low]
+        above = [[constant(number) - each.value, *each.needs] for each in high]
+        return any(self.signs.need(needs, may_check=False) for needs in (*below, *above))
 
     def _is_out_of_reach(self, digits: list[_Digit], rest: Poly) -> bool:
         """Whether the whole sum is always beside the window."""

@@ -1,0 +1,246 @@
+"""What two launches need between them, pair by pair, and what forbids to fuse them."""
+
+import pytest
+from ptxmotion.transforms.kernel_fusion.fusibility import Buffer, LaunchSite, Scalar, decide
+from small_launches import launch
+from suite_pairs import adjacent_pairs
+
+STORE = "add.s32 %f0, %i, 5; st.global.u32 [%p], %f0;"
+LOAD = "ld.global.u32 %f1, [%p]; st.global.u32 [%q], %f1;"
+BOUND = "setp.ge.s32 %z0, %i, %n; @%z0 ret; "
+#: Leaves in %p the address of the element of the next thread of the block.
+NEIGHBOUR = (
+    "add.s32 %r0, %t, 1; and.b32 %r0, %r0, 15; mad.lo.s32 %r0, %c, %w, %r0; "
+    "mul.wide.u32 %x, %r0, 4; add.s64 %p, %a, %x; "
+)
+
+
+def kind(first: LaunchSite, second: LaunchSite, **options: bool) -> str:
+    return decide(first, second, **options).kind
+
+
+PAIRS = {
+    "the same element": (STORE, LOAD, "thread"),
+    "the same element behind the same bound": (BOUND + STORE, BOUND + LOAD, "thread"),
+    "write after read": ("ld.global.u32 %f1, [%p]; st.global.u32 [%q], %f1;", STORE, "thread"),
+    "write after write": (STORE, STORE, "thread"),
+    "the next element": (STORE, "ld.global.u32 %f1, [%p+4]; st.global.u32 [%q], %f1;", "grid"),
+    "the one before, written over": ("ld.global.u32 %f1, [%p+4]; st.global.u32 [%q], %f1;", STORE, "grid"),
+    "one element of each block": (
+        "mul.wide.u32 %x, %c, 4; add.s64 %p, %a, %x; setp.ne.s32 %z1, %t, 0; @%z1 ret; st.global.u32 [%p], %i;",
+        "mul.wide.u32 %x, %c, 4; add.s64 %p, %a, %x; ld.global.u32 %f1, [%p]; st.global.u32 [%q], %f1;",
+        "block",
+    ),
+    "one element of each block by its first thread": (
+        "mul.wide.u32 %x, %c, 4; add.s64 %p, %a, %x; setp.ne.s32 %z1, %t, 0; @%z1 ret; st.global.u32 [%p], %i;",
+        "mul.wide.u32 %x, %c, 4; add.s64 %p, %a, %x; setp.eq.s32 %z1, %t, 0; @%z1 ld.global.u32 %f1, [%p];",
+        "thread",
+    ),
+    "even elements, odd elements": (
+        "shl.b32 %r0, %i, 1; mul.wide.s32 %x, %r0, 4; add.s64 %p, %a, %x; st.global.u32 [%p], %i;",
+        "shl.b32 %r0, %i, 1; mul.wide.s32 %x, %r0, 4; add.s64 %p, %a, %x; ld.global.u32 %f1, [%p+4];",
+        "thread",
+    ),
+    "another half of the buffer": (STORE, "ld.global.u32 %f1, [%p+192]; st.global.u32 [%q], %f1;", "thread"),
+    "a wider load": (STORE, "shl.b64 %x, %x, 1; add.s64 %p, %a, %x; ld.global.v2.u32 {%f1, %f2}, [%p];", "grid"),
+    "the address in the buffer itself": (
+        STORE,
+        "ld.global.u32 %r0, [%p]; mul.wide.u32 %x, %r0, 4; add.s64 %d0, %a, %x; ld.global.u32 %f1, [%d0];",
+        "grid",
+    ),
+    "sums that commute": (
+        "red.global.add.u32 [%a], %i;",
+        "red.global.add.u32 [%a], %t;",
+        "thread",
+    ),
+    "sums that are read": ("red.global.add.u32 [%a], %i;", "ld.global.u32 %f0, [%a]; st.global.u32 [%q], %f0;", "grid"),
+    "sums of floats": ("red.global.add.f32 [%a], %f0;", "red.global.add.f32 [%a], %f1;", "grid"),
+    "a sum and a maximum": ("red.global.add.u32 [%a], %i;", "red.global.max.u32 [%a], %t;", "grid"),
+}
+
+
+@pytest.mark.parametrize("what", PAIRS)
+def test_what_a_pair_needs(what: str) -> None:
+    first, second, wanted = PAIRS[what]
+    found = decide(launch(first), launch(second))
+    assert found.kind == wanted, found.reasons
+    assert found.reasons
+
+
+def test_the_next_thread_of_a_block_needs_a_barrier_only_within_the_block() -> None:
+    # The index is masked: its value is not followed, but that it stays in the block's row is.
+    found = decide(launch(STORE), launch(NEIGHBOUR + "ld.global.u32 %f1, [%p]; st.global.u32 [%q], %f1;"))
+    assert found.kind == "block"
+    assert "by threads of one block" in found.reasons[0]
+
+
+def test_a_loop_over_rows_is_of_the_thread() -> None:
+    rows = """
+    mov.u32 %r1, 0;
+    $LOOP:
+    mad.lo.s32 %r2, %r1, 48, %i;
+    mul.wide.s32 %x, %r2, 4;
+    add.s64 %p, %a, %x;
+    {access}
+    add.s32 %r1, %r1, 1;
+    setp.lt.s32 %z1, %r1, 4;
+    @%z1 bra $LOOP;
+    """
+    first = launch(rows.replace("{access}", "st.global.u32 [%p], %r1;"))
+    second = launch(rows.replace("{access}", "ld.global.u32 %f1, [%p];"))
+    assert kind(first, second) == "thread"
+    # With more threads than a row has elements, rows meet.
+    assert (
+        kind(*(LaunchSite(s.kernel, s.module, (4, 1, 1), s.block, 0, s.arguments) for s in (first, second))) == "grid"
+    )
+
+
+def test_a_loop_with_the_stride_of_the_grid_needs_a_bound() -> None:
+    loop = """
+    mov.u32 %r0, %nctaid.x;
+    mul.lo.s32 %r0, %r0, %w;
+    $LOOP:
+    mul.wide.s32 %x, %i, 4;
+    add.s64 %p, %a, %x;
+    {access}
+    add.s32 %i, %i, %r0;
+    setp.lt.s32 %z1, %i, %n;
+    @%z1 bra $LOOP;
+    """
+    first = launch(loop.replace("{access}", "st.global.u32 [%p], %i;"), n="n", grid="g")
+    second = launch(loop.replace("{access}", "ld.global.u32 %f1, [%p];"), n="n", grid="g")
+    assert kind(first, second) == "grid"
+
+
+def test_buffers_tell_apart_and_offsets_shift() -> None:
+    assert kind(launch(STORE), launch(LOAD, a="c", b="d")) == "thread"
+    shifted = Buffer("a", 4)
+    assert kind(launch(STORE), launch(LOAD, a=shifted)) == "grid"
+    assert kind(launch(STORE, a=shifted), launch(LOAD, a=shifted)) == "thread"
+    assert kind(launch(STORE, a=Buffer("a", "4 * n")), launch(LOAD, a=Buffer("a", "n * 4"))) == "thread"
+    assert kind(launch(STORE, a=Buffer("a", "m")), launch(LOAD)) == "grid"
+    assert kind(launch(STORE), launch(LOAD, a=Scalar(None))) == "grid"
+
+
+def test_names_of_the_host_stand_for_numbers() -> None:
+    grid = "(n + 255) // 256"
+    first, second = (
+        launch(BOUND + STORE, n="n", grid=grid, block=256),
+        launch(BOUND + LOAD, n="n", grid=grid, block=256),
+    )
+    assert kind(first, second) == "thread"
+    # Nothing is known of how many blocks there are: with 2^24 and more the index may wrap.
+    first, second = launch(STORE, grid="g", block=256), launch(LOAD, grid="g", block=256)
+    assert kind(first, second) == "grid"
+    checked = decide(first, second, may_check=True)
+    assert checked.kind == "thread"
+    assert checked.checks
+    assert all(eval(check, {}, {"g": 1 << 20}) for check in checked.checks)
+    assert not all(eval(check, {}, {"g": 1 << 25}) for check in checked.checks)
+
+
+def test_rows_and_columns_of_a_matrix() -> None:
+    body = """
+    mov.u32 %r0, %ctaid.y;
+    mov.u32 %r1, %ntid.y;
+    mov.u32 %r2, %tid.y;
+    mad.lo.s32 %r3, %r0, %r1, %r2;
+    mad.lo.s32 %r4, %r3, %n, %i;
+    mul.wide.s32 %x, %r4, 4;
+    add.s64 %p, %a, %x;
+    """
+    first, second = body + "st.global.u32 [%p], %i;", body + "ld.global.u32 %f1, [%p];"
+    numbers = {"grid": (2, 2, 1), "block": (8, 4, 1)}
+    assert kind(launch(first, n=16, **numbers), launch(second, n=16, **numbers)) == "thread"
+    assert kind(launch(first, n=15, **numbers), launch(second, n=15, **numbers)) == "grid"
+    # The columns are a multiple of the block's width because the grid was made that way.
+    names = {"grid": ("n // 8", "m // 4", 1), "block": (8, 4, 1)}
+    bounded = Scalar("n", (8, 4096)), Scalar("m", (4, 4096))
+    pair = [launch(each, n=bounded[0], a=Buffer("a"), b=bounded[1], **names) for each in (first, second)]
+    found = decide(pair[0], pair[1])
+    assert found.kind == "thread", found.reasons
+
+
+def test_a_promise_of_the_user() -> None:
+    pair = launch(STORE), launch("ld.global.u32 %f1, [%p+4]; st.global.u32 [%q], %f1;")
+    assert kind(*pair, assume_independent=True) == "thread"
+    assert "promises" in decide(*pair, assume_independent=True).reasons[0]
+
+
+REFUSED = {
+    "calls 'vprintf'": (
+        "{ .param .b64 p0; .param .b64 p1; .param .b32 r0; st.param.b64 [p0], %a; st.param.b64 [p1], %b; "
+        "call.uni (r0), vprintf, (p0, p1); ld.param.b32 %f0, [r0]; }",
+        {"head": ".extern .func (.param .b32 r) vprintf (.param .b64 x, .param .b64 y);"},
+    ),
+    "is unknown": ("frobnicate.u32 %f0, %i;", {}),
+    "completes later": (
+        "mov.u32 %r0, tile; cp.async.ca.shared.global [%r0], [%p], 4; cp.async.wait_all;",
+        {"declarations": ".shared .align 16 .b8 tile[64];"},
+    ),
+    "through a texture": ("tex.1d.v4.u32.s32 {%f0, %f1, %f2, %f3}, [%d0, {%i}];", {}),
+    "may wait for another block": (
+        "$WAIT: ld.volatile.global.u32 %f0, [%b]; setp.eq.s32 %z1, %f0, 0; @%z1 bra $WAIT;",
+        {},
+    ),
+    "not reached by all threads": ("setp.gt.s32 %z1, %t, 3; @%z1 bra $SKIP; bar.sync 0; $SKIP:", {}),
+    "another barrier": ("bar.sync 1;", {}),
+    "a part of the block": ("bar.sync 0, 64;", {}),
+    "arrives": ("bar.arrive 0, 64;", {}),
+    "has .reqnctapercluster": ("", {"directives": ".reqnctapercluster 2"}),
+    "asks for something": ("mov.u32 %f0, %cluster_ctarank;", {}),
+    "shared with other kernels": (
+        "ld.global.u32 %f0, [counter]; st.global.u32 [%p], %f0;",
+        {"head": ".visible .global .align 4 .u32 counter;"},
+    ),
+    "may be written": (
+        "st.global.u32 [table], %i;",
+        {"head": ".global .align 4 .u32 table[2] = {1, 2};"},
+    ),
+    "requires blocks": ("", {"directives": ".reqntid 32, 1, 1"}),
+    "loop without an end": ("$L: bra $L;", {}),
+    "griddepcontrol": ("griddepcontrol.wait;", {}),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+@pytest.mark.parametrize("is_second", [False, True])
+def test_what_is_never_fused(reason: str, is_second: bool) -> None:
+    body, parts = REFUSED[reason]
+    odd, plain = launch(body, name="odd", **parts), launch(STORE)
+    found = decide(plain, odd, assume_independent=True) if is_second else decide(odd, plain, assume_independent=True)
+    assert found.kind == "none"
+    assert any(reason in each for each in found.reasons), found.reasons
+
+
+def test_lanes_that_arrive_together_are_a_matter_of_the_second_kernel() -> None:
+    body = "activemask.b32 %f0; st.global.u32 [%q], %f0;"
+    assert kind(launch(body), launch(STORE)) == "thread"
+    assert kind(launch(STORE), launch(body)) == "none"
+
+
+def test_shapes_have_to_fit() -> None:
+    assert "different shapes" in decide(launch(STORE), launch(LOAD, block=32)).reasons[0]
+    assert kind(launch(STORE, block="b"), launch(LOAD, block="b")) == "thread"
+    assert "the grids differ" in decide(launch(STORE), launch(LOAD, grid=2)).reasons[0]
+    assert kind(launch(STORE), launch(LOAD, grid=2), may_pad=True) == "thread"
+
+
+def test_constants_of_a_module_may_be_read() -> None:
+    body = "mul.wide.u32 %x, %t, 4; mov.u64 %d0, table; add.s64 %d0, %d0, %x; ld.global.u32 %f0, [%d0]; "
+    first = launch(body + "st.global.u32 [%p], %f0;", head=".global .align 4 .u32 table[16] = {1, 2};")
+    assert kind(first, launch(LOAD)) == "thread"
+
+
+def test_a_kernel_with_scopes_is_left_as_it_is() -> None:
+    site = launch("{ .reg .b32 %r0; mov.u32 %r0, 5; st.global.u32 [%p], %r0; }")
+    assert site.kernel.has_scopes
+    assert kind(site, launch(LOAD)) == "thread"
+    assert site.kernel.has_scopes
+
+
+def test_srad_needs_the_whole_grid() -> None:
+    (pair,) = adjacent_pairs("rodinia/srad_v2", tries=0)
+    assert (pair.first, pair.second, pair.worst.kind) == ("srad_cuda_1", "srad_cuda_2", "grid")
+    # The first one writes the coefficients, the second reads those of the rows and columns beside it.
+    assert any("perhaps by threads of different blocks" in reason for reason in pair.worst.reasons)
