@@ -261,7 +261,9 @@ def _profile(machine: Machine, tasks: Sequence[Task]) -> int:
         for task in tasks:
             work, arms = task.make()
             for arm in arms:
-                say(f"{task.fullname}: {arm.id}")
+                say(f"{task.fullname}: {arm.id}{f': could not be made: {arm.error}' if arm.error else ''}")
+                if arm.error:
+                    continue
                 work.run(backend, arm.modules, 1)
                 backend.synchronize()
     return FINE

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..harness.session import Task
 from ..harness.workload import Arm, Work
-from .bench_variants import Variant, Variants
+from .bench_variants import Variant, VariantFailed, Variants
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -117,5 +117,11 @@ def task_of(
 
 
 def _arms(variants: Sequence[Variant], plain: Mapping[str, str], maker: Variants) -> Iterator[Arm]:
-    for variant in variants:
-        yield Arm(variant.id, maker.modules(variant, plain), launch=variant.launch)
+    for position, variant in enumerate(variants):
+        try:
+            yield Arm(variant.id, maker.modules(variant, plain), launch=variant.launch)
+        except VariantFailed as error:
+            if position == 0:
+                raise
+            # What the optimizer does wrong with one program is no reason not to measure the others.
+            yield Arm(variant.id, {}, launch=variant.launch, error=str(error))

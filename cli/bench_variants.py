@@ -33,7 +33,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-__all__ = ["METHODS", "Variant", "VariantError", "Variants", "parse_variant", "parse_variants"]
+from .outcome import USAGE
+
+__all__ = ["METHODS", "Variant", "VariantError", "VariantFailed", "Variants", "parse_variant", "parse_variants"]
 
 #: nvcc's output as it is.
 PLAIN = ("O3", "nvcc")
@@ -52,6 +54,10 @@ _PARTS = (".", "analysis", "cli", "harness", "ptx", "transforms")
 
 class VariantError(Exception):
     """A variant cannot be made."""
+
+
+class VariantFailed(VariantError):
+    """The optimizer failed on a program, or left PTX that is none: a fault of the optimizer, not of the variant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,15 +164,20 @@ class Variants:
     def _optimize(self, variant: Variant, text: str) -> str:
         path = [self._of_revision(variant.revision)] if variant.revision else []
         path += [each or os.getcwd() for each in sys.path]
-        done = subprocess.run(
-            [sys.executable, "-m", _PACKAGE, "opt", "--no-config", *(variant.options or ()), "-"],
-            input=text.encode("utf-8", "surrogateescape"),
-            capture_output=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-            timeout=_TIMEOUT,
-        )
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", _PACKAGE, "opt", "--no-config", *(variant.options or ()), "-"],
+                input=text.encode("utf-8", "surrogateescape"),
+                capture_output=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+                timeout=_TIMEOUT,
+            )
+        except subprocess.TimeoutExpired:
+            raise VariantFailed(f"variant {variant.id}: no output within {_TIMEOUT:g} s") from None
         if done.returncode != 0:
-            raise VariantError(f"variant {variant.id}: {done.stderr.decode(errors='replace').strip()}")
+            # What is wrong with the options is wrong for all programs.
+            kind = VariantError if done.returncode == USAGE else VariantFailed
+            raise kind(f"variant {variant.id}: {done.stderr.decode(errors='replace').strip()}")
         return done.stdout.decode("utf-8", "surrogateescape")
 
     def _of_revision(self, revision: str) -> str:

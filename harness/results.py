@@ -76,8 +76,8 @@ class Stats:
 class Correctness:
     """What the check before timing, and the one after it, found of an arm.
 
-    ``status``: `ok`; `mismatch`; `hang`; `crash`; `not_comparable`, where the baseline differs from itself in a way
-    that no tolerance covers. ``nondeterministic`` names what the baseline itself computes differently each time.
+    ``status``: `ok`; `mismatch`; `hang`; `crash`; `not_made`, where the optimizer failed; `not_comparable`, where the
+    baseline differs from itself in a way that no tolerance covers. ``nondeterministic`` names what the baseline itself computes differently each time.
     """
 
     status: str

@@ -208,12 +208,19 @@ class _Prepared:
 def _prepared(task: Task, assembler: Callable[[Mapping[str, str]], Code]) -> _Prepared:
     work, given = task.make()
     arms = [replace(given[0], role="baseline"), *given[1:]]
-    try:
-        return _Prepared(work, arms, {arm.id: assembler(arm.modules) for arm in arms})
-    except Exception as error:
-        if type(error).__name__ not in _EXPECTED:
-            raise
-        return _Prepared(work, arms, {}, error)
+    codes: dict[str, Code] = {}
+    for position, arm in enumerate(arms):
+        if arm.error:
+            continue
+        try:
+            codes[arm.id] = assembler(arm.modules)
+        except Exception as error:
+            if type(error).__name__ not in _EXPECTED:
+                raise
+            if position == 0:
+                return _Prepared(work, arms, {}, error)
+            arms[position] = replace(arm, error=str(error))
+    return _Prepared(work, arms, codes)
 
 
 #: What a benchmark may fail with; all else is a fault of ours. By name, since not all of them are harness's own.
@@ -272,8 +279,8 @@ class _Run:
         """Check, time, compare."""
         if self.made.error is not None:
             raise self.made.error
-        for arm in self.arms:
-            self.result.arm(arm.id).cubin_sha256 = self.codes[arm.id].cubin_sha256
+        for id, code in self.codes.items():
+            self.result.arm(id).cubin_sha256 = code.cubin_sha256
         base = self.arms[0]
         baseline = self._begin()
         self.result.arm(base.id).correctness = baseline
@@ -281,6 +288,10 @@ class _Run:
         launches = self.worker.launches()
         correct: list[Arm] = []
         for position, arm in enumerate(self.arms[1:], start=1):
+            if arm.error:
+                self.result.arm(arm.id).correctness = Correctness("not_made", [arm.error])
+                self._add(arm, Verdict.INVALID, f"could not be made: {arm.error}")
+                continue
             former = next((each for each in self.arms[:position] if self._is_same(each, arm)), None)
             found = self._check(arm, former, counted)
             self.result.arm(arm.id).correctness = found
@@ -296,10 +307,10 @@ class _Run:
                 self.result.arm(arm.id).same_code_as = former.id
             else:
                 correct.append(arm)
-        for arm in self.arms:
-            each = self.result.arm(arm.id)
-            each.static = self.codes[arm.id].static(launches)
-            each.emulated = counted.get(arm.id, {})
+        for id, code in self.codes.items():
+            each = self.result.arm(id)
+            each.static = code.static(launches)
+            each.emulated = counted.get(id, {})
         if not self.session.machine.stopwatch:
             for arm in self.arms[1:]:
                 if arm in correct or self.result.arm(arm.id).same_code_as:
@@ -311,7 +322,7 @@ class _Run:
 
     def _is_same(self, one: Arm, other: Arm) -> bool:
         """Whether two arms are the same machine code, launched in the same way by the same host program."""
-        if not (one.same_program and other.same_program) or one.launch != other.launch:
+        if one.error or not (one.same_program and other.same_program) or one.launch != other.launch:
             return False
         return self.codes[one.id].is_same_code(self.codes[other.id])
 

@@ -69,7 +69,8 @@ class Arm:
 
     ``launch`` is how it is timed: `stream`, `graph` (captured once, replayed), or `auto`: a graph where a run is too
     short for, or made of too many launches for, a host to keep up with. ``same_program`` says that the host program is
-    the baseline's, so that all device memory must come out equal, not only the outputs.
+    the baseline's, so that all device memory must come out equal, not only the outputs. ``error`` says why the variant
+    could not be made; then nothing is run of it.
     """
 
     id: str
@@ -77,6 +78,7 @@ class Arm:
     role: str = "candidate"
     launch: str = "auto"
     same_program: bool = True
+    error: str = ""
 
     def __post_init__(self) -> None:
         if self.launch not in ("auto", "stream", "graph"):

@@ -125,6 +125,16 @@ def test_run_on_the_emulator_writes_a_result_and_resumes(tmp_path: Path, capfd: 
     assert "cannot resume: options" in capfd.readouterr().err
 
 
+def test_what_the_optimizer_cannot_do_costs_one_variant(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r.json"
+    command = ["bench", "run", "pathfinder", "--backend=emulator", "--seeds=1", f"--json={path}"]
+    assert main([*command, "--variant=bad=-O1 --remarks-output=/nowhere/x", "--variant=cse"]) == 1
+    assert read(path).benchmarks[0].candidates[0].verdict == "INVALID"
+    assert "could not be made: variant bad: " in capfd.readouterr().err
+    assert main([*command, "--variant=-O1 --no-such-option"]) == 3
+    assert "--no-such-option" in capfd.readouterr().err
+
+
 def test_list_and_dry_run_run_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "list", "rodinia"]) == 0
     assert "rodinia/pathfinder" in capfd.readouterr().out

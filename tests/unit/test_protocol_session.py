@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +15,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fake_runs import FAKE, PLAN, arm, empty_result, machine, session, task
+from fake_runs import FAKE, PLAN, FakeCode, arm, assembler, empty_result, machine, session, task
 from ptxmotion.harness import results
 from ptxmotion.harness.machine import Machine, MachineMissing
 from ptxmotion.harness.results import BenchmarkResult, ResultError
+from ptxmotion.harness.toolchain import PtxasError
+from ptxmotion.harness.workload import Arm
 
 
 def verdicts(found: BenchmarkResult) -> dict[str, str]:
@@ -77,6 +80,30 @@ def test_equal_code_among_candidates_is_checked_and_timed_once(tmp_path: Path) -
     assert by_id["y"].reason.endswith("the same machine code as x, which was timed")
     assert done.summary.geomean_by_candidate["x"] == done.summary.geomean_by_candidate["y"]
     jsonschema.validate(json.loads(path.read_text()), results.schema())
+
+
+def refusing_assembler(modules: Mapping[str, str]) -> FakeCode:
+    if "faulty" in modules:
+        raise PtxasError(255, "ptxas fatal: no")
+    return assembler(modules)
+
+
+def test_an_arm_that_cannot_be_made_costs_only_itself() -> None:
+    unmade = Arm("unmade", {}, error="the optimizer failed")
+    faulty = Arm("faulty", {"faulty": ""})
+    running = session()
+    running.assembler = refusing_assembler
+    tasks = [
+        task("suite/a", arm("O3", "honest 1e-4"), unmade, faulty, arm("x", "honest 2e-4")),
+        task("suite/b", faulty, arm("x", "honest 2e-4")),
+    ]
+    done = running.run(tasks)
+    first, second = done.benchmarks
+    assert verdicts(first) == {"O3 (again)": "SAME", "unmade": "INVALID", "faulty": "INVALID", "x": "SLOWER"}
+    assert first.candidates[0].reason == "could not be made: the optimizer failed"
+    assert "no" in first.candidates[1].reason and first.arm("faulty").correctness.status == "not_made"
+    assert "ptxas failed" in second.error and not second.comparisons
+    jsonschema.validate(results.to_json(done), results.schema())
 
 
 def test_where_the_baseline_is_not_the_same_as_itself_there_is_no_verdict() -> None:
