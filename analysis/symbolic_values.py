@@ -51,6 +51,8 @@ class SymbolicValues:
         self.values: Values = facts.values
         self.ssa = facts.ssa
         self.cfg = facts.cfg
+        self.liveness = facts.liveness
+        self.dominance = facts.dominance
         self._keys: list[Key] = []
         self._leaves: dict[int, frozenset[int] | None] = {}
         self._translated: dict[tuple[int, int], dict[int, int | None]] = {}
@@ -63,6 +65,8 @@ class SymbolicValues:
         self.defined_in: dict[int, list[int]] = {}
         self._holders: dict[int, list[int]] | None = None
         self._known: set[int] = set(self.values.number)
+        #: The symbols that stand in addresses, by number.
+        self.symbols: dict[int, Sym] = {}
         self._find_places()
 
     def key(self, number: int) -> Key:
@@ -83,6 +87,9 @@ class SymbolicValues:
                     self.places.setdefault(own, Place(block, -1))
                     self.phis.setdefault(block, {}).setdefault(own, phi)
             for position, instr in enumerate(self.cfg.blocks[block].instrs):
+                address = instr.address
+                if address is not None and isinstance(address.base, Sym) and not address.base.offset:
+                    self.symbols[self.values.of_symbol(address.base)] = address.base
                 for reg in instr.defs():
                     own = number[ssa.defined(instr, reg)]
                     if own not in self.places and self._is_opaque(own):
@@ -232,7 +239,7 @@ class SymbolicValues:
     def value_at_end(self, reg: Reg, block: int) -> int | None:
         """The SSA value that ``reg`` holds at the end of ``block``; ``None`` where that is not known."""
         ssa = self.ssa
-        liveness, idom = self.facts.liveness, self.facts.dominance.idom
+        liveness, idom = self.liveness, self.dominance.idom
         if ssa.is_single(reg):
             return None
         while True:
@@ -261,7 +268,7 @@ class SymbolicValues:
             self._holders = {}
             for value, own in enumerate(self.values.number):
                 self._holders.setdefault(own, []).append(value)
-        ssa, dominates = self.ssa, self.facts.dominance.dominates
+        ssa, dominates = self.ssa, self.dominance.dominates
         for value in self._holders.get(number, ())[:16]:
             reg = ssa.reg[value]
             if reg.type.bits != width or reg.lanes != 1 or reg.type.kind not in "busf" or reg in self.values.late:
@@ -290,7 +297,10 @@ class Materializer:
         self._made: dict[tuple[int, int], Reg] = {}
 
     def address(self, base: int, offset: int, width: int) -> tuple[Reg | Sym, int] | None:
-        """A register and a byte offset that make up the address ``base + offset``."""
+        """A register or symbol and a byte offset that make up the address ``base + offset``."""
+        symbol = self.symbols.symbols.get(base)
+        if symbol is not None:
+            return symbol, offset
         found = self.symbols.register_of(base, self.block, width)
         if found is None and offset:
             whole = self._sum(base, offset, width)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ..analysis.alias import Reference
 from ..analysis.effects import is_plain_store
@@ -58,10 +59,14 @@ class _Event:
     question: Question | None = None
 
 
+#: The comparison that decides a branch, the numbers of its sides, their type, and the block that is branched to.
+_Condition: TypeAlias = tuple[Instr, int, int, ScalarType, int]
+
+
 class Anticipation:
     """Answers questions about what is ahead of an edge."""
 
-    def __init__(self, facts: Facts, symbols: SymbolicValues, accesses: Accesses, *, budget: int = 256) -> None:
+    def __init__(self, facts: Facts, symbols: SymbolicValues, accesses: Accesses, *, budget: int = 192) -> None:
         self.facts = facts
         self.cfg = facts.cfg
         self.symbols = symbols
@@ -69,9 +74,13 @@ class Anticipation:
         self.budget = budget
         self.endless = never_leaving(facts)
         self._exits = frozenset(self.cfg.exits)
+        self._loops = facts.loops
         self._events: dict[int, list[_Event]] = {}
         self._answers: dict[tuple[int, int, Question, bool], bool] = {}
         self._relevant: frozenset[int] | None = None
+        self._defined_in: dict[int, frozenset[int]] = {}
+        self._phis_of: dict[int, frozenset[int]] = {}
+        self._conditions: dict[int, _Condition | None] = {}
         self._blocks = {block.label: number for number, block in enumerate(self.cfg.blocks) if block.label is not None}
 
     def is_evaluated(self, block: int, successor: int, question: Question) -> bool:
@@ -91,11 +100,10 @@ class Anticipation:
         return known
 
     def _walk(self, block: int, successor: int, question: Question, *, is_value: bool) -> bool:
-        arguments = self.symbols.arguments(block, successor)
-        relevant = self._leaves_of_interest()
-        known = frozenset((phi, value) for phi, value in arguments.items() if phi in relevant)
-        changed = frozenset(phi for phi in self.symbols.phis.get(successor, ()) if phi in relevant)
-        return self._follow([_State(successor, known, changed)], question, is_value=is_value)
+        phis = self._phis(successor)
+        arguments = self.symbols.arguments(block, successor) if phis else {}
+        known = frozenset((phi, value) for phi, value in arguments.items() if phi in phis)
+        return self._follow([_State(successor, known, phis)], question, is_value=is_value)
 
     def is_dereferenced_behind(self, block: int, question: Question) -> bool:
         """Whether every way on from the end of ``block`` reads or writes the address."""
@@ -132,24 +140,49 @@ class Anticipation:
     def _enter(self, state: _State, successor: int, visits: dict[int, int]) -> _State:
         """The state at the start of ``successor`` behind ``state``, whose block has been passed."""
         visits[successor] = count = visits.get(successor, 0) + 1
-        relevant = self._leaves_of_interest()
-        changed = set(state.changed)
-        changed.update(leaf for leaf in self.symbols.defined_in.get(state.block, ()) if leaf in relevant)
+        changed = state.changed | self._defined(state.block)
         known = dict(state.known)
-        phis = [phi for phi in self.symbols.phis.get(successor, ()) if phi in relevant]
+        phis = self._phis(successor)
         if phis:
             end = len(self.cfg.blocks[state.block].instrs)
             arguments = self.symbols.arguments(state.block, successor)
-            new = {phi: self._as_of_edge(arguments[phi], state, end) for phi in phis if phi in arguments}
+            values = {phi: self._as_of_edge(arguments[phi], state, end) for phi in phis if phi in arguments}
+            changed |= phis
             for phi in phis:
-                changed.add(phi)
                 known.pop(phi, None)
-                value = new.get(phi)
+                value = values.get(phi)
                 if value is not None:
                     known[phi] = value
         if count > VISITS:
             known.clear()
-        return _State(successor, frozenset(known.items()), frozenset(changed))
+        # A leaf that does not dominate the block is defined anew before anything there reads it. Behind a loop, what
+        # its φs are would multiply the states.
+        places, dominates = self.symbols.places, self.symbols.dominance.dominates
+        return _State(
+            successor,
+            frozenset(each for each in known.items() if self._is_around(places[each[0]].block, successor)),
+            frozenset(leaf for leaf in changed if dominates(places[leaf].block, successor)),
+        )
+
+    def _is_around(self, header: int, block: int) -> bool:
+        """Whether ``block`` is still in the innermost loop around ``header``, if there is one."""
+        loop = self._loops.loop_of[header]
+        return loop < 0 or block in self._loops.loops[loop]
+
+    def _defined(self, block: int) -> frozenset[int]:
+        """The leaves of interest that the instructions of ``block`` define."""
+        found = self._defined_in.get(block)
+        if found is None:
+            found = self._leaves_of_interest().intersection(self.symbols.defined_in.get(block, ()))
+            self._defined_in[block] = found
+        return found
+
+    def _phis(self, block: int) -> frozenset[int]:
+        """The φs of interest of ``block``."""
+        found = self._phis_of.get(block)
+        if found is None:
+            found = self._phis_of[block] = self._leaves_of_interest().intersection(self.symbols.phis.get(block, ()))
+        return found
 
     def _leaves_of_interest(self) -> frozenset[int]:
         """The leaves of addresses and of conditions, and of what φs among them are computed from."""
@@ -297,9 +330,13 @@ class Anticipation:
         is_taken = _COMPARISONS[instr.form.mods["cmp"]](*values) != terminator.guard.negated
         return [block for block in successors if (block == target) == is_taken]
 
-    def _condition(self, block: int) -> tuple[Instr, int, int, ScalarType, int] | None:
-        """The comparison that decides the branch at the end of ``block``, the numbers of its sides, their type, and the
-        block that is branched to."""
+    def _condition(self, block: int) -> _Condition | None:
+        """What decides the branch at the end of ``block``."""
+        if block not in self._conditions:
+            self._conditions[block] = self._find_condition(block)
+        return self._conditions[block]
+
+    def _find_condition(self, block: int) -> _Condition | None:
         terminator = self.cfg.blocks[block].terminator
         if terminator is None or terminator.form.op.base != "bra" or terminator.guard is None:
             return None

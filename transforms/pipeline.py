@@ -57,14 +57,22 @@ def _classes() -> dict[str, Callable[..., Pass]]:
     """All passes by name, in the order of the default pipeline."""
     from .copy_propagation import CopyPropagation
     from .dead_code import DeadCodeElimination, EmptyBlocks
+    from .dead_stores import DeadStores
     from .lazy_code_motion import LazyCodeMotion
-    from .scalar_replacement import ExtendedScalarReplacement, ScalarReplacement
+    from .read_only_loads import ReadOnlyLoads
+    from .scalar_replacement import (
+        ExtendedScalarReplacement,
+        ScalarReplacement,
+        SpeculativeScalarReplacement,
+        SpeculativeScalarReplacementEverywhere,
+    )
     from .sparse_code_motion import (
         SparseCodeMotion,
         SpeculativePartialRedundancyElimination,
         SpeculativeSparseCodeMotion,
     )
     from .total_redundancy import TotalRedundancy
+    from .vector_merge import VectorMerge
 
     known: tuple[Callable[..., Pass], ...] = (
         TotalRedundancy,
@@ -74,6 +82,11 @@ def _classes() -> dict[str, Callable[..., Pass]]:
         SpeculativeSparseCodeMotion,
         ScalarReplacement,
         ExtendedScalarReplacement,
+        SpeculativeScalarReplacementEverywhere,
+        SpeculativeScalarReplacement,
+        VectorMerge,
+        ReadOnlyLoads,
+        DeadStores,
         CopyPropagation,
         DeadCodeElimination,
         EmptyBlocks,
@@ -114,7 +127,10 @@ def create_pass(text: str) -> Pass:
             offered = ", ".join(types) or "none"
             raise UnknownPass(f"pass '{name}' has no option '{setting}'; its options: {offered}")
         options[option] = _converted(name, option, types[option], value)
-    return pass_class(**options)
+    try:
+        return pass_class(**options)
+    except ValueError as error:
+        raise UnknownPass(str(error)) from None
 
 
 def _converted(name: str, option: str, kind: str, value: str) -> object:

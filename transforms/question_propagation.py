@@ -39,9 +39,21 @@ from dataclasses import dataclass, field
 
 from ..analysis.manager import Facts
 from ..analysis.symbolic_values import SymbolicValues
+from ..ptx import TYPES, Imm, Instr, decode
 from .memory_accesses import Accesses, Provider, Question
 
-__all__ = ["Answer", "Availability", "Exploration", "MayInsert", "Reply", "Solution", "State", "solve"]
+__all__ = [
+    "PLANNED",
+    "THROUGH",
+    "Answer",
+    "Availability",
+    "Exploration",
+    "MayInsert",
+    "Reply",
+    "Solution",
+    "State",
+    "solve",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +73,9 @@ class Answer:
 
 
 THROUGH = Answer()
+
+#: Stands for a load that is to be put at the end of a block.
+PLANNED = Provider(-1, Instr(decode("ret", 0), ()), Imm("0"), TYPES["b32"], is_store=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +136,11 @@ class Availability:
         accesses: Accesses,
         *,
         visits: int = 5,
-        budget: int = 512,
+        budget: int = 200,
         forwarding: bool = True,
     ) -> None:
         self.cfg = facts.cfg
+        self.loops = facts.loops
         self.symbols = symbols
         self.accesses = accesses
         self.visits = visits
@@ -175,8 +191,9 @@ class Availability:
         base, offset = self.symbols.split(base, question.width)
         return question.at(base, question.offset + offset)
 
-    def explore(self, block: int, question: Question) -> Exploration:
-        """Ask all ways to the start of ``block``."""
+    def explore(self, block: int, question: Question, planned: frozenset[int] = frozenset()) -> Exploration:
+        """Ask all ways to the start of ``block``. At the ends of the blocks in ``planned`` the value will be available,
+        from `PLANNED`."""
         root = State(block, question)
         found = Exploration(root)
         visited: dict[int, int] = {block: 1}
@@ -191,7 +208,7 @@ class Availability:
             for before in self.cfg.pred[state.block]:
                 if not self.cfg.reachable[before]:
                     continue
-                reply = self._ask(state, before, known, visited)
+                reply = self._ask(state, before, known, visited, planned)
                 replies.append(reply)
                 following = reply.state
                 if following is not None and following not in known:
@@ -201,10 +218,14 @@ class Availability:
                     work.append(following)
         return found
 
-    def _ask(self, state: State, before: int, known: set[State], visited: dict[int, int]) -> Reply:
+    def _ask(
+        self, state: State, before: int, known: set[State], visited: dict[int, int], planned: frozenset[int]
+    ) -> Reply:
         question = self.before(state.question, before, state.block)
         if question is None:
             return Reply(before, None, Answer(reason="operand"))
+        if before in planned:
+            return Reply(before, question, Answer(PLANNED))
         answer = self.at_end(before, question)
         if answer is not THROUGH:
             return Reply(before, question, answer)
@@ -216,25 +237,36 @@ class Availability:
                 return Reply(before, question, Answer(reason="budget"))
         return Reply(before, question, THROUGH, following)
 
-    def may_be_answered(self, question: Question, *, in_loop: bool) -> bool:
-        """Whether anything in the kernel provides the bytes under any name that the question may take; ``in_loop`` says
-        that the load that asks may itself have been passed before. Looks at names, not at paths."""
-        if in_loop or self.accesses.count.get(question.key, 0) > 1:
+    def may_be_answered(self, question: Question, block: int) -> bool:
+        """Whether anything in the kernel provides the bytes under any name that the question may take: another access,
+        or the load of ``block`` itself, which asks, in a loop in which its address stays. Looks at names, not at
+        paths."""
+        if self.accesses.count.get(question.key, 0) > 1 or self._stays(question, block):
             return True
         seen = {question}
         work = [question]
         for each in work:
-            for block in self._joins_of(each):
-                for before in self.cfg.pred[block]:
-                    renamed = self.before(each, before, block) if self.cfg.reachable[before] else None
-                    if renamed is None or renamed in seen:
+            for join in self._joins_of(each):
+                for before in self.cfg.pred[join]:
+                    renamed = self.before(each, before, join) if self.cfg.reachable[before] else None
+                    if renamed is None or renamed == each:
                         continue
                     if self.accesses.count.get(renamed.key):
                         return True
-                    seen.add(renamed)
-                    if len(work) < 4 * self.visits:
+                    if renamed not in seen and len(work) < 4 * self.visits:
+                        seen.add(renamed)
                         work.append(renamed)
         return False
+
+    def _stays(self, question: Question, block: int) -> bool:
+        """Whether ``block`` is in a loop in which nothing that the address is made of is defined."""
+        index = self.loops.loop_of[block]
+        leaves = self.symbols.leaves(question.base)
+        if index < 0 or leaves is None:
+            return False
+        loop = self.loops.loops[index]
+        places = (self.symbols.places.get(leaf) for leaf in leaves)
+        return not any(place is not None and place.block in loop for place in places)
 
     def _joins_of(self, question: Question) -> set[int]:
         """The blocks whose φs the address is computed from."""
@@ -258,12 +290,15 @@ class _Solver:
         self.false: set[State] = set()
         self.askers: dict[State, list[State]] = {}
         self._insertable: dict[tuple[State, int], str] = {}
+        #: The states from which a source can be reached at all.
+        self.hopeful: set[State] = set()
         for state, replies in self.replies.items():
             for reply in replies:
                 if reply.state is not None:
                     self.askers.setdefault(reply.state, []).append(state)
 
     def run(self, states: list[State]) -> None:
+        self.hopeful = self._real()
         self._spread(states)
         while True:
             real = self._real()
@@ -292,7 +327,8 @@ class _Solver:
         missing = [reply for reply in self.replies[state] if not self._is_true(reply)]
         if not missing:
             return True
-        if len(missing) == len(self.replies[state]):
+        # Whether a load may be inserted takes long to say: first whether there is something to gain.
+        if not self._holds(state, self.hopeful):
             return False
         return all(not self._refusal(reply, state) for reply in missing)
 

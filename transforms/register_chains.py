@@ -157,30 +157,40 @@ class Chains:
 
     def write(self) -> None:
         """Carry everything out."""
+        # What computes addresses has to be found before anything changes.
+        at_ends = {number: self._made_loads(number, loads) for number, loads in self._at_ends.items()}
+        on_edges: dict[tuple[int, int], list[Instr]] = {}
+        for edge, found in self._loads.items():
+            copied = self._copies.get(edge, {})
+            on_edges[edge] = self._made_loads(edge[0], {reg: what for reg, what in found.items() if reg not in copied})
         for number in self.symbols.cfg.rpo:
-            block = self.symbols.cfg.blocks[number]
-            if not any(instr in self._replaced or instr in self._behind for instr in block.instrs):
-                continue
-            rewritten: list[Instr] = []
-            for instr in block.instrs:
-                rewritten.extend(self._replaced.get(instr, (instr,)))
-                origins = self._origins.get(instr, {})
-                for target, made in self._behind.get(instr, {}).items():
-                    # What has just been copied from the register need not be copied back.
-                    if origins.get(made.operands[1]) is not target:  # pyright: ignore[reportArgumentType]
-                        rewritten.append(made)
-            self.kernel.set_instrs(block, rewritten)
-        for number, loads in self._at_ends.items():
-            self._append(number, self._made_loads(number, loads))
+            self._rewrite(number)
+        for number, code in at_ends.items():
+            self._append(number, code)
         for edge in {**self._copies, **self._loads}:
             copies: dict[Reg, Reg] = self._copies.get(edge, {})
-            loads = {reg: what for reg, what in self._loads.get(edge, {}).items() if reg not in copies}
+            loads = on_edges.get(edge)
             if not loads and self._fits_at_end(edge, copies):
                 self._append(edge[0], self._in_order(copies))
                 continue
-            for instr in (*self._in_order(copies), *self._made_loads(edge[0], loads)):
+            for instr in (*self._in_order(copies), *(loads or ())):
                 self.inserter.insert(*edge, instr)
         self.inserter.commit()
+
+    def _rewrite(self, number: int) -> None:
+        """Replace loads and fill registers in one block."""
+        block = self.symbols.cfg.blocks[number]
+        if not any(instr in self._replaced or instr in self._behind for instr in block.instrs):
+            return
+        rewritten: list[Instr] = []
+        for instr in block.instrs:
+            rewritten.extend(self._replaced.get(instr, (instr,)))
+            origins = self._origins.get(instr, {})
+            for target, made in self._behind.get(instr, {}).items():
+                # What has just been copied from the register need not be copied back.
+                if origins.get(made.operands[1]) is not target:  # pyright: ignore[reportArgumentType]
+                    rewritten.append(made)
+        self.kernel.set_instrs(block, rewritten)
 
     def _append(self, number: int, code: list[Instr]) -> None:
         """Put ``code`` at the end of a block, before its terminator."""

@@ -24,6 +24,7 @@ Reference: thesis §4.3 and §4.5; shared notes on code motion, §5.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -39,15 +40,18 @@ from .copy_propagation import CopyPropagation
 from .dead_code import DeadCodeElimination
 from .edges import EdgeInserter
 from .memory_accesses import Accesses, Question, data_operands
-from .question_propagation import Availability, Exploration, Reply, Solution, State, solve
+from .question_propagation import PLANNED, THROUGH, Availability, Exploration, Reply, Solution, State, solve
 from .register_chains import Chains, Kind, deliver, kind_of
 from .register_limit import register_limit
 from .remarks import Remarks
+from .speculative_hoisting import Hoisting
 
 __all__ = [
     "REASONS",
     "ExtendedScalarReplacement",
     "ScalarReplacement",
+    "SpeculativeScalarReplacement",
+    "SpeculativeScalarReplacementEverywhere",
 ]
 
 #: Reason ids of loads that stay, and what a person is told.
@@ -97,6 +101,8 @@ class Plan:
     block: int
     position: int
     parts: list[_Part] = field(default_factory=list[_Part])
+    #: The blocks at whose ends it is loaded, where it has risen above branches.
+    risen: frozenset[int] = frozenset()
 
     @property
     def insertions(self) -> list[tuple[int, int]]:
@@ -128,7 +134,7 @@ class Round:
             budget=options.budget,
             forwarding=options.forwarding and not paper,
         )
-        self.anticipation = Anticipation(facts, self.symbols, self.accesses, budget=options.budget)
+        self.anticipation = Anticipation(facts, self.symbols, self.accesses)
         self.inserter = EdgeInserter(kernel, facts.cfg)
         self.chains = Chains(kernel, self.symbols, self.inserter)
         self.divergence = options.divergence(facts)
@@ -136,6 +142,13 @@ class Round:
         self._contexts: dict[int, frozenset[int]] = {}
         self._pending: dict[int, int] = {}
         self._limit = options.registers or register_limit(kernel)
+        self._origin: frozenset[int] = frozenset()
+        parts = options.parts(self.divergence, facts)
+        self._hoisting = (
+            Hoisting(facts, self.availability, self.anticipation, parts, self._is_convergent_block)
+            if parts is not None
+            else None
+        )
 
     def run(self) -> bool:
         """Ask for every load, and write what was accepted; whether anything was."""
@@ -151,6 +164,8 @@ class Round:
 
     def _treat(self, plan: Plan) -> bool:
         reason = self._ask(plan)
+        if reason and self._hoisting is not None:
+            reason = self._rise(plan, reason, self._hoisting)
         kernel, remarks, name = self.kernel, self.remarks, self.options.name
         what = f"'{plan.instr.form.text}'"
         if reason:
@@ -163,16 +178,22 @@ class Round:
         self._accept(plan)
         edges = [self._edge_name(edge) for edge in dict.fromkeys(plan.insertions)]
         where = f"; loaded on {', '.join(edges)}" if edges else ""
-        kind = "Moved" if edges else "Redundant"
+        if plan.risen:
+            where = f"; loaded at the end of {', '.join(self._name(block) for block in sorted(plan.risen))}"
+        kind = "Hoisted" if plan.risen else "Moved" if edges else "Redundant"
         message = f"{what} reads what registers keep{where}"
         remarks.add("Passed", name, kind, kernel, message, instr=plan.instr)
         remarks.count(kernel, name, "loads removed")
         remarks.count(kernel, name, "loads inserted", len(edges))
+        remarks.count(kernel, name, "loads hoisted", len(plan.risen))
         return True
 
+    def _name(self, block: int) -> str:
+        label = self.facts.cfg.blocks[block].label
+        return label.text if label is not None else f"block {block}"
+
     def _edge_name(self, edge: tuple[int, int]) -> str:
-        blocks = self.facts.cfg.blocks
-        return "→".join(label.text if (label := blocks[b].label) is not None else f"block {b}" for b in edge)
+        return "→".join(self._name(block) for block in edge)
 
     # --- questions -------------------------------------------------------------------------------------------------
 
@@ -207,8 +228,7 @@ class Round:
             return "" if made is not None else "conversion"
         if answer.reason:
             return answer.reason
-        in_loop = self.facts.loops.loop_of[plan.block] >= 0
-        if not self.availability.may_be_answered(part.question, in_loop=in_loop):
+        if not self.availability.may_be_answered(part.question, plan.block):
             return "no-earlier-access"
         found = part.exploration = self.availability.explore(plan.block, part.question)
         if not found.has_source:
@@ -226,11 +246,57 @@ class Round:
         for state in solution.support:
             for reply in part.exploration.replies[state]:
                 provider = reply.answer.provider
-                if provider is not None:
+                if provider is not None and provider is not PLANNED:
                     made = deliver(part.result, part.kind, part.question.bytes, provider, None)
                     if made is None:
                         return False
         return True
+
+    # --- speculation -----------------------------------------------------------------------------------------------
+
+    def _rise(self, plan: Plan, reason: str, hoisting: Hoisting) -> str:
+        """Let a load that is not redundant rise above branches; why it stays, or an empty string."""
+        instr = plan.instr
+        if instr.guard is not None or instr.form.lanes > 1 or len(plan.parts) != 1:
+            return reason
+        part = plan.parts[0]
+        if part.local or self.availability.within(plan.block, part.question, plan.position) is not THROUGH:
+            return reason
+        self._origin = self._context(plan.block)
+        places = hoisting.places(plan.block, part.question)
+        if not places.may_rise or not places.blocks:
+            return reason
+        depth = self.facts.loops.depth
+        for block in places.blocks:
+            if depth[block] > depth[plan.block]:
+                return reason
+            if not self._is_safe_at_end(block, part.question):
+                return "may-fault"
+            maker = Materializer(self.symbols, block, is_trial=True)
+            if maker.address(part.question.base, part.question.offset, part.question.width) is None:
+                return "address"
+        found = part.exploration = self.availability.explore(plan.block, part.question, places.blocks)
+        solution = part.solution = solve(found, lambda reply, state, names: "not-anticipated")
+        if not solution.is_available:
+            return reason
+        if not self._is_deliverable(part, solution):
+            return "conversion"
+        plan.risen = frozenset(
+            reply.block
+            for state in solution.support
+            for reply in found.replies[state]
+            if reply.answer.provider is PLANNED
+        )
+        return self._pressure_reason(plan)
+
+    def _is_safe_at_end(self, block: int, question: Question) -> bool:
+        """Whether reading the address at the end of ``block`` cannot fault where the kernel as it is does not."""
+        if self.options.readable or self.anticipation.is_dereferenced_behind(block, question):
+            return True
+        return speculate_reference(self.facts, question.reference, self.facts.cfg.blocks[block]).kind == "proven"
+
+    def _is_convergent_block(self, block: int) -> bool:
+        return self._cdrnd[block] if self.options.paper else self._context(block) <= self._origin
 
     # --- insertion -------------------------------------------------------------------------------------------------
 
@@ -336,7 +402,9 @@ class Round:
                     if (reply.block, state) in missing:
                         self.chains.insert(edge, state.question, question, kind, plan.instr)
                         continue
-                    if reply.answer.provider is not None:
+                    if reply.answer.provider is PLANNED:
+                        self.chains.insert_at_end(reply.block, question, kind, plan.instr)
+                    elif reply.answer.provider is not None:
                         self.chains.fill(question, kind, reply.answer.provider)
                     if question != state.question:
                         self.chains.rename(edge, state.question, question, kind)
@@ -360,7 +428,7 @@ class ScalarReplacement:
     forwarding: bool = True
     registers: int = 0
     rounds: int = 3
-    budget: int = 512
+    budget: int = 200
     readable: bool = False
     paper: bool = False
 
@@ -369,6 +437,11 @@ class ScalarReplacement:
     def divergence(self, facts: Facts) -> BranchDivergence | None:
         """The divergent branches in whose arms nothing is to be inserted; ``None`` to insert anywhere."""
         del facts
+        return None
+
+    def parts(self, divergence: BranchDivergence | None, facts: Facts) -> Callable[[int], bool] | None:
+        """Whether a load may speculatively rise above the branch at the end of a block; ``None``: above no branch."""
+        del divergence, facts
         return None
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
@@ -391,3 +464,24 @@ class ExtendedScalarReplacement(ScalarReplacement):
 
     def divergence(self, facts: Facts) -> BranchDivergence | None:
         return BranchDivergence(facts)
+
+
+@dataclass(frozen=True)
+class SpeculativeScalarReplacementEverywhere(ExtendedScalarReplacement):
+    """The options of srqp."""
+
+    name: ClassVar[str] = "ssrqp_s"
+
+    def parts(self, divergence: BranchDivergence | None, facts: Facts) -> Callable[[int], bool] | None:
+        return lambda block: True
+
+
+@dataclass(frozen=True)
+class SpeculativeScalarReplacement(ExtendedScalarReplacement):
+    """The options of srqp."""
+
+    name: ClassVar[str] = "ssrqp"
+
+    def parts(self, divergence: BranchDivergence | None, facts: Facts) -> Callable[[int], bool] | None:
+        assert divergence is not None
+        return lambda block: divergence.is_divergent(facts, block)

@@ -38,12 +38,15 @@ LISTS = (
     "srqp:threshold=1:forwarding=false",
     "esrqp",
     "esrqp:paper=true",
+    "ssrqp",
+    "ssrqp:threshold=8:rounds=5",
+    "ssrqp_s",
 )
 #: Passes of which a random order, with repetitions, must do no harm either.
 SHUFFLED = (
     *("cse", "copyprop", "dce", "emptyblocks", "lcm:min_cost=0", "scm:min_cost=0:lazy=false"),
     *("spre:min_cost=0:lazy=false", "sscm:min_cost=0", "lcm:naming=lexical:min_cost=0"),
-    *("srqp", "esrqp"),
+    *("srqp", "esrqp", "ssrqp", "ssrqp_s"),
 )
 TWICE = "lcm,dce,emptyblocks,lcm,dce,emptyblocks"
 
