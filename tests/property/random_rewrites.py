@@ -32,7 +32,7 @@ _BRANCH = re.compile(r"\t@(!?)(%\w+) bra (\S+);$")
 _ADD = re.compile(r"\tadd\.[su]32 (%r\d+), (%r\d+), (%r\d+);$")
 _LOAD = re.compile(r"\tld\.global\.(?:ca\.)?u32 (%r\d+), \[(%rd\d+)\+(\d+)\];$")
 _STORE = re.compile(r"\tst\.global\.u32 \[(%rd\d+)\+(\d+)\], (%r\d+);$")
-_ACCESS = re.compile(r"\t((?:@!?%\w+ )?(?:ld|st|atom|red))(?:\.volatile)?\.(global|shared|local)(\.[\w.]+ .*)$")
+_ACCESS = re.compile(r"\t((?:@!?%\w+ )?(?:ld|st|atom|red))(?:\.volatile)?\.(global|shared)(\.[\w.]+ .*)$")
 _ADDRESS = re.compile(r"\[(%\w+)(\+\d+)?\]")
 _STRAIGHT = re.compile(r"\t(?!\.)[a-z]")
 
@@ -178,7 +178,7 @@ def _ordered(text: _Text) -> None:
     def change(line: str) -> list[str] | None:
         match = _ACCESS.match(line)
         if match is not None and match[1].endswith(("ld", "st")) and not re.search(r"\.(nc|ca|v\d)\b", line):
-            how = text.rng.choice([".volatile", ".relaxed.gpu"] if match[2] != "local" else [".volatile"])
+            how = text.rng.choice([".volatile", ".relaxed.gpu"])
             return [f"\t{match[1]}{how}.{match[2]}{match[3]}"]
         return None
 
