@@ -58,7 +58,7 @@ def _drop_stores(sites: tuple[LaunchSite, LaunchSite], dead: frozenset[str], fou
     if "" in read:
         return
     for side, access, name in uses:
-        if name in dead and name not in read:
+        if name in dead and name not in read and is_plain_store(access.instr):
             found.stores[side].add(access.instr)
 
 

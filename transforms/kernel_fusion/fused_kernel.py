@@ -374,10 +374,10 @@ def _directives(first: Kernel, second: Kernel) -> list[str]:
     found: list[str] = []
     for name in ("reqntid", "maxntid"):
         stated = [text for kernel in (first, second) if (text := kernel.directive(name)) is not None]
-        if stated:
+        if stated and not found:  # ptxas does not take both
             found.append(f".{name} {min(stated, key=_threads)}")
     least = [text for kernel in (first, second) if (text := kernel.directive("minnctapersm")) is not None]
-    if len(least) == 2 and any(each.startswith(".maxntid") for each in found):
+    if len(least) == 2 and found:
         found.append(f".minnctapersm {min(map(int, least))}")
     return found
 

@@ -116,4 +116,3 @@ class _Merging:
             fresh, number = f"{name}_f{number}", number + 1
         self.names.add(fresh)
         return fresh
-

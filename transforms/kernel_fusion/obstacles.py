@@ -133,7 +133,7 @@ def _is_pure(callee: Kernel, module: Module, seen: dict[str, bool]) -> bool:
         elif form.effects & (Effect.BARRIER | Effect.CROSS_LANE | Effect.ORDERED | Effect.ASYNC | Effect.STATE):
             return False
     found = access_set(Facts(callee, module))
-    if found.unknown or any(_module_variables(callee, module)):
+    if any(instr.form.op.base != "call" for instr in found.unknown) or any(_module_variables(callee, module)):
         return False
     seen[callee.name] = all(not access.writes and is_of_variable(access) for access in found.accesses)
     return seen[callee.name]
@@ -165,6 +165,8 @@ def _observed(facts: Facts) -> set[int]:
                 if any(value in found for _, value in ssa.phi_args.get(phi, ())):
                     found.add(phi)
             for instr in cfg.blocks[block].instrs:
+                if instr.is_directive:
+                    continue
                 effects = instr.form.effects
                 reads = effects & Effect.READ != 0
                 follows = any(ssa.read(instr, reg) in found for reg in instr.uses())
