@@ -99,11 +99,11 @@ def _add_entry(known: dict[str, Any], entry: dict[str, Any]) -> None:
     for target, source in zip(known["blocks"], entry["blocks"], strict=True):
         target["warps"] += source["warps"]
         target["threads"] += source["threads"]
-    by_place = {branch["at"]: branch for branch in known["branches"]}
+    by_place: dict[int, dict[str, int]] = {branch["at"]: branch for branch in known["branches"]}
     for branch in entry["branches"]:
         if branch["at"] in by_place:
             by_place[branch["at"]]["executed"] += branch["executed"]
             by_place[branch["at"]]["diverged"] += branch["diverged"]
         else:
-            known["branches"].append(branch)
-    known["branches"].sort(key=lambda branch: branch["at"])
+            by_place[branch["at"]] = branch
+    known["branches"] = [by_place[at] for at in sorted(by_place)]

@@ -173,21 +173,27 @@ def test_several_launches_add_up() -> None:
     assert entry["branches"][0] == {"at": 6, "text": "@%p1 ret;", "executed": 6, "diverged": 1}
 
 
+Keys = tuple[str | int, ...]
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("path", "value", "message"),
     [
-        (lambda d: d.update(format="x"), "its format is not"),
-        (lambda d: d.update(schema_version=2), "schema_version is 2"),
-        (lambda d: d["kernels"][0].pop("blocks"), "incomplete or wrong"),
-        (lambda d: d["kernels"][0]["branches"][0].update(diverged=1000), "diverged 1000 times in 80"),
-        (lambda d: d["kernels"][0]["blocks"][0].update(warps=-1), "warps is -1"),
-        (lambda d: d["kernels"][0]["blocks"][0].update(warps=True), "warps is True"),
-        (lambda d: d["kernels"][0].update(name=3), "are strings"),
+        (("format",), "x", "its format is not"),
+        (("schema_version",), 2, "schema_version is 2"),
+        (("kernels", 0, "blocks"), None, "incomplete or wrong"),
+        (("kernels", 0, "branches", 0, "diverged"), 1000, "diverged 1000 times in 80"),
+        (("kernels", 0, "blocks", 0, "warps"), -1, "warps is -1"),
+        (("kernels", 0, "blocks", 0, "warps"), True, "warps is True"),
+        (("kernels", 0, "name"), 3, "are strings"),
     ],
-)  # fmt: skip
-def test_what_is_no_profile_is_refused(change: Any, message: str) -> None:
+)
+def test_what_is_no_profile_is_refused(path: Keys, value: object, message: str) -> None:
     _, document = measured()
-    change(document)
+    place: Any = document
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
     with pytest.raises(ProfileError, match=message):
         Profile.of(document)
 
