@@ -171,6 +171,11 @@ class Bounds:
             step = _gcd(step, coefficient * divisor)
         return (low, high, step or reference.bytes) if seen else None
 
+    def divisor(self, number: int, width: int) -> int:
+        """A power of two that divides the values of a class, as numbers of ``width`` bits."""
+        divisor = self._range(number, width)[2]
+        return divisor & -divisor
+
     def _range(self, number: int, width: int) -> tuple[int, int, int]:
         """(least, greatest, divisor) of a class as an unsigned number of ``width`` bits, or one congruent to it."""
         key = self.values.key_of(number)

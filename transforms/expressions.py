@@ -30,8 +30,8 @@ from dataclasses import dataclass, field, replace
 from ..analysis.alias import Memory, Reference, is_inside_object, is_mutable_read
 from ..analysis.effects import is_plain_store, may_move
 from ..analysis.manager import Facts
-from ..analysis.memory_effects import Access, is_with_outside, synchronization
-from ..analysis.memory_objects import Objects
+from ..analysis.memory_effects import is_with_outside, synchronization
+from ..analysis.reference_sets import ReferenceSet
 from ..analysis.value_numbering import Values
 from ..ptx import Directive, Effect, Form, Instr, Reg, ScalarType
 
@@ -53,8 +53,6 @@ __all__ = [
 
 #: A base that no store has.
 _NO_BASE = -1
-#: Up to so many bases of loads a store is compared with all, above that with its own only.
-_FEW_BASES = 32
 _CHANGES = Effect.WRITE | Effect.BARRIER | Effect.ORDERED | Effect.ASYNC
 
 
@@ -390,68 +388,32 @@ class Transfer:
 
 
 class _Loads:
-    """The classes that load from memory that may be written, so arranged that an instruction finds those that it may
-    change without asking each: first by space and objects, then, for a store, those with the same base by offset."""
+    """The classes that load from memory that may be written, as bits of their numbers."""
 
-    def __init__(self, loads: Iterable[ExpressionClass], memory: Memory) -> None:
+    def __init__(self, loads: Sequence[ExpressionClass], memory: Memory) -> None:
         self.memory = memory
-        self.unknown = 0  #: loads whose address is not one reference
-        self.private = 0  #: loads from memory that no other thread reaches
-        self.all = 0
-        self.groups: dict[tuple[str, Objects], int] = {}
-        self.by_base: dict[int, list[tuple[Reference, int]]] = {}
+        self.all = self.private = 0
+        references: list[Reference | None] = [None] * (loads[-1].number + 1)
         for item in loads:
-            bit = 1 << item.number
-            self.all |= bit
-            reference = item.reference
-            if reference is None:
-                self.unknown |= bit
-                continue
-            key = (reference.space, reference.objects)
-            self.groups[key] = self.groups.get(key, 0) | bit
-            self.by_base.setdefault(reference.base, []).append((reference, bit))
-            if memory.is_private(reference):
-                self.private |= bit
-        self._touched: dict[tuple[str, Objects], int] = {}
-        self._stores: dict[Reference, int] = {}
+            self.all |= 1 << item.number
+            references[item.number] = item.reference
+            if item.reference is not None and memory.is_private(item.reference):
+                self.private |= 1 << item.number  # no other thread reaches it
+        self._set = ReferenceSet(memory, references)
 
     def changed_by(self, instr: Instr) -> int:
         """The classes whose memory ``instr``, or another thread that it is ordered with, may have written."""
         if is_plain_store(instr):
             store = self.memory.reference(instr)
-            return self.all if store is None else self._overlapping(store)
+            return self.all if store is None else self.all & self._set.overlapping(store)
         why = synchronization(instr.form)
         if why in ("call", "opaque"):
             return self.all
         changed = self.all & ~self.private if why else 0
         for access in self.memory.accesses(instr):
             if access.writes:
-                changed |= self._touched_by(access)
+                changed |= self.all & self._set.touched_by(access)
         return changed
-
-    def _touched_by(self, access: Access | Reference) -> int:
-        key = (access.space, access.objects)
-        found = self._touched.get(key)
-        if found is None:
-            found = self.unknown
-            for group, bits in self.groups.items():
-                if not self.memory.are_apart(*group, *key):
-                    found |= bits
-            self._touched[key] = found
-        return found
-
-    def _overlapping(self, store: Reference) -> int:
-        """The classes that ``store`` may change."""
-        found = self._stores.get(store)
-        if found is None:
-            found = self._touched_by(store)
-            bases = self.by_base if len(self.by_base) <= _FEW_BASES else (store.base,)
-            for base in bases:
-                for reference, bit in self.by_base.get(base, ()):
-                    if found & bit and not self.memory.may_alias(reference, store):
-                        found &= ~bit
-            self._stores[store] = found
-        return found
 
 
 def local_predicates(facts: Facts, classes: list[ExpressionClass], naming: Naming) -> LocalPredicates:
