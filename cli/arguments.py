@@ -26,6 +26,7 @@ VERBS: dict[str, str] = {
     "diff": "compare the machine code of two PTX files",
     "verify": "check a PTX file, compare what two compute, or check the round trip of a folder",
     "emulate": "run a kernel on the emulator",
+    "fuse": "fuse the kernel launches of a host program",
     "bench": "run benchmarks, compare and track their results",
     "doctor": "check that all that is needed is on this machine",
     "completion": "print the completion script of a shell",

@@ -1,0 +1,94 @@
+"""`ptxmotion fuse`: fuse the launches of a host program; `fuse_program.py` does the work."""
+
+from __future__ import annotations
+
+import argparse
+
+from .opt import regex
+from .outcome import FINE, say, usage_error
+
+EPILOG = """\
+PROGRAM is a Python file with a @program or a Benchmark, or the name of a program of the suites. The folder gets one
+.ptx file for each kernel, the new host program as Python, and remarks.yaml: what was fused, what was not and why.
+
+examples:
+  ptxmotion fuse program.py -o fused/
+  ptxmotion fuse rodinia/cfd -o fused/ --remarks
+  ptxmotion fuse program.py -o fused/ --strategy kf_trad --assume-independent scale,add --no-benefit
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `fuse`."""
+    parser.add_argument("program", metavar="PROGRAM", help="a Python file, or a program of the suites")
+    parser.add_argument(
+        "-o", dest="output", metavar="FOLDER", help="where the results go; without it nothing is written"
+    )
+    parser.add_argument(
+        "--program", dest="name", metavar="NAME", help="which @program of the file, where it has several"
+    )
+    how = parser.add_argument_group("how to fuse")
+    how.add_argument(
+        "--strategy", choices=("kf_trad", "kfcm"), help="consecutive launches only, or by code motion (default)"
+    )
+    how.add_argument(
+        "--order",
+        choices=("backward-first", "forward-first", "backward", "forward"),
+        help="which phase of kfcm comes first (default: backward), or the only one",
+    )
+    how.add_argument(
+        "--assume-independent",
+        action="append",
+        metavar="K1,K2",
+        help="promise that no thread of one kernel needs what another thread of the other one does",
+    )
+    how.add_argument(
+        "--no-benefit", action="store_true", default=None, help="fuse whatever may be fused, useful or not"
+    )
+    how.add_argument("--graph", action="store_true", default=None, help="launches cost what nodes of a CUDA graph cost")
+    how.add_argument("--passes", metavar="LIST", help="passes or level to run over the fused kernels (default: none)")
+    how.add_argument("--arch", metavar="ARCH", help="compile CUDA kernels for this target (default: sm_90a)")
+    told = parser.add_argument_group("what is told")
+    told.add_argument(
+        "--remarks",
+        nargs="?",
+        const="",
+        type=regex,
+        metavar="REGEX",
+        help="what was fused and what not, on stderr; with REGEX, of kernels whose names match",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the verb."""
+    from .fuse_program import FuseRequest, fuse
+
+    independent: set[frozenset[str]] = set()
+    for text in arguments.assume_independent or []:
+        names = [name.strip() for name in text.split(",")]
+        if len(names) != 2 or not all(names):
+            usage_error(f"--assume-independent: '{text}' does not name two kernels: K1,K2 is the form")
+        independent.add(frozenset(names))
+    if arguments.strategy == "kf_trad" and arguments.order:
+        usage_error("--order is for kfcm: kf_trad has no phases")
+    done = fuse(
+        FuseRequest(
+            program=arguments.program,
+            name=arguments.name or "",
+            strategy=arguments.strategy or "kfcm",
+            order=arguments.order or "backward-first",
+            independent=frozenset(independent),
+            by_benefit=not arguments.no_benefit,
+            as_graph=bool(arguments.graph),
+            passes=arguments.passes or "",
+            arch=arguments.arch or "sm_90a",
+        )
+    )
+    if arguments.remarks is not None:
+        for remark in done.remarks:
+            if arguments.remarks.search(remark.kernel):
+                say(remark.text)
+    if arguments.output:
+        done.write(arguments.output)
+    say(done.summary)
+    return FINE

@@ -1,0 +1,217 @@
+"""Finds a host program, compiles its kernels, fuses it, and writes what came of it.
+
+Where the arrows meet: `dsl` has the program, `harness` the compiler and the assembler, `transforms` the fusion.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .bench import dsl_errors
+from .outcome import BAD_INPUT, CommandError, usage_error, warn
+
+if TYPE_CHECKING:
+    from ..dsl import Program
+    from ..transforms.kernel_fusion.benefit import BenefitModel, Resources
+    from ..transforms.kernel_fusion.kernel_code import AnyKernel, KernelCode
+    from ..transforms.kernel_fusion.kfcm import PhaseOrder, Strategy
+    from ..transforms.kernel_fusion.plan import FusedProgram
+    from ..transforms.remarks import Remark
+
+__all__ = ["FuseRequest", "FuseResult", "fuse", "ptx_resources"]
+
+
+@dataclass(frozen=True)
+class FuseRequest:
+    """What the command line asks for. ``program`` is a file or a name of the suites."""
+
+    program: str
+    name: str = ""
+    strategy: Strategy = "kfcm"
+    order: PhaseOrder = "backward-first"
+    independent: frozenset[frozenset[str]] = frozenset()
+    by_benefit: bool = True
+    as_graph: bool = False
+    passes: str = ""
+    arch: str = "sm_90a"
+
+
+@dataclass
+class FuseResult:
+    """A fused program, and the modules as they are written."""
+
+    name: str
+    before: int
+    found: FusedProgram
+    modules: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def remarks(self) -> list[Remark]:
+        return self.found.remarks
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        after = _launches(self.found.host)
+        kernels = len(self.found.host.kernels)
+        return (
+            f"{self.name}: {self.found.result.fusions} fusions; {self.before} launches in the text became {after}, "
+            f"of {kernels} kernels"
+        )
+
+    def write(self, folder: str) -> None:
+        """One .ptx file for each kernel, the program, the remarks: all of them or none. Raises `CommandError`."""
+        from ..dsl.host_printer import module
+        from .files import Outputs
+
+        into = Path(folder)
+        into.mkdir(parents=True, exist_ok=True)
+        files = {name: f"{name.replace('.', '_')}.ptx" for name in self.modules}
+        outputs = Outputs()
+        for name, text in self.modules.items():
+            outputs.add(str(into / files[name]), text)
+        with dsl_errors():
+            outputs.add(str(into / f"{self.name}.py"), module(self.found.host, files))
+        outputs.add(str(into / "remarks.yaml"), "".join(remark.yaml for remark in self.remarks))
+        outputs.commit()
+
+
+def fuse(request: FuseRequest) -> FuseResult:
+    """Fuse. Raises `CommandError`, `ToolMissing` for a kernel that needs nvcc where there is none, `PtxError`."""
+    from ..dsl import PtxSource
+    from ..transforms.kernel_fusion.plan import FusionOptions, fuse_program
+
+    with dsl_errors():
+        program, flags = _program(request.program, request.name)
+
+        @cache
+        def nvcc() -> Any:
+            from ..suites.runner import compiler
+
+            return compiler(request.arch, flags)
+
+        def ptx(kernel: AnyKernel) -> str:
+            return kernel.ptx(None if isinstance(kernel, PtxSource) else nvcc())
+
+        host = program.host
+        names = {kernel.name for kernel in host.kernels.values()}
+        if unknown := sorted(set().union(*request.independent) - names):
+            usage_error(f"--assume-independent: the program launches no {unknown[0]}, but {', '.join(sorted(names))}")
+        benefit = _benefit(request) if request.by_benefit else None
+        options = FusionOptions(request.strategy, request.order, request.independent, benefit)
+        found = fuse_program(host, ptx, options)
+    result = FuseResult(host.name, _launches(host), found, found.modules)
+    if request.passes:
+        fused = {pair.kernel for pair in found.fused.values()}
+        for name, kernel in found.host.kernels.items():
+            if kernel in fused:
+                result.modules[name] = _optimized(result.modules[name], request.passes)
+    return result
+
+
+def _launches(host: Any) -> int:
+    from ..dsl.host_nodes import Launch
+
+    return sum(isinstance(node, Launch) for node in host.nodes())
+
+
+def _program(text: str, name: str) -> tuple[Program[...], tuple[str, ...]]:
+    """The program, and what nvcc is told for its kernels. Raises `DslError`, `OSError`, `CommandError`."""
+    from ..suites.registry import find
+
+    if not text.endswith(".py"):
+        benchmark = find(text)
+        return benchmark.program, tuple(benchmark.flags)
+    found = _programs_of(Path(text).resolve())
+    chosen = {each: what for each, what in found.items() if not name or each == name}
+    if not found:
+        raise CommandError(BAD_INPUT, f"{text}: error: no @program stands at its top level")
+    if len(chosen) != 1:
+        there_are = ", ".join(found)
+        usage_error(f"{text} has no program {name}, but {there_are}" if name else f"say which --program: {there_are}")
+    return next(iter(chosen.values()))
+
+
+def _programs_of(file: Path) -> dict[str, tuple[Program[...], tuple[str, ...]]]:
+    """The programs of a Python file by name; the file is imported under its own name, as what is written imports it."""
+    import importlib.util
+
+    from ..dsl import Program
+    from ..suites.registry import Benchmark
+
+    if not file.is_file():
+        raise FileNotFoundError(2, "No such file or directory", str(file))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise CommandError(BAD_INPUT, f"{file}: error: this is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(file.stem, module)
+    try:
+        spec.loader.exec_module(module)
+    except (SyntaxError, ImportError) as error:
+        raise CommandError(BAD_INPUT, f"{file}: error: {error}") from error
+    found: dict[str, tuple[Program[...], tuple[str, ...]]] = {}
+    for value in vars(module).values():
+        if isinstance(value, Program):
+            found.setdefault(value.name, (value, ()))
+    for value in vars(module).values():
+        if isinstance(value, Benchmark):
+            found[value.program.name] = (value.program, tuple(value.flags))
+    return found
+
+
+def _benefit(request: FuseRequest) -> BenefitModel:
+    from ..harness.toolchain import ToolMissing, find_tool
+    from ..transforms.kernel_fusion.benefit import BenefitModel
+    from .machine_costs import read_costs
+
+    try:
+        find_tool("ptxas")
+    except ToolMissing:
+        warn("ptxas is not found, so occupancy and spills do not count")
+        return BenefitModel(read_costs(), None, request.as_graph)
+    return BenefitModel(read_costs(), ptx_resources(), request.as_graph)
+
+
+def ptx_resources() -> Callable[[KernelCode, int], Resources | None]:
+    """What ptxas gives a kernel: occupancy for blocks of a size, and spills. Each module is assembled once."""
+    from ..harness.arm_code import assemble_arm
+    from ..harness.occupancy import MAX_THREADS, occupancy
+    from ..harness.toolchain import ToolFailed
+    from ..transforms.kernel_fusion.benefit import Resources
+
+    @cache
+    def assembled(text: str) -> Any:
+        return assemble_arm({"module": text})
+
+    def resources(code: KernelCode, threads: int) -> Resources | None:
+        try:
+            figures = assembled(code.text).kernels["module", code.entry.name]
+        except ToolFailed:
+            return Resources(0.0, 0)  # what ptxas refuses fits nowhere
+        held = occupancy(
+            figures.code.sm, min(max(threads, 1), MAX_THREADS), figures.code.registers, figures.code.shared_bytes
+        )
+        return None if held is None else Resources(held.share, figures.spill_bytes)
+
+    return resources
+
+
+def _optimized(text: str, passes: str) -> str:
+    from ..ptx import parse, print_module
+    from ..ptx.verify import verify_kernel
+    from ..transforms.pipeline import Pipeline, UnknownPass, pipeline_of
+    from ..transforms.remarks import Remarks
+
+    try:
+        chosen = pipeline_of(passes.removeprefix("-"))
+    except UnknownPass as error:
+        usage_error(f"--passes: {error}")
+    module = parse(text)
+    Pipeline(chosen, verify=lambda kernel, of: verify_kernel(kernel, of.source)).run(module, Remarks())
+    return print_module(module)

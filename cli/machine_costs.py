@@ -1,0 +1,47 @@
+"""The costs of this machine's GPU, as `doctor --calibrate` measured them, for `fuse`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .outcome import BAD_INPUT, CommandError
+
+if TYPE_CHECKING:
+    from ..transforms.kernel_fusion.benefit import MachineCosts
+
+__all__ = ["costs_path", "read_costs", "write_costs"]
+
+
+def costs_path() -> Path:
+    """Where they are kept: in ``$PTXMOTION_CACHE`` or the user's cache folder."""
+    from ..dsl.compilation import default_cache
+
+    return default_cache() / "machine-costs.json"
+
+
+def write_costs(costs: Mapping[str, Any]) -> None:
+    """Keep what was measured. Raises `CommandError` where the folder cannot be written to."""
+    from .files import Outputs
+
+    path = costs_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    outputs = Outputs()
+    outputs.add(str(path), json.dumps(dict(costs), indent=2) + "\n")
+    outputs.commit()
+
+
+def read_costs() -> MachineCosts:
+    """What was measured here; an H200's costs where nothing was. Raises `CommandError` for a file that is broken."""
+    from ..transforms.kernel_fusion.benefit import MachineCosts
+
+    path = costs_path()
+    try:
+        return MachineCosts.of(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return MachineCosts()
+    except (ValueError, AttributeError) as error:
+        message = f"{path}: error: no calibration ({error}): run `ptxmotion doctor --calibrate`, or delete the file"
+        raise CommandError(BAD_INPUT, message) from error

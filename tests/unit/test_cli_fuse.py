@@ -1,0 +1,317 @@
+"""The verb `fuse`, its costs, and `doctor --calibrate`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ptxmotion.cli import main
+from ptxmotion.harness import calibrate as calibration
+from ptxmotion.harness.emulator.backend import EmulatorBackend
+from ptxmotion.transforms.kernel_fusion.benefit import BenefitModel, MachineCosts, Resources
+from ptxmotion.transforms.kernel_fusion.kernel_code import KernelCode, KernelCodes
+from ptxmotion.transforms.kernel_fusion.launch_site import Fusibility, LaunchSite
+
+HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
+
+
+def scaling(name: str, operation: str, index: str = "") -> str:
+    """``y[i] = operation(x[index], k)`` for i below n."""
+    return f"""{HEAD}.visible .entry {name}(.param .u64 x, .param .u64 y, .param .u32 n, .param .u32 k)
+{{
+  .reg .u32 %i, %j, %n, %k, %b, %s;
+  .reg .u64 %x, %y, %o;
+  .reg .pred %p;
+  ld.param.u64 %x, [x];
+  ld.param.u64 %y, [y];
+  ld.param.u32 %n, [n];
+  ld.param.u32 %k, [k];
+  mov.u32 %b, %ctaid.x;
+  mov.u32 %s, %ntid.x;
+  mov.u32 %i, %tid.x;
+  mad.lo.u32 %i, %b, %s, %i;
+  setp.ge.u32 %p, %i, %n;
+  @%p bra DONE;
+  mov.u32 %j, %i;
+  {index}
+  mul.wide.u32 %o, %j, 4;
+  add.u64 %o, %x, %o;
+  ld.global.u32 %j, [%o];
+  {operation} %j, %j, %k;
+  mul.wide.u32 %o, %i, 4;
+  add.u64 %o, %y, %o;
+  st.global.u32 [%o], %j;
+DONE:
+  ret;
+}}
+"""
+
+
+PROGRAM = '''
+from pathlib import Path
+from ptxmotion.dsl import allocate, copy, host, i32, program, ptx_source
+
+BLOCK = 32
+scale = ptx_source(Path(__file__).with_name("scale.ptx"))
+shift = ptx_source(Path(__file__).with_name("shift.ptx"))
+
+
+@program
+def work(data: host[i32], n: i32, k: i32) -> None:
+    """Scale, then shift."""
+    a, b, c = allocate(i32, n), allocate(i32, n), allocate(i32, n)
+    copy(a, data)
+    blocks = (n + BLOCK - 1) // BLOCK
+    scale[blocks, BLOCK](a, b, n, k)
+    if k > 2:
+        shift[blocks, BLOCK](b, c, n, k)
+    else:
+        shift[blocks, BLOCK](b, c, n, 1)
+    copy(data, c)
+'''
+TURN = "sub.u32 %j, %n, %i; sub.u32 %j, %j, 1;"
+
+
+def written(folder: Path, turn: str = "") -> Path:
+    (folder / "scale.ptx").write_text(scaling("scale", "mul.lo.u32"))
+    (folder / "shift.ptx").write_text(scaling("shift", "add.u32", turn))
+    file = folder / "work_program.py"
+    file.write_text(PROGRAM)
+    return file
+
+
+def run_file(file: Path, k: int) -> tuple[Any, EmulatorBackend]:
+    spec = importlib.util.spec_from_file_location("written", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    backend = EmulatorBackend(schedule="random", seed=k)
+    found = module.work.run(backend, data=np.arange(100, dtype=np.int32), n=100, k=k)
+    return found["data"], backend
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("PTXMOTION_CACHE", str(folder))
+    return folder
+
+
+def fuse(*arguments: object) -> int:
+    return main(["fuse", *map(str, arguments), "--no-config"])
+
+
+def test_the_folder_holds_a_program_that_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, into = written(tmp_path), tmp_path / "fused"
+    assert fuse(file, "-o", into, "--no-benefit", "--remarks") == 0
+    assert sorted(path.name for path in into.iterdir()) == [
+        "fused_scale_shift.ptx",
+        "fused_scale_shift_2.ptx",
+        "remarks.yaml",
+        "work.py",
+    ]
+    for k in (1, 5):
+        wanted, before = run_file(file, k)
+        found, after = run_file(into / "work.py", k)
+        assert np.array_equal(found, wanted) and not after.findings
+        assert after.counts.as_dict()["launches"] < before.counts.as_dict()["launches"]
+    told = capsys.readouterr().err
+    assert "2 fusions" in told and "remark: fuse: scale+shift: fused as fused_scale_shift" in told
+    assert (into / "remarks.yaml").read_text().count("--- !Passed") == 2
+
+
+def test_a_dependence_across_the_grid_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, into = written(tmp_path, TURN), tmp_path / "fused"
+    assert fuse(file, "-o", into, "--no-benefit", "--remarks=scale") == 0
+    told = capsys.readouterr().err
+    assert "0 fusions" in told and "[grid-wide]" in told
+    assert np.array_equal(run_file(into / "work.py", 5)[0], run_file(file, 5)[0])
+    assert fuse(file, "--no-benefit", "--assume-independent", "scale,shift") == 0
+    assert "2 fusions" in capsys.readouterr().err
+
+
+def test_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path)
+    for options, wanted in (
+        (("--strategy", "kf_trad"), "0 fusions"),
+        (("--order", "backward"), "0 fusions"),
+        (("--order", "forward", "--graph"), "2 fusions"),
+        (("--passes", "O1"), "2 fusions"),
+    ):
+        assert fuse(file, "--no-benefit", *options) == 0
+        assert wanted in capsys.readouterr().err, options
+
+
+def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path)
+    for arguments, code, message in (
+        ((file, "--assume-independent", "scale"), 2, "does not name two kernels"),
+        ((file, "--assume-independent", "scale,sift"), 2, "launches no sift"),
+        ((file, "--strategy", "kf_trad", "--order", "forward"), 2, "kf_trad has no phases"),
+        ((file, "--program", "play"), 2, "no program play"),
+        ((file, "--passes", "nothing"), 2, "there is no pass 'nothing'"),
+        ((tmp_path / "none.py",), 3, "No such file"),
+        (("no/such", "-o", tmp_path / "x"), 3, "0 programs are called 'no/such'"),
+    ):
+        assert fuse(*arguments) == code
+        assert message in capsys.readouterr().err, arguments
+    (tmp_path / "empty.py").write_text("x = 1\n")
+    assert fuse(tmp_path / "empty.py") == 3 and "no @program" in capsys.readouterr().err
+    (tmp_path / "broken.py").write_text("def\n")
+    assert fuse(tmp_path / "broken.py") == 3
+    recursive = PROGRAM.replace("    copy(data, c)", "    work(data, n, k)")
+    (tmp_path / "again.py").write_text(recursive)
+    assert fuse(tmp_path / "again.py") == 3 and "programs do not call programs" in capsys.readouterr().err
+
+
+# --- costs -------------------------------------------------------------------------------------------------------
+
+
+def code(text: str) -> KernelCode:
+    from ptxmotion.dsl import ptx_source
+
+    kernel = ptx_source(text)
+    return KernelCodes(lambda kernel: kernel.ptx()).of(kernel)
+
+
+def estimated(model: BenefitModel, kind: str = "thread") -> Any:
+    one = code(scaling("scale", "mul.lo.u32"))
+    site = LaunchSite(one.entry, one.module, (1024, 1, 1), (256, 1, 1))
+    return model(one, one, one, site, Fusibility(kind))
+
+
+def test_the_estimate() -> None:
+    costs = MachineCosts(bandwidth=1e12, launch=3e-6, barrier=1e-7)
+    plain = estimated(BenefitModel(costs))
+    assert plain.saved == pytest.approx(3e-6 + 8 * 1024 * 256 / 1e12) and plain.lost == 0
+    assert estimated(BenefitModel(costs, as_graph=True)).saved == pytest.approx(0.5e-6 + 8 * 1024 * 256 / 1e12)
+    assert estimated(BenefitModel(costs), "block").lost == pytest.approx(1e-7)
+
+    shares = iter([1.0, 0.5, 0.25])
+    less = estimated(BenefitModel(costs, lambda code, threads: Resources(next(shares), 0)))
+    assert less.lost == pytest.approx(16 * 1024 * 256 / 1e12 * 0.5) and "50% to 25%" in less.text
+    spills = iter([0, 8, 16])
+    worse = estimated(BenefitModel(costs, lambda code, threads: Resources(1.0, next(spills))))
+    assert not worse.is_worth_it and "spills 16 bytes" in worse.text
+
+
+def test_benefit_decides(tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path)
+    assert fuse(file, "--remarks") == 0 and "saves 2.90 us of launch" in capsys.readouterr().err
+    costs = {name: getattr(MachineCosts(), name) for name in MachineCosts.__slots__}
+    (own_cache / "machine-costs.json").write_text(json.dumps({**costs, "launch": 7e-6}))
+    assert fuse(file, "--remarks") == 0 and "saves 7.00 us of launch" in capsys.readouterr().err
+    (own_cache / "machine-costs.json").write_text(json.dumps({**costs, "launch": -1}))
+    assert fuse(file) == 3 and "launch is -1" in capsys.readouterr().err
+    (own_cache / "machine-costs.json").write_text("{")
+    assert fuse(file) == 3 and "no calibration" in capsys.readouterr().err
+
+
+class Clock:
+    """A GPU on which a launch takes 2 us, a graph node 0.5 us, a barrier 30 ns, a copy 1 ms."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.allocated = 0
+        self.launch_cost = 2e-6
+
+    def load(self, ptx: str, /) -> Any:
+        clock = self
+
+        class Module:
+            def kernel(self, name: str) -> tuple[str, float]:
+                return name, clock.turn("bar.sync" in ptx)
+
+        return Module()
+
+    def turn(self, has_barrier: bool) -> float:
+        return 5e-8 if has_barrier else 2e-8
+
+    def pack(self, kernel: tuple[str, float], args: Sequence[Any], /) -> Sequence[Any]:
+        return args
+
+    def launch_packed(self, kernel: tuple[str, float], grid: Any, block: Any, shared: int, packed: Any, /) -> None:
+        name, turn = kernel
+        self.now += self.launch_cost + (turn * int(packed[0]) if name == "turns" else 0.0)
+
+    def allocate(self, nbytes: int, /) -> int:
+        self.allocated += 1
+        return nbytes
+
+    def free(self, buffer: int, /) -> None:
+        self.allocated -= 1
+
+    def fill(self, buffer: int, byte: int, /) -> None: ...
+
+    def copy(self, target: int, source: int, nbytes: int, target_offset: int, source_offset: int, /) -> None:
+        self.now += 1e-3
+
+    def synchronize(self) -> None: ...
+
+    def event(self) -> list[float]:
+        return [0.0]
+
+    def record(self, event: list[float], /) -> None:
+        event[0] = self.now
+
+    def seconds_between(self, first: list[float], second: list[float], /) -> float:
+        return second[0] - first[0]
+
+    def graph(self, body: Callable[[], None], /) -> Callable[[], None]:
+        def replay() -> None:
+            self.launch_cost = 0.5e-6
+            body()
+            self.launch_cost = 2e-6
+
+        return replay
+
+    def launch_graph(self, graph: Callable[[], None], /) -> None:
+        graph()
+
+    def destroy_graph(self, graph: Any, /) -> None: ...
+
+    def attribute(self, name: str, /) -> int:
+        return {"MULTIPROCESSOR_COUNT": 132, "MAX_THREADS_PER_MULTIPROCESSOR": 2048}[name]
+
+    def describe(self) -> dict[str, Any]:
+        return {"gpu": "Clock"}
+
+
+def test_calibration() -> None:
+    clock = Clock()
+    found = calibration.calibrate(clock)
+    assert found["launch"] == pytest.approx(2e-6) and found["graph_node"] == pytest.approx(0.5e-6)
+    assert found["barrier"] == pytest.approx(3e-8)
+    assert found["bandwidth"] == pytest.approx(2 * calibration.COPIED / 1e-3)
+    assert clock.allocated == 0
+    assert MachineCosts.of(found).machine == "Clock"
+
+
+def test_calibrated_costs_are_kept(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ptxmotion.harness import cuda
+
+    monkeypatch.setattr(cuda, "open_backend", Clock)
+    assert main(["doctor", "--calibrate"]) == 0
+    assert "0.500 us" in capsys.readouterr().out
+    assert json.loads((own_cache / "machine-costs.json").read_text())["multiprocessors"] == 132
+    assert main(["doctor", "--calibrate", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["machine"] == "Clock"
+
+
+def test_calibration_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from ptxmotion.harness import cuda
+    from ptxmotion.harness.machine import MachineMissing
+
+    def missing() -> Any:
+        raise MachineMissing("no GPU here", "get one")
+
+    monkeypatch.setattr(cuda, "open_backend", missing)
+    assert main(["doctor", "--calibrate"]) == 4
+    assert "--calibrate needs a GPU: no GPU here" in capsys.readouterr().err

@@ -1,0 +1,138 @@
+"""Is a fusion worth it? An estimate from the costs of a machine.
+
+Saved: one launch each time, and the bytes that the fused kernel does not move, at the machine's bandwidth. Lost: a
+barrier of the block where one is needed, once for each wave of blocks; what the kernels need longer where fewer warps
+fit on a multiprocessor; where registers are spilled that were not, everything.
+
+Requires: costs (`MachineCosts`), measured by ``doctor --calibrate`` or the ones given here; with ``resources`` (from
+ptxas) occupancy and spills count. What is not known is estimated: threads of a grid that the host computes are one full
+wave, an access in a loop counts once. The time that lower occupancy costs is estimated for kernels bound by memory, as
+the share of warps that is lost of the time that their bytes take; so it is an upper bound for others.
+Guarantees: nothing here decides whether a fusion is right, only whether it is made.
+Reference: thesis §5.3.3, §7.2; shared notes, §6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+
+from ...analysis.effects import memory_space
+from ...ptx import Effect
+from .kernel_code import KernelCode
+from .launch_site import Extents, Fusibility, LaunchSite
+from .pairs import Estimate
+
+__all__ = ["BenefitModel", "MachineCosts", "Resources"]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCosts:
+    """Seconds and bytes per second of a machine. Without a calibration: an H200, on which launches, graph nodes and
+    bandwidth were measured; the barrier is what a hundred cycles take."""
+
+    machine: str = "NVIDIA H200 (not calibrated here)"
+    launch: float = 2.9e-6
+    graph_node: float = 0.5e-6
+    barrier: float = 5e-8
+    bandwidth: float = 4.26e12
+    multiprocessors: int = 132
+    threads: int = 2048  #: of a multiprocessor
+
+    @staticmethod
+    def of(data: Mapping[str, object]) -> MachineCosts:
+        """From a calibration file's object. Raises `ValueError` for what is missing, unknown or not positive."""
+        known = {each.name: each.type for each in fields(MachineCosts)}
+        if set(data) != set(known):
+            raise ValueError(f"keys are {', '.join(sorted(known))}; found {', '.join(sorted(data))}")
+        for name, value in data.items():
+            number = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+            if (name == "machine" and not isinstance(value, str)) or (name != "machine" and not number):
+                raise ValueError(f"{name} is {value!r}")
+        return MachineCosts(**data)  # pyright: ignore[reportArgumentType]
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What ptxas gave a kernel: the share of a multiprocessor's warps that it can fill, bytes of spills."""
+
+    occupancy: float
+    spill_bytes: int
+
+
+@dataclass(frozen=True)
+class BenefitModel:
+    """``resources(code, threads of a block)`` asks the assembler, or is None; ``as_graph`` counts launches as nodes of
+    a CUDA graph."""
+
+    costs: MachineCosts = MachineCosts()
+    resources: Callable[[KernelCode, int], Resources | None] | None = None
+    as_graph: bool = False
+
+    def __call__(
+        self, first: KernelCode, second: KernelCode, fused: KernelCode, site: LaunchSite, fusibility: Fusibility
+    ) -> Estimate:
+        """What the fusion saves and costs each time that it runs."""
+        costs = self.costs
+        launch = costs.graph_node if self.as_graph else costs.launch
+        threads = _count(site.grid, site.block, costs.multiprocessors * costs.threads)
+        moved = _bytes(first) + _bytes(second)
+        fewer = max(0, moved - _bytes(fused))
+        saved = launch + fewer * threads / costs.bandwidth
+        told = [f"saves {_micro(launch)} of launch" + (f" and {fewer} bytes per thread" if fewer else "")]
+        lost = 0.0
+        if fusibility.kind == "block":
+            waves = -(-threads // (costs.multiprocessors * costs.threads))
+            lost += costs.barrier * waves
+            told.append(f"a barrier costs {_micro(costs.barrier * waves)}")
+        more, why = self._occupancy(first, second, fused, site, moved * threads / costs.bandwidth)
+        if why:
+            lost += more
+            told.append(why)
+        return Estimate(saved, lost, ", ".join(told))
+
+    def _occupancy(
+        self, first: KernelCode, second: KernelCode, fused: KernelCode, site: LaunchSite, seconds: float
+    ) -> tuple[float, str]:
+        threads = _count((1, 1, 1), site.block, 256)
+        if self.resources is None:
+            return 0.0, ""
+        parts = [self.resources(code, threads) for code in (first, second)]
+        whole = self.resources(fused, threads)
+        if whole is None or parts[0] is None or parts[1] is None:
+            return 0.0, ""
+        if whole.spill_bytes > parts[0].spill_bytes + parts[1].spill_bytes:
+            return float("inf"), f"the fused kernel spills {whole.spill_bytes} bytes"
+        before = min(parts[0].occupancy, parts[1].occupancy)
+        if whole.occupancy <= 0.0:
+            return float("inf"), "a block of the fused kernel does not fit on a multiprocessor"
+        if whole.occupancy >= before:
+            return 0.0, ""
+        lost = seconds * (1.0 - whole.occupancy / before)
+        return lost, f"occupancy falls from {before:.0%} to {whole.occupancy:.0%}, about {_micro(lost)}"
+
+
+def _count(grid: Extents, block: Extents, otherwise: int) -> int:
+    """The product of the extents where all are numbers."""
+    product = 1
+    for extent in (*grid, *block):
+        if not isinstance(extent, int):
+            return otherwise
+        product *= extent
+    return product
+
+
+def _bytes(code: KernelCode) -> int:
+    """Bytes that a thread moves from and to global memory, each instruction counted once."""
+    moved = 0
+    for instr in code.entry.instructions():
+        form = instr.form
+        if not form.effects & (Effect.READ | Effect.WRITE) or form.type is None or instr.address is None:
+            continue
+        if memory_space(instr) in ("global", "generic"):
+            moved += form.type.bytes * form.lanes
+    return moved
+
+
+def _micro(seconds: float) -> str:
+    return f"{seconds * 1e6:.2f} us"
