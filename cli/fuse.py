@@ -64,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     from .fuse_program import FuseRequest, fuse
 
     independent: set[frozenset[str]] = set()
-    for text in arguments.assume_independent or []:
+    promised: list[str] = arguments.assume_independent or []
+    for text in promised:
         names = [name.strip() for name in text.split(",")]
         if len(names) != 2 or not all(names):
             usage_error(f"--assume-independent: '{text}' does not name two kernels: K1,K2 is the form")

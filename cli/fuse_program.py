@@ -100,7 +100,7 @@ def fuse(request: FuseRequest) -> FuseResult:
 
         host = program.host
         names = {kernel.name for kernel in host.kernels.values()}
-        if unknown := sorted(set().union(*request.independent) - names):
+        if unknown := sorted(set[str]().union(*request.independent) - names):
             usage_error(f"--assume-independent: the program launches no {unknown[0]}, but {', '.join(sorted(names))}")
         benefit = _benefit(request) if request.by_benefit else None
         options = FusionOptions(request.strategy, request.order, request.independent, benefit)

@@ -14,6 +14,7 @@ from typing import Any
 from ptxmotion import dsl
 from ptxmotion.dsl import program_from_text, ptx_source
 from ptxmotion.dsl.host_program import HostProgram
+from ptxmotion.dsl.kernel import Kernel
 
 __all__ = ["RandomLaunches", "random_launches"]
 
@@ -84,6 +85,10 @@ class RandomLaunches:
     host: HostProgram
     text: str
     kernels: dict[str, str]
+
+    def ptx(self, kernel: Kernel[Any]) -> str:
+        """The module of a kernel of the program."""
+        return self.kernels[kernel.name]
 
     def arguments(self, seed: int) -> dict[str, Any]:
         import numpy as np

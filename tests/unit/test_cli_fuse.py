@@ -6,7 +6,7 @@ import importlib.util
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from ptxmotion.transforms.kernel_fusion.benefit import BenefitModel, MachineCost
 from ptxmotion.transforms.kernel_fusion.kernel_code import KernelCode, KernelCodes
 from ptxmotion.transforms.kernel_fusion.launch_site import Fusibility, LaunchSite
 
+approx: Any = cast("Any", pytest).approx
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 
 
@@ -188,13 +189,13 @@ def estimated(model: BenefitModel, kind: str = "thread") -> Any:
 def test_the_estimate() -> None:
     costs = MachineCosts(bandwidth=1e12, launch=3e-6, barrier=1e-7)
     plain = estimated(BenefitModel(costs))
-    assert plain.saved == pytest.approx(3e-6 + 8 * 1024 * 256 / 1e12) and plain.lost == 0
-    assert estimated(BenefitModel(costs, as_graph=True)).saved == pytest.approx(0.5e-6 + 8 * 1024 * 256 / 1e12)
-    assert estimated(BenefitModel(costs), "block").lost == pytest.approx(1e-7)
+    assert plain.saved == approx(3e-6 + 8 * 1024 * 256 / 1e12) and plain.lost == 0
+    assert estimated(BenefitModel(costs, as_graph=True)).saved == approx(0.5e-6 + 8 * 1024 * 256 / 1e12)
+    assert estimated(BenefitModel(costs), "block").lost == approx(1e-7)
 
     shares = iter([1.0, 0.5, 0.25])
     less = estimated(BenefitModel(costs, lambda code, threads: Resources(next(shares), 0)))
-    assert less.lost == pytest.approx(16 * 1024 * 256 / 1e12 * 0.5) and "50% to 25%" in less.text
+    assert less.lost == approx(16 * 1024 * 256 / 1e12 * 0.5) and "50% to 25%" in less.text
     spills = iter([0, 8, 16])
     worse = estimated(BenefitModel(costs, lambda code, threads: Resources(1.0, next(spills))))
     assert not worse.is_worth_it and "spills 16 bytes" in worse.text
@@ -285,9 +286,9 @@ class Clock:
 def test_calibration() -> None:
     clock = Clock()
     found = calibration.calibrate(clock)
-    assert found["launch"] == pytest.approx(2e-6) and found["graph_node"] == pytest.approx(0.5e-6)
-    assert found["barrier"] == pytest.approx(3e-8)
-    assert found["bandwidth"] == pytest.approx(2 * calibration.COPIED / 1e-3)
+    assert found["launch"] == approx(2e-6) and found["graph_node"] == approx(0.5e-6)
+    assert found["barrier"] == approx(3e-8)
+    assert found["bandwidth"] == approx(2 * calibration.COPIED / 1e-3)
     assert clock.allocated == 0
     assert MachineCosts.of(found).machine == "Clock"
 

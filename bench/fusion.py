@@ -1,0 +1,138 @@
+"""Tables 5.1 and 5.2 of the thesis on our suites, as far as an emulator can tell: launches and executed warp
+instructions.
+
+    python bench/fusion.py [--size tiny] [--json FILE] [PROGRAM ...]
+
+For each program: as written, fused by KF_trad, fused by KFCM, each run once on the emulator; outputs are compared bit
+for bit, and a finding of the emulator that the program as written does not have is an error. Every legal fusion is
+made, useful or not (`--benefit`: only those that an H200's costs call useful). Beside it stands what the thesis
+reports for its program of that name, on its inputs: the counts themselves are of other data, the reductions can be
+compared. Pairs that are refused are listed with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+#: Table 5.2: launches for O3, KF_trad, KFCM; table 5.1: speedups of KF_trad and KFCM over O3.
+THESIS: dict[str, tuple[int, int, int, float, float]] = {
+    "bfs": (24, 15, 15, 0.99, 0.99),
+    "cfd": (14003, 8003, 6003, 1.35, 1.48),
+    "gaussian": (30, 15, 15, 1.02, 1.02),
+    "huffman": (46, 46, 44, 1.00, 1.00),
+    "hybridsort": (68, 64, 64, 1.02, 1.02),
+    "lud": (46, 31, 30, 1.03, 1.04),
+    "particlefilter": (396, 99, 99, 1.03, 1.03),
+    "srad_v1": (502, 402, 301, 1.06, 1.11),
+    "srad_v2": (4, 2, 2, 1.22, 1.22),
+    "eigenvalues": (300, 300, 201, 1.00, 1.25),
+    "lineOfSight": (403, 403, 304, 1.00, 1.22),
+    "mergeSort": (49, 37, 37, 1.01, 1.01),
+    "newdelete": (6, 5, 5, 1.02, 1.02),
+    "barneshut": (93, 78, 66, 1.16, 1.21),
+    "bspline": (96, 72, 72, 1.02, 1.02),
+    "IFS": (1275, 1275, 1200, 1.00, 1.05),
+    "pathReg": (10026, 7512, 6420, 1.18, 1.60),
+    "rna_folding_gpu": (75774, 75774, 75771, 1.00, 1.00),
+}
+
+
+def counted(host: Any, ptx: Callable[[Any], str], data: Any) -> tuple[dict[str, Any], Any, set[str]]:
+    """Outputs, counts, kinds of findings of one run."""
+    from ptxmotion.dsl.run import Loaded
+    from ptxmotion.harness.emulator.backend import EmulatorBackend
+
+    backend = EmulatorBackend(schedule="random", seed=1)
+    outputs = Loaded(host, backend, ptx).run(data)
+    return outputs, backend.counts.as_dict(), {finding.kind for finding in backend.findings}
+
+
+def measured(benchmark: Any, nvcc: Any, size: str, benefit: Any) -> dict[str, Any]:
+    """The row of one program."""
+    import numpy as np
+    from ptxmotion.suites.runner import ptx_of
+    from ptxmotion.transforms.kernel_fusion.plan import FusionOptions, fuse_program
+
+    texts = ptx_of(benchmark, nvcc)
+    data = benchmark.make_data(size, 0)
+    wanted, base, known = counted(benchmark.program.host, lambda kernel: texts[kernel.name], data)
+    row: dict[str, Any] = {"program": benchmark.fullname, "O3": base["launches"], "warp O3": base["warp_instructions"]}
+    for strategy in ("kf_trad", "kfcm"):
+        started = time.process_time()
+        made = fuse_program(
+            benchmark.program.host, lambda kernel: texts[kernel.name], FusionOptions(strategy, benefit=benefit)
+        )
+        row[f"seconds {strategy}"] = time.process_time() - started
+        outputs, counts, findings = counted(made.host, made.ptx, data)
+        row[strategy], row[f"warp {strategy}"] = counts["launches"], counts["warp_instructions"]
+        row[f"fused {strategy}"] = sorted(pair.kernel.name for pair in made.fused.values())
+        row["refused"] = sorted({(r.kernel, r.reason, r.message) for r in made.remarks if r.kind == "Missed"})
+        for name, array in wanted.items():
+            if not np.array_equal(outputs[name].view(np.uint8), array.view(np.uint8)):
+                raise SystemExit(f"{benchmark.fullname}: {strategy}: {name} differs")
+        if not findings <= known:
+            raise SystemExit(f"{benchmark.fullname}: {strategy}: new findings: {findings - known}")
+    return row
+
+
+def share(before: int, after: int) -> str:
+    """The reduction, or a dash where there is none."""
+    return f"{(before - after) / before:.1%}" if after < before else "-"
+
+
+def show(row: dict[str, Any]) -> None:
+    """A line of the table."""
+    name = row["program"].rpartition("/")[2]
+    ours = f"{row['O3']:6d} {row['kf_trad']:8d} {row['kfcm']:6d}  {share(row['O3'], row['kf_trad']):>7s} "
+    ours += f"{share(row['O3'], row['kfcm']):>7s}"
+    warps = f"{row['warp kf_trad'] / row['warp O3']:8.3f} {row['warp kfcm'] / row['warp O3']:8.3f}"
+    theirs = ""
+    if found := THESIS.get(name):
+        o3, trad, kfcm, speed_trad, speed_kfcm = found
+        theirs = f"{o3:6d} {trad:6d} {kfcm:6d}  {share(o3, trad):>7s} {share(o3, kfcm):>7s}"
+        theirs += f"  {speed_trad:.2f}x {speed_kfcm:.2f}x"
+    print(f"{row['program']:32s} {ours}  {warps} | {theirs}", flush=True)
+
+
+def main() -> int:
+    """Run all programs that launch more than one kernel, or those that are named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM")
+    parser.add_argument("--size", choices=("tiny", "small"), default="tiny")
+    parser.add_argument("--benefit", action="store_true", help="make only fusions that an H200's costs call useful")
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    options = parser.parse_args()
+
+    from ptxmotion.dsl.host_nodes import Launch
+    from ptxmotion.suites.registry import benchmarks, find
+    from ptxmotion.suites.runner import compiler
+    from ptxmotion.transforms.kernel_fusion.benefit import BenefitModel
+
+    nvcc = compiler()
+    chosen = [find(name) for name in options.programs] or [
+        each for each in benchmarks() if sum(isinstance(node, Launch) for node in each.program.host.nodes()) > 1
+    ]
+    print(
+        f"{'':32s} {'O3':>6s} {'KF_trad':>8s} {'KFCM':>6s}  {'reduction':>15s}  {'warp instructions':>17s} | the thesis"
+    )
+    rows: list[dict[str, Any]] = []
+    for benchmark in chosen:
+        rows.append(measured(benchmark, nvcc, options.size, BenefitModel() if options.benefit else None))
+        show(rows[-1])
+    print("\nrefused:")
+    for row in rows:
+        for kernels, reason, message in row["refused"]:
+            print(f"  {row['program']}: {kernels} [{reason}]: {message[:160]}")
+    if options.json is not None:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
