@@ -28,10 +28,10 @@ import numpy as np
 import numpy.typing as npt
 from ptxmotion.analysis.alias import Promise
 from ptxmotion.analysis.manager import Facts
-from ptxmotion.harness.emulator import Emulator, EmulatorError
+from ptxmotion.harness.emulator import Emulator, EmulatorError, InstanceJudge
 from ptxmotion.harness.emulator.counts import Counts
 from ptxmotion.harness.toolchain import PtxasError, assemble
-from ptxmotion.ptx import Module, PtxError, parse, print_module
+from ptxmotion.ptx import Kernel, Module, PtxError, parse, print_module
 from ptxmotion.ptx.verify import problems, verify_kernel
 from ptxmotion.transforms.pipeline import PassFailed, Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
@@ -84,13 +84,15 @@ def launch_of(program: RandomProgram) -> Launch:
 
 @dataclass
 class Run:
-    """What one launch left: the bytes of all arrays, printed lines, kinds of findings, counts; or how it ended."""
+    """What one launch left: the bytes of all arrays, printed lines, kinds of findings, counts, the lines and texts of
+    the branches that parted lanes of one instance; or how it ended."""
 
     arrays: list[Array] = field(default_factory=list[Array])
     output: list[str] = field(default_factory=list[str])
     findings: list[str] = field(default_factory=list[str])
     details: list[str] = field(default_factory=list[str])
     counts: Counts = field(default_factory=Counts)
+    parted: dict[int, str] = field(default_factory=dict[int, str])
     fault: str = ""
 
 
@@ -99,9 +101,14 @@ def run(ptx: str, launch: Launch, seed: int, *, schedule: str = "order", budget:
     args = launch.arguments(seed)
     result = Run()
     try:
-        loaded = Emulator(budget=budget).load(ptx)
-        done = loaded.launch(
-            launch.kernel, launch.grid, launch.block, args, launch.shared, schedule=schedule, seed=seed
+        module = parse(ptx)
+        judge = InstanceJudge(loops_around)
+        done = (
+            Emulator(budget=budget)
+            .load(module)
+            .launch(
+                launch.kernel, launch.grid, launch.block, args, launch.shared, schedule=schedule, seed=seed, judge=judge
+            )
         )
     except EmulatorError as error:
         result.fault = f"{type(error).__name__}: {error}"
@@ -111,7 +118,15 @@ def run(ptx: str, launch: Launch, seed: int, *, schedule: str = "order", budget:
     result.findings = sorted({finding.kind for finding in done.findings})
     result.details = [str(finding) for finding in done.findings]
     result.counts = done.counts
+    own = frozenset(module.kernel(launch.kernel).instructions())
+    result.parted = {module.source.line_column(each.pos)[0]: each.text for each in judge.parted if each in own}
     return result
+
+
+def loops_around(kernel: Kernel) -> list[list[int]]:
+    """For each block the headers of the loops around it, outermost first."""
+    facts = Facts(kernel)
+    return [[loop.header for loop in facts.loops.around(block)] for block in range(len(facts.cfg))]
 
 
 def transformed(ptx: str, passes: str, promise: Promise | None = None) -> Module:
@@ -143,7 +158,7 @@ class Ladder:
 
     def divergence_complaints(self) -> list[str]:
         """Branches that are called uniform and diverged in the untransformed kernel."""
-        return [line for each in self.before for line in _wrongly_uniform(self.ptx, self.launch.kernel, each.counts)]
+        return [line for each in self.before for line in _wrongly_uniform(self.ptx, self.launch.kernel, each)]
 
     def complaints(
         self, passes: str, *, ptxas: bool = False, schedule: str = "order", promise: Promise | None = None
@@ -213,8 +228,7 @@ class Ladder:
             old, new = (evaluations(counts, by_warp=True) for counts in (before.counts, after.counts))
             if new > old:
                 yield f"{new} evaluations by warps, not at most {old}, though every divergent branch diverged"
-        if schedule == "order":
-            yield from _wrongly_uniform(ptx, self.launch.kernel, after.counts)
+        yield from _wrongly_uniform(ptx, self.launch.kernel, after)
 
 
 def _branches(ptx: str, kernel: str, *, divergent: bool) -> set[int]:
@@ -278,12 +292,13 @@ def _evaluates_more(before: Counts, after: Counts) -> Iterator[str]:
             yield f"{name} ran {threads} times, not at most {known}"
 
 
-def _wrongly_uniform(ptx: str, kernel: str, counts: Counts) -> Iterator[str]:
-    """Branches called uniform that diverged."""
+def _wrongly_uniform(ptx: str, kernel: str, ran: Run) -> Iterator[str]:
+    """Branches called uniform that parted lanes of one instance. Lanes of different rounds of a loop that have met are
+    none, and may part at any branch."""
     uniform = _branches(ptx, kernel, divergent=False)
-    for (name, line), branch in counts.branches.items():
-        if name == kernel and branch.diverged and line in uniform:
-            yield f"line {line}: '{branch.text}' is called uniform and diverged {branch.diverged} times"
+    for line, text in ran.parted.items():
+        if line in uniform:
+            yield f"line {line}: '{text}' is called uniform and parted lanes"
 
 
 def reduced(ptx: str, fails: Callable[[str], bool], most: int = 2000) -> str:
