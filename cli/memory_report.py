@@ -65,7 +65,8 @@ class _Description:
     # --- classes ---------------------------------------------------------------------------------------------------
 
     def classes(self) -> dict[tuple[str, Any], int]:
-        """The number of the class of each kind of reference, in the order of their first reference."""
+        """The number of the class of each kind of reference, in the order of their first reference; -1 for the kernel's
+        parameters, which nobody writes."""
         first: dict[tuple[str, Any], Reference] = {}
         for _, _, reference in self.references:
             first.setdefault((reference.space, reference.objects), reference)
@@ -83,11 +84,13 @@ class _Description:
                 if self.memory.may_ever_alias(first[kinds[one]], first[kinds[two]]):
                     low, high = sorted((find(one), find(two)))
                     parent[high] = low
-        numbers: dict[int, int] = {}
-        return {kind: numbers.setdefault(find(number), len(numbers)) for number, kind in enumerate(kinds)}
+        others = dict.fromkeys(find(number) for number, (space, _) in enumerate(kinds) if space != "param")
+        numbers = {root: number for number, root in enumerate(others)}
+        return {kind: numbers.get(find(number), -1) for number, kind in enumerate(kinds)}
 
     def name_of(self, reference: Reference) -> str:
-        return _letters(self.class_of[reference.space, reference.objects])
+        number = self.class_of[reference.space, reference.objects]
+        return _letters(number) if number >= 0 else "param"
 
     def class_table(self) -> list[dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
@@ -175,7 +178,7 @@ class _Description:
 
         loads: dict[tuple[str, bool], tuple[Instr, int]] = {}
         for _, instr, reference in self.references:
-            if _access(instr) == "load":
+            if _access(instr) == "load" and self.name_of(reference) != "param":
                 key = (f"{reference.space} {self.name_of(reference)}", self.memory.is_unwritten(instr))
                 first, number = loads.get(key, (instr, 0))
                 loads[key] = first, number + 1

@@ -141,7 +141,8 @@ def test_memory_as_json(source: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert (load["speculation"]["kind"], load["speculation"]["text"]) == ("guarded", "under @!%p1")
     (barrier,) = found["synchronizations"]
     assert barrier["kills"] == [{"class": load["class"], "reason": "barrier", "loads": 1}]
-    assert barrier["keeps"] == 2 + 3  # nobody writes the tile, nor the parameters
+    assert barrier["keeps"] == 2  # nobody writes the tile
+    assert {each["name"] for each in found["classes"]} == {"param", "A", "B"}
 
 
 def test_a_promise_parts_classes(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
