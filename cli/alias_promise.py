@@ -1,17 +1,20 @@
-"""``--alias``: what the user promises of pointer parameters."""
+"""``--alias``: what the user promises of pointer parameters, and what the harness has to know to check it."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from .outcome import warn
 
 if TYPE_CHECKING:
     from ..analysis.alias import Promise
+    from ..harness.alias_check import Promised, Touched
     from ..ptx import Module
 
-__all__ = ["ALIAS_HELP", "alias_promise", "warn_of_unknown_names"]
+__all__ = ["ALIAS_HELP", "alias_promise", "promised_modules", "warn_of_unknown_names"]
 
 ALIAS_HELP = (
     "conservative (default): pointer parameters may point to the same memory; restrict: each to a buffer of its own, "
@@ -37,3 +40,36 @@ def warn_of_unknown_names(promise: Promise, module: Module) -> None:
     for kernel, param in sorted(promise.parameters):
         if param not in params.get(kernel, ()):
             warn(f"--alias: there is no parameter '{param}' of a kernel '{kernel}'")
+
+
+def promised_modules(
+    options: Sequence[str], plain: Mapping[str, str], modules: Mapping[str, str]
+) -> dict[str, Promised]:
+    """What ``modules`` were optimized under, by their PTX, where ``options`` of `opt` promise anything; ``plain`` is
+    what they were before. Raises `ValueError`, `PtxError`."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--alias", default="conservative")
+    text = parser.parse_known_args(list(options))[0].alias
+    if text == "conservative":
+        return {}
+    return {modules[name]: _promised(before, text) for name, before in plain.items() if modules.get(name) != before}
+
+
+@lru_cache(maxsize=256)
+def _promised(before: str, promise: str) -> Promised:
+    from ..analysis.alias import Promise
+    from ..analysis.manager import Facts
+    from ..analysis.memory_objects import is_pointer_parameter
+    from ..harness.alias_check import Promised
+    from ..ptx import parse
+
+    module, promised = parse(before), Promise.parse(promise)
+    bits = module.address_size or 64
+    covered: dict[str, frozenset[str]] = {}
+    touched: dict[str, Touched] = {}
+    for kernel in module.entries:
+        kernel.flatten_scopes()
+        pointers = [param.name for param in kernel.params or () if is_pointer_parameter(param, bits)]
+        covered[kernel.name] = frozenset(name for name in pointers if promised.covers(kernel.name, name))
+        touched[kernel.name] = Facts(kernel, module).memory.buffers
+    return Promised(before, covered, touched)

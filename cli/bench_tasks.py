@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..harness.session import Task
 from ..harness.workload import Arm, Work
-from .bench_variants import Variant, VariantFailed, Variants
+from .alias_promise import promised_modules
+from .bench_variants import Variant, VariantError, VariantFailed, Variants
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ..harness.alias_check import Promised
     from ..suites.registry import Benchmark
 
 __all__ = ["SuiteWork", "select", "task_of"]
@@ -116,10 +118,19 @@ def task_of(
     return Task(benchmark.fullname, make)
 
 
+def promises_of(variant: Variant, plain: Mapping[str, str], modules: Mapping[str, str]) -> dict[str, Promised]:
+    """What the variant's modules were optimized under, by their PTX: every launch of them is checked."""
+    try:
+        return promised_modules(variant.options or (), plain, modules)
+    except ValueError as error:
+        raise VariantError(f"variant '{variant.id}': {error}") from error
+
+
 def _arms(variants: Sequence[Variant], plain: Mapping[str, str], maker: Variants) -> Iterator[Arm]:
     for position, variant in enumerate(variants):
         try:
-            yield Arm(variant.id, maker.modules(variant, plain), launch=variant.launch)
+            modules = maker.modules(variant, plain)
+            yield Arm(variant.id, modules, launch=variant.launch, promises=promises_of(variant, plain, modules))
         except VariantFailed as error:
             if position == 0:
                 raise

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .alias_check import guarded
 from .results import Correctness
 from .workload import Arm, Recorder, Recording, Work
 
@@ -43,6 +44,7 @@ class Outcome:
 
     outputs: dict[str, NDArray[Any]]
     recording: Recording
+    fallbacks: tuple[str, ...] = ()  #: launches that broke what was promised of pointers (`alias_check`)
 
 
 @dataclass
@@ -62,9 +64,10 @@ class _Variation:
 def run_once(backend: Any, work: Work, arm: Arm, seed: int, poison: int | None, *, digests: bool = True) -> Outcome:
     """Run an arm once on a backend. Raises what the backend raises."""
     recorder = Recorder(backend, poison, digests=digests)
+    watched = guarded(recorder, arm.promises)
     try:
-        outputs = {name: np.asarray(each) for name, each in work.run(recorder, arm.modules, seed).items()}
-        return Outcome(outputs, recorder.finish())
+        outputs = {name: np.asarray(each) for name, each in work.run(watched, arm.modules, seed).items()}
+        return Outcome(outputs, recorder.finish(), tuple(getattr(watched, "fallbacks", ())))
     except BaseException:
         recorder.discard()
         raise
@@ -139,12 +142,14 @@ class Checker:
     def check(self, arm: Arm) -> Correctness:
         """Compare an arm with the baseline, which has been checked."""
         wrong: list[str] = []
+        fallbacks: dict[str, None] = {}
         status = "ok"
         self.counts = {}
         for (seed, pattern), base in self._runs.items():
             found = self._run(arm, seed, pattern, count=not self.counts)
             if arm.same_program and (seed, pattern) == (self.seeds[0], PATTERNS[0]):
                 self._keep(arm, found)
+            fallbacks.update(dict.fromkeys(found.fallbacks))
             lines, unclear = self._differences(base, found, arm.same_program)
             lines += _torn(found, seed)
             wrong += [line if line.startswith("seed") else f"seed {seed}: {line}" for line in lines + unclear]
@@ -154,7 +159,7 @@ class Checker:
                 status = "not_comparable"
             if len(wrong) >= _SHOWN:
                 break
-        return self._result(status, wrong)
+        return self._result(status, wrong + [f"{line}: launched without the promise" for line in fallbacks])
 
     def _result(self, status: str, wrong: list[str]) -> Correctness:
         shown = list(dict.fromkeys(wrong))

@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from .alias_check import guarded
 from .machine import Machine, MachineMissing, child_environment
 from .protocol import CONTROL, Plan, Rounds
 from .results import Correctness
@@ -250,7 +251,7 @@ class _Child:
         return {id: recording for id, recording in found.items() if recording is not None}
 
     def profile(self, work: Work, arm: Arm, seed: int) -> None:
-        work.run(self.backend, arm.modules, seed)
+        work.run(guarded(self.backend, arm.promises), arm.modules, seed)
         self.backend.synchronize()
 
 

@@ -22,6 +22,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .alias_check import Promised
+
 __all__ = [
     "GUARD",
     "Arm",
@@ -70,7 +72,8 @@ class Arm:
     ``launch`` is how it is timed: `stream`, `graph` (captured once, replayed), or `auto`: a graph where a run is too
     short for, or made of too many launches for, a host to keep up with. ``same_program`` says that the host program is
     the baseline's, so that all device memory must come out equal, not only the outputs. ``error`` says why the variant
-    could not be made; then nothing is run of it.
+    could not be made; then nothing is run of it. ``promises`` says of modules, by their PTX, what was promised of their
+    pointers: each launch is checked (`alias_check`).
     """
 
     id: str
@@ -79,6 +82,7 @@ class Arm:
     launch: str = "auto"
     same_program: bool = True
     error: str = ""
+    promises: Mapping[str, Promised] = field(default_factory=dict[str, "Promised"])
 
     def __post_init__(self) -> None:
         if self.launch not in ("auto", "stream", "graph"):
