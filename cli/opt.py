@@ -40,7 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what to do")
     passes = what.add_mutually_exclusive_group()
     passes.add_argument(
-        "-O", dest="level", choices=("0", "1", "2"), help="none, lazy, or speculative code motion (default: 2)"
+        "-O",
+        dest="level",
+        choices=("0", "1", "2", "3"),
+        help="none, lazy, or speculative code motion, or that and scalar replacement (default: 2)",
     )
     passes.add_argument(
         "--passes", metavar="LIST", help="these passes, as name or name:option=value, with commas; or none"
@@ -51,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--gate",
         choices=("ptxas", "static", "off"),
         help="keep a kernel changed only where ptxas, or a model of register pressure, finds it better "
-        "(default: with -O2 ptxas, or static where there is none; else off)",
+        "(default: with -O2 and -O3 ptxas, or static where there is none; else off)",
     )
     what.add_argument("--profile", metavar="FILE", help=PROFILE_HELP + ": for costs, never for correctness")
     what.add_argument("--alias", type=alias_promise, metavar="LEVEL", help=ALIAS_HELP)
@@ -111,7 +114,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _has_gate(arguments: argparse.Namespace) -> bool:
     if arguments.gate is not None:
         return arguments.gate != "off"
-    return arguments.passes is None and arguments.level in (None, "2")
+    return arguments.passes is None and arguments.level in (None, "2", "3")
 
 
 def _passes(arguments: argparse.Namespace) -> list[Pass]:

@@ -20,7 +20,7 @@ Reference: thesis §4.3.2; shared notes on code motion, §5 (faults).
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -101,7 +101,7 @@ class Anticipation:
 
     def _walk(self, block: int, successor: int, question: Question, *, is_value: bool) -> bool:
         phis = self._phis(successor)
-        arguments = self.symbols.arguments(block, successor) if phis else {}
+        arguments: Mapping[int, int] = self.symbols.arguments(block, successor) if phis else {}
         known = frozenset((phi, value) for phi, value in arguments.items() if phi in phis)
         return self._follow([_State(successor, known, phis)], question, is_value=is_value)
 

@@ -59,6 +59,7 @@ def _classes() -> dict[str, Callable[..., Pass]]:
     from .dead_code import DeadCodeElimination, EmptyBlocks
     from .dead_stores import DeadStores
     from .lazy_code_motion import LazyCodeMotion
+    from .motion_fixpoint import MotionFixpoint
     from .read_only_loads import ReadOnlyLoads
     from .scalar_replacement import (
         ExtendedScalarReplacement,
@@ -84,6 +85,7 @@ def _classes() -> dict[str, Callable[..., Pass]]:
         ExtendedScalarReplacement,
         SpeculativeScalarReplacementEverywhere,
         SpeculativeScalarReplacement,
+        MotionFixpoint,
         VectorMerge,
         ReadOnlyLoads,
         DeadStores,
@@ -101,6 +103,9 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "O1": ("lcm", "dce", "emptyblocks"),
     # sscm runs lcm first, and keeps it out of the arms of divergent branches.
     "O2": ("sscm", "dce", "emptyblocks"),
+    # motion is sscm and ssrqp in turn. Loads are merged after it, since it replaces them one by one; what is only read
+    # is said of those that are left; a store is dead only once nothing reads it.
+    "O3": ("motion", "vectormerge", "readonly", "deadstores", "copyprop", "dce", "emptyblocks"),
 }
 
 

@@ -141,6 +141,7 @@ class Round:
         self._cdrnd = self.divergence.cdrnd(facts) if self.divergence is not None else []
         self._contexts: dict[int, frozenset[int]] = {}
         self._pending: dict[int, int] = {}
+        self.refused: list[tuple[Instr, str]] = []
         self._limit = options.registers or register_limit(kernel)
         self._origin: frozenset[int] = frozenset()
         parts = options.parts(self.divergence, facts)
@@ -149,6 +150,14 @@ class Round:
             if parts is not None
             else None
         )
+
+    def report(self) -> None:
+        """Say of each load that stays why."""
+        for instr, reason in self.refused:
+            message = f"'{instr.form.text}' stays: {REASONS[reason]}"
+            name = self.options.name
+            self.remarks.add("Missed", name, "NotReplaced", self.kernel, message, instr=instr, reason=reason)
+            self.remarks.count(self.kernel, name, f"refused: {reason}")
 
     def run(self) -> bool:
         """Ask for every load, and write what was accepted; whether anything was."""
@@ -169,9 +178,7 @@ class Round:
         kernel, remarks, name = self.kernel, self.remarks, self.options.name
         what = f"'{plan.instr.form.text}'"
         if reason:
-            message = f"{what} stays: {REASONS[reason]}"
-            remarks.add("Missed", name, "NotReplaced", kernel, message, instr=plan.instr, reason=reason)
-            remarks.count(kernel, name, f"refused: {reason}")
+            self.refused.append((plan.instr, reason))
             return False
         if not remarks.may_rewrite(name, plan.instr):
             return False
@@ -238,7 +245,8 @@ class Round:
             found, lambda reply, state, names: self._may_insert(plan, reply, state, names, context)
         )
         if not solution.is_available:
-            return solution.refusals[0] if solution.refusals else _reason_of(found)
+            refusals = [reason for reason in solution.refusals if reason != "entry"]
+            return refusals[0] if refusals else _reason_of(found)
         return "" if self._is_deliverable(part, solution) else "conversion"
 
     def _is_deliverable(self, part: _Part, solution: Solution) -> bool:
@@ -447,8 +455,12 @@ class ScalarReplacement:
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Replace loads in ``kernel``; whether anything changed."""
         changed = False
-        for _ in range(self.rounds):
-            if not Round(self, kernel, facts, remarks).run():
+        for number in range(self.rounds):
+            current = Round(self, kernel, facts, remarks)
+            found = current.run()
+            if not found or number == self.rounds - 1:
+                current.report()  # what an earlier round refused, a later one may have done
+            if not found:
                 break
             changed = True
             CopyPropagation().run(kernel, facts, remarks)

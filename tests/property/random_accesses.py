@@ -41,6 +41,8 @@ class Accesses(Writer):
             (2, self.local_own),
             (2, self.shared_of_others),
             (1, self.atomic),
+            (2, self.sliding),
+            (1, self.partly_read),
         ]
         self.rng.choices([action for _, action in actions], [weight for weight, _ in actions])[0]()
 
@@ -168,6 +170,102 @@ class Accesses(Writer):
         # One operation for each word: mixed, the order would show.
         operation = ["add.u32", "max.s32", "min.u32", "xor.b32"][word]
         self.emit(f"red.global.{operation} [{address}+{4 * word}], {self.value('b32')}")
+
+    # --- what scalar replacement lives on ----------------------------------------------------------------------------
+
+    def sliding(self) -> None:
+        """A loop that reads neighbours of a moving element, ``A[i]``, ``A[i + 1]``, …, and writes in between, perhaps
+        the same buffer; it may run not at all, once, twice or more often."""
+        rng = self.rng
+        most = rng.randint(0, 4)
+        reach = rng.randint(1, 3)
+        stride = rng.choice([1, 1, 1, 2])
+        bound = str(most)
+        if rng.random() < 0.5:
+            bound = self.define("b32", f"and.b32 {{}}, {self.value('b32')}, {[0, 1, 3, 3, 3][most]}", is_fixed=True)
+        first = rng.randrange(SLOT_WORDS - 4 * stride - reach - 1)
+        counter = self.define("b32", "mov.u32 {}, 0", is_fixed=True)
+        names = [rng.choice(["out", "other", "other"]) for _ in range(2)]
+        starts = [self.own_address(name) for name in names]
+        if rng.random() < 0.3:
+            starts[1] = starts[0]
+        by_index = rng.random() < 0.4
+        moving = [self.define("b64", f"add.s64 {{}}, {start}, {4 * first}", is_fixed=True) for start in starts]
+        total = rng.choice(self.known.assignable["b32"])
+        predicate = self.predicate()
+        head, end = self.label(), self.label()
+        shape = rng.choice(["above", "below", "guarded"])
+        if shape == "guarded":
+            none = self.define("pred", f"setp.eq.u32 {{}}, {counter}, {bound}", is_fixed=True)
+            self.emit(f"@{none} bra {end}")
+        with self.scope():
+            self.place(head)
+            if shape == "above":
+                stop = self.define("pred", f"setp.ge.u32 {{}}, {counter}, {bound}", is_fixed=True)
+                self.emit(f"@{stop} bra {end}")
+            current = moving
+            if by_index:
+                scaled = self.define("b32", f"mul.lo.s32 {{}}, {counter}, {stride}", is_fixed=True)
+                current = [self.element(base, scaled) for base in moving]
+            for _ in range(rng.randint(1, 5)):
+                self.slide(rng.choice(current), rng.randrange(reach + 1), total, predicate)
+            if not by_index:
+                for pointer in moving:
+                    self.emit(f"add.s64 {pointer}, {pointer}, {4 * stride}")
+            self.emit(f"add.s32 {counter}, {counter}, 1")
+            if shape == "above":
+                self.emit(f"bra {head}")
+            else:
+                again = self.define("pred", f"setp.lt.u32 {{}}, {counter}, {bound}", is_fixed=True)
+                self.emit(f"@{again} bra {head}")
+        self.place(end)
+
+    def slide(self, address: str, word: int, total: str, predicate: str) -> None:
+        """One access of a sliding loop; loads are added to ``total``. Written as ``b32``, since its offsets do not say
+        what `random_rewrites` trusts those of ``u32`` to say."""
+        rng = self.rng
+        place = f"[{address}+{4 * word}]"
+        choice = rng.random()
+        if choice < 0.55:
+            value = self.define("b32", f"ld.global.b32 {{}}, {place}", is_fixed=True)
+            self.emit(f"mad.lo.s32 {total}, {total}, 3, {value}")
+        elif choice < 0.7:
+            join = self.label()
+            self.emit(f"@{predicate} bra {join}")
+            with self.scope():
+                value = self.define("b32", f"ld.global.b32 {{}}, {place}", is_fixed=True)
+                self.emit(f"xor.b32 {total}, {total}, {value}")
+            self.place(join)
+        elif choice < 0.85:
+            self.emit(f"st.global.b32 {place}, {total}")
+        elif choice < 0.92:
+            self.emit(f"@{predicate} st.global.b32 {place}, {total}")
+        else:
+            kind = rng.choice(["u8", "s8", "u16"])
+            self.emit(f"st.global.{kind} {place}, {total}")
+            value = self.define("b32", f"ld.global.{kind} {{}}, {place}", is_fixed=True)
+            self.emit(f"add.s32 {total}, {total}, {value}")
+
+    def partly_read(self) -> None:
+        """A load behind two arms, of which one or both have read or written the same place, or one near it."""
+        rng = self.rng
+        address, offset, left = self.own_place()
+        variable = rng.choice(self.known.assignable["b32"])
+        other, join = self.label(), self.label()
+        self.emit(f"@{self.predicate()} bra {other}")
+        for arm in range(2):
+            with self.scope():
+                for _ in range(rng.randint(0, 2)):
+                    near = offset + 4 * rng.choice([0, 0, 0, min(1, left - 1)])
+                    if rng.random() < 0.5:
+                        self.emit(f"ld.global.u32 {variable}, [{address}+{near}]")
+                    else:
+                        self.emit(f"st.global.{rng.choice(['u32', 'b32', 'u16'])} [{address}+{near}], {variable}")
+            if not arm:
+                self.emit(f"bra {join}")
+                self.place(other)
+        self.place(join)
+        self.define("b32", f"ld.global.{rng.choice(['u32', 'u32', 's32', 'u16'])} {{}}, [{address}+{offset}]")
 
     # --- shared and local memory -----------------------------------------------------------------------------------
 

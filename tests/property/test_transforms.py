@@ -44,6 +44,7 @@ LISTS = (
     "ssrqp",
     "ssrqp:threshold=8:rounds=5",
     "ssrqp_s",
+    "O3",
 )
 #: Passes of which a random order, with repetitions, must do no harm either.
 SHUFFLED = (
