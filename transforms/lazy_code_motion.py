@@ -32,8 +32,8 @@ from typing import ClassVar, TypedDict
 from ..analysis.dataflow import solve
 from ..analysis.manager import Facts
 from ..ptx import Instr, Kernel
-from .branch_divergence import BranchDivergence
 from .blocked_loads import explain_loads
+from .branch_divergence import BranchDivergence
 from .copy_propagation import CopyPropagation
 from .dead_code import DeadCodeElimination
 from .edges import EdgeInserter

@@ -39,6 +39,13 @@ class Remark:
     targets: tuple[str, ...] = ()
 
     @property
+    def refusal(self) -> object:
+        """What is the same when an expression is refused again after others have moved."""
+        if not self.line:
+            return self
+        return (self.pass_name, self.name, self.kernel, self.file, self.line, self.column, self.reason, self.expression)
+
+    @property
     def text(self) -> str:
         """One line for a person."""
         where = f"{self.file}:{self.line}:{self.column}: " if self.line else ""
@@ -91,7 +98,7 @@ class Remarks:
     ) -> None:
         self.items: list[Remark] = []
         self.explains = explains
-        self._refusals: set[Remark] = set()
+        self._refusals: set[object] = set()
         #: Counts by (kernel, pass, what).
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.rewrites = 0
@@ -151,9 +158,9 @@ class Remarks:
 
     def _take(self, remark: Remark) -> None:
         if remark.kind == "Missed":
-            if remark in self._refusals:
+            if remark.refusal in self._refusals:
                 return
-            self._refusals.add(remark)
+            self._refusals.add(remark.refusal)
         self.items.append(remark)
 
     def place(self, instr: Instr) -> tuple[str, int, int]:

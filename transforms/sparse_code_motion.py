@@ -11,8 +11,9 @@ antloc for NComp, exit_comp for XComp and transp = ¬kill:
     XuSafe(b) = transp(b) ∩ (antloc(b) ∪ NuSafe(b))
 
 (figures 4.3 and 4.5). The meet is all the difference between the variants: ∩ for ``scm``; ∪ where b ends in a divergent
-branch, else ∩, for ``sscm``; ∪ everywhere for ``spre``. An expression that may fault is never speculated: for it the
-meet is ∩ in every variant.
+branch, else ∩, for ``sscm``; ∪ everywhere for ``spre``. A load that may fault is speculated only where `may_speculate`
+proves that it cannot: for it the meet is ∩ at all other blocks, in every variant. Nothing else in PTX traps: a division
+by zero has a result.
 
 The region R, between RelComp and DnSafe \\ UpSafe and closed under ρ, with the fewest R-Earliest points is found for
 each expression by a minimum cut (`insertion_region.py`). The printed closure asks that *all* successors of a point
@@ -36,6 +37,7 @@ from typing import ClassVar, TypeAlias
 from ..analysis.block_weights import NEVER
 from ..analysis.cfg import Cfg
 from ..analysis.dataflow import Meet, Solution, solve
+from ..analysis.effects import REASONS, may_speculate
 from ..analysis.manager import Facts
 from ..ptx import Block, Instr, Kernel
 from .branch_divergence import BranchDivergence
@@ -204,6 +206,8 @@ class _Motion:
         self.remarks = remarks
         self.classes = classes
         self.transfer = local.transfer
+        self.by_value = local.transfer.naming.by_value
+        self.refused: set[int] = set()  #: classes that were not speculated somewhere
         self.inserter = EdgeInserter(kernel, facts.cfg)
         self.graph = SplitGraph(facts, self.inserter)
         self.universe = (1 << len(classes)) - 1
@@ -219,11 +223,7 @@ class _Motion:
         strict = self.down_safety(set())
         exits = strict.exit
         if unions:
-            faulting = 0
-            for item in self.classes:
-                faulting |= item.may_fault << item.number
-            eager = self.down_safety(unions)
-            exits = [(s & faulting) | (e & ~faulting) for s, e in zip(exits, eager.exit, strict=True)]
+            exits = self.speculated(unions, strict.exit, self.down_safety(unions).exit)
         down_exit = [local.exit_comp[n] | exits[n] for n in nodes]
         down_entry = [local.antloc[n] | (down_exit[n] & ~local.kill[n]) for n in nodes]
         up = solve(
@@ -238,6 +238,55 @@ class _Motion:
         up_entry = [up.entry[n] & ~local.phi_kill[n] for n in nodes]
         up_exit = [(local.antloc[n] | up_entry[n]) & ~local.kill[n] for n in nodes]
         return Safety(down_entry, down_exit, up_entry, up_exit, up.exit)
+
+    def speculated(self, unions: set[int], strict: list[int], eager: list[int]) -> list[int]:
+        """The sets at block ends with ∪ in ``unions``; for what may fault, there only where `may_speculate` proves that
+        it does not. ``strict`` and ``eager`` are the sets without ∪ and with it everywhere."""
+        faulting = doubtful = 0
+        for item in self.classes:
+            faulting |= item.may_fault << item.number
+        exits = [(s & faulting) | (e & ~faulting) for s, e in zip(strict, eager, strict=True)]
+        for block in unions:
+            doubtful |= eager[block] & ~strict[block] & faulting
+        cfg = self.facts.cfg
+        exits_of_kernel = set(cfg.exits)
+        parting = [b for b in sorted(unions) if b < len(cfg.blocks) and len(cfg.succ[b]) + (b in exits_of_kernel) > 1]
+        groups: dict[frozenset[int], int] = {}
+        for number in members(doubtful):
+            asked = [block for block in parting if (eager[block] & ~strict[block]) >> number & 1]
+            proven = frozenset(block for block in asked if self.may_speculate(self.classes[number], block))
+            if proven:
+                groups[proven] = groups.get(proven, 0) | 1 << number
+        for blocks, bits in groups.items():
+            solution = self.down_safety(set(blocks)).exit
+            exits = [(e & ~bits) | (s & bits) for e, s in zip(exits, solution, strict=True)]
+        return exits
+
+    def may_speculate(self, item: ExpressionClass, block: int) -> bool:
+        """Whether the class, a load, cannot fault at the end of ``block``; a remark where it might."""
+        # A register that has several values may hold another one there than where the load stands.
+        reason = "may-fault"
+        if self.by_value:
+            said = may_speculate(self.facts, item.instr, self.facts.cfg.blocks[block])
+            if said.kind == "proven":
+                return True
+            reason = said.reason or reason
+        if item.number not in self.refused:
+            self.refused.add(item.number)
+            places = dict.fromkeys(occurrence.block for occurrence in item.occurrences)
+            self.remarks.add(
+                "Missed",
+                self.options.name,
+                "NotSpeculated",
+                self.kernel,
+                f"'{item.instr.form.text}' does not rise above a branch that needs it on one side: {REASONS[reason]}",
+                instr=item.instr,
+                reason=reason,
+                sources=block_names(self.facts.cfg.blocks, places),
+                targets=block_names(self.facts.cfg.blocks, [block]),
+            )
+            self.remarks.count(self.kernel, self.options.name, f"refused: {reason}")
+        return False
 
     def union_meets(self) -> set[int]:
         """The nodes whose meet is ∪."""
@@ -303,7 +352,7 @@ class _Motion:
         assert isinstance(point, tuple)
         if self.options.weights == "uniform":
             return 1
-        return self.graph.weight[point[0]]  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        return self.graph.weight[int(point[0])]  # pyright: ignore[reportUnknownArgumentType]
 
     def may_hold(self, point: Point, bit: int) -> bool:
         """Whether the point is in DnSafe \\ UpSafe."""
