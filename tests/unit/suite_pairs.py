@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from ptxmotion.harness.emulator.backend import Buffer as DeviceBuffer
@@ -75,8 +75,8 @@ class _Recorder(EmulatorBackend):
         for param, value in zip(kernel.entry.params or (), args, strict=True):
             if isinstance(value, DeviceBuffer):
                 arguments[param.name] = Buffer(value.target.name)
-            elif isinstance(value, np.integer):
-                arguments[param.name] = Scalar(int(value))
+            elif isinstance(value, np.generic) and cast("Any", value).dtype.kind in "iu":
+                arguments[param.name] = Scalar(int(cast("Any", value)))
             else:
                 arguments[param.name] = Scalar(None)
                 self._values[kernel.name, param.name] = value
@@ -114,12 +114,12 @@ class _Recorder(EmulatorBackend):
         values = [self._bytes(sites[side], name) for side, name in fused.parameters]
         result = loaded.launch_bytes(
             fused.kernel,
-            fused.grid,
-            first.block,
+            [int(extent) for extent in fused.grid],
+            [int(extent) for extent in first.block],
             values,
             int(fused.shared_bytes),
             self.options,
-            keep_going=True,  # pyright: ignore[reportArgumentType]
+            keep_going=True,
         )
         after = self._memory()
         known = {finding.kind for finding in self.findings}
@@ -144,7 +144,7 @@ class _Recorder(EmulatorBackend):
 
 
 def _three(value: Any) -> Triple:
-    parts = [int(value)] if isinstance(value, int | np.integer) else [int(part) for part in value]
+    parts = [int(part) for part in (value if hasattr(value, "__iter__") else [value])]
     x, y, z = (*parts, 1, 1)[:3]
     return x, y, z
 

@@ -70,6 +70,7 @@ def test_a_store_stays_where_somebody_reads_it() -> None:
 
 FORWARDED = {
     "both bounded alike": (BOUND + STORE + OUT, BOUND + LOAD + OUT, 1),
+    "both end early": ("setp.ge.s32 %z0, %i, %n; @%z0 ret; " + STORE, "setp.ge.s32 %z0, %i, %n; @%z0 exit; " + LOAD, 1),
     "the load is bounded further": (
         BOUND + STORE + OUT,
         BOUND + "setp.lt.s32 %z1, %t, 3; @%z1 bra $OUT; " + LOAD + OUT,
@@ -299,6 +300,13 @@ def test_constants_of_both_modules() -> None:
     assert [each.name for each in fuse(sites[0], sites[0]).module.variables] == ["table"]
 
 
+def test_a_variable_of_the_body_hides_none_of_the_module() -> None:
+    table = "mul.wide.u32 %x, %t, 4; mov.u64 %d0, tile; add.s64 %d0, %d0, %x; ld.global.u32 %f0, [%d0]; "
+    first = launch(EXCHANGE.format("%p"), declarations=".shared .align 4 .b8 tile[64];")
+    second = launch(table + "st.global.u32 [%q], %f0;", head=".global .align 4 .u32 tile[16] = {1, 2};")
+    assert [each.name for each in fuse(first, second).module.variables] == ["tile_f2"]
+
+
 def test_versions_and_targets() -> None:
     def of(version: str, target: str) -> LaunchSite:
         site = launch(STORE)
@@ -321,11 +329,15 @@ def test_what_is_not_fusible_is_not_built() -> None:
 def test_positions_in_the_source_survive() -> None:
     bodies = [f".loc 1 {line} 3\nadd.s32 %f0, %i, {line};\nst.global.u32 [%p], %f0;" for line in (12, 34)]
     sites = [launch(body, a=name) for body, name in zip(bodies, "ab", strict=True)]
-    for site, name in zip(sites, ("one.cu", "two.cu"), strict=True):
-        module = parse(print_module(site.module) + f'\n.file 1 "{name}"\n')
-        object.__setattr__(site, "module", module)
-        object.__setattr__(site, "kernel", module.entries[0])
-    fused = build(*sites, decide(*sites), name="both")
+    modules = [
+        parse(print_module(site.module) + f'\n.file 1 "{name}"\n')
+        for site, name in zip(sites, ("one.cu", "two.cu"), strict=True)
+    ]
+    first, second = (
+        LaunchSite(module.entries[0], module, site.grid, site.block, 0, site.arguments)
+        for site, module in zip(sites, modules, strict=True)
+    )
+    fused = build(first, second, decide(first, second), name="both")
     assert fused.module.files == {1: "one.cu", 2: "two.cu"}
     lines = {instr.loc.file_line_column[:2] for instr in fused.kernel.instructions() if instr.loc is not None}
     assert lines == {(1, 12), (2, 34)}

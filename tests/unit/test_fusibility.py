@@ -1,7 +1,7 @@
 """What two launches need between them, pair by pair, and what forbids to fuse them."""
 
 import pytest
-from ptxmotion.transforms.kernel_fusion.fusibility import Buffer, LaunchSite, Scalar, decide
+from ptxmotion.transforms.kernel_fusion.fusibility import Buffer, Extent, Extents, LaunchSite, Scalar, decide
 from small_launches import launch
 from suite_pairs import adjacent_pairs
 
@@ -150,15 +150,17 @@ def test_rows_and_columns_of_a_matrix() -> None:
     add.s64 %p, %a, %x;
     """
     first, second = body + "st.global.u32 [%p], %i;", body + "ld.global.u32 %f1, [%p];"
-    numbers = {"grid": (2, 2, 1), "block": (8, 4, 1)}
-    assert kind(launch(first, n=16, **numbers), launch(second, n=16, **numbers)) == "thread"
-    assert kind(launch(first, n=15, **numbers), launch(second, n=15, **numbers)) == "grid"
+
+    def pair(rows: Extent, columns: Extent, grid: Extents) -> list[LaunchSite]:
+        bounded = [each if isinstance(each, int) else Scalar(each, (8, 4096)) for each in (columns, rows)]
+        passed = bounded[1] if isinstance(bounded[1], Scalar) else Scalar(bounded[1])
+        return [launch(each, n=bounded[0], b=passed, grid=grid, block=(8, 4, 1)) for each in (first, second)]
+
+    assert kind(*pair(8, 16, (2, 2, 1))) == "thread"
+    assert kind(*pair(8, 15, (2, 2, 1))) == "grid"
     # The columns are a multiple of the block's width because the grid was made that way.
-    names = {"grid": ("n // 8", "m // 4", 1), "block": (8, 4, 1)}
-    bounded = Scalar("n", (8, 4096)), Scalar("m", (4, 4096))
-    pair = [launch(each, n=bounded[0], a=Buffer("a"), b=bounded[1], **names) for each in (first, second)]
-    found = decide(pair[0], pair[1])
-    assert found.kind == "thread", found.reasons
+    assert kind(*pair("m", "n", ("n // 8", "m // 4", 1))) == "thread"
+    assert kind(*pair("m", "n", ("n // 4", "m // 4", 1))) == "grid"
 
 
 def test_a_promise_of_the_user() -> None:
@@ -167,7 +169,7 @@ def test_a_promise_of_the_user() -> None:
     assert "promises" in decide(*pair, assume_independent=True).reasons[0]
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[str, dict[str, str]]] = {
     "calls 'vprintf'": (
         "{ .param .b64 p0; .param .b64 p1; .param .b32 r0; st.param.b64 [p0], %a; st.param.b64 [p1], %b; "
         "call.uni (r0), vprintf, (p0, p1); ld.param.b32 %f0, [r0]; }",
@@ -224,6 +226,19 @@ def test_shapes_have_to_fit() -> None:
     assert kind(launch(STORE, block="b"), launch(LOAD, block="b")) == "thread"
     assert "the grids differ" in decide(launch(STORE), launch(LOAD, grid=2)).reasons[0]
     assert kind(launch(STORE), launch(LOAD, grid=2), may_pad=True) == "thread"
+
+
+def test_addresses_of_another_width() -> None:
+    site = launch(STORE)
+    site.module.address_size = None
+    assert "64 bits" in decide(site, launch(LOAD)).reasons[0]
+
+
+def test_a_function_that_asks_for_the_grid() -> None:
+    head = ".func (.param .b32 r) f() {{ .reg .b32 %v; mov.u32 %v, {0}; st.param.b32 [r], %v; ret; }}"
+    call = "{ .param .b32 r; call.uni (r), f, (); ld.param.b32 %f0, [r]; } st.global.u32 [%p], %f0;"
+    assert kind(launch(call, head=head.format("%ctaid.x")), launch(LOAD)) == "thread"
+    assert kind(launch(call, head=head.format("%nctaid.x")), launch(LOAD)) == "none"
 
 
 def test_constants_of_a_module_may_be_read() -> None:

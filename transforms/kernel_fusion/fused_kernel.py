@@ -119,7 +119,9 @@ class _Fusion:
     def build(self) -> FusedKernel:
         first, second = self.sites
         forwarded = forward(first, second, self.dead, is_ordered=self.fusibility.kind != "grid")
-        functions = merged_functions((first, second), self.symbols, self.globals, {self.name})
+        # What the bodies declare would hide what the module declares under the same name.
+        taken = {self.name, *(declared.name for site in self.sites for declared in site.kernel.declarations)}
+        functions = merged_functions((first, second), self.symbols, self.globals, taken)
         self._parameters()
         layout = shared_layout(first, second, f"{self.name}_shared")
         self._shared(layout)

@@ -127,6 +127,8 @@ def _is_pure(callee: Kernel, module: Module, seen: dict[str, bool]) -> bool:
         form = instr.form
         if form.is_opaque or form.op.base in ("exit", "trap"):
             return False
+        if any(isinstance(operand, Special) and not _is_of_thread(operand.name) for operand in instr.operands):
+            return False
         if form.op.base == "call":
             if _call(instr, module, seen):
                 return False
@@ -137,6 +139,11 @@ def _is_pure(callee: Kernel, module: Module, seen: dict[str, bool]) -> bool:
         return False
     seen[callee.name] = all(not access.writes and is_of_variable(access) for access in found.accesses)
     return seen[callee.name]
+
+
+def _is_of_thread(name: str) -> bool:
+    """Whether the special register is the same in a fused kernel, whatever its grid is."""
+    return name.startswith(("%tid.", "%ctaid.", "%ntid.", "%laneid", "%lanemask", "%clock", "%globaltimer"))
 
 
 def _waits(facts: Facts) -> Iterator[str]:
@@ -256,8 +263,8 @@ def configuration_obstacles(first: LaunchSite, second: LaunchSite) -> list[str]:
     found: list[str] = []
     if first.block != second.block:
         found.append(f"the blocks have different shapes: {_shape(first.block)} and {_shape(second.block)}")
-    if (first.module.address_size or 64) != 64 or (second.module.address_size or 64) != 64:
-        found.append("addresses have 32 bits")
+    if any(site.module.address_size != 64 for site in (first, second)):
+        found.append("addresses do not have 64 bits")
     for name, site in (("first", first), ("second", second)):
         stated = site.kernel.directive("reqntid")
         if stated is not None and not _matches(stated, site):

@@ -1,0 +1,55 @@
+"""What the launches of the suites' programs need between them, next to each other, and that it is enough.
+
+Each pair is fused as often as said, with a barrier of the grid where it needs one, and run on the emulator beside the
+two launches: equal memory, and nothing found that was not found before.
+"""
+
+import pytest
+from ptxmotion.harness.toolchain import assemble
+from ptxmotion.ptx import print_module
+from suite_pairs import adjacent_pairs
+
+#: For each program the pairs, and what they need.
+NEEDED = {
+    "rodinia/bfs": {("expand", "advance"): "grid"},
+    "rodinia/cfd": {
+        ("initialize_variables", "initialize_variables"): "thread",
+        ("compute_step_factor", "compute_flux"): "thread",
+        ("compute_flux", "time_step"): "grid",
+        ("time_step", "compute_flux"): "grid",
+    },
+    "rodinia/gaussian": {("fan1", "fan2"): "none", ("fan2", "fan1"): "none"},
+    "rodinia/huffman": {
+        ("histo_kernel", "histo_kernel"): "grid",
+        ("prescan", "prescan"): "grid",
+        ("prescan", "uniform_add"): "grid",
+        ("uniform_add", "pack2"): "none",
+    },
+    "rodinia/srad_v1": {
+        ("extract", "prepare"): "thread",
+        ("prepare", "reduce"): "grid",
+        ("reduce", "reduce"): "grid",
+        ("srad", "srad2"): "grid",
+        ("srad2", "prepare"): "thread",
+        ("srad2", "compress"): "thread",
+    },
+    "rodinia/srad_v2": {("srad_cuda_1", "srad_cuda_2"): "grid"},
+}
+
+
+@pytest.mark.parametrize("program", NEEDED)
+def test_pairs_of_a_program(program: str) -> None:
+    found = adjacent_pairs(program, tries=1, grid_barrier=True)
+    assert {(pair.first, pair.second): pair.worst.kind for pair in found} == NEEDED[program]
+    for pair in found:
+        assert pair.differences == ()
+        assert (pair.fused is None) == (pair.worst.kind == "none")
+        if pair.fused is not None:
+            assemble(print_module(pair.fused.module))
+
+
+def test_loads_of_srad_come_from_registers() -> None:
+    made = {pair.second: pair.fused for pair in adjacent_pairs("rodinia/srad_v1")}
+    prepare = made["prepare"]
+    assert prepare is not None
+    assert "2 loads take what the same thread has stored from the register" in prepare.remarks
