@@ -258,3 +258,64 @@ def test_warps_in_random_order_keep_their_lanes_together() -> None:
         assert (np.sort(tickets.reshape(-1)) == np.arange(256)).all()
         assert all(np.ptp(row) == 31 for row in tickets)  # the lanes of a warp came one behind the other
     assert len(last) > 2  # another warp was the last to write
+
+
+#: Figure 4.6 of the thesis: the branches at N4 and N6 part a whole warp, and never a block of one thread.
+FIGURE = """
+.visible .entry k(.param .u32 n, .param .u64 a)
+{
+    .reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %d<3>;
+    ld.param.u32 %r1, [n];
+    ld.param.u64 %d1, [a];
+    mov.u32 %r2, %tid.x;
+    mov.u32 %r4, 0;
+    setp.eq.u32 %p1, %r1, 0;
+    and.b32 %r3, %r2, 1;
+    setp.eq.u32 %p2, %r3, 0;
+    bra.uni N1;
+N1:
+    @%p1 bra N6;
+    bra.uni N4;
+N3:
+    add.u32 %r4, %r1, %r2;
+    bra.uni N10;
+N4:
+    @%p2 bra N3;
+    bra.uni N10;
+N6:
+    @%p2 bra N8;
+    add.u32 %r4, %r1, %r2;
+    bra.uni N10;
+N8:
+    add.u32 %r4, %r1, %r2;
+N10:
+    st.global.u32 [%d1], %r4;
+    ret;
+}
+"""
+
+
+def test_what_was_measured_decides_where_sscm_speculates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "k.ptx"
+    source.write_text(HEAD + FIGURE)
+    told: list[str] = []
+    for threads in (0, 32, 1):  # 0: without a profile
+        words = [
+            "opt",
+            str(source),
+            "--passes=sscm:min_cost=0",
+            "--gate=off",
+            "--remarks",
+            "-o",
+            str(tmp_path / "o.ptx"),
+        ]
+        if threads:
+            saved = tmp_path / f"{threads}.profile"
+            launch = ["--block", str(threads), "--arg", "u32:1", "--arg", "u32[4]", "--no-checks", "--counts", "none"]
+            assert main(["emulate", str(source), *launch, "--profile", str(saved)]) == 0
+            words += ["--profile", str(saved)]
+        assert main(words) == 0
+        told.append(capsys.readouterr().err)
+    assert "evaluated at N1 instead of at" in told[0]
+    assert told[1] == told[0]  # a warp is parted indeed
+    assert "evaluated at N1 instead of at" not in told[2]
