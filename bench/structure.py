@@ -21,7 +21,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from ptxmotion.analysis.manager import Facts
-from ptxmotion.ptx import Instr, Kernel, Module, parse
+from ptxmotion.ptx import Kernel, Module, parse
 
 HEADINGS = (
     *("loops", "branches", "divergent", "barriers"),
@@ -53,7 +53,7 @@ def structure_of(kernel: Kernel, module: Module) -> Structure:
     conditional = [number for number, after in enumerate(facts.cfg.succ) if len(after) > 1]
     found = Structure(loops=len(facts.loops.loops), branches=len(conditional))
     found.divergent = sum(facts.branch_divergence.is_divergent(number) for number in conditional)
-    for instr in (each for block in kernel.blocks for each in block.instrs if isinstance(each, Instr)):
+    for instr in kernel.instructions():
         is_atomic = instr.form.name in ("atom", "red")
         is_load, is_store = instr.form.name == "ld" or is_atomic, instr.form.name == "st" or is_atomic
         found.barriers += instr.form.name in ("bar", "barrier")

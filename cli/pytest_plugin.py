@@ -65,7 +65,7 @@ def kernel_benchmark(request: pytest.FixtureRequest) -> Callable[..., BenchmarkR
         from ..harness.pytest_plugin import measure, record
         from ..suites.runner import compiler
         from .bench_tasks import select, task_of
-        from .bench_variants import Variants, parse_variant
+        from .bench_variants import Variants, parse_variants
 
         machine, told = _machine(request.config)
         if fixture.disabled:
@@ -73,7 +73,7 @@ def kernel_benchmark(request: pytest.FixtureRequest) -> Callable[..., BenchmarkR
         sm = told.get("compute_capability")
         ((benchmark, file),) = select([program], None)
         wanted = size or request.config.getoption("--kernel-size") or ("tiny" if machine == EMULATOR else "full")
-        chosen = [parse_variant(each) for each in (baseline, *variants)]
+        chosen = [variant for each in (baseline, *variants) for variant in parse_variants(each)]
         arch = f"sm_{sm}{'a' if sm >= 90 else ''}" if sm else "sm_90a"
         plan = Plan(rounds=int(request.config.getoption("--kernel-rounds") or 30))
         with Variants() as maker:
