@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -255,8 +256,16 @@ class _Child:
         self.backend.synchronize()
 
 
+def _end_with(parent: int) -> None:
+    """End this process when its parent is gone, whatever it is doing: a kernel without an end would outlive a kill."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
 def serve(handle: int) -> None:
     """Answer requests until the parent goes."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     connection = Connection(handle)
     machine: Machine = connection.recv()
     importlib.import_module(f"{__package__}.correctness")  # and with it NumPy

@@ -1,5 +1,6 @@
 """A run of benchmarks: verdicts from end to end, the file after each, interruption and resumption."""
 
+import contextlib
 import json
 import os
 import signal
@@ -203,6 +204,18 @@ session(path=Path(sys.argv[1])).run([*tasks, task("suite/c", arm("O3", "never_en
 """
 
 
+def _processes() -> dict[int, int]:
+    """Of each process that has not ended, its parent."""
+    found: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if state != "Z":
+                found[int(path.parent.name)] = int(parent)
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc")
 def test_killed_in_the_middle_the_file_is_valid_and_the_run_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     here = Path(__file__).parent
@@ -213,11 +226,17 @@ def test_killed_in_the_middle_the_file_is_valid_and_the_run_goes_on(tmp_path: Pa
         while time.monotonic() < end and not (path.exists() and '"suite/b"' in path.read_text()):
             time.sleep(0.05)
     finally:
+        (child,) = (each for each, parent in _processes().items() if parent == process.pid)
         process.send_signal(signal.SIGKILL)
         process.wait()
     former = results.read(path)
     assert [each.fullname for each in former.benchmarks] == ["suite/a", "suite/b"]
     assert not former.complete
+    # Its child, whose kernel never ends, goes with it.
+    end = time.monotonic() + 60
+    while child in _processes() and time.monotonic() < end:
+        time.sleep(0.1)
+    assert child not in _processes()
     told: list[str] = []
     again = session(path=path, told=told)
     again.resume(former)
