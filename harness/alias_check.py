@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -164,7 +164,7 @@ class AliasGuard:
         if id(arg) in self._alive:
             return self._alive[id(arg)][1]
         if isinstance(arg, np.integer):
-            value = int(arg) if arg.nbytes == 8 else -1
+            value = int(cast("Any", arg)) if arg.nbytes == 8 else -1
             return next((place for _, place in self._alive.values() if place.start <= value < place.end), None)
         start, nbytes = getattr(arg, "address", None), getattr(arg, "nbytes", None)
         return Place(start, start + nbytes) if start is not None and nbytes is not None else None

@@ -215,6 +215,46 @@ class _Soup:
         else:
             self.emit(f"{guard}atom.add.u32 {self.new('r')}, {address}, {value}")
 
+    def neighbours(self) -> None:
+        """Loads of adjacent words in any order, from an aligned place, with other accesses between."""
+        rng = self.rng
+        if rng.random() < 0.6:
+            generic = self.define("rd", f"ld.param.u64 {{}}, [{rng.choice(PARAMS)}]")
+            base, space = self.define("rd", f"cvta.to.global.u64 {{}}, {generic}"), "global"
+        else:
+            name, space = rng.choice([each for each in _OBJECTS.items() if each[1] != "const"])
+            base = self.define("rd", f"mov.u64 {{}}, {name}")
+        if rng.random() < 0.5:
+            index = self.define("r", f"and.b32 {{}}, {rng.choice(self.values)}, 7")
+            base = self.define("rd", f"mad.wide.u32 {{}}, {index}, {rng.choice([16, 8, 16])}, {base}")
+        start = rng.choice([0, 16, 64, 8, 4])
+        offsets = [start + 4 * number for number in range(rng.choice([2, 4, 4, 5]))]
+        rng.shuffle(offsets)
+        for offset in offsets:
+            reg = self.define("r", f"ld.{space}.u32 {{}}, [{base}+{offset}]")
+            self.values.append(reg)
+            if rng.random() < 0.2:
+                self.access()
+            elif rng.random() < 0.1:
+                self.emit(f"st.{space}.u32 [{base}+{rng.choice(offsets)}], {rng.choice(self.values)}")
+
+    def overwrites(self) -> None:
+        """Several stores to overlapping places of one pointer, and perhaps a look between."""
+        rng = self.rng
+        able = [each for each in self.pointers if not each.is_read_only and each.space != "const" and each.slack >= 16]
+        if not able:
+            return
+        pointer = rng.choice(able)
+        space = f".{pointer.space}" if pointer.space else ""
+        for _ in range(rng.choice([2, 3, 4])):
+            kind, offset = rng.choice([("u32", 0), ("u32", 0), ("u32", 4), ("u16", 2), ("u8", 1), ("u8", 4)])
+            guard = f"@{rng.choice(self.predicates)} " if rng.random() < 0.15 else ""
+            self.emit(f"{guard}st{space}.{kind} [{pointer.reg}+{offset}], {rng.choice(self.values)}")
+            if rng.random() < 0.15:
+                self.access()
+            elif rng.random() < 0.1:
+                self.emit(rng.choice(["membar.gl", "fence.acq_rel.cta"]))
+
     def checked(self) -> None:
         """A load far out, behind a test."""
         rng = self.rng
@@ -253,8 +293,14 @@ class _Soup:
                 self.fresh_pointer()
             elif choice < 0.32:
                 self.derived_pointer()
-            elif choice < 0.74:
+            elif choice < 0.66:
                 self.access()
+            elif choice < 0.7:
+                self.neighbours()
+                budget -= 2
+            elif choice < 0.74:
+                self.overwrites()
+                budget -= 1
             elif choice < 0.8:
                 self.checked()
             elif depth < 2 and choice < 0.85:

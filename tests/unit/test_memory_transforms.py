@@ -1,0 +1,215 @@
+"""What the passes on memory leave alone, and what they cost; `tests/ptx` shows what they do."""
+
+import pytest
+from growth import assert_near_linear
+from ptxmotion.analysis import Facts
+from ptxmotion.analysis.alias import Promise
+from ptxmotion.analysis.alignment import Alignments
+from ptxmotion.ptx import Module, parse, print_module
+from ptxmotion.transforms.dead_stores import DeadStores
+from ptxmotion.transforms.pipeline import Pipeline, UnknownPass, create_pass, pipeline_of
+from ptxmotion.transforms.remarks import Remarks
+
+HEADER = """\
+.version 8.0
+.target {target}
+.address_size 64
+.visible .entry k(.param .u64 a, .param .u64 b, .param .u64 .ptr .global .align 32 c, .param .u64 .ptr d)
+{{
+	.reg .pred %p<9>;
+	.reg .b32 %r<99>;
+	.reg .b64 %rd<99>;
+	.shared .align 8 .b8 tile[64];
+	.local .align 4 .b8 depot[64];
+	ld.param.u64 %rd1, [a];
+	ld.param.u64 %rd2, [b];
+	ld.param.u64 %rd3, [c];
+	ld.param.u64 %rd4, [d];
+	mov.u32 %r1, %tid.x;
+	setp.lt.u32 %p1, %r1, 4;
+"""
+
+
+def module_of(body: str, target: str = "sm_90") -> Module:
+    return parse(f"{HEADER.format(target=target)}{body}\n\tret;\n}}\n")
+
+
+def after(body: str, passes: str, promise: str = "conservative", target: str = "sm_90") -> str:
+    module = module_of(body, target)
+    Pipeline(pipeline_of(passes), lambda kernel, of: None, promise=Promise.parse(promise)).run(module, Remarks(module))
+    return print_module(module)
+
+
+FIRST = "st.global.u32 [%rd1], 1;"
+LAST = "st.global.u32 [%rd1], 2;"
+
+
+@pytest.mark.parametrize(
+    ("between", "is_dead"),
+    [
+        ("", True),
+        ("add.s32 %r2, %r1, 1;", True),
+        ("ld.global.u32 %r2, [%rd1+4];", True),
+        ("ld.shared.u32 %r2, [tile];", True),
+        ("st.global.u32 [%rd2], 3;", True),
+        ("@%p1 st.global.u32 [%rd1], 3;", True),
+        ("@%p1 bra A; add.s32 %r2, %r1, 1; A: add.s32 %r3, %r1, 1;", True),
+        ("ld.global.u32 %r2, [%rd1];", False),
+        ("ld.global.u8 %r2, [%rd1+3];", False),
+        ("ld.global.u32 %r2, [%rd2];", False),
+        ("ld.u32 %r2, [%rd2];", False),
+        ("@%p1 ld.global.u32 %r2, [%rd1];", False),
+        ("atom.global.add.u32 %r2, [%rd2], 1;", False),
+        ("ld.volatile.global.u32 %r2, [%rd2];", False),
+        ("bar.sync 0;", False),
+        ("bar.warp.sync -1;", False),
+        ("fence.acq_rel.gpu;", False),
+        ("shfl.sync.idx.b32 %r2, %r1, 0, 31, -1;", False),
+        ("cp.async.ca.shared.global [tile], [%rd1], 4;", False),
+        ("unknown.op %r2;", False),
+        ("@%p1 ret;", False),
+        ("@%p1 trap;", False),
+        ("B: @%p1 bra B;", False),
+        ("add.s64 %rd1, %rd1, 4;", False),
+    ],
+)
+def test_a_store_before_another_one(between: str, is_dead: bool) -> None:
+    text = after(f"{FIRST} {between} {LAST}", "deadstores")
+    assert (FIRST not in text) == is_dead
+    assert LAST in text
+
+
+def test_a_promise_lets_a_store_die() -> None:
+    body = f"{FIRST} ld.global.u32 %r2, [%rd2]; {LAST}"
+    assert FIRST in after(body, "deadstores")
+    assert FIRST not in after(body, "deadstores", "restrict")
+
+
+def test_what_is_overwritten_by_pieces() -> None:
+    whole = "st.global.v2.u32 [%rd1], {%r1, %r1};"
+    low, high = "st.global.u32 [%rd1], 1;", "st.global.u32 [%rd1+4], 2;"
+    assert whole not in after(f"{whole} {low} {high}", "deadstores")
+    assert whole in after(f"{whole} {low}", "deadstores")
+    assert whole in after(f"{whole} {low} st.global.u16 [%rd1+4], 2;", "deadstores")
+
+
+@pytest.mark.parametrize(
+    ("body", "is_dead"),
+    [
+        ("st.local.u32 [depot], 1;", True),
+        ("st.local.u32 [depot], 1; bar.sync 0;", True),
+        ("st.local.u32 [depot], 1; B: @%p1 bra B;", False),  # it may never come to an end, and need not be right
+        ("st.local.u32 [depot], 1; ld.local.u32 %r2, [depot];", False),
+        ("st.local.u32 [depot], 1; mov.u64 %rd5, depot; cvta.local.u64 %rd6, %rd5; ld.u32 %r2, [%rd6];", False),
+        ("st.local.u32 [depot], 1; ld.u32 %r2, [%rd1];", True),
+        ("st.volatile.local.u32 [depot], 1;", False),
+        ("st.shared.u32 [tile], 1;", False),
+        ("st.global.u32 [%rd1], 1;", False),
+    ],
+)
+def test_what_is_forgotten_at_the_end(body: str, is_dead: bool) -> None:
+    assert (body.partition(";")[0] not in after(body, "deadstores")) == is_dead
+
+
+def test_a_function_may_write_what_its_caller_keeps() -> None:
+    text = """.version 8.0\n.target sm_90\n.address_size 64
+.func f(.param .b64 p)
+{
+	.reg .b64 %rd<3>;
+	.local .b8 own[8];
+	ld.param.b64 %rd1, [p];
+	st.local.b32 [%rd1], 1;
+	st.local.b32 [own], 2;
+	ret;
+}
+"""
+    module = parse(text)
+    Pipeline(pipeline_of("deadstores"), lambda kernel, of: None).run(module, Remarks(module))
+    assert "st.local.b32 [%rd1], 1;" in print_module(module)
+    assert "[own], 2" not in print_module(module)
+
+
+def test_a_limit_on_rewrites_holds() -> None:
+    module = module_of(f"{FIRST} {FIRST} {LAST}")
+    Pipeline(pipeline_of("deadstores"), lambda kernel, of: None).run(module, Remarks(module, 1))
+    assert print_module(module).count(FIRST) == 1
+
+
+@pytest.mark.parametrize(
+    ("load", "target", "changes"),
+    [
+        ("ld.global.u32 %r2, [%rd2]", "sm_90", True),
+        ("ld.weak.global.u32 %r2, [%rd2]", "sm_90", True),
+        ("ld.global.cg.v4.u32 {%r2, %r3, %r4, %r5}, [%rd2]", "sm_90", True),
+        ("@%p1 ld.global.u32 %r2, [%rd2]", "sm_90", True),
+        ("ld.global.cv.u32 %r2, [%rd2]", "sm_90", False),
+        ("ld.global.lu.u32 %r2, [%rd2]", "sm_90", False),
+        ("ld.relaxed.gpu.global.u32 %r2, [%rd2]", "sm_90", False),
+        ("ld.u32 %r2, [%rd2]", "sm_90", False),
+        ("ld.global.u32 %r2, [%rd1]", "sm_90", False),
+        ("ld.global.u32 %r2, [%rd2]", "sm_30", False),
+    ],
+)
+def test_what_becomes_read_only(load: str, target: str, changes: bool) -> None:
+    text = after(f"{load}; st.global.u32 [%rd1], %r2;", "readonly", "restrict", target)
+    assert (".nc" in text) == changes
+
+
+@pytest.mark.parametrize("waits", ["griddepcontrol.wait;", "fence.acq_rel.sys;", "membar.sys;", "unknown.op;"])
+def test_a_kernel_that_waits_for_others_keeps_its_loads(waits: str) -> None:
+    assert ".nc" not in after(f"{waits} ld.global.u32 %r2, [%rd2];", "readonly", "restrict")
+
+
+@pytest.mark.parametrize(
+    ("code", "alignment"),
+    [
+        ("ld.global.u32 %r2, [%rd1];", 1),
+        ("ld.global.u32 %r2, [%rd3];", 32),
+        ("ld.global.u32 %r2, [%rd3+8];", 8),
+        ("ld.global.u32 %r2, [%rd4];", 4),
+        ("cvta.to.global.u64 %rd5, %rd3; ld.global.u32 %r2, [%rd5+16];", 16),
+        ("mad.wide.u32 %rd5, %r1, 24, %rd3; ld.global.u32 %r2, [%rd5];", 8),
+        ("and.b32 %r2, %r1, -4; mad.wide.u32 %rd5, %r2, 4, %rd3; ld.global.u32 %r3, [%rd5];", 16),
+        ("ld.shared.u32 %r2, [tile+16];", 8),
+        ("mov.u32 %r2, tile; mad.lo.s32 %r3, %r1, 4, %r2; ld.shared.u32 %r4, [%r3];", 4),
+        ("ld.local.u32 %r2, [depot];", 4),
+        ("selp.b64 %rd5, %rd3, %rd1, %p1; ld.global.u32 %r2, [%rd5];", 1),
+    ],
+)
+def test_alignment(code: str, alignment: int) -> None:
+    module = module_of(code)
+    kernel = module.kernels[0]
+    facts = Facts(kernel, module)
+    load = [instr for instr in kernel.instructions() if instr.form.op.base == "ld"][-1]
+    reference = facts.memory.reference(load)
+    assert reference is not None
+    assert Alignments(facts).of(reference) == alignment
+
+
+def test_a_promised_alignment_is_of_pointers_only() -> None:
+    module = module_of("add.s64 %rd5, %rd1, %rd2; ld.global.u32 %r2, [%rd5]; ld.global.u32 %r2, [%rd1+4];")
+    facts = Facts(module.kernels[0], module)
+    loads = [instr for instr in module.kernels[0].instructions() if instr.form.text == "ld.global.u32"]
+    references = [facts.memory.reference(load) for load in loads]
+    assert [Alignments(facts).of(each, 16) for each in references if each is not None] == [16, 4]
+
+
+@pytest.mark.parametrize("aligned", ["3", "0", "-4"])
+def test_an_alignment_that_is_none(aligned: str) -> None:
+    with pytest.raises(UnknownPass, match="power of two"):
+        create_pass(f"vectormerge:aligned={aligned}")
+
+
+def test_growth() -> None:
+    def kernel_of(size: int) -> Facts:
+        lines = [
+            f"\tst.global.u32 [%rd1+{4 * (number * 7 % size)}], %r1;\n\tld.global.u32 %r{2 + number % 90}, "
+            f"[%rd1+{4 * (number * 5 % size)}];\n"
+            for number in range(size)
+        ]
+        module = module_of("".join(lines))
+        facts = Facts(module.kernels[0], module)
+        assert facts.memory
+        return facts
+
+    assert_near_linear(kernel_of, lambda facts: DeadStores().run(facts.kernel, facts, Remarks()), 1000)
