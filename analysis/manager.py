@@ -80,10 +80,10 @@ class Facts:
             cache[compute] = compute(self)
         return cast("T", cache[compute])
 
-    def keep_values(self, values: Values) -> None:
-        """Take ``values``, found before the last change of the kernel, for those of the kernel as it is now."""
+    def keep(self, compute: Callable[[Facts], T], value: T) -> None:
+        """Let ``value``, found before the last change of the kernel, be what ``compute`` gives for it as it is now."""
         self.get(_cfg, graph_only=True)  # which drops what is stale
-        self._of_code[_values] = values
+        self._of_code[compute] = value
 
     @property
     def cfg(self) -> Cfg:

@@ -47,6 +47,7 @@ __all__ = [
     "collect",
     "is_spoken_of",
     "local_predicates",
+    "motion_values",
     "rewritten_candidates",
 ]
 
@@ -179,20 +180,33 @@ class Candidates:
     local: LocalPredicates
 
 
+def motion_values(facts: Facts) -> Values:
+    """The value numbers that code motion goes by, to be asked through `Facts.get`. Where total redundancies have just
+    been removed they are those from before: nothing has another value since, but some values have no definition any
+    more, so that they are good for the instructions that are there, and for nothing that enumerates values."""
+    return facts.values
+
+
+def motion_memory(facts: Facts) -> Memory:
+    """The memory references over `motion_values`."""
+    values = facts.get(motion_values)
+    return Memory.of(facts, values)
+
+
 def candidates_by_value(facts: Facts) -> Candidates:
     """The classes by value; ask through `Facts.get`, so that passes that find nothing to do share the work."""
-    return _candidates(facts, Naming(facts.values, by_value=True))
+    return _candidates(facts, Naming(facts.get(motion_values), by_value=True))
 
 
 def candidates_by_name(facts: Facts) -> Candidates:
     """The classes by name, of all instructions."""
-    return _candidates(facts, Naming(facts.values, by_value=False))
+    return _candidates(facts, Naming(facts.get(motion_values), by_value=False))
 
 
 def rewritten_candidates(facts: Facts) -> Candidates:
     """The classes by name, of instructions that read a register with several definitions. What has equal names and one
     definition has equal values, so after the classes by value only these are left."""
-    return _candidates(facts, Naming(facts.values, by_value=False, only_rewritten=True))
+    return _candidates(facts, Naming(facts.get(motion_values), by_value=False, only_rewritten=True))
 
 
 def _candidates(facts: Facts, naming: Naming) -> Candidates:
@@ -290,7 +304,7 @@ def _improvable(classes: list[ExpressionClass], facts: Facts, naming: Naming) ->
             candidate.names.update(naming.operand_names(occurrence.instr))
         candidate.is_mutable = is_mutable_read(candidate.instr)
         if candidate.is_mutable:
-            memory = facts.memory
+            memory = facts.get(motion_memory)
             candidate.reference = naming.reference(candidate.instr, memory)
             candidate.is_unwritten = all(memory.is_unwritten(each.instr) for each in candidate.occurrences)
         candidate.number = len(found)
@@ -336,7 +350,7 @@ class Transfer:
         self.naming = naming
         self.by_name: dict[Hashable, int] = {}
         written = [candidate for candidate in classes if candidate.is_mutable and not candidate.is_unwritten]
-        self._loads = _Loads(written, facts.memory) if written else None
+        self._loads = _Loads(written, facts.get(motion_memory)) if written else None
         self._unwritten = 0
         self.faulting = 0
         for candidate in classes:

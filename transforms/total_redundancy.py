@@ -21,7 +21,7 @@ from ..analysis.manager import Facts
 from ..analysis.value_numbering import Values
 from ..ptx import Instr, Kernel, Reg
 from .copy_propagation import are_exchangeable, substitute_reads
-from .expressions import is_spoken_of
+from .expressions import is_spoken_of, motion_values
 from .remarks import Remarks, block_names
 
 __all__ = ["TotalRedundancy", "remove_redundancy"]
@@ -41,7 +41,7 @@ class TotalRedundancy:
 def remove_redundancy(kernel: Kernel, facts: Facts, remarks: Remarks, pass_name: str) -> bool:
     """Remove redundant evaluations; whether there were any.
 
-    The values of ``facts`` hold for the kernel as it is afterwards, too, and are kept: registers of one class were
+    The values hold for the kernel as it is afterwards, too, and are kept for code motion: registers of one class were
     exchanged, nothing else.
     """
     values = facts.values
@@ -64,7 +64,7 @@ def remove_redundancy(kernel: Kernel, facts: Facts, remarks: Remarks, pass_name:
         if len(kept) != len(instrs):
             kernel.set_instrs(cfg.blocks[block], kept)
     remarks.count(kernel, pass_name, "redundant", len(replaced))
-    facts.keep_values(values)
+    facts.keep(motion_values, values)
     return True
 
 
