@@ -231,7 +231,7 @@ class Gate:
             for kernel in functions:
                 _put(module, originals[kernel.name])
                 self._say(remarks, kernel, "Missed", "an entry that may call it got worse", "gate-worse")
-                own.pop(kernel.name)
+                remarks.take_refusals(own.pop(kernel.name))
             after = self.judge.figures(_module_of(module, changed))
         kept = any(kernel.name in own for kernel in functions)
         searches: list[_Search] = []
@@ -242,7 +242,7 @@ class Gate:
             old, new = before[name], after[name]
             if old.code == new.code:
                 _put(module, originals[name])
-                own.pop(name)
+                remarks.take_refusals(own.pop(name))
                 self._say(remarks, kernel, "Analysis", "the machine code came out the same", "gate-identical")
             elif _is_better(old, new):
                 kept = True
@@ -251,7 +251,7 @@ class Gate:
                 why = worse(old, new) or "nothing got better"
                 searches.append(_Search(originals[name], old, list(own[name].keys), why))
                 _put(module, originals[name])
-                own.pop(name)
+                remarks.take_refusals(own.pop(name))
         self.search(module, searches, sum(_size(kernel) for kernel in changed), remarks)
         for each in searches:
             kept |= self.conclude(module, each, remarks, own)
@@ -302,7 +302,7 @@ class Gate:
     ) -> bool:
         for kernel in changed:
             _put(module, originals[kernel.name])
-            own.pop(kernel.name)
+            remarks.take_refusals(own.pop(kernel.name))
             self._say(remarks, kernel, "Missed", f"given back, since it cannot be judged: {why}", "gate-refused")
         self._take(remarks, own)
         return False

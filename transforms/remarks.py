@@ -132,6 +132,12 @@ class Remarks:
         self.counts += other.counts
         self.rewrites += other.rewrites
 
+    def take_refusals(self, other: Remarks) -> None:
+        """Add what ``other`` has refused: that holds whatever becomes of the rest."""
+        for remark in other.items:
+            if remark.kind == "Missed":
+                self._take(remark)
+
     def count(self, kernel: Kernel, pass_name: str, what: str, number: int = 1) -> None:
         """Add ``number`` to a count that ``--stats-json`` prints."""
         if number:
