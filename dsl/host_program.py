@@ -104,8 +104,8 @@ class HostProgram:
         del body[at]
         self._changed()
 
-    def replace(self, node: Node, new: Sequence[Node]) -> None:
-        """Put ``new`` in the place of ``node``, which does not decide where the program goes on."""
+    def replace(self, node: Node, new: Sequence[Item]) -> None:
+        """Put ``new`` in the place of ``node``, which does not decide where the program goes on; ``new`` may."""
         body, at = self._find(node)
         body[at : at + 1] = new
         self._changed()

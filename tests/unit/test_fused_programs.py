@@ -61,7 +61,7 @@ class Merge:
     def __init__(self) -> None:
         self.asked: list[tuple[LaunchSite, LaunchSite]] = []
 
-    def decide(self, first: LaunchSite, second: LaunchSite, *, assume_independent: bool) -> Fusibility:
+    def decide(self, first: LaunchSite, second: LaunchSite, *, assume_independent: bool, may_check: bool) -> Fusibility:
         self.asked.append((first, second))
         if first.grid != second.grid or first.block != second.block:
             return Fusibility("none", (f"grids {first.grid} and {second.grid} differ",))
@@ -242,3 +242,81 @@ def test_the_program_given_stays_as_it_was() -> None:
     assert program.to_python() == text and found.host is not program
     launches = [node for node in found.host.nodes() if isinstance(node, Launch)]
     assert list(found.fused) == launches
+
+
+LOOP = "for i in range({bounds}):\n    first[n, 8](a, b, k)\n    copy(c, b)\n    second[n, 8](b, c, k)"
+
+
+def test_the_end_of_a_turn_meets_the_start_of_the_next() -> None:
+    lines, found = fused(LOOP.format(bounds="1, k, 2"))
+    assert lines == [
+        "if 1 < k:",
+        "    i = 1",
+        "    first[n, 8](a, b, k)",
+        "    while True:",
+        "        copy(c, b)",
+        "        if i + 2 >= k:",
+        "            second[n, 8](b, c, k)",
+        "            break",
+        "        i = i + 2",
+        "        fused_second_first[n, 8](b, c, k, a, b, k)",
+    ]
+    assert found.result.fusions == 1
+    body = LOOP.format(bounds="k")
+    assert fused(body, invert_loops=False)[0] == body.splitlines()
+    assert fused(body, strategy="kf_trad")[0] == body.splitlines()
+
+
+def test_a_while_loop_is_inverted_too() -> None:
+    body = LOOP.replace("for i in range({bounds})", "while k < n").replace("copy(c, b)", "copy(c, b)\n    k = k + 1")
+    lines, found = fused(body.replace(", k)", ", n)"))
+    assert found.result.fusions == 1 and lines[0] == "if k < n:" and "        if not k < n:" in lines
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        LOOP.format(bounds="k") + "\n    k = k - 1",  # the bounds change
+        LOOP.format(bounds="k") + "\n    i = i + 1",  # the variable changes
+        LOOP.format(bounds="0, k, -1"),
+        LOOP.format(bounds="0, k, n"),
+        LOOP.format(bounds="k").replace("\n    copy", "\n    if k > n:\n        continue\n    copy"),
+        LOOP.format(bounds="k") + "\n    if k > 3:\n        break\nelse:\n    k = 3",
+    ],
+)
+def test_loops_that_are_not_inverted(body: str) -> None:
+    lines, found = fused(body)
+    assert found.result.fusions == 0 and lines == fused(body, invert_loops=False)[0]
+
+
+def test_only_loops_that_gain_are_inverted() -> None:
+    plain = "for j in range(k):\n    first[n, 8](a, b, j)\n    w = read(b, 1)\n"
+    lines, found = fused(plain + LOOP.format(bounds="k"))
+    assert lines[:3] == plain.splitlines() and found.result.fusions == 1
+
+
+class Checking(Merge):
+    """Fuses if the host finds ``n`` small."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def decide(self, first: LaunchSite, second: LaunchSite, *, assume_independent: bool, may_check: bool) -> Fusibility:
+        found = super().decide(first, second, assume_independent=assume_independent, may_check=may_check)
+        if not may_check:
+            return Fusibility("grid", ("n may be large",))
+        return Fusibility(found.kind, found.reasons, (f"n < {100 if second.kernel.name == 'third' else self.limit}",))
+
+
+def test_what_must_be_true_is_asked_when_it_runs() -> None:
+    body = "first[n, 8](a, b, k)\nsecond[n, 8](b, c, k)\nthird[n, 8](c, d, k)"
+    lines, _ = fused(body, Checking(1000))
+    assert lines == [
+        "if n < 1000 and n < 100:",
+        "    fused_first_second_third[n, 8](a, b, k, b, c, k, c, d, k)",
+        "else:",
+        *("    " + line for line in body.splitlines()),
+    ]
+    _, found = fused("first[n, 8](a, b, k)\nsecond[n, 8](b, c, k)", Checking(9))  # hardly ever true
+    assert found.result.fusions == 0 and reasons(found) == {"grid-wide"}

@@ -1,8 +1,10 @@
 """A host program as something that the phases of fusion can transform.
 
 Guarantees: the program given is left as it is, a clone is changed; every snapshot is of the clone's current version;
-what the phases insert prints as Python, in the place that its edge has there. A launch whose kernel may touch memory
-that nobody knows is a modification statement of everything that touches device memory, and everything of it.
+what the phases insert prints as Python, in the place that its edge has there. Where a fusion is right only if some
+expressions of host variables are true, the program asks for them, and else launches the kernels one by one. A launch
+whose kernel may touch memory that nobody knows is a modification statement of everything that touches device memory,
+and everything of it.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ from __future__ import annotations
 import copy
 
 from ...dsl.host_cfg import Edge, Effects, HostCfg
-from ...dsl.host_nodes import Launch, LoopInit, Node
+from ...dsl.host_nodes import Body, Branch, Expression, If, Launch, LoopInit, Node
 from ...dsl.host_program import HostProgram
 from .host_sites import Sites
 from .kernel_code import AnyKernel
 from .launch_graph import Applied, EdgePoint, LaunchGraph, Place, Step
 from .launch_graph import Node as GraphNode
+from .loop_inversion import ALWAYS
 from .pairs import FusedPair, Pairs
 
 __all__ = ["FusingHost"]
@@ -29,6 +32,8 @@ class FusingHost:
         self.pairs = pairs
         self.sites = Sites(self.program)
         self.fused: dict[Launch, FusedPair] = {}
+        #: The launches that each fused launch has taken in, in their order, and what must be true for it.
+        self._parts: dict[Launch, tuple[tuple[Launch, ...], tuple[str, ...]]] = {}
         self._bound: dict[AnyKernel, str] = {}
 
     # --- Editable ----------------------------------------------------------------------------------------------
@@ -62,16 +67,32 @@ class FusingHost:
             self.pairs.tell(first, second, pair, step.phase)
             self.program.replace(partner, [new])
             self.fused[new] = pair
+            one, other = self._parts_of(first), self._parts_of(second)
+            checks = dict.fromkeys((*one[1], *other[1], *pair.fusibility.checks))
+            self._parts[new] = (*one[0], *other[0]), tuple(checks)
             made.append(new)
         self.program.remove(launch)
         for copied in (each for nodes in inserted for each in nodes):
             if launch in self.fused:
                 self.fused[copied] = self.fused[launch]
+                self._parts[copied] = self._parts[launch]
         for gone in (launch, *(_launch(node) for node in step.fusions)):
             self.fused.pop(gone, None)
         return Applied(inserted, tuple(made))
 
+    def guard(self) -> None:
+        """Put each fused launch that has checks under an ``if``, once all is fused."""
+        for fused in self.fused:
+            launches, checks = self._parts[fused]
+            if checks:
+                test = Expression(" and ".join(f"({check})" for check in checks))
+                separate: Body = [copy.copy(launch) for launch in launches]
+                self.program.replace(fused, [If(Branch(test, place=fused.place), [fused], separate)])
+
     # --- parts -------------------------------------------------------------------------------------------------
+
+    def _parts_of(self, launch: Launch) -> tuple[tuple[Launch, ...], tuple[str, ...]]:
+        return self._parts.get(launch, ((launch,), ()))
 
     def _effects(self, launch: Launch) -> Effects:
         return self.pairs.codes.of(launch.kernel).effects
@@ -105,6 +126,8 @@ class FusingHost:
                 if each.source is getattr(named, "source", None) and each.kind == getattr(named, "kind", None)
             )
             self.program.insert_on_edge(edge, [new])
+        elif isinstance(place.node, Branch) and place.at_exit and place.node.test == ALWAYS:
+            self.program.insert_on_edge(next(e for e in self.cfg().succs(place.node) if e.kind == "true"), [new])
         elif place.at_exit and place.node is not self.program.exit and not isinstance(place.node, LoopInit):
             self.program.insert_after(_node(place.node), [new])
         else:
@@ -122,7 +145,16 @@ def _edges(cfg: HostCfg) -> list[tuple[Node, Node, Edge]]:
     for node in cfg.nodes:
         if isinstance(node, LoopInit) and len(cfg.preds(node)) == 1:
             heads[node] = cfg.succs(node)[0].target
-    return [(e.source, heads.get(e.target, e.target), e) for e in cfg.edges if e.source not in heads]
+    return [
+        (edge.source, heads.get(edge.target, edge.target), edge)
+        for edge in cfg.edges
+        if edge.source not in heads and not _is_never_taken(edge)
+    ]
+
+
+def _is_never_taken(edge: Edge) -> bool:
+    """Whether the edge leaves a ``while True`` by its test."""
+    return edge.kind == "false" and isinstance(edge.source, Branch) and edge.source.test == ALWAYS
 
 
 def _node(node: GraphNode) -> Node:

@@ -138,7 +138,19 @@ class Sites:
         if len(node.targets) != len(node.values) or Expression(name) not in node.targets:
             return None
         value = node.values[node.targets.index(Expression(name))]
-        return ast.parse(value.text, mode="eval").body if self._is_fixed(value, _DEPTH) else None
+        tree = ast.parse(value.text, mode="eval").body
+        return tree if self._is_fixed(value, _DEPTH) and not self._has_product(tree) else None
+
+    def _has_product(self, tree: ast.expr) -> bool:
+        """Whether variables are multiplied. More is known of a name that is passed as a parameter than of a product."""
+
+        def varies(part: ast.expr) -> bool:
+            return any(isinstance(node, ast.Name) and node.id not in self._constants for node in ast.walk(part))
+
+        return any(
+            isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and varies(node.left) and varies(node.right)
+            for node in ast.walk(tree)
+        )
 
     def _is_fixed(self, value: Expression, depth: int) -> bool:
         """Whether the value is made of nothing that is ever written after the program has begun, except once."""

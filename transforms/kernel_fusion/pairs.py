@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
+from itertools import islice, product
 from typing import TYPE_CHECKING, Protocol
 
 from ...dsl.functions import Param
@@ -52,7 +53,9 @@ class FusedCode(Protocol):
 class Fuser(Protocol):
     """Decides and builds."""
 
-    def decide(self, first: LaunchSite, second: LaunchSite, *, assume_independent: bool) -> Fusibility: ...
+    def decide(
+        self, first: LaunchSite, second: LaunchSite, *, assume_independent: bool, may_check: bool
+    ) -> Fusibility: ...
 
     def build(
         self, first: LaunchSite, second: LaunchSite, fusibility: Fusibility, *, name: str, dead_buffers: frozenset[str]
@@ -178,7 +181,9 @@ class Pairs:
 
     def _built(self, codes: tuple[KernelCode, KernelCode], sites: tuple[LaunchSite, LaunchSite]) -> FusedPair:
         promised = frozenset(code.kernel.name for code in codes) in self.independent
-        fusibility = self.fuser.decide(*sites, assume_independent=promised)
+        fusibility = self.fuser.decide(*sites, assume_independent=promised, may_check=True)
+        if not _may_hold(fusibility.checks):
+            fusibility = self.fuser.decide(*sites, assume_independent=promised, may_check=False)
         if fusibility.kind not in ("thread", "block"):
             reason = "grid-wide" if fusibility.kind == "grid" else "not-fusible"
             raise Refusal(reason, "; ".join(fusibility.reasons) or "no reason is given")
@@ -248,3 +253,24 @@ def _joined(
                     reads |= {number} if at in part.memory.reads else set()
                     writes |= {number} if at in part.memory.writes else set()
     return KernelMemory(frozenset(reads), frozenset(writes), any(part.memory.is_unknown for part in parts))
+
+
+#: Sizes that host quantities are tried with.
+_SIZES = (64, 256, 1000, 1024, 4096)
+
+
+def _may_hold(checks: tuple[str, ...]) -> bool:
+    """Whether some ordinary sizes pass all checks at once; otherwise the fused kernel would hardly ever be launched."""
+    if not checks:
+        return True
+    test = Expression(" and ".join(f"({check})" for check in checks))
+    names = sorted(test.names)
+    several = [dict.fromkeys(names, size) for size in _SIZES]
+    several += [dict(zip(names, sizes, strict=True)) for sizes in islice(product(_SIZES, repeat=len(names)), 625)]
+    for given in several:
+        try:
+            if eval(test.code, {"__builtins__": {}}, given):
+                return True
+        except (ArithmeticError, TypeError, NameError, AttributeError):
+            return False
+    return False

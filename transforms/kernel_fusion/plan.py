@@ -17,6 +17,7 @@ from .host_fusion import FusingHost
 from .kernel_code import AnyKernel, KernelCodes
 from .kfcm import PhaseOrder, Result, Strategy, transform
 from .launch_site import Fusibility, LaunchSite
+from .loop_inversion import inverted, invertible
 from .pairs import Benefit, FusedCode, FusedPair, Fuser, Pairs
 
 __all__ = ["FusedProgram", "FusionOptions", "fuse_program"]
@@ -25,13 +26,15 @@ __all__ = ["FusedProgram", "FusionOptions", "fuse_program"]
 @dataclass(frozen=True)
 class FusionOptions:
     """``independent`` are pairs of kernel names (`Pairs`); ``benefit`` of None fuses all that may be fused; ``tidy``
-    undoes motions of launches that came to nothing."""
+    undoes motions of launches that came to nothing; ``invert_loops`` lets loops test at their end where KFCM fuses more
+    for it."""
 
     strategy: Strategy = "kfcm"
     order: PhaseOrder = "backward-first"
     independent: frozenset[frozenset[str]] = frozenset()
     benefit: Benefit | None = None
     tidy: bool = True
+    invert_loops: bool = True
 
 
 @dataclass
@@ -57,11 +60,11 @@ class FusedProgram:
 class PtxFuser:
     """Decides by `fusibility` and builds by `fused_kernel`."""
 
-    def decide(self, first: LaunchSite, second: LaunchSite, *, assume_independent: bool) -> Fusibility:
+    def decide(self, first: LaunchSite, second: LaunchSite, *, assume_independent: bool, may_check: bool) -> Fusibility:
         """Whether and how the second may be fused with the first."""
         from .fusibility import decide
 
-        return decide(first, second, assume_independent=assume_independent)
+        return decide(first, second, assume_independent=assume_independent, may_check=may_check)
 
     def build(
         self, first: LaunchSite, second: LaunchSite, fusibility: Fusibility, *, name: str, dead_buffers: frozenset[str]
@@ -81,8 +84,30 @@ def fuse_program(
     """Fuse the launches of ``program``. Raises `DslError`, `PtxError`."""
     codes = KernelCodes(ptx)
     pairs = Pairs(codes, fuser or PtxFuser(), options.independent, options.benefit)
-    host, result = transform(lambda: FusingHost(program, pairs), options.strategy, options.order, tidy=options.tidy)
+    host, result = _best(program, pairs, options)
     remarks = list(pairs.remarks.values())
     if not result.fusions:
         return FusedProgram(program, codes, {}, result, remarks)
+    host.guard()
     return FusedProgram(host.program, codes, host.fused, result, remarks)
+
+
+def _best(program: HostProgram, pairs: Pairs, options: FusionOptions) -> tuple[FusingHost, Result]:
+    """The transformed program, with as few loops inverted as give the most fusions."""
+
+    def attempt(loops: frozenset[int]) -> tuple[FusingHost, Result]:
+        given = inverted(program, loops) if loops else program
+        return transform(lambda: FusingHost(given, pairs), options.strategy, options.order, tidy=options.tidy)
+
+    best = attempt(frozenset())
+    loops = frozenset(invertible(program)) if options.invert_loops and options.strategy == "kfcm" else frozenset[int]()
+    if not loops:
+        return best
+    every = attempt(loops)
+    if every[1].fusions <= best[1].fusions:
+        return best
+    for loop in sorted(loops):
+        fewer = attempt(loops - {loop})
+        if fewer[1].fusions >= every[1].fusions:
+            loops, every = loops - {loop}, fewer
+    return every

@@ -1,0 +1,110 @@
+"""Loops that test at their end: the form in which a launch can cross a loop's back edge.
+
+    for i in range(a, b, s):        if a < b:                       while c:        if c:
+        body                            i = a                           body            while True:
+                                        while True:                                         body
+                                            body                                            if not c:
+                                            if i + s >= b:                                      break
+                                                break
+                                            i = i + s
+
+A loop that tests at its head has a way past its body, so nothing in the body is down-safe at the end of the body: the
+last launch of a turn never meets the first one of the next. The thesis works on compiled code, in which loops have been
+turned already. Tests are evaluated as often, in the same order, on the same values.
+
+Refuses: loops with ``else`` or ``continue``, steps that are no positive number, bounds that the body changes, a body
+that assigns the loop's variable or always leaves.
+Reference: thesis §5.2.3 and table 5.2 (srad_v1); Muchnick, *Advanced Compiler Design*, §18.5 (loop inversion).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...dsl.host_nodes import (
+    Assign,
+    Body,
+    Branch,
+    Expression,
+    For,
+    If,
+    Item,
+    Jump,
+    Launch,
+    Node,
+    While,
+    walk_nodes,
+)
+from ...dsl.host_program import HostProgram
+
+__all__ = ["ALWAYS", "invertible", "inverted"]
+
+#: The test of a loop that is left by ``break`` alone.
+ALWAYS = Expression("True")
+
+
+def invertible(program: HostProgram) -> list[int]:
+    """The numbers, in the order of the text, of the loops with launches that can be inverted."""
+    return [number for number, (_, item) in enumerate(_loops(program.body)) if _can_invert(item)]
+
+
+def inverted(program: HostProgram, chosen: frozenset[int]) -> HostProgram:
+    """A copy of the program with the loops of these numbers inverted."""
+    made, _ = program.clone()
+    # Inner loops come later in the text: with the last one first, the place of each is still what it was.
+    for number, (body, item) in reversed(list(enumerate(_loops(made.body)))):
+        if number in chosen:
+            at = next(at for at, each in enumerate(body) if each is item)
+            body[at] = _of_for(item) if isinstance(item, For) else _of_while(item)
+    return made
+
+
+def _loops(body: Body) -> Iterator[tuple[Body, While | For]]:
+    for item in body:
+        if isinstance(item, While | For):
+            yield body, item
+        if isinstance(item, If | While | For):
+            yield from _loops(item.body)
+            yield from _loops(item.orelse)
+
+
+def _can_invert(loop: While | For) -> bool:
+    nodes = list(walk_nodes(loop.body))
+    if loop.orelse or _continues(loop.body) or not any(isinstance(node, Launch) for node in nodes):
+        return False
+    if isinstance(loop.body[-1], Jump):
+        return False
+    if isinstance(loop, While):
+        return loop.branch.test != ALWAYS
+    changed = frozenset[str]().union(*(node.defines for node in nodes))
+    step = loop.init.step.text
+    fixed = not changed & (loop.init.uses | {loop.next.target}) and loop.next.target not in loop.init.uses
+    return fixed and step.isdigit() and int(step) > 0
+
+
+def _continues(body: Body) -> bool:
+    """Whether a ``continue`` in ``body`` is of the loop that ``body`` belongs to."""
+    for item in body:
+        if isinstance(item, Jump) and item.word == "continue":
+            return True
+        if isinstance(item, If) and (_continues(item.body) or _continues(item.orelse)):
+            return True
+        if isinstance(item, While | For) and _continues(item.orelse):
+            return True
+    return False
+
+
+def _of_while(loop: While) -> Item:
+    leaves = If(Branch(Expression(f"not ({loop.branch.test})"), place=loop.branch.place), [Jump("break")], [])
+    return If(loop.branch, [While(Branch(ALWAYS), [*loop.body, leaves])], [])
+
+
+def _of_for(loop: For) -> Item:
+    name, init, place = loop.next.target, loop.init, loop.init.place
+
+    def assign(value: str) -> Node:
+        return Assign((Expression(name),), (Expression(value),), place=place)
+
+    leaves = If(Branch(Expression(f"{name} + {init.step} >= ({init.stop})"), place=place), [Jump("break")], [])
+    turns = While(Branch(ALWAYS), [*loop.body, leaves, assign(f"{name} + {init.step}")])
+    return If(Branch(Expression(f"({init.start}) < ({init.stop})"), place=place), [assign(str(init.start)), turns], [])
