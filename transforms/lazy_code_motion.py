@@ -164,6 +164,10 @@ class LazyCodeMotion:
 
     name: ClassVar[str] = "lcm"
 
+    def __post_init__(self) -> None:
+        if self.naming not in ("lexical", "value", "both"):
+            raise ValueError(f"option 'naming' of pass 'lcm' is lexical, value or both, not '{self.naming}'")
+
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Move code in ``kernel``; whether anything changed."""
         return self.move(kernel, facts, remarks, BranchDivergence(facts) if self.cdrnd_insertion else None)

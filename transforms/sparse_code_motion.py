@@ -113,8 +113,9 @@ class Local:
 
 @dataclass(frozen=True)
 class SparseCodeMotion:
-    """Options: ``weights`` is ``uniform`` or ``loop``; ``min_cost`` as for lazy code motion; ``lazy`` says whether lazy
-    code motion runs first; ``cdrnd_insertion`` keeps that from inserting into arms of divergent branches."""
+    """Options: ``weights`` is ``uniform``, or ``loop``, which goes by the profile where one is given; ``min_cost`` as
+    for lazy code motion; ``lazy`` says whether lazy code motion runs first; ``cdrnd_insertion`` keeps that from
+    inserting into arms of divergent branches."""
 
     weights: str = "loop"
     min_cost: int = 2
@@ -123,6 +124,10 @@ class SparseCodeMotion:
     cdrnd_insertion: bool = False
 
     name: ClassVar[str] = "scm"
+
+    def __post_init__(self) -> None:
+        if self.weights not in ("loop", "uniform"):
+            raise ValueError(f"option 'weights' of pass '{self.name}' is loop or uniform, not '{self.weights}'")
 
     @property
     def speculates(self) -> str:

@@ -11,7 +11,7 @@ import random
 import pytest
 from motion import blocks_with, costly, count, kernel_of, optimized, random_body
 from ptxmotion.ptx import parse, print_module
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.transforms.pipeline import Pipeline, UnknownPass, create_pass, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
 from walker import Endless, walk
 
@@ -184,3 +184,9 @@ def test_random_kernels_store_the_same(passes: str, chunk: int) -> None:
             if passes.startswith("scm") and old.left:
                 assert costly(new) <= costly(old), context
                 assert new.ran["add.s32"] <= old.ran["add.s32"], context
+
+
+@pytest.mark.parametrize("text", ["sscm:weights=heavy", "lcm:naming=values"])
+def test_an_unknown_value_of_an_option_is_refused(text: str) -> None:
+    with pytest.raises(UnknownPass, match="option '(weights|naming)' of pass '(sscm|lcm)' is "):
+        create_pass(text)
