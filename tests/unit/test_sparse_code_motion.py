@@ -188,5 +188,5 @@ def test_random_kernels_store_the_same(passes: str, chunk: int) -> None:
 
 @pytest.mark.parametrize("text", ["sscm:weights=heavy", "lcm:naming=values"])
 def test_an_unknown_value_of_an_option_is_refused(text: str) -> None:
-    with pytest.raises(UnknownPass, match="option '(weights|naming)' of pass '(sscm|lcm)' is "):
+    with pytest.raises(UnknownPass, match=r"option '(weights|naming)' of pass '(sscm|lcm)' is "):
         create_pass(text)
