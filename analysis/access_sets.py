@@ -74,6 +74,7 @@ def access_set(facts: Facts) -> AccessSet:
 def _access_set(facts: Facts) -> AccessSet:
     forms = ThreadForms(facts)
     guards = Guards(facts, forms)
+    read = {reg for instr in facts.kernel.instructions() for reg in instr.uses()}
     accesses: list[Access] = []
     unknown: list[Instr] = []
     cfg = facts.cfg
@@ -84,7 +85,7 @@ def _access_set(facts: Facts) -> AccessSet:
                 continue
             if _is_private(instr):
                 continue
-            access = _access(instr, forms, guards, number)
+            access = _access(instr, forms, guards, number, read)
             if access is None:
                 unknown.append(instr)
             elif not _is_to_private_object(access):
@@ -118,7 +119,7 @@ def _has_pointer(address: Poly) -> bool:
     return any(len(m) == 1 and m[0].kind == "param" and c == 1 for m, c in address.terms)
 
 
-def _access(instr: Instr, forms: ThreadForms, guards: Guards, block: int) -> Access | None:
+def _access(instr: Instr, forms: ThreadForms, guards: Guards, block: int, read: set[Reg]) -> Access | None:
     form, address = instr.form, instr.address
     if form.op.base not in _SIMPLE or form.effects & Effect.ASYNC or form.type is None or form.is_opaque:
         return None
@@ -133,16 +134,18 @@ def _access(instr: Instr, forms: ThreadForms, guards: Guards, block: int) -> Acc
     else:
         effect = "write" if form.effects & Effect.WRITE else "read"
     known = guards.at(block) + guards.of_predicate(instr)
-    return Access(instr, effect, form.type.bytes * form.lanes, where, known, _commuting(instr, form))
+    return Access(instr, effect, form.type.bytes * form.lanes, where, known, _commuting(instr, form, read))
 
 
 _COMMUTING = frozenset(["add", "min", "max", "and", "or", "xor"])
 
 
-def _commuting(instr: Instr, form: Form) -> str:
-    """The operation of a ``red`` on integers whose order among its like does not matter."""
+def _commuting(instr: Instr, form: Form, read: set[Reg]) -> str:
+    """The operation of an atomic on integers whose order among its like does not matter: nobody sees what was there."""
     operation = form.mods.get("atomop", "")
-    if form.op.base != "red" or operation not in _COMMUTING or form.type is None or form.lanes != 1:
+    if form.op.base not in ("atom", "red") or operation not in _COMMUTING or form.type is None or form.lanes != 1:
+        return ""
+    if not read.isdisjoint(instr.defs()):
         return ""
     return f"{operation}.{form.type.name}" if form.type.kind in "usb" and form.type.lanes == 1 else ""
 

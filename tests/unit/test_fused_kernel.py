@@ -290,6 +290,15 @@ def test_functions_of_both_modules() -> None:
     assert [each.name for each in different.module.kernels] == ["twice", "twice_f2", "both"]
 
 
+def test_a_function_that_is_declared_before() -> None:
+    # In the original the kernel stands between declaration and definition, as nvcc writes it.
+    site = launch(CALL + "st.global.u32 [%p], %f0;", head=".func (.param .b32 r) twice(.param .b32 x);")
+    module = parse(print_module(site.module) + FUNCTION.format("add.s32"))
+    first = LaunchSite(module.kernel("k"), module, site.grid, site.block, 0, site.arguments)
+    fused = fuse(first, launch(CALL + "st.global.u32 [%q], %f0;", head=FUNCTION.format("add.s32")))
+    assert [each.name for each in fused.module.kernels] == ["twice", "both"]
+
+
 def test_constants_of_both_modules() -> None:
     body = "mul.wide.u32 %x, %t, 4; mov.u64 %d0, table; add.s64 %d0, %d0, %x; ld.global.u32 %f0, [%d0]; "
     sites = [

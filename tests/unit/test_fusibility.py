@@ -53,6 +53,16 @@ PAIRS = {
         "red.global.add.u32 [%a], %t;",
         "thread",
     ),
+    "sums of which nobody asks what was there": (
+        "atom.global.add.u32 %f0, [%a], %i;",
+        "red.global.add.u32 [%a], %t;",
+        "thread",
+    ),
+    "sums of which somebody asks": (
+        "atom.global.add.u32 %f0, [%a], %i; st.global.u32 [%q], %f0;",
+        "red.global.add.u32 [%a], %t;",
+        "grid",
+    ),
     "sums that are read": ("red.global.add.u32 [%a], %i;", "ld.global.u32 %f0, [%a]; st.global.u32 [%q], %f0;", "grid"),
     "sums of floats": ("red.global.add.f32 [%a], %f0;", "red.global.add.f32 [%a], %f1;", "grid"),
     "a sum and a maximum": ("red.global.add.u32 [%a], %i;", "red.global.max.u32 [%a], %t;", "grid"),

@@ -20,7 +20,7 @@ NEEDED = {
     },
     "rodinia/gaussian": {("fan1", "fan2"): "none", ("fan2", "fan1"): "none"},
     "rodinia/huffman": {
-        ("histo_kernel", "histo_kernel"): "grid",
+        ("histo_kernel", "histo_kernel"): "thread",
         ("prescan", "prescan"): "grid",
         ("prescan", "uniform_add"): "grid",
         ("uniform_add", "pack2"): "none",

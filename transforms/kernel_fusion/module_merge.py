@@ -54,7 +54,7 @@ def merged_functions(
     """
     merging = _Merging(variables, set(taken))
     for site, known in zip(sites, symbols, strict=True):
-        merging.take(site.kernel, known)
+        merging.take(site.kernel, site.module, known)
     return merging.functions
 
 
@@ -66,8 +66,8 @@ class _Merging:
         self.texts: dict[str, Declaration] = {}
         self.copies: dict[Declaration, Declaration] = {}
 
-    def take(self, kernel: Kernel, known: dict[Declaration, tuple[Declaration, int]]) -> None:
-        """Copy what ``kernel`` mentions of its module."""
+    def take(self, kernel: Kernel, module: Module, known: dict[Declaration, tuple[Declaration, int]]) -> None:
+        """Copy what ``kernel`` mentions of its ``module``."""
         own = {id(declaration) for declaration in kernel.declarations}
         for instr in kernel.instructions():
             for symbol in symbols_in(instr.operands):
@@ -75,7 +75,7 @@ class _Merging:
                 if declaration is None or declaration in known or id(declaration) in own:
                     continue
                 if isinstance(declaration, Kernel):
-                    known[declaration] = (self._function(declaration), 0)
+                    known[declaration] = (self._function(_definition(declaration, module), module), 0)
                 elif isinstance(declaration, Variable) and declaration.space in ("global", "const"):
                     known[declaration] = (self._variable(declaration), 0)
 
@@ -88,13 +88,13 @@ class _Merging:
         self.copies[variable] = found
         return found
 
-    def _function(self, function: Kernel) -> Declaration:
+    def _function(self, function: Kernel, module: Module) -> Declaration:
         text = print_kernel(function)
         found = self.copies.get(function) or self.texts.get(text)
         if found is None:
             known: dict[Declaration, tuple[Declaration, int]] = {}
             # A call of itself is refused, so this ends.
-            self.take(function, known)
+            self.take(function, module, known)
             body = copy_body(function, "", known, {}, Module(SourceText("", function.name)), Files())
             found = dataclasses.replace(
                 function,
@@ -116,3 +116,13 @@ class _Merging:
             fresh, number = f"{name}_f{number}", number + 1
         self.names.add(fresh)
         return fresh
+
+
+def _definition(function: Kernel, module: Module) -> Kernel:
+    """The function with its body, where the text declares it before. Raises `CannotFuse` where there is none."""
+    if not function.is_declaration:
+        return function
+    found = next((each for each in module.kernels if each.name == function.name), None)
+    if found is None:
+        raise CannotFuse(f"function '{function.name}' has no body")
+    return found
