@@ -411,7 +411,8 @@ class _ColumnDrawing:
         """Out of the right side of the lower box, up beside, and into the right side of the upper one."""
         (x, y), (width, height) = self.at(self.layout.centre[edge[0]]), self.column.boxes[edge[0]].size
         (to_x, to_y), (to_width, to_height) = self.at(self.layout.centre[edge[1]]), self.column.boxes[edge[1]].size
-        start, end = (x + width / 2, y + height / 4), (to_x + to_width / 2 + 5, to_y - to_height / 4)
+        start = (x + width / 2, y + height * self.share(edge, 0) / 2)
+        end = (to_x + to_width / 2 + 5, to_y - to_height * self.share(edge, 1) / 2)
         points = [self.at(point) for point in self.layout.lines[edge]]
         first, last = (points[0][0], start[1] - 8), (points[-1][0], end[1] + 8)
         codes, corners = [_MOVE, _BEND, _BEND], [start, (first[0], start[1]), first]
@@ -422,6 +423,12 @@ class _ColumnDrawing:
         tip = (end[0] - 5, end[1])
         arrow = [tip, (tip[0] + 7, tip[1] - 3.5), (tip[0] + 7, tip[1] + 3.5)]
         self.drawing.patch("Polygon", arrow, color=stroke.colour, zorder=4)
+
+    def share(self, edge: tuple[int, int], side: int) -> float:
+        """How far from its middle a back edge touches a box, as a share of half its height: the longer, the further."""
+        edges = [each for each in self.column.back if each[side] == edge[side]]
+        edges.sort(key=lambda each: len(self.layout.lines[each]))
+        return 0.3 + 0.5 * (edges.index(edge) + 1) / (len(edges) + 1)
 
     def draw_path(self, codes: list[int], corners: list[Point], stroke: _Stroke, zorder: int) -> None:
         paths: Any = importlib.import_module("matplotlib.path")

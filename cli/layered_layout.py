@@ -54,6 +54,7 @@ class _Node:
     up: list[tuple[int, float]] = field(default_factory=list["tuple[int, float]"])
     down: list[tuple[int, float]] = field(default_factory=list["tuple[int, float]"])
     beside: int = -1  #: the box to whose right it stands
+    length: int = 0  #: how many layers the edge passes that it belongs to, where it stands beside a box
     x: float = 0.0
 
 
@@ -148,6 +149,7 @@ class _Layouter:
         ends = (high, low) if self.nodes[high].layer <= self.nodes[low].layer else (low, high)
         self.nodes[chain[0]].beside = ends[0]
         self.nodes[chain[-1]].beside = ends[1] if len(chain) > 1 else ends[0]
+        self.nodes[chain[0]].length = self.nodes[chain[-1]].length = len(chain)
         self.chains[edge] = chain
 
     # --- orders ----------------------------------------------------------------------------------------------------
@@ -184,7 +186,7 @@ class _Layouter:
         self.layers = [self.with_sides(layer) for layer in found]
 
     def with_sides(self, layer: list[int]) -> list[int]:
-        """``layer`` with each node that stands beside a box right behind that."""
+        """``layer`` with each node that stands beside a box right behind that, those of short edges first."""
         sides: dict[int, list[int]] = {}
         for number in layer:
             if self.nodes[number].beside >= 0:
@@ -192,7 +194,7 @@ class _Layouter:
         found: list[int] = []
         for number in layer:
             if self.nodes[number].beside < 0:
-                found += [number, *sides.get(number, ())]
+                found += [number, *sorted(sides.get(number, ()), key=lambda side: self.nodes[side].length)]
         return found
 
     def sort(self, layer: int, *, downwards: bool) -> None:
