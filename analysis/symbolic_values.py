@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import cast
 
-from ..ptx import Imm, Instr, Reg, Special, Sym, decode
+from ..ptx import Imm, Instr, Operand, Reg, Special, Sym, decode
 from ..ptx.types import TYPES
 from . import affine
 from .affine import Affine
@@ -64,6 +64,7 @@ class SymbolicValues:
         #: Leaves defined by instructions, by block.
         self.defined_in: dict[int, list[int]] = {}
         self._holders: dict[int, list[int]] | None = None
+        self._templates: dict[object, Instr] | None = None
         self._known: set[int] = set(self.values.number)
         #: The symbols that stand in addresses, by number.
         self.symbols: dict[int, Sym] = {}
@@ -124,6 +125,19 @@ class SymbolicValues:
             return self._leaves[number]
         found = self._leaves[number] = self._find_leaves(number, MAX_DEPTH)
         return found
+
+    def template(self, head: object) -> Instr | None:
+        """An instruction that computes an operation of this head from registers, literals and special registers."""
+        if self._templates is None:
+            self._templates = {}
+            for value, instr in enumerate(self.ssa.instr):
+                if instr is None or instr.guard is not None or instr.form.dst_count != 1 or instr.form.inout:
+                    continue
+                if all(isinstance(operand, Reg | Imm | Special) for operand in instr.operands):
+                    own = self.key(self.values.number[value])[0]
+                    if isinstance(own, tuple):
+                        self._templates.setdefault(cast("object", own), instr)
+        return self._templates.get(head)
 
     def _find_leaves(self, number: int, depth: int) -> frozenset[int] | None:
         if number in self._leaves:
@@ -347,7 +361,38 @@ class Materializer:
             name = cast("str", key[1])
             special = _special(name)
             return self._emit("mov.u32", width, special) if special is not None and width == 32 else None
-        return None
+        return self._make_like(symbols.template(key[0]), key, width, depth) if isinstance(head, tuple) else None
+
+    def _make_like(self, template: Instr | None, key: Key, width: int, depth: int) -> Reg | None:
+        """The operation of ``template`` on other operands."""
+        symbols = self.symbols
+        children = cast("tuple[int, ...]", key[1:])
+        if template is None or _is_load(key) or len(children) != len(template.operands) - 1:
+            return None
+        result = template.operands[0]
+        if not isinstance(result, Reg) or result.type.bits != width or not _is_integer(result):
+            return None
+        operands: list[Operand] = []
+        for child, operand, spec in zip(children, template.operands[1:], template.form.specs[1:], strict=False):
+            scalar = template.form.scalar(spec.type) or TYPES.get(spec.type)
+            bits = operand.type.bits if isinstance(operand, Reg) else scalar.bits if scalar is not None else 0
+            if bits not in (32, 64) or (isinstance(operand, Reg) and not _is_integer(operand)):
+                return None
+            form = symbols.values.affine_of(child, bits)
+            if form.is_constant and scalar is not None and scalar.bits == bits:
+                operands.append(Imm(str(form.signed_constant() if scalar.kind == "s" else form.constant)))
+                continue
+            reg = self.register(child, bits, depth)
+            if reg is None:
+                return None
+            operands.append(reg)
+        if len(operands) != len(children) or all(isinstance(operand, Imm) for operand in operands):
+            return None
+        if template.form.op.commutes and isinstance(operands[0], Imm):
+            operands[0], operands[1] = operands[1], operands[0]
+        made = Reg("%trial", result.type) if self.is_trial else symbols.facts.kernel.new_reg(result.type)
+        self.code.append(Instr(template.form, (made, *operands)))
+        return made
 
     def _make_sum(self, form: Affine, depth: int) -> Reg | None:
         width = form.width
@@ -382,6 +427,10 @@ def _special(name: str) -> Special | None:
 
     kind = special_type(name)
     return Special(name, TYPES[kind]) if kind == "u32" else None
+
+
+def _is_integer(reg: Reg) -> bool:
+    return reg.type.kind in "bus" and reg.lanes == 1 and reg.type.lanes == 1
 
 
 def _is_load(key: Key) -> bool:

@@ -34,13 +34,14 @@ Reference: thesis §4.3.1, §4.3.2, §4.5.1; shared notes on code motion, §5.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ..analysis.manager import Facts
 from ..analysis.symbolic_values import SymbolicValues
 from ..ptx import TYPES, Imm, Instr, decode
-from .memory_accesses import Accesses, Provider, Question
+from .memory_accesses import Accesses, AddressKey, Provider, Question
 
 __all__ = [
     "PLANNED",
@@ -147,6 +148,7 @@ class Availability:
         self.budget = budget
         self.forwarding = forwarding
         self._answers: dict[tuple[int, Question], Answer] = {}
+        self._wanted: Counter[AddressKey] | None = None
 
     def within(self, block: int, question: Question, end: int) -> Answer:
         """What the instructions of ``block`` before position ``end`` say to the question."""
@@ -243,6 +245,11 @@ class Availability:
         paths."""
         if self.accesses.count.get(question.key, 0) > 1 or self._stays(question, block):
             return True
+        return any(self.accesses.count.get(renamed.key) for renamed in self._renamed(question))
+
+    def _renamed(self, question: Question) -> Iterator[Question]:
+        """The other names that the question may take, at most a few for each turn that is asked about; once more its
+        own where it comes back."""
         seen = {question}
         work = [question]
         for each in work:
@@ -251,12 +258,22 @@ class Availability:
                     renamed = self.before(each, before, join) if self.cfg.reachable[before] else None
                     if renamed is None or renamed == each:
                         continue
-                    if self.accesses.count.get(renamed.key):
-                        return True
+                    yield renamed
                     if renamed not in seen and len(work) < 4 * self.visits:
                         seen.add(renamed)
                         work.append(renamed)
-        return False
+
+    def is_wanted_elsewhere(self, question: Question) -> bool:
+        """Whether a load other than that of the question asks for these bytes, under any name that its question may
+        take. Looks at names, not at paths."""
+        if self._wanted is None:
+            self._wanted = Counter()
+            for accesses in self.accesses.blocks.values():
+                for _, instr in accesses.loads:
+                    own = self.accesses.question(instr)
+                    if own is not None:
+                        self._wanted.update({own.key, *(renamed.key for renamed in self._renamed(own))})
+        return self._wanted[question.key] > 1
 
     def _stays(self, question: Question, block: int) -> bool:
         """Whether ``block`` is in a loop in which nothing that the address is made of is defined."""

@@ -11,7 +11,8 @@ expression is anticipated there. The four variants:
 
 Where this differs from the paper, ``paper=true`` gives the paper's behaviour: two different questions for each block
 instead of ``threshold`` + 1, the CDRND to the letter (a load in an arm of a divergent branch then never gets an
-insertion in front of a loop in the same arm), and no forwarding. In every mode an inserted load must not be able to
+insertion in front of a loop in the same arm), no forwarding, and loads rise even where no other load asks for the same
+bytes. In every mode an inserted load must not be able to
 fault: the address is dereferenced on every way on, or lies in a declared object; everything else is refused
 (``may-fault``), unless ``readable=true`` promises that every address that the kernel computes for a load may be read at
 any time.
@@ -270,6 +271,8 @@ class Round:
         part = plan.parts[0]
         if part.local or self.availability.within(plan.block, part.question, plan.position) is not THROUGH:
             return reason
+        if not self.options.paper and not self.availability.is_wanted_elsewhere(part.question):
+            return reason  # nothing would become redundant by it
         self._origin = self._context(plan.block)
         places = hoisting.places(plan.block, part.question)
         if not places.may_rise or not places.blocks:

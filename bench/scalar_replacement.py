@@ -1,0 +1,157 @@
+"""What scalar replacement saves in the programs of the suites, counted on the emulator: loads, sectors, instructions.
+
+    python bench/scalar_replacement.py [NAME …] [--variants srqp,ssrqp,O3,O3@restrict] [--size tiny] [--json FILE]
+
+Each program's kernels are compiled by nvcc with its default optimization, which is the base; each variant is a pass, a
+list of passes joined by +, or a level, with @restrict under that promise, run without a gate. A variant's outputs have
+to be those of the base, bit for bit. Per program and variant: loads that a thread executes (``ld`` from global,
+generic, shared and local memory), 32-byte sectors of global memory that loads touch, and instructions that warps issue; and how
+many loads the code had and lost, and the reasons of those that stayed. No clock is read: the figures are the same on
+every machine with that nvcc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ptxmotion.analysis.alias import Promise
+from ptxmotion.harness.emulator.backend import EmulatorBackend
+from ptxmotion.ptx import parse, print_module
+from ptxmotion.ptx.verify import verify_kernel
+from ptxmotion.suites.registry import Benchmark, benchmarks, find
+from ptxmotion.suites.runner import compiler, ptx_of, run
+from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.transforms.remarks import Remarks
+
+VARIANTS = "srqp,esrqp,ssrqp_s,ssrqp,O3,O3@restrict"
+CLEANUP = ",copyprop,dce,emptyblocks"
+_LOADS = ("ld.global", "ld.generic", "ld.shared", "ld.local")
+
+
+@dataclass
+class Figures:
+    """What one version of a program did, and what was done to it."""
+
+    threads: int = 0
+    loads: int = 0
+    sectors: int = 0
+    instructions: int = 0
+    removed: int = 0
+    inserted: int = 0
+    reasons: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def loads_per_thread(self) -> float:
+        return self.loads / self.threads if self.threads else 0.0
+
+
+def transformed(ptx: str, passes: str, figures: Figures) -> str:
+    """The module after ``passes``; what they did is added to ``figures``."""
+    module = parse(ptx)
+    remarks = Remarks(module)
+    listed, _, promise = passes.partition("@")
+    promised = Promise.parse(promise) if promise else None
+    Pipeline(pipeline_of(listed), verify=lambda kernel, of: verify_kernel(kernel, of.source), promise=promised).run(
+        module, remarks
+    )
+    reasons: Counter[str] = Counter(figures.reasons)
+    for (_, _, what), number in remarks.counts.items():
+        if what == "loads removed":
+            figures.removed += number
+        elif what in ("loads inserted", "loads hoisted"):
+            figures.inserted += number
+    reasons.update(r.reason for r in remarks.items if r.name == "NotReplaced")
+    figures.reasons = dict(reasons.most_common())
+    return print_module(module)
+
+
+def measured(benchmark: Benchmark, ptx: dict[str, str], size: str, figures: Figures) -> dict[str, bytes]:
+    """Run the program, fill in ``figures`` and return its outputs."""
+    backend = EmulatorBackend()
+    outcome = run(benchmark, backend, ptx, size)
+    if outcome.differences:
+        raise SystemExit(f"{benchmark.fullname}: {outcome.differences[0]}")
+    counts = backend.counts
+    figures.threads = sum(found.blocks.get(0, [0, 0])[1] for found in counts.executions.values())
+    figures.loads = sum(
+        threads for name, (_, threads) in counts.by_class.items() if name.startswith(_LOADS) or name == "ld"
+    )
+    figures.sectors = counts.global_load_sectors
+    figures.instructions = counts.warp_instructions
+    return {name: value.tobytes() for name, value in outcome.outputs.items()}
+
+
+def passes_of(variant: str) -> str:
+    """The passes that a variant of the command line stands for."""
+    listed, at, promise = variant.partition("@")
+    return (listed if listed.startswith("O") else listed.replace("+", ",") + CLEANUP) + at + promise
+
+
+def measure(benchmark: Benchmark, variants: list[str], size: str) -> dict[str, Figures]:
+    """The figures of the base and of each variant."""
+    ptx = ptx_of(benchmark, compiler())
+    found = {"base": Figures()}
+    outputs = measured(benchmark, ptx, size, found["base"])
+    for variant in variants:
+        figures = found[variant] = Figures()
+        made = {name: transformed(text, passes_of(variant), figures) for name, text in ptx.items()}
+        if measured(benchmark, made, size, figures) != outputs:
+            raise SystemExit(f"{benchmark.fullname}: {variant} computes something else")
+    return found
+
+
+def row(name: str, found: dict[str, Figures]) -> str:
+    """One line of the table: the base, then loads, sectors and instructions of each variant in percent of change."""
+    base = found["base"]
+    cells = [name, f"{base.loads_per_thread:.1f}", f"{base.sectors}", f"{base.instructions}"]
+    for variant, figures in found.items():
+        if variant == "base":
+            continue
+        if (figures.loads, figures.sectors, figures.instructions) == (base.loads, base.sectors, base.instructions):
+            cells.append("=" if not figures.removed else f"= ({figures.removed})")
+            continue
+        parts = (
+            _change(figures.loads, base.loads),
+            _change(figures.sectors, base.sectors),
+            _change(figures.instructions, base.instructions),
+        )
+        cells.append(" / ".join(parts))
+    return "| " + " | ".join(cells) + " |"
+
+
+def _change(new: int, old: int) -> str:
+    return "0" if new == old or not old else f"{100 * (new - old) / old:+.1f}"
+
+
+def main() -> int:
+    """Measure, print the table on stdout, and the reasons of the last variant on stderr."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="programs (default: all of the suites)")
+    parser.add_argument("--variants", default=VARIANTS, metavar="LIST", help=f"default: {VARIANTS}")
+    parser.add_argument("--size", default="tiny", help="default: tiny")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything here as well")
+    arguments = parser.parse_args()
+    variants: list[str] = arguments.variants.split(",")
+    chosen = [find(name) for name in arguments.names] or list(benchmarks())
+    document: dict[str, Any] = {}
+    print("| program | loads per thread | sectors | warp instructions | " + " | ".join(variants) + " |")
+    print("| --- | ---: | ---: | ---: |" + " ---: |" * len(variants))
+    for benchmark in chosen:
+        found = measure(benchmark, variants, arguments.size)
+        document[benchmark.fullname] = {name: vars(figures) for name, figures in found.items()}
+        print(row(benchmark.fullname, found), flush=True)
+        reasons = ", ".join(f"{reason} {number}" for reason, number in found[variants[-1]].reasons.items())
+        print(f"{benchmark.fullname}: {variants[-1]}: stayed: {reasons or 'none'}", file=sys.stderr, flush=True)
+        if arguments.json:
+            arguments.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
