@@ -33,6 +33,14 @@ class Assembled:
             raise Refused(" ".join(str(error).split())[:200]) from error
         return {name: Figures(**figures) for name, figures in found.items()}
 
+    def recall(self, key: str) -> list[str] | None:
+        """What a search came to in an earlier run."""
+        return self._judge.recall(key)
+
+    def remember(self, key: str, value: list[str]) -> None:
+        """Keep what a search came to."""
+        self._judge.remember(key, value)
+
 
 def judge_for(choice: str | None, arch: str | None) -> Judge | None:
     """The judge for ``--gate=CHOICE``: ``ptxas``, ``static``, ``off``, or ``None`` for what there is, with a warning

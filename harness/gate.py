@@ -51,8 +51,7 @@ class PtxasJudge:
         Raises `ToolchainError`.
         """
         arch = self.arch or arch_for(ptx, self.tool)
-        identity = f"{_VERSION}\0{arch}\0{self.tool.path}\0{self.tool.version}\0{ptx}"
-        path = self.folder / (hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest() + ".json")
+        path = self._place(f"{arch}\0{ptx}")
         known = _read(path)
         if known is None:
             try:
@@ -62,6 +61,19 @@ class PtxasJudge:
                 raise ToolchainError(str(error)) from error
             _write(path, known)
         return known
+
+    def recall(self, key: str) -> list[str] | None:
+        """What has been kept under ``key``; machine code in the key says for which architecture."""
+        found = _read(self._place(f"search\0{key}"))
+        return found.get("kept") if found is not None else None
+
+    def remember(self, key: str, value: list[str]) -> None:
+        """Keep ``value`` under ``key``."""
+        _write(self._place(f"search\0{key}"), {"kept": value})
+
+    def _place(self, identity: str) -> Path:
+        whole = f"{_VERSION}\0{self.tool.path}\0{self.tool.version}\0{identity}"
+        return self.folder / (hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest() + ".json")
 
 
 def _figures(code: KernelCode) -> dict[str, Any]:
@@ -87,14 +99,14 @@ def _warps(code: KernelCode) -> float:
     return len(warps) / sum(1 / each for each in warps) if warps else 0.0
 
 
-def _read(path: Path) -> dict[str, dict[str, Any]] | None:
+def _read(path: Path) -> dict[str, Any] | None:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None  # not there, or damaged: it is made anew
 
 
-def _write(path: Path, figures: Mapping[str, dict[str, Any]]) -> None:
+def _write(path: Path, figures: Mapping[str, Any]) -> None:
     """Keep the figures; a cache that cannot be written costs time only."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,13 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ..analysis.manager import Facts
 from ..ptx import Effect, Kernel, Module, Variable
 from .remarks import Remarks
 
-__all__ = ["Figures", "Gate", "Judge", "PressureJudge", "Refused", "worse"]
+__all__ = ["Figures", "Gate", "Judge", "PressureJudge", "Refused", "Remembering", "worse"]
 
 PASS = "gate"
 
@@ -111,6 +111,19 @@ def _is_less(left: float, right: float) -> bool:
     return right - left > RESOLUTION * abs(right)
 
 
+@runtime_checkable
+class Remembering(Protocol):
+    """A judge that also keeps what searches came to, from run to run."""
+
+    def recall(self, key: str) -> list[str] | None:
+        """What was kept under ``key``."""
+        ...
+
+    def remember(self, key: str, value: list[str]) -> None:
+        """Keep ``value`` under ``key``."""
+        ...
+
+
 def worse(before: Figures, after: Figures) -> str:
     """In what ``after`` is worse than ``before``; empty where in nothing."""
     if after.spills > before.spills:
@@ -139,6 +152,7 @@ class _Search:
 
     original: Kernel
     before: Figures
+    after: Figures
     groups: list[str]
     why: str
     allowed: list[str] = field(default_factory=list[str])
@@ -149,9 +163,26 @@ class _Search:
     best: Kernel | None = None
     best_said: Remarks | None = None
     best_figures: Figures | None = None
+    is_settled: bool = False
 
     def __post_init__(self) -> None:
         self.split(self.groups)
+
+    @property
+    def key(self) -> str:
+        """Equal where the search comes to the same: machine code before and after, and the rewrites."""
+        return "\0".join((self.before.code, self.after.code, *self.groups))
+
+    @property
+    def result(self) -> list[str]:
+        """The rewrites of the best set; none where nothing is better."""
+        kept = set(self.best_said.keys) if self.best_said is not None else set[str]()
+        return [key for key in self.groups if key in kept]
+
+    def resume(self, result: list[str]) -> None:
+        """Try nothing but what an earlier search came to."""
+        self.waiting = [result] if result else []
+        self.is_settled = True
 
     @property
     def size(self) -> int:
@@ -160,7 +191,7 @@ class _Search:
 
     def split(self, group: list[str]) -> None:
         """Let the halves of ``group`` be tried, the first one first."""
-        if len(group) > 1:
+        if len(group) > 1 and not self.is_settled:
             self.waiting += [group[len(group) // 2 :], group[: len(group) // 2]]
 
     def advance(self, places: Module, transform: Transform, denied: frozenset[str]) -> bool:
@@ -249,17 +280,29 @@ class Gate:
                 self._say(remarks, kernel, "Passed", _gain(old, new), "")
             else:
                 why = worse(old, new) or "nothing got better"
-                searches.append(_Search(originals[name], old, list(own[name].keys), why))
+                searches.append(_Search(originals[name], old, new, list(own[name].keys), why))
                 _put(module, originals[name])
                 remarks.take_refusals(own.pop(name))
-        self.search(module, searches, sum(_size(kernel) for kernel in changed), remarks)
+        if remarks.limit is None:  # a set of rewrites is not the first N of them
+            self.search(module, searches, sum(_size(kernel) for kernel in changed), remarks)
         for each in searches:
             kept |= self.conclude(module, each, remarks, own)
         return kept
 
     def search(self, module: Module, searches: list[_Search], size: int, remarks: Remarks) -> None:
-        """Try the searches' rewrites in halves, all kernels at a time, for at most as much code as ``size`` allows."""
-        most = max(size * MOST_CODE, LEAST_CODE)
+        """Try the searches' rewrites in halves, all kernels at a time, for at most as much code as ``size`` allows; or
+        what an earlier run has come to."""
+        memory = self.judge if isinstance(self.judge, Remembering) and not remarks.denied else None
+        for each in searches:
+            result = memory.recall(each.key) if memory is not None else None
+            if result is not None:
+                each.resume(result)
+        self._try_halves(module, searches, max(size * MOST_CODE, LEAST_CODE), remarks)
+        for each in searches:
+            if memory is not None and not each.is_settled:
+                memory.remember(each.key, each.result)
+
+    def _try_halves(self, module: Module, searches: list[_Search], most: float, remarks: Remarks) -> None:
         open_ones = list(searches)
         for _ in range(MOST_TRIALS):
             trials: list[_Search] = []

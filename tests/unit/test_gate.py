@@ -105,6 +105,64 @@ def test_one_bad_rewrite_does_not_cost_the_good_one() -> None:
     assert any("1 of 2 rewrites kept" in remark.message for remark in remarks.items)
 
 
+class Remembered(Scripted):
+    """A scripted judge that remembers."""
+
+    def __init__(self, of: Callable[[str], Figures]) -> None:
+        super().__init__(of)
+        self.kept: dict[str, list[str]] = {}
+
+    def recall(self, key: str) -> list[str] | None:
+        return self.kept.get(key)
+
+    def remember(self, key: str, value: list[str]) -> None:
+        self.kept[key] = value
+
+
+def test_a_search_is_not_made_twice() -> None:
+    judge = Remembered(
+        by_products({("3", "3", "5", "5"): 100, ("3", "5"): 105, ("3", "5", "5"): 90, ("3", "3", "5"): 115})
+    )
+    first, _ = gated(judge)
+    asked = judge.asked
+    second, remarks = gated(judge)
+    assert asked == 4
+    assert judge.asked - asked == 3  # before, after, and the best set
+    assert print_module(second) == print_module(first)
+    assert remarks.counts["k", "gate", "kept"] == 1
+
+
+def test_a_search_that_found_nothing_is_not_made_twice() -> None:
+    judge = Remembered(
+        by_products({("3", "3", "5", "5"): 100, ("3", "5"): 110, ("3", "5", "5"): 120, ("3", "3", "5"): 130})
+    )
+    gated(judge)
+    asked = judge.asked
+    module, remarks = gated(judge)
+    assert judge.asked - asked == 2
+    assert print_module(module) == print_module(parse(TEXT))
+    assert remarks.counts["k", "gate", "gate-worse"] == 1
+
+
+def test_with_a_limit_on_rewrites_no_other_set_is_tried() -> None:
+    judge = Scripted(
+        by_products({("3", "3", "5", "5"): 100, ("3", "5", "5"): 120, ("3", "3", "5"): 90, ("3", "5"): 80})
+    )
+    module = parse(TEXT)
+    Pipeline(pipeline_of("cse,dce"), lambda kernel, module: None, judge=judge).run(module, Remarks(module, 1))
+    assert products(module) == ["3", "3", "5", "5"]
+    assert judge.asked == 2
+
+
+def test_loads_that_wait_for_one_another_are_worse_than_fewer_instructions_are_better() -> None:
+    before = replace(SAME, cycles=4000.0)
+    assert worse(before, replace(before, cycles=4500.0, weight=90)) == ("4500 cycles of one warp alone instead of 4000")
+    assert worse(before, replace(before, cycles=4001.0, weight=90)) == ""
+    # Registers cost where they keep warps from fitting, unless what they bought is worth more.
+    assert "on a full multiprocessor" in worse(before, replace(before, cycles=3900.0, registers=92, warps=32))
+    assert worse(before, replace(before, cycles=1900.0, registers=92, warps=32)) == ""
+
+
 def test_a_judge_that_refuses_gives_everything_back() -> None:
     class Refusing:
         name = "refusing"
