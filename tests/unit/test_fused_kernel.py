@@ -5,7 +5,8 @@ import contextlib
 import numpy as np
 import pytest
 from ptxmotion.harness.toolchain import ToolMissing, assemble
-from ptxmotion.ptx import Kernel, parse, print_kernel, print_module
+from ptxmotion.ptx import Directive, Kernel, parse, print_kernel, print_module
+from ptxmotion.transforms.kernel_fusion.body_copy import symbols_in
 from ptxmotion.transforms.kernel_fusion.fused_kernel import CannotFuse, FusedKernel, build
 from ptxmotion.transforms.kernel_fusion.fusibility import Buffer, Fusibility, LaunchSite, Scalar, decide
 from small_launches import launch, run_fused, run_one_by_one
@@ -288,6 +289,17 @@ def test_functions_of_both_modules() -> None:
     assert len(same.module.kernels) == 2
     different = fuse(first, launch(CALL + "st.global.u32 [%q], %f0;", head=mul))
     assert [each.name for each in different.module.kernels] == ["twice", "twice_f2", "both"]
+
+
+def test_the_copy_shares_nothing_with_the_original() -> None:
+    first = launch(CALL + "st.global.u32 [%p], %f0;", head=FUNCTION.format("add.s32"))
+    fused = fuse(first, launch(CALL + "st.global.u32 [%q], %f0;", head=FUNCTION.format("add.s32")))
+    for kernel in fused.module.kernels:
+        own = {*kernel.variables, *(kernel.params or ()), *(kernel.results or ()), *fused.module.kernels}
+        for block in kernel.blocks:
+            own |= {each.declaration for each in block.instrs if isinstance(each, Directive) and each.declaration}
+        for instr in kernel.instructions():
+            assert all(symbol.declaration in own for symbol in symbols_in(instr.operands)), instr.text
 
 
 def test_a_function_that_is_declared_before() -> None:

@@ -226,7 +226,9 @@ class _Copier:
     def _directive(self, instr: Directive) -> Directive:
         declaration = instr.declaration
         if isinstance(declaration, Variable):
-            declaration = self.scoped[declaration] = dataclasses.replace(declaration)
+            copied = dataclasses.replace(declaration)
+            self.scoped[declaration] = copied
+            declaration = copied
         return Directive(
             instr.kind,
             instr.payload,
