@@ -159,7 +159,7 @@ def dsl_errors() -> Generator[None]:
     try:
         yield
     except DslError as error:
-        raise CommandError(BAD_INPUT, f"ptxmotion: error: {error}") from error
+        raise CommandError(BAD_INPUT, str(error) if error.place is not None else f"ptxmotion: {error}") from error
 
 
 def read_result(path: str) -> ResultFile:

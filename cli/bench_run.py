@@ -60,6 +60,9 @@ def _on_machine(
     machine, count, why = choose(arguments.backend, arguments.require_gpu)
     say(why)
     size = arguments.size or ("full" if machine.stopwatch else "tiny")
+    for benchmark, _ in programs:
+        if size not in benchmark.sizes:
+            usage_error(f"{benchmark.fullname} has no size '{size}'; there are {', '.join(benchmark.sizes)}")
     if arguments.dry_run:
         for benchmark, _ in programs:
             print(f"{benchmark.fullname} {size}: {', '.join(each.id for each in variants)}")

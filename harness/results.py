@@ -77,7 +77,8 @@ class Correctness:
     """What the check before timing, and the one after it, found of an arm.
 
     ``status``: `ok`; `mismatch`; `hang`; `crash`; `not_made`, where the optimizer failed; `not_comparable`, where the
-    baseline differs from itself in a way that no tolerance covers. ``nondeterministic`` names what the baseline itself computes differently each time.
+    baseline differs from itself in a way that no tolerance covers. ``nondeterministic`` names what the baseline itself
+    computes differently each time.
     """
 
     status: str
@@ -305,8 +306,17 @@ def write(path: str | Path, result: ResultFile) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Replace a text file in one step, after its bytes are on disk. Raises `OSError`."""
+    """Replace a text file in one step, after its bytes are on disk; a device or a pipe is written to. Raises
+    `OSError`, with the path in ``filename``."""
     target = os.path.realpath(path)
+    if os.path.exists(target) and not os.path.isfile(target):
+        try:
+            with open(target, "w", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            error.filename = str(path)
+            raise
+        return
     temporary = os.path.join(os.path.dirname(target), f".{os.path.basename(target)[:100]}.{os.getpid()}.tmp")
     try:
         with open(temporary, "w", encoding="utf-8") as file:

@@ -263,6 +263,13 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
+def _place(error: Exception) -> str:
+    """Where an error was raised, if that is not in this package: in a benchmark's own data or reference, say."""
+    ours = os.path.dirname(__file__)
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(ours)]
+    return f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
+
+
 def serve(handle: int) -> None:
     """Answer requests until the parent goes."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
@@ -279,5 +286,5 @@ def serve(handle: int) -> None:
         try:
             answer = ("ok", getattr(child, name)(*arguments))
         except Exception as error:
-            answer = ("error", type(error).__name__, str(error), traceback.format_exc())
+            answer = ("error", type(error).__name__, f"{error}{_place(error)}", traceback.format_exc())
         connection.send(answer)

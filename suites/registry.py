@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..dsl import DslError, Program
+from ..dsl.errors import Place
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -139,7 +141,8 @@ def find(name: str) -> Benchmark:
 
 
 def from_file(path: str | Path) -> list[Benchmark]:
-    """The programs that a Python file declares. Raises `DslError` where it declares none, `OSError`."""
+    """The programs that a Python file declares. Raises `DslError`, with the line, where the file cannot be run, or
+    declares none; `OSError`."""
     file = Path(path).resolve()
     if not file.is_file():
         raise FileNotFoundError(f"{path} does not exist")
@@ -151,13 +154,28 @@ def from_file(path: str | Path) -> list[Benchmark]:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[name]
-        raise
+        if isinstance(error, DslError | OSError) or not isinstance(error, Exception):
+            raise
+        raise _unusable(file, error) from error
     found = _declared(module)
     if not found:
         raise DslError(f"{path} declares no Benchmark")
     return found
+
+
+def _unusable(file: Path, error: Exception) -> DslError:
+    """An error of a benchmark's file at the line of it that raised it."""
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        place = Place(str(file), error.lineno or 1, error.offset or 1, (error.text or "").rstrip())
+        return DslError(f"{type(error).__name__}: {error.msg}", place)
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename == str(file)]
+    message = f"{type(error).__name__}: {error}"
+    if not frames:
+        return DslError(f"{file}: {message}")
+    at = frames[-1]
+    return DslError(message, Place(str(file), at.lineno or 1, 1, at.line or ""))
 
 
 def _declared(module: ModuleType) -> list[Benchmark]:

@@ -168,6 +168,71 @@ def test_wrong_usage(command: list[str], code: int, message: str, capfd: pytest.
     assert message in capfd.readouterr().err
 
 
+_FILE = """\
+import numpy as np
+from ptxmotion.dsl import allocate, copy, host, i32, kernel, program, ptr, threadIdx
+from ptxmotion.suites.registry import Benchmark
+
+@kernel
+def count(x: ptr[i32]) -> None:
+    x[threadIdx.x] = threadIdx.x
+
+@program
+def run(x: host[i32]) -> None:
+    dx = allocate(i32, 32)
+    count[1, 32](dx)
+    copy(x, dx)
+
+def make_data(size, seed):
+    return {"x": np.zeros(32, np.int32)}
+
+benchmark = Benchmark("mine", "count", run, make_data, lambda data: {"x": np.arange(32)}, [], "", sizes={"tiny": "32"})
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "message"),
+    [
+        ("@program", "@program(", 3, r"/mine\.py:9:\d+: error: SyntaxError"),
+        (
+            "import numpy",
+            "import no_such_thing, numpy",
+            3,
+            r"/mine\.py:1:1: error: ModuleNotFoundError: No module named",
+        ),
+        ("benchmark = ", "benchmark = 1 / 0, ", 3, r"/mine\.py:18:1: error: ZeroDivisionError.*\n  benchmark = 1 / 0"),
+        ("benchmark = ", "other = [", 3, r"mine\.py"),
+        ('"tiny": "32"', '"full": "32"', 2, "mine/count has no size 'tiny'; there are full"),
+        ("= threadIdx.x\n", "= [1][0]\n", 3, r"/mine\.py:7:22: error: .*\n +x\[threadIdx.x\] = \[1\]\[0\]\n"),
+        (
+            "return {",
+            "return {}['no such name'] or {",
+            3,
+            r"KeyError: 'no such name' \(.*mine\.py, line 16, in make_data\)",
+        ),
+        ("np.arange(32)", "np.ones(32, int)", 1, "the baseline itself is wrong: seed 1: x: 31 of 32 elements differ"),
+    ],
+)
+def test_faults_of_a_benchmark_are_told_at_their_line(
+    old: str, new: str, code: int, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.py"
+    assert old in _FILE
+    path.write_text(_FILE.replace(old, new))
+    assert main(["bench", "run", str(path), "--backend=emulator", "--seeds=1", "--variant=cse"]) == code
+    assert re.search(message, capfd.readouterr().err)
+
+
+def test_a_full_device_is_no_file_to_replace(capfd: pytest.CaptureFixture[str]) -> None:
+    full = Path("/dev/full")
+    if not full.is_char_device():
+        pytest.skip("there is no /dev/full")
+    command = ["bench", "run", "pathfinder", "--backend=emulator", "--seeds=1", "--variant=cse", f"--json={full}"]
+    assert main(command) == 4
+    assert "/dev/full: error: cannot write: No space left on device" in capfd.readouterr().err
+    assert full.is_char_device()
+
+
 def test_no_gpu_is_exit_code_4(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     for option in ("--backend=cuda", "--require-gpu"):
