@@ -229,9 +229,10 @@ def test_what_never_changes_is_put_into_the_sites() -> None:
 def test_no_benefit_is_a_reason() -> None:
     from ptxmotion.transforms.kernel_fusion.pairs import Estimate
 
-    _, found = fused(
-        "first[n, 8](a, b, k)\nsecond[n, 8](b, c, k)", benefit=lambda *_: Estimate(1e-6, 2e-6, "loses 1 us")
-    )
+    def loses(*parts: object) -> Estimate:
+        return Estimate(1e-6, 2e-6, "loses 1 us")
+
+    _, found = fused("first[n, 8](a, b, k)\nsecond[n, 8](b, c, k)", benefit=loses)
     assert found.result.fusions == 0 and reasons(found) == {"no-benefit"}
 
 

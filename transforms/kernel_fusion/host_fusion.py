@@ -10,6 +10,7 @@ and everything of it.
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 from ...dsl.host_cfg import Edge, Effects, HostCfg
 from ...dsl.host_nodes import Body, Branch, Expression, If, Launch, LoopInit, Node
@@ -79,6 +80,47 @@ class FusingHost:
         for gone in (launch, *(_launch(node) for node in step.fusions)):
             self.fused.pop(gone, None)
         return Applied(inserted, tuple(made))
+
+    def drop_dead_stores(self) -> None:
+        """Let no fused kernel store what nobody reads, once all is fused: neither it, nor anything that can follow."""
+        for launch, pair in list(self.fused.items()):
+            dead = frozenset(name for name in self._only_written(launch, pair) if self._is_dead(name, launch))
+            if not dead:
+                continue
+            found = self.pairs.without_stores(pair, dead)
+            if found is pair:
+                continue
+            passed = dict(zip(pair.parameters, launch.args, strict=True))
+            args = tuple(passed[parameter] for parameter in found.parameters)
+            new = replace(launch, kernel=found.kernel, kernel_text=self._name(found), args=args)
+            self.program.replace(launch, [new])
+            self.pairs.tell_stores(found, sorted(dead))
+            self.fused[new] = found
+            self._parts[new] = self._parts.pop(launch)
+            del self.fused[launch]
+
+    def _only_written(self, launch: Launch, pair: FusedPair) -> set[str]:
+        """The handles whose memory the fused kernel writes and does not read."""
+        memory = pair.code.memory
+        named = {at: arg.text for at, arg in enumerate(launch.args) if self.cfg().buffers(arg.text, launch)}
+        read = {name for at, name in named.items() if at in memory.reads}
+        return set() if memory.is_unknown else {name for at, name in named.items() if at in memory.writes} - read
+
+    def _is_dead(self, handle: str, launch: Launch) -> bool:
+        """Whether nothing that may run after ``launch`` reads a buffer that ``handle`` may point to."""
+        cfg = self.cfg()
+        written = cfg.buffers(handle, launch)
+        seen, waiting = set[Node](), [edge.target for edge in cfg.succs(launch)]
+        while waiting:
+            node = waiting.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            unknown = isinstance(node, Launch) and self.pairs.codes.of(node.kernel).memory.is_unknown
+            if unknown or cfg.access(node).reads & written:
+                return False
+            waiting += [edge.target for edge in cfg.succs(node)]
+        return True
 
     def guard(self) -> None:
         """Put each fused launch that has checks under an ``if``, once all is fused."""

@@ -8,7 +8,7 @@ Guarantees: a refusal is a remark with a reason id; what raises `Refusal` leaves
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import TYPE_CHECKING, Protocol
 
@@ -151,6 +151,24 @@ class Pairs:
             self._say("Missed", first, second, str(why), why.reason)
             return None
 
+    def without_stores(self, pair: FusedPair, dead: frozenset[str]) -> FusedPair:
+        """The pair without its stores to the allocations ``dead``, which nobody reads afterwards; the same pair where
+        it has to store them."""
+        key = (pair.code, dead)
+        if key not in self._known:
+            name = self._name(pair.parts)
+            made = self.fuser.build(*pair.sites, pair.fusibility, name=name, dead_buffers=dead)
+            changed = made.module.kernel(name)
+            if sum(1 for _ in changed.instructions()) < sum(1 for _ in pair.code.entry.instructions()):
+                self._names.add(name)
+                code = self._code(made, pair.parts, pair.sites)
+                kept = tuple(made.parameters)
+                pair = replace(pair, code=code, site=made.site, remarks=tuple(made.remarks), parameters=kept)
+            self._known[key] = pair
+        found = self._known[key]
+        assert isinstance(found, FusedPair)
+        return found
+
     def tell(self, first: Launch, second: Launch, pair: FusedPair, phase: str) -> None:
         """Remark that a fusion was made."""
         needs = {"thread": "nothing between them", "block": "a block's barrier between them"}
@@ -159,6 +177,12 @@ class Pairs:
         estimate = f"; {pair.estimate.text}" if pair.estimate is not None else ""
         message = f"fused as {pair.kernel.name} ({phase}), {kind}{': ' if said else ''}{said}{estimate}"
         self._say("Passed", first, second, message, pair.fusibility.kind)
+
+    def tell_stores(self, pair: FusedPair, dead: list[str]) -> None:
+        """Remark that a fused kernel does not store what nobody reads."""
+        message = f"{pair.kernel.name} does not store to {', '.join(dead)}, which nobody reads afterwards"
+        both = "+".join(part.kernel.name for part in pair.parts)
+        self.remarks.setdefault((both, message), Remark("Passed", PASS, "DeadStores", both, message))
 
     def _say(self, kind: str, first: Launch, second: Launch, message: str, reason: str) -> None:
         both = f"{first.kernel.name}+{second.kernel.name}"

@@ -85,11 +85,11 @@ def fuse_program(
     codes = KernelCodes(ptx)
     pairs = Pairs(codes, fuser or PtxFuser(), options.independent, options.benefit)
     host, result = _best(program, pairs, options)
-    remarks = list(pairs.remarks.values())
     if not result.fusions:
-        return FusedProgram(program, codes, {}, result, remarks)
+        return FusedProgram(program, codes, {}, result, list(pairs.remarks.values()))
+    host.drop_dead_stores()
     host.guard()
-    return FusedProgram(host.program, codes, host.fused, result, remarks)
+    return FusedProgram(host.program, codes, host.fused, result, list(pairs.remarks.values()))
 
 
 def _best(program: HostProgram, pairs: Pairs, options: FusionOptions) -> tuple[FusingHost, Result]:
