@@ -195,6 +195,7 @@ class Memory:
         self._bases: dict[tuple[int, int], tuple[int, int] | None] = {}
         self._writes: list[tuple[str, Objects]] | None = None
         self._buffers: Buffers | None = None
+        self._outside: list[Instr] | None = None
         self._unwritten: dict[tuple[str, Objects], bool] = {}
 
     @classmethod
@@ -337,7 +338,7 @@ class Memory:
 
     def is_unwritten(self, instr: Instr) -> bool:
         """Whether the load reads bytes that nobody writes while the kernel runs: no thread of this kernel, that is, and
-        nobody else unless the kernel waits for the outside (`memory_effects.is_with_outside`)."""
+        nobody else, unless the kernel may wait for somebody else (`outside`)."""
         form = instr.form
         if not form.effects & Effect.READ or form.effects & (Effect.ORDERED | Effect.WRITE) or form.is_opaque:
             return False
@@ -347,11 +348,13 @@ class Memory:
         return len(found) == 1 and found[0].space != ANY and self.is_never_written(found[0].space, found[0].objects)
 
     def is_never_written(self, space: str, objects: Objects) -> bool:
-        """Whether no instruction of the kernel may write any of ``objects`` in ``space``."""
+        """Whether nobody may write any of ``objects`` in ``space`` while the kernel runs."""
         key = (space, objects)
         found = self._unwritten.get(key)
         if found is None:
             found = all(self.are_apart(*key, *written) for written in self._all_writes())
+            if found and "global" in _regions(space, objects):
+                found = self.outside is None
             self._unwritten[key] = found
         return found
 
@@ -366,6 +369,14 @@ class Memory:
             self._writes = list(found)
         return self._writes
 
+    @property
+    def outside(self) -> Instr | None:
+        """An instruction that may wait for another grid or the host, if there is one. Then memory that nobody in this
+        kernel writes may change where that, or a barrier that leads on from it, has been passed."""
+        if self._outside is None:
+            self._outside = [each for each in self._instructions() if is_with_outside(each.form)][:1]
+        return self._outside[0] if self._outside else None
+
     def kills(self, instr: Instr, load: Instr | Reference) -> str:
         """Why executing ``instr`` may change what ``load`` reads, through this thread or another; ``""`` if it cannot.
 
@@ -378,16 +389,16 @@ class Memory:
                 return "ordered"
             is_constant, is_unwritten = is_constant_read(load), self.is_unwritten(load)
         else:
-            is_constant = load.space in ("const", "param") and not _is_of_call(load)
-            is_unwritten = is_constant or self.is_never_written(load.space, load.objects)
+            is_constant = load.space in _CONSTANT and not _is_of_call(load)
+            is_unwritten = self.is_never_written(load.space, load.objects)
         if not effects & _CHANGES:
             return ""
+        if is_constant:
+            # Read-only memory is so from the wait for the grid before on.
+            is_late = instr.form.op.base == "griddepcontrol" and not (reference and reference.space in _CONSTANT)
+            return "grid-dependency" if is_late else ""
         if is_unwritten:
-            if not is_with_outside(instr.form) or (reference is not None and reference.space in ("const", "param")):
-                return ""
-            if instr.form.op.base == "griddepcontrol":
-                return "grid-dependency"
-            return "" if is_constant else "opaque" if instr.form.is_opaque else "system-scope"
+            return ""
         why = synchronization(instr.form)
         if why in ("opaque", "call"):
             return why
@@ -415,6 +426,7 @@ class Memory:
 
 #: Opcodes that touch one place only.
 _SIMPLE = frozenset(["ld", "ldu", "st", "atom", "red"])
+_CONSTANT = ("const", "param")
 _CHANGES = Effect.WRITE | Effect.BARRIER | Effect.ORDERED | Effect.ASYNC
 
 

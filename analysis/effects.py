@@ -57,7 +57,7 @@ REASONS: dict[str, str] = {
     "pragma": "a pragma speaks of it",
     "store": "may write the same memory",
     "grid-dependency": "waits for another grid, which may write the memory",
-    "system-scope": "waits for the host or another device, which may write the memory",
+    "outside": "may wait for another grid or the host, who may write the memory",
     "not-a-load": "is no load from one address",
     "may-fault": "might read where the program would not have read",
     "misaligned": "the address is not known to be aligned",

@@ -28,6 +28,8 @@ _SPACES = ("global", "shared", "local", "const", "param")
 _TOUCHES = Effect.READ | Effect.WRITE
 #: Opcodes that have every effect in the table and touch no memory by themselves.
 _ONLY_ORDER = frozenset(["griddepcontrol", "bar", "barrier", "fence", "membar"])
+_NARROW = frozenset(["cta", "cluster"])
+_WIDE = frozenset(["gl", "gpu", "sys"])
 _TEXTURES = frozenset("tex tld4 txq suld sust sured suq".split())
 
 
@@ -99,13 +101,23 @@ def synchronization(form: Form) -> str:
 
 
 def is_with_outside(form: Form) -> bool:
-    """Whether the instruction orders this grid's accesses after those of another grid, or of the host: what nobody in
-    this kernel writes may still change there."""
-    if form.is_opaque or form.op.base == "griddepcontrol":
+    """Whether the instruction may order this grid's accesses after those of another grid, or of the host: behind it,
+    and behind every barrier that leads on from it, memory may hold what nobody in this kernel has written.
+
+    That takes an acquiring operation or a fence of a scope wider than a cluster, or a wait for another grid. A volatile
+    or relaxed load from global memory is taken for one, too: it may be what a thread waits on. A relaxed atomic is not.
+    """
+    base = form.op.base
+    if form.is_opaque or base in ("call", "griddepcontrol"):
         return True
-    if not form.effects & Effect.BARRIER:
+    words = form.flags | {form.mods.get("scope", ""), form.mods.get("level", "")}
+    if words & _NARROW or not form.effects & (Effect.BARRIER | Effect.ORDERED):
         return False
-    return form.mods.get("scope") == "sys" or form.mods.get("level") == "sys" or "sys" in form.flags
+    if base in ("fence", "membar"):
+        return "proxy" not in form.flags or bool(words & _WIDE)
+    if form.effects & Effect.BARRIER and base in ("ld", "st", "atom", "red"):
+        return True
+    return base == "ld" and form.space in ("global", "generic")
 
 
 # --- buffers ---------------------------------------------------------------------------------------------------------

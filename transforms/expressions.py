@@ -30,7 +30,7 @@ from dataclasses import dataclass, field, replace
 from ..analysis.alias import Memory, Reference, is_inside_object, is_mutable_read
 from ..analysis.effects import is_plain_store, may_move
 from ..analysis.manager import Facts
-from ..analysis.memory_effects import is_with_outside, synchronization
+from ..analysis.memory_effects import synchronization
 from ..analysis.reference_sets import ReferenceSet
 from ..analysis.value_numbering import Values
 from ..ptx import Directive, Effect, Form, Instr, Reg, ScalarType
@@ -351,14 +351,11 @@ class Transfer:
         self.by_name: dict[Hashable, int] = {}
         written = [candidate for candidate in classes if candidate.is_mutable and not candidate.is_unwritten]
         self._loads = _Loads(written, facts.get(motion_memory)) if written else None
-        self._unwritten = 0
         self.faulting = 0
         for candidate in classes:
             bit = 1 << candidate.number
             for name in candidate.names:
                 self.by_name[name] = self.by_name.get(name, 0) | bit
-            if candidate.is_unwritten:
-                self._unwritten |= bit
             if candidate.may_fault:
                 self.faulting |= bit
         self._kills: dict[Instr, int] = {}
@@ -377,11 +374,8 @@ class Transfer:
         for name in self.naming.defined_names(instr):
             if name in by_name:
                 killed |= by_name[name]
-        if instr.form.effects & _CHANGES:
-            if self._loads is not None:
-                killed |= self._loads.changed_by(instr)
-            if self._unwritten and is_with_outside(instr.form):
-                killed |= self._unwritten
+        if self._loads is not None and instr.form.effects & _CHANGES:
+            killed |= self._loads.changed_by(instr)
         return killed
 
     def pinch(self, instr: Instr) -> int:

@@ -3,8 +3,9 @@
 Requires: `Facts.memory`; what it knows of parameters' buffers mostly takes a promise (``--alias=restrict``), unless the
 kernel writes through no pointer at all, or only to shared and local memory.
 Guarantees: the load reads bytes that no instruction of this kernel may write. Assumes what every ``.nc`` load assumes,
-and PTX cannot tell: that nobody else (another grid, the host) writes them while the kernel runs. Where the kernel can
-wait for somebody else, as with ``griddepcontrol`` or fences of system scope, that is doubtful, so it is left alone.
+and PTX cannot tell: that nobody else (another grid, the host) writes them while the kernel runs. Where the kernel may
+wait for somebody else, as with ``griddepcontrol``, fences and acquiring or volatile loads, that is doubtful, so it is
+left alone (`Memory.outside`).
 Refuses: kernels that wait for the outside or call; loads that are volatile, generic, or have a cache operator that
 ``.nc`` does not take.
 Reference: PTX ISA 9.0, §9.7.9.9 (ld.global.nc); shared notes on code motion, §5.
@@ -17,7 +18,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..analysis.manager import Facts
-from ..analysis.memory_effects import is_with_outside
 from ..ptx import Effect, Instr, Kernel
 from .remarks import Remarks
 
@@ -39,12 +39,12 @@ class ReadOnlyLoads:
         loads = [instr for instr in kernel.instructions() if _is_candidate(instr)]
         if not loads or not kernel.is_entry or _sm(facts) < _OLDEST:
             return False
-        outside = next((each for each in kernel.instructions() if _waits_for_others(each)), None)
+        memory = facts.memory
+        outside = memory.outside
         if outside is not None:
             message = f"'{outside.form.text}' may wait for somebody who writes, so no load becomes read-only"
-            remarks.add("Missed", self.name, "Refused", kernel, message, instr=outside, reason="system-scope")
+            remarks.add("Missed", self.name, "Refused", kernel, message, instr=outside, reason="outside")
             return False
-        memory = facts.memory
         reachable = {instr for block in facts.cfg.rpo for instr in facts.cfg.blocks[block].instrs}
         chosen = [load for load in loads if load in reachable and memory.is_unwritten(load)]
         changed = 0
@@ -65,10 +65,6 @@ def _is_candidate(instr: Instr) -> bool:
     if form.type is None or form.type.bits > 64 or form.lanes * form.type.bytes > 16:
         return False
     return form.flags.isdisjoint(_BESIDE) and form.mods.get("cop", "") in _OPERATORS
-
-
-def _waits_for_others(instr: Instr) -> bool:
-    return not instr.is_directive and (is_with_outside(instr.form) or instr.form.op.base == "call")
 
 
 def _sm(facts: Facts) -> int:

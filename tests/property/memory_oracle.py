@@ -186,7 +186,7 @@ def _ever(memory: Any, places: list[tuple[Instr, Reference, int]], of: Any, tall
     for one, two in combinations(groups, 2):
         if not memory.may_ever_alias(groups[one][0], groups[two][0]):
             tally.apart_ever += 1
-            if np.intersect1d(touched[one], touched[two]).size:
+            if np.intersect1d(touched[one], touched[two], assume_unique=True).size:
                 yield f"apart for ever, and not: {groups[one][1][0].text} {groups[two][1][0].text}"
 
 
@@ -195,10 +195,16 @@ def _in_turns(facts: Facts, places: list[tuple[Instr, Reference, int]], of: Any,
     memory = facts.memory
     leaves = facts.get(Dereferences).leaves_of_address
     fixed = [place for place in places if leaves(place[0]) == frozenset()]
-    for (instr, one, _), (other, two, _) in combinations(fixed[:60], 2):
+    groups: dict[Reference, list[Instr]] = {}
+    for instr, reference, _ in fixed:
+        groups.setdefault(reference, []).append(instr)
+    some = list(groups)[:40]
+    touched = {key: _bytes_of(np.concatenate([of(each) for each in groups[key]]), by_thread=True) for key in some}
+    for one, two in combinations(some, 2):
         if not memory.may_alias(one, two):
             tally.apart += 1
-            if np.intersect1d(_bytes_of(of(instr), by_thread=True), _bytes_of(of(other), by_thread=True)).size:
+            instr, other = groups[one][0], groups[two][0]
+            if np.intersect1d(touched[one], touched[two], assume_unique=True).size:
                 yield f"apart in a thread, and not: {instr.text} {other.text}"
     blocks: dict[int, list[tuple[Instr, Reference, Array]]] = {}
     for instr, reference, block in places:

@@ -5,6 +5,8 @@ the suites at their smallest size. `--fuzz-n=N` draws N programs that nobody has
 """
 
 import random
+import sys
+from pathlib import Path
 
 import pytest
 from ladder import Launch, launch_of, run
@@ -12,9 +14,18 @@ from memory_oracle import Tally, complaints
 from ptxmotion.analysis import speculation
 from ptxmotion.analysis.alias import Memory, Reference
 from ptxmotion.ptx import Guard, Param, Reg
+from ptxmotion.suites.registry import benchmarks, find
 from random_pointers import pointer_kernel
 from random_programs import random_kernel
 from random_rewrites import rewritten
+from suite_oracle import check_suite_program
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "unit"))
+
+from suite_programs import compiled
+
+#: Programs of the suites that take a second or so.
+QUICK = ("cuda_samples/bilateralFilter", "cuda_samples/SobelFilter-consecutive", "rodinia/pathfinder", "rodinia/bfs")
 
 SHARE = 8
 FIXED = 40
@@ -49,6 +60,15 @@ def test_the_memory_facts_hold(share: int, pytestconfig: pytest.Config) -> None:
     assert tally.proven > 50
     assert tally.guarded
     assert tally.refused
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [each.fullname for each in benchmarks()])
+def test_the_memory_facts_hold_for_the_suites(name: str, pytestconfig: pytest.Config) -> None:
+    """The quick ones; with ``--fuzz-n`` all."""
+    if name not in QUICK and not pytestconfig.getoption("--fuzz-n"):
+        pytest.skip("takes long: run with --fuzz-n")
+    assert check_suite_program(find(name), compiled(name), Tally()) == []
 
 
 # --- the oracle itself: it notices what is claimed wrongly ------------------------------------------------------------

@@ -263,17 +263,17 @@ def test_a_call_may_touch_anything() -> None:
         ("bar.warp.sync -1;", "barrier", "", ""),
         ("membar.gl;", "barrier", "", ""),
         ("fence.acq_rel.gpu;", "barrier", "", ""),
-        ("fence.acq_rel.sys;", "barrier", "", "system-scope"),
-        ("membar.sys;", "barrier", "", "system-scope"),
+        ("fence.acq_rel.sys;", "barrier", "", ""),
+        ("membar.sys;", "barrier", "", ""),
         ("atom.global.add.u32 %r9, [%rd11+64], 1;", "ordered", "", ""),
         ("red.shared.add.u32 [sb], 1;", "ordered", "", ""),
         ("ld.volatile.global.u32 %r9, [%rd12];", "ordered", "", ""),
         ("ld.acquire.gpu.global.u32 %r9, [%rd12];", "barrier", "", ""),
-        ("ld.acquire.sys.global.u32 %r9, [%rd12];", "barrier", "", "system-scope"),
+        ("ld.acquire.sys.global.u32 %r9, [%rd12];", "barrier", "", ""),
         ("cp.async.ca.shared.global [sb], [%rd12], 16;", "barrier", "", ""),
         ("cp.async.wait_all;", "barrier", "", ""),
         ("mbarrier.arrive.shared.b64 %rd30, [sb];", "barrier", "", ""),
-        ("griddepcontrol.wait;", "barrier", "", "grid-dependency"),
+        ("griddepcontrol.wait;", "barrier", "", ""),
         ("unknown.op %r9, %r9;", "opaque", "opaque", "opaque"),
         ("shfl.sync.idx.b32 %r9, %r9, 0, 31, -1;", "", "", ""),
     ],
@@ -294,7 +294,7 @@ def test_what_changes_what_a_load_reads(instruction: str, shared: str, private: 
 
 def test_what_nobody_writes() -> None:
     memory, accesses = memory_of(
-        """ld.global.u32 %r9, [%rd12]; ld.global.nc.u32 %r9, [%rd11]; ld.volatile.global.u32 %r9, [%rd12];
+        """ld.global.u32 %r9, [%rd12]; ld.global.nc.u32 %r9, [%rd11]; ld.volatile.shared.u32 %r9, [sa];
         ld.const.u32 %r9, [coef]; ld.shared.u32 %r9, [sa]; ld.shared.u32 %r9, [%r2]; ld.global.u32 %r9, [table];
         st.shared.u32 [sb], %r9;"""
     )
@@ -303,6 +303,48 @@ def test_what_nobody_writes() -> None:
     assert [memory.is_unwritten(each) for each in accesses[:2]] == [False, False]
     memory, accesses = memory_of("ld.global.u32 %r9, [%rd12]; st.global.u32 [%rd11], %r9;", "restrict")
     assert memory.is_unwritten(accesses[0])
+
+
+@pytest.mark.parametrize(
+    ("instruction", "is_outside"),
+    [
+        ("bar.sync 0;", False),
+        ("membar.cta;", False),
+        ("fence.acq_rel.cta;", False),
+        ("fence.acq_rel.cluster;", False),
+        ("fence.proxy.async;", False),
+        ("cp.async.wait_all;", False),
+        ("mbarrier.arrive.shared.b64 %rd30, [sb];", False),
+        ("atom.global.add.u32 %r9, [other], 1;", False),
+        ("ld.volatile.shared.u32 %r9, [sb];", False),
+        ("ld.acquire.cta.global.u32 %r9, [%rd12];", False),
+        ("membar.gl;", True),
+        ("membar.sys;", True),
+        ("fence.acq_rel.gpu;", True),
+        ("fence.sc.sys;", True),
+        ("ld.acquire.gpu.global.u32 %r9, [%rd12];", True),
+        ("ld.relaxed.gpu.global.u32 %r9, [%rd12];", True),
+        ("ld.volatile.global.u32 %r9, [%rd12];", True),
+        ("atom.acquire.gpu.global.add.u32 %r9, [%rd11], 1;", True),
+        ("griddepcontrol.wait;", True),
+    ],
+)
+def test_what_may_wait_for_somebody_else(instruction: str, is_outside: bool) -> None:
+    """Then nothing in global memory is unwritten, and read-only memory is so only from the wait on."""
+    memory, _ = memory_of(f"A: {instruction}\nB: ld.global.u32 %r10, [table]; ld.shared.u32 %r11, [sa];", "restrict")
+    blocks = {block.label.text: block.instrs for block in memory.kernel.blocks if block.label is not None}
+    loads = blocks["B"][:2]
+    assert (memory.outside is not None) == is_outside
+    assert [memory.is_unwritten(load) for load in loads] == [not is_outside, True]
+    assert bool(memory.kills(blocks["A"][0], loads[0])) == is_outside
+
+
+def test_read_only_memory_is_so_from_the_wait_for_a_grid_on() -> None:
+    memory, (load, constant) = memory_of(
+        "A: griddepcontrol.wait;\nB: ld.global.nc.u32 %r10, [%rd11]; ld.const.u32 %r11, [coef];"
+    )
+    wait = next(instr for instr in memory.kernel.instructions() if instr.form.op.base == "griddepcontrol")
+    assert [memory.kills(wait, each) for each in (load, constant)] == ["grid-dependency", ""]
 
 
 def test_parameters_of_functions_are_any_address() -> None:

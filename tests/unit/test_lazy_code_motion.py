@@ -90,7 +90,6 @@ INVARIANT_LOAD = """
         ("membar.gl;", "global", False),
         ("fence.acq_rel.gpu;", "global", False),
         ("fence.acq_rel.gpu;", "shared", True),  # which nobody writes
-        ("fence.acq_rel.sys;", "shared", False),
         ("atom.global.add.u32 %r9, [%rd3], 1;", "global", False),
         ("red.shared.add.u32 [%rd3], 1;", "global", False),
         ("ld.volatile.global.f32 %f9, [%rd3];", "global", False),

@@ -155,7 +155,10 @@ def test_what_becomes_read_only(load: str, target: str, changes: bool) -> None:
     assert (".nc" in text) == changes
 
 
-@pytest.mark.parametrize("waits", ["griddepcontrol.wait;", "fence.acq_rel.sys;", "membar.sys;", "unknown.op;"])
+@pytest.mark.parametrize(
+    "waits",
+    ["griddepcontrol.wait;", "fence.acq_rel.gpu;", "membar.gl;", "ld.volatile.global.u32 %r3, [%rd3];", "unknown.op;"],
+)
 def test_a_kernel_that_waits_for_others_keeps_its_loads(waits: str) -> None:
     assert ".nc" not in after(f"{waits} ld.global.u32 %r2, [%rd2];", "readonly", "restrict")
 

@@ -1,0 +1,78 @@
+"""The memory oracle over the programs of the suites, at their smallest size: `memory_oracle` of each kernel's launches.
+
+The first launches of each kernel are traced. Then the whole program runs again, with copies of loads wherever they may
+be speculated, and has to come out the same without a fault.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from memory_oracle import Tally, check_accesses, speculated
+from ptxmotion.analysis import Facts
+from ptxmotion.harness.emulator.backend import EmulatorBackend, EmulatorKernel
+from ptxmotion.ptx import parse
+from ptxmotion.suites.registry import Benchmark
+from ptxmotion.suites.runner import run
+
+__all__ = ["check_suite_program"]
+
+_LAUNCHES = 2
+#: Rows of a trace that are looked at, at most: the first blocks of a large grid.
+_MOST_ROWS = 60_000
+
+
+class Tracing(EmulatorBackend):
+    """Holds the accesses of the first launches of each kernel against the facts of the PTX that was loaded."""
+
+    def __init__(self, tally: Tally) -> None:
+        super().__init__(counts=False)
+        self.tally = tally
+        self.complaints: list[str] = []
+        self._launches: dict[str, int] = {}
+        self._texts: dict[int, str] = {}
+        self._facts: dict[str, tuple[Any, Facts]] = {}
+
+    def load(self, ptx: str) -> Any:
+        loaded = super().load(ptx)
+        self._texts[id(loaded.module)] = ptx
+        self._kept = [*getattr(self, "_kept", []), loaded]  # so that no number is given twice
+        return loaded
+
+    def launch(self, kernel: EmulatorKernel, grid: Any, block: Any, shared: int, args: Any) -> None:
+        number = self._launches[kernel.name] = self._launches.get(kernel.name, 0) + 1
+        if number > _LAUNCHES:
+            super().launch(kernel, grid, block, shared, args)
+            return
+        plain = self.options
+        self.options = type(plain)(plain.checks, plain.counts, trace=True, fine=plain.fine)
+        try:
+            super().launch(kernel, grid, block, shared, args)
+        finally:
+            self.options = plain
+        trace = self.traces.pop()
+        ptx = self._texts[id(kernel.module)]
+        if kernel.name not in self._facts:
+            module = parse(ptx)
+            self._facts[kernel.name] = (module, Facts(module.kernel(kernel.name), module))
+        module, facts = self._facts[kernel.name]
+        self.complaints += check_accesses(module, facts, trace.accesses[:_MOST_ROWS], self.tally)
+
+
+def check_suite_program(benchmark: Benchmark, ptx: dict[str, str], tally: Tally) -> list[str]:
+    """What is wrong with the facts of the program's kernels."""
+    backend = Tracing(tally)
+    outcome = run(benchmark, backend, ptx, "tiny", 0)
+    made: dict[str, str] = {}
+    for name, text in ptx.items():
+        module = parse(text)
+        made[name] = text
+        for kernel in module.entries:
+            made[name] = speculated(module, kernel, 0, tally)
+    again = run(benchmark, EmulatorBackend(counts=False), made, "tiny", 0)
+    found = list(backend.complaints)
+    for name, wanted in outcome.outputs.items():
+        if not np.array_equal(again.outputs[name].view(np.uint8), wanted.view(np.uint8)):
+            found.append(f"speculated: {name} comes out otherwise")
+    return found
