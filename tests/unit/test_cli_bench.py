@@ -186,7 +186,8 @@ def run(x: host[i32]) -> None:
 def make_data(size, seed):
     return {"x": np.zeros(32, np.int32)}
 
-benchmark = Benchmark("mine", "count", run, make_data, lambda data: {"x": np.arange(32)}, [], "", sizes={"tiny": "32"})
+benchmark = Benchmark("mine", "count", run, make_data, lambda data: {"x": np.arange(32, dtype="i4")},
+                      [], "", sizes={"tiny": "32"})
 """
 
 
@@ -210,7 +211,7 @@ benchmark = Benchmark("mine", "count", run, make_data, lambda data: {"x": np.ara
             3,
             r"KeyError: 'no such name' \(.*mine\.py, line 16, in make_data\)",
         ),
-        ("np.arange(32)", "np.ones(32, int)", 1, "the baseline itself is wrong: seed 1: x: 31 of 32 elements differ"),
+        ("np.arange(32,", "1 + np.arange(32,", 1, "the baseline itself is wrong: seed 1: x: 32 of 32 elements differ"),
     ],
 )
 def test_faults_of_a_benchmark_are_told_at_their_line(
