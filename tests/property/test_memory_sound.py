@@ -35,6 +35,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "share" in metafunc.fixturenames:
         count = int(metafunc.config.getoption("--fuzz-n") or 0)
         metafunc.parametrize("share", range(max(1, -(-(count or FIXED) // SHARE))))
+    if "program" in metafunc.fixturenames:
+        every = [each.fullname for each in benchmarks()]
+        metafunc.parametrize("program", every if metafunc.config.getoption("--fuzz-n") else QUICK)
 
 
 def drawn(seed: int) -> tuple[str, Launch]:
@@ -63,12 +66,9 @@ def test_the_memory_facts_hold(share: int, pytestconfig: pytest.Config) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [each.fullname for each in benchmarks()])
-def test_the_memory_facts_hold_for_the_suites(name: str, pytestconfig: pytest.Config) -> None:
+def test_the_memory_facts_hold_for_the_suites(program: str) -> None:
     """The quick ones; with ``--fuzz-n`` all."""
-    if name not in QUICK and not pytestconfig.getoption("--fuzz-n"):
-        pytest.skip("takes long: run with --fuzz-n")
-    assert check_suite_program(find(name), compiled(name), Tally()) == []
+    assert check_suite_program(find(program), compiled(program), Tally()) == []
 
 
 # --- the oracle itself: it notices what is claimed wrongly ------------------------------------------------------------
