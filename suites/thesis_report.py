@@ -28,7 +28,38 @@ def thesis_report(result: ResultFile) -> str:
     lines = [f"Run of {result.datetime} on {where}.", "", _LEGEND, ""]
     for experiment in FIGURES:
         lines += [*_table(result, experiment), ""]
+    lines += [*_all_programs(result), ""]
     return "\n".join(lines)
+
+
+def _all_programs(result: ResultFile) -> Iterator[str]:
+    """Every program with every variant, and how the baseline compares with itself."""
+    found = [(each.fullname, each) for each in result.benchmarks if not each.error]
+    variants = list(dict.fromkeys(c.candidate for _, each in found for c in each.candidates))
+    yield "## All programs"
+    yield ""
+    yield "| " + " | ".join(["program", "time of -O3", "-O3 again", *variants]) + " |"
+    yield "| --- " * (3 + len(variants)) + "|"
+    for name, benchmark in found:
+        median, control = _baseline_median(benchmark), benchmark.control
+        time = "" if median is None else f"{median * 1e6:.1f} µs" if median < 1e-3 else f"{median * 1e3:.2f} ms"
+        again = "" if control is None or control.speedup is None else f"{control.speedup:.3f} {control.verdict}"
+        yield "| " + " | ".join([name, time, again, *(_ours(benchmark, each) for each in variants)]) + " |"
+    yield "| " + " | ".join(["geometric mean", "", "", *(_mean(found, each) for each in variants)]) + " |"
+    counted = [
+        f"{each}: {', '.join(f'{count} {verdict}' for verdict, count in _counts(result, each).items())}"
+        for each in variants
+    ]
+    yield ""
+    yield f"Verdicts. {'; '.join(counted)}."
+    for each in result.benchmarks:
+        if each.error:
+            yield f"{each.fullname} could not be run: {each.error.splitlines()[0]}"
+
+
+def _counts(result: ResultFile, variant: str) -> dict[str, int]:
+    verdicts = [c.verdict for each in result.benchmarks for c in each.candidates if c.candidate == variant]
+    return {verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))}
 
 
 def _table(result: ResultFile, experiment: Experiment) -> Iterator[str]:

@@ -45,6 +45,13 @@ def test_a_row_has_ours_and_theirs(result: ResultFile) -> None:
     doubtful = result.benchmarks[1].candidates[1].speedup
     assert motion[5] == f"| rodinia/cfd | = / 1.08 | ({doubtful:.3f}) / 1.08 | MISMATCH |"
     assert motion[6] == f"| geometric mean | 1.000 / — | {ours:.3f} of 1 / — | — |"
+    every = lines[lines.index("## All programs") :]
+    assert every[2] == "| program | time of -O3 | -O3 again | lcm | sscm | -O1 |"
+    again = result.benchmarks[0].control
+    assert again is not None
+    assert every[4].startswith("| treelogy/barneshut | ")
+    assert every[4].endswith(f" µs | {again.speedup:.3f} SAME | = | {ours:.3f} FASTER | MISMATCH |")
+    assert every[-1] == "Verdicts. lcm: 4 IDENTICAL; sscm: 3 FASTER, 1 INVALID; -O1: 4 MISMATCH."
     text = "\n".join(lines)
     assert "Not in this run: treelogy/knearestneighbor, cuda_samples/FDTD3d" in text
     assert "Variants that this run lacks: scm, spre." in text
