@@ -28,6 +28,7 @@ from ptxmotion.analysis import Facts
 from ptxmotion.analysis.alias import Promise, Reference
 from ptxmotion.analysis.dereferences import Dereferences
 from ptxmotion.analysis.effects import may_speculate
+from ptxmotion.analysis.reference_sets import ReferenceSet
 from ptxmotion.harness.emulator import EmulatorError
 from ptxmotion.harness.emulator.backend import EmulatorBackend
 from ptxmotion.harness.emulator.trace import SPACES
@@ -135,6 +136,7 @@ def check_accesses(module: Module, facts: Facts, accesses: Array, tally: Tally) 
         return rows.get(module.source.line_column(instr.pos)[0], accesses[:0])
 
     found = list(_ever(memory, places, of, tally))
+    found += _in_sets(memory, [reference for _, reference, _ in places[:60]])
     found += _in_turns(facts, places, of, tally)
     written = accesses[accesses["write"]]
     everything = _bytes_of(written) if written.size else np.zeros(0, np.int64)
@@ -175,6 +177,16 @@ def _bytes_of(rows: Array, *, by_thread: bool = False) -> Array:
     wide = int(rows["bytes"].max())
     parts = [keys[rows["bytes"] > number] + number for number in range(wide)]
     return np.unique(np.concatenate(parts))
+
+
+def _in_sets(memory: Any, references: list[Reference]) -> Iterator[str]:
+    """A set has to name every reference that may alias the one asked about."""
+    among = ReferenceSet(memory, references)
+    for one in references:
+        named = among.overlapping(one)
+        for number, two in enumerate(references):
+            if memory.may_alias(one, two) and not named >> number & 1:
+                yield f"left out of a set: {two} for {one}"
 
 
 def _ever(memory: Any, places: list[tuple[Instr, Reference, int]], of: Any, tally: Tally) -> Iterator[str]:
