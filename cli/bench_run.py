@@ -272,13 +272,17 @@ def _profile(machine: Machine, tasks: Sequence[Task]) -> int:
     return FINE
 
 
+#: A line about a step of a benchmark; every other one is about a benchmark that is done.
+_STEP = re.compile(r": (round|prepared) \d+ of \d+$")
+
+
 @contextlib.contextmanager
 def _progress(total: int) -> Generator[Callable[[str], None]]:
     """Hear of progress: a bar on a terminal, elsewhere a line for each benchmark."""
     if not sys.stderr.isatty():
 
         def tell_plainly(line: str) -> None:
-            if not re.search(r": round \d+ of \d+$", line):
+            if not _STEP.search(line):
                 say(line)
 
         yield tell_plainly
@@ -292,7 +296,7 @@ def _progress(total: int) -> Generator[Callable[[str], None]]:
 
         def tell(line: str) -> None:
             bar.update(every, description=line[:70])
-            if not re.search(r": round \d+ of \d+$", line):
+            if not _STEP.search(line):
                 bar.advance(every)
                 bar.console.print(line, highlight=False)
 

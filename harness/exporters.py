@@ -114,7 +114,8 @@ def _pytest_entry(benchmark: BenchmarkResult, arm: ArmResult, comparison: Compar
     stats = arm.stats
     assert stats is not None
     dropped = set(benchmark.timing.dropped_rounds) if benchmark.timing is not None else set[int]()
-    data = [each for number, block in enumerate(arm.samples) if number not in dropped for each in block]
+    samples = benchmark.timed_as(arm).samples
+    data = [each for number, block in enumerate(samples) if number not in dropped for each in block]
     low, high = stats.q1 - 1.5 * stats.iqr, stats.q3 + 1.5 * stats.iqr
     outside = sum(not low <= each <= high for each in data)
     far = sum(abs(each - stats.mean) > stats.stddev for each in data)

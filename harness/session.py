@@ -133,11 +133,13 @@ class Session:
 
     def _prepare(self, tasks: Sequence[Task]) -> list[_Prepared]:
         """Make and assemble every task's arms, in threads that wait for compilers."""
-        from concurrent.futures import ThreadPoolExecutor
+        from concurrent.futures import ThreadPoolExecutor, as_completed
 
         pool = ThreadPoolExecutor(os.cpu_count() or 1)
         try:
             made = [pool.submit(_prepared, task, self.assembler) for task in tasks]
+            for number, each in enumerate(as_completed(made), start=1):
+                self.tell(f"{each.result().work.fullname}: prepared {number} of {len(made)}")
             return [each.result() for each in made]
         finally:
             pool.shutdown(cancel_futures=True)

@@ -19,6 +19,7 @@ from fake_runs import arm, machine, session, task
 from ptxmotion.harness.audit import audit
 from ptxmotion.harness.compare import Change, compare_results, parse_threshold, slimmed
 from ptxmotion.harness.exporters import FORMATS, export
+from ptxmotion.harness.machine import Machine
 from ptxmotion.harness.results import ResultFile, from_json, read, schema, settle, to_json
 
 COMMITTED = sorted((Path(__file__).parents[1] / "results").glob("*.json"))
@@ -228,6 +229,39 @@ def test_pytest_benchmarks_own_tool_reads_it(result: ResultFile, tmp_path: Path)
     assert "bad" not in done.stdout
     rows = list(csv.DictReader((tmp_path / "out.csv").open()))
     assert {float(row["median"]) for row in rows} >= {result.benchmarks[0].arm("lcm").stats.median}  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def test_what_was_timed_for_several_is_audited_and_exported() -> None:
+    arms = [arm("O3", "honest 1e-4"), arm("x", "honest 0.9e-4"), arm("y", "honest 0.9e-4")]
+    running = session()
+    done = running.run([task("suite/a", *arms)])
+    done.options = running.plan.options()
+    assert audit(done) == [] and audit(slimmed(done)) == []
+    by_name = {each["name"]: each for each in json.loads(export(done, "pytest-benchmark"))["benchmarks"]}
+    assert by_name["a[y]"]["stats"] == by_name["a[x]"]["stats"] and by_name["a[y]"]["stats"]["data"]
+    for path, value, message in (
+        ("benchmarks.0.comparisons.2.verdict", "SAME", "O3 and y: SAME, and the samples say FASTER"),
+        ("benchmarks.0.comparisons.2.speedup", 2.0, "speedup 2.0"),
+        ("benchmarks.0.arms.3.same_code_as", "O3 (again)", "is not of the machine code of O3 (again)"),
+        ("benchmarks.0.arms.3.same_code_as", "ghost", "no arm 'ghost'"),
+        ("benchmarks.0.arms.3.samples", [[1.0]], "has samples of its own"),
+    ):
+        forged = copy.deepcopy(done)
+        for each in forged.benchmarks[0].arms:
+            each.static = {"scale": {"code_sha256": "b" if each.id.startswith("O3") else "c"}}
+        _set(path, value)(forged)
+        assert any(message in line for line in audit(forged)), (path, audit(forged))
+
+
+def test_a_verdict_of_a_benchmark_whose_control_is_off_is_told() -> None:
+    running = session(Machine("fake", "ptxmotion.harness.fake_backend:fake_backend", "fake_runs:biased_stopwatch"))
+    done = running.run([task("suite/a", arm("O3", "honest 1e-4"), arm("x", "honest 0.9e-4"))])
+    done.options = running.plan.options()
+    assert audit(done) == []
+    done.benchmarks[0].candidates[0].verdict = "FASTER"
+    settle(done)
+    assert audit(done) == ["suite/a: O3 and x: FASTER, and the samples say INVALID"]
+    assert ("invalid", "suite/a:control") in changes(done, done)
 
 
 def test_csv_and_markdown(result: ResultFile) -> None:
