@@ -67,6 +67,8 @@ class _Description:
     def classes(self) -> dict[tuple[str, Any], int]:
         """The number of the class of each kind of reference, in the order of their first reference; -1 for the kernel's
         parameters, which nobody writes."""
+        from ..ptx import Variable
+
         first: dict[tuple[str, Any], Reference] = {}
         for _, _, reference in self.references:
             first.setdefault((reference.space, reference.objects), reference)
@@ -79,13 +81,26 @@ class _Description:
                 number = parent[number]
             return number
 
-        for one in range(len(kinds)):
-            for two in range(one):
-                if self.memory.may_ever_alias(first[kinds[one]], first[kinds[two]]):
-                    low, high = sorted((find(one), find(two)))
-                    parent[high] = low
-        others = dict.fromkeys(find(number) for number, (space, _) in enumerate(kinds) if space != "param")
-        numbers = {root: number for number, root in enumerate(others)}
+        def join(one: int, two: int) -> None:
+            low, high = sorted((find(one), find(two)))
+            parent[high] = low
+
+        # Declared objects with a size are disjoint, so references to nothing else meet in a common one only: some
+        # kernels have thousands of them. All others are tried against each.
+        of_object: dict[Any, int] = {}
+        others: list[int] = []
+        for number, (_, objects) in enumerate(kinds):
+            if objects is None or not all(isinstance(each, Variable) and each.bytes is not None for each in objects):
+                others.append(number)
+            else:
+                for each in objects:
+                    join(number, of_object.setdefault(each, number))
+        for one in others:
+            for two in range(len(kinds)):
+                if one != two and self.memory.may_ever_alias(first[kinds[one]], first[kinds[two]]):
+                    join(one, two)
+        roots = dict.fromkeys(find(number) for number, (space, _) in enumerate(kinds) if space != "param")
+        numbers = {root: number for number, root in enumerate(roots)}
         return {kind: numbers.get(find(number), -1) for number, kind in enumerate(kinds)}
 
     def name_of(self, reference: Reference) -> str:
