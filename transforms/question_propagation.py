@@ -34,9 +34,9 @@ Reference: thesis §4.3.1, §4.3.2, §4.5.1; shared notes on code motion, §5.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from ..analysis.manager import Facts
 from ..analysis.symbolic_values import SymbolicValues
@@ -75,6 +75,9 @@ class Answer:
 
 THROUGH = Answer()
 
+#: Nothing is planned.
+NOTHING: Mapping[int, Question] = MappingProxyType({})
+
 #: Stands for a load that is to be put at the end of a block.
 PLANNED = Provider(-1, Instr(decode("ret", 0), ()), Imm("0"), TYPES["b32"], is_store=False)
 
@@ -95,6 +98,8 @@ class Exploration:
 
     root: State
     replies: dict[State, list[Reply]] = field(default_factory=dict[State, list[Reply]])
+    #: Over how many back edges the question has changed its name on the way to each state.
+    turns: dict[State, int] = field(default_factory=dict[State, int])
     #: The names that the question had on the way from the root to each state, its own among them.
     names: dict[State, frozenset[Question]] = field(default_factory=dict[State, "frozenset[Question]"])
 
@@ -126,8 +131,9 @@ MayInsert = Callable[[Reply, State, "frozenset[Question]"], str]
 class Availability:
     """Answers questions about availability.
 
-    ``visits`` is how many different questions a block is asked for one question (2 in the paper); ``budget`` bounds the
-    states; ``forwarding`` says whether stores are sources.
+    ``threshold`` is over how many turns of a loop a value may be carried (1 in the paper); a block is asked one more
+    different question than that for each question. ``budget`` bounds the states; ``forwarding`` says whether stores are
+    sources.
     """
 
     def __init__(
@@ -136,7 +142,7 @@ class Availability:
         symbols: SymbolicValues,
         accesses: Accesses,
         *,
-        visits: int = 5,
+        threshold: int = 4,
         budget: int = 200,
         forwarding: bool = True,
     ) -> None:
@@ -144,11 +150,12 @@ class Availability:
         self.loops = facts.loops
         self.symbols = symbols
         self.accesses = accesses
-        self.visits = visits
+        self.threshold = threshold
+        self.visits = threshold + 1
         self.budget = budget
         self.forwarding = forwarding
         self._answers: dict[tuple[int, Question], Answer] = {}
-        self._wanted: Counter[AddressKey] | None = None
+        self._askers: dict[AddressKey, list[tuple[int, int, Instr]]] | None = None
 
     def within(self, block: int, question: Question, end: int) -> Answer:
         """What the instructions of ``block`` before position ``end`` say to the question."""
@@ -193,13 +200,16 @@ class Availability:
         base, offset = self.symbols.split(base, question.width)
         return question.at(base, question.offset + offset)
 
-    def explore(self, block: int, question: Question, planned: frozenset[int] = frozenset()) -> Exploration:
-        """Ask all ways to the start of ``block``. At the ends of the blocks in ``planned`` the value will be available,
-        from `PLANNED`."""
+    def explore(
+        self, block: int, question: Question, planned: Mapping[int, Question] = MappingProxyType({})
+    ) -> Exploration:
+        """Ask all ways to the start of ``block``. At the ends of the blocks in ``planned`` the bytes of the question
+        there will be available, from `PLANNED`."""
         root = State(block, question)
         found = Exploration(root)
         visited: dict[int, int] = {block: 1}
         found.names[root] = frozenset([question])
+        found.turns[root] = 0
         work = [root]
         known = {root}
         entry = self.cfg.rpo[0]
@@ -210,23 +220,37 @@ class Availability:
             for before in self.cfg.pred[state.block]:
                 if not self.cfg.reachable[before]:
                     continue
-                reply = self._ask(state, before, known, visited, planned)
+                turns = found.turns[state]
+                reply = self._ask(state, before, known, visited, planned, turns)
                 replies.append(reply)
                 following = reply.state
                 if following is not None and following not in known:
                     known.add(following)
                     visited[before] = visited.get(before, 0) + 1
+                    is_turn = following.question != state.question and self._is_back_edge(before, state.block)
+                    found.turns[following] = turns + is_turn
                     found.names[following] = found.names[state] | {following.question}
                     work.append(following)
         return found
 
+    def _is_back_edge(self, block: int, successor: int) -> bool:
+        return self.symbols.dominance.dominates(successor, block)
+
     def _ask(
-        self, state: State, before: int, known: set[State], visited: dict[int, int], planned: frozenset[int]
+        self,
+        state: State,
+        before: int,
+        known: set[State],
+        visited: dict[int, int],
+        planned: Mapping[int, Question],
+        turns: int,
     ) -> Reply:
         question = self.before(state.question, before, state.block)
         if question is None:
             return Reply(before, None, Answer(reason="operand"))
-        if before in planned:
+        if turns >= self.threshold and question != state.question and self._is_back_edge(before, state.block):
+            return Reply(before, question, Answer(reason="threshold"))
+        if planned.get(before) == question:
             return Reply(before, question, Answer(PLANNED))
         answer = self.at_end(before, question)
         if answer is not THROUGH:
@@ -263,17 +287,18 @@ class Availability:
                         seen.add(renamed)
                         work.append(renamed)
 
-    def is_wanted_elsewhere(self, question: Question) -> bool:
-        """Whether a load other than that of the question asks for these bytes, under any name that its question may
-        take. Looks at names, not at paths."""
-        if self._wanted is None:
-            self._wanted = Counter()
-            for accesses in self.accesses.blocks.values():
-                for _, instr in accesses.loads:
-                    own = self.accesses.question(instr)
+    def askers(self, question: Question, instr: Instr) -> list[tuple[int, int, Instr]]:
+        """Block, position and instruction of the loads other than ``instr`` that ask for these bytes, under any name
+        that their questions may take. Looks at names, not at paths."""
+        if self._askers is None:
+            self._askers = {}
+            for block, accesses in self.accesses.blocks.items():
+                for position, load in accesses.loads:
+                    own = self.accesses.question(load)
                     if own is not None:
-                        self._wanted.update({own.key, *(renamed.key for renamed in self._renamed(own))})
-        return self._wanted[question.key] > 1
+                        for key in {own.key, *(renamed.key for renamed in self._renamed(own))}:
+                            self._askers.setdefault(key, []).append((block, position, load))
+        return [found for found in self._askers.get(question.key, ()) if found[2] is not instr]
 
     def _stays(self, question: Question, block: int) -> bool:
         """Whether ``block`` is in a loop in which nothing that the address is made of is defined."""

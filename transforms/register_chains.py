@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..analysis.symbolic_values import Materializer, SymbolicValues
-from ..ptx import Imm, Instr, Kernel, Loc, Mem, Reg, ScalarType, decode
+from ..ptx import Guard, Imm, Instr, Kernel, Loc, Mem, Reg, ScalarType, decode
 from ..ptx.types import literal_bits
 from .edges import EdgeInserter
 from .memory_accesses import Provider, Question
@@ -104,6 +104,8 @@ class Chains:
         self._loads: dict[tuple[int, int], dict[Reg, tuple[Question, Instr]]] = {}
         #: Loads at the end of a block, before its terminator.
         self._at_ends: dict[int, dict[Reg, tuple[Question, Instr]]] = {}
+        #: Of loads at ends of blocks that are issued under a predicate.
+        self._guards: dict[Reg, Guard] = {}
         self._replaced: dict[Instr, list[Instr]] = {}
         #: What the results of a replaced load are copied from.
         self._origins: dict[Instr, dict[Reg, Reg]] = {}
@@ -139,6 +141,15 @@ class Chains:
     def insert(self, edge: tuple[int, int], target: Question, source: Question, kind: Kind, like: Instr) -> None:
         """Load on ``edge`` into the register of ``target``; its address is that of ``source`` at the edge's start."""
         self._loads.setdefault(edge, {})[self.register(target, kind)] = (source, like)
+
+    def issue_early(self, block: int, question: Question, load: Instr, guard: Guard) -> None:
+        """Let ``load`` happen at the end of ``block``, under ``guard``, into a register of its own."""
+        result = load.operands[0]
+        assert isinstance(result, Reg)
+        early = self.kernel.new_reg(result.type, "%q")
+        self._guards[early] = guard
+        self._at_ends.setdefault(block, {})[early] = (question, load)
+        self._replaced[load] = [copy_of(result, early, load.loc)]
 
     def insert_at_end(self, block: int, question: Question, kind: Kind, like: Instr) -> None:
         """Load at the end of ``block`` into the register of ``question``."""
@@ -219,7 +230,7 @@ class Chains:
             assert address is not None
             code += maker.code
             maker.code = []
-            code.append(Instr(like.form, (target, Mem(*address)), None, like.loc))
+            code.append(Instr(like.form, (target, Mem(*address)), self._guards.get(target), like.loc))
         return code
 
     def _in_order(self, copies: dict[Reg, Reg]) -> list[Instr]:

@@ -9,13 +9,12 @@ expression is anticipated there. The four variants:
     ssrqp_s   as esrqp; a load that stays is asked whether it can rise above any branch that decides about it
     ssrqp     as esrqp; the same, above divergent branches only
 
-Where this differs from the paper, ``paper=true`` gives the paper's behaviour: two different questions for each block
-instead of ``threshold`` + 1, the CDRND to the letter (a load in an arm of a divergent branch then never gets an
-insertion in front of a loop in the same arm), no forwarding, and loads rise even where no other load asks for the same
-bytes. In every mode an inserted load must not be able to
-fault: the address is dereferenced on every way on, or lies in a declared object; everything else is refused
-(``may-fault``), unless ``readable=true`` promises that every address that the kernel computes for a load may be read at
-any time.
+Where this differs from the paper, ``paper=true`` gives the paper's behaviour: values are kept for one turn of a loop
+instead of ``threshold``; the CDRND is taken to the letter (a load in an arm of a divergent branch then never gets an
+insertion in front of a loop in the same arm); nothing is forwarded; loads rise even where no other load becomes
+redundant by it. In every mode an inserted load must not be able to fault: the address is dereferenced on every way on,
+or lies in a declared object; everything else is refused (``may-fault``), unless ``readable=true`` promises that every
+address that the kernel computes for a load may be read at any time.
 
 Guarantees: results stay bit-identical; no thread loads more often on any path in ``srqp`` and ``esrqp``, apart from the
 first turns of a loop that is known to need them. Volatile, atomic and ordered accesses are left alone and, like
@@ -34,7 +33,7 @@ from ..analysis.manager import Facts
 from ..analysis.pressure import units
 from ..analysis.speculation import speculate_reference
 from ..analysis.symbolic_values import Materializer, SymbolicValues
-from ..ptx import Instr, Kernel, Reg, Sink
+from ..ptx import Guard, Instr, Kernel, Reg, Sink
 from .anticipation import Anticipation
 from .branch_divergence import BranchDivergence
 from .copy_propagation import CopyPropagation
@@ -81,6 +80,10 @@ REASONS = {
 }
 
 
+#: How many other loads are asked whether speculation helps them.
+MOST_ASKERS = 8
+
+
 @dataclass(slots=True)
 class _Part:
     """One component of a load: its result, its question, and how it is answered."""
@@ -94,6 +97,15 @@ class _Part:
     exploration: Exploration | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Early:
+    """A load is issued at the end of ``block``, under ``guard``; its address is that of ``question`` there."""
+
+    block: int
+    question: Question
+    guard: Guard
+
+
 @dataclass(slots=True)
 class Plan:
     """What is to be done about one load."""
@@ -104,6 +116,7 @@ class Plan:
     parts: list[_Part] = field(default_factory=list[_Part])
     #: The blocks at whose ends it is loaded, where it has risen above branches.
     risen: frozenset[int] = frozenset()
+    early: Early | None = None
 
     @property
     def insertions(self) -> list[tuple[int, int]]:
@@ -131,7 +144,7 @@ class Round:
             facts,
             self.symbols,
             self.accesses,
-            visits=2 if paper else options.threshold + 1,
+            threshold=1 if paper else options.threshold,
             budget=options.budget,
             forwarding=options.forwarding and not paper,
         )
@@ -176,6 +189,8 @@ class Round:
         reason = self._ask(plan)
         if reason and self._hoisting is not None:
             reason = self._rise(plan, reason, self._hoisting)
+        if reason and self.options.guarded:
+            reason = self._issue_early(plan, reason)
         kernel, remarks, name = self.kernel, self.remarks, self.options.name
         what = f"'{plan.instr.form.text}'"
         if reason:
@@ -183,6 +198,14 @@ class Round:
             return False
         if not remarks.may_rewrite(name, plan.instr):
             return False
+        if plan.early is not None:
+            self.chains.issue_early(plan.early.block, plan.early.question, plan.instr, plan.early.guard)
+            message = (
+                f"{what} is issued early, at the end of {self._name(plan.early.block)}, under its branch's predicate"
+            )
+            remarks.add("Passed", name, "Early", kernel, message, instr=plan.instr)
+            remarks.count(kernel, name, "loads issued early")
+            return True
         self._accept(plan)
         edges = [self._edge_name(edge) for edge in dict.fromkeys(plan.insertions)]
         where = f"; loaded on {', '.join(edges)}" if edges else ""
@@ -271,8 +294,6 @@ class Round:
         part = plan.parts[0]
         if part.local or self.availability.within(plan.block, part.question, plan.position) is not THROUGH:
             return reason
-        if not self.options.paper and not self.availability.is_wanted_elsewhere(part.question):
-            return reason  # nothing would become redundant by it
         self._origin = self._context(plan.block)
         places = hoisting.places(plan.block, part.question)
         if not places.may_rise or not places.blocks:
@@ -286,7 +307,10 @@ class Round:
             maker = Materializer(self.symbols, block, is_trial=True)
             if maker.address(part.question.base, part.question.offset, part.question.width) is None:
                 return "address"
-        found = part.exploration = self.availability.explore(plan.block, part.question, places.blocks)
+        planned = dict.fromkeys(places.blocks, part.question)
+        if not self.options.paper and not self._helps(plan, part.question, planned):
+            return reason
+        found = part.exploration = self.availability.explore(plan.block, part.question, planned)
         solution = part.solution = solve(found, lambda reply, state, names: "not-anticipated")
         if not solution.is_available:
             return reason
@@ -299,6 +323,52 @@ class Round:
             if reply.answer.provider is PLANNED
         )
         return self._pressure_reason(plan)
+
+    def _helps(self, plan: Plan, question: Question, planned: dict[int, Question]) -> bool:
+        """Whether another load becomes redundant by evaluating ``question`` at the ends of the ``planned`` blocks."""
+        for block, position, instr in self.availability.askers(question, plan.instr)[:MOST_ASKERS]:
+            own = self.accesses.question(instr)
+            if own is None or self.availability.within(block, own, position) is not THROUGH:
+                continue
+            other = Plan(instr, block, position)
+            if self._would_be_available(other, own, planned) and not self._would_be_available(other, own, {}):
+                return True
+        return False
+
+    def _would_be_available(self, plan: Plan, question: Question, planned: dict[int, Question]) -> bool:
+        found = self.availability.explore(plan.block, question, planned)
+        context = self._context(plan.block)
+        if not found.has_source:
+            return False
+        return solve(
+            found, lambda reply, state, names: self._may_insert(plan, reply, state, names, context)
+        ).is_available
+
+    def _issue_early(self, plan: Plan, reason: str) -> str:
+        """Issue a load at the end of the block above, under the predicate of the branch there: it is executed as often
+        as before, and earlier. Why it stays, or an empty string."""
+        cfg = self.facts.cfg
+        above = cfg.pred[plan.block]
+        if plan.instr.guard is not None or plan.instr.form.lanes > 1 or len(plan.parts) != 1 or len(above) != 1:
+            return reason
+        part, (block,) = plan.parts[0], above
+        branch = cfg.blocks[block].terminator
+        if branch is None or branch.form.op.base != "bra" or branch.guard is None or len(cfg.succ[block]) != 2:
+            return reason
+        if any(position < plan.position for position in self.accesses.pinches.get(plan.block, ())):
+            return reason
+        if part.local or self.availability.within(plan.block, part.question, plan.position) is not THROUGH:
+            return reason
+        question = self.availability.before(part.question, block, plan.block)
+        maker = Materializer(self.symbols, block, is_trial=True)
+        if question is None:
+            return reason
+        if maker.address(question.base, question.offset, question.width) is None or maker.code:
+            return reason
+        is_taken = cfg.blocks[plan.block].label is branch.operands[0]
+        guard = Guard(branch.guard.reg, negated=branch.guard.negated == is_taken)
+        plan.early = Early(block, question, guard)
+        return ""
 
     def _is_safe_at_end(self, block: int, question: Question) -> bool:
         """Whether reading the address at the end of ``block`` cannot fault where the kernel as it is does not."""
@@ -431,12 +501,14 @@ def _reason_of(found: Exploration) -> str:
 @dataclass(frozen=True)
 class ScalarReplacement:
     """Options: ``threshold`` is over how many turns of a loop a value may be kept; ``forwarding`` lets loads take what
-    was stored; ``registers`` bounds the estimated pressure (0: what the kernel's directives leave a thread);
+    was stored; ``guarded`` issues loads that stay at the end of the block above, under the predicate of its branch;
+    ``registers`` bounds the estimated pressure (0: what the kernel's directives leave a thread);
     ``rounds`` bounds the repetitions; ``budget`` bounds the states of a question; ``paper`` and ``readable`` as in the
     module's header."""
 
     threshold: int = 4
     forwarding: bool = True
+    guarded: bool = False
     registers: int = 0
     rounds: int = 3
     budget: int = 200

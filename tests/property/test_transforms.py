@@ -42,7 +42,7 @@ LISTS = (
     "esrqp",
     "esrqp:paper=true",
     "ssrqp",
-    "ssrqp:threshold=8:rounds=5",
+    "ssrqp:threshold=8:rounds=5:guarded=true",
     "ssrqp_s",
     "O3",
 )

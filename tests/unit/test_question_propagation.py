@@ -192,8 +192,15 @@ def test_figure_4_12_ssrqp_reads_once_at_node_1() -> None:
     module, remarks = in_object(FIGURE_4_12.format(address="[table+4]", four="%p2"))
     run(module, remarks, "ssrqp")
     assert blocks_with(module, LOAD) == ["N1"]
-    # Both rise, the second only to node 4; there the next round finds it redundant.
-    assert [remark.name for remark in remarks.items if remark.kind == "Passed"] == ["Hoisted", "Hoisted", "Redundant"]
+    assert [remark.name for remark in remarks.items if remark.kind == "Passed"] == ["Hoisted", "Redundant"]
+
+
+def test_a_load_rises_only_where_another_one_becomes_redundant_by_it() -> None:
+    alone = FIGURE_4_12.format(address="[table+4]", four="%p2").replace("N5: ld.global.u32 %r2, [table+4];", "N5:")
+    for passes, blocks in (("ssrqp", ["N2"]), ("ssrqp:paper=true", ["N1"])):
+        module, remarks = in_object(alone)
+        run(module, remarks, passes)
+        assert blocks_with(module, LOAD) == blocks, passes
 
 
 def test_figure_4_12_esrqp_cannot() -> None:

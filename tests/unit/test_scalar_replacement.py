@@ -1,0 +1,304 @@
+"""Scalar replacement: what is forwarded and how, chains over back edges, what keeps a load, options, and the gate."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from motion import HEADER, blocks_with, count, optimized
+from ptxmotion.ptx import Module, parse, print_module
+from ptxmotion.transforms.gate import PressureJudge
+from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.transforms.register_limit import register_limit
+from ptxmotion.transforms.remarks import Remarks
+
+CLEAN = ",copyprop,dce"
+START = "ld.param.u64 %rd1, [out];\nmov.u32 %r40, %tid.x;\nsetp.eq.u32 %p1, %r40, 3;\n"
+
+
+def text_of(body: str, passes: str = "srqp") -> str:
+    module, _ = optimized(START + body, passes + CLEAN)
+    return print_module(module)
+
+
+def missed(body: str, passes: str = "srqp") -> list[str]:
+    _, remarks = optimized(START + body, passes)
+    return [remark.reason for remark in remarks.items if remark.kind == "Missed"]
+
+
+# --- forwarding -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("store", "load", "expected"),
+    [
+        ("st.global.u32 [%rd1], %r40", "ld.global.u32 %r1, [%rd1]", ""),
+        ("st.global.f32 [%rd1], %f1", "ld.global.u32 %r1, [%rd1]", "mov.b32 %r1, %f1"),
+        ("st.global.u8 [%rd1], %r40", "ld.global.u8 %r1, [%rd1]", "cvt.u32.u8 %r1, %r40"),
+        ("st.global.u8 [%rd1], %r40", "ld.global.s8 %r1, [%rd1]", "cvt.s32.s8 %r1, %r40"),
+        ("st.global.u16 [%rd1], %r40", "ld.global.s16 %r1, [%rd1]", "cvt.s32.s16 %r1, %r40"),
+        ("st.global.u32 [%rd1], 7", "ld.global.u32 %r1, [%rd1]", "mov.b32 %r1, 0x7"),
+        ("st.global.u8 [%rd1], -1", "ld.global.s8 %r1, [%rd1]", "mov.b32 %r1, 0xFFFFFFFF"),
+        ("st.global.u8 [%rd1], -1", "ld.global.u8 %r1, [%rd1]", "mov.b32 %r1, 0xFF"),
+        ("st.global.f32 [%rd1], 0f3F800000", "ld.global.u32 %r1, [%rd1]", "mov.b32 %r1, 0x3F800000"),
+        ("st.global.v2.u32 [%rd1], {%r40, %r41}", "ld.global.u32 %r1, [%rd1+4]", ""),
+        ("st.global.u64 [%rd1], %rd1", "ld.global.u64 %rd2, [%rd1]", ""),
+    ],
+)
+def test_a_load_takes_what_was_stored(store: str, load: str, expected: str) -> None:
+    result = re.findall(r"%r?d?\d+", load)[0]
+    kind = "u64" if result.startswith("%rd") else "u32"
+    found = text_of(
+        f"mov.f32 %f1, 0f40000000;\nmov.u32 %r41, 5;\n{store};\n{load};\nst.shared.{kind} [%r40], {result};\nret;"
+    )
+    assert load.split()[0] not in found
+    if expected:
+        # The value goes through a register of the pass's own, which copy propagation removes or not.
+        operation, operands = expected.split(" ", 1)
+        source = operands.split(", ")[1]
+        assert re.search(rf"{re.escape(operation)} %\w+, {re.escape(source)};", found), found
+    else:
+        assert re.search(r"st\.shared\.\w+ \[%r40\], %(r40|r41|rd1);", found), found
+
+
+@pytest.mark.parametrize(
+    ("between", "reason"),
+    [
+        ("st.global.u8 [%rd1+3], %r40;", "store"),
+        ("st.global.u16 [%rd1], %r40;", "store"),
+        ("st.global.u32 [%rd9], %r40;", "store"),
+        ("@%p1 st.global.u32 [%rd1], %r40;", "store"),
+        ("bar.sync 0;", "barrier"),
+        ("membar.gl;", "barrier"),
+        ("ld.volatile.global.u32 %r9, [%rd1];", "ordered"),
+        ("atom.global.add.u32 %r9, [%rd1], 1;", "barrier"),
+    ],
+)
+def test_what_keeps_a_load(between: str, reason: str) -> None:
+    body = (
+        f"ld.param.u64 %rd9, [out];\nand.b64 %rd9, %rd9, -16;\n"
+        f"st.global.u32 [%rd1], %r40;\n{between}\nld.global.u32 %r1, [%rd1];\n"
+        f"st.shared.u32 [%r40], %r1;\nret;"
+    )
+    found = missed(body)
+    assert found and found[-1] in (reason, "ordered", "store"), found
+    assert "ld.global.u32" in text_of(body)
+
+
+@pytest.mark.parametrize(
+    "between", ["st.global.u32 [%rd1+4], %r40;", "st.shared.u32 [%r40], %r40;", "ld.global.u32 %r9, [%rd1+4];"]
+)
+def test_what_does_not_keep_a_load(between: str) -> None:
+    body = f"st.global.u32 [%rd1], %r40;\n{between}\nld.global.u32 %r1, [%rd1];\nst.shared.u32 [%r40+4], %r1;\nret;"
+    assert "[%rd1];" not in text_of(body)
+
+
+def test_forwarding_is_an_option() -> None:
+    body = "st.global.u32 [%rd1], %r40;\nld.global.u32 %r1, [%rd1];\nst.shared.u32 [%r40], %r1;\nret;"
+    assert missed(body, "srqp:forwarding=false")[0] == missed(body, "srqp:paper=true")[0] == "store"
+
+
+def test_volatile_and_atomic_loads_are_left_alone() -> None:
+    body = (
+        "ld.volatile.global.u32 %r1, [%rd1];\nld.volatile.global.u32 %r2, [%rd1];\n"
+        "add.s32 %r3, %r1, %r2;\nst.shared.u32 [%r40], %r3;\nret;"
+    )
+    assert text_of(body).count("ld.volatile") == 2
+
+
+def test_a_guarded_load_becomes_a_guarded_copy() -> None:
+    body = (
+        "mov.u32 %r2, 9;\nld.global.u32 %r1, [%rd1];\n@%p1 ld.global.u32 %r2, [%rd1];\n"
+        "add.s32 %r3, %r1, %r2;\nst.shared.u32 [%r40], %r3;\nret;"
+    )
+    found = text_of(body)
+    assert found.count("ld.global.u32") == 1
+    assert re.search(r"@%p1 mov\.\w+ %r2, ", found)
+
+
+def test_a_guarded_load_provides_nothing() -> None:
+    body = (
+        "mov.u32 %r2, 9;\n@%p1 ld.global.u32 %r2, [%rd1];\nld.global.u32 %r1, [%rd1];\n"
+        "add.s32 %r3, %r1, %r2;\nst.shared.u32 [%r40], %r3;\nret;"
+    )
+    assert text_of(body).count("ld.global.u32") == 2
+
+
+def test_components_of_a_vector_answer_and_a_vector_goes_if_all_do() -> None:
+    body = """
+    ld.global.v2.u32 {%r1, %r2}, [%rd1];
+    ld.global.u32 %r3, [%rd1+4];
+    ld.global.v2.u32 {%r4, %r5}, [%rd1];
+    add.s32 %r6, %r3, %r4;
+    add.s32 %r6, %r6, %r1;
+    add.s32 %r6, %r6, %r2;
+    add.s32 %r6, %r6, %r5;
+    st.shared.u32 [%r40], %r6;
+    ret;"""
+    found = text_of(body)
+    assert found.count("ld.global") == 1
+
+
+# --- loops ----------------------------------------------------------------------------------------------------------
+
+STENCIL = """
+    mov.u32 %r8, 0;
+    mov.f32 %f9, 0f00000000;
+P:  add.s64 %rd2, %rd1, 64;
+L:  ld.global.f32 %f1, [%rd2];
+    ld.global.f32 %f2, [%rd2+{second}];
+    add.f32 %f9, %f9, %f1;
+    add.f32 %f9, %f9, %f2;
+    add.s64 %rd2, %rd2, 4;
+    add.s32 %r8, %r8, 1;
+    setp.lt.u32 %p2, %r8, {turns};
+    @%p2 bra L;
+    st.shared.f32 [%r40], %f9;
+    ret;
+"""
+
+
+def loads_in(module: Module) -> list[str]:
+    return blocks_with(module, "ld.global.f32")
+
+
+def test_a_value_is_carried_to_the_next_turn() -> None:
+    module, _ = optimized(START + STENCIL.format(second=4, turns="%r40"), "srqp")
+    assert loads_in(module) == ["P", "L"]
+    text = print_module(module)
+    assert text.index("mov.f32 %q") < text.index("@%p2 bra L"), (
+        "the copy stands before the branch: the loop keeps its shape"
+    )
+
+
+def test_a_chain_over_two_turns_needs_a_loop_that_runs_twice() -> None:
+    module, remarks = optimized(START + STENCIL.format(second=8, turns="%r40"), "srqp")
+    assert loads_in(module) == ["L", "L"]
+    assert "may-fault" in [remark.reason for remark in remarks.items]
+    module, _ = optimized(START + STENCIL.format(second=8, turns=5), "srqp")
+    assert loads_in(module) == ["P", "P", "L"]
+
+
+@pytest.mark.parametrize(("threshold", "expected"), [(1, ["L", "L"]), (2, ["P", "P", "L"]), (4, ["P", "P", "L"])])
+def test_the_threshold_bounds_a_chain(threshold: int, expected: list[str]) -> None:
+    module, _ = optimized(START + STENCIL.format(second=8, turns=5), f"srqp:threshold={threshold}")
+    assert loads_in(module) == expected
+
+
+def test_a_chain_that_would_spill_is_not_begun() -> None:
+    body = START + STENCIL.format(second=4, turns="%r40")
+    module, remarks = optimized(body, "srqp:registers=6")
+    assert loads_in(module) == ["L", "L"]
+    assert "pressure" in [remark.reason for remark in remarks.items]
+
+
+def test_an_index_of_32_bits_that_may_wrap_is_no_neighbour() -> None:
+    """A[i + 1] by a 32-bit sum is the next turn's A[i], and not the 64-bit neighbour of this turn's A[i]."""
+    body = """
+    mov.u32 %r8, {first};
+P:  add.s32 %r9, %r8, 1;
+L:  mul.wide.u32 %rd2, %r8, 4;
+    add.s64 %rd3, %rd1, %rd2;
+    ld.global.u32 %r1, [%rd3];
+    {second}
+    add.s32 %r8, %r8, 1;
+    add.s32 %r10, %r1, %r2;
+    st.shared.u32 [%r40], %r10;
+    setp.lt.u32 %p2, %r8, %r40;
+    @%p2 bra L;
+    ret;"""
+    by_sum = "add.s32 %r9, %r8, 1;\nmul.wide.u32 %rd4, %r9, 4;\nadd.s64 %rd5, %rd1, %rd4;\nld.global.u32 %r2, [%rd5];"
+    module, _ = optimized(START + body.format(first="%r40", second=by_sum), "srqp")
+    assert blocks_with(module, "ld.global.u32") == ["P", "L"]
+    module, _ = optimized(START + body.format(first="%r40", second="ld.global.u32 %r2, [%rd3+4];"), "srqp")
+    assert blocks_with(module, "ld.global.u32") == ["L", "L"]
+
+
+def test_a_loop_invariant_load_leaves_a_loop_that_writes_elsewhere() -> None:
+    body = """
+    mov.u32 %r8, 0;
+P:  add.s32 %r9, %r40, 1;
+L:  ld.global.u32 %r1, [%rd1];
+    add.s32 %r8, %r8, %r1;
+    st.shared.u32 [%r40], %r8;
+    {write}
+    setp.lt.u32 %p2, %r8, %r9;
+    @%p2 bra L;
+    ret;"""
+    module, _ = optimized(START + body.format(write="st.global.u32 [%rd1+4], %r8;"), "srqp")
+    assert blocks_with(module, "ld.global.u32") == ["P"]
+    module, _ = optimized(START + body.format(write="bar.sync 0;"), "srqp")
+    assert blocks_with(module, "ld.global.u32") == ["P"], "nobody writes global memory, so the barrier is no matter"
+    module, _ = optimized(START + body.format(write="bar.sync 0;\nst.global.u32 [%rd1+4], %r8;"), "srqp")
+    assert blocks_with(module, "ld.global.u32") == ["L"]
+
+
+def test_a_stored_value_is_carried_to_the_next_turn() -> None:
+    """A[i + 1] = f(A[i]): each turn reads what the last one wrote."""
+    body = """
+    mov.u32 %r8, 0;
+P:  add.s64 %rd2, %rd1, 64;
+L:  ld.global.u32 %r1, [%rd2];
+    mad.lo.s32 %r2, %r1, 3, %r40;
+    st.global.u32 [%rd2+4], %r2;
+    add.s64 %rd2, %rd2, 4;
+    add.s32 %r8, %r8, 1;
+    setp.lt.u32 %p2, %r8, %r40;
+    @%p2 bra L;
+    ret;"""
+    module, _ = optimized(START + body, "srqp")
+    assert blocks_with(module, "ld.global.u32") == ["P"]
+    module, _ = optimized(START + body, "srqp:forwarding=false")
+    assert blocks_with(module, "ld.global.u32") == ["L"]
+
+
+# --- speculation and guards -------------------------------------------------------------------------------------------
+
+ARM = "@%p1 bra N2;\nN1: ld.global.u32 %r1, [%rd1];\nst.shared.u32 [%r40], %r1;\nN2: ret;"
+
+
+def test_a_load_that_may_fault_is_issued_early_under_its_predicate() -> None:
+    module, remarks = optimized(START + ARM, "srqp:guarded=true")
+    early = [instr for instr in module.kernels[0].instructions() if instr.form.text == "ld.global.u32"]
+    assert [instr.guard.text if instr.guard is not None else "" for instr in early] == ["@!%p1"]
+    assert [remark.name for remark in remarks.items if remark.kind == "Passed"] == ["Early"]
+
+
+def test_it_stays_without_the_option_and_behind_a_store() -> None:
+    assert "@!%p1 ld" not in text_of(ARM)
+    behind = ARM.replace("N1: ", "N1: st.global.u32 [%rd1+2], %r40;\n")
+    assert "@!%p1 ld" not in text_of(behind, "srqp:guarded=true")
+
+
+# --- options, limits, levels ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("directives", "limit"),
+    [([], 255), ([".maxnreg 40"], 40), ([".maxntid 1024, 1, 1"], 64), ([".maxntid 256", ".minnctapersm 4"], 64)],
+)
+def test_the_limit_of_registers(directives: list[str], limit: int) -> None:
+    module = parse(HEADER + "ret;\n}\n")
+    module.kernels[0].directives = directives
+    assert register_limit(module.kernels[0]) == limit
+
+
+def test_a_denied_rewrite_is_not_made() -> None:
+    body = START + STENCIL.format(second=4, turns="%r40")
+    _, first = optimized(body, "srqp")
+    module = parse(HEADER + body + "\n}\n")
+    again = Remarks(module, denied=frozenset(first.keys))
+    Pipeline(pipeline_of("srqp"), lambda kernel, of: None).run(module, again)
+    assert count(module, "ld.global.f32") == 2 and not again.rewrites
+
+
+def test_the_level_with_a_gate_keeps_what_is_better() -> None:
+    body = START + STENCIL.format(second=4, turns="%r40")
+    module = parse(HEADER + body + "\n}\n")
+    Pipeline(pipeline_of("O3"), lambda kernel, of: None, judge=PressureJudge()).run(module, Remarks(module))
+    by_label = [
+        instr.form.space for block in module.kernels[0].blocks for instr in block.instrs if instr.form.op.base == "ld"
+    ]
+    assert by_label.count("global") == 2
+    ungated, _ = optimized(body, "O3")
+    assert blocks_with(ungated, "ld.global.nc.f32") == ["P", "L"]
