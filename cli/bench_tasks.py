@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..harness.session import Task
 from ..harness.workload import Arm, Work
 from .alias_promise import promised_modules
+from .bench_fusion import HOST, fused_modules, host_of
 from .bench_variants import Variant, VariantError, VariantFailed, Variants
 
 if TYPE_CHECKING:
@@ -55,8 +56,10 @@ class SuiteWork:
 
     def run(self, backend: Any, modules: Mapping[str, str], seed: int, /) -> Mapping[str, NDArray[Any]]:
         """Run the host program on the data of a seed."""
-        program = self.benchmark.program.load(backend, lambda kernel: modules[kernel.name])
-        return program.run(dict(_data(self, seed)))
+        from ..dsl.run import Loaded
+
+        host, ptx = host_of(self.benchmark, modules)
+        return Loaded(host, backend, ptx).run(dict(_data(self, seed)))
 
     def get_ready(self, seed: int, reference: bool, /) -> None:
         """Make the data of a seed, and what is to come out."""
@@ -113,7 +116,7 @@ def task_of(
 
         plain = ptx_of(benchmark, nvcc())
         work = SuiteWork(benchmark.fullname, size, file)
-        return work, list(_arms(variants, plain, maker))
+        return work, list(_arms(variants, benchmark, plain, maker))
 
     return Task(benchmark.fullname, make)
 
@@ -126,9 +129,15 @@ def promises_of(variant: Variant, plain: Mapping[str, str], modules: Mapping[str
         raise VariantError(f"variant '{variant.id}': {error}") from error
 
 
-def _arms(variants: Sequence[Variant], plain: Mapping[str, str], maker: Variants) -> Iterator[Arm]:
+def _arms(
+    variants: Sequence[Variant], benchmark: Benchmark, plain: Mapping[str, str], maker: Variants
+) -> Iterator[Arm]:
     for position, variant in enumerate(variants):
         try:
+            if variant.fusion:
+                modules = fused_modules(benchmark, plain, variant.fusion)
+                yield Arm(variant.id, modules, launch=variant.launch, same_program=HOST not in modules)
+                continue
             modules = maker.modules(variant, plain)
             yield Arm(variant.id, modules, launch=variant.launch, promises=promises_of(variant, plain, modules))
         except VariantFailed as error:

@@ -6,7 +6,8 @@
     cse,lcm:min_cost=4 a list of passes
     kernels.ptx        a file; its kernels take the place of those of the same name
     REV@…              one of the second to fourth form, by the optimizer of a git revision
-    …+graph            the same, launched as a CUDA graph
+    kf_trad, kfcm      the host program fused by `fuse` with this strategy
+    …+graph            the same, launched as a CUDA graph; graph alone is O3+graph
     NAME=…             one of these under another name
     thesis             several: the passes of the thesis one by one, and the optimizer's levels
 
@@ -32,8 +33,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
+from .bench_fusion import FUSIONS
 from .outcome import USAGE
+
+if TYPE_CHECKING:
+    from ..transforms.kernel_fusion.kfcm import Strategy
 
 __all__ = ["METHODS", "Variant", "VariantError", "VariantFailed", "Variants", "parse_variant", "parse_variants"]
 
@@ -63,13 +69,14 @@ class VariantFailed(VariantError):
 @dataclass(frozen=True, slots=True)
 class Variant:
     """How to make an arm. ``options`` are those of `opt`, None for nvcc's output; ``file`` and ``revision`` may be
-    empty."""
+    empty, as may ``fusion``, a strategy of `fuse`."""
 
     id: str
     options: tuple[str, ...] | None = None
     file: str = ""
     revision: str = ""
     launch: str = "auto"
+    fusion: Strategy | Literal[""] = ""
 
 
 def parse_variants(text: str) -> list[Variant]:
@@ -100,7 +107,7 @@ def parse_variant(text: str) -> Variant:
     >>> parse_variant("lcm,dce").options
     ('--passes=lcm,dce',)
     >>> parse_variant("fast=-O1 --gate=off+graph")
-    Variant(id='fast', options=('-O1', '--gate=off'), file='', revision='', launch='graph')
+    Variant(id='fast', options=('-O1', '--gate=off'), file='', revision='', launch='graph', fusion='')
     """
     label, equals, rest = text.partition("=")
     spec = rest if equals and re.fullmatch(r"[A-Za-z_][\w.() ]*", label) else text
@@ -112,6 +119,13 @@ def parse_variant(text: str) -> Variant:
         made, what = replace(made, revision=revision), passes
     if what in PLAIN and not made.revision:
         return made
+    if what == "graph" and not made.revision:
+        return replace(made, launch="graph")
+    for strategy in FUSIONS:
+        if what == strategy and made.revision:
+            raise VariantError(f"variant '{text}': fusion is that of this version, not of a revision")
+        if what == strategy:
+            return replace(made, fusion=strategy)
     if re.fullmatch(r"O\d", what):
         what = f"-{what}"
     if what.endswith(".ptx") and not made.revision:

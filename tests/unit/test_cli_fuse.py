@@ -326,3 +326,53 @@ def test_calibration_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.setattr(cuda, "open_backend", missing)
     assert main(["doctor", "--calibrate"]) == 4
     assert "--calibrate needs a GPU: no GPU here" in capsys.readouterr().err
+
+
+# --- variants of a benchmark -------------------------------------------------------------------------------------
+
+
+def test_variants_are_read() -> None:
+    from ptxmotion.cli.bench_variants import VariantError, parse_variant
+
+    assert [parse_variant(text).fusion for text in ("kf_trad", "kfcm+graph", "O3", "x=kfcm")] == [
+        "kf_trad",
+        "kfcm",
+        "",
+        "kfcm",
+    ]
+    assert parse_variant("kfcm+graph").launch == parse_variant("graph").launch == "graph"
+    assert parse_variant("graph").options is None
+    with pytest.raises(VariantError, match="not of a revision"):
+        parse_variant("HEAD@kfcm")
+
+
+def test_an_arm_carries_its_host_program(tmp_path: Path) -> None:
+    from ptxmotion.cli.bench_fusion import HOST, fused_modules, host_of
+    from ptxmotion.dsl.run import Loaded
+    from ptxmotion.harness.arm_code import assemble_arm
+    from ptxmotion.harness.toolchain import ToolMissing
+    from ptxmotion.suites.registry import from_file
+
+    file = written(tmp_path)
+    file.write_text(
+        PROGRAM
+        + "\n\nfrom ptxmotion.suites.registry import Benchmark\n\n"
+        + "benchmark = Benchmark('mine', 'work', work, lambda size, seed: {}, lambda data: {}, (), '', "
+        + "sizes={'tiny': ''})"
+    )
+    (benchmark,) = from_file(file)
+    plain = {kernel.name: kernel.ptx() for kernel in benchmark.program.kernels.values()}
+    try:
+        modules = fused_modules(benchmark, plain, "kfcm")
+        code = assemble_arm(modules)
+    except ToolMissing as why:
+        pytest.skip(str(why))
+    assert HOST in modules and any(name.startswith("fused_scale_shift") for name in modules)
+    assert {name.partition("_shift")[0] for _, name in code.kernels} == {"fused_scale"}
+    host, ptx = host_of(benchmark, modules)
+    data = {"data": np.arange(100, dtype=np.int32), "n": 100, "k": 3}
+    found = Loaded(host, EmulatorBackend(), ptx).run(data)["data"]
+    assert found.tolist() == [3 * value + 3 for value in range(100)]
+    assert fused_modules(benchmark, plain, "kf_trad") == plain
+    same, of_plain = host_of(benchmark, plain)
+    assert same is benchmark.program.host and of_plain(next(iter(same.kernels.values()))) == plain["scale"]

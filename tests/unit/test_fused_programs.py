@@ -321,3 +321,11 @@ def test_what_must_be_true_is_asked_when_it_runs() -> None:
     ]
     _, found = fused("first[n, 8](a, b, k)\nsecond[n, 8](b, c, k)", Checking(9))  # hardly ever true
     assert found.result.fusions == 0 and reasons(found) == {"grid-wide"}
+
+
+def test_a_launch_before_a_for_behind_an_endless_loop_comes_to_rest() -> None:
+    """It was put on the edge by which ``while True`` never ends, again and again."""
+    body = "while True:\n    first[n, 8](a, b, k)\n    k += 1\n    if k > 5:\n        break\n"
+    body += "for i in range(k):\n    second[n, 8](a, c, n)\n    third[n, 8](c, d, n)"
+    lines, found = fused(body)
+    assert found.result.fusions == 1 and lines[-2].startswith("for i in") and "else:" not in lines

@@ -158,23 +158,25 @@ class FusingHost:
 
     def _insert(self, place: Place, launch: Launch) -> tuple[Launch, ...]:
         before = set(self.program.nodes())
-        new = copy.copy(launch)
-        if isinstance(place.node, EdgePoint):
-            named = place.node.edge
-            # Insertions on other edges have made a new version; this edge is still the only one of its source and kind.
-            edge = next(
-                each
-                for each in self.cfg().edges
-                if each.source is getattr(named, "source", None) and each.kind == getattr(named, "kind", None)
-            )
-            self.program.insert_on_edge(edge, [new])
-        elif isinstance(place.node, Branch) and place.at_exit and place.node.test == ALWAYS:
-            self.program.insert_on_edge(next(e for e in self.cfg().succs(place.node) if e.kind == "true"), [new])
-        elif place.at_exit and place.node is not self.program.exit and not isinstance(place.node, LoopInit):
-            self.program.insert_after(_node(place.node), [new])
+        node, cfg = place.node, self.cfg()
+        if isinstance(node, EdgePoint):
+            assert isinstance(node.edge, Edge)
+            self._insert_on([node.edge], launch)
+        elif node is self.program.exit:
+            self._insert_on([edge for edge in cfg.preds(self.program.exit) if not _is_never_taken(edge)], launch)
+        elif isinstance(node, Branch) and place.at_exit:
+            self._insert_on([edge for edge in cfg.succs(node) if not _is_never_taken(edge)], launch)
+        elif place.at_exit or isinstance(node, LoopInit):  # behind bounds is before the loop, once for all ways there
+            self.program.insert_after(_node(node), [copy.copy(launch)])
         else:
-            self.program.insert_before(_node(place.node), [new])
+            self.program.insert_before(_node(node), [copy.copy(launch)])
         return tuple(node for node in self.program.nodes() if node not in before and isinstance(node, Launch))
+
+    def _insert_on(self, edges: list[Edge], launch: Launch) -> None:
+        for wanted in edges:
+            # Each insertion makes a new version; an edge is still the only one of its source and kind.
+            edge = next(e for e in self.cfg().edges if e.source is wanted.source and e.kind == wanted.kind)
+            self.program.insert_on_edge(edge, [copy.copy(launch)])
 
 
 def _edges(cfg: HostCfg) -> list[tuple[Node, Node, Edge]]:
@@ -185,7 +187,7 @@ def _edges(cfg: HostCfg) -> list[tuple[Node, Node, Edge]]:
     """
     heads: dict[Node, Node] = {}
     for node in cfg.nodes:
-        if isinstance(node, LoopInit) and len(cfg.preds(node)) == 1:
+        if isinstance(node, LoopInit) and sum(not _is_never_taken(edge) for edge in cfg.preds(node)) == 1:
             heads[node] = cfg.succs(node)[0].target
     return [
         (edge.source, heads.get(edge.target, edge.target), edge)
