@@ -132,7 +132,10 @@ def loops_around(kernel: Kernel) -> list[list[int]]:
 def transformed(ptx: str, passes: str, promise: Promise | None = None) -> Module:
     """The module after ``passes``, verified after each. Raises `PassFailed`, and what a broken pass raises."""
     module = parse(ptx)
-    verifier = lambda kernel, of: verify_kernel(kernel, of.source)  # noqa: E731
+
+    def verifier(kernel: Kernel, of: Module) -> None:
+        verify_kernel(kernel, of.source)
+
     Pipeline(pipeline_of(passes), verifier, verify_each=True, promise=promise).run(module, Remarks(module))
     return module
 
