@@ -156,6 +156,13 @@ def test_a_dependence_across_the_grid() -> None:
     assert again.kind == "none"
 
 
+def test_a_barrier_of_the_grid_needs_scopes() -> None:
+    first, second = launch(STORE), launch("ld.global.u32 %f1, [%p+4]; st.global.u32 [%q], %f1;", b="c")
+    first.module.target = second.module.target = "sm_60"
+    with pytest.raises(CannotFuse, match="sm_70"):
+        build(first, second, decide(first, second), name="both", grid_barrier=True)
+
+
 def test_a_barrier_of_the_grid_can_be_used_again() -> None:
     from small_launches import _Memory, contents  # pyright: ignore[reportPrivateUsage]
 

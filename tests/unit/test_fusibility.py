@@ -251,6 +251,14 @@ def test_a_function_that_asks_for_the_grid() -> None:
     assert kind(launch(call, head=head.format("%nctaid.x")), launch(LOAD)) == "none"
 
 
+def test_a_function_that_touches_shared_memory() -> None:
+    head = (
+        ".shared .u32 s;\n.func (.param .b32 r) f() { .reg .b32 %v; ld.shared.u32 %v, [s]; st.param.b32 [r], %v; ret; }"
+    )
+    call = "{ .param .b32 r; call.uni (r), f, (); ld.param.b32 %f0, [r]; } st.global.u32 [%p], %f0;"
+    assert kind(launch(call, head=head), launch(LOAD)) == "none"
+
+
 def test_constants_of_a_module_may_be_read() -> None:
     body = "mul.wide.u32 %x, %t, 4; mov.u64 %d0, table; add.s64 %d0, %d0, %x; ld.global.u32 %f0, [%d0]; "
     first = launch(body + "st.global.u32 [%p], %f0;", head=".global .align 4 .u32 table[16] = {1, 2};")

@@ -17,6 +17,7 @@ Reference: thesis §5.1, figure 5.1; shared notes, §6.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ...ptx import (
@@ -293,6 +294,8 @@ class _Fusion:
 
     def _barrier(self, join: Block, layout: SharedLayout) -> list[Block]:
         if self.fusibility.kind == "grid":
+            if any(int(re.sub(r"\D", "", site.module.arch) or 0) < 70 for site in self.sites):
+                raise CannotFuse("a barrier of the whole grid needs sm_70 or newer")
             counter = barrier_counter(f"{self.name}_arrived")
             self.globals.append(counter)
             self.remarks.append("a barrier of the whole grid stands between the bodies")

@@ -127,6 +127,8 @@ def _is_pure(callee: Kernel, module: Module, seen: dict[str, bool]) -> bool:
         form = instr.form
         if form.is_opaque or form.op.base in ("exit", "trap"):
             return False
+        if form.space == "shared" or any(_is_shared_symbol(symbol) for symbol in _symbols(instr.operands)):
+            return False
         if any(isinstance(operand, Special) and not _is_of_thread(operand.name) for operand in instr.operands):
             return False
         if form.op.base == "call":
@@ -139,6 +141,10 @@ def _is_pure(callee: Kernel, module: Module, seen: dict[str, bool]) -> bool:
         return False
     seen[callee.name] = all(not access.writes and is_of_variable(access) for access in found.accesses)
     return seen[callee.name]
+
+
+def _is_shared_symbol(symbol: Sym) -> bool:
+    return isinstance(symbol.declaration, Variable) and symbol.declaration.space == "shared"
 
 
 def _is_of_thread(name: str) -> bool:
