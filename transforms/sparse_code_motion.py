@@ -523,7 +523,7 @@ class _Motion:
         """The name of the point's block or edge."""
         assert isinstance(point, tuple)
         node: int = point[0]  # pyright: ignore[reportUnknownVariableType]
-        blocks = self.graph.edge.get(node, (node,))  # pyright: ignore[reportUnknownArgumentType]
+        blocks = self.graph.edge[node] if node in self.graph.edge else (node,)
         return "→".join(block_names(self.facts.cfg.blocks, blocks))
 
 
