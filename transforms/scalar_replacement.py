@@ -325,7 +325,10 @@ class Round:
         return self._pressure_reason(plan)
 
     def _helps(self, plan: Plan, question: Question, planned: dict[int, Question]) -> bool:
-        """Whether another load becomes redundant by evaluating ``question`` at the ends of the ``planned`` blocks."""
+        """Whether another load becomes redundant by evaluating ``question`` at the ends of the ``planned`` blocks, or
+        these evaluations can leave a loop."""
+        if any(self._can_leave(plan, block, question, planned) for block in planned):
+            return True
         for block, position, instr in self.availability.askers(question, plan.instr)[:MOST_ASKERS]:
             own = self.accesses.question(instr)
             if own is None or self.availability.within(block, own, position) is not THROUGH:
@@ -334,6 +337,21 @@ class Round:
             if self._would_be_available(other, own, planned) and not self._would_be_available(other, own, {}):
                 return True
         return False
+
+    def _can_leave(self, plan: Plan, block: int, question: Question, planned: dict[int, Question]) -> bool:
+        """Whether an evaluation at the end of ``block`` has what the last turn of a loop has evaluated there, once the
+        first turn's is made in front of the loop."""
+        if self.facts.loops.loop_of[block] < 0 or self.availability.at_end(block, question) is not THROUGH:
+            return False
+        found = self.availability.explore(block, question, planned)
+        context = self._context(plan.block)
+
+        def may_insert(reply: Reply, state: State, names: frozenset[Question]) -> str:
+            if reply.question is None or not self._is_convergent(reply.block, state.block, context):
+                return "divergent-insertion"
+            return "" if self._is_safe(reply.block, state.block, reply.question) else "may-fault"
+
+        return found.has_source and solve(found, may_insert).is_available
 
     def _would_be_available(self, plan: Plan, question: Question, planned: dict[int, Question]) -> bool:
         found = self.availability.explore(plan.block, question, planned)
