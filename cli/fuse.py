@@ -37,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="which phase of kfcm comes first (default: backward), or the only one",
     )
     how.add_argument(
+        "--keep-loops", action="store_true", default=None, help="let no loop test at its end where that fuses more"
+    )
+    how.add_argument(
         "--assume-independent",
         action="append",
         metavar="K1,K2",
@@ -80,6 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
             order=arguments.order or "backward-first",
             independent=frozenset(independent),
             by_benefit=not arguments.no_benefit,
+            invert_loops=not arguments.keep_loops,
             as_graph=bool(arguments.graph),
             passes=arguments.passes or "",
             arch=arguments.arch or "sm_90a",

@@ -37,6 +37,7 @@ class FuseRequest:
     independent: frozenset[frozenset[str]] = frozenset()
     by_benefit: bool = True
     as_graph: bool = False
+    invert_loops: bool = True
     passes: str = ""
     arch: str = "sm_90a"
 
@@ -103,7 +104,9 @@ def fuse(request: FuseRequest) -> FuseResult:
         if unknown := sorted(set[str]().union(*request.independent) - names):
             usage_error(f"--assume-independent: the program launches no {unknown[0]}, but {', '.join(sorted(names))}")
         benefit = _benefit(request) if request.by_benefit else None
-        options = FusionOptions(request.strategy, request.order, request.independent, benefit)
+        options = FusionOptions(
+            request.strategy, request.order, request.independent, benefit, invert_loops=request.invert_loops
+        )
         found = fuse_program(host, ptx, options)
     result = FuseResult(host.name, _launches(host), found, found.modules)
     if request.passes:

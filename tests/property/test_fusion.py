@@ -21,7 +21,7 @@ from ptxmotion.transforms.kernel_fusion.plan import FusedProgram, FusionOptions,
 from random_launches import RandomLaunches, random_launches
 
 #: Programs without --fuzz-n, and programs in one test case.
-PROGRAMS, SHARE = 48, 12
+PROGRAMS, SHARE = 36, 12
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -85,9 +85,9 @@ def test_an_illegal_fusion_is_found_out() -> None:
     """The oracle works: of the fusions that are refused as grid-wide, some race or compute something else. (Others
     are refused only because their addresses are not understood, or are never executed.)"""
     refused = caught = 0
-    for seed in range(24):
+    for seed in range(20):
         made = random_launches(seed)
-        found = fused(made, FusionOptions(), Reckless())
+        found = fused(made, FusionOptions(invert_loops=False), Reckless())
         if found.result.fusions:
             refused += 1
             before = Ran(made.host, made.ptx, made, seed)

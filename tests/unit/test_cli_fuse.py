@@ -153,9 +153,22 @@ def test_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (("--order", "backward"), "0 fusions"),
         (("--order", "forward", "--graph"), "2 fusions"),
         (("--passes", "O1"), "2 fusions"),
+        (("--keep-loops",), "2 fusions"),
     ):
         assert fuse(file, "--no-benefit", *options) == 0
         assert wanted in capsys.readouterr().err, options
+
+
+def test_loops_are_kept_where_that_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loop = "    for i in range(k):\n        scale[blocks, BLOCK](a, b, n, k)\n        copy(c, b)\n"
+    loop += "        shift[blocks, BLOCK](c, a, n, 1)\n"
+    file, into = written(tmp_path), tmp_path / "fused"
+    start, rest = PROGRAM.index("    scale["), PROGRAM.index("    copy(data, c)")
+    file.write_text(PROGRAM[:start] + "    copy(c, a)\n" + loop + PROGRAM[rest:])
+    assert fuse(file, "--no-benefit", "--keep-loops") == 0 and "0 fusions" in capsys.readouterr().err
+    assert fuse(file, "--no-benefit", "-o", into) == 0 and "1 fusions" in capsys.readouterr().err
+    for k in (0, 1, 4):
+        assert np.array_equal(run_file(into / "work.py", k)[0], run_file(file, k)[0])
 
 
 def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
