@@ -215,7 +215,10 @@ class Memory:
             return self._references[instr]
         found = None
         if instr.form.effects & (Effect.READ | Effect.WRITE) and instr.form.op.base in _SIMPLE:
-            found = reference_of(instr, self.values, self.objects(instr))
+            try:
+                found = reference_of(instr, self.values, self.objects(instr))
+            except KeyError:
+                found = None  # in a block that nothing reaches, no value is known
         self._references[instr] = found
         return found
 

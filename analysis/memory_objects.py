@@ -84,7 +84,10 @@ class Pointees:
             return frozenset([declaration]) if isinstance(declaration, Param | Variable) else None
         if not isinstance(base, Reg):
             return None
-        found = self._named(self._of[self.ssa.read(instr, base)])
+        try:
+            found = self._named(self._of[self.ssa.read(instr, base)])
+        except KeyError:
+            return None  # in a block that nothing reaches, no value is known
         if found is None or space == "generic":
             return found
         fitting = frozenset([each for each in found if space == _space_of(each)])

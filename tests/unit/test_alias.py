@@ -361,6 +361,16 @@ def test_parameters_of_functions_are_any_address() -> None:
     assert isinstance((kernel.params or [])[0], Param)
 
 
+def test_nothing_is_known_where_nothing_comes() -> None:
+    memory, (_, hidden) = memory_of(
+        "mov.u64 %rd20, %rd11; @%p1 mov.u64 %rd20, %rd12; ld.global.u32 %r9, [%rd20]; ret;"
+        "mov.u64 %rd20, %rd1; ld.global.u32 %r9, [%rd20];"
+    )
+    assert memory.reference(hidden) is None
+    assert memory.objects(hidden) is None
+    assert [access.objects for access in memory.accesses(hidden)] == [None]
+
+
 def test_facts_without_a_promise() -> None:
     module = parse(f"{HEADER}\tret;\n}}\n")
     assert Facts(module.kernels[0], module).promise is CONSERVATIVE
