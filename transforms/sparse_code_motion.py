@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, cast
 
 from ..analysis.block_weights import NEVER
 from ..analysis.cfg import Cfg
@@ -521,9 +521,8 @@ class _Motion:
 
     def place(self, point: Hashable) -> str:
         """The name of the point's block or edge."""
-        assert isinstance(point, tuple)
-        node: int = point[0]  # pyright: ignore[reportUnknownVariableType]
-        blocks = self.graph.edge[node] if node in self.graph.edge else (node,)
+        node, _ = cast("Point", point)
+        blocks = self.graph.edge.get(node, (node,))
         return "→".join(block_names(self.facts.cfg.blocks, blocks))
 
 
