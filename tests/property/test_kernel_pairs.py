@@ -29,8 +29,9 @@ def check(seed: int, *, with_ptxas: bool) -> str:
     known = {finding.kind for finding in (*one.findings, *other.findings)}
     if verdict.kind == "none" or known & _RACY:
         return verdict.kind
-    fused = build(first, second, verdict, name="fused", grid_barrier=verdict.kind == "grid")
-    wanted = device.contents()
+    dead = frozenset("a" if seed % 3 == 0 else "")
+    fused = build(first, second, verdict, name="fused", dead_buffers=dead, grid_barrier=verdict.kind == "grid")
+    wanted = {name: found for name, found in device.contents().items() if name not in dead}
     for schedule, number in (("order", 0), ("random", seed), ("random", seed + 1)):
         compare(seed, fused, wanted, known, schedule, number)
     again = parse(print_module(fused.module))
@@ -62,8 +63,9 @@ def compare(
     device = Device(seed)
     done = device.launch(fused.site, schedule=schedule, seed=number)
     assert {finding.kind for finding in done.findings} <= known, (seed, schedule, done.findings[:2])
-    for name, found in device.contents().items():
-        assert np.array_equal(found, wanted[name]), (seed, schedule, name)
+    found = device.contents()
+    for name, contents in wanted.items():
+        assert np.array_equal(found[name], contents), (seed, schedule, name)
 
 
 def test_no_verdict_is_better_than_the_truth(request: pytest.FixtureRequest) -> None:
