@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import cast
 
 from ..ptx import Imm, Instr, Operand, Reg, Special, Sym, decode
@@ -53,7 +52,6 @@ class SymbolicValues:
         self.cfg = facts.cfg
         self.liveness = facts.liveness
         self.dominance = facts.dominance
-        self._keys: list[Key] = []
         self._leaves: dict[int, frozenset[int] | None] = {}
         self._translated: dict[tuple[int, int], dict[int, int | None]] = {}
         self._ends: dict[int, dict[Reg, int]] = {}
@@ -72,11 +70,7 @@ class SymbolicValues:
 
     def key(self, number: int) -> Key:
         """What the class of ``number`` was made from; see `Values.lookup`."""
-        keys = self._keys
-        if number >= len(keys):
-            table = self.values._keys  # pyright: ignore[reportPrivateUsage]
-            keys.extend(islice(table, len(keys), None))
-        return keys[number]
+        return self.values.key_of(number)
 
     def _find_places(self) -> None:
         ssa, number = self.ssa, self.values.number

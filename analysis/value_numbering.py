@@ -53,6 +53,7 @@ class Values:
         """A class of its own."""
         number = len(self._keys)
         self._keys["unique", number] = number
+        self._key_of.append(("unique", number))
         return number
 
     def lookup(self, key: Key) -> int:
@@ -60,12 +61,11 @@ class Values:
         number = self._keys.get(key)
         if number is None:
             number = self._keys[key] = len(self._keys)
+            self._key_of.append(key)
         return number
 
     def key_of(self, number: int) -> Key:
         """What class ``number`` is the hash of: the name of an operation, or ``unique``, and the classes it reads."""
-        if len(self._key_of) != len(self._keys):
-            self._key_of = list(self._keys)  # numbers are given in order
         return self._key_of[number]
 
     def affine_of(self, number: int, width: int) -> Affine:
