@@ -5,11 +5,17 @@ launch are not one.
 """
 
 import random
+from typing import Any
 
+import numpy as np
 import pytest
-from ladder import Ladder, Launch
+from ladder import Ladder, Launch, transformed
 from ptxmotion.analysis.alias import CONSERVATIVE, Promise
-from random_pointers import PARAMS, pointer_kernel
+from ptxmotion.cli.alias_promise import promised_modules
+from ptxmotion.harness.alias_check import AliasGuard, Promised, guarded
+from ptxmotion.harness.emulator.backend import EmulatorBackend
+from ptxmotion.ptx import print_module
+from random_pointers import OBJECT, PARAMS, pointer_kernel
 
 RESTRICT = Promise(everything=True)
 LISTS = (
@@ -21,6 +27,7 @@ LISTS = (
     "deadstores,lcm:min_cost=0,deadstores,dce",
     "vectormerge:aligned=16,readonly,deadstores,lcm:min_cost=0",
 )
+STRONG = ("O1", "deadstores,lcm:min_cost=0", "sscm:min_cost=0,deadstores")
 SHARE = 10
 FIXED = 40
 
@@ -48,3 +55,38 @@ def test_memory_is_as_it_was(share: int, pytestconfig: pytest.Config) -> None:
         promise = RESTRICT if len({id(each) for each in pointers}) == len(PARAMS) else CONSERVATIVE
         for passes in rng.sample(LISTS, 2):
             assert ladder.complaints(passes, promise=promise) == [], (seed, passes, promise)
+
+
+def buffers_after(ptx: str, launch: Launch, seed: int, promises: dict[str, Promised]) -> tuple[list[bytes], list[str]]:
+    """What a launch leaves in each buffer, and how it broke the promise; equal arrays are one buffer."""
+    backend = guarded(EmulatorBackend(counts=False), promises)
+    known: dict[int, Any] = {}
+    passed: list[Any] = []
+    arguments: list[Any] = launch.arguments(seed)
+    for value in arguments[: len(PARAMS)]:
+        if id(value) not in known:
+            known[id(value)] = backend.allocate(OBJECT)
+            backend.write(known[id(value)], value)
+        passed.append(known[id(value)])
+    passed += arguments[len(PARAMS) :]
+    backend.launch(backend.load(ptx).kernel(launch.kernel), launch.grid, launch.block, launch.shared, passed)
+    left = [backend.read(buffer, np.uint8, OBJECT).tobytes() for buffer in known.values()]
+    return left, backend.fallbacks if isinstance(backend, AliasGuard) else []
+
+
+@pytest.mark.fuzz
+def test_a_broken_promise_is_caught(share: int, pytestconfig: pytest.Config) -> None:
+    """Optimized under `restrict`, launched with buffers that are one: the launch-time check makes it right."""
+    caught = 0
+    for number in range(share * SHARE, (share + 1) * SHARE):
+        seed = random.randrange(1 << 40) if pytestconfig.getoption("--fuzz-n") else number
+        ptx, launch = drawn(seed)
+        passes = random.Random(f"broken:{seed}").choice(STRONG)
+        made = print_module(transformed(ptx, passes, RESTRICT))
+        promises = promised_modules(["--alias=restrict"], {"m": ptx}, {"m": made})
+        for inputs in range(seed, seed + 2):
+            wanted, _ = buffers_after(ptx, launch, inputs, {})
+            found, fallbacks = buffers_after(made, launch, inputs, promises)
+            assert found == wanted, (seed, inputs, passes)
+            caught += len(fallbacks)
+    assert caught
