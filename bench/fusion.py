@@ -7,7 +7,8 @@ For each program: as written, fused by KF_trad, fused by KFCM, each run once on 
 for bit, and a finding of the emulator that the program as written does not have is an error. Every legal fusion is
 made, useful or not (`--benefit`: only those that an H200's costs call useful). Beside it stands what the thesis
 reports for its program of that name, on its inputs: the counts themselves are of other data, the reductions can be
-compared. Pairs that are refused are listed with the reason.
+compared. Pairs that are refused are listed with the reason. With `--races` each pair that is refused as grid-wide is
+fused all the same, alone, and run: what the emulator finds then, and which outputs differ, stands beside it.
 """
 
 from __future__ import annotations
@@ -51,6 +52,31 @@ def counted(host: Any, ptx: Callable[[Any], str], data: Any) -> tuple[dict[str, 
     backend = EmulatorBackend(schedule="random", seed=1)
     outputs = Loaded(host, backend, ptx).run(data)
     return outputs, backend.counts.as_dict(), {finding.kind for finding in backend.findings}
+
+
+def consequence(benchmark: Any, nvcc: Any, size: str, kernels: str) -> str:
+    """What happens if a pair that is refused as grid-wide is fused with a barrier of the block all the same."""
+    import numpy as np
+    from ptxmotion.suites.runner import ptx_of
+    from ptxmotion.transforms.kernel_fusion.launch_site import Fusibility
+    from ptxmotion.transforms.kernel_fusion.plan import FusionOptions, PtxFuser, fuse_program
+
+    class OnlyThis(PtxFuser):
+        def decide(self, first: Any, second: Any, *, assume_independent: bool, may_check: bool) -> Fusibility:
+            found = super().decide(first, second, assume_independent=assume_independent, may_check=False)
+            wanted = found.kind == "grid" and f"{first.kernel.name}+{second.kernel.name}" == kernels
+            return Fusibility("block", found.reasons) if wanted else Fusibility("none", ("not asked for",))
+
+    texts = ptx_of(benchmark, nvcc)
+    data = benchmark.make_data(size, 0)
+    wanted, _, known = counted(benchmark.program.host, lambda kernel: texts[kernel.name], data)
+    made = fuse_program(benchmark.program.host, lambda kernel: texts[kernel.name], FusionOptions(), OnlyThis())
+    if not made.result.fusions:
+        return "cannot be fused alone"
+    outputs, _, findings = counted(made.host, made.ptx, data)
+    differ = [name for name in wanted if not np.array_equal(outputs[name].view(np.uint8), wanted[name].view(np.uint8))]
+    told = f"the emulator finds {', '.join(sorted(findings - known)) or 'nothing new'}"
+    return f"{told}; {', '.join(differ) or 'no output'} differs"
 
 
 def measured(benchmark: Any, nvcc: Any, size: str, benefit: Any) -> dict[str, Any]:
@@ -106,6 +132,7 @@ def main() -> int:
     parser.add_argument("programs", nargs="*", metavar="PROGRAM")
     parser.add_argument("--size", choices=("tiny", "small"), default="tiny")
     parser.add_argument("--benefit", action="store_true", help="make only fusions that an H200's costs call useful")
+    parser.add_argument("--races", action="store_true", help="fuse what is refused as grid-wide, and see")
     parser.add_argument("--json", type=Path, help="write the figures there")
     options = parser.parse_args()
 
@@ -126,9 +153,11 @@ def main() -> int:
         rows.append(measured(benchmark, nvcc, options.size, BenefitModel() if options.benefit else None))
         show(rows[-1])
     print("\nrefused:")
-    for row in rows:
+    for benchmark, row in zip(chosen, rows, strict=True):
         for kernels, reason, message in row["refused"]:
             print(f"  {row['program']}: {kernels} [{reason}]: {message[:160]}")
+            if options.races and reason == "grid-wide" and "fused_" not in kernels:
+                print(f"    fused all the same: {consequence(benchmark, nvcc, options.size, kernels)}", flush=True)
     if options.json is not None:
         options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return 0
