@@ -26,6 +26,8 @@ LISTS = (
     "sscm:min_cost=0",
     "deadstores,lcm:min_cost=0,deadstores,dce",
     "vectormerge:aligned=16,readonly,deadstores,lcm:min_cost=0",
+    "ssrqp",
+    "O3",
 )
 STRONG = ("O1", "deadstores,lcm:min_cost=0", "sscm:min_cost=0,deadstores")
 SHARE = 10
