@@ -40,7 +40,7 @@ class Accesses(Writer):
             (2, self.shared_own),
             (2, self.local_own),
             (2, self.shared_of_others),
-            (1, self.atomic),
+            (2, self.atomic),
             (2, self.sliding),
             (1, self.partly_read),
         ]
