@@ -267,7 +267,7 @@ class Access:
         other = int(conflict.others[0])
         verb = {"write": "wrote", "read": "read", "strong write": "wrote atomically", "strong read": "read strongly"}
         place = c.batch.place(other)
-        offsets = spread(piece.offsets, c.n) if piece.lanes is None else piece.offsets
+        offsets = spread(piece.offsets, c.n if piece.lanes is None else len(piece.lanes))
         offset = int(offsets[conflict.lanes[0]])
         if piece.target is c.batch.shared:
             offset %= c.batch.shared_stride

@@ -170,6 +170,25 @@ def test_trace() -> None:
     assert set(accesses["bytes"]) == {4}
 
 
+def test_a_race_of_a_later_lane_at_one_address() -> None:
+    """Thread 0 of both blocks reads one word, which block 0 wrote: the conflict is that of the second of two lanes."""
+    body = """
+    .reg .pred %p<2>; .reg .b32 %r<4>; .reg .b64 %d;
+    ld.param.u64 %d, [x];
+    mov.u32 %r0, %tid.x;
+    mov.u32 %r1, %ctaid.x;
+    add.u32 %r2, %r0, %r1;
+    setp.eq.u32 %p0, %r0, 0;
+    setp.eq.u32 %p1, %r2, 0;
+    @%p1 st.global.u32 [%d], %r0;
+    @%p0 ld.global.u32 %r3, [%d];
+    ret;
+    """
+    found = Emulator().load(entry(body)).launch("k", 2, 64, [np.zeros(1, np.uint32)]).findings
+    assert [finding.kind for finding in found] == ["race"]
+    assert "by block (1,0,0) thread (0,0,0)" in str(found[0])
+
+
 def test_random_schedules_show_a_race() -> None:
     body = """
     .reg .b64 %a; .reg .b32 %v;
