@@ -144,10 +144,11 @@ class _Writer:
                 lines += [f"{indent}else:", *self.block(depth + 1, level + 1, in_loop=in_loop)]
             return lines
         self.loops += 1
+        number = self.loops  # a loop within has a counter of its own
         inner = self.block(depth + 1, level + 1, in_loop=True)
         if self.rng.random() < 0.6:
-            return [f"{indent}for i{self.loops} in range({self.rng.choice(['2', 'k % 3', 'v % 3'])}):", *inner]
-        counter = f"w{self.loops}"
+            return [f"{indent}for i{number} in range({self.rng.choice(['2', 'k % 3', 'v % 3'])}):", *inner]
+        counter = f"w{number}"
         if self.rng.random() < 0.5:  # runs once at least, so that launches may leave it upwards
             end = [f"{indent}    {counter} += 1", f"{indent}    if {counter} > k % 3:", f"{indent}        break"]
             inner = [line.replace("continue", "pass") for line in inner]
