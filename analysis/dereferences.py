@@ -23,6 +23,7 @@ Reference: "all ways eventually", AF of CTL (Clarke, Emerson 1981); shared notes
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..ptx import Effect, Form, Instr, Reg
@@ -66,20 +67,27 @@ class Dereferences:
             self._solve_future()
             self._solve_past()
 
+    @cached_property
+    def at_end(self) -> list[int]:
+        """For each block the sites that are certain, past or future, at its end before its branch."""
+        return [past | future for past, future in zip(self.past, self.future, strict=True)]
+
     def known_at_end(self, block: int, space: str, base: int) -> Iterator[Reference]:
         """The sites with this base that are certain, past or future, at the end of ``block`` before its branch."""
-        return self._members((self.past[block] | self.future[block]) & self._of(space, base))
+        return self.members(self.at_end[block] & self.at_base(space, base))
 
     def known_at_start(self, block: int, space: str, base: int) -> Iterator[Reference]:
         """The sites with this base that every way from the start of ``block`` on dereferences."""
-        return self._members(self.future_entry[block] & self._of(space, base))
+        return self.members(self.future_entry[block] & self.at_base(space, base))
 
-    def _of(self, space: str, base: int) -> int:
+    def at_base(self, space: str, base: int) -> int:
+        """The sites with this base, as bits."""
         found = self.of_base.get((space, base), 0)
         # What can be read as global memory can be read by its generic address.
         return found | self.of_base.get(("global", base), 0) if space == "generic" else found
 
-    def _members(self, bits: int) -> Iterator[Reference]:
+    def members(self, bits: int) -> Iterator[Reference]:
+        """The sites in a set."""
         while bits:
             low = bits & -bits
             yield self.sites[low.bit_length() - 1]

@@ -12,6 +12,7 @@ Reference: PTX ISA 9.0, §8 (memory consistency), §9.3 (predicated execution); 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ __all__ = [
     "may_move",
     "may_remove",
     "may_speculate",
+    "speculation_places",
     "memory_space",
 ]
 
@@ -169,6 +171,13 @@ def may_speculate(facts: Facts, load: Instr, block: Block) -> Speculation:
     from .speculation import speculate
 
     return speculate(facts, load, block)
+
+
+def speculation_places(facts: Facts, load: Instr, blocks: Iterable[int]) -> set[int]:
+    """Those of ``blocks``, by number, at whose ends `may_speculate` answers *proven*."""
+    from .speculation import proven_places
+
+    return proven_places(facts, load, blocks)
 
 
 def is_volatile_register(operand: Special) -> bool:

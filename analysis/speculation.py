@@ -35,7 +35,7 @@ from .varying_bits import Bits
 if TYPE_CHECKING:
     from .manager import Facts
 
-__all__ = ["Bounds", "speculate", "speculate_reference"]
+__all__ = ["Bounds", "proven_places", "speculate", "speculate_reference"]
 
 #: What keeps a load from being moved and does not matter here: it is the copy that is asked about.
 _BESIDE = frozenset(["", "guarded", "several-results"])
@@ -49,15 +49,44 @@ _U32 = TYPES["u32"]
 
 def speculate(facts: Facts, load: Instr, block: Block) -> Speculation:
     """The answer of `effects.may_speculate`."""
+    reference = _reference(facts, load)
+    return reference if isinstance(reference, Speculation) else speculate_reference(facts, reference, block)
+
+
+def _reference(facts: Facts, load: Instr) -> Reference | Speculation:
+    """What a load that can be asked about reads; else the refusal."""
     reason = may_move(load).reason
     if reason not in _BESIDE or load.form.op.base not in _LOADS:
         return Speculation("refused", reason if reason not in _BESIDE else "not-a-load")
     if is_call_parameter(load):
         return Speculation("refused", "call-parameter")
-    reference = facts.memory.reference(load)
-    if reference is None:
-        return Speculation("refused", "not-a-load")
-    return speculate_reference(facts, reference, block)
+    return facts.memory.reference(load) or Speculation("refused", "not-a-load")
+
+
+def proven_places(facts: Facts, load: Instr, blocks: Iterable[int]) -> set[int]:
+    """Those of ``blocks``, by number, at whose ends `speculate` answers *proven*: at once, since most loads are proven
+    nowhere or everywhere, and blocks in which the same is known need one look."""
+    reference = _reference(facts, load)
+    if isinstance(reference, Speculation):
+        return set()
+    if facts.get(Bounds).is_inside_object(reference):
+        return set(blocks)
+    known = facts.get(Dereferences)
+    relevant = known.at_base(reference.space, reference.base)
+    # More sites never prove less.
+    if not relevant or _covered(reference, known.members(relevant)):
+        return set()
+    reachable, at_end = facts.cfg.reachable, known.at_end
+    found: set[int] = set()
+    proves: dict[int, bool] = {0: False, relevant: True}
+    for block in blocks:
+        sites = at_end[block] & relevant
+        proven = proves.get(sites)
+        if proven is None:
+            proven = proves[sites] = not _covered(reference, known.members(sites))
+        if proven and reachable[block]:
+            found.add(block)
+    return found
 
 
 def speculate_reference(facts: Facts, reference: Reference, block: Block) -> Speculation:

@@ -19,8 +19,7 @@ who minimise the same count; ``tests/unit/test_insertion_region.py`` compares wi
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -30,47 +29,42 @@ UNLIMITED = 1 << 60
 
 
 #: (p, q): p ∈ R ⇒ q ∈ R.
-Implication: TypeAlias = tuple[Hashable, Hashable]
+Implication: TypeAlias = tuple[int, int]
 
 #: (m, p, w): w is paid if m ∈ R and p ∉ R; p is ``None`` where m is earliest for good.
-Cost: TypeAlias = tuple[Hashable, Hashable | None, int]
+Cost: TypeAlias = tuple[int, int | None, int]
+
+#: Capacities left: from each point to its neighbours.
+_Arcs: TypeAlias = dict[int, dict[int, int]]
 
 
 @dataclass
 class RegionProblem:
-    """Points are any hashable values. Weights are positive integers."""
+    """Points are natural numbers. Weights are positive integers."""
 
-    required: list[Hashable] = field(default_factory=list[Hashable])  #: RelComp
+    required: list[int] = field(default_factory=list[int])  #: RelComp
     implications: list[Implication] = field(default_factory=list[Implication])
     costs: list[Cost] = field(default_factory=list[Cost])
 
-    def cost(self, region: Iterable[Hashable]) -> int:
+    def cost(self, region: Iterable[int]) -> int:
         """What ``region`` costs; the closure is not checked."""
         chosen = set(region)
         return sum(w for m, p, w in self.costs if m in chosen and (p is None or p not in chosen))
 
 
-_SINK = object()
+_SINK = -1
 
 
-def smallest_minimum_region(problem: RegionProblem) -> set[Hashable]:
-    """The smallest closed region of minimum cost that holds all required points."""
-    arcs: dict[Hashable, dict[Hashable, int]] = {}
-
-    def add(tail: Hashable, head: Hashable, capacity: int) -> None:
-        out = arcs.setdefault(tail, {})
-        out[head] = min(out.get(head, 0) + capacity, UNLIMITED)
-        arcs.setdefault(head, {}).setdefault(tail, 0)
-
-    for tail, head in problem.implications:
-        add(tail, head, UNLIMITED)
-    for point, predecessor, weight in problem.costs:
-        add(point, _SINK if predecessor is None else predecessor, weight)
-    for point in problem.required:
-        arcs.setdefault(point, {})
-    arcs.setdefault(_SINK, {})
+def smallest_minimum_region(problem: RegionProblem, *, below: int | None = None) -> set[int] | None:
+    """The smallest closed region of minimum cost that holds all required points; ``None`` where its cost would not be
+    ``below`` the number given."""
+    arcs = _network(problem)
+    flow = 0
     while (path := _augmenting_path(arcs, problem.required)) is not None:
         limit = min(arcs[tail][head] for tail, head in path)
+        flow += limit
+        if below is not None and flow >= below:
+            return None  # every cut, and so every region, costs as much as has flowed
         for tail, head in path:
             if arcs[tail][head] < UNLIMITED:
                 arcs[tail][head] -= limit
@@ -79,32 +73,52 @@ def smallest_minimum_region(problem: RegionProblem) -> set[Hashable]:
     return _reachable(arcs, problem.required)
 
 
-def _augmenting_path(
-    arcs: dict[Hashable, dict[Hashable, int]], sources: Iterable[Hashable]
-) -> list[tuple[Hashable, Hashable]] | None:
+def _network(problem: RegionProblem) -> _Arcs:
+    arcs: _Arcs = {_SINK: {}}
+    for point in problem.required:
+        arcs[point] = {}
+    for point, predecessor, _ in problem.costs:
+        arcs[point] = {}
+        if predecessor is not None:
+            arcs[predecessor] = {}
+    for tail, head in problem.implications:
+        if tail not in arcs:
+            arcs[tail] = {}
+        if head not in arcs:
+            arcs[head] = {}
+        arcs[tail][head] = UNLIMITED
+        arcs[head].setdefault(tail, 0)
+    for point, predecessor, weight in problem.costs:
+        head = _SINK if predecessor is None else predecessor
+        out = arcs[point]
+        out[head] = min(out.get(head, 0) + weight, UNLIMITED)
+        arcs[head].setdefault(point, 0)
+    return arcs
+
+
+def _augmenting_path(arcs: _Arcs, sources: Iterable[int]) -> list[tuple[int, int]] | None:
     """A shortest path with capacity left from a source to the sink."""
-    parent: dict[Hashable, Hashable | None] = dict.fromkeys(sources)
-    queue = deque(parent)
-    while queue:
-        tail = queue.popleft()
+    parent: dict[int, int | None] = dict.fromkeys(sources)
+    queue = list(parent)
+    for tail in queue:  # which grows
         for head, capacity in arcs[tail].items():
             if capacity and head not in parent:
                 parent[head] = tail
-                if head is _SINK:
+                if head == _SINK:
                     return _path_to(head, parent)
                 queue.append(head)
     return None
 
 
-def _path_to(head: Hashable, parent: dict[Hashable, Hashable | None]) -> list[tuple[Hashable, Hashable]]:
-    path: list[tuple[Hashable, Hashable]] = []
+def _path_to(head: int, parent: dict[int, int | None]) -> list[tuple[int, int]]:
+    path: list[tuple[int, int]] = []
     while (tail := parent[head]) is not None:
         path.append((tail, head))
         head = tail
     return path[::-1]
 
 
-def _reachable(arcs: dict[Hashable, dict[Hashable, int]], sources: Iterable[Hashable]) -> set[Hashable]:
+def _reachable(arcs: _Arcs, sources: Iterable[int]) -> set[int]:
     found = set(sources)
     work = list(found)
     while work:

@@ -30,14 +30,14 @@ Reference: Rüthing, Knoop, Steffen, *Sparse Code Motion*, POPL 2000; thesis §4
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias, cast
+from typing import ClassVar, TypeAlias
 
 from ..analysis.block_weights import NEVER
 from ..analysis.cfg import Cfg
-from ..analysis.dataflow import Meet, Solution, solve
-from ..analysis.effects import REASONS, may_speculate
+from ..analysis.dataflow import Meet, Solution, bits, solve
+from ..analysis.effects import REASONS, may_speculate, speculation_places
 from ..analysis.manager import Facts
 from ..ptx import Block, Instr, Kernel
 from .branch_divergence import BranchDivergence
@@ -46,14 +46,14 @@ from .dead_code import DeadCodeElimination
 from .edges import EdgeInserter
 from .expressions import ExpressionClass, LocalPredicates, candidates_by_value, rewritten_candidates
 from .insertion_region import RegionProblem, smallest_minimum_region
-from .lazy_code_motion import LazyCodeMotion, members, never_leaving
+from .lazy_code_motion import LazyCodeMotion, never_leaving
 from .remarks import Remarks, block_names
 from .replacement import evaluate_into, occurrences_of, replace_occurrences
 
 __all__ = ["SparseCodeMotion", "SpeculativePartialRedundancyElimination", "SpeculativeSparseCodeMotion"]
 
-#: A program point: (node, part), part 0 for N and 1 for X. Nodes past the blocks are critical edges.
-Point: TypeAlias = tuple[int, int]
+#: A program point: twice its node, and 1 more for the exit part X(b). Nodes past the blocks are critical edges.
+Point: TypeAlias = int
 
 
 class SplitGraph:
@@ -212,12 +212,19 @@ class _Motion:
         self.classes = classes
         self.transfer = local.transfer
         self.by_value = local.transfer.naming.by_value
-        self.refused: set[int] = set()  #: classes that were not speculated somewhere
         self.inserter = EdgeInserter(kernel, facts.cfg)
         self.graph = SplitGraph(facts, self.inserter)
         self.universe = (1 << len(classes)) - 1
         self.local = Local.of(local, self.graph, never_leaving(facts), self.universe)
-        self.safety = self.solve()
+        self.safety = safety = self.solve()
+        reachable = self.graph.cfg.reachable
+        self.before = [[other for other in others if reachable[other]] for others in self.graph.cfg.pred]
+        #: By point, DnSafe \\ UpSafe, and the computations.
+        self.may_hold = _by_point(
+            (d & ~u for d, u in zip(safety.down_entry, safety.up_entry, strict=True)),
+            (d & ~u for d, u in zip(safety.down_exit, safety.up_exit, strict=True)),
+        )
+        self.computed = _by_point(self.local.antloc, self.local.exit_comp)
 
     # --- the sets ------------------------------------------------------------------------------------------------
 
@@ -247,51 +254,53 @@ class _Motion:
     def speculated(self, unions: set[int], strict: list[int], eager: list[int]) -> list[int]:
         """The sets at block ends with ∪ in ``unions``; for what may fault, there only where `may_speculate` proves that
         it does not. ``strict`` and ``eager`` are the sets without ∪ and with it everywhere."""
-        faulting = doubtful = 0
+        faulting = 0
         for item in self.classes:
             faulting |= item.may_fault << item.number
         exits = [(s & faulting) | (e & ~faulting) for s, e in zip(strict, eager, strict=True)]
-        for block in unions:
-            doubtful |= eager[block] & ~strict[block] & faulting
         cfg = self.facts.cfg
         exits_of_kernel = set(cfg.exits)
-        parting = [b for b in sorted(unions) if b < len(cfg.blocks) and len(cfg.succ[b]) + (b in exits_of_kernel) > 1]
+        asked: dict[int, list[int]] = {}
+        for block in sorted(unions):
+            if block < len(cfg.blocks) and len(cfg.succ[block]) + (block in exits_of_kernel) > 1:
+                for number in bits(eager[block] & ~strict[block] & faulting):
+                    asked.setdefault(number, []).append(block)
         groups: dict[frozenset[int], int] = {}
-        for number in members(doubtful):
-            asked = [block for block in parting if (eager[block] & ~strict[block]) >> number & 1]
-            proven = frozenset(block for block in asked if self.may_speculate(self.classes[number], block))
+        for number in sorted(asked):
+            proven = self.may_speculate(self.classes[number], asked[number])
             if proven:
                 groups[proven] = groups.get(proven, 0) | 1 << number
-        for blocks, bits in groups.items():
+        for blocks, chosen in groups.items():
             solution = self.down_safety(set(blocks)).exit
-            exits = [(e & ~bits) | (s & bits) for e, s in zip(exits, solution, strict=True)]
+            exits = [(e & ~chosen) | (s & chosen) for e, s in zip(exits, solution, strict=True)]
         return exits
 
-    def may_speculate(self, item: ExpressionClass, block: int) -> bool:
-        """Whether the class, a load, cannot fault at the end of ``block``; a remark where it might."""
+    def may_speculate(self, item: ExpressionClass, blocks: list[int]) -> frozenset[int]:
+        """Those of ``blocks`` at whose ends the class, a load, cannot fault; a remark on the first where it might."""
         # A register that has several values may hold another one there than where the load stands.
+        proven = frozenset(speculation_places(self.facts, item.instr, blocks) if self.by_value else ())
+        if len(proven) < len(blocks):
+            self.refuse(item, next(block for block in blocks if block not in proven))
+        return proven
+
+    def refuse(self, item: ExpressionClass, block: int) -> None:
+        """Say why the class is not evaluated at the end of ``block``."""
         reason = "may-fault"
         if self.by_value:
-            said = may_speculate(self.facts, item.instr, self.facts.cfg.blocks[block])
-            if said.kind == "proven":
-                return True
-            reason = said.reason or reason
-        if item.number not in self.refused:
-            self.refused.add(item.number)
-            places = dict.fromkeys(occurrence.block for occurrence in item.occurrences)
-            self.remarks.add(
-                "Missed",
-                self.options.name,
-                "NotSpeculated",
-                self.kernel,
-                f"'{item.instr.form.text}' does not rise above a branch that needs it on one side: {REASONS[reason]}",
-                instr=item.instr,
-                reason=reason,
-                sources=block_names(self.facts.cfg.blocks, places),
-                targets=block_names(self.facts.cfg.blocks, [block]),
-            )
-            self.remarks.count(self.kernel, self.options.name, f"refused: {reason}")
-        return False
+            reason = may_speculate(self.facts, item.instr, self.facts.cfg.blocks[block]).reason or reason
+        places = dict.fromkeys(occurrence.block for occurrence in item.occurrences)
+        self.remarks.add(
+            "Missed",
+            self.options.name,
+            "NotSpeculated",
+            self.kernel,
+            f"'{item.instr.form.text}' does not rise above a branch that needs it on one side: {REASONS[reason]}",
+            instr=item.instr,
+            reason=reason,
+            sources=block_names(self.facts.cfg.blocks, places),
+            targets=block_names(self.facts.cfg.blocks, [block]),
+        )
+        self.remarks.count(self.kernel, self.options.name, f"refused: {reason}")
 
     def union_meets(self) -> set[int]:
         """The nodes whose meet is ∪."""
@@ -333,100 +342,86 @@ class _Motion:
             if not any(self.may_rise(point, 1 << item.number) for point in required):
                 continue
             problem = self.problem(item.number, required)
-            region = smallest_minimum_region(problem)
-            earliest = [
-                point for point, predecessor, _ in problem.costs if point in region and predecessor not in region
-            ]
-            before = sum(self.weight(point) for point in required)
-            if problem.cost(region) < before and self.remarks.may_rewrite(self.options.name, item.instr):
-                chosen[item.number] = sorted(set(earliest))  # pyright: ignore[reportArgumentType]
+            region = smallest_minimum_region(problem, below=sum(self.weight(point) for point in required))
+            if region is None:
+                continue
+            if self.remarks.may_rewrite(self.options.name, item.instr):
+                chosen[item.number] = sorted({m for m, p, _ in problem.costs if m in region and p not in region})
                 self.report(item, required, chosen[item.number])
         return chosen
 
-    def relevant_points(self) -> dict[int, list[Hashable]]:
+    def relevant_points(self) -> dict[int, list[Point]]:
         """RelComp by class: computations that are not up-safe."""
-        found: dict[int, list[Hashable]] = {}
+        found: dict[int, list[Point]] = {}
         for node in self.facts.cfg.rpo:
-            for number in members(self.local.antloc[node] & ~self.safety.up_entry[node]):
-                found.setdefault(number, []).append((node, 0))
-            for number in members(self.local.exit_comp[node]):
-                found.setdefault(number, []).append((node, 1))
+            for number in bits(self.local.antloc[node] & ~self.safety.up_entry[node]):
+                found.setdefault(number, []).append(2 * node)
+            for number in bits(self.local.exit_comp[node]):
+                found.setdefault(number, []).append(2 * node + 1)
         return found
 
-    def weight(self, point: Hashable) -> int:
-        assert isinstance(point, tuple)
-        if self.options.weights == "uniform":
-            return 1
-        return self.graph.weight[int(point[0])]  # pyright: ignore[reportUnknownArgumentType]
+    def weight(self, point: Point) -> int:
+        return 1 if self.options.weights == "uniform" else self.graph.weight[point >> 1]
 
-    def may_hold(self, point: Point, bit: int) -> bool:
-        """Whether the point is in DnSafe \\ UpSafe."""
-        node, part = point
-        safety = self.safety
-        down, up = (safety.down_exit, safety.up_exit) if part else (safety.down_entry, safety.up_entry)
-        return bool(down[node] & ~up[node] & bit)
-
-    def problem(self, number: int, required: list[Hashable]) -> RegionProblem:
+    def problem(self, number: int, required: list[Point]) -> RegionProblem:
         """The region problem of one class, over the points that RelComp can draw in."""
         bit = 1 << number
         problem = RegionProblem(list(required))
-        seen: set[Hashable] = set(required)
-        work: list[Point] = list(required)  # pyright: ignore[reportAssignmentType]
+        costs, implications = problem.costs, problem.implications
+        seen = set(required)
+        work = list(required)
         while work:
             point = work.pop()
             before, forever = self.predecessors(point, bit)
-            weight = self.weight(point)
-            if forever or not before:
-                problem.costs.append((point, None, weight))
-            else:
-                problem.costs.append((point, before[0], weight))
-                for left, right in zip(before, [*before[1:], before[0]], strict=True):
-                    if left != right:
-                        problem.implications.append((left, right))
+            costs.append((point, None if forever or not before else before[0], self.weight(point)))
+            if len(before) > 1:
+                implications += zip(before, [*before[1:], before[0]], strict=True)
             after = self.implied(point, bit)
-            problem.implications += [(point, other) for other in after]
-            for other in (*before, *after):
+            for other in after:
+                implications.append((point, other))
+                if other not in seen:
+                    seen.add(other)
+                    work.append(other)
+            for other in before:
                 if other not in seen:
                     seen.add(other)
                     work.append(other)
         return problem
 
-    def may_rise(self, point: Hashable, bit: int) -> bool:
+    def may_rise(self, point: Point, bit: int) -> bool:
         """Whether a region that holds the point may go on above it: where none does, nothing can be saved."""
-        assert isinstance(point, tuple)
-        before, forever = self.predecessors(point, bit)  # pyright: ignore[reportUnknownArgumentType]
+        before, forever = self.predecessors(point, bit)
         return bool(before) and not forever
 
     def predecessors(self, point: Point, bit: int) -> tuple[list[Point], bool]:
         """The predecessors that may join the region, and whether some way to the point can never be covered."""
-        node, part = point
-        local, safety, cfg = self.local, self.safety, self.graph.cfg
-        if part:
-            if local.kill[node] & bit or not self.may_hold((node, 0), bit):
+        node, may_hold = point >> 1, self.may_hold
+        if point & 1:
+            if self.local.kill[node] & bit or not may_hold[point - 1] & bit:
                 return [], True
-            return [(node, 0)], False
-        if node == cfg.rpo[0] or local.phi_kill[node] & bit:
+            return [point - 1], False
+        if node == self.graph.cfg.rpo[0] or self.local.phi_kill[node] & bit:
             return [], True
+        leaving = self.safety.leaving
         found: list[Point] = []
-        for predecessor in cfg.pred[node]:
-            if safety.leaving[predecessor] & bit or not cfg.reachable[predecessor]:
+        for predecessor in self.before[node]:
+            if leaving[predecessor] & bit:
                 continue
-            if not self.may_hold((predecessor, 1), bit):
+            end = 2 * predecessor + 1
+            if not may_hold[end] & bit:
                 return [], True
-            found.append((predecessor, 1))
+            found.append(end)
         return found, False
 
     def implied(self, point: Point, bit: int) -> list[Point]:
         """Points that a point without computation draws into the region below it."""
-        node, part = point
-        if not part:
-            if self.local.antloc[node] & bit:
-                return []
-            return [(node, 1)] if self.may_hold((node, 1), bit) else []
-        if self.local.exit_comp[node] & bit:
+        if self.computed[point] & bit:
             return []
-        successors = self.graph.cfg.succ[node]
-        return [(s, 0) for s in successors if not self.local.phi_kill[s] & bit and self.may_hold((s, 0), bit)]
+        may_hold = self.may_hold
+        if not point & 1:
+            return [point + 1] if may_hold[point + 1] & bit else []
+        phi_kill = self.local.phi_kill
+        return [2 * s for s in self.graph.cfg.succ[point >> 1] if may_hold[2 * s] & bit and not phi_kill[s] & bit]
 
     # --- the rewriting -------------------------------------------------------------------------------------------
 
@@ -438,10 +433,11 @@ class _Motion:
         ends: dict[int, list[Instr]] = {}
         for number, points in chosen.items():
             bit = 1 << number
-            for node, part in points:
-                if (self.local.exit_comp if part else self.local.antloc)[node] & bit:
+            for point in points:
+                if self.computed[point] & bit:
                     continue  # evaluated in place by the first occurrence there
-                source = self.reached_occurrence(number, (node, part))
+                node = point >> 1
+                source = self.reached_occurrence(number, point)
                 evaluation = evaluate_into(temporaries[number], source)
                 comp[node] |= bit
                 if node in self.graph.edge:
@@ -486,10 +482,9 @@ class _Motion:
         work = [start]
         while work:
             point = work.pop()
-            node, part = point
-            if (self.local.exit_comp if part else self.local.antloc)[node] & bit:
-                found = [o.instr for o in self.classes[number].occurrences if o.block == node]
-                return found[-1] if part else found[0]
+            if self.computed[point] & bit:
+                found = [o.instr for o in self.classes[number].occurrences if o.block == point >> 1]
+                return found[-1] if point & 1 else found[0]
             for other in self.implied_any(point, bit):
                 if other not in seen:
                     seen.add(other)
@@ -498,13 +493,12 @@ class _Motion:
 
     def implied_any(self, point: Point, bit: int) -> list[Point]:
         """Where control goes on from a point with nothing that changes the value in between, down-safe points only."""
-        node, part = point
-        safety = self.safety
-        if not part:
-            return [(node, 1)] if safety.down_exit[node] & ~self.local.kill[node] & bit else []
-        return [(s, 0) for s in self.graph.cfg.succ[node] if safety.down_entry[s] & ~self.local.phi_kill[s] & bit]
+        node, safety = point >> 1, self.safety
+        if not point & 1:
+            return [point + 1] if safety.down_exit[node] & ~self.local.kill[node] & bit else []
+        return [2 * s for s in self.graph.cfg.succ[node] if safety.down_entry[s] & ~self.local.phi_kill[s] & bit]
 
-    def report(self, item: ExpressionClass, required: list[Hashable], points: list[Point]) -> None:
+    def report(self, item: ExpressionClass, required: list[Point], points: list[Point]) -> None:
         gone = [self.place(point) for point in required if point not in points]
         where = [self.place(point) for point in points]
         message = f"'{item.instr.form.text}' evaluated at {', '.join(where)} instead of at {', '.join(gone)}"
@@ -519,11 +513,16 @@ class _Motion:
             targets=dict.fromkeys(where),
         )
 
-    def place(self, point: Hashable) -> str:
+    def place(self, point: Point) -> str:
         """The name of the point's block or edge."""
-        node, _ = cast("Point", point)
+        node = point >> 1
         blocks = self.graph.edge.get(node, (node,))
         return "→".join(block_names(self.facts.cfg.blocks, blocks))
+
+
+def _by_point(entries: Iterable[int], exits: Iterable[int]) -> list[int]:
+    """What holds at the points, from what holds at the entry and at the exit parts of the nodes."""
+    return [facts for both in zip(entries, exits, strict=True) for facts in both]
 
 
 def _append(kernel: Kernel, block: Block, code: list[Instr]) -> None:

@@ -42,11 +42,15 @@ def test_region_is_minimal_and_smallest(chunk: int) -> None:
         for _ in range(choose.randint(0, 8)):
             problem.implications.append((choose.choice(points), choose.choice(points)))
         region = smallest_minimum_region(problem)
+        assert region is not None
         assert set(problem.required) <= region
         assert is_closed(region, problem), f"seed {seed}"
         assert (problem.cost(region), len(region)) == brute_force(problem, points), f"seed {seed}"
+        below = choose.randint(1, 12)
+        worth = region if problem.cost(region) < below else None
+        assert smallest_minimum_region(problem, below=below) == worth, f"seed {seed}"
 
 
 def test_implications_from_required_points_are_followed() -> None:
-    problem = RegionProblem(required=["a"], implications=[("a", "b"), ("b", "c")], costs=[("a", None, 1)])
-    assert smallest_minimum_region(problem) == {"a", "b", "c"}
+    problem = RegionProblem(required=[0], implications=[(0, 1), (1, 2)], costs=[(0, None, 1)])
+    assert smallest_minimum_region(problem) == {0, 1, 2}
