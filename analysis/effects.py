@@ -121,7 +121,9 @@ def _form_verdict(form: Form) -> Verdict:
 def may_remove(instr: Instr) -> Verdict:
     """Whether the instruction may vanish when none of its results is used."""
     form = instr.form
-    verdict = _form_verdict(form)
+    verdict = _FORM_VERDICTS.get(form)
+    if verdict is None:
+        verdict = _form_verdict(form)
     if verdict.reason:
         return _NO["directive"] if instr.is_directive else verdict
     for operand in instr.operands:
@@ -135,12 +137,11 @@ def may_remove(instr: Instr) -> Verdict:
 def may_move(instr: Instr) -> Verdict:
     """Whether the instruction computes a value that another place could compute as well, were its operands, and for
     a load its memory, the same there. Says nothing about faults: see ``may_speculate``."""
-    if instr.guard is not None:
-        verdict = may_remove(instr)
-        return _NO["guarded"] if verdict else verdict
     verdict = may_remove(instr)
     if verdict.reason:
         return verdict
+    if instr.guard is not None:
+        return _NO["guarded"]
     if instr.form.dst_count == 1:
         result = instr.operands[0]
         if type(result) is Reg:

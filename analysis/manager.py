@@ -163,6 +163,11 @@ class Facts:
         """Value numbers."""
         return self.get(_values)
 
+    def are_values(self, values: Values) -> bool:
+        """Whether ``values`` is what `values` gives for the kernel as it is now; does not compute it."""
+        self.get(_cfg, graph_only=True)  # which drops what is stale
+        return self._of_code.get(_values) is values
+
 
 # Imported when asked for, so that `opt` loads what its passes use and no more.
 

@@ -20,9 +20,28 @@ __all__ = ["BranchDivergence"]
 class BranchDivergence:
     """The divergent branches of the kernel that ``facts`` is about."""
 
-    def __init__(self, facts: Facts) -> None:
-        blocks = facts.cfg.blocks
-        self._divergent: frozenset[Block] = frozenset(blocks[b] for b in facts.expected_divergence.divergent_branches)
+    def __init__(self, facts: Facts, *, is_deferred: bool = False) -> None:
+        """``is_deferred``: found when first asked for, since many kernels are left as they are and nobody asks. Then
+        `settle` is called before the kernel changes."""
+        self._facts = facts
+        self._version = facts.kernel.version
+        self._found: frozenset[Block] | None = None
+        if not is_deferred:
+            self.settle()
+
+    def settle(self) -> None:
+        """Find out now, since the kernel is about to change."""
+        _ = self._divergent
+
+    @property
+    def _divergent(self) -> frozenset[Block]:
+        if self._found is None:
+            facts = self._facts
+            if facts.kernel.version != self._version:
+                raise RuntimeError(f"the divergence of '{facts.kernel.name}' was not settled before it changed")
+            blocks = facts.cfg.blocks
+            self._found = frozenset(blocks[b] for b in facts.expected_divergence.divergent_branches)
+        return self._found
 
     def is_divergent(self, facts: Facts, block: int) -> bool:
         """Whether lanes may part at the end of block number ``block``."""

@@ -190,7 +190,7 @@ def motion_values(facts: Facts) -> Values:
 def motion_memory(facts: Facts) -> Memory:
     """The memory references over `motion_values`."""
     values = facts.get(motion_values)
-    return Memory.of(facts, values)
+    return facts.memory if facts.are_values(values) else Memory.of(facts, values)
 
 
 def candidates_by_value(facts: Facts) -> Candidates:

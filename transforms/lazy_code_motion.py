@@ -170,13 +170,15 @@ class LazyCodeMotion:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Move code in ``kernel``; whether anything changed."""
-        return self.move(kernel, facts, remarks, BranchDivergence(facts) if self.cdrnd_insertion else None)
+        return self.move(
+            kernel, facts, remarks, BranchDivergence(facts, is_deferred=True) if self.cdrnd_insertion else None
+        )
 
     def move(self, kernel: Kernel, facts: Facts, remarks: Remarks, divergence: BranchDivergence | None) -> bool:
         """The same, with insertions kept out of the arms of the branches in ``divergence``."""
         changed = False
         if self.naming in ("value", "both"):
-            changed = remove_redundancy(kernel, facts, remarks, self.name)
+            changed = remove_redundancy(kernel, facts, remarks, self.name, divergence)
             for _ in range(self.rounds):
                 if not self.round(kernel, facts, remarks, divergence, by_value=True):
                     break
@@ -202,6 +204,8 @@ class LazyCodeMotion:
         remarks.count(kernel, self.name, f"candidates {how}", len(classes))
         if not chosen:
             return False
+        if divergence is not None:
+            divergence.settle()
         self.rewrite(kernel, facts, classes, local, placement, chosen, in_place)
         remarks.count(kernel, self.name, f"moved {how}", chosen.bit_count())
         # The next round shall see the temporaries; a copy of one is a new definition of its value to it.
@@ -226,7 +230,7 @@ class LazyCodeMotion:
             deleted |= bits
         inserter = EdgeInserter(kernel, facts.cfg)
         divergent = 0
-        cdrnd = divergence.cdrnd(facts) if divergence is not None else []
+        cdrnd = divergence.cdrnd(facts) if divergence is not None and placement.insert else []
         for (block, successor), bits in placement.insert.items():
             inserted |= bits
             if not inserter.is_possible(block, successor):

@@ -137,8 +137,10 @@ class SparseCodeMotion:
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Move code in ``kernel``; whether anything changed."""
         asks = self.speculates == "divergent" or (self.lazy and self.cdrnd_insertion)
-        divergence = BranchDivergence(facts) if asks else None
+        divergence = BranchDivergence(facts, is_deferred=True) if asks else None
         changed = False
+        if divergence is not None and not self.cdrnd_insertion:
+            divergence.settle()  # lazy code motion will not
         if self.lazy:
             lazy = LazyCodeMotion(min_cost=self.min_cost, rounds=self.rounds + 1)
             changed = lazy.move(kernel, facts, remarks, divergence if self.cdrnd_insertion else None)
@@ -160,6 +162,8 @@ class SparseCodeMotion:
         chosen = motion.choose()
         if not chosen:
             return False
+        if divergence is not None:
+            divergence.settle()
         motion.rewrite(chosen)
         remarks.count(kernel, self.name, "moved by value" if by_value else "moved lexically", len(chosen))
         CopyPropagation().run(kernel, facts, remarks)

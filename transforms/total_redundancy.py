@@ -20,6 +20,7 @@ from ..analysis.effects import may_move
 from ..analysis.manager import Facts
 from ..analysis.value_numbering import Values
 from ..ptx import Instr, Kernel, Reg
+from .branch_divergence import BranchDivergence
 from .copy_propagation import are_exchangeable, substitute_reads
 from .expressions import is_spoken_of, motion_values
 from .remarks import Remarks, block_names
@@ -38,7 +39,9 @@ class TotalRedundancy:
         return remove_redundancy(kernel, facts, remarks, self.name)
 
 
-def remove_redundancy(kernel: Kernel, facts: Facts, remarks: Remarks, pass_name: str) -> bool:
+def remove_redundancy(
+    kernel: Kernel, facts: Facts, remarks: Remarks, pass_name: str, divergence: BranchDivergence | None = None
+) -> bool:
     """Remove redundant evaluations; whether there were any.
 
     The values hold for the kernel as it is afterwards, too, and are kept for code motion: registers of one class were
@@ -48,6 +51,8 @@ def remove_redundancy(kernel: Kernel, facts: Facts, remarks: Remarks, pass_name:
     replaced = _find(kernel, facts, values, remarks, pass_name)
     if not replaced:
         return False
+    if divergence is not None:
+        divergence.settle()
     cfg = facts.cfg
     for block in cfg.rpo:
         instrs = cfg.blocks[block].instrs
