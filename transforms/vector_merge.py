@@ -23,7 +23,7 @@ from ..analysis.alias import Memory, Reference
 from ..analysis.alignment import Alignments
 from ..analysis.effects import may_move
 from ..analysis.manager import Facts
-from ..ptx import Effect, Instr, Kernel, Mem, Reg, Vec
+from ..ptx import Block, Effect, Instr, Kernel, Mem, Reg, Vec
 from ..ptx.ops import form_of
 from .expressions import is_spoken_of
 from .remarks import Remarks
@@ -62,6 +62,8 @@ class VectorMerge:
         """Merge loads; whether there were any to merge."""
         memory, alignments = facts.memory, facts.get(Alignments)
         merged = 0
+        # Written at the end: with the first change all facts are made anew, and classes of values get other numbers.
+        written: list[tuple[Block, list[Instr]]] = []
         for block in facts.cfg.rpo:
             instrs = facts.cfg.blocks[block].instrs
             replaced: dict[Instr, Instr | None] = {}
@@ -78,7 +80,9 @@ class VectorMerge:
                     merged += len(group)
             if replaced:
                 rest = [replaced.get(instr, instr) for instr in instrs]
-                kernel.set_instrs(facts.cfg.blocks[block], [instr for instr in rest if instr is not None])
+                written.append((facts.cfg.blocks[block], [instr for instr in rest if instr is not None]))
+        for changed, rest in written:
+            kernel.set_instrs(changed, rest)
         remarks.count(kernel, self.name, "loads merged", merged)
         return merged > 0
 

@@ -84,7 +84,7 @@ def test_files_declare_benchmarks(tmp_path: Path) -> None:
         from_file(empty)
     broken = tmp_path / "broken.py"
     broken.write_text("x = 1 / 0\n")
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(DslError, match=r"broken\.py:1:.*ZeroDivisionError"):
         from_file(broken)
 
 
