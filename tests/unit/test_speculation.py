@@ -4,7 +4,7 @@ import pytest
 from growth import assert_near_linear
 from ptxmotion.analysis import Facts
 from ptxmotion.analysis.dereferences import Dereferences
-from ptxmotion.analysis.effects import REASONS, may_speculate
+from ptxmotion.analysis.effects import REASONS, may_speculate, speculation_places
 from ptxmotion.ptx import parse
 
 HEADER = """\
@@ -39,6 +39,8 @@ def answers(body: str, opcode: str = "ld.global.u32", *, maxntid: str = "") -> d
     facts = Facts(kernel, module)
     load = [instr for instr in kernel.instructions() if instr.form.text.startswith(opcode)][-1]
     found: dict[str, str] = {}
+    proven = {at for at, block in enumerate(kernel.blocks) if may_speculate(facts, load, block).kind == "proven"}
+    assert speculation_places(facts, load, range(len(kernel.blocks))) == proven
     for number, block in enumerate(kernel.blocks):
         if block.label is not None or number == 0:
             answer = may_speculate(facts, load, block)
