@@ -195,7 +195,7 @@ def _plan(form: Form) -> _Plan:
 
 def _definition(values: Values, instr: Instr) -> int:
     """The class of the only result of ``instr``."""
-    if not may_move(instr) or values.is_late(instr):
+    if may_move(instr).reason or values.is_late(instr):
         return values.fresh()
     form = instr.form
     plan = _PLANS.get(form)

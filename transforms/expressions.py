@@ -57,7 +57,7 @@ _NO_BASE = -1
 _CHANGES = Effect.WRITE | Effect.BARRIER | Effect.ORDERED | Effect.ASYNC
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Occurrence:
     """An instruction that computes the class's value, in block number ``block``."""
 
@@ -123,8 +123,7 @@ class Naming:
     def is_of_interest(self, instr: Instr) -> bool:
         if not self.only_rewritten:
             return True
-        is_single = self.ssa.is_single
-        return not all(is_single(reg) for reg in instr.uses())
+        return not all(map(self.ssa.is_single, instr.uses()))
 
     def reference(self, load: Instr, memory: Memory) -> Reference | None:
         """What ``load`` and all that are keyed like it read. Register names that stand for several values say nothing
@@ -229,13 +228,22 @@ def collect(facts: Facts, naming: Naming) -> list[ExpressionClass]:
             several[key] = ExpressionClass(-1, result.type, [first.pop(key), occurrence])
         else:
             first[key] = occurrence
-    loop_of = facts.loops.loop_of
     alone = [
         ExpressionClass(-1, occurrence.instr.operands[0].type, [occurrence])  # pyright: ignore
-        for occurrence in first.values()
-        if loop_of[occurrence.block] >= 0
+        for occurrence in _invariant(list(first.values()), facts, naming)
     ]
-    return _improvable([*several.values(), *alone], facts, naming)
+    return _numbered([*several.values(), *alone], facts, naming)
+
+
+def _invariant(occurrences: list[Occurrence], facts: Facts, naming: Naming) -> list[Occurrence]:
+    """Those inside a loop in which none of their operands is defined."""
+    loop_of = facts.loops.loop_of
+    inside = [occurrence for occurrence in occurrences if loop_of[occurrence.block] >= 0]
+    if not inside:
+        return []
+    defined_in_loop = _names_defined_in_loops(facts, naming)
+    operand_names = naming.operand_names
+    return [each for each in inside if defined_in_loop[loop_of[each.block]].isdisjoint(operand_names(each.instr))]
 
 
 def _occurrences(facts: Facts, naming: Naming) -> Iterator[Occurrence]:
@@ -286,19 +294,9 @@ def is_spoken_of(instrs: list[Instr], position: int) -> bool:
     return isinstance(before, Directive) and before.kind == "pragma" and "used_bytes_mask" in before.payload
 
 
-def _improvable(classes: list[ExpressionClass], facts: Facts, naming: Naming) -> list[ExpressionClass]:
-    found: list[ExpressionClass] = []
-    loop_of = facts.loops.loop_of
-    defined_in_loop = _names_defined_in_loops(facts, naming) if facts.loops.loops else []
-    for candidate in classes:
-        if len(candidate.occurrences) == 1:
-            block = candidate.occurrences[0].block
-            loop = loop_of[block]
-            if loop < 0:
-                continue
-            names = set(naming.operand_names(candidate.instr))
-            if not names.isdisjoint(defined_in_loop[loop]):
-                continue
+def _numbered(classes: list[ExpressionClass], facts: Facts, naming: Naming) -> list[ExpressionClass]:
+    """The classes, with all that is known of them."""
+    for number, candidate in enumerate(classes):
         candidate.result = naming.defined_names(candidate.instr)[0]
         for occurrence in candidate.occurrences:
             candidate.names.update(naming.operand_names(occurrence.instr))
@@ -307,9 +305,8 @@ def _improvable(classes: list[ExpressionClass], facts: Facts, naming: Naming) ->
             memory = facts.get(motion_memory)
             candidate.reference = naming.reference(candidate.instr, memory)
             candidate.is_unwritten = all(memory.is_unwritten(each.instr) for each in candidate.occurrences)
-        candidate.number = len(found)
-        found.append(candidate)
-    return found
+        candidate.number = number
+    return classes
 
 
 def _names_defined_in_loops(facts: Facts, naming: Naming) -> list[set[Hashable]]:

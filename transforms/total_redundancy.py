@@ -78,11 +78,11 @@ def _find(kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, pass_n
     ssa, cfg, dominance = values.ssa, facts.cfg, facts.dominance
     holders: dict[int, list[tuple[int, Reg]]] = {}
     replaced: dict[Reg, Reg] = {}
-    is_read_in_place = _read_in_place(facts)
+    is_read_in_place: set[Reg] | None = None
     for block in cfg.rpo:
         instrs = cfg.blocks[block].instrs
         for position, instr in enumerate(instrs):
-            if instr.form.op.cost == 0 or not may_move(instr) or is_mutable_read(instr) or values.is_late(instr):
+            if instr.form.op.cost == 0 or may_move(instr).reason or is_mutable_read(instr) or values.is_late(instr):
                 continue
             result = instr.operands[0]
             assert isinstance(result, Reg)
@@ -92,7 +92,10 @@ def _find(kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, pass_n
             holder = _dominating(holders.get(number, ()), block, result, dominance.dominates)
             if holder is None:
                 holders.setdefault(number, []).append((block, result))
-            elif result not in is_read_in_place and remarks.may_rewrite(pass_name, instr):
+                continue
+            if is_read_in_place is None:
+                is_read_in_place = _read_in_place(facts)
+            if result not in is_read_in_place and remarks.may_rewrite(pass_name, instr):
                 replaced[result] = holder
                 what = f"'{instr.form.text}' is redundant: {holder.text} has the value"
                 where = block_names(cfg.blocks, [block])
