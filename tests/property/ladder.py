@@ -217,7 +217,7 @@ class Ladder:
                 yield f"array {number}: {places.size} bytes differ, the first at byte {places[0]}"
         if before.output != after.output:
             yield "other lines are printed"
-        if new_kinds := set(after.findings) - set(before.findings):
+        if new_kinds := _of_one_kind(after.findings) - _of_one_kind(before.findings):
             yield f"new findings {sorted(new_kinds)}: {after.details[0]}"
         # Lanes that leave a region with several exits meet again where the order of the blocks happens to bring them
         # together, so that one request of a whole warp may be several of its parts before, after, or in neither.
@@ -232,6 +232,12 @@ class Ladder:
             if new > old:
                 yield f"{new} evaluations by warps, not at most {old}, though every divergent branch diverged"
         yield from _wrongly_uniform(ptx, self.launch.kernel, after)
+
+
+def _of_one_kind(findings: Sequence[str]) -> set[str]:
+    """The kinds of findings; what was never written is one, for a stored value that is forwarded to its load is read
+    from a register afterwards and from memory before."""
+    return {"uninitialised" if kind.startswith("uninitialised") else kind for kind in findings}
 
 
 def _branches(ptx: str, kernel: str, *, divergent: bool) -> set[int]:
