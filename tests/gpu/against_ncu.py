@@ -3,8 +3,8 @@
     PYTHONPATH=typings python tests/gpu/against_ncu.py
 
 An event-to-event time holds a part of the launch, some 1.6 µs on an H200, which ncu's duration does not: the kernels
-take 100 µs and more, so that it is within the 2 % by which the two may differ. ncu sets no clocks here (`--clock-control
-none`). The exit code is 1 where any of the ten differs by more.
+take 100 µs and more, so that it is within the 2 % by which the two may differ. ncu sets no clocks here
+(`--clock-control none`). The exit code is 1 where any of the ten differs by more.
 """
 
 from __future__ import annotations
