@@ -43,8 +43,6 @@ __all__ = [
     "Reference",
     "is_inside_object",
     "is_mutable_read",
-    "may_overlap",
-    "memory_kill",
     "reference_of",
 ]
 
@@ -152,24 +150,6 @@ def is_inside_object(instr: Instr) -> bool:
 def _is_inside(declaration: Variable | Param, offset: int, size: int) -> bool:
     """Whether the bytes lie in the object. ``extern`` arrays without size may share their start, so never."""
     return 0 <= offset and offset + size <= (declaration.bytes or 0)
-
-
-def may_overlap(left: Reference, right: Reference) -> bool:
-    """What `Memory.may_alias` says where nothing is known of objects, promises and forms of the bases."""
-    if left.space != right.space and "generic" not in (left.space, right.space):
-        return False
-    if left.base == right.base and _are_comparable(left.space, right.space):
-        distance = (left.offset - right.offset) % _ADDRESSES
-        return distance < right.bytes or _ADDRESSES - distance < left.bytes
-    return not (left.symbol is not None and right.symbol is not None and left.symbol is not right.symbol)
-
-
-def memory_kill(instr: Instr) -> str:
-    """What the instruction does to values loaded from memory that others may write: ``all``, ``store`` (only what it
-    overlaps) or an empty string (nothing)."""
-    if not instr.form.effects & (Effect.WRITE | Effect.BARRIER | Effect.ORDERED | Effect.ASYNC):
-        return ""
-    return "store" if is_plain_store(instr) else "all"
 
 
 def is_mutable_read(instr: Instr) -> bool:

@@ -27,7 +27,6 @@ __all__ = [
     "Verdict",
     "is_constant_read",
     "is_may_definition",
-    "is_memory_read",
     "is_plain_store",
     "late_registers",
     "may_move",
@@ -206,10 +205,6 @@ def late_registers(kernel: Kernel) -> frozenset[Reg]:
         if instr.form.effects & Effect.REGISTERS_LATER
         for reg in (*instr.defs(), *instr.uses())
     )
-
-
-def is_memory_read(instr: Instr) -> bool:
-    return instr.form.effects & Effect.READ != 0
 
 
 def memory_space(instr: Instr) -> str:

@@ -72,10 +72,6 @@ class Pointees:
 
     # --- questions -------------------------------------------------------------------------------------------------
 
-    def of_value(self, value: int) -> Objects:
-        """What SSA value ``value`` points into, if it is an address; ``None`` if that is unknown."""
-        return self._named(self._of[value])
-
     def of_address(self, instr: Instr, mem: Mem, space: str = "generic") -> Objects:
         """What an address of ``instr``, used in state space ``space``, points into; ``None`` if that is unknown."""
         base = mem.base

@@ -431,10 +431,6 @@ class Kernel:
         """The objects declared in the body."""
         return [item for item in self.declarations if isinstance(item, Variable)]
 
-    def block_of_label(self) -> dict[Label, Block]:
-        """The block that each label starts."""
-        return {block.label: block for block in self.blocks if block.label is not None}
-
     def directive(self, name: str) -> str | None:
         """The operands of performance directive ``.name`` (``maxntid``), or ``None``."""
         for text in self.directives:

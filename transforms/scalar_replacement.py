@@ -63,7 +63,6 @@ REASONS = {
     "call": "a call that may write memory is nearer",
     "opaque": "an unknown instruction is nearer",
     "async": "something that completes later is nearer",
-    "system-scope": "the host or another device may write in between",
     "grid-dependency": "another grid may write in between",
     "griddepcontrol": "another grid may write before it",
     "operand": "its address is computed from a value that is not known before",
