@@ -1,12 +1,19 @@
-"""What `-O2` costs next to ptxas, over PTX files: without the gate, with an empty cache, with a full one.
+"""What a level costs next to ptxas, over PTX files: without the gate, with an empty cache, with a full one.
 
-    python bench/cost.py DIR [--every 15] [--most 100000] [--large 4] [--list]
+    python bench/cost.py DIR [--level O2 --level O3] [--every 15] [--most 100000] [--large 4] [--list]
+    python bench/cost.py DIR --whole [--ungated] [--save FILE] [--seconds 300]
 
 Of the files up to ``--most`` bytes every ``--every``-th is taken, in the order of their paths, and of the others
-``--large`` evenly by size. All figures are CPU seconds, ours and those of the ptxas processes that the gate starts,
-from the file's text to the text of the result: reading, verifying, passes, gate, printing. What starting Python and
-importing takes is not in them (`make bench` measures that). Files that ptxas or the verifier refuses are left out.
-Ratios are of the sums. The exit code is 1 where a limit is not kept.
+``--large`` evenly by size; ``--whole`` takes all files, or every ``--every``-th where that is given. All figures are
+CPU seconds, ours and those of the ptxas processes that the gate starts, from the file's text to the text of the result:
+reading, verifying, passes, gate, printing. What starting Python and importing takes is not in them (`make bench`
+measures that). Files that ptxas or the verifier refuses are left out. Ratios are of the sums, all from one run: what a
+level takes is divided by what ptxas took for the same files in the same process. ``--repeat`` takes the fastest of
+several.
+
+With ``--save`` each file's figures are appended to a table as they are found, and a file that stands there is not
+measured again: a long run goes on where it was stopped, or where ``--seconds`` of CPU time were over. The sums are of
+all files of the selection that the table has. The exit code is 1 where a limit is not kept.
 """
 
 from __future__ import annotations
@@ -17,8 +24,9 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from ptxmotion.cli.gate import Assembled
 from ptxmotion.harness.gate import PtxasJudge
@@ -33,43 +41,109 @@ from ptxmotion.transforms.remarks import Remarks
 LIMITS = {"without the gate": 1.0, "cold gate": 3.5, "warm gate": 0.3}
 
 
+#: The arms of a level that are measured, in this order; ``--ungated`` measures the first alone.
+ARMS = ("without", "cold", "warm")
+
+#: Seconds by column: ``ptxas``, and ``O2 without`` and so on.
+Row: TypeAlias = dict[str, float]
+
+
 def main() -> int:
     """Measure, print, and return the exit code: 1 where a limit is not kept."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path, metavar="DIR")
-    parser.add_argument("--every", type=int, default=15, metavar="N")
-    parser.add_argument("--most", type=int, default=100_000, metavar="BYTES")
-    parser.add_argument("--large", type=int, default=4, metavar="N")
-    parser.add_argument("--list", action="store_true", help="print each file's figures as well")
-    arguments = parser.parse_args()
-    rows: list[tuple[float, float, float, float]] = []
-    _import_passes()
-    for path in _sample(arguments.folder, arguments.every, arguments.most, arguments.large):
-        row = _measure(path)
-        if row is None:
-            continue
-        rows.append(row)
-        if arguments.list:
-            shown = " ".join(f"{seconds:8.3f}" for seconds in row)
-            print(f"{shown} {path.relative_to(arguments.folder)}", flush=True)
+    arguments = _arguments()
+    levels: list[str] = arguments.level or ["O2"]
+    arms = ARMS[:1] if arguments.ungated else ARMS
+    table = _Table(arguments.save, ["ptxas", *(f"{level} {arm}" for level in levels for arm in arms)])
+    _import_passes(levels)
+    started = time.process_time() + _children()
+    for path in _sample(arguments):
+        name = str(path.relative_to(arguments.folder))
+        if name not in table.rows:
+            if arguments.seconds and time.process_time() + _children() - started > arguments.seconds:
+                print("stopped: the time is over", file=sys.stderr)
+                break
+            table.add(name, _measure(path, levels, arms, arguments.repeat))
+        row = table.rows[name]
+        table.selected.append(name)
+        if arguments.list and row is not None:
+            print(" ".join(f"{row[column]:8.3f}" for column in table.columns), name, flush=True)
+    rows = [row for name in table.selected if (row := table.rows[name]) is not None]
     if not rows:
         print("no file that ptxas accepts", file=sys.stderr)
         return 1
-    ptxas, without, cold, warm = (sum(column) for column in zip(*rows, strict=True))
-    print(f"{len(rows)} files, ptxas {ptxas:.2f} s")
-    found = {"without the gate": without, "cold gate": cold, "warm gate": warm - without}
+    print(f"{len(rows)} files, {len(table.selected) - len(rows)} refused, ptxas {_sum(rows, 'ptxas'):.2f} s")
+    kept = [_report(rows, level, arms) for level in levels]
+    return 0 if all(kept) else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path, metavar="DIR")
+    parser.add_argument("--level", action="append", metavar="LEVEL", help="a level or list of passes; O2 by default")
+    parser.add_argument("--every", type=int, metavar="N", help="15 by default, 1 with --whole")
+    parser.add_argument("--most", type=int, default=100_000, metavar="BYTES")
+    parser.add_argument("--large", type=int, default=4, metavar="N")
+    parser.add_argument("--whole", action="store_true", help="files of all sizes alike")
+    parser.add_argument("--ungated", action="store_true", help="without the gate only")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="take the fastest of N")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="a table to go on with")
+    parser.add_argument("--seconds", type=float, metavar="S", help="stop after so much CPU time")
+    parser.add_argument("--list", action="store_true", help="print each file's figures as well")
+    return parser.parse_args()
+
+
+class _Table:
+    """The figures by file; `None` for a file that is refused. Written through to a file where one is given."""
+
+    def __init__(self, path: Path | None, columns: list[str]) -> None:
+        self.path = path
+        self.columns = columns
+        self.rows: dict[str, Row | None] = {}
+        self.selected: list[str] = []
+        if path is None:
+            return
+        if not path.exists():
+            path.write_text("\t".join(["file", *columns]) + "\n", encoding="utf-8")
+        lines = path.read_text(encoding="utf-8").splitlines()
+        if lines[0].split("\t")[1:] != columns:
+            raise SystemExit(f"{path} has the columns {lines[0]}, not {' '.join(columns)}")
+        for line in lines[1:]:
+            name, *seconds = line.split("\t")
+            self.rows[name] = dict(zip(columns, map(float, seconds), strict=True)) if seconds else None
+
+    def add(self, name: str, row: Row | None) -> None:
+        """Note what was measured of the file."""
+        self.rows[name] = row
+        if self.path is not None:
+            figures = [f"{row[column]:.4f}" for column in self.columns] if row is not None else []
+            with self.path.open("a", encoding="utf-8") as out:
+                out.write("\t".join([name, *figures]) + "\n")
+
+
+def _report(rows: Sequence[Row], level: str, arms: Sequence[str]) -> bool:
+    """Print the sums of a level; whether it keeps the limits."""
+    ptxas, without = _sum(rows, "ptxas"), _sum(rows, f"{level} without")
+    found = {"without the gate": without}
+    if len(arms) > 1:
+        found |= {"cold gate": _sum(rows, f"{level} cold"), "warm gate": _sum(rows, f"{level} warm") - without}
     for what, seconds in found.items():
         more = " more than without" if what == "warm gate" else ""
-        print(f"{what:17} {seconds:8.2f} s  {seconds / ptxas:5.2f} of ptxas{more} (limit {LIMITS[what]})")
-    return 1 if any(seconds > LIMITS[what] * ptxas for what, seconds in found.items()) else 0
+        ratio = f"{seconds / ptxas:5.2f} of ptxas{more} (limit {LIMITS[what]})"
+        print(f"{level} {what:17} {seconds:8.2f} s  {ratio}")
+    return all(seconds <= LIMITS[what] * ptxas for what, seconds in found.items())
 
 
-def _import_passes() -> None:
+def _sum(rows: Sequence[Row], column: str) -> float:
+    return sum(row[column] for row in rows)
+
+
+def _import_passes(levels: Sequence[str]) -> None:
     """Once through everything, so that the first file does not pay for what is imported when it is needed."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "loop.ptx"
         path.write_text(_LOOP, encoding="ascii")
-        _optimize(path, None)
+        for level in levels:
+            _optimize(path, level, None)
 
 
 _LOOP = """\
@@ -96,32 +170,44 @@ ret;
 """
 
 
-def _sample(folder: Path, every: int, most: int, large: int) -> Iterator[Path]:
-    files = sorted(folder.rglob("*.ptx"))
+def _sample(arguments: argparse.Namespace) -> Iterator[Path]:
+    files = sorted(arguments.folder.rglob("*.ptx"))
+    if arguments.whole:
+        yield from files[:: arguments.every or 1]
+        return
+    large = arguments.large
     sizes = {path: path.stat().st_size for path in files}
-    yield from [path for path in files if sizes[path] <= most][::every]
-    rest = sorted((path for path in files if sizes[path] > most), key=lambda path: sizes[path])
+    yield from [path for path in files if sizes[path] <= arguments.most][:: arguments.every or 15]
+    rest = sorted((path for path in files if sizes[path] > arguments.most), key=lambda path: sizes[path])
     if rest and large:
         yield from rest[len(rest) // (2 * large) :: max(1, len(rest) // large)]
 
 
-def _measure(path: Path) -> tuple[float, float, float, float] | None:
-    """Seconds of ptxas, of -O2 without the gate, with a cold one and a warm one; `None` where the file is refused."""
+def _measure(path: Path, levels: Sequence[str], arms: Sequence[str], repeat: int) -> Row | None:
+    """Seconds of ptxas, and of each level without the gate, with a cold one and a warm one; `None` where the file is
+    refused."""
     try:
         verify(load(str(path)))
-        ptxas = _seconds(lambda: assemble(path))
-        with tempfile.TemporaryDirectory() as folder:
-            judge = Assembled(PtxasJudge(folder=Path(folder)))
-            without, cold, warm = (_seconds(lambda by=by: _optimize(path, by)) for by in (None, judge, judge))
+        row = {"ptxas": min(_seconds(lambda: assemble(path)) for _ in range(repeat))}
+        for _ in range(repeat):
+            for level in levels:
+                with tempfile.TemporaryDirectory() as folder:
+                    judge = Assembled(PtxasJudge(folder=Path(folder)))
+                    for arm in arms:
+                        by = None if arm == "without" else judge
+                        seconds = _seconds(lambda level=level, by=by: _optimize(path, level, by))
+                        column = f"{level} {arm}"
+                        row[column] = min(row.get(column, seconds), seconds)
     except (PtxError, PtxasError, ToolTimeout):
         return None
-    return ptxas, without, cold, warm
+    return row
 
 
-def _optimize(path: Path, judge: Judge | None) -> None:
+def _optimize(path: Path, level: str, judge: Judge | None) -> None:
     module = load(str(path))
     verify(module)
-    Pipeline(pipeline_of("O2"), lambda kernel, of: verify_kernel(kernel, of.source), judge=judge).run(module, Remarks())
+    passes = pipeline_of(level)
+    Pipeline(passes, lambda kernel, of: verify_kernel(kernel, of.source), judge=judge).run(module, Remarks())
     print_module(module)
 
 
