@@ -21,8 +21,8 @@ SUM_WORDS = 8
 class Accesses(Writer):
     """Loads, stores and atomics. The prologue sets the registers that hold pointers and indices."""
 
-    def __init__(self, rng: random.Random, block: int) -> None:
-        super().__init__(rng, block)
+    def __init__(self, rng: random.Random, block: int, *, hides_addresses: bool = False) -> None:
+        super().__init__(rng, block, hides_addresses=hides_addresses)
         self.bases: dict[str, str] = {}
         self.n = self.k0 = self.tid = self.thread = ""
         self.exchanged = False  #: the shared slots hold values that all threads may read
@@ -49,23 +49,23 @@ class Accesses(Writer):
     def base(self, name: str) -> str:
         found = self.bases[name]
         if self.rng.random() < 0.2:
-            pointer = self.define("b64", f"ld.param.u64 {{}}, [{name}]", is_fixed=True)
-            return self.define("b64", f"cvta.to.global.u64 {{}}, {pointer}", is_fixed=True)
+            pointer = self.address("b64", f"ld.param.u64 {{}}, [{name}]")
+            return self.address("b64", f"cvta.to.global.u64 {{}}, {pointer}")
         return found
 
     def element(self, base: str, index: str, scale: int = 4) -> str:
         """The address of element ``index`` (``u32``), in one of the ways that compilers write it."""
         way = self.rng.randrange(4)
         if way == 0:
-            return self.define("b64", f"mad.wide.u32 {{}}, {index}, {scale}, {base}", is_fixed=True)
+            return self.address("b64", f"mad.wide.u32 {{}}, {index}, {scale}, {base}")
         if way == 1:
             wide = self.define("b64", f"cvt.u64.u32 {{}}, {index}", is_fixed=True)
             offset = self.define("b64", f"shl.b64 {{}}, {wide}, {scale.bit_length() - 1}", is_fixed=True)
         else:
             offset = self.define("b64", f"mul.wide.u32 {{}}, {index}, {scale}", is_fixed=True)
         if way == 2:
-            return self.define("b64", f"add.s64 {{}}, {offset}, {base}", is_fixed=True)
-        return self.define("b64", f"add.s64 {{}}, {base}, {offset}", is_fixed=True)
+            return self.address("b64", f"add.s64 {{}}, {offset}, {base}")
+        return self.address("b64", f"add.s64 {{}}, {base}, {offset}")
 
     def input_index(self, mask: int) -> str:
         index = self.rng.choice([self.tid, self.thread, self.value("b32"), self.value("b32")])
@@ -190,7 +190,7 @@ class Accesses(Writer):
         if rng.random() < 0.3:
             starts[1] = starts[0]
         by_index = rng.random() < 0.4
-        moving = [self.define("b64", f"add.s64 {{}}, {start}, {4 * first}", is_fixed=True) for start in starts]
+        moving = [self.address("b64", f"add.s64 {{}}, {start}, {4 * first}") for start in starts]
         total = rng.choice(self.known.assignable["b32"])
         predicate = self.predicate()
         head, end = self.label(), self.label()
@@ -270,12 +270,12 @@ class Accesses(Writer):
     # --- shared and local memory -----------------------------------------------------------------------------------
 
     def slot_in(self, array: str, scale: int, index: str = "") -> str:
-        base = self.define("b32", f"mov.u32 {{}}, {array}", is_fixed=True)
+        base = self.address("b32", f"mov.u32 {{}}, {array}")
         index = index or self.tid
         if self.rng.random() < 0.5:
-            return self.define("b32", f"mad.lo.s32 {{}}, {index}, {scale}, {base}", is_fixed=True)
+            return self.address("b32", f"mad.lo.s32 {{}}, {index}, {scale}, {base}")
         offset = self.define("b32", f"shl.b32 {{}}, {index}, {scale.bit_length() - 1}", is_fixed=True)
-        return self.define("b32", f"add.s32 {{}}, {base}, {offset}", is_fixed=True)
+        return self.address("b32", f"add.s32 {{}}, {base}, {offset}")
 
     def shared_own(self) -> None:
         address = self.slot_in("own", 16)
@@ -287,7 +287,7 @@ class Accesses(Writer):
 
     def local_own(self) -> None:
         index = self.define("b32", f"and.b32 {{}}, {self.value('b32')}, 7", is_fixed=True)
-        base = self.define("b64", "mov.u64 {}, depot", is_fixed=True)
+        base = self.address("b64", "mov.u64 {}, depot")
         address = self.element(base, index) if self.rng.random() < 0.6 else base
         if self.rng.random() < 0.5:
             self.emit(f"st.local.u32 [{address}], {self.value('b32')}")

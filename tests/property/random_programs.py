@@ -72,11 +72,14 @@ class RandomProgram:
         return [words, *outputs, bound, *scalars, np.float32(rng.normal())]
 
 
-def random_kernel(seed: int, size: int) -> RandomProgram:
-    """The kernel of ``seed`` with about ``size`` statements (an access takes several instructions)."""
+def random_kernel(seed: int, size: int, *, hides_addresses: bool = False) -> RandomProgram:
+    """The kernel of ``seed`` with about ``size`` statements (an access takes several instructions).
+
+    ``hides_addresses``: it computes nothing from an address, so that it gives the same on every machine.
+    """
     rng = random.Random(f"{seed}:{size}")
     block = rng.choice([32, 64, 128])
-    writer = _Structure(rng, block)
+    writer = _Structure(rng, block, hides_addresses=hides_addresses)
     writer.prologue()
     writer.statements(size * 3 // 4, _Level())
     writer.may_exit = True
@@ -112,8 +115,8 @@ class _Level:
 class _Structure(Accesses):
     """Forks, loops, jumps and barriers around the rest."""
 
-    def __init__(self, rng: random.Random, block: int) -> None:
-        super().__init__(rng, block)
+    def __init__(self, rng: random.Random, block: int, *, hides_addresses: bool = False) -> None:
+        super().__init__(rng, block, hides_addresses=hides_addresses)
         self.regions: list[_Region] = []
         self.may_exit = False
         self.uniform_predicates: list[str] = []
@@ -126,8 +129,8 @@ class _Structure(Accesses):
     def prologue(self) -> None:
         rng = self.rng
         for name in ("in", "out", "other"):
-            pointer = self.define("b64", f"ld.param.u64 {{}}, [{name}]", is_fixed=True)
-            self.bases[name] = self.define("b64", f"cvta.to.global.u64 {{}}, {pointer}", is_fixed=True)
+            pointer = self.address("b64", f"ld.param.u64 {{}}, [{name}]")
+            self.bases[name] = self.address("b64", f"cvta.to.global.u64 {{}}, {pointer}")
         self.n = self.define("b32", "ld.param.u32 {}, [n]", is_fixed=True)
         self.k0 = self.define("b32", "ld.param.u32 {}, [k0]", is_fixed=True)
         k1 = self.define("b32", "ld.param.u32 {}, [k1]", is_fixed=True)

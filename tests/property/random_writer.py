@@ -38,11 +38,15 @@ class _Known:
 
 
 class Writer:
-    """Lines, and the registers whose values they may read."""
+    """Lines, and the registers whose values they may read.
 
-    def __init__(self, rng: random.Random, block: int) -> None:
+    ``hides_addresses``: no value is computed from an address, for each machine, and each run, chooses its own.
+    """
+
+    def __init__(self, rng: random.Random, block: int, *, hides_addresses: bool = False) -> None:
         self.rng = rng
         self.block = block
+        self.hides_addresses = hides_addresses
         self.is_dynamic = rng.random() < 0.3
         self.lines: list[str] = []
         self.counts: dict[str, int] = dict.fromkeys(CLASSES, 0)
@@ -97,6 +101,14 @@ class Writer:
         self.known.values[name].append(reg)
         if not is_fixed:
             self.known.assignable[name].append(reg)
+        return reg
+
+    def address(self, name: str, text: str) -> str:
+        """Emit ``text`` with its result ``{}``, an address, in a new register that nothing else may assign."""
+        if not self.hides_addresses:
+            return self.define(name, text, is_fixed=True)
+        reg = self.fresh(name)
+        self.emit(text.format(reg))
         return reg
 
     def value(self, name: str) -> str:
