@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 EPILOG = """\
 examples:
   ptxmotion bench list
-  ptxmotion bench run rodinia --variant=-O1 --variant=cse,lcm --json results.json
-  ptxmotion bench run pathfinder --backend=emulator --size=tiny --variant=-O1
+  ptxmotion bench run rodinia --variant=-O2 --variant=cse,lcm --json results.json
+  ptxmotion bench run pathfinder --backend=emulator --size=tiny --json results.json
   ptxmotion bench compare before.json after.json --fail-on=slower,invalid
   ptxmotion bench report results.json --format=png,markdown -o report
 """
@@ -75,8 +75,8 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="SPEC",
-        help="O3, options of opt (-O1), a list of passes, a .ptx file, REV@SPEC; NAME=SPEC names it, SPEC+graph "
-        "launches it as a graph; thesis: every method of the thesis; may be repeated (default: -O1)",
+        help="O3, options of opt (-O3), a list of passes, a .ptx file, REV@SPEC; NAME=SPEC names it, SPEC+graph "
+        "launches it as a graph; thesis: every method of the thesis; may be repeated (default: -O2, gated as opt is)",
     )
     what.add_argument("--baseline", default="O3", metavar="SPEC", help="what variants are compared with (default: O3)")
     where = parser.add_argument_group("where")
@@ -89,6 +89,13 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--samples", type=_positive, default=10, metavar="N", help="in each round (default: 10)")
     how.add_argument("--seeds", type=_positive, default=3, metavar="N", help="inputs to check on (default: 3)")
     how.add_argument("--min-effect", default="1%", metavar="P%%", help="the least effect that counts (default: 1%%)")
+    how.add_argument(
+        "--launch",
+        choices=("auto", "stream", "graph"),
+        default="auto",
+        help="how variants without +graph are timed: call by call, as a CUDA graph, or, by default, as a graph where "
+        "they are short or of several launches",
+    )
     how.add_argument("--timeout", type=float, default=300.0, metavar="S", help="for checking one variant")
     how.add_argument("--dry-run", action="store_true", help="list what would be run, and run nothing")
     how.add_argument("--profile", action="store_true", help="run each variant once and time nothing, for a profiler")

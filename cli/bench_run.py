@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,13 +102,15 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 
 
 def _variants(arguments: argparse.Namespace) -> list[Variant]:
-    from .bench_variants import VariantError, parse_variants
+    from .bench_variants import DEFAULT, VariantError, parse_variants
 
     try:
-        given = (arguments.baseline, *(arguments.variant or ["-O1"]))
+        given = (arguments.baseline, *(arguments.variant or [DEFAULT]))
         found = [variant for each in given for variant in parse_variants(each)]
     except VariantError as error:
         usage_error(str(error))
+    if arguments.launch != "auto":
+        found = [replace(each, launch=arguments.launch) if each.launch == "auto" else each for each in found]
     names = [each.id for each in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         usage_error(f"two variants are called '{twice[0]}': name one with NAME=SPEC")
@@ -187,6 +190,8 @@ def _session(
 
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     options = {**plan.options(), "variants": [each.id for each in variants]}
+    if arguments.launch != "auto":
+        options["launch"] = arguments.launch
     result = ResultFile(now, __version__, machine.name, told, _commit(), options)
     assembler = partial(assemble_arm, sm=told.get("compute_capability"))
     path = Path(arguments.output) if arguments.output else None

@@ -14,8 +14,10 @@ Reference: CUDA Driver API 13.0.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -148,6 +150,8 @@ class CudaBackend:
             raise MachineMissing(f"the GPU is of sm_{self.sm}, and sm_75 or newer is needed")
         self._pool: dict[int, list[int]] = {}
         self._cubins: dict[str, bytes] = {}
+        # The library that the bindings have loaded, without their cost of some 2 µs a call.
+        self._library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a function of the driver; what it gives, without the status. Raises `DeviceFailed`."""
@@ -300,6 +304,56 @@ class CudaBackend:
         else:
             self.call("cuLaunchKernel", kernel.handle, *grid, *block, shared, self.stream, packed.address, 0)
 
+    # --- calls that are made often -----------------------------------------------------------------------------
+
+    def launch_call(
+        self,
+        kernel: CudaKernel,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared: int,
+        packed: PackedArguments,
+    ) -> Callable[[], None]:
+        """`launch_packed` with everything decided before: what is left to do is done as fast as a program in C does."""
+        self.allow_shared(kernel, shared)
+        sizes = [ctypes.c_uint(each) for each in (*grid, *block, shared)]
+        rest = (ctypes.c_void_p(int(self.stream)), ctypes.c_void_p(packed.address))
+        handle = ctypes.c_void_p(int(kernel.handle))
+        if kernel.is_grid_wide:
+            return self._ready("cuLaunchCooperativeKernel", packed, handle, *sizes, *rest)
+        return self._ready("cuLaunchKernel", packed, handle, *sizes, *rest, ctypes.c_void_p(0))
+
+    def fill_call(self, buffer: CudaBuffer, byte: int, /) -> Callable[[], None]:
+        """`fill`, likewise."""
+        if not buffer.nbytes:
+            return _nothing
+        value, count = ctypes.c_ubyte(byte & 0xFF), ctypes.c_size_t(buffer.nbytes)
+        stream = ctypes.c_void_p(int(self.stream))
+        return self._ready("cuMemsetD8Async", buffer, ctypes.c_uint64(buffer.pointer), value, count, stream)
+
+    def copy_call(
+        self, target: CudaBuffer, source: CudaBuffer, nbytes: int, target_offset: int, source_offset: int, /
+    ) -> Callable[[], None]:
+        """`copy`, likewise."""
+        _check_range(target, target_offset, nbytes)
+        _check_range(source, source_offset, nbytes)
+        if not nbytes:
+            return _nothing
+        places = [ctypes.c_uint64(each) for each in (target.pointer + target_offset, source.pointer + source_offset)]
+        count, stream = ctypes.c_size_t(nbytes), ctypes.c_void_p(int(self.stream))
+        return self._ready("cuMemcpyDtoDAsync_v2", (target, source), *places, count, stream)
+
+    def _ready(self, name: str, held: Any, *arguments: Any) -> Callable[[], None]:
+        """A call of the driver with these arguments; ``held`` is what has to live as long as the call."""
+        function = getattr(self._library, name)
+        kinds = self.driver.CUresult
+
+        def call(_held: Any = held) -> None:
+            if status := function(*arguments):
+                raise DeviceFailed(f"{name}: {kinds(status).name}")
+
+        return call
+
     def synchronize(self) -> None:
         """Wait for the stream. Raises `DeviceFailed` where a kernel has failed."""
         self.call("cuStreamSynchronize", self.stream)
@@ -339,6 +393,10 @@ class CudaBackend:
     def destroy_graph(self, graph: Any) -> None:
         """Give a graph back that is not running."""
         self.call("cuGraphExecDestroy", graph)
+
+
+def _nothing() -> None:
+    """What is left of a call without bytes."""
 
 
 def _argument_bytes(value: Any) -> bytes:

@@ -6,6 +6,11 @@ what the host copied before it belongs to the restored inputs, what it read in b
 is run many times between the two events, over rotating sets of buffers that take five times L2 in all. Whether it is
 one is told by the fastest of several replays; since two events add 1 to 4 µs of their own, up to 25 µs count as short.
 
+Work that is short or of several launches is replayed as a CUDA graph, so that no host has to keep up with it. Where an
+arm asks for `stream`, it is launched call by call from this thread, by calls that cost what they cost a program in C.
+Nothing hides what these calls cost: for all arms beside it, too, the stream is empty when the first event is recorded,
+and of work that is run several times between two events, each run is a graph launch of its own.
+
 A block begins and ends with a clock probe: one warp reads the SM clock's counter and the global nanosecond timer over
 30 µs, from tick to tick; its ratio is the SM clock at that moment, with no library asked and nothing set.
 
@@ -28,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from .correctness import PATTERNS, run_once
-from .cuda import CudaBackend, CudaBuffer, CudaKernel, PackedArguments
+from .cuda import CudaBackend, CudaBuffer, CudaKernel
 from .protocol import Block
 from .workload import Arm, Copy, Fill, Launch, Recording, Step, Work, Write
 
@@ -105,7 +110,7 @@ class _Prepared:
     steps: list[Step]
     runs: list[list[_Operation]] = field(default_factory=list["list[_Operation]"])
     restore: Any = None
-    graph: Any = None
+    graphs: list[Any] = field(default_factory=list[Any])
 
 
 class CudaStopwatch:
@@ -132,7 +137,10 @@ class CudaStopwatch:
         is_short = seconds < SHORT
         self.copies = min(max(math.ceil(_TARGET / seconds), 8), _MOST_COPIES) if is_short else 1
         many = len(runs[0][0].launches) > 1
-        self.mode = "graph" if is_short or many else "stream"
+        self._auto = "graph" if is_short or many else "stream"
+        self.mode = self._mode_of(arms[0])
+        #: Whether what the host takes to launch is part of what is timed.
+        self.counts_launches = any(each.launch == "stream" for each in arms)
         memories: dict[Any, _Memory] = {}
         self.arms = [self._prepare(arm, *each, memories, self.copies) for arm, each in zip(arms, runs, strict=True)]
         self._find_changed()
@@ -160,6 +168,8 @@ class CudaStopwatch:
         self._probe_clock(0)
         for first, second in self._events[:samples]:
             backend.launch_graph(prepared.restore)
+            if self.counts_launches:
+                backend.synchronize()
             backend.record(first)
             self._run(prepared)
             backend.record(second)
@@ -192,7 +202,7 @@ class CudaStopwatch:
 
     def close(self) -> None:
         """Give the memory back."""
-        for graph in [graph for each in self.arms for graph in (each.restore, each.graph) if graph is not None]:
+        for graph in [graph for each in self.arms for graph in (each.restore, *each.graphs) if graph is not None]:
             self.backend.destroy_graph(graph)
         held = {id(each.memory): each.memory for each in self.arms}
         for memory in held.values():
@@ -307,19 +317,15 @@ class CudaStopwatch:
         if isinstance(step, Launch):
             kernel = prepared.kernels[step.module, step.kernel]
             packed = backend.pack(kernel, [buffer(each) if isinstance(each, int) else each for each in step.args])
-            return self._launch(kernel, step, packed)
+            return backend.launch_call(kernel, step.grid, step.block, step.shared, packed)
         if isinstance(step, Fill):
             target, byte = buffer(step.buffer), step.byte
-            return lambda: backend.fill(target, byte)
+            return backend.fill_call(target, byte)
         if isinstance(step, Copy):
-            target, source, what = buffer(step.target), buffer(step.source), step
-            return lambda: backend.copy(target, source, what.nbytes, what.target_offset, what.source_offset)
-        target, source, at = buffer(step.buffer), CudaBuffer(staged, len(step.data)), step.offset
-        return lambda: backend.copy(target, source, source.nbytes, at, 0)
-
-    def _launch(self, kernel: CudaKernel, step: Launch, packed: PackedArguments) -> _Operation:
-        backend, grid, block, shared = self.backend, step.grid, step.block, step.shared
-        return lambda: backend.launch_packed(kernel, grid, block, shared, packed)
+            target, source = buffer(step.target), buffer(step.source)
+            return backend.copy_call(target, source, step.nbytes, step.target_offset, step.source_offset)
+        source = CudaBuffer(staged, len(step.data))
+        return backend.copy_call(buffer(step.buffer), source, source.nbytes, step.offset, 0)
 
     def _find_changed(self) -> None:
         """Which buffers the runs change: only these are restored, so that the others stay out of the cache."""
@@ -337,16 +343,20 @@ class CudaStopwatch:
             self._restore(prepared.memory, self.copies, sorted(prepared.memory.changed))
 
         prepared.restore = self.backend.graph(restore)
-        if (self.mode if prepared.arm.launch == "auto" else prepared.arm.launch) == "graph":
+        if self._mode_of(prepared.arm) == "graph":
             every = [operation for run in prepared.runs for operation in run]
-            prepared.graph = self.backend.graph(lambda: _do(every))
+            captured = prepared.runs if self.counts_launches else [every]
+            prepared.graphs = [self.backend.graph(lambda run=run: _do(run)) for run in captured]
+
+    def _mode_of(self, arm: Arm) -> str:
+        return self._auto if arm.launch == "auto" else arm.launch
 
     # --- running -----------------------------------------------------------------------------------------------
 
     def _run(self, prepared: _Prepared) -> None:
-        if prepared.graph is not None:
-            self.backend.launch_graph(prepared.graph)
-        else:
+        for graph in prepared.graphs:
+            self.backend.launch_graph(graph)
+        if not prepared.graphs:
             for run in prepared.runs:
                 _do(run)
 

@@ -130,8 +130,9 @@ class Timing:
     """How a benchmark was timed.
 
     ``arms`` gives the order of the columns of ``clocks_hz[round][arm]``, in which `null` is a clock that could not be
-    read. ``launches_per_sample`` is how many runs of the work lie between two events, ``copies`` over how many sets of
-    buffers they rotate. ``machine`` is the number of the GPU, where the run had several.
+    read. ``mode`` is how the baseline was launched, `stream` or `graph`. ``launches_per_sample`` is how many runs of
+    the work lie between two events, ``copies`` over how many sets of buffers they rotate. ``machine`` is the number of
+    the GPU, where the run had several.
     """
 
     arms: list[str]

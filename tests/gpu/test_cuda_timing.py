@@ -165,3 +165,14 @@ def test_graphs_are_arms_of_their_own() -> None:
     done = session([(chain_work("chains/x", 264), [arm("O3", base), arm("O3+graph", base, launch="graph")])])
     found = done.benchmarks[0].candidates[0]
     assert found.verdict in ("SAME", "SLOWER", "FASTER"), found
+
+
+def test_a_stream_of_short_launches_costs_what_the_host_takes_to_launch(gpu: CudaBackend) -> None:
+    arms = [Arm(id, {"m": spin(1_000)}, launch=how) for id, how in (("O3", "stream"), ("graph", "graph"))]
+    watch = CudaStopwatch(gpu, spin_work(), arms, 1)
+    assert watch.copies > 8 and not watch.arms[0].graphs
+    seconds = [float(np.median(watch.measure(number, 20).seconds)) for number in (0, 1)]
+    print(f"a kernel of 1 µs: {1e6 * seconds[0]:.2f} µs in a stream, {1e6 * seconds[1]:.2f} µs as a graph each")
+    assert 1e-6 < seconds[0] < 8e-6, seconds
+    assert watch.verify(0) == watch.verify(1) == []
+    watch.close()

@@ -19,6 +19,8 @@ from ptxmotion.harness.fake_backend import BEHAVIOURS, FakeBackend, FakeBuffer
 from ptxmotion.harness.machine import DeviceFailed
 
 BETWEEN_EVENTS, FIRST_LAUNCH, NODE = 1.5e-6, 20e-6, 0.5e-6
+#: What the host takes for a call that puts something on the stream.
+HOST_CALL = 3e-6
 _BYTES_PER_SECOND = 3e12
 _CLOCK_HZ = 1.98e9
 
@@ -54,7 +56,10 @@ class Module:
 
 
 class FakeGpu:
-    """``seconds`` is what the stream has done so far; ``kernels`` counts the kernels that ran."""
+    """``seconds`` is what the stream has done so far, ``host`` the time of the host; ``kernels`` counts those that ran.
+
+    What is put on the stream call by call begins no sooner than the host has called.
+    """
 
     name = "cuda"
 
@@ -63,7 +68,7 @@ class FakeGpu:
         self._end, self._l2 = 4096, l2
         self._capture: list[Callable[[], None]] | None = None
         self._machine = FakeBackend()
-        self.seconds, self.kernels, self.held = 0.0, 0, 0
+        self.seconds, self.host, self.kernels, self.held = 0.0, 0.0, 0, 0
 
     def attribute(self, name: str) -> int:
         assert name == "L2_CACHE_SIZE"
@@ -124,8 +129,17 @@ class FakeGpu:
 
         self._put(run, 0)
 
+    def launch_call(self, *launch: Any) -> Callable[[], None]:
+        return lambda: self._from_host(lambda: self.launch_packed(*launch))
+
+    def fill_call(self, *fill: Any) -> Callable[[], None]:
+        return lambda: self._from_host(lambda: self.fill(*fill))
+
+    def copy_call(self, *copy: Any) -> Callable[[], None]:
+        return lambda: self._from_host(lambda: self.copy(*copy))
+
     def synchronize(self) -> None:
-        pass
+        self.host = self.seconds = max(self.host, self.seconds)
 
     def event(self) -> Event:
         return Event()
@@ -155,6 +169,12 @@ class FakeGpu:
     def destroy_graph(self, graph: Graph) -> None:
         assert not graph.is_destroyed
         graph.is_destroyed = True
+
+    def _from_host(self, put: Callable[[], None]) -> None:
+        if self._capture is None:
+            self.host += HOST_CALL
+            self.seconds = max(self.seconds, self.host)
+        put()
 
     def _put(self, operation: Callable[[], None], nbytes: int) -> None:
         def timed() -> None:

@@ -1,13 +1,14 @@
 """The stopwatch on a GPU that is none: what is short, what is restored, what is taken over, what differs."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fake_gpu import BETWEEN_EVENTS, FakeGpu
+from fake_gpu import BETWEEN_EVENTS, HOST_CALL, FakeGpu
 from fake_runs import arm, work
 from ptxmotion.harness.correctness import Checker
 from ptxmotion.harness.cuda_stopwatch import CudaStopwatch, ReplayDiffers
@@ -83,3 +84,26 @@ def test_an_arm_that_computes_something_else_under_the_clock_is_found() -> None:
     checker.recorded["x"].final[1] = b"something else"
     with pytest.raises(ReplayDiffers, match="x: buffer 1"):
         CudaStopwatch(gpu, work(), arms, 1, checker.recorded)  # pyright: ignore[reportArgumentType]
+
+
+def test_what_the_host_takes_to_launch_is_timed_where_it_is_asked_for() -> None:
+    arms = [replace(arm(id, "honest 1e-6"), launch=how) for id, how in (("O3", "stream"), ("graph", "graph"))]
+    made = watch(FakeGpu(), *arms)
+    assert made.how()["mode"] == "stream" and made.copies >= 8
+    # The stream is empty at the first event: all calls count but the last one's kernel, which runs behind it.
+    by_stream, by_graph = (min(made.measure(number, 5).seconds) for number in range(2))
+    assert HOST_CALL <= by_stream < HOST_CALL + 2e-6
+    assert by_graph < 2e-6
+    assert len(made.arms[0].graphs) == 0 and len(made.arms[1].graphs) == made.copies
+    assert made.verify(0) == made.verify(1) == []
+
+
+def test_a_graph_of_all_runs_is_launched_where_launches_do_not_count() -> None:
+    made = watch(FakeGpu(), arm("O3", "honest 1e-6"))
+    assert made.how()["mode"] == "graph" and len(made.arms[0].graphs) == 1
+
+
+def test_long_work_is_launched_call_by_call_but_for_an_arm_that_is_a_graph() -> None:
+    arms = [arm("O3", "honest 1e-4"), replace(arm("graph", "honest 1e-4"), launch="graph")]
+    made = watch(FakeGpu(), *arms)
+    assert [len(each.graphs) for each in made.arms] == [0, 1] and not made.counts_launches
