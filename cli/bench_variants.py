@@ -41,10 +41,22 @@ from .outcome import USAGE
 if TYPE_CHECKING:
     from ..transforms.kernel_fusion.kfcm import Strategy
 
-__all__ = ["METHODS", "Variant", "VariantError", "VariantFailed", "Variants", "parse_variant", "parse_variants"]
+__all__ = [
+    "DEFAULT",
+    "METHODS",
+    "Variant",
+    "VariantError",
+    "VariantFailed",
+    "Variants",
+    "parse_variant",
+    "parse_variants",
+]
 
 #: nvcc's output as it is.
 PLAIN = ("O3", "nvcc")
+
+#: What is compared with nvcc's output where nothing is asked for: what `opt` does by default.
+DEFAULT = "-O2"
 
 #: The methods of the thesis whose times its figures 4.7 and 4.14 to 4.20 compare, by the names of their passes. What
 #: is dead after them goes, as at every level.
