@@ -1,7 +1,7 @@
 """The pytest plugin: `kernel_benchmark`, a fixture on top of pytest-benchmark.
 
     def test_bfs(kernel_benchmark):
-        found = kernel_benchmark("rodinia/bfs", variants=["-O1", "cse,lcm"])
+        found = kernel_benchmark("rodinia/bfs", variants=["-O2", "cse,lcm"])
         assert found.candidates[0].verdict != "SLOWER"
 
 Options: `--kernel-backend=auto|cuda|emulator`, `--kernel-size`, `--kernel-rounds`. With `--benchmark-disable`, variants
@@ -47,6 +47,7 @@ def _machine(config: pytest.Config) -> tuple[Machine, dict[str, Any]]:
 def kernel_benchmark(request: pytest.FixtureRequest) -> Callable[..., BenchmarkResult]:
     """``kernel_benchmark(program, variants=[…], baseline="O3", size=None)``: run, check, time or count, compare.
 
+    Without ``variants``, nvcc's output is compared with what `opt` makes of it by default.
     Each variant appears among pytest-benchmark's results. Fails the test where a variant computes something else.
     """
     try:
@@ -55,7 +56,7 @@ def kernel_benchmark(request: pytest.FixtureRequest) -> Callable[..., BenchmarkR
         pytest.fail("kernel_benchmark needs pytest-benchmark: python -m pip install pytest-benchmark", pytrace=False)
 
     def run(
-        program: str, variants: Sequence[str] = ("-O1",), baseline: str = "O3", size: str | None = None
+        program: str, variants: Sequence[str] = (), baseline: str = "O3", size: str | None = None
     ) -> BenchmarkResult:
         from dataclasses import replace
 
@@ -65,7 +66,7 @@ def kernel_benchmark(request: pytest.FixtureRequest) -> Callable[..., BenchmarkR
         from ..harness.pytest_plugin import measure, record
         from ..suites.runner import compiler
         from .bench_tasks import select, task_of
-        from .bench_variants import Variants, parse_variants
+        from .bench_variants import DEFAULT, Variants, parse_variants
 
         machine, told = _machine(request.config)
         if fixture.disabled:
@@ -73,7 +74,7 @@ def kernel_benchmark(request: pytest.FixtureRequest) -> Callable[..., BenchmarkR
         sm = told.get("compute_capability")
         ((benchmark, file),) = select([program], None)
         wanted = size or request.config.getoption("--kernel-size") or ("tiny" if machine == EMULATOR else "full")
-        chosen = [variant for each in (baseline, *variants) for variant in parse_variants(each)]
+        chosen = [variant for each in (baseline, *(variants or [DEFAULT])) for variant in parse_variants(each)]
         arch = f"sm_{sm}{'a' if sm >= 90 else ''}" if sm else "sm_90a"
         plan = Plan(rounds=int(request.config.getoption("--kernel-rounds") or 30))
         with Variants() as maker:

@@ -2,18 +2,23 @@
 
     python demo/run.py [--arch sm_90] [FILE.cu …]
 
-Each CUDA file beside this script (or each file that is named) is compiled with nvcc, its PTX goes through the default
-pipeline, and ptxas assembles both. For each kernel: what moved, what was redundant as it stood, what was refused and
-why, and registers, spills and machine instructions before and after. No GPU is needed, and no figure is a time.
+Each CUDA file beside this script (or each file that is named) is compiled with nvcc, its PTX goes through what `opt`
+does by default (`-O2` behind the gate), and ptxas assembles both. For each kernel: what moved, what was redundant as it
+stood, what was refused and why, what the gate decided, and registers, spills and machine instructions before and after.
+No GPU is needed, and no figure is a time.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+import textwrap
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
+from ptxmotion.cli.gate import judge_for
 from ptxmotion.harness.machine_diff import KernelDiff, figures
 from ptxmotion.harness.toolchain import ToolchainError, ToolMissing, compile_cuda
 from ptxmotion.ptx import Module, parse, print_module
@@ -22,6 +27,8 @@ from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remark, Remarks
 
 SHOWN = ("registers", "spill bytes", "instructions", "instructions in loops")
+WIDTH = 110
+INDENT = 13
 
 
 def main() -> int:
@@ -32,6 +39,7 @@ def main() -> int:
     arguments = parser.parse_args()
     files = arguments.files or sorted(Path(__file__).parent.glob("*.cu"))
     found: list[KernelDiff] = []
+    print(f"nvcc → opt -O2, gated → ptxas, for {arguments.arch}. Lines are the CUDA file's; no figure is a time.\n")
     try:
         for path in files:
             found += optimize(path, arguments.arch)
@@ -48,48 +56,88 @@ def main() -> int:
 def optimize(path: Path, arch: str) -> list[KernelDiff]:
     """Compile, optimize and assemble one CUDA file, and print what happened to each kernel."""
     source = compile_cuda(path, arch, flags=("-lineinfo",))
-    module = parse(source, path.name)
-    verify(module)
-    remarks = Remarks(module)
-    pipeline = Pipeline(pipeline_of("O1"), lambda kernel, of: verify_kernel(kernel, of.source), verify_each=True)
-    pipeline.run(module, remarks)
+    module, remarks = _optimized(source, path.name, gated=True)
+    tried: Remarks | None = None
     before, after = figures(source), figures(print_module(module))
     diffs = [KernelDiff(name, before[name], after[name]) for name in before]
     for diff in diffs:
-        _print_kernel(path, module, diff, [r for r in dict.fromkeys(remarks.items) if r.kernel == diff.name])
+        of_kernel = _of(remarks, diff.name)
+        decision = next((remark for remark in of_kernel if remark.pass_name == "gate"), None)
+        rewrites = [remark for remark in of_kernel if remark.kind == "Passed" and remark is not decision]
+        if decision is not None and decision.kind != "Passed":
+            # What was given back has left no remarks: the same once more, with every change kept.
+            tried = tried or _optimized(source, path.name, gated=False)[1]
+            rewrites = [remark for remark in _of(tried, diff.name) if remark.kind == "Passed"]
+        _print_kernel(path, diff, rewrites, decision, [remark for remark in of_kernel if remark.kind == "Missed"])
     return diffs
 
 
-def _print_kernel(path: Path, module: Module, diff: KernelDiff, remarks: list[Remark]) -> None:
-    size = sum(1 for _ in module.kernel(diff.name).instructions())
-    print(f"{diff.name}  ({path.name}, {size} PTX instructions after)")
-    passed = [remark for remark in remarks if remark.kind == "Passed"]
-    for name in dict.fromkeys(remark.name for remark in passed):
-        _print_group(name.lower(), [remark for remark in passed if remark.name == name])
-    refused = [remark for remark in remarks if remark.kind == "Missed"]
-    for reason in dict.fromkeys(remark.reason for remark in refused):
-        of_reason = [remark for remark in refused if remark.reason == reason]
-        _print_group(f"refused, {of_reason[0].message.rpartition(': ')[2]} [{reason}]", of_reason)
-    if not remarks:
-        print("  nothing to do")
-    if diff.is_identical:
-        print("  machine code: identical")
+def _optimized(source: str, name: str, *, gated: bool) -> tuple[Module, Remarks]:
+    module = parse(source, name)
+    verify(module)
+    remarks = Remarks(module, explains=True)
+    pipeline = Pipeline(
+        pipeline_of("O2"),
+        lambda kernel, of: verify_kernel(kernel, of.source),
+        verify_each=True,
+        judge=judge_for("ptxas", None) if gated else None,
+    )
+    pipeline.run(module, remarks)
+    return module, remarks
+
+
+def _of(remarks: Remarks, kernel: str) -> list[Remark]:
+    return [remark for remark in dict.fromkeys(remarks.items) if remark.kernel == kernel]
+
+
+def _print_kernel(
+    path: Path, diff: KernelDiff, rewrites: list[Remark], decision: Remark | None, refused: list[Remark]
+) -> None:
+    print(f"{diff.name} ({path.name})")
+    for kind in dict.fromkeys(remark.name for remark in rewrites):
+        _say(kind.lower(), _places(remark for remark in rewrites if remark.name == kind))
+    reasons: dict[str, list[Remark]] = {}
+    for remark in refused:
+        if remark is not decision:
+            reasons.setdefault(_reason(remark), []).append(remark)
+    for number, (reason, of_reason) in enumerate(reasons.items()):
+        _say("" if number else "refused", f"{_places(of_reason)}: {reason}")
+    if decision is None:
+        _say("gate", "nothing to decide: no rewrite was found")
+    else:
+        words = {"Passed": "kept: ", "Analysis": "given back: "}
+        _say("gate", words.get(decision.kind, "") + decision.message)
     assert diff.before is not None and diff.after is not None
     before, after = diff.before.table(), diff.after.table()
-    print("  " + ", ".join(f"{what} {_step(before[what], after[what])}" for what in SHOWN))
+    _say("ptxas", ", ".join(f"{what} {_step(before[what], after[what])}" for what in SHOWN))
     print()
 
 
-def _print_group(heading: str, remarks: list[Remark]) -> None:
-    """A count, and the opcodes with their lines in the CUDA source."""
-    if not remarks:
-        return
+def _say(heading: str, text: str) -> None:
+    lines = textwrap.wrap(text, WIDTH - INDENT, break_long_words=False, break_on_hyphens=False)
+    for number, line in enumerate(lines):
+        print(f"  {'' if number else heading:{INDENT - 2}}{line}")
+
+
+def _reason(remark: Remark) -> str:
+    """Why something was refused, without the place of what stands in the way."""
+    why = remark.message.partition(": ")[2] or remark.message
+    return f"{re.sub(r' at [^ ]+:[0-9]+', '', why)} [{remark.reason}]"
+
+
+def _places(remarks: Iterable[Remark]) -> str:
+    """Opcodes with their lines in the CUDA source, where they have one."""
     lines: dict[str, Counter[int]] = {}
     for remark in remarks:
-        opcode = remark.message.split("'")[1] if "'" in remark.message else remark.message
+        opcode = remark.expression or remark.message.split("'")[1]
         lines.setdefault(opcode, Counter())[remark.line] += 1
-    parts = [f"{opcode} at {', '.join(map(str, sorted(at)))}" for opcode, at in lines.items()]
-    print(f"  {len(remarks)} {heading}: {'; '.join(parts)}")
+    return "; ".join(f"{opcode}{_lines(at)}" for opcode, at in lines.items())
+
+
+def _lines(at: Counter[int]) -> str:
+    known = [str(line) for line in sorted(at) if line]
+    where = f" in line{'s' if len(known) > 1 else ''} {', '.join(known)}" if known else ""
+    return where + (" and in one of no line" if at[0] and known else "")
 
 
 def _step(before: int, after: int) -> str:
