@@ -1,8 +1,7 @@
 """The last rung of the ladder: random programs on the GPU, as they are and after every list of passes, bit for bit.
 
-``pytest tests/gpu/test_random_vs_gpu.py --fuzz-n N`` draws N programs that nobody has seen. They compute nothing from
-addresses (each machine chooses its own, and those of local variables move with the frame), so that the emulator must
-give the same bytes, too.
+``pytest tests/gpu/test_random_vs_gpu.py --fuzz-n N`` draws N programs that nobody has seen. The emulator must give the
+same bytes, too: they compute nothing from addresses, which each machine chooses itself.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def differences(one: list[np.ndarray[Any, Any]], other: list[np.ndarray[Any, Any
 def test_the_gpu_sees_no_difference(share: int, pytestconfig: pytest.Config) -> None:
     for seed in seeds(share, pytestconfig):
         rng = random.Random(f"passes:{seed}")
-        ptx, launch = drawn(seed, hides_addresses=True)
+        ptx, launch = drawn(seed, for_gpu=True)
         before = on_gpu(ptx, launch, seed)
         assert differences(before, on_gpu(ptx, launch, seed)) == [], (seed, "run again")
         assert differences(before, run(ptx, launch, seed).arrays) == [], (seed, "on the emulator")

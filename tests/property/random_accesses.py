@@ -21,8 +21,8 @@ SUM_WORDS = 8
 class Accesses(Writer):
     """Loads, stores and atomics. The prologue sets the registers that hold pointers and indices."""
 
-    def __init__(self, rng: random.Random, block: int, *, hides_addresses: bool = False) -> None:
-        super().__init__(rng, block, hides_addresses=hides_addresses)
+    def __init__(self, rng: random.Random, block: int, *, for_gpu: bool = False) -> None:
+        super().__init__(rng, block, for_gpu=for_gpu)
         self.bases: dict[str, str] = {}
         self.n = self.k0 = self.tid = self.thread = ""
         self.exchanged = False  #: the shared slots hold values that all threads may read

@@ -72,14 +72,14 @@ class RandomProgram:
         return [words, *outputs, bound, *scalars, np.float32(rng.normal())]
 
 
-def random_kernel(seed: int, size: int, *, hides_addresses: bool = False) -> RandomProgram:
+def random_kernel(seed: int, size: int, *, for_gpu: bool = False) -> RandomProgram:
     """The kernel of ``seed`` with about ``size`` statements (an access takes several instructions).
 
-    ``hides_addresses``: it computes nothing from an address, so that it gives the same on every machine.
+    ``for_gpu``: it computes only what every machine computes alike (`Writer`).
     """
     rng = random.Random(f"{seed}:{size}")
     block = rng.choice([32, 64, 128])
-    writer = _Structure(rng, block, hides_addresses=hides_addresses)
+    writer = _Structure(rng, block, for_gpu=for_gpu)
     writer.prologue()
     writer.statements(size * 3 // 4, _Level())
     writer.may_exit = True
@@ -115,8 +115,8 @@ class _Level:
 class _Structure(Accesses):
     """Forks, loops, jumps and barriers around the rest."""
 
-    def __init__(self, rng: random.Random, block: int, *, hides_addresses: bool = False) -> None:
-        super().__init__(rng, block, hides_addresses=hides_addresses)
+    def __init__(self, rng: random.Random, block: int, *, for_gpu: bool = False) -> None:
+        super().__init__(rng, block, for_gpu=for_gpu)
         self.regions: list[_Region] = []
         self.may_exit = False
         self.uniform_predicates: list[str] = []

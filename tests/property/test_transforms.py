@@ -74,9 +74,9 @@ def seeds(share: int, config: pytest.Config) -> list[int]:
     return list(range(share * SHARE, (share + 1) * SHARE))
 
 
-def drawn(seed: int, *, hides_addresses: bool = False) -> tuple[str, Launch]:
+def drawn(seed: int, *, for_gpu: bool = False) -> tuple[str, Launch]:
     """The program of ``seed`` and how to launch it."""
-    program = random_kernel(seed, SIZES[seed % len(SIZES)], hides_addresses=hides_addresses)
+    program = random_kernel(seed, SIZES[seed % len(SIZES)], for_gpu=for_gpu)
     return rewritten(program.ptx, seed) if seed % 2 else program.ptx, launch_of(program)
 
 
