@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Argument", "Backend", "Buffer", "CopyingBackend", "Dim3", "Module"]
+__all__ = ["Argument", "Backend", "Buffer", "Dim3", "Module"]
 
 Dim3: TypeAlias = "tuple[int, int, int]"
 
@@ -34,7 +34,12 @@ class Module(Protocol):
 
 
 class Backend(Protocol):
-    """A machine. Addresses and sizes are in bytes; a module's kernels run in the order of their launches."""
+    """A machine. Addresses and sizes are in bytes; a module's kernels run in the order of their launches.
+
+    One that copies between its buffers itself also has ``copy(target, source, nbytes, target_offset, source_offset)``;
+    elsewhere the bytes pass through the host. One that can launch a kernel with all of its blocks at once has
+    ``cooperative(kernel)``: the kernel for such launches, which `launch` takes.
+    """
 
     @property
     def name(self) -> str: ...
@@ -46,10 +51,3 @@ class Backend(Protocol):
     def fill(self, buffer: Any, byte: int, /) -> None: ...
     def launch(self, kernel: Any, grid: Dim3, block: Dim3, shared: int, args: Sequence[Any], /) -> None: ...
     def synchronize(self) -> None: ...
-
-
-@runtime_checkable
-class CopyingBackend(Protocol):
-    """A backend that copies between its buffers itself; elsewhere the bytes pass through the host."""
-
-    def copy(self, target: Any, source: Any, nbytes: int, target_offset: int, source_offset: int, /) -> None: ...

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import types as t
-from .backend import Argument, Backend, CopyingBackend, Dim3
+from .backend import Argument, Backend, Dim3
 from .errors import DslError
 from .host_nodes import (
     Allocate,
@@ -280,8 +280,9 @@ class _Run:
         size = t.size_of(target.type)
         if count == 0:
             return
-        if isinstance(self.backend, CopyingBackend):
-            self.backend.copy(target.memory, source.memory, count * size, to * size, since * size)
+        # Not a protocol's isinstance: since Python 3.12 that does not see what a backend hands on to the one inside it.
+        if copy := getattr(self.backend, "copy", None):
+            copy(target.memory, source.memory, count * size, to * size, since * size)
             return
         data = self.backend.read(source.memory, t.dtype_of_type(source.type), count, since * size)
         self.backend.write(target.memory, data, offset=to * size)
@@ -309,7 +310,16 @@ class _Run:
             message = f"{node.kernel.name} takes {len(kernel.params)} arguments, not {len(node.args)}"
             raise DslError(message, node.place)
         args = [self._kernel_argument(*pair, node) for pair in zip(node.args, kernel.params, strict=True)]
-        self.backend.launch(kernel.handle, grid, block, shared, args)
+        self.backend.launch(self._handle(kernel, node), grid, block, shared, args)
+
+    def _handle(self, kernel: _LoadedKernel, node: Launch) -> Any:
+        """What the backend launches."""
+        if not node.cooperative:
+            return kernel.handle
+        cooperative = getattr(self.backend, "cooperative", None)
+        if cooperative is None:
+            raise DslError(f"{self.backend.name} launches nothing cooperatively", node.place)
+        return cooperative(kernel.handle)
 
     def _dim3(self, text: Expression, what: str, node: Node) -> Dim3:
         value = self._value(text, node)

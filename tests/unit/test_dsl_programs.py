@@ -162,6 +162,32 @@ def data_of_rounds() -> dict[str, Any]:
     return {"data": np.array([5, 9, 2, 1, 7], np.int32), "report": np.zeros(2, np.int32), "n": 5}
 
 
+class Around:
+    """A backend around another one, as the check of promised pointers is: what it has no method for it hands on."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+class CopyingMachine(Machine):
+    copies = 0
+
+    def copy(self, target: Memory, source: Memory, nbytes: int, to: int, since: int, /) -> None:
+        self.copies += 1
+        target.bytes[to : to + nbytes] = source.bytes[since : since + nbytes]
+
+
+def test_a_backend_copies_between_its_buffers_also_where_another_is_around_it() -> None:
+    """Python 3.12 no longer asks ``__getattr__`` whether an object follows a protocol."""
+    alone, inside = CopyingMachine(), CopyingMachine()
+    for machine, backend in ((alone, alone), (inside, Around(inside))):
+        assert rounds.run(backend, **data_of_rounds())["data"].tolist() == [3] * 5
+        assert machine.copies == 2
+
+
 def test_a_program_runs_on_any_backend() -> None:
     machine = Machine()
     given = data_of_rounds()
