@@ -8,10 +8,11 @@ Guarantees: a `Case` names its form so that operands and results can be made aga
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
+from typing import Protocol
 
 from ptxmotion.harness.emulator.semantics import FACTORIES, LaneFunction, resolve
 from ptxmotion.ptx.notation import Form, Op, OperandSpec
@@ -19,7 +20,7 @@ from ptxmotion.ptx.ops import ROWS, decode
 
 from .operands import width_of
 
-__all__ = ["Case", "cases", "module_text", "rows"]
+__all__ = ["Case", "Frame", "cases", "load_operand", "module_text", "rows", "store_result"]
 
 #: Types that Hopper converts between; the others exist on later chips only.
 _CONVERTED = frozenset(
@@ -91,6 +92,10 @@ class Case:
     @property
     def writes_carry(self) -> bool:
         return "cc" in self.mnemonic.split(".")
+
+    @property
+    def body(self) -> list[str]:
+        return _body(self)
 
     def type_of(self, spec: OperandSpec) -> str:
         """The type of an operand, by the row's notation."""
@@ -165,7 +170,7 @@ def _register(kind: str) -> str:
     return "pred" if kind == "pred" else f"b{max(width_of(kind), 16)}"
 
 
-def _load(index: int, kind: str, lines: list[str]) -> str:
+def load_operand(index: int, kind: str, lines: list[str]) -> str:
     """Loads operand ``index`` into a register of its width; returns the register."""
     register = f"%s{index}"
     lines.append(f".reg .{_register(kind)} {register};")
@@ -179,7 +184,8 @@ def _load(index: int, kind: str, lines: list[str]) -> str:
     return register
 
 
-def _store(index: int, kind: str, register: str, lines: list[str]) -> None:
+def store_result(kind: str, register: str, lines: list[str]) -> None:
+    """Stores ``register`` as the next result."""
     if kind == "pred":
         lines.append(f"selp.b64 %w, 1, 0, {register};")
     elif width_of(kind) == 64:
@@ -197,9 +203,9 @@ def _body(case: Case) -> list[str]:
         if case.immediate is not None and spec.name == "e":
             operands.append(str(case.immediate))
         else:
-            operands.append(_load(index, case.type_of(spec), lines))
+            operands.append(load_operand(index, case.type_of(spec), lines))
     if case.reads_carry:
-        flag = _load(len(kinds), "pred", lines)
+        flag = load_operand(len(kinds), "pred", lines)
         lines.append(f"selp.b32 %carry, 1, 0, {flag};")
         lines.append("add.cc.u32 %t, %carry, 0xffffffff;")
     destinations = case.results[: len(case.results) - case.writes_carry]
@@ -208,14 +214,30 @@ def _body(case: Case) -> list[str]:
     lines = [*declarations, *lines, f"{case.mnemonic} {', '.join(['|'.join(names), *operands])};"]
     if case.writes_carry:
         lines.append("addc.u32 %t, 0, 0;")
-    for index, (kind, name) in enumerate(zip(destinations, names, strict=True)):
-        _store(index, kind, name, lines)
+    for kind, name in zip(destinations, names, strict=True):
+        store_result(kind, name, lines)
     if case.writes_carry:
         lines.append("cvt.u64.u32 %w, %t; st.global.b64 [%out], %w;")
     return lines
 
 
-def _kernel(case: Case, name: str) -> list[str]:
+class Frame(Protocol):
+    """What is tried: a body between the loads of its operands' columns and the stores of its results' columns."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def kinds(self) -> tuple[str, ...]: ...
+
+    @property
+    def results(self) -> tuple[str, ...]: ...
+
+    @property
+    def body(self) -> list[str]: ...
+
+
+def _kernel(case: Frame, name: str) -> list[str]:
     """Thread ``i`` reads word ``i`` of each operand's array and writes word ``i`` of each result's."""
     head = [
         f".visible .entry {name}(.param .u64 inputs, .param .u64 outputs, .param .u32 lanes) {{",
@@ -225,12 +247,18 @@ def _kernel(case: Case, name: str) -> list[str]:
         "ld.param.u64 %in, [inputs]; ld.param.u64 %out, [outputs]; mul.wide.u32 %step, %n, 8;",
         "mul.wide.u32 %at, %i, 8; add.s64 %in, %in, %at; add.s64 %out, %out, %at;",
     ]
-    return [*head, *_body(case), "ret;", "}"]
+    return [*head, *case.body, "ret;", "}"]
 
 
-def module_text(batch: list[Case]) -> tuple[str, list[int]]:
-    """PTX with one kernel ``k0``, ``k1``, … for each case, and the line on which each kernel begins."""
+def module_text(batch: Sequence[Frame], cells: int = 0) -> tuple[str, list[int]]:
+    """PTX with one kernel ``k0``, ``k1``, … for each case, and the line on which each kernel begins.
+
+    ``cells`` is the size in bytes of a global array that they share, beside one of constants.
+    """
     lines = [".version 9.0", ".target sm_90", ".address_size 64"]
+    if cells:
+        lines.append(f".visible .global .align 32 .b8 cells_of_grid[{cells}];")
+        lines.append(".visible .const .align 8 .b64 constants[8] = {1, 2, 3, 4, 5, 6, 7, 8};")
     starts: list[int] = []
     for index, case in enumerate(batch):
         starts.append(len(lines) + 1)

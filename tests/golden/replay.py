@@ -19,12 +19,14 @@ import numpy.typing as npt
 from .forms import Case
 from .operands import COMPARED_LANES, SPECIAL_LANES, digest_chunk, lanes_of, mix, width_of
 
-__all__ = ["GOLDEN", "Golden", "approximate_lanes", "digests", "emulate", "load", "operands_of", "save"]
+__all__ = ["GOLDEN", "LAUNCHED", "Golden", "approximate_lanes", "digests", "emulate", "load", "operands_of", "save"]
 
 Lanes = npt.NDArray[Any]
 
 #: Results of an NVIDIA H200 (sm_90), ptxas 13.0.
 GOLDEN = Path(__file__).with_name("sm_90.npz")
+#: The same of the forms that a launch tries.
+LAUNCHED = Path(__file__).with_name("sm_90_launched.npz")
 
 
 def operands_of(case: Case) -> tuple[Lanes, ...]:

@@ -1,11 +1,12 @@
-"""Records what a Hopper GPU makes of every arithmetic form: `tests/golden/sm_90.npz`, which CI checks without a GPU.
+"""Records what a Hopper GPU makes of every form: `tests/golden/sm_90*.npz`, which CI checks without a GPU.
 
-    PYTHONPATH=typings python tests/gpu/record_golden.py [--output FILE] [--differences FILE] [--no-gpu]
+    PYTHONPATH=typings python tests/gpu/record_golden.py [--output FOLDER] [--only lanes|launched] [--no-gpu]
 
 Every form that the opcode table spells, the emulator gives a meaning and ptxas accepts for sm_90 becomes a kernel with
-that one instruction between loads and stores; `golden/forms.py` writes them, `golden/operands.py` makes the operands.
+that one instruction between loads and stores; `golden/forms.py` writes those of arithmetic (`sm_90.npz`),
+`golden/launched.py` those of memory and of exchanges (`sm_90_launched.npz`); `golden/operands.py` makes the operands.
 The emulator runs beside the GPU, and lanes that differ are written, with operands and both results, to
-``--differences``. ``--no-gpu`` stops when everything is assembled.
+`differences.json` in the same folder. ``--no-gpu`` stops when everything is assembled.
 """
 
 from __future__ import annotations
@@ -16,31 +17,35 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from golden.forms import Case, cases, module_text, rows
+from golden.forms import Case, Frame, cases, module_text, rows
+from golden.launch import bytes_of_cells, emulated, trimmed
+from golden.launched import Launched, columns_of, launched_cases
 from golden.operands import width_of
-from golden.replay import GOLDEN, Golden, approximate_lanes, digests, emulate, operands_of, save
+from golden.replay import GOLDEN, LAUNCHED, Golden, approximate_lanes, digests, emulate, operands_of, save
 from ptxmotion.harness.toolchain import PtxasError, assemble
 
 Lanes = npt.NDArray[Any]
 _BATCH = 400
 _SHOWN = 40
 
+AnyFrame = TypeVar("AnyFrame", bound=Frame)
 
-def accepted(batch: list[Case]) -> tuple[list[Case], bytes, dict[str, str]]:
+
+def accepted(batch: list[AnyFrame], cells: int = 0) -> tuple[list[AnyFrame], bytes, dict[str, str]]:
     """The cases of ``batch`` that ptxas takes, their cubin, and its message for each of the others."""
     refused: dict[str, str] = {}
     while batch:
-        text, starts = module_text(batch)
+        text, starts = module_text(batch, cells)
         try:
             return batch, assemble(text, "sm_90").cubin, refused
         except PtxasError as error:
@@ -62,6 +67,15 @@ def assembled() -> Iterator[tuple[list[Case], bytes, dict[str, str]]]:
     batches = [every[start : start + _BATCH] for start in range(0, len(every), _BATCH)]
     with ThreadPoolExecutor() as pool:
         yield from pool.map(accepted, batches)
+
+
+def assembled_launched() -> Iterator[tuple[list[Launched], bytes, dict[str, str]]]:
+    """The same for the forms that a whole launch tries."""
+    every = list(launched_cases().values())
+    cells = bytes_of_cells(every)
+    batches = [every[start : start + _BATCH] for start in range(0, len(every), _BATCH)]
+    with ThreadPoolExecutor() as pool:
+        yield from pool.map(lambda batch: accepted(batch, cells), batches)
 
 
 class Gpu:
@@ -100,7 +114,7 @@ class Gpu:
             self._inputs[key] = memory
         return self._inputs[key]
 
-    def run(self, module: Any, name: str, case: Case, columns: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+    def run(self, module: Any, name: str, case: Frame, columns: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """The results of kernel ``name`` of ``module``, one column for each stored result."""
         lanes, count = columns[0].size, len(case.results)
         inputs = self._operands(columns, ("|".join(case.kinds), lanes))
@@ -112,13 +126,13 @@ class Gpu:
         self._call("cuLaunchKernel", function, -(-lanes // 256), 1, 1, 256, 1, 1, 0, 0, pointers.ctypes.data, 0)
         words = np.empty((count, lanes), np.uint64)
         self._call("cuMemcpyDtoH", words.ctypes.data, self._output, words.nbytes)
-        masks = [np.uint64((1 << width_of(kind)) - 1) for kind in case.results]
-        return tuple(column & mask for column, mask in zip(words, masks, strict=True))
+        return trimmed(case, words)
 
 
-def differences(case: Case, columns: tuple[Lanes, ...], seen: tuple[Lanes, ...]) -> dict[str, Any] | None:
+def differences(
+    case: Frame, columns: tuple[Lanes, ...], seen: tuple[Lanes, ...], ours: tuple[Lanes, ...]
+) -> dict[str, Any] | None:
     """The lanes on which the emulator and the GPU differ, the first some in hexadecimal."""
-    ours = emulate(case, columns)
     wrong = np.zeros(columns[0].size, bool)
     for left, right in zip(ours, seen, strict=True):
         wrong |= left != right
@@ -128,50 +142,91 @@ def differences(case: Case, columns: tuple[Lanes, ...], seen: tuple[Lanes, ...])
     # Spread over the lanes: the first ones are all of one kind.
     chosen = places[np.unique(np.linspace(0, places.size - 1, _SHOWN).astype(int))]
     lanes = [
-        [[f"{int(column[lane]):x}" for column in group] for group in (columns, seen, ours)] for lane in chosen.tolist()
+        [int(lane), *([f"{int(column[lane]):x}" for column in group] for group in (columns, seen, ours))]
+        for lane in chosen.tolist()
     ]
-    return {"case": case.key, "lanes": int(wrong.sum()), "of": int(wrong.size), "operands, gpu, emulator": lanes}
+    return {"case": case.key, "lanes": int(wrong.sum()), "of": int(wrong.size), "lane, operands, gpu, emulator": lanes}
+
+
+class Recording:
+    """What was recorded so far, and where the emulator differed. Without a GPU only what ptxas takes is counted."""
+
+    def __init__(self, gpu: Gpu | None) -> None:
+        self.gpu = gpu
+        self.exact: dict[str, Lanes] = {}
+        self.approximate: dict[str, Lanes] = {}
+        self.found: list[dict[str, Any]] = []
+        self.count = self.refused = 0
+
+    def _note(self, case: Frame, columns: tuple[Lanes, ...], seen: tuple[Lanes, ...], ours: tuple[Lanes, ...]) -> None:
+        self.exact[case.key] = digests(seen)
+        difference = differences(case, columns, seen, ours)
+        if difference is not None:
+            self.found.append(difference)
+
+    def _takes(self, batch: Sequence[Frame], refused: dict[str, str]) -> bool:
+        self.count += len(batch)
+        self.refused += len(refused)
+        return self.gpu is not None and bool(batch)
+
+    def lanes(self) -> None:
+        """Every form of arithmetic."""
+        for batch, cubin, refused in assembled():
+            if not self._takes(batch, refused):
+                continue
+            assert self.gpu is not None
+            module = self.gpu.load(cubin)
+            for index, case in enumerate(batch):
+                columns = operands_of(case)
+                results = self.gpu.run(module, f"k{index}", case, columns)
+                if case.form.op.approximate:
+                    kept = results[0][approximate_lanes(columns[0].size)]
+                    self.approximate[case.key] = kept.astype(f"u{width_of(case.results[0]) // 8}")
+                else:
+                    self._note(case, columns, results, emulate(case, columns))
+
+    def launched(self) -> None:
+        """Every form that needs a launch."""
+        for batch, cubin, refused in assembled_launched():
+            for key, message in refused.items():
+                print(f"{key}: {message}")
+            if not self._takes(batch, refused):
+                continue
+            assert self.gpu is not None
+            module = self.gpu.load(cubin)
+            for index, (case, ours) in enumerate(zip(batch, emulated(batch), strict=True)):
+                columns = columns_of(case)
+                self._note(case, columns, self.gpu.run(module, f"k{index}", case, columns), ours)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=GOLDEN)
-    parser.add_argument("--differences", type=Path, default=Path("differences.json"))
+    parser.add_argument("--output", type=Path, default=GOLDEN.parent, metavar="FOLDER")
+    parser.add_argument("--only", choices=("lanes", "launched"))
     parser.add_argument("--no-gpu", action="store_true")
     options = parser.parse_args()
-    started = time.perf_counter()
     gpu = None if options.no_gpu else Gpu()
-    exact: dict[str, Lanes] = {}
-    approximate: dict[str, Lanes] = {}
     found: list[dict[str, Any]] = []
-    count = refused = 0
-    for batch, cubin, messages in assembled():
-        count += len(batch)
-        refused += len(messages)
-        if gpu is None or not batch:
+    for name, file in (("lanes", GOLDEN.name), ("launched", LAUNCHED.name)):
+        if options.only not in (None, name):
             continue
-        module = gpu.load(cubin)
-        for index, case in enumerate(batch):
-            columns = operands_of(case)
-            results = gpu.run(module, f"k{index}", case, columns)
-            if case.form.op.approximate:
-                kept = results[0][approximate_lanes(columns[0].size)]
-                approximate[case.key] = kept.astype(f"u{width_of(case.results[0]) // 8}")
-                continue
-            exact[case.key] = digests(results)
-            difference = differences(case, columns, results)
-            if difference is not None:
-                found.append(difference)
-    print(f"{count} forms assembled, {refused} refused by ptxas, {time.perf_counter() - started:.1f} s")
-    if gpu is None:
-        return
-    machine = {"gpu": gpu.name, "driver": gpu.driver_version}
-    save(options.output, Golden(machine, exact, approximate))
-    options.differences.write_text(json.dumps(found, indent=0))
-    print(f"{machine}: {len(exact)} exact and {len(approximate)} approximate forms recorded")
-    print(f"{len(found)} exact forms differ from the emulator; {options.output.stat().st_size} bytes written")
-    for difference in found:
-        print(difference["case"], difference["lanes"], "of", difference["of"])
+        started = time.perf_counter()
+        recording = Recording(gpu)
+        recording.lanes() if name == "lanes" else recording.launched()
+        seconds = time.perf_counter() - started
+        print(f"{name}: {recording.count} forms assembled, {recording.refused} refused by ptxas, {seconds:.1f} s")
+        if gpu is None:
+            continue
+        machine = {"gpu": gpu.name, "driver": gpu.driver_version}
+        target = options.output / file
+        save(target, Golden(machine, recording.exact, recording.approximate))
+        print(f"{machine}: {len(recording.exact)} exact and {len(recording.approximate)} approximate forms recorded")
+        print(f"{len(recording.found)} exact forms differ from the emulator; {target.stat().st_size} bytes written")
+        for difference in recording.found:
+            print(difference["case"], difference["lanes"], "of", difference["of"], flush=True)
+        found += recording.found
+    if gpu is not None:
+        (options.output / "differences.json").write_text(json.dumps(found, indent=0))
 
 
 if __name__ == "__main__":
