@@ -34,6 +34,17 @@ def run(arguments: argparse.Namespace) -> int:
     return doctor.run(sys.stdout, json=bool(arguments.json))
 
 
+_COSTS = {
+    "launch": "launch",
+    "graph_node": "graph node",
+    "cooperative_launch": "cooperative launch, more than another",
+    "cooperative_node": "cooperative graph node, likewise",
+    "barrier": "barrier of a block",
+    "grid_barrier": "barrier of a grid",
+    "grid_block": "for each block more in it",
+}
+
+
 def _calibrate(*, is_json: bool) -> int:
     """Measure, keep, print."""
     import json
@@ -53,8 +64,8 @@ def _calibrate(*, is_json: bool) -> int:
         print(json.dumps(found, indent=2))
         return FINE
     print(f"{found['machine']}, {found['multiprocessors']} multiprocessors of {found['threads']} threads")
-    for name, what in (("launch", "launch"), ("graph_node", "graph node"), ("barrier", "barrier of a block")):
-        print(f"{what:20} {found[name] * 1e6:10.3f} us")
-    print(f"{'bandwidth':20} {found['bandwidth'] / 1e12:10.3f} TB/s")
+    for name, what in _COSTS.items():
+        print(f"{what:38} {found[name] * 1e6:10.3f} us")
+    print(f"{'bandwidth':38} {found['bandwidth'] / 1e12:10.3f} TB/s")
     print(f"kept in {costs_path()}")
     return FINE

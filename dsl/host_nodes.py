@@ -328,7 +328,8 @@ class HostCall(Assign):
 
 @dataclass(eq=False)
 class Launch(Node):
-    """``kernel[grid, block, shared](args)``. ``kernel_text`` is what the program calls the kernel."""
+    """``kernel[grid, block, shared](args)``. ``kernel_text`` is what the program calls the kernel. With ``cooperative``
+    all blocks run at the same time, or the launch fails; ``"cooperative"`` stands last in the brackets then."""
 
     kernel: Kernel[...]
     kernel_text: str
@@ -336,6 +337,7 @@ class Launch(Node):
     block: Expression
     args: tuple[Expression, ...]
     shared: Expression | None = None
+    cooperative: bool = False
 
     @property
     def uses(self) -> frozenset[str]:
@@ -345,7 +347,7 @@ class Launch(Node):
     @property
     def python(self) -> str:
         configuration = [self.grid, self.block, *([self.shared] if self.shared is not None else [])]
-        inside = ", ".join(str(part) for part in configuration)
+        inside = ", ".join([*map(str, configuration), *(['"cooperative"'] if self.cooperative else [])])
         return f"{self.kernel_text}[{inside}]({', '.join(str(arg) for arg in self.args)})"
 
 

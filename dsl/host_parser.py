@@ -264,9 +264,14 @@ class _Parser:
             raise self.source.error(f"{ast.unparse(func.value)} is no kernel", func)
         self._note(func.value)
         parts = list(func.slice.elts) if isinstance(func.slice, ast.Tuple) else [func.slice]
+        is_cooperative = isinstance(parts[-1], ast.Constant) and parts[-1].value == "cooperative"
+        if is_cooperative:
+            parts.pop()
         if not 2 <= len(parts) <= 3 or call.keywords:
             raise self.source.error(
-                "a launch is kernel[grid, block](...) or kernel[grid, block, shared_bytes](...)", call
+                "a launch is kernel[grid, block](...) or kernel[grid, block, shared_bytes](...); "
+                '"cooperative" may stand last in the brackets',
+                call,
             )
         made: Kernel[...] = found
         grid, block, *shared = (self._scalar(part) for part in parts)
@@ -274,7 +279,8 @@ class _Parser:
         params = made.params
         if params is not None:
             self._check_arguments(made, call)
-        return Launch(made, ast.unparse(func.value), grid, block, args, shared[0] if shared else None)
+        dynamic = shared[0] if shared else None
+        return Launch(made, ast.unparse(func.value), grid, block, args, dynamic, is_cooperative)
 
     def _check_arguments(self, made: Kernel[...], call: ast.Call) -> None:
         params = made.params or ()

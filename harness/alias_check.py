@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -147,6 +147,11 @@ class AliasGuard:
         """Give a buffer back."""
         self._alive.pop(id(buffer), None)
         self.inner.free(buffer)
+
+    def cooperative(self, kernel: _GuardedKernel, /) -> _GuardedKernel:
+        """The kernel, to be launched with all its blocks at once, whichever it is."""
+        other = None if kernel.conservative is None else self.inner.cooperative(kernel.conservative)
+        return replace(kernel, promised=self.inner.cooperative(kernel.promised), conservative=other)
 
     def launch(self, kernel: _GuardedKernel, grid: Any, block: Any, shared: int, args: Sequence[Any], /) -> None:
         """Launch the kernel with the promise where it holds, and the one without where it does not."""

@@ -1,9 +1,11 @@
-"""Measure what fusion is judged by: a launch, a node of a CUDA graph, a barrier of a block, bandwidth.
+"""Measure what fusion is judged by: a launch, a node of a CUDA graph, barriers of a block and of the grid, bandwidth.
 
 Each is the median of `REPEATS` measurements between two events on one stream, after a warm-up. A launch and a graph
-node: an empty kernel, `LAUNCHES` times in a row; the launch as this process's calls of the driver allow. A barrier: a
-block of 256 threads that runs through `BARRIERS` of them, less the same loop without. Bandwidth: a copy of `COPIED`
-bytes within the GPU's memory, reads and writes counted.
+node: an empty kernel, `LAUNCHES` times in a row; the launch as this process's calls of the driver allow. Cooperative
+ones likewise, and what they cost more than the others. A barrier: a block of 256 threads that runs through `BARRIERS`
+of them, less the same loop without. A barrier of the grid: as fusion puts it between two bodies, `GRID_BARRIERS` of
+them in a cooperative launch with one block on each multiprocessor, and with `CROWD`: what one costs, and what each
+further block adds. Bandwidth: a copy of `COPIED` bytes within the GPU's memory, reads and writes counted.
 
 Requires: a GPU. Guarantees: the clocks are left alone; everything that is allocated is given back.
 Refuses: `MachineMissing` where there is no GPU.
@@ -20,7 +22,11 @@ __all__ = ["GpuBackend", "calibrate"]
 REPEATS = 9
 LAUNCHES = 500
 BARRIERS = 20_000
+GRID_BARRIERS = 1_000
+CROWD = 8
 COPIED = 1 << 28
+#: Seconds that stand for no measurable cost.
+_LEAST = 1e-12
 
 _PTX = """\
 .version 8.0
@@ -44,11 +50,52 @@ AGAIN:
 }
 """
 
+#: Many times the barrier that `transforms/kernel_fusion/grid_barrier.py` builds.
+_GRID_PTX = """\
+.version 8.0
+.target sm_75
+.address_size 64
+.global .align 4 .u32 arrived = 0;
+.visible .entry grid_turns(.param .u32 n)
+{
+  .reg .u32 %n, %t, %b, %g, %a, %old, %now;
+  .reg .u64 %at;
+  .reg .pred %p, %first, %other;
+  ld.param.u32 %n, [n];
+  mov.u32 %t, %tid.x;
+  setp.ne.u32 %other, %t, 0;
+  mov.u32 %b, %ctaid.x;
+  mov.u32 %g, %nctaid.x;
+  setp.eq.u32 %first, %b, 0;
+  sub.u32 %a, 0x80000001, %g;
+  selp.b32 %a, %a, 1, %first;
+  mov.u64 %at, arrived;
+AGAIN:
+  bar.sync 0;
+  @%other bra DONE;
+  fence.acq_rel.gpu;
+  atom.relaxed.gpu.global.add.u32 %old, [%at], %a;
+WAIT:
+  ld.acquire.gpu.global.u32 %now, [%at];
+  xor.b32 %now, %now, %old;
+  setp.ge.s32 %p, %now, 0;
+  @%p bra WAIT;
+  fence.acq_rel.gpu;
+DONE:
+  bar.sync 0;
+  sub.u32 %n, %n, 1;
+  setp.ne.u32 %p, %n, 0;
+  @%p bra AGAIN;
+  ret;
+}
+"""
+
 
 class GpuBackend(Protocol):
     """What is needed of `cuda.CudaBackend`."""
 
     def load(self, ptx: str, /) -> Any: ...
+    def cooperative(self, kernel: Any, /) -> Any: ...
     def allocate(self, nbytes: int, /) -> Any: ...
     def free(self, buffer: Any, /) -> None: ...
     def fill(self, buffer: Any, byte: int, /) -> None: ...
@@ -67,30 +114,61 @@ class GpuBackend(Protocol):
 
 
 def calibrate(backend: GpuBackend) -> dict[str, Any]:
-    """The costs of this GPU: seconds for ``launch``, ``graph_node``, ``barrier``; bytes per second for ``bandwidth``;
-    ``machine``, ``multiprocessors``, ``threads`` of a multiprocessor. Raises `DeviceFailed`."""
+    """The costs of this GPU: seconds for ``launch``, ``graph_node``, ``barrier``, ``grid_barrier`` with a block on each
+    multiprocessor, ``grid_block`` for each further block, and what ``cooperative_launch`` and ``cooperative_node`` cost
+    more than others; bytes per second for ``bandwidth``; ``machine``, ``multiprocessors``, ``threads`` of a
+    multiprocessor. Raises `DeviceFailed`."""
     empty = backend.load(_PTX.replace("  SYNC\n", "")).kernel("empty")
-    nothing = backend.pack(empty, [])
-
-    def launches() -> None:
-        for _ in range(LAUNCHES):
-            backend.launch_packed(empty, (1, 1, 1), (32, 1, 1), 0, nothing)
-
-    launch = _median(backend, launches) / LAUNCHES
-    graph = backend.graph(launches)
-    try:
-        node = _median(backend, lambda: backend.launch_graph(graph)) / LAUNCHES
-    finally:
-        backend.destroy_graph(graph)
+    launch, node = _launch(backend, empty)
+    together = _launch(backend, backend.cooperative(empty))
+    multiprocessors = backend.attribute("MULTIPROCESSOR_COUNT")
+    whole, block = _grid_barrier(backend, multiprocessors)
     return {
         "machine": str(backend.describe().get("gpu", "GPU")),
         "launch": launch,
         "graph_node": node,
+        "cooperative_launch": max(together[0] - launch, _LEAST),
+        "cooperative_node": max(together[1] - node, _LEAST),
         "barrier": _barrier(backend),
+        "grid_barrier": whole,
+        "grid_block": block,
         "bandwidth": _bandwidth(backend),
-        "multiprocessors": backend.attribute("MULTIPROCESSOR_COUNT"),
+        "multiprocessors": multiprocessors,
         "threads": backend.attribute("MAX_THREADS_PER_MULTIPROCESSOR"),
     }
+
+
+def _launch(backend: GpuBackend, kernel: Any) -> tuple[float, float]:
+    """Seconds of a launch and of a graph node of an empty kernel."""
+    nothing = backend.pack(kernel, [])
+
+    def launches() -> None:
+        for _ in range(LAUNCHES):
+            backend.launch_packed(kernel, (1, 1, 1), (32, 1, 1), 0, nothing)
+
+    launch = _median(backend, launches) / LAUNCHES
+    graph = backend.graph(launches)
+    try:
+        return launch, _median(backend, lambda: backend.launch_graph(graph)) / LAUNCHES
+    finally:
+        backend.destroy_graph(graph)
+
+
+def _grid_barrier(backend: GpuBackend, multiprocessors: int) -> tuple[float, float]:
+    """Seconds of a barrier with one block on each multiprocessor, and what each block more adds."""
+    import numpy as np
+
+    kernel = backend.cooperative(backend.load(_GRID_PTX).kernel("grid_turns"))
+
+    def seconds(blocks: int, turns: int) -> float:
+        packed = backend.pack(kernel, [np.uint32(turns)])
+        return _median(backend, lambda: backend.launch_packed(kernel, (blocks, 1, 1), (256, 1, 1), 0, packed))
+
+    found: list[float] = []
+    for blocks in (multiprocessors, multiprocessors * CROWD):
+        found.append((seconds(blocks, GRID_BARRIERS + 1) - seconds(blocks, 1)) / GRID_BARRIERS)
+    more = (found[1] - found[0]) / (multiprocessors * (CROWD - 1))
+    return max(found[0], _LEAST), max(more, _LEAST)
 
 
 def _barrier(backend: GpuBackend) -> float:
@@ -105,7 +183,7 @@ def _barrier(backend: GpuBackend) -> float:
             backend.launch_packed(kernel, (1, 1, 1), (256, 1, 1), 0, packed)
 
         seconds.append(_median(backend, turns))
-    return max((seconds[1] - seconds[0]) / BARRIERS, 1e-12)
+    return max((seconds[1] - seconds[0]) / BARRIERS, _LEAST)
 
 
 def _bandwidth(backend: GpuBackend) -> float:

@@ -289,6 +289,10 @@ class CudaBackend:
             kind = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self.call("cuFuncSetAttribute", kernel.handle, kind, shared)
 
+    def cooperative(self, kernel: CudaKernel, /) -> CudaKernel:
+        """The kernel, to be launched such that all blocks are there at once; a grid too large is `DeviceFailed`."""
+        return CudaKernel(kernel.name, kernel.handle, kernel.sizes, is_grid_wide=True)
+
     def launch_packed(
         self,
         kernel: CudaKernel,

@@ -316,6 +316,7 @@ class CudaStopwatch:
 
         if isinstance(step, Launch):
             kernel = prepared.kernels[step.module, step.kernel]
+            kernel = backend.cooperative(kernel) if step.cooperative else kernel
             packed = backend.pack(kernel, [buffer(each) if isinstance(each, int) else each for each in step.args])
             return backend.launch_call(kernel, step.grid, step.block, step.shared, packed)
         if isinstance(step, Fill):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -119,7 +119,8 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A kernel by module and name. An argument is the number of a buffer, or a NumPy scalar, or bytes."""
+    """A kernel by module and name. An argument is the number of a buffer, or a NumPy scalar, or bytes; ``cooperative``
+    asks for all blocks at once."""
 
     module: int
     kernel: str
@@ -127,6 +128,7 @@ class Launch:
     block: tuple[int, int, int]
     shared: int
     args: tuple[int | np.generic | bytes, ...]
+    cooperative: bool = False
 
 
 Step: TypeAlias = "Write | Fill | Copy | Launch"
@@ -162,12 +164,19 @@ class RecordedBuffer:
         self.index, self.nbytes, self.inner, self.whole = index, nbytes, inner, whole
 
 
+class _RecordedKernel(NamedTuple):
+    module: int
+    name: str
+    inner: Any
+    cooperative: bool = False
+
+
 class _RecordedModule:
     def __init__(self, index: int, inner: Any) -> None:
         self.index, self.inner = index, inner
 
-    def kernel(self, name: str, /) -> tuple[int, str, Any]:
-        return self.index, name, self.inner.kernel(name)
+    def kernel(self, name: str, /) -> _RecordedKernel:
+        return _RecordedKernel(self.index, name, self.inner.kernel(name))
 
 
 class Recorder:
@@ -240,9 +249,13 @@ class Recorder:
         data = self.inner.read(source.inner, np.dtype(np.uint8), nbytes, offset=source_offset)
         self.inner.write(target.inner, data, offset=target_offset)
 
-    def launch(self, kernel: tuple[int, str, Any], grid: Any, block: Any, shared: int, args: Sequence[Any], /) -> None:
+    def cooperative(self, kernel: _RecordedKernel, /) -> _RecordedKernel:
+        """The kernel, to be launched with all its blocks at once. Raises `AttributeError` where ``inner`` cannot."""
+        return kernel._replace(inner=self.inner.cooperative(kernel.inner), cooperative=True)
+
+    def launch(self, kernel: _RecordedKernel, grid: Any, block: Any, shared: int, args: Sequence[Any], /) -> None:
         """Launch."""
-        module, name, handle = kernel
+        module, name, handle, together = kernel
         kept: list[int | np.generic | bytes] = []
         passed: list[Any] = []
         for each in args:
@@ -257,7 +270,7 @@ class Recorder:
             passed.append(value)
         x, y, z = (*grid, 1, 1, 1)[:3]
         p, q, r = (*block, 1, 1, 1)[:3]
-        self.recording.steps.append(Launch(module, name, (x, y, z), (p, q, r), shared, tuple(kept)))
+        self.recording.steps.append(Launch(module, name, (x, y, z), (p, q, r), shared, tuple(kept), together))
         self.inner.launch(handle, grid, block, shared, passed)
 
     def synchronize(self) -> None:

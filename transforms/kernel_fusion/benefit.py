@@ -28,14 +28,20 @@ __all__ = ["BenefitModel", "MachineCosts", "Resources"]
 
 @dataclass(frozen=True, slots=True)
 class MachineCosts:
-    """Seconds and bytes per second of a machine. Without a calibration: an H200, on which launches, graph nodes and
-    bandwidth were measured; the barrier is what a hundred cycles take."""
+    """Seconds and bytes per second of a machine. Without a calibration: what `doctor --calibrate` gave on an H200.
+
+    A cooperative launch or node costs that much more than another. ``grid_barrier`` is with a block on each
+    multiprocessor, and each further block adds ``grid_block``."""
 
     machine: str = "NVIDIA H200 (not calibrated here)"
-    launch: float = 2.9e-6
-    graph_node: float = 0.5e-6
-    barrier: float = 5e-8
-    bandwidth: float = 4.26e12
+    launch: float = 3.53e-6
+    graph_node: float = 0.51e-6
+    cooperative_launch: float = 1e-6
+    cooperative_node: float = 1e-6
+    barrier: float = 1.5e-8
+    grid_barrier: float = 1.5e-6
+    grid_block: float = 2e-9
+    bandwidth: float = 4.05e12
     multiprocessors: int = 132
     threads: int = 2048  #: of a multiprocessor
 
