@@ -1,0 +1,261 @@
+"""Why a program gains here what it does, and not what the thesis says: what each method finds, and what ptxas leaves of it.
+
+    python bench/gaps.py [PROGRAM …] [--methods lcm,scm,spre,sscm] [--json FILE]       tables in Markdown, no GPU needed
+    python bench/gaps.py [PROGRAM …] --time FILE [--low=-O0] [--size small]            a result file, on a GPU
+
+Every program that figures 4.7 and 4.14 to 4.20 speak of, with the methods of its experiment, each with what cleans up
+behind it and no gate. First, from what nvcc gives at three levels of its front end (its own -O3, and with
+``-Xcicc -O1`` and ``-Xcicc -O0``, where the compilers of the thesis may have left more): loads in the PTX, expressions
+that are redundant by value, what the method moved or dropped, and what ptxas made of both: machine instructions, those
+in loops, loads, registers, the estimated cycles of a warp alone, and a class:
+
+    nothing     the method found nothing that it may move
+    undone      it moved something, and ptxas makes the same machine code of both
+    same work   other machine code with as many instructions in loops, give or take one in a hundred
+    less, more  fewer or more instructions in loops (of the whole kernel, where it has no loop)
+
+With ``--time``, the code of the lower front end is the baseline: the methods on it, and nvcc's own -O3 as one of the
+variants, are checked and timed as `bench run` does. That shows what a method is worth where the compiler has left its
+work to it, and that the front end does the same work. ``@restrict`` behind a method promises disjoint buffers.
+
+Guarantees: no figure is known here beforehand; all come from the compilers of this machine, and times from its GPU.
+Refuses: `ToolMissing` without nvcc and ptxas; `MachineMissing` without a GPU, where times are asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ptxmotion.analysis.alias import Promise
+from ptxmotion.harness.machine_diff import Figures, figures
+from ptxmotion.ptx import parse, print_module
+from ptxmotion.ptx.verify import verify_kernel
+from ptxmotion.suites.registry import Benchmark, find
+from ptxmotion.suites.runner import compiler, ptx_of
+from ptxmotion.suites.thesis_figures import FIGURES
+from ptxmotion.transforms.opportunities import opportunities
+from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.transforms.remarks import Remarks
+
+CLEAN = "copyprop,dce,emptyblocks"
+LOADS = ("load_global", "load_shared", "load_local", "load_generic")
+#: The levels of nvcc's front end, with the flags that choose them.
+FRONT_ENDS: dict[str, tuple[str, ...]] = {"-O3": (), "-O1": ("-Xcicc", "-O1"), "-O0": ("-Xcicc", "-O0")}
+
+
+@dataclass
+class Made:
+    """What a program became: over all its kernels, but for ``registers``, which are the most."""
+
+    loads: int = 0
+    redundant: int = 0
+    moved: int = 0
+    instructions: int = 0
+    in_loops: int = 0
+    machine_loads: int = 0
+    registers: int = 0
+    cycles: int = 0
+    refused: dict[str, int] = field(default_factory=dict[str, int])
+    verdict: str = ""
+
+
+def methods_of(program: str) -> list[str]:
+    """The methods that the thesis applies to it."""
+    return list(dict.fromkeys(m for each in FIGURES if program in each.programs for m in each.methods))
+
+
+def programs_of() -> list[str]:
+    """Every program that the thesis's figures speak of."""
+    return list(dict.fromkeys(name for each in FIGURES for name in each.programs))
+
+
+def transformed(text: str, method: str, made: Made) -> str:
+    """A module after a method; what was moved, and what not, and why, is added to ``made``."""
+    name, _, promise = method.partition("@")
+    module = parse(text)
+    remarks = Remarks(module, explains=True)
+    chosen = pipeline_of(f"{name},{CLEAN}")
+    promised = Promise.parse(promise) if promise else None
+    Pipeline(chosen, lambda kernel, of: verify_kernel(kernel, of.source), promise=promised).run(module, remarks)
+    ours = [each for each in remarks.items if each.pass_name not in CLEAN.split(",")]
+    made.moved += sum(each.kind == "Passed" for each in ours)
+    refused = Counter(made.refused)
+    refused.update(each.reason for each in ours if each.kind == "Missed")
+    made.refused = dict(refused.most_common())
+    return print_module(module)
+
+
+def machine(modules: Mapping[str, str], made: Made) -> list[Figures]:
+    """What ptxas makes of the modules, added up in ``made``."""
+    found = [each for text in dict.fromkeys(modules.values()) for each in figures(text).values()]
+    for each in found:
+        code, table = each.code, each.table()
+        made.instructions += code.instructions
+        made.in_loops += table["instructions in loops"]
+        made.machine_loads += sum(number for kind, number in code.by_kind.items() if kind in LOADS)
+        made.registers = max(made.registers, code.registers)
+        made.cycles += table["cycles of one warp"]
+    return found
+
+
+def _in_ptx(modules: Mapping[str, str], made: Made) -> None:
+    for text in dict.fromkeys(modules.values()):
+        module = parse(text)
+        for kernel in module.kernels:
+            made.loads += sum(i.form.name == "ld" and i.form.space != "param" for i in kernel.instructions())
+            found = opportunities(kernel, module).by_value
+            made.redundant += found.classes if found else 0
+
+
+def _verdict(base: Made, made: Made, is_same: bool) -> str:
+    if not made.moved:
+        return "nothing"
+    if is_same:
+        return "undone"
+    before, after = (base.in_loops, made.in_loops) if base.in_loops else (base.instructions, made.instructions)
+    if abs(after - before) <= 0.01 * before:
+        return "same work"
+    return "less" if after < before else "more"
+
+
+def study(benchmark: Benchmark, flags: Sequence[str], methods: Sequence[str]) -> dict[str, Made]:
+    """The program as nvcc gives it with these flags (`base`), and after each method."""
+    plain = ptx_of(benchmark, compiler(flags=flags))
+    base = Made()
+    _in_ptx(plain, base)
+    before = machine(plain, base)
+    found = {"base": base}
+    for method in methods:
+        made = found[method] = Made()
+        texts = {text: transformed(text, method, made) for text in dict.fromkeys(plain.values())}
+        modules = {name: texts[text] for name, text in plain.items()}
+        _in_ptx(modules, made)
+        after = machine(modules, made)
+        is_same = all(one.code.is_same_code(other.code) for one, other in zip(before, after, strict=True))
+        made.verdict = _verdict(base, made, is_same)
+    return found
+
+
+def rows(name: str, level: str, found: Mapping[str, Made]) -> Iterator[str]:
+    """A line of the table for the base, and one for each method; equal ones are put together."""
+    base = found["base"]
+    yield _row([name, f"`{level}`", "", base.loads, base.redundant, "", *_machine(base), ""])
+    groups: dict[tuple[Any, ...], list[str]] = {}
+    for method, made in found.items():
+        if method != "base":
+            groups.setdefault((made.loads, made.moved, *_machine(made), made.verdict), []).append(method)
+    for (loads, moved, *costs, verdict), methods in groups.items():
+        shown = ["", "", "", "", ""] if verdict in ("nothing", "undone") else costs
+        yield _row(["", "", ", ".join(f"`{each}`" for each in methods), loads, "", moved, *shown, verdict])
+
+
+def _machine(made: Made) -> list[Any]:
+    return [made.instructions, made.in_loops, made.machine_loads, made.registers, made.cycles]
+
+
+def _row(cells: Sequence[Any]) -> str:
+    return "| " + " | ".join(str(cell) for cell in cells) + " |"
+
+
+def print_tables(programs: Sequence[str], methods: Sequence[str], output: Path | None) -> None:
+    """Study, and print."""
+    document: dict[str, Any] = {}
+    heads = ("loads", "redundant", "moved", "instructions", "in loops", "loads in machine code", "registers", "cycles")
+    print(_row(["program", "front end", "method", *heads, "class"]))
+    print("| --- " * 3 + "| ---: " * len(heads) + "| --- |")
+    for name in programs:
+        for level, flags in FRONT_ENDS.items():
+            found = study(find(name), flags, methods or methods_of(name))
+            document.setdefault(name, {})[level] = {method: asdict(made) for method, made in found.items()}
+            print("\n".join(rows(name if level == "-O3" else "", level, found)), flush=True)
+            if output is not None:
+                output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def time_them(programs: Sequence[str], methods: Sequence[str], arguments: argparse.Namespace) -> int:
+    """Check and time the methods on the lower front end's code, and nvcc's -O3 beside them; 1 for a mismatch."""
+    from ptxmotion import __version__
+    from ptxmotion.cli.bench_tasks import task_of
+    from ptxmotion.cli.bench_variants import Variant, Variants
+    from ptxmotion.harness.arm_code import assemble_arm
+    from ptxmotion.harness.machine import choose
+    from ptxmotion.harness.protocol import Plan
+    from ptxmotion.harness.results import ResultFile
+    from ptxmotion.harness.session import Limits, Session, Task
+    from ptxmotion.harness.worker import Worker
+    from ptxmotion.harness.workload import Arm
+
+    chosen, count, _ = choose("emulator" if arguments.emulator else "cuda")
+    with Worker(chosen) as worker:
+        told: dict[str, Any] = worker.describe(120)
+    sm = told.get("compute_capability", 90)
+    arch, flags, low = f"sm_{sm}{'a' if sm >= 90 else ''}", FRONT_ENDS[arguments.low], f"cicc {arguments.low}"
+
+    def task(name: str, maker: Variants) -> Task:
+        benchmark = find(name)
+        variants = [Variant(low)]
+        for method in methods or methods_of(name):
+            passes, _, promise = method.partition("@")
+            promised = (f"--alias={promise}",) if promise else ()
+            variants.append(Variant(method, (f"--passes={passes},{CLEAN}", "--gate=off", *promised)))
+        of_low = task_of(benchmark, "", arguments.size, variants, maker, lambda: compiler(arch, flags))
+
+        def make() -> Any:
+            work, arms = of_low.make()
+            return work, [*arms, Arm("nvcc -O3", ptx_of(benchmark, compiler(arch)))]
+
+        return Task(name, make)
+
+    plan = Plan(rounds=arguments.rounds, seeds=(1, 2))
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    options = {**plan.options(), "front_end": list(flags), "size": arguments.size}
+    result = ResultFile(now, __version__, chosen.name, told, {}, options)
+    assembler = partial(assemble_arm, sm=sm)
+    tell = partial(print, file=sys.stderr)
+    with Variants() as maker:
+        session = Session(
+            chosen,
+            plan,
+            result,
+            assembler=assembler,
+            path=Path(arguments.time),
+            jobs=4 * count,
+            machines=count,
+            limits=Limits(check=90),
+            tell=lambda line: None if ": round " in line or ": prepared " in line else tell(line),
+        )
+        session.run([task(name, maker) for name in programs])
+    return int(any(arm.correctness.status == "mismatch" for each in result.benchmarks for arm in each.arms))
+
+
+def main() -> int:
+    """Study or time."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="default: all of the thesis's figures")
+    parser.add_argument("--methods", default="", metavar="LIST", help="default: those of the program's experiments")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything here as well")
+    parser.add_argument("--time", metavar="FILE", help="time on a GPU, and write a result file")
+    parser.add_argument("--emulator", action="store_true", help="check all that --time would time, without a GPU")
+    parser.add_argument("--low", choices=("-O0", "-O1"), default="-O0", help="the front end of the baseline")
+    parser.add_argument("--size", default="small", help="default: small")
+    parser.add_argument("--rounds", type=int, default=20, help="default: 20")
+    arguments = parser.parse_args()
+    programs = arguments.programs or programs_of()
+    methods = [each for each in arguments.methods.split(",") if each]
+    if arguments.time:
+        return time_them(programs, methods, arguments)
+    print_tables(programs, methods, arguments.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
