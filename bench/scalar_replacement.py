@@ -78,7 +78,8 @@ def measured(benchmark: Benchmark, ptx: dict[str, str], size: str, figures: Figu
     if outcome.differences:
         raise SystemExit(f"{benchmark.fullname}: {outcome.differences[0]}")
     counts = backend.counts
-    figures.threads = sum(found.blocks.get(0, [0, 0])[1] for found in counts.executions.values())
+    entries = [found for kernel, found in counts.executions.items() if kernel.is_entry]
+    figures.threads = sum(found.blocks.get(0, [0, 0])[1] for found in entries)
     figures.loads = sum(
         threads for name, (_, threads) in counts.by_class.items() if name.startswith(_LOADS) or name == "ld"
     )

@@ -75,6 +75,9 @@ class Answer:
 
 THROUGH = Answer()
 
+#: Whether a question may be answered under another name is looked into for so many names.
+MOST_NAMES = 64
+
 #: Nothing is planned.
 NOTHING: Mapping[int, Question] = MappingProxyType({})
 
@@ -155,6 +158,7 @@ class Availability:
         self.budget = budget
         self.forwarding = forwarding
         self._answers: dict[tuple[int, Question], Answer] = {}
+        self._is_hopeful: dict[Question, bool] = {}
         self._askers: dict[AddressKey, list[tuple[int, int, Instr]]] | None = None
 
     def within(self, block: int, question: Question, end: int) -> Answer:
@@ -255,6 +259,8 @@ class Availability:
         answer = self.at_end(before, question)
         if answer is not THROUGH:
             return Reply(before, question, answer)
+        if question != state.question and not planned and not self._may_be_provided(question):
+            return Reply(before, question, Answer(reason="no-earlier-access"))
         following = State(before, question)
         if following not in known:
             if visited.get(before, 0) >= self.visits:
@@ -286,6 +292,29 @@ class Availability:
                     if renamed not in seen and len(work) < 4 * self.visits:
                         seen.add(renamed)
                         work.append(renamed)
+
+    def _may_be_provided(self, question: Question) -> bool:
+        """Whether an access provides the bytes under this name, or under one that the question may take from here
+        within ``threshold`` turns. Where not, asking on finds nothing, and in a loop it would do so once a turn."""
+        known = self._is_hopeful.get(question)
+        if known is None:
+            known = self._is_hopeful[question] = self._find_provided(question)
+        return known
+
+    def _find_provided(self, question: Question) -> bool:
+        turns_of = {question: 0}
+        work = [question]
+        for each in work:
+            if self.accesses.count.get(each.key) or len(work) > MOST_NAMES:
+                return True
+            for join in self._joins_of(each):
+                for before in self.cfg.pred[join]:
+                    renamed = self.before(each, before, join) if self.cfg.reachable[before] else None
+                    turns = turns_of[each] + self._is_back_edge(before, join)
+                    if renamed is not None and turns < turns_of.get(renamed, self.threshold + 1):
+                        turns_of[renamed] = turns
+                        work.append(renamed)
+        return False
 
     def askers(self, question: Question, instr: Instr) -> list[tuple[int, int, Instr]]:
         """Block, position and instruction of the loads other than ``instr`` that ask for these bytes, under any name

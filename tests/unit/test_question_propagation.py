@@ -271,10 +271,43 @@ def test_a_question_changes_its_name_over_the_back_edge() -> None:
     block, _, question = question_of(kernel, accesses, "N8")
     found = availability.explore(block, question)
     offsets = {state.question.offset for state in found.replies if state.question.base == question.base}
-    assert {0, 4} < offsets
+    assert offsets == {0, 4}  # nobody reads the next one, so nobody is asked for it
     assert found.has_source
     assert not solve(found, lambda reply, state, names: "no").is_available
     assert len(found.replies) <= availability.visits * len(facts.cfg) < availability.budget
+
+
+def test_names_that_nobody_provides_cost_no_states() -> None:
+    """A long loop over ``A[i]`` whose first elements are read in front of it: over the back edge the name meets nobody."""
+    arms = "".join(
+        f"""
+N{number}: @%p3 bra M{number};
+    add.s32 %r9, %r9, {number};
+M{number}: add.s32 %r9, %r9, 1;
+"""
+        for number in range(30)
+    )
+    body = f"""
+    ld.global.u32 %r1, [%rd1];
+    st.shared.u32 [%r40], %r1;
+    @%p3 bra L;
+    add.s64 %rd1, %rd1, 256;
+L:  ld.global.u32 %r2, [%rd1];
+    add.s32 %r9, %r9, %r2;
+    {arms}
+    add.s64 %rd1, %rd1, 4;
+    add.s32 %r41, %r41, 1;
+    setp.lt.s32 %p4, %r41, 100;
+    @%p4 bra L;
+    st.shared.u32 [%r40+8], %r9;
+    ret;
+"""
+    kernel, _, availability, _, accesses = asked(PREDICATES + body)
+    block, _, question = question_of(kernel, accesses, "L")
+    found = availability.explore(block, question)
+    assert found.has_source
+    assert found.reasons == ["no-earlier-access"]
+    assert len(found.replies) == 1  # not once more through the loop's blocks for each turn
 
 
 def test_within_a_block_the_nearest_access_answers() -> None:
