@@ -42,6 +42,7 @@ _COSTS = {
     "barrier": "barrier of a block",
     "grid_barrier": "barrier of a grid",
     "grid_block": "for each block more in it",
+    "block": "block that does nothing",
 }
 
 
@@ -65,7 +66,7 @@ def _calibrate(*, is_json: bool) -> int:
         return FINE
     print(f"{found['machine']}, {found['multiprocessors']} multiprocessors of {found['threads']} threads")
     for name, what in _COSTS.items():
-        print(f"{what:38} {found[name] * 1e6:10.3f} us")
-    print(f"{'bandwidth':38} {found['bandwidth'] / 1e12:10.3f} TB/s")
+        print(f"{what:38} {found[name] * 1e6:10.4f} us")
+    print(f"{'bandwidth':38} {found['bandwidth'] / 1e12:10.4f} TB/s")
     print(f"kept in {costs_path()}")
     return FINE

@@ -5,7 +5,8 @@ node: an empty kernel, `LAUNCHES` times in a row; the launch as this process's c
 ones likewise, and what they cost more than the others. A barrier: a block of 256 threads that runs through `BARRIERS`
 of them, less the same loop without. A barrier of the grid: as fusion puts it between two bodies, `GRID_BARRIERS` of
 them in a cooperative launch with one block on each multiprocessor, and with `CROWD`: what one costs, and what each
-further block adds. Bandwidth: a copy of `COPIED` bytes within the GPU's memory, reads and writes counted.
+further block adds. A block: what each of `BLOCKS` adds to a launch in which it does nothing. Bandwidth: a copy of
+`COPIED` bytes within the GPU's memory, reads and writes counted.
 
 Requires: a GPU. Guarantees: the clocks are left alone; everything that is allocated is given back.
 Refuses: `MachineMissing` where there is no GPU.
@@ -24,6 +25,7 @@ LAUNCHES = 500
 BARRIERS = 20_000
 GRID_BARRIERS = 1_000
 CROWD = 8
+BLOCKS = 1 << 18
 COPIED = 1 << 28
 #: Seconds that stand for no measurable cost.
 _LEAST = 1e-12
@@ -116,7 +118,7 @@ class GpuBackend(Protocol):
 def calibrate(backend: GpuBackend) -> dict[str, Any]:
     """The costs of this GPU: seconds for ``launch``, ``graph_node``, ``barrier``, ``grid_barrier`` with a block on each
     multiprocessor, ``grid_block`` for each further block, and what ``cooperative_launch`` and ``cooperative_node`` cost
-    more than others; bytes per second for ``bandwidth``; ``machine``, ``multiprocessors``, ``threads`` of a
+    more than others, ``block`` for one that does nothing; bytes per second for ``bandwidth``; ``machine``, ``multiprocessors``, ``threads`` of a
     multiprocessor. Raises `DeviceFailed`."""
     empty = backend.load(_PTX.replace("  SYNC\n", "")).kernel("empty")
     launch, node = _launch(backend, empty)
@@ -132,6 +134,7 @@ def calibrate(backend: GpuBackend) -> dict[str, Any]:
         "barrier": _barrier(backend),
         "grid_barrier": whole,
         "grid_block": block,
+        "block": _block(backend, empty),
         "bandwidth": _bandwidth(backend),
         "multiprocessors": multiprocessors,
         "threads": backend.attribute("MAX_THREADS_PER_MULTIPROCESSOR"),
@@ -152,6 +155,16 @@ def _launch(backend: GpuBackend, kernel: Any) -> tuple[float, float]:
         return launch, _median(backend, lambda: backend.launch_graph(graph)) / LAUNCHES
     finally:
         backend.destroy_graph(graph)
+
+
+def _block(backend: GpuBackend, kernel: Any) -> float:
+    """Seconds that a block of 256 threads adds to a launch if it does nothing."""
+    nothing = backend.pack(kernel, [])
+
+    def seconds(blocks: int) -> float:
+        return _median(backend, lambda: backend.launch_packed(kernel, (blocks, 1, 1), (256, 1, 1), 0, nothing))
+
+    return max((seconds(BLOCKS + 1) - seconds(1)) / BLOCKS, _LEAST)
 
 
 def _grid_barrier(backend: GpuBackend, multiprocessors: int) -> tuple[float, float]:

@@ -268,6 +268,7 @@ class Clock:
         if name == "cooperative grid_turns":
             turn = 1e-6 + 2e-9 * grid[0]
         self.now += self.launch_cost + 1e-6 * name.startswith("cooperative") + turn * sum(map(int, packed))
+        self.now += 1e-9 * (grid[0] - 1) if name == "empty" else 0.0
 
     def allocate(self, nbytes: int, /) -> int:
         self.allocated += 1
@@ -317,7 +318,7 @@ def test_calibration() -> None:
     found = calibration.calibrate(clock)
     assert found["launch"] == approx(2e-6) and found["graph_node"] == approx(0.5e-6)
     assert found["cooperative_launch"] == approx(1e-6) and found["cooperative_node"] == approx(1e-6)
-    assert found["barrier"] == approx(3e-8)
+    assert found["barrier"] == approx(3e-8) and found["block"] == approx(1e-9)
     assert found["grid_barrier"] == approx(1e-6 + 132 * 2e-9) and found["grid_block"] == approx(2e-9)
     assert found["bandwidth"] == approx(2 * calibration.COPIED / 1e-3)
     assert clock.allocated == 0
@@ -331,7 +332,7 @@ def test_calibrated_costs_are_kept(
 
     monkeypatch.setattr(cuda, "open_backend", Clock)
     assert main(["doctor", "--calibrate"]) == 0
-    assert "0.500 us" in capsys.readouterr().out
+    assert "0.5000 us" in capsys.readouterr().out
     assert json.loads((own_cache / "machine-costs.json").read_text())["multiprocessors"] == 132
     assert main(["doctor", "--calibrate", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["machine"] == "Clock"

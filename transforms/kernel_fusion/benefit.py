@@ -31,7 +31,7 @@ class MachineCosts:
     """Seconds and bytes per second of a machine. Without a calibration: what `doctor --calibrate` gave on an H200.
 
     A cooperative launch or node costs that much more than another. ``grid_barrier`` is with a block on each
-    multiprocessor, and each further block adds ``grid_block``."""
+    multiprocessor, and each further block adds ``grid_block``; ``block`` is what one costs that does nothing."""
 
     machine: str = "NVIDIA H200 (not calibrated here)"
     launch: float = 3.53e-6
@@ -41,6 +41,7 @@ class MachineCosts:
     barrier: float = 1.5e-8
     grid_barrier: float = 1.5e-6
     grid_block: float = 2e-9
+    block: float = 1e-9
     bandwidth: float = 4.05e12
     multiprocessors: int = 132
     threads: int = 2048  #: of a multiprocessor
