@@ -20,8 +20,8 @@ __all__ = ["Writer"]
 
 _PREFIX = {"pred": "%p", "b16": "%rs", "b32": "%r", "b64": "%rd", "f32": "%f", "f64": "%fd"}
 
-#: ptxas 13.0 makes several machine instructions of these and leaves the last ones without the guard, so that they change
-#: the old value where the guard is false. `set` is meant with a result of type f32.
+#: ptxas 13.0 makes several machine instructions of these and leaves the last ones without the guard, also at -O0: where
+#: that is false, they change the old value. `set` is meant with a result of type f32.
 _GUARDS_LOST = ("set.", "testp.")
 
 
