@@ -19,19 +19,29 @@ class GpuError(Exception):
 
 
 class Gpu:
-    """Device 0 with its primary context."""
+    """Device 0 with its primary context. ``sm`` is its compute capability, 90 for 9.0."""
 
     def __init__(self) -> None:
         self.cuda = ctypes.CDLL("libcuda.so.1")
         self._call("cuInit", 0)
-        device = ctypes.c_int()
-        self._call("cuDeviceGet", ctypes.byref(device), 0)
+        self._device = ctypes.c_int()
+        self._call("cuDeviceGet", ctypes.byref(self._device), 0)
         context = ctypes.c_void_p()
-        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device)
         self._call("cuCtxSetCurrent", context)
         name = ctypes.create_string_buffer(100)
-        self._call("cuDeviceGetName", name, 100, device)
+        self._call("cuDeviceGetName", name, 100, self._device)
         self.name = name.value.decode()
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._call("cuDeviceComputeCapability", ctypes.byref(major), ctypes.byref(minor), self._device)
+        self.sm = 10 * major.value + minor.value
+
+    def reset(self) -> None:
+        """Begin again after a kernel that failed, which is the end of a context; nothing that was loaded is left."""
+        self._call("cuDevicePrimaryCtxReset_v2", self._device)
+        context = ctypes.c_void_p()
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device)
+        self._call("cuCtxSetCurrent", context)
 
     def _call(self, function: str, *args: Any) -> None:
         status = getattr(self.cuda, function)(*args)
@@ -40,15 +50,18 @@ class Gpu:
             self.cuda.cuGetErrorName(status, ctypes.byref(text))
             raise GpuError(f"{function}: {(text.value or b'?').decode()}")
 
-    def load(self, ptx: str) -> ctypes.c_void_p:
-        """A module from PTX text."""
+    def load(self, code: str | bytes) -> ctypes.c_void_p:
+        """A module from PTX text, which the driver assembles, or from a cubin."""
         module = ctypes.c_void_p()
+        if isinstance(code, bytes):
+            self._call("cuModuleLoadData", ctypes.byref(module), code)
+            return module
         log = ctypes.create_string_buffer(8192)
         # CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
         options = (ctypes.c_int * 2)(5, 6)
         values = (ctypes.c_void_p * 2)(ctypes.cast(log, ctypes.c_void_p), ctypes.c_void_p(8192))
         try:
-            self._call("cuModuleLoadDataEx", ctypes.byref(module), ptx.encode() + b"\0", 2, options, values)
+            self._call("cuModuleLoadDataEx", ctypes.byref(module), code.encode() + b"\0", 2, options, values)
         except GpuError as error:
             raise GpuError(f"{error}: {log.value.decode(errors='replace')}") from None
         return module
