@@ -19,7 +19,7 @@ from .lexer import Cursor
 from .notation import Effect, Form
 from .operand_parser import OperandError, Scope, raw_operand, split_operands
 from .operands import Args, Label, Operand, Reg
-from .ops import decode, form_of, opaque_form
+from .ops import decode, form_of, may_skip_elements, opaque_form
 
 __all__ = ["parse_body"]
 
@@ -56,7 +56,7 @@ def _kind(form: Form) -> int:
         return _CALL_KIND
     if form.effects & Effect.CONTROL and not form.is_opaque:
         return _TERMINATOR
-    return _SHAPED if form.op.wildcard and form.dst_count else _PLAIN
+    return _SHAPED if (form.op.wildcard and form.dst_count) or may_skip_elements(form) else _PLAIN
 
 
 def parse_body(cursor: Cursor, kernel: Kernel, module_scope: Scope) -> None:

@@ -1,4 +1,4 @@
-"""Tokens of a PTX text, and its comments blanked out.
+"""Tokens of a PTX text, and its comments and marks of lines blanked out.
 
 Guarantees: blanking keeps every offset and line; strings are left alone.
 Refuses: an unterminated comment or string, characters that PTX does not have.
@@ -16,6 +16,10 @@ __all__ = ["Cursor", "blank_comments"]
 _COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|/\*', re.DOTALL)
 
 
+#: What the C preprocessor leaves: ``# 3 "kernel.cu"`` and ``#line 3 "kernel.cu"``.
+_LINE_MARK = re.compile(r'^#(?:line)?[ \t]+\d+[ \t]+"[^"\n]*"[ \t\d]*$', re.MULTILINE)
+
+
 def _blank(match: re.Match[str]) -> str:
     text = match.group()
     if text[0] == '"':
@@ -26,8 +30,10 @@ def _blank(match: re.Match[str]) -> str:
 
 
 def blank_comments(source: SourceText) -> str:
-    """The text with every comment replaced by blanks of the same length."""
+    """The text with every comment, and every mark of a line, replaced by blanks of the same length."""
     text = source.text
+    if "#" in text:
+        text = _LINE_MARK.sub(lambda mark: " " * len(mark.group()), text)
     if "/*" in text:
         for match in _COMMENT.finditer(text):
             if match.group() == "/*":

@@ -285,7 +285,8 @@ def decode_with(op: Op, text: str, words: list[str]) -> Form | None:
 
 
 #: Words that order memory accesses wherever they stand, in rows that do not model them as well.
-_STRONG = frozenset(["volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio", "cv"])
+#: ``.lu`` reads for the last time: what it has read may be gone for a second read.
+_STRONG = frozenset(["volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio", "cv", "lu"])
 _SYNCHRONIZING = frozenset(["acquire", "release", "acq_rel", "sc"])
 
 

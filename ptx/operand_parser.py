@@ -46,7 +46,8 @@ class OperandError(Exception):
 
 
 class UnmodelledOperand(OperandError):
-    """An operand that ptxas accepts and the IR has no form for: ``%r1+4`` outside of brackets, ``-%r1``."""
+    """An operand that ptxas accepts and the IR has no form for: ``%r1+4`` outside of brackets, ``-%r1``,
+    ``[%rd1].unified``."""
 
     is_unmodelled = True
 
@@ -201,6 +202,8 @@ class Scope(dict[str, Operand]):
             return Mem(base, int(offset), has_zero=offset == "0") if offset else Mem(base)
         parts = split_operands(text[1:-1]) if text.endswith("]") else None
         if not parts:
+            if text.endswith("].unified"):
+                raise UnmodelledOperand("the address has an attribute", text)
             raise OperandError(f"malformed address '{text}'", text)
         rest = tuple([self[part] for part in parts[1:]])
         base = parts[0]

@@ -362,6 +362,9 @@ def _symbol_problem(form: Form, kind: Kind, scalar: ScalarType) -> str:
     if base == "cvta":
         space = form.space
         return "" if kind.space == space or not kind.space else f"'{{}}' is in state space .{kind.space}, not .{space}"
+    if base in ("mapa", "getctarank"):
+        fits = kind.space in ("shared", "")
+        return "" if fits else f"'{{}}' is in state space .{kind.space}, not .shared"
     return "'{}' is the name of a variable; 'mov' puts its address into a register"
 
 

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from functools import cache
 
 from .notation import Effect, Form, Op, decode_with
-from .operands import Mem, Operand
+from .operands import SINK, Mem, Operand, Vec
 
-__all__ = ["ROWS", "decode", "form_of", "opaque_form", "special_type"]
+__all__ = ["ROWS", "decode", "form_of", "may_skip_elements", "opaque_form", "special_type"]
 
 _R, _W, _TRAP, _CTRL = Effect.READ, Effect.WRITE, Effect.TRAP, Effect.CONTROL
 _BAR, _LANE, _ORD, _ASYNC, _STATE = Effect.BARRIER, Effect.CROSS_LANE, Effect.ORDERED, Effect.ASYNC, Effect.STATE
@@ -247,7 +247,7 @@ MEMORY: list[Op] = [
 ]
 
 TEXTURE: list[Op] = [
-    op("tex{.*} d:any{|p:pred}, [a]{, b:any, c:any}", effects=_R | _TRAP, divergence="source", cost=30),
+    op("tex{.*} d:any{|p:pred}, [a]{, b:any, c:any, e:any, f:any}", effects=_R | _TRAP, divergence="source", cost=30),
     op("tld4{.*} d:any{|p:pred}, [a]{, b:any, c:any}", effects=_R | _TRAP, divergence="source", cost=30),
     op("txq{.*} d:any, [a]{, b:any}", effects=_R | _TRAP, cost=20),
     op("suld{.*} d:any, [a]", effects=_R | _TRAP | _ORD, divergence="source", cost=30),
@@ -426,13 +426,16 @@ def form_of(mnemonic: str, operands: Sequence[Operand]) -> Form:
     """The form of ``mnemonic`` with these operands.
 
     Differs from `decode` where the rows of a family tell by the operands whether there is a result: a row whose result
-    would be an address does not fit.
+    would be an address does not fit. A store that skips elements of its vector is opaque, since what it writes is no
+    range of bytes.
 
     >>> from ptxmotion.ptx import Imm
     >>> form_of("mbarrier.arrive.b64", [Mem(Imm(0)), Imm(1)]).dst_count
     0
     """
     form = decode(mnemonic, len(operands))
+    if may_skip_elements(form) and any(isinstance(part, Vec) and SINK in part.elements for part in operands):
+        return opaque_form(mnemonic)
     if not _has_address_as_result(form, operands):
         return form
     base, *words = mnemonic.split(".")
@@ -441,6 +444,15 @@ def form_of(mnemonic: str, operands: Sequence[Operand]) -> Form:
         if other is not None and _takes(row, len(operands)) and not _has_address_as_result(other, operands):
             return other
     return form if not form.op.wildcard else opaque_form(mnemonic)
+
+
+def may_skip_elements(form: Form) -> bool:
+    """Whether the form is a store of 256 bits: where its vector has a sink ``_``, those bytes are not written.
+
+    >>> may_skip_elements(decode("st.global.v8.f32")), may_skip_elements(decode("st.global.v4.f32"))
+    (True, False)
+    """
+    return form.op.base == "st" and form.type is not None and form.lanes * form.type.bits == 256
 
 
 def _has_address_as_result(form: Form, operands: Sequence[Operand]) -> bool:

@@ -136,6 +136,10 @@ cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd0], [%r1], %r2 | 
 tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%rd0], %rd1 | | %rd0 %rd1
 tex.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%rd0, {%f4, %f5}] | %f0 %f1 %f2 %f3 | %rd0 %f4 %f5
 tex.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}|%p4, [%rd0, {%f4, %f5}] | %f0 %f1 %f2 %f3 %p4 | %rd0 %f4 %f5
+tex.level.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%rd0, {%f4, %f5}], %f6, {%r1, %r2}, %f7 | %f0 %f1 %f2 %f3 \
+| %rd0 %f4 %f5 %f6 %r1 %r2 %f7
+tex.grad.1d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%rd0, {%f4}], {%f5}, {%f6}, {%r1}, %f7 | %f0 %f1 %f2 %f3 \
+| %rd0 %f4 %f5 %f6 %r1 %f7
 suld.b.2d.v2.b32.trap {%r0, %r1}, [%rd2, {%r3, %r4}]      | %r0 %r1 | %rd2 %r3 %r4
 sust.b.1d.b32.trap [%rd0, {%r1}], {%r2}                   | | %rd0 %r1 %r2
 sured.b.add.1d.u32.trap [%rd0, {%r1}], %r2                | | %rd0 %r1 %r2
@@ -198,6 +202,7 @@ EFFECTS = [
     ("ld.acquire.gpu.global.b32", Effect.ORDERED | Effect.BARRIER),
     ("ld.mmio.relaxed.sys.global.b32", Effect.ORDERED),
     ("ld.global.cv.b32", Effect.ORDERED),
+    ("ld.local.lu.b32", Effect.ORDERED),
     ("st.release.cta.b32", Effect.WRITE | Effect.ORDERED | Effect.BARRIER),
     ("multimem.ld_reduce.acquire.gpu.global.add.u32", Effect.READ | Effect.ORDERED | Effect.BARRIER),
     ("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32", Effect.WRITE | Effect.ASYNC),
@@ -252,6 +257,26 @@ def test_an_unknown_opcode_is_listed_once_for_each_spelling() -> None:
         "zap.b32": "zap.b32 a;",
         "zap.b64": "zap.b64 a;",
     }
+
+
+KEPT = [
+    "st.global.v8.b32 [%rd1], {%r0, _, %r1, %r2, %r3, %r4, %r5, %r6};",
+    "st.global.v4.f64 [%rd1], {%fd1, _, %fd2, %fd3};",
+    "ld.global.v2.b32 {%r1, %r2}, [%rd1+16].unified;",
+    "vmad.s32.s32.s32 %r1, -%r2, %r3.h0, %r4;",
+]
+
+
+@pytest.mark.parametrize("text", KEPT)
+def test_what_writes_or_reads_in_a_way_of_its_own_is_kept_and_fenced(text: str) -> None:
+    """A store that skips elements writes no range of bytes: nothing may be told from it of an earlier store."""
+    assert instruction(text).form.is_opaque
+    assert instruction(text).text == text
+
+
+def test_a_store_that_writes_all_its_elements_is_no_special_case() -> None:
+    instr = instruction("st.global.v8.b32 [%rd1], {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7};")
+    assert not instr.form.is_opaque and instr.form.lanes == 8
 
 
 def test_operands_that_the_ir_has_no_form_for_are_kept_and_fenced() -> None:

@@ -332,3 +332,13 @@ def test_what_is_declared_is_found_by_type() -> None:
     symbols = [instr.operands[1] for instr in kernel.instructions()]
     assert all(isinstance(symbol, Sym) and isinstance(symbol.declaration, Variable) for symbol in symbols)
     assert all(isinstance(instr.operands[0], Reg) for instr in kernel.instructions())
+
+
+def test_marks_of_lines_are_passed_over_and_places_stay() -> None:
+    text = f'# 1 "kernel.cu"\n{HEAD}.entry k() {{ .reg .b32 r;\n#line 3 "kernel.cu"\nadd.s32 r, r, 1; ret; }}\n'
+    module = parse(text)
+    assert [instr.text for instr in module.kernel("k").instructions()] == ["add.s32 r, r, 1;", "ret;"]
+    with pytest.raises(PtxError, match="7:23: error: unexpected character '#'"):
+        parse(text.replace("ret;", "ret; #line 5"))
+    with pytest.raises(PtxError):
+        parse(text.replace("#line 3", "#define X"))

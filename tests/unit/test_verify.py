@@ -40,6 +40,10 @@ mul.wide.u32 %rd0, %r0, 8; mad.wide.s32 %rd0, %r0, 4, %rd1; shl.b64 %rd0, %rd1, 
 shfl.sync.idx.b32 %r0|%p0, %r1, 0, 31, -1; atom.global.add.u32 _, [g], 1; bar.red.popc.u32 %r0, 0, %p0;
 bar.red.popc.u32 %r0, 0, 64, !%p0; bar.sync 0; bar.sync 0, 64; lop3.or.b32 %r0|%p0, %r0, %r1, %r2, 3, %p1;
 zap.u32 anything, [goes], {here};
+mapa.u64 %rd0, s, %r1; mapa.shared::cluster.u32 %r0, s+4, 1; getctarank.shared::cluster.u32 %r0, s;
+st.global.v8.b32 [%rd0], {%r0, _, %r1, %r2, _, %r3, 1, 2}; st.global.v4.b64 [%rd0], {%rd1, _, %rd2, %rd3};
+ld.global.b32 %r0, [%rd0+4].unified;
+tex.grad.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}|%p0, [%rd0, %rd1, {%f0, %f1}], {%f0, %f1}, {%f2, %f3}, {%r0, %r1}, %f0;
 """.strip().splitlines()
 
 
@@ -50,6 +54,8 @@ def test_accepts_what_ptxas_accepts(line: str) -> None:
 
 REFUSED = [
     ("add.s32 %r0, %r1;", "'add.s32' takes 3 operands, not 2"),
+    ("mapa.u64 %rd0, g, %r1;", "'g' is in state space .global, not .shared"),
+    ("st.global.v4.b32 [%rd0], {%r0, _, %r1, %r2};", "the sink '_' in '{%r0, _, %r1, %r2}' cannot be read"),
     ("add.s32 %r0, %r1, 1, 2;", "'add.s32' takes 3 operands, not 4"),
     ("ld.global.u32 %r0, [g], %rd0;", "'ld.global.u32' takes 2 operands, not 3"),
     ("bar.sync 0, 32, 32;", "'bar.sync' takes 1 or 2 operands, not 3"),
