@@ -357,7 +357,8 @@ class Memory:
         """An instruction that may wait for another grid or the host, if there is one. Then memory that nobody in this
         kernel writes may change where that, or a barrier that leads on from it, has been passed."""
         if self._outside is None:
-            self._outside = [each for each in self._instructions() if is_with_outside(each.form)][:1]
+            instrs = (each for each in self._instructions() if not each.is_directive)
+            self._outside = [each for each in instrs if is_with_outside(each.form)][:1]
         return self._outside[0] if self._outside else None
 
     def kills(self, instr: Instr, load: Instr | Reference) -> str:
@@ -365,6 +366,8 @@ class Memory:
 
         Where the load's address is made of names that are defined anew between the two, nothing is said.
         """
+        if instr.is_directive:
+            return ""
         effects = instr.form.effects
         reference = load if isinstance(load, Reference) else self.reference(load)
         if isinstance(load, Instr):

@@ -275,6 +275,7 @@ def test_a_call_may_touch_anything() -> None:
         ("mbarrier.arrive.shared.b64 %rd30, [sb];", "barrier", "", ""),
         ("griddepcontrol.wait;", "barrier", "", ""),
         ("unknown.op %r9, %r9;", "opaque", "opaque", "opaque"),
+        ('.pragma "nounroll";', "", "", ""),
         ("shfl.sync.idx.b32 %r9, %r9, 0, 31, -1;", "", "", ""),
     ],
 )

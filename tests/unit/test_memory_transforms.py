@@ -155,6 +155,12 @@ def test_what_becomes_read_only(load: str, target: str, changes: bool) -> None:
     assert (".nc" in text) == changes
 
 
+def test_a_pragma_waits_for_nobody() -> None:
+    assert ".nc" in after(
+        '.pragma "nounroll"; ld.global.u32 %r2, [%rd2]; st.global.u32 [%rd1], %r2;', "readonly", "restrict"
+    )
+
+
 @pytest.mark.parametrize(
     "waits",
     ["griddepcontrol.wait;", "fence.acq_rel.gpu;", "membar.gl;", "ld.volatile.global.u32 %r3, [%rd3];", "unknown.op;"],
