@@ -1,4 +1,4 @@
-"""Why a program gains here what it does, and not what the thesis says: what each method finds, and what ptxas leaves of it.
+"""Why a program gains other than the thesis says: what each method finds, and what ptxas leaves of it.
 
     python bench/gaps.py [PROGRAM …] [--methods lcm,scm,spre,sscm] [--json FILE]       tables in Markdown, no GPU needed
     python bench/gaps.py [PROGRAM …] --time FILE [--low=-O0] [--size small]            a result file, on a GPU

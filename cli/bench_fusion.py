@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..suites.registry import Benchmark
     from ..transforms.kernel_fusion.kernel_code import AnyKernel
     from ..transforms.kernel_fusion.kfcm import Strategy
+    from ..transforms.kernel_fusion.pairs import Fuser
 
 __all__ = ["FUSIONS", "HOST", "fused_modules", "host_of"]
 
@@ -26,9 +27,12 @@ _HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 _COMMENT = "//| "
 
 
-def fused_modules(benchmark: Benchmark, plain: Mapping[str, str], strategy: Strategy) -> dict[str, str]:
+def fused_modules(
+    benchmark: Benchmark, plain: Mapping[str, str], strategy: Strategy, fuser: Fuser | None = None
+) -> dict[str, str]:
     """The modules of a fused program, by the costs of this machine; ``plain`` where nothing is fused.
 
+    With a ``fuser`` of the caller's, which may decide otherwise, all that it allows is fused, whatever it costs.
     Raises `DslError`, `CommandError`.
     """
     from ..transforms.kernel_fusion.benefit import BenefitModel
@@ -37,8 +41,8 @@ def fused_modules(benchmark: Benchmark, plain: Mapping[str, str], strategy: Stra
     from .machine_costs import read_costs
 
     host = benchmark.program.host
-    benefit = BenefitModel(read_costs(), ptx_resources())
-    found = fuse_program(host, lambda kernel: plain[kernel.name], FusionOptions(strategy, benefit=benefit))
+    benefit = BenefitModel(read_costs(), ptx_resources()) if fuser is None else None
+    found = fuse_program(host, lambda kernel: plain[kernel.name], FusionOptions(strategy, benefit=benefit), fuser)
     if not found.result.fusions:
         return dict(plain)
     fused = {pair.kernel for pair in found.fused.values()}
