@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from .emulator import Counts, LaunchResult
@@ -56,7 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--profile", metavar="FILE", help="save how often each block and branch was executed, for analyze and opt"
     )
     parser.add_argument("--trace", metavar="FILE.npy", help="save every access: who read or wrote what")
-    parser.add_argument("--budget", type=int, metavar="N", help="instructions to issue before it counts as endless")
+    parser.add_argument("--budget", type=_count, metavar="N", help="instructions to issue before it counts as endless")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of instructions")
+    return int(text)
 
 
 def _shape(text: str) -> tuple[int, ...]:
@@ -82,8 +89,12 @@ def run(arguments: argparse.Namespace) -> int:
         return _say(f"{error.filename}: error: {error.strerror}", _BAD_INPUT)
     except LaunchError as error:
         return _say(f"ptxmotion: error: {error}", _USAGE)
-    except ValueError as error:
+    except (ValueError, MemoryError) as error:
         return _say(f"ptxmotion: error: {error}", _USAGE)
+    # Before a run that may take long.
+    for path in (*(path for _, path in saves), arguments.trace, arguments.profile):
+        if path is not None and not os.path.isdir(os.path.dirname(path) or "."):
+            return _say(f"{path}: error: there is no such folder", _BAD_INPUT)
     try:
         with _Progress() as progress:
             result = module.launch(
@@ -101,12 +112,13 @@ def run(arguments: argparse.Namespace) -> int:
                 progress=progress,
             )
     except EmulatorFault as fault:
+        sys.stdout.write(fault.output)
         for finding in fault.findings:
             _say(str(finding), _FOUND)
         return _FOUND
     except LaunchError as error:
         return _say(f"ptxmotion: error: {error}", _USAGE)
-    except UnsupportedInstruction as error:
+    except (UnsupportedInstruction, MemoryError) as error:
         return _say(f"ptxmotion: error: {error}", _BAD_INPUT)
     return _finish(arguments, result, saves)
 
@@ -168,16 +180,35 @@ def _arguments(texts: list[str], seed: int) -> tuple[list[Any], list[tuple[Any, 
             except (ValueError, OverflowError):
                 raise ValueError(f"'{literal}' is no {kind}") from None
         elif text.endswith(":bytes"):
-            value = bytes.fromhex(text.removesuffix(":bytes").removeprefix("0x"))
+            digits = text.removesuffix(":bytes").removeprefix("0x")
+            try:
+                value = bytes.fromhex(digits)
+            except ValueError:
+                raise ValueError(f"'{digits}' is no even number of hexadecimal digits") from None
         elif ".npy" in text:
             path, _, save = text.partition(":")
-            value = np.load(path, allow_pickle=False)
+            value = _loaded(path)
             if save:
                 saves.append((value, save))
         else:
             raise ValueError(f"argument '{text}' is neither an array, a value nor a .npy file")
         values.append(value)
     return values, saves
+
+
+def _loaded(path: str) -> Any:
+    """The array in an `.npy` file. Raises `OSError`, `ValueError`."""
+    import zipfile
+
+    import numpy as np
+
+    try:
+        value = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} holds no array: {str(error).splitlines()[0]}") from None
+    if not isinstance(value, np.ndarray):
+        raise ValueError(f"{path} holds several arrays")
+    return cast("Any", value)
 
 
 def _filled(dtype: str, count: int, filling: str | None, seed: tuple[int, int]) -> Any:

@@ -31,7 +31,7 @@ class UnsupportedInstruction(EmulatorError):
 
     def __init__(self, kernel: str, items: list[tuple[str, int]]) -> None:
         self.kernel = kernel
-        self.items = items
+        self.items = items = list(dict.fromkeys(items))
         first = "; ".join(f"line {line}: {text}" for text, line in items[:5])
         more = f" and {len(items) - 5} more" if len(items) > 5 else ""
         super().__init__(f"'{kernel}' has instructions that the emulator does not execute: {first}{more}")
@@ -45,10 +45,11 @@ class Place:
     thread: Triple
 
     def __str__(self) -> str:
-        return f"block {_triple(self.block)} thread {_triple(self.thread)}"
+        return f"block {triple_text(self.block)} thread {triple_text(self.thread)}"
 
 
-def _triple(value: Triple) -> str:
+def triple_text(value: Triple) -> str:
+    """``(x,y,z)``."""
     return f"({value[0]},{value[1]},{value[2]})"
 
 
@@ -76,12 +77,16 @@ class Finding:
 
 
 class EmulatorFault(EmulatorError):
-    """A launch ended by a fault, as a GPU would end it. ``findings`` holds what was found up to there."""
+    """A launch ended by a fault, as a GPU would end it.
+
+    ``findings`` holds what was found up to there, ``output`` what was printed.
+    """
 
     def __init__(self, finding: Finding, findings: list[Finding]) -> None:
         super().__init__(str(finding))
         self.finding = finding
         self.findings = findings
+        self.output = ""
 
 
 #: Kinds that end a launch unless ``keep_going``.

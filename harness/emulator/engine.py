@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ...ptx.ir import Instr
 from . import sync_ops
 from .batch import Batch
-from .checks import Finding
+from .checks import Finding, triple_text
 from .cohort import Cohort
 from .image import Code
 from .schedule import BARRIER, FAIRNESS, LANES, READY, STARVED
@@ -26,6 +27,8 @@ __all__ = ["Engine"]
 Array: TypeAlias = npt.NDArray[Any]
 
 _PRUNE_EVERY = 64
+#: So many stretches of threads a message names.
+_STRETCHES = 4
 
 
 class Engine:
@@ -209,22 +212,54 @@ class Engine:
         """Nothing is ready and not all have exited."""
         pool = self.batch.pool
         waiting = np.flatnonzero((pool.state == BARRIER) | (pool.state == LANES))
-        where: Counter[str] = Counter()
+        where: dict[str, list[int]] = {}
         for row in waiting.tolist():
-            where[self._describe(row)] += int(pool.mask[row]).bit_count()
-        message = "threads wait for ever: " + "; ".join(f"{count} at {text}" for text, count in where.most_common(6))
+            where.setdefault(self._describe(row), []).extend(self._threads(row))
+        most = sorted(where.items(), key=lambda item: -len(item[1]))[:6]
+        message = "threads wait for ever: " + "; ".join(f"{len(who)} at {at}: {self._named(who)}" for at, who in most)
         self._end("deadlock", message, int(waiting[0]))
 
     def _describe(self, row: int) -> str:
         pool = self.batch.pool
-        code = self.codes[int(pool.point[row]) % self.batch.segments]
-        block = self.batch.place(int(self.batch.warp_start[pool.warp[row]]) + self._first_thread()).block
+        instr = self._instruction(row)
+        assert instr is not None
+        line = self.batch.image.loaded.line(instr.pos)
         if pool.state[row] == BARRIER:
-            return f"barrier {int(pool.barrier[row])} of block ({block[0]},{block[1]},{block[2]})"
-        first = code.segment.body[0]
-        return (
-            f"{first.form.text} in line {self.batch.image.loaded.line(first.pos)}, whose membermask names absent lanes"
-        )
+            first = int(self.batch.warp_start[pool.warp[row]]) + self._first_thread()
+            x, y, z = self.batch.place(first).block
+            return f"barrier {int(pool.barrier[row])} of block ({x},{y},{z}) in line {line}"
+        return f"{instr.form.text} in line {line}, whose membermask names absent lanes"
+
+    def _instruction(self, row: int) -> Instr | None:
+        """What a split waits at, or else executes next."""
+        pool = self.batch.pool
+        index = int(pool.point[row]) % self.batch.segments
+        if pool.state[row] == BARRIER:
+            return self.batch.image.barrier_before(index)
+        segment = self.codes[index].segment
+        return segment.body[0] if segment.body else segment.end
+
+    def _threads(self, row: int) -> list[int]:
+        """The threads of a split, numbered through the grid."""
+        pool = self.batch.pool
+        first = int(self.batch.warp_start[pool.warp[row]]) + self._first_thread()
+        mask = int(pool.mask[row])
+        return [first + lane for lane in range(32) if mask >> lane & 1]
+
+    def _named(self, threads: list[int]) -> str:
+        """Threads as stretches of their numbers; beyond the first few an ellipsis."""
+        stretches: list[list[int]] = []
+        for thread in sorted(threads):
+            if stretches and stretches[-1][1] == thread - 1:
+                stretches[-1][1] = thread
+            else:
+                stretches.append([thread, thread])
+        shown: list[str] = []
+        for first, last in stretches[:_STRETCHES]:
+            ends = [triple_text(self.batch.place(thread).thread) for thread in dict.fromkeys((first, last))]
+            shown.append(" to ".join(ends))
+        more = ", …" if len(stretches) > _STRETCHES else ""
+        return f"{'thread' if len(threads) == 1 else 'threads'} {', '.join(shown)}{more}"
 
     def _first_thread(self) -> int:
         return self.batch.first_block * self.batch.block_size
@@ -239,8 +274,12 @@ class Engine:
         line = next((self.batch.image.loaded.line(instr.pos) for instr in body if instr is not None), 0)
         label = self.batch.image.codes[index].segment.kernel.blocks[code.segment.block].label
         name = f"block {label.text}" if label is not None else f"basic block {code.segment.block}"
-        message = f"still running after {self.budget} instructions, at {name} in line {line}"
-        self._end("endless", message, int(live[0]))
+        rows = live[pool.point[live] % self.batch.segments == index]
+        # Of one block: the others hardly differ.
+        rows = rows[self.batch.warp_block[pool.warp[rows]] == self.batch.warp_block[pool.warp[rows[0]]]]
+        who = self._named([thread for row in rows.tolist() for thread in self._threads(row)])
+        message = f"still running after {self.budget} instructions, at {name} in line {line}: {who}"
+        self._end("endless", message, int(rows[0]))
 
     def _end(self, kind: str, message: str, row: int) -> None:
         batch = self.batch
@@ -249,7 +288,7 @@ class Engine:
         mask = int(pool.mask[row])
         lane = (mask & -mask).bit_length() - 1 if mask else 0
         thread = int(batch.warp_start[pool.warp[row]]) + lane + self._first_thread()
-        instr = code.segment.body[0] if code.segment.body else code.segment.end
+        instr = self._instruction(row)
         finding = Finding(
             kind,
             message,

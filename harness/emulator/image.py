@@ -108,13 +108,14 @@ class Image:
         while todo:
             for name in sorted(called_names(todo.pop())):
                 body = loaded.functions.get(loaded.aliases.get(name, name))
-                if body is not None and body.name not in found:
+                # Nothing here can call an entry: its address goes to the runtime, which launches it.
+                if body is not None and not body.is_entry and body.name not in found:
                     found[body.name] = body
                     todo.append(body)
             if not todo and _has_indirect_calls(found.values()):
                 for name in loaded.addressed:
                     body = loaded.functions.get(name)
-                    if body is not None and name not in found:
+                    if body is not None and not body.is_entry and name not in found:
                         found[name] = body
                         todo.append(body)
         return list(found.values())
@@ -357,7 +358,7 @@ class Image:
         raise AssertionError(f"segment {index} follows no barrier")
 
     def _refuse(self, instr: Instr | None, why: str) -> None:
-        text = instr.text if instr is not None else "(end)"
+        text = instr.text.rstrip(";") if instr is not None else "(end)"
         self._refused.append((f"{text} ({why})" if why else text, self.loaded.line(instr.pos if instr else -1)))
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ...ptx import Kernel, Module, Param, parse
 from .batch import Batch
-from .checks import Finding, Findings, LaunchError
+from .checks import EmulatorFault, Finding, Findings, LaunchError
 from .counts import Counts
 from .engine import Engine
 from .image import Image, require_kernel
@@ -156,14 +156,14 @@ class EmulatorModule:
         params = check_arguments(entry, args)
         space = self.loaded.space
         buffers: list[tuple[Array, MemoryObject]] = []
-        known: dict[int, MemoryObject] = {}
         values: list[bytes] = []
         for param, value in zip(params, args, strict=True):
             if isinstance(value, np.ndarray) and _is_pointer(param, self.loaded.module.address_size or 64):
                 array = cast("Array", value)
-                found = known.get(id(array))
+                check_array(param, array)
+                found = next((found for other, found in buffers if is_same_buffer(param, array, other)), None)
                 if found is None:
-                    found = known[id(array)] = space.allocate(param.name, "global", array.nbytes)
+                    found = space.allocate(param.name, "global", array.nbytes)
                     found.fill_from(np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8))
                     found.written = None
                     buffers.append((array, found))
@@ -232,11 +232,15 @@ class EmulatorModule:
         random = np.random.default_rng(seed) if schedule != "order" else None
         size = math.prod(shape[1])
         step = max(self.device.lanes // (-(-size // 32) * 32), 1)
-        for first in range(0, blocks, step):
-            batch = Batch(launch, image, first, min(step, blocks - first))
-            Engine(batch, random, self.device.budget, by_warp=schedule == "warps").run()
-            if progress is not None:
-                progress(first + batch.blocks, blocks)
+        try:
+            for first in range(0, blocks, step):
+                batch = Batch(launch, image, first, min(step, blocks - first))
+                Engine(batch, random, self.device.budget, by_warp=schedule == "warps").run()
+                if progress is not None:
+                    progress(first + batch.blocks, blocks)
+        except EmulatorFault as fault:
+            fault.output = "".join(launch.output)
+            raise
         return LaunchResult(launch.counts, launch.findings.all, launch.trace, "".join(launch.output))
 
 
@@ -299,6 +303,35 @@ def check_arguments(entry: Kernel, args: Sequence[Any]) -> list[Param]:
     if len(params) != len(args):
         raise LaunchError(f"'{entry.name}' takes {len(params)} arguments, not {len(args)}")
     return params
+
+
+def is_same_buffer(param: Param, array: Array, other: Array) -> bool:
+    """Whether two arrays are the same memory; `LaunchError` where they overlap otherwise."""
+    if array is other or not np.may_share_memory(array, other):
+        return array is other
+    if _extent(array) == _extent(other):
+        return True
+    try:
+        apart = not np.shares_memory(array, other, max_work=10_000)
+    except np.exceptions.TooHardError:
+        apart = False
+    if not apart:
+        raise LaunchError(f"the array for parameter '{param.name}' overlaps another one without being the same")
+    return False
+
+
+def _extent(array: Array) -> tuple[int, int, bool]:
+    return array.ctypes.data, array.nbytes, array.flags.c_contiguous
+
+
+def check_array(param: Param, array: Array) -> None:
+    """`LaunchError` where ``array`` cannot be copied to a device and back."""
+    if array.dtype.hasobject:
+        raise LaunchError(f"parameter '{param.name}' cannot take an array of Python objects")
+    if not array.dtype.isnative:
+        raise LaunchError(f"parameter '{param.name}' cannot take an array of {array.dtype}: turn its bytes around")
+    if not array.flags.writeable:
+        raise LaunchError(f"the array for parameter '{param.name}' is read-only: nothing could be copied back")
 
 
 def _is_pointer(param: Param, bits: int) -> bool:

@@ -82,11 +82,70 @@ def test_table_and_generated_arrays(scale: Path, tmp_path: Path, capsys: pytest.
         (["--kernel", "other"], 2, "no kernel 'other'"),
         (["--block", "2000", "--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32:8"], 2, "larger than"),
         (["--block", "16", "--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32:9"], 1, "out-of-bounds"),
+        (
+            ["--block", "32,33", "--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32:8"],
+            2,
+            "1056 threads, more than 1024",
+        ),
+        (["--grid", "0", "--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32:8"], 2, "grid (0, 1, 1) is empty"),
+        (["--grid", "3,0", "--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32:8"], 2, "grid (3, 0, 1) is empty"),
+        (["--shared", "300000", "--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32:8"], 2, "300000 bytes of shared"),
+        (["--arg", "f32[8]", "--arg", "i32:1", "--arg", "u32:8"], 2, "'a' is .f32, the argument is int32"),
+        (["--arg", "f32[8]", "--arg", "f64:1", "--arg", "u32:8"], 2, "'a' has 4 bytes, the argument has 8"),
+        (["--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32[8]"], 2, "'n' (.u32) cannot take a ndarray"),
+        (["--arg", "f32[8]", "--arg", "0:bytes"], 2, "no even number of hexadecimal digits"),
+        (["--arg", "f32[8]=/no/such/folder/x.npy", "--arg", "f32:1", "--arg", "u32:8"], 3, "no such folder"),
+        (["--trace", "/no/such/t.npy", "--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32:8"], 3, "no such folder"),
     ],
 )
 def test_refusals(scale: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str) -> None:
     assert emulate(scale, *words) == code
-    assert message in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("budget", ["0", "-3", "x"])
+def test_a_budget_is_positive(scale: Path, budget: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        emulate(scale, "--budget", budget)
+
+
+def test_files_that_hold_no_array(scale: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty, text, several = (tmp_path / f"{name}.npy" for name in ("empty", "text", "several"))
+    empty.write_bytes(b"")
+    text.write_text("hello")
+    with several.open("wb") as file:
+        np.savez(file, np.zeros(1), np.zeros(2))
+    for path in (empty, text, several):
+        assert emulate(scale, "--arg", path, "--arg", "f32:1", "--arg", "u32:0") == 2
+        said = capsys.readouterr().err
+        assert path.name in said
+        assert said.count("\n") == 1
+
+
+def test_what_was_printed_before_a_fault_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "printing.ptx"
+    path.write_text(
+        HEAD
+        + """
+.extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 v);
+.global .align 1 .b8 text[7] = {104, 101, 108, 108, 111, 10, 0};
+.visible .entry k()
+{
+    .reg .b64 %d<3>; .reg .b32 %r;
+    mov.u64 %d0, text;
+    cvta.global.u64 %d1, %d0;
+    { .param .b64 f; .param .b64 v; .param .b32 r;
+      st.param.b64 [f], %d1; st.param.b64 [v], 0; call.uni (r), vprintf, (f, v); ld.param.b32 %r, [r]; }
+    trap;
+}
+"""
+    )
+    assert emulate(path) == 1
+    said = capsys.readouterr()
+    assert said.out == "hello\n"
+    assert "trap" in said.err
 
 
 def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

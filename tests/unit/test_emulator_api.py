@@ -56,6 +56,47 @@ def test_one_array_twice_is_one_buffer() -> None:
     assert x.tolist() == [5, 6]
 
 
+TWO = """
+    .reg .b64 %a, %b; .reg .b32 %v;
+    ld.param.u64 %a, [x]; ld.param.u64 %b, [y];
+    ld.global.u32 %v, [%a]; add.u32 %v, %v, 1; st.global.u32 [%b+4], %v; ret;"""
+
+
+def test_two_views_of_the_same_memory_are_one_buffer() -> None:
+    x = np.array([5, 0], np.uint32)
+    Emulator().load(entry(TWO, ".param .u64 x, .param .u64 y")).launch("k", 1, 1, [x.view(np.float32), x[:]])
+    assert x.tolist() == [5, 6]
+
+
+def test_interleaved_views_are_two_buffers() -> None:
+    x = np.array([5, 0, 0, 0], np.uint32)
+    Emulator().load(entry(TWO, ".param .u64 x, .param .u64 y")).launch("k", 1, 1, [x[::2], x[1::2]])
+    assert x.tolist() == [5, 0, 0, 6]
+
+
+def read_only() -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    array = np.zeros(2, np.uint32)
+    array.setflags(write=False)
+    return array
+
+
+Y = np.zeros(3, np.uint32)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ([Y[:2], Y[1:]], "the array for parameter 'y' overlaps another one"),
+        ([np.zeros(2, ">u4"), Y], "parameter 'x' cannot take an array of >u4"),
+        ([np.array([None, None]), Y], "parameter 'x' cannot take an array of Python objects"),
+        ([Y, read_only()], "the array for parameter 'y' is read-only"),
+    ],
+)
+def test_arrays_that_cannot_come_back_are_refused(args: list[object], words: str) -> None:
+    with pytest.raises(LaunchError, match=words):
+        Emulator().load(entry(TWO, ".param .u64 x, .param .u64 y")).launch("k", 1, 1, args)
+
+
 X = np.zeros(4, np.float32)
 GOOD = [X, np.float32(1), np.uint32(4)]
 

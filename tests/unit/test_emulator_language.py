@@ -8,6 +8,7 @@ import pytest
 from ptxmotion.harness.emulator import Emulator, EmulatorFault, LaunchError, LaunchResult
 from ptxmotion.harness.emulator.atomic_ops import compare_and_swap, fetch_and_apply
 from ptxmotion.harness.emulator.initializer import initial_bytes
+from ptxmotion.harness.emulator.launch import BUDGET
 from ptxmotion.harness.emulator.segments import cut
 from ptxmotion.ptx import parse
 
@@ -20,11 +21,18 @@ OWN = """
 
 
 def run(
-    body: str, threads: int = 32, *, module: str = "", count: int = 0, grid: int = 1, words: Words | None = None
+    body: str,
+    threads: int = 32,
+    *,
+    module: str = "",
+    count: int = 0,
+    grid: int = 1,
+    words: Words | None = None,
+    budget: int = BUDGET,
 ) -> tuple[Words, LaunchResult]:
     x = words if words is not None else np.zeros(count or threads, np.uint32)
     text = f"{HEAD}{module}\n.visible .entry k(.param .u64 x)\n{{{OWN}{body}\n}}\n"
-    return x, Emulator().load(text).launch("k", grid, threads, [x])
+    return x, Emulator(budget=budget).load(text).launch("k", grid, threads, [x])
 
 
 def test_arguments_and_results_in_registers() -> None:
@@ -168,6 +176,38 @@ SET: st.relaxed.gpu.global.u32 [%f+128], 5; mov.u32 %v, 9;
 DONE: st.global.u32 [%a], %v; ret;"""
     x, result = run(body, count=33)
     assert x.tolist() == [5] * 31 + [9, 5]
+    assert result.findings == []
+
+
+@pytest.mark.parametrize(
+    ("body", "threads", "words"),
+    [
+        (
+            "setp.eq.u32 %p, %t, 5; @%p bra.uni Q; bar.sync 3; bra.uni E; Q: bar.sync 4; E: bar.sync 5; ret;",
+            33,
+            "deadlock: threads wait for ever: "
+            "32 at barrier 3 of block (0,0,0) in line 9: threads (0,0,0) to (4,0,0), (6,0,0) to (32,0,0); "
+            "1 at barrier 4 of block (0,0,0) in line 9: thread (5,0,0)",
+        ),
+        (
+            "and.b32 %v, %t, 1; setp.eq.u32 %p, %v, 0; @%p shfl.sync.idx.b32 %v, %t, 0, 31, -1; bar.sync 0; ret;",
+            12,
+            "6 at shfl.sync.idx.b32 in line 9, whose membermask names absent lanes: "
+            "threads (0,0,0), (2,0,0), (4,0,0), (6,0,0), …",
+        ),
+        ("LOOP: setp.ge.u32 %p, %t, 3; @%p bra LOOP; ret;", 6, "at block LOOP in line 9: threads (3,0,0) to (5,0,0)"),
+    ],
+)
+def test_what_never_ends_names_the_place_and_the_threads(body: str, threads: int, words: str) -> None:
+    with pytest.raises(EmulatorFault) as caught:
+        run(body, threads=threads, budget=2000)
+    assert words in str(caught.value)
+
+
+def test_the_address_of_an_entry_is_only_a_number() -> None:
+    module = ".visible .entry child(.param .u32 n) { .reg .b32 %r; ld.param.u32 %r, [n]; ret; }"
+    x, result = run(".reg .b64 %f; mov.u64 %f, child; cvt.u32.u64 %v, %f; st.global.u32 [%a], %v; ret;", module=module)
+    assert (x != 0).all()
     assert result.findings == []
 
 
