@@ -311,11 +311,7 @@ def is_same_buffer(param: Param, array: Array, other: Array) -> bool:
         return array is other
     if _extent(array) == _extent(other):
         return True
-    try:
-        apart = not np.shares_memory(array, other, max_work=10_000)
-    except np.exceptions.TooHardError:
-        apart = False
-    if not apart:
+    if np.shares_memory(array, other):
         raise LaunchError(f"the array for parameter '{param.name}' overlaps another one without being the same")
     return False
 

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -75,7 +76,7 @@ def assembled_launched() -> Iterator[tuple[list[Launched], bytes, dict[str, str]
     cells = bytes_of_cells(every)
     batches = [every[start : start + _BATCH] for start in range(0, len(every), _BATCH)]
     with ThreadPoolExecutor() as pool:
-        yield from pool.map(lambda batch: accepted(batch, cells), batches)
+        yield from pool.map(partial(accepted, cells=cells), batches)
 
 
 class Gpu:
@@ -225,7 +226,7 @@ def main() -> None:
         for difference in recording.found:
             print(difference["case"], difference["lanes"], "of", difference["of"], flush=True)
         found += recording.found
-    if gpu is not None:
+    if not options.no_gpu:
         (options.output / "differences.json").write_text(json.dumps(found, indent=0))
 
 
