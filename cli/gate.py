@@ -31,6 +31,8 @@ class Assembled:
             found = self._judge.figures(print_module(module))
         except ToolchainError as error:
             raise Refused(" ".join(str(error).split())[:200]) from error
+        if missing := [kernel.name for kernel in module.entries if kernel.name not in found]:
+            raise Refused(f"ptxas made no code of {', '.join(missing)}")
         return {name: Figures(**figures) for name, figures in found.items()}
 
     def recall(self, key: str) -> list[str] | None:
@@ -42,9 +44,9 @@ class Assembled:
         self._judge.remember(key, value)
 
 
-def judge_for(choice: str | None, arch: str | None) -> Judge | None:
+def judge_for(choice: str | None, arch: str | None, seconds: float | None = None) -> Judge | None:
     """The judge for ``--gate=CHOICE``: ``ptxas``, ``static``, ``off``, or ``None`` for what there is, with a warning
-    where that is no ptxas.
+    where that is no ptxas. ``seconds`` is how long ptxas may take.
 
     Raises `ToolMissing` for ``ptxas`` where it is not found.
     """
@@ -55,12 +57,12 @@ def judge_for(choice: str | None, arch: str | None) -> Judge | None:
         return None
     if choice == "static":
         return PressureJudge()
-    from ..harness.gate import PtxasJudge
+    from ..harness.gate import SECONDS, PtxasJudge
 
     try:
-        return Assembled(PtxasJudge(arch))
-    except ToolMissing:
+        return Assembled(PtxasJudge(arch, seconds=SECONDS if seconds is None else seconds))
+    except ToolMissing as error:
         if choice == "ptxas":
             raise
-        warn("ptxas is not found, so the gate goes by a model of register pressure")
+        warn(f"ptxas is not found ({error.reason}), so the gate goes by a model of register pressure")
         return PressureJudge()

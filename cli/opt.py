@@ -56,6 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keep a kernel changed only where ptxas, or a model of register pressure, finds it better "
         "(default: with -O2 and -O3 ptxas, or static where there is none; else off)",
     )
+    what.add_argument(
+        "--gate-timeout",
+        type=_seconds,
+        metavar="S",
+        help="leave the module as it is where ptxas takes longer than this for the gate (default: 300)",
+    )
     what.add_argument("--profile", metavar="FILE", help=PROFILE_HELP + ": for costs, never for correctness")
     what.add_argument("--alias", type=alias_promise, metavar="LEVEL", help=ALIAS_HELP)
     what.add_argument("--emit", choices=EMITS, help="what to write (default: ptx)")
@@ -103,10 +109,18 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"\d+(\.\d+)?", text) or not float(text):
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of seconds")
+    return float(text)
+
+
 def _check(arguments: argparse.Namespace) -> None:
     emit = arguments.emit or "ptx"
     if arguments.arch and emit not in ("cubin", "sass") and not _has_gate(arguments):
         usage_error("--arch says what to assemble for, and nothing is: neither for --emit nor for a gate")
+    if arguments.gate_timeout is not None and (not _has_gate(arguments) or arguments.gate == "static"):
+        usage_error("--gate-timeout limits ptxas, and no gate asks it")
     if emit == "cubin" and arguments.output == "-" and sys.stdout.isatty():
         usage_error("a cubin is no text: name a file with -o, or send stdout elsewhere")
 
@@ -199,8 +213,9 @@ class _Run:
         if self.arguments.alias is not None:
             warn_of_unknown_names(self.arguments.alias, module)
         passes = self.passes
+        shown: dict[str, list[str]] = {}
         if self.arguments.print_changed:
-            passes = [cast("Pass", _Shown(each)) for each in passes]
+            passes = [cast("Pass", _Shown(each, shown)) for each in passes]
         pipeline = Pipeline(
             passes,
             verify=lambda kernel, of: verify_kernel(kernel, of.source),
@@ -212,6 +227,8 @@ class _Run:
             only=(lambda name: only.search(name) is not None) if only is not None else None,
         )
         pipeline.run(module, remarks)
+        for kernel in module.kernels:
+            _show_gate(kernel, shown)
         self.step("passes")
         return pipeline
 
@@ -220,7 +237,7 @@ class _Run:
             return None
         from .gate import judge_for
 
-        return judge_for(self.arguments.gate, self.arguments.arch)
+        return judge_for(self.arguments.gate, self.arguments.arch, self.arguments.gate_timeout)
 
     def opportunities(self, module: Module) -> dict[str, Any]:
         from ..transforms.opportunities import opportunities
@@ -250,6 +267,11 @@ class _Run:
     def tell(self, pipeline: Pipeline, remarks: Remarks) -> None:
         """What was asked for about the run."""
         pattern = self.arguments.remarks
+        # Where the gate cannot judge, nothing is optimized at all, so that is said unasked, too.
+        refused = [remark for remark in remarks.items if remark.reason == "gate-refused"]
+        if refused and (pattern is None or not pattern.search("gate")):
+            others = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+            warn(f"{refused[0].kernel}{others}: {refused[0].message}")
         for remark in dict.fromkeys(remarks.items):  # a pass that runs twice refuses twice
             # A new opcode may cost all the optimization there is, so that is said unasked.
             if remark.name == "UnknownOpcode" or (pattern is not None and pattern.search(remark.pass_name)):
@@ -306,25 +328,42 @@ def remark_unknown_opcodes(module: Module, remarks: Remarks) -> None:
 
 
 class _Shown:
-    """A pass that prints what it changed."""
+    """A pass that prints what it changed. ``shown`` is each kernel as it was printed last."""
 
-    def __init__(self, inner: Pass) -> None:
+    def __init__(self, inner: Pass, shown: dict[str, list[str]]) -> None:
         self.inner = inner
         self.name = inner.name
+        self.shown = shown
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
-        import difflib
-
-        from ..ptx import print_kernel
-
-        before = print_kernel(kernel).splitlines()
+        _show_gate(kernel, self.shown)
+        before = _lines(kernel)
         changed = self.inner.run(kernel, facts, remarks)
         if changed:
-            after = print_kernel(kernel).splitlines()
-            names = (f"{kernel.name} before {self.name}", f"{kernel.name} after {self.name}")
-            for line in difflib.unified_diff(before, after, *names, lineterm=""):
-                print(line, file=sys.stderr)
+            after = self.shown[kernel.name] = _lines(kernel)
+            _print_diff(before, after, f"{kernel.name} before {self.name}", f"{kernel.name} after {self.name}")
         return changed
+
+
+def _show_gate(kernel: Kernel, shown: dict[str, list[str]]) -> None:
+    """Print what the gate gave back of what was shown last, so that each diff begins where the last one ended."""
+    last, now = shown.get(kernel.name), _lines(kernel) if kernel.name in shown else []
+    if last is not None and last != now:
+        _print_diff(last, now, f"{kernel.name} before gate", f"{kernel.name} after gate")
+        shown[kernel.name] = now
+
+
+def _lines(kernel: Kernel) -> list[str]:
+    from ..ptx import print_kernel
+
+    return print_kernel(kernel).splitlines()
+
+
+def _print_diff(before: list[str], after: list[str], old: str, new: str) -> None:
+    import difflib
+
+    for line in difflib.unified_diff(before, after, old, new, lineterm=""):
+        print(line, file=sys.stderr)
 
 
 def _describe_passes() -> str:

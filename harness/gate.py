@@ -1,47 +1,43 @@
 """The gate's judge on ptxas: assembles a module and reads what became of each kernel.
 
-Figures are cached on disk under the hash of the text, the architecture and the assembler, so that a second run starts
-no assembler. Requires: ptxas (`toolchain`). Guarantees: the figures are those of the cubin; a damaged cache entry is
-made anew. Reference: shared notes on code motion, §2.
+Figures are kept on disk under the hash of the text, the architecture, the assembler and the code that reads a cubin,
+so that a second run starts no assembler. Requires: ptxas (`toolchain`). Guarantees: the figures are those of the cubin;
+a damaged entry is made anew (`kept_entries`). Refuses: what ptxas refuses, crashes on, or takes too long for, with
+`ToolchainError`; that is not kept, and asked again in the next run.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from .cubin import CubinError, KernelCode, read_cubin
+from .kept_entries import cache_folder, read_entry, write_entry
 from .occupancy import occupancy
 from .toolchain import ToolchainError, arch_for, assemble, find_tool
 
-__all__ = ["PtxasJudge", "cache_folder"]
+__all__ = ["SECONDS", "PtxasJudge"]
 
 #: Threads of a block where the kernel does not say: how many warps fit is the mean over these.
 USUAL_THREADS = (128, 256, 512)
 
-#: Bump when the figures or their meaning change.
-_VERSION = 2
+#: How long ptxas may take for one module before the gate gives up.
+SECONDS = 300.0
 
-
-def cache_folder() -> Path:
-    """Where figures are kept: ``$PTXMOTION_CACHE``, else ``ptxmotion`` in the user's cache folder."""
-    own = os.environ.get("PTXMOTION_CACHE")
-    if own:
-        return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return Path(base) / "ptxmotion" if base else Path.home() / ".cache" / "ptxmotion"
+#: The modules whose code says what the figures are.
+_READERS = ("cubin", "gate", "machine_code", "machine_ops", "occupancy", "warp_schedule")
 
 
 class PtxasJudge:
-    """Judges PTX text by its machine code. ``arch`` overrides the module's target."""
+    """Judges PTX text by its machine code. ``arch`` overrides the module's target; ``seconds`` is ptxas's limit."""
 
-    def __init__(self, arch: str | None = None, folder: Path | None = None) -> None:
+    def __init__(self, arch: str | None = None, folder: Path | None = None, seconds: float = SECONDS) -> None:
         self.arch = arch
+        self.seconds = seconds
         self.folder = (folder or cache_folder()) / "gate"
         self.tool = find_tool("ptxas")
 
@@ -50,15 +46,21 @@ class PtxasJudge:
 
         Raises `ToolchainError`.
         """
+        try:
+            return self._figures(ptx)
+        except CubinError as error:
+            raise ToolchainError(str(error)) from error
+        except OSError as error:  # it cannot be started, or there is no room for its files
+            place = f": {error.filename}" if error.filename else ""
+            raise ToolchainError(f"ptxas cannot be run: {error.strerror}{place}") from error
+
+    def _figures(self, ptx: str) -> Mapping[str, dict[str, Any]]:
         arch = self.arch or arch_for(ptx, self.tool)
         path = self._place(f"{arch}\0{ptx}")
         known = _read(path)
         if known is None:
-            try:
-                cubin = assemble(ptx, arch, tool=self.tool).cubin
-                known = {name: _figures(code) for name, code in read_cubin(cubin).items()}
-            except CubinError as error:
-                raise ToolchainError(str(error)) from error
+            cubin = assemble(ptx, arch, tool=self.tool, timeout=self.seconds).cubin
+            known = {name: _of_code(code) for name, code in read_cubin(cubin).items()}
             _write(path, known)
         return known
 
@@ -72,11 +74,11 @@ class PtxasJudge:
         _write(self._place(f"search\0{key}"), {"kept": value})
 
     def _place(self, identity: str) -> Path:
-        whole = f"{_VERSION}\0{self.tool.path}\0{self.tool.version}\0{identity}"
+        whole = f"{_readers()}\0{self.tool.path}\0{self.tool.version}\0{identity}"
         return self.folder / (hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest() + ".json")
 
 
-def _figures(code: KernelCode) -> dict[str, Any]:
+def _of_code(code: KernelCode) -> dict[str, Any]:
     weight = sum(8.0 ** min(depth, 6) * sum(kinds.values()) for depth, kinds in enumerate(code.by_depth))
     return {
         "code": f"{code.code_sha256}/{code.data_sha256}",
@@ -99,20 +101,19 @@ def _warps(code: KernelCode) -> float:
     return len(warps) / sum(1 / each for each in warps) if warps else 0.0
 
 
+@cache
+def _readers() -> str:
+    """A hash of the code that reads figures: what was read by other code is not taken for what this would read."""
+    digest = hashlib.sha256()
+    for name in _READERS:
+        digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
+    return digest.hexdigest()
+
+
 def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None  # not there, or damaged: it is made anew
+    body = read_entry(path)
+    return None if body is None else json.loads(body)
 
 
 def _write(path: Path, figures: Mapping[str, Any]) -> None:
-    """Keep the figures; a cache that cannot be written costs time only."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(figures, file)
-        os.replace(name, path)
-    except OSError:
-        return
+    write_entry(path, json.dumps(figures).encode())

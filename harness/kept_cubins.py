@@ -8,13 +8,10 @@ Refuses: what ptxas refuses raises `PtxasError` each time.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import tempfile
 from pathlib import Path
 
-from .gate import cache_folder
+from .kept_entries import cache_folder, read_entry, write_entry
 from .toolchain import Assembled, assemble, find_tool, target_of
 
 __all__ = ["assemble_kept"]
@@ -39,27 +36,14 @@ def assemble_kept(ptx: str, arch: str, folder: Path | None = None) -> Assembled:
 
 def _read(path: Path) -> tuple[str, bytes] | None:
     """Log and cubin; None where they are not there, or damaged."""
-    try:
-        digest, _, rest = path.read_bytes().partition(b"\n")
-    except OSError:
+    body = read_entry(path)
+    if body is None:
         return None
-    if hashlib.sha256(rest).hexdigest().encode() != digest:
-        return None
-    length, _, rest = rest.partition(b"\n")
+    length, _, rest = body.partition(b"\n")
     end = int(length)
     return rest[:end].decode("utf-8", "surrogateescape"), rest[end:]
 
 
 def _write(path: Path, made: Assembled) -> None:
     log = made.log.encode("utf-8", "surrogateescape")
-    body = b"%d\n%s%s" % (len(log), log, made.cubin)
-    with contextlib.suppress(OSError):  # a cache that cannot be written costs time only
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
+    write_entry(path, b"%d\n%s%s" % (len(log), log, made.cubin))

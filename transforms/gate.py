@@ -255,7 +255,7 @@ class Gate:
     ) -> bool:
         """Keep, try again or give back each changed kernel; whether any stays changed. Raises `Refused`."""
         before = self.judge.figures(_module_of(module, changed, originals))
-        after = self.judge.figures(_module_of(module, changed))
+        after = self._after(_module_of(module, changed))
         functions = [kernel for kernel in changed if not kernel.is_entry]
         if functions and any(worse(before[name], after[name]) for name in before if name in after):
             # A function shows only in the entries that call it: where one got worse, none of them stays.
@@ -263,7 +263,7 @@ class Gate:
                 _put(module, originals[kernel.name])
                 self._say(remarks, kernel, "Missed", "an entry that may call it got worse", "gate-worse")
                 remarks.take_refusals(own.pop(kernel.name))
-            after = self.judge.figures(_module_of(module, changed))
+            after = self._after(_module_of(module, changed))
         kept = any(kernel.name in own for kernel in functions)
         searches: list[_Search] = []
         for kernel in changed:
@@ -288,6 +288,13 @@ class Gate:
         for each in searches:
             kept |= self.conclude(module, each, remarks, own)
         return kept
+
+    def _after(self, module: Module) -> dict[str, Figures]:
+        """Figures of a module that could be judged before the passes ran."""
+        try:
+            return self.judge.figures(module)
+        except Refused as reason:
+            raise Refused(f"what the passes made: {reason}") from reason
 
     def search(self, module: Module, searches: list[_Search], size: int, remarks: Remarks) -> None:
         """Try the searches' rewrites in halves, all kernels at a time, for at most as much code as ``size`` allows; or

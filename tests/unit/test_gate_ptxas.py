@@ -1,0 +1,247 @@
+"""The gate as a user meets it where something is wrong: with ptxas, with the cache, with the disk."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ptxmotion.cli import main
+from ptxmotion.harness.gate import PtxasJudge
+from ptxmotion.harness.kept_entries import read_entry, write_entry
+from ptxmotion.harness.toolchain import find_tool
+
+SOURCE = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 p, .param .u32 a)
+{
+	.reg .pred %p<2>;
+	.reg .b32 %r<8>;
+	.reg .b64 %rd<3>;
+	ld.param.u64 %rd1, [p];
+	ld.param.u32 %r1, [a];
+	cvta.to.global.u64 %rd2, %rd1;
+	mov.u32 %r2, %tid.x;
+	setp.gt.s32 %p1, %r1, 7;
+	@%p1 bra RIGHT;
+	div.s32 %r3, %r1, %r2;
+	st.global.u32 [%rd2], %r3;
+	bra.uni JOIN;
+RIGHT:
+	st.global.u32 [%rd2+8], %r1;
+JOIN:
+	div.s32 %r4, %r1, %r2;
+	st.global.u32 [%rd2+4], %r4;
+	ret;
+}
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "in.ptx"
+    path.write_text(SOURCE)
+    return path
+
+
+@pytest.fixture
+def ptxas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Put a script in place of ptxas that tells its version and then does something else."""
+    real = find_tool("ptxas").path
+
+    def put(body: str, version: str = f"exec {real} --version") -> Path:
+        path = tmp_path / "ptxas"
+        path.write_text(f'#!/bin/sh\ncase "$1" in --version) {version};; esac\n{body.replace("PTXAS", str(real))}\n')
+        path.chmod(0o755)
+        monkeypatch.setenv("PTXMOTION_PTXAS", str(path))
+        return path
+
+    return put
+
+
+def opt(*arguments: object) -> int:
+    return main(["opt", *map(str, arguments)])
+
+
+def is_as_given(written: str) -> bool:
+    return written.count("div.s32") == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("kill -SEGV $$", "ptxas failed with status -11"),
+        ("exit 0", "ptxas failed with status 0"),
+        ('for last; do :; done; echo no cubin > "$last"', "no cubin, or a damaged one"),
+        ("exec sleep 1000", "ptxas was ended after 0.3 s"),
+        ('echo "ptxas fatal   : Memory allocation failure" >&2; exit 255', "Memory allocation failure"),
+        # It takes the module as it was given, and crashes on what the passes made of it.
+        ('[ $(grep -c div.s32 module.ptx) = 2 ] || kill -SEGV $$; exec PTXAS "$@"', "what the passes made: ptxas"),
+    ],
+)
+def test_where_ptxas_gives_no_answer_the_kernel_is_as_it_was_and_that_is_said(
+    source: Path, ptxas, capfd: pytest.CaptureFixture[str], body: str, said: str
+) -> None:
+    ptxas(body)
+    assert opt(source, "--gate-timeout=0.3" if "sleep" in body else "--gate=ptxas") == 0
+    out, err = capfd.readouterr()
+    assert is_as_given(out)
+    assert err.startswith("ptxmotion: warning: k: given back, since it cannot be judged: ")
+    assert said in err
+    # What was not answered is asked again.
+    assert not list((source.parent / "cache").rglob("*.json")) or "passes made" in said
+    ptxas('exec PTXAS "$@"')
+    assert opt(source) == 0
+    out, err = capfd.readouterr()
+    assert not is_as_given(out)
+    assert err == ""
+
+
+def test_what_cannot_be_started_is_said(source: Path, ptxas, capfd: pytest.CaptureFixture[str]) -> None:
+    path = ptxas("")
+    path.write_bytes(b"\x7fno program")
+    assert opt(source) == 0
+    out, err = capfd.readouterr()
+    assert is_as_given(out)
+    assert f"ptxas cannot be run: Exec format error: {path}" in err
+    ptxas("", version="sleep 0; exit 1")
+    assert opt(source) == 0
+    assert "ptxas failed with status 1" in capfd.readouterr().err
+
+
+def test_a_variable_that_names_no_program_is_told(
+    source: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PTXMOTION_PTXAS", "/nowhere/ptxas")
+    assert opt(source) == 0
+    out, err = capfd.readouterr()
+    assert not is_as_given(out)
+    assert "PTXMOTION_PTXAS=/nowhere/ptxas is no executable), so the gate goes by a model of register pressure" in err
+    assert opt(source, "--gate=ptxas") == 4
+
+
+def test_a_limit_that_limits_nothing_is_refused(source: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for others in (["--gate=off"], ["--gate=static"], ["-O1"]):
+        assert opt(source, "--gate-timeout=5", *others) == 2
+        assert "no gate asks it" in capfd.readouterr().err
+    assert opt(source, "--gate-timeout=0") == 2
+
+
+def test_another_version_is_asked_anew(source: Path, ptxas, capfd: pytest.CaptureFixture[str]) -> None:
+    count = source.parent / "count"
+    body = f'echo >> {count}; exec PTXAS "$@"'
+    ptxas(body)
+    for _ in range(2):
+        assert opt(source) == 0
+    assert len(count.read_text()) == 2  # before and after, once
+    newer = ptxas(body, version='echo "Cuda compilation tools, release 13.9, V13.9.1"; exit 0')
+    moved = newer.rename(newer.with_name("newer"))
+    os.environ["PTXMOTION_PTXAS"] = str(moved)
+    assert opt(source) == 0
+    assert len(count.read_text()) == 4
+
+
+# --- the cache ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"[]", b'{"k": 3}', b'{"k": {"code": "x"}}', b"\xff\xfe", b"null", b"0" * 64 + b'\n{"k": 3}', None],
+)
+def test_whatever_stands_in_an_entry_the_answer_is_the_same(
+    source: Path, capfd: pytest.CaptureFixture[str], damage: bytes | None
+) -> None:
+    assert opt(source) == 0
+    first = capfd.readouterr()
+    entries = list((source.parent / "cache" / "gate").iterdir())
+    assert entries
+    for entry in entries:
+        if damage is None:
+            entry.unlink()
+            entry.mkdir()
+        else:
+            entry.write_bytes(damage)
+    assert opt(source) == 0
+    assert capfd.readouterr() == first
+    if damage is not None:
+        assert all(read_entry(entry) is not None for entry in entries)  # mended
+
+
+@pytest.mark.parametrize("kind", ["file", "/dev/full", "/proc/nothing"])
+def test_a_cache_that_cannot_be_written_costs_time_only(
+    source: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], kind: str
+) -> None:
+    assert opt(source) == 0
+    first = capfd.readouterr()
+    monkeypatch.setenv("PTXMOTION_CACHE", str(source) if kind == "file" else kind)
+    assert opt(source) == 0
+    assert capfd.readouterr() == first
+
+
+def test_a_full_disk_leaves_no_scraps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(source: str, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    write_entry(tmp_path / "entry", b"old")
+    monkeypatch.setattr("os.replace", no_room)
+    write_entry(tmp_path / "entry", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["entry"]
+    assert read_entry(tmp_path / "entry") == b"old"
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from ptxmotion.harness.kept_entries import write_entry
+for turn in range(int(sys.argv[2])):
+    write_entry(Path(sys.argv[1]), sys.argv[3].encode() * 200_000)
+    print(turn, flush=True)
+"""
+
+
+def writer(path: Path, turns: int, letter: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path)}
+    command = [sys.executable, "-c", WRITER, str(path), str(turns), letter]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def test_two_processes_share_an_entry_and_one_may_be_killed(tmp_path: Path) -> None:
+    path = tmp_path / "entry"
+    endless, other = writer(path, 1_000_000, "a"), writer(path, 50, "b")
+    seen: set[bytes] = set()
+    while other.poll() is None:
+        body = read_entry(path)
+        if body is not None:
+            assert body in (b"a" * 200_000, b"b" * 200_000)
+            seen.add(body[:1])
+    assert endless.stdout is not None
+    endless.stdout.readline()
+    endless.send_signal(signal.SIGKILL)
+    endless.wait()
+    assert seen
+    assert read_entry(path) in (b"a" * 200_000, b"b" * 200_000)
+
+
+def test_what_is_read_by_other_code_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = PtxasJudge(folder=tmp_path)
+    judge.figures(SOURCE)
+    monkeypatch.setattr("ptxmotion.harness.gate._readers", lambda: "another")
+    judge.figures(SOURCE)
+    assert len(list(judge.folder.iterdir())) == 2
+
+
+def test_diffs_of_the_gate_begin_where_the_last_one_ended(source: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A kernel whose machine code comes out the same is given back, which is a change that is shown, too."""
+    source.write_text(SOURCE.replace("div.s32 %r4, %r1, %r2", "mul.lo.s32 %r5, %r1, %r2;\n\tmul.lo.s32 %r4, %r1, %r2"))
+    assert opt(source, "--print-changed=diff", "--remarks=gate", "-o", "/dev/null") == 0
+    err = capfd.readouterr().err
+    assert "the machine code came out the same" in err
+    shown = [line for line in err.splitlines() if line.startswith(("--- ", "+++ "))]
+    assert shown[0] == "--- k before sscm"
+    assert shown[-2:] == ["--- k before gate", "+++ k after gate"]
+    removed = [line[1:] for line in err.splitlines() if line.startswith("-\t")]
+    added = [line[1:] for line in err.splitlines() if line.startswith("+\t")]
+    assert sorted(removed) == sorted(added)
