@@ -10,7 +10,7 @@ Rungs, the first that breaks is reported:
 3. on the emulator, every array that was handed in holds the same bytes, the same lines are printed, and there is no
    finding that was not there before: out of bounds, unset registers or memory, races, barriers;
 4. what has effects runs as often as before: stores, atomics, fences, barriers; and no thread loads or evaluates more,
-   where the passes promise it (`KEEPS_PATHS`), or no warp (`KEEPS_WARPS`);
+   where the passes promise it (`KEEPS_PATHS`), or no warp (`KEEPS_WARPS`), or no thread loads more (`KEEPS_LOADS`);
 5. no branch that is called uniform has diverged, before or after. (Not with a random schedule: it lets lanes run past
    the point where they would meet again, so that a warp may be in two turns of a loop at once.)
 
@@ -20,6 +20,7 @@ Rungs, the first that breaks is reported:
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
@@ -30,6 +31,7 @@ from ptxmotion.analysis.alias import Promise
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.harness.emulator import Emulator, EmulatorError, InstanceJudge
 from ptxmotion.harness.emulator.counts import Counts
+from ptxmotion.harness.emulator.trace import SPACES
 from ptxmotion.harness.toolchain import PtxasError, assemble
 from ptxmotion.ptx import Kernel, Module, PtxError, parse, print_module
 from ptxmotion.ptx.verify import problems, verify_kernel
@@ -38,6 +40,7 @@ from ptxmotion.transforms.remarks import Remarks
 from random_programs import RandomProgram
 
 __all__ = [
+    "KEEPS_LOADS",
     "KEEPS_PATHS",
     "KEEPS_WARPS",
     "Ladder",
@@ -58,6 +61,10 @@ KEEPS_PATHS = frozenset(["cse", "copyprop", "dce", "emptyblocks", "lcm", "scm"])
 
 #: Passes after which no warp evaluates more, if every divergent branch parted its lanes.
 KEEPS_WARPS = KEEPS_PATHS | {"sscm"}
+
+#: Passes after which no single thread loads more than before, as long as no option says that it may.
+KEEPS_LOADS = KEEPS_PATHS | {"srqp", "esrqp", "vectormerge", "readonly", "deadstores"}
+_LAX = ("paper=true", "readable=true")
 
 #: Passes after which stores may be fewer.
 DROPS_STORES = frozenset(["deadstores"])
@@ -123,6 +130,29 @@ def run(ptx: str, launch: Launch, seed: int, *, schedule: str = "order", budget:
     return result
 
 
+def loads_of_threads(ptx: str, launch: Launch, seed: int, budget: int) -> dict[tuple[int, int], int]:
+    """How many loads each thread executes, by block and thread: of global, shared and local memory."""
+    found: Counter[tuple[int, int]] = Counter()
+    loaded = Emulator(budget=2 * budget).load(parse(ptx))
+    done = loaded.launch(
+        launch.kernel,
+        launch.grid,
+        launch.block,
+        launch.arguments(seed),
+        launch.shared,
+        seed=seed,
+        counts=False,
+        trace=True,
+    )
+    assert done.trace is not None
+    rows = done.trace.accesses
+    rows = rows[~rows["write"] & (rows["space"] <= SPACES.index("local"))]
+    keys = rows["block"].astype(np.int64) << 16 | rows["thread"]
+    for key, count in zip(*np.unique(keys, return_counts=True), strict=True):
+        found[int(key) >> 16, int(key) & 0xFFFF] = int(count)
+    return found
+
+
 def loops_around(kernel: Kernel) -> list[list[int]]:
     """For each block the headers of the loops around it, outermost first."""
     facts = Facts(kernel)
@@ -172,7 +202,21 @@ class Ladder:
         except PassFailed as error:
             return [f"verify: {error}"]
         names = frozenset(each.name for each in pipeline_of(passes))
-        return self.judge(print_module(module), names, ptxas=ptxas, schedule=schedule)
+        found = self.judge(print_module(module), names, ptxas=ptxas, schedule=schedule)
+        if not found and names and names <= KEEPS_LOADS and not any(option in passes for option in _LAX):
+            found = self.loads_more(print_module(module))
+        return found
+
+    def loads_more(self, after: str) -> list[str]:
+        """The threads that execute more loads than before, for each seed."""
+        found: list[str] = []
+        for seed in self.seeds:
+            old, new = (loads_of_threads(ptx, self.launch, seed, self.budget) for ptx in (self.ptx, after))
+            more = {thread: count for thread, count in new.items() if count > old.get(thread, 0)}
+            for (block, thread), count in sorted(more.items())[:1]:
+                which = f"{len(more)} threads, the first is {thread} of block {block}"
+                found.append(f"seed {seed}: {which}: {count} loads, not at most {old.get((block, thread), 0)}")
+        return found
 
     def judge(
         self, after: str, names: frozenset[str] = frozenset(), *, ptxas: bool = False, schedule: str = "order"

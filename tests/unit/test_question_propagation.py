@@ -140,10 +140,11 @@ def test_figure_4_11_within_the_paper_s_two_visits() -> None:
     assert blocks_with(module, LOAD) == ["N1", "N3", "N5", "N6"]
 
 
-def test_figure_4_11_is_refused_where_the_last_turn_may_read_out_of_bounds() -> None:
+def test_figure_4_11_is_refused_where_the_last_turn_would_load_more() -> None:
+    """Nodes 3 and 6 read for the next turn, and the last one has none: one load more than before, perhaps a fault."""
     module, remarks = optimized(FIGURE_4_11, "srqp")
     assert blocks_with(module, LOAD) == ["N5", "N8"]
-    assert "may-fault" in reasons(remarks)
+    assert "not-anticipated" in reasons(remarks)
 
 
 @pytest.mark.parametrize("passes", ["esrqp:readable=true", "esrqp:readable=true:paper=true"])
