@@ -46,7 +46,7 @@ def arms_of(benchmark: Benchmark, plain: dict[str, str], launch: str) -> list[Ar
     found = [Arm("as written", plain, role="baseline", launch=launch)]
     for strategy in FUSIONS:
         for how, fuser in (("", None), (", racing", Racing())):
-            modules = fused_modules(benchmark, plain, strategy, fuser)
+            modules = fused_modules(benchmark, plain, strategy, fuser, as_graph=launch != "stream")
             if all(modules != each.modules for each in found):
                 found.append(Arm(f"{strategy}{how}", modules, launch=launch, same_program=False))
     return found

@@ -28,21 +28,31 @@ _COMMENT = "//| "
 
 
 def fused_modules(
-    benchmark: Benchmark, plain: Mapping[str, str], strategy: Strategy, fuser: Fuser | None = None
+    benchmark: Benchmark,
+    plain: Mapping[str, str],
+    strategy: Strategy,
+    fuser: Fuser | None = None,
+    *,
+    as_graph: bool = True,
 ) -> dict[str, str]:
     """The modules of a fused program, by the costs of this machine; ``plain`` where nothing is fused.
 
-    With a ``fuser`` of the caller's, which may decide otherwise, all that it allows is fused, whatever it costs.
-    Raises `DslError`, `CommandError`.
+    ``as_graph``: it will run as a CUDA graph, as programs of several launches do unless a stream is asked for; barriers
+    of the grid pay in a stream only. With a ``fuser`` of the caller's, which may decide otherwise, all that it allows
+    is fused, whatever it costs. Raises `DslError`, `CommandError`.
     """
     from ..transforms.kernel_fusion.benefit import BenefitModel
     from ..transforms.kernel_fusion.plan import FusionOptions, fuse_program
-    from .fuse_program import ptx_resources
+    from .fuse_program import ptx_resources, residency
     from .machine_costs import read_costs
 
     host = benchmark.program.host
-    benefit = BenefitModel(read_costs(), ptx_resources()) if fuser is None else None
-    found = fuse_program(host, lambda kernel: plain[kernel.name], FusionOptions(strategy, benefit=benefit), fuser)
+    costs = read_costs()
+    options = FusionOptions(strategy)
+    if fuser is None:
+        benefit = BenefitModel(costs, ptx_resources(), as_graph)
+        options = FusionOptions(strategy, benefit=benefit, resident=residency(costs.multiprocessors))
+    found = fuse_program(host, lambda kernel: plain[kernel.name], options, fuser)
     if not found.result.fusions:
         return dict(plain)
     fused = {pair.kernel for pair in found.fused.values()}

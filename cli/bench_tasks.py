@@ -135,7 +135,7 @@ def _arms(
     for position, variant in enumerate(variants):
         try:
             if variant.fusion:
-                modules = fused_modules(benchmark, plain, variant.fusion)
+                modules = fused_modules(benchmark, plain, variant.fusion, as_graph=variant.launch != "stream")
                 yield Arm(variant.id, modules, launch=variant.launch, same_program=HOST not in modules)
                 continue
             modules = maker.modules(variant, plain)

@@ -49,6 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-benefit", action="store_true", default=None, help="fuse whatever may be fused, useful or not"
     )
     how.add_argument("--graph", action="store_true", default=None, help="launches cost what nodes of a CUDA graph cost")
+    how.add_argument(
+        "--no-cooperative",
+        action="store_true",
+        default=None,
+        help="launch nothing cooperatively, and so put no barriers of the whole grid into kernels",
+    )
+    how.add_argument("--same-grids", action="store_true", default=None, help="fuse only launches of equal grids")
     how.add_argument("--passes", metavar="LIST", help="passes or level to run over the fused kernels (default: none)")
     how.add_argument("--arch", metavar="ARCH", help="compile CUDA kernels for this target (default: sm_90a)")
     told = parser.add_argument_group("what is told")
@@ -85,6 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
             by_benefit=not arguments.no_benefit,
             invert_loops=not arguments.keep_loops,
             as_graph=bool(arguments.graph),
+            cooperative=not arguments.no_cooperative,
+            may_pad=not arguments.same_grids,
             passes=arguments.passes or "",
             arch=arguments.arch or "sm_90a",
         )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..transforms.kernel_fusion.plan import FusedProgram
     from ..transforms.remarks import Remark
 
-__all__ = ["FuseRequest", "FuseResult", "fuse", "ptx_resources"]
+__all__ = ["FuseRequest", "FuseResult", "fuse", "ptx_resources", "residency"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class FuseRequest:
     by_benefit: bool = True
     as_graph: bool = False
     invert_loops: bool = True
+    cooperative: bool = True
+    may_pad: bool = True
     passes: str = ""
     arch: str = "sm_90a"
 
@@ -86,6 +88,7 @@ def fuse(request: FuseRequest) -> FuseResult:
     """Fuse. Raises `CommandError`, `ToolMissing` for a kernel that needs nvcc where there is none, `PtxError`."""
     from ..dsl import PtxSource
     from ..transforms.kernel_fusion.plan import FusionOptions, fuse_program
+    from .machine_costs import read_costs
 
     with dsl_errors():
         program, flags = _program(request.program, request.name)
@@ -103,9 +106,14 @@ def fuse(request: FuseRequest) -> FuseResult:
         names = {kernel.name for kernel in host.kernels.values()}
         if unknown := sorted(set[str]().union(*request.independent) - names):
             usage_error(f"--assume-independent: the program launches no {unknown[0]}, but {', '.join(sorted(names))}")
-        benefit = _benefit(request) if request.by_benefit else None
         options = FusionOptions(
-            request.strategy, request.order, request.independent, benefit, invert_loops=request.invert_loops
+            request.strategy,
+            request.order,
+            request.independent,
+            _benefit(request) if request.by_benefit else None,
+            invert_loops=request.invert_loops,
+            resident=residency(read_costs().multiprocessors) if request.cooperative else None,
+            may_pad=request.may_pad,
         )
         found = fuse_program(host, ptx, options)
     result = FuseResult(host.name, _launches(host), found, found.modules)
@@ -181,20 +189,42 @@ def _benefit(request: FuseRequest) -> BenefitModel:
     return BenefitModel(read_costs(), ptx_resources(), request.as_graph)
 
 
-def ptx_resources() -> Callable[[KernelCode, int], Resources | None]:
-    """What ptxas gives a kernel: occupancy for blocks of a size, and spills. Each module is assembled once."""
+@cache
+def _assembled(text: str) -> Any:
+    """What ptxas makes of a module; it is asked once."""
     from ..harness.arm_code import assemble_arm
+
+    return assemble_arm({"module": text})
+
+
+def residency(multiprocessors: int) -> Callable[[KernelCode, int, int], int | None]:
+    """How many blocks, of so many threads and bytes of dynamic shared memory, run at the same time on a GPU with so
+    many multiprocessors; None where there is no ptxas, or the architecture is not known."""
+    from ..harness.occupancy import occupancy
+    from ..harness.toolchain import ToolFailed, ToolMissing
+
+    def resident(code: KernelCode, threads: int, shared: int) -> int | None:
+        try:
+            figures = _assembled(code.text).kernels["module", code.entry.name].code
+        except ToolMissing:
+            return None
+        except ToolFailed:
+            return 0
+        held = occupancy(figures.sm, threads, figures.registers, figures.shared_bytes + shared)
+        return None if held is None else held.blocks * multiprocessors
+
+    return resident
+
+
+def ptx_resources() -> Callable[[KernelCode, int], Resources | None]:
+    """What ptxas gives a kernel: occupancy for blocks of a size, and spills."""
     from ..harness.occupancy import MAX_THREADS, occupancy
     from ..harness.toolchain import ToolFailed
     from ..transforms.kernel_fusion.benefit import Resources
 
-    @cache
-    def assembled(text: str) -> Any:
-        return assemble_arm({"module": text})
-
     def resources(code: KernelCode, threads: int) -> Resources | None:
         try:
-            figures = assembled(code.text).kernels["module", code.entry.name]
+            figures = _assembled(code.text).kernels["module", code.entry.name]
         except ToolFailed:
             return Resources(0.0, 0)  # what ptxas refuses fits nowhere
         held = occupancy(

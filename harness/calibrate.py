@@ -27,8 +27,6 @@ GRID_BARRIERS = 1_000
 CROWD = 8
 BLOCKS = 1 << 18
 COPIED = 1 << 28
-#: Seconds that stand for no measurable cost.
-_LEAST = 1e-12
 
 _PTX = """\
 .version 8.0
@@ -116,10 +114,13 @@ class GpuBackend(Protocol):
 
 
 def calibrate(backend: GpuBackend) -> dict[str, Any]:
-    """The costs of this GPU: seconds for ``launch``, ``graph_node``, ``barrier``, ``grid_barrier`` with a block on each
-    multiprocessor, ``grid_block`` for each further block, and what ``cooperative_launch`` and ``cooperative_node`` cost
-    more than others, ``block`` for one that does nothing; bytes per second for ``bandwidth``; ``machine``, ``multiprocessors``, ``threads`` of a
-    multiprocessor. Raises `DeviceFailed`."""
+    """The costs of this GPU. Raises `DeviceFailed`.
+
+    Seconds for ``launch``, ``graph_node``, ``barrier``, ``grid_barrier`` with a block on each multiprocessor,
+    ``grid_block`` for each further block, ``block`` for one that does nothing, and what ``cooperative_launch`` and
+    ``cooperative_node`` cost more than others; bytes per second for ``bandwidth``; ``machine``, ``multiprocessors``,
+    ``threads`` of a multiprocessor.
+    """
     empty = backend.load(_PTX.replace("  SYNC\n", "")).kernel("empty")
     launch, node = _launch(backend, empty)
     together = _launch(backend, backend.cooperative(empty))
@@ -129,8 +130,8 @@ def calibrate(backend: GpuBackend) -> dict[str, Any]:
         "machine": str(backend.describe().get("gpu", "GPU")),
         "launch": launch,
         "graph_node": node,
-        "cooperative_launch": max(together[0] - launch, _LEAST),
-        "cooperative_node": max(together[1] - node, _LEAST),
+        "cooperative_launch": max(together[0] - launch, 0.0),
+        "cooperative_node": max(together[1] - node, 0.0),
         "barrier": _barrier(backend),
         "grid_barrier": whole,
         "grid_block": block,
@@ -164,7 +165,7 @@ def _block(backend: GpuBackend, kernel: Any) -> float:
     def seconds(blocks: int) -> float:
         return _median(backend, lambda: backend.launch_packed(kernel, (blocks, 1, 1), (256, 1, 1), 0, nothing))
 
-    return max((seconds(BLOCKS + 1) - seconds(1)) / BLOCKS, _LEAST)
+    return max((seconds(BLOCKS + 1) - seconds(1)) / BLOCKS, 0.0)
 
 
 def _grid_barrier(backend: GpuBackend, multiprocessors: int) -> tuple[float, float]:
@@ -181,7 +182,7 @@ def _grid_barrier(backend: GpuBackend, multiprocessors: int) -> tuple[float, flo
     for blocks in (multiprocessors, multiprocessors * CROWD):
         found.append((seconds(blocks, GRID_BARRIERS + 1) - seconds(blocks, 1)) / GRID_BARRIERS)
     more = (found[1] - found[0]) / (multiprocessors * (CROWD - 1))
-    return max(found[0], _LEAST), max(more, _LEAST)
+    return max(found[0], 0.0), max(more, 0.0)
 
 
 def _barrier(backend: GpuBackend) -> float:
@@ -196,7 +197,7 @@ def _barrier(backend: GpuBackend) -> float:
             backend.launch_packed(kernel, (1, 1, 1), (256, 1, 1), 0, packed)
 
         seconds.append(_median(backend, turns))
-    return max((seconds[1] - seconds[0]) / BARRIERS, _LEAST)
+    return max((seconds[1] - seconds[0]) / BARRIERS, 0.0)
 
 
 def _bandwidth(backend: GpuBackend) -> float:

@@ -30,22 +30,33 @@ READS = {
     "next": "add.u32 %j, %i, 1;",
     "far": "add.u32 %j, %i, 40; rem.u32 %j, %j, %n;",
     "mirror": "sub.u32 %j, %n, %i; sub.u32 %j, %j, 1;",
+    "blocks": "mov.u32 %t, %nctaid.x; add.u32 %j, %i, %t; rem.u32 %j, %j, %n;",
 }
 #: Where the result goes; all but the last are permutations of the indices below n.
-WRITES = ("same", "same", "same", "mirror", "atomic", "shared")
+WRITES = ("same", "same", "same", "mirror", "atomic", "shared", "dynamic", "early")
 OPERATIONS = ("add.u32", "xor.b32", "mul.lo.u32", "max.u32", "sub.u32")
 
 
-def kernel_text(name: str, read: str, write: str, operation: str, keeps: bool, nc: bool) -> str:
-    """``y[w(i)] = operation(x[r(i)], k)``; ``keeps`` adds what ``y`` held."""
+#: The block's number in grids of one axis and in all.
+FLAT = "mov.u32 %b, %ctaid.x;"
+WIDE = (
+    "mov.u32 %b, %ctaid.z; mov.u32 %t, %nctaid.y; mov.u32 %j, %ctaid.y; mad.lo.u32 %b, %b, %t, %j;"
+    "mov.u32 %t, %nctaid.x; mov.u32 %j, %ctaid.x; mad.lo.u32 %b, %b, %t, %j;"
+)
+
+
+def kernel_text(name: str, read: str, write: str, operation: str, keeps: bool, nc: bool, wide: bool) -> str:
+    """``y[w(i)] = operation(x[r(i)], k)``; ``keeps`` adds what ``y`` held; ``wide`` is for grids of several axes."""
     load = "ld.global.nc.u32" if nc else "ld.global.u32"
     lines = [
         "ld.param.u64 %x, [x]; ld.param.u64 %y, [y]; ld.param.u32 %n, [n]; ld.param.u32 %k, [k];",
         "cvta.to.global.u64 %x, %x; cvta.to.global.u64 %y, %y;",
-        "mov.u32 %tid, %tid.x; mov.u32 %s, %ntid.x; mov.u32 %b, %ctaid.x; mad.lo.u32 %i, %b, %s, %tid;",
+        "mov.u32 %tid, %tid.x; mov.u32 %s, %ntid.x;",
+        WIDE if wide else FLAT,
+        "mad.lo.u32 %i, %b, %s, %tid;",
         "setp.ge.u32 %p, %i, %n;",
     ]
-    if write != "shared":
+    if write not in ("shared", "dynamic"):
         lines.append("@%p bra DONE;")
     else:
         lines += ["selp.u32 %i, 0, %i, %p;"]
@@ -55,7 +66,9 @@ def kernel_text(name: str, read: str, write: str, operation: str, keeps: bool, n
     else:
         lines.append(f"mov.u32 %v, 3; setp.lt.u32 %q, %j, %n; @%q {load} %v, [%o];")
     lines.append(f"{operation} %v, %v, %k;")
-    if write == "shared":
+    if write == "early":  # those beyond n have ended
+        lines.append("bar.sync 0;")
+    if write in ("shared", "dynamic"):
         lines += [
             "mov.u64 %o, tile; mul.wide.u32 %d, %tid, 4; add.u64 %d, %o, %d; st.shared.u32 [%d], %v; bar.sync 0;",
             "sub.u32 %t, %s, %tid; sub.u32 %t, %t, 1; mul.wide.u32 %d, %t, 4; add.u64 %d, %o, %d;",
@@ -70,8 +83,9 @@ def kernel_text(name: str, read: str, write: str, operation: str, keeps: bool, n
         lines.append("st.global.u32 [%o], %v;")
     body = "\n".join(f"  {line}" for line in lines)
     tile = "  .shared .align 4 .b8 tile[256];\n" if write == "shared" else ""
+    pool = ".extern .shared .align 4 .b8 tile[];\n" if write == "dynamic" else ""
     return (
-        f"{HEAD}// {read} {write}\n"
+        f"{HEAD}// {read} {write}\n{pool}"
         f".visible .entry {name}(.param .u64 x, .param .u64 y, .param .u32 n, .param .u32 k)\n{{\n{tile}"
         "  .reg .u32 %n, %k, %tid, %s, %b, %i, %j, %t, %v, %w;\n  .reg .u64 %x, %y, %o, %d;\n  .reg .pred %p, %q;\n"
         f"{body}\nDONE:\n  ret;\n}}\n"
@@ -105,6 +119,7 @@ class _Writer:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.kernels: dict[str, str] = {}
+        self.wide: set[str] = set()
         self.loops = 0
         self.launches = 0
 
@@ -182,13 +197,22 @@ class _Writer:
                 self.rng.choice(OPERATIONS),
                 self.rng.random() < 0.4,
                 self.rng.random() < 0.3,
+                self.rng.random() < 0.3,
             )
+            if WIDE in self.kernels[name]:
+                self.wide.add(name)
         name = self.rng.choice(list(self.kernels))
         x, y = self.rng.sample(BUFFERS, 2)
         grid, block, n = self.rng.choice([("blocks", "32", "n")] * 5 + [("blocks", "32", "m"), ("2", "64", "n")])
         if self.rng.random() < 0.2:
             grid = "(n + 31) // 32" if block == "32" else grid
-        return f"{name}[{grid}, {block}]({x}, {y}, {n}, {self.rng.choice(['k', 'v', '7'])})"
+        elif self.rng.random() < 0.3 and block == "32":
+            grid = self.rng.choice(["2", "5", "(m + 31) // 32", "v % 4 + 1", "(blocks, 1)"])
+            if name in self.wide:
+                grid = self.rng.choice(["(2, 2)", "(3, 1, 2)", "(1, v % 4 + 1)", "(1, blocks)"])
+        dynamic = ", 256" if ".extern" in self.kernels[name] else self.rng.choice(["", "", "", ", 64", ", 4 * (v % 5)"])
+        dynamic += ', "cooperative"' if self.rng.random() < 0.1 else ""
+        return f"{name}[{grid}, {block}{dynamic}]({x}, {y}, {n}, {self.rng.choice(['k', 'v', '7'])})"
 
 
 def random_launches(seed: int) -> RandomLaunches:

@@ -78,12 +78,21 @@ def work(data: host[i32], n: i32, k: i32) -> None:
 TURN = "sub.u32 %j, %n, %i; sub.u32 %j, %j, 1;"
 
 
-def written(folder: Path, turn: str = "") -> Path:
+def written(folder: Path, turn: str = "", program: str = PROGRAM) -> Path:
     (folder / "scale.ptx").write_text(scaling("scale", "mul.lo.u32"))
     (folder / "shift.ptx").write_text(scaling("shift", "add.u32", turn))
     file = folder / "work_program.py"
-    file.write_text(PROGRAM)
+    file.write_text(program)
     return file
+
+
+def needs_ptxas() -> None:
+    from ptxmotion.harness.toolchain import ToolMissing, find_tool
+
+    try:
+        find_tool("ptxas")
+    except ToolMissing as why:
+        pytest.skip(str(why))
 
 
 def run_file(file: Path, k: int) -> tuple[Any, EmulatorBackend]:
@@ -136,14 +145,42 @@ def test_what_nobody_reads_is_not_stored(tmp_path: Path, capsys: pytest.CaptureF
     assert np.array_equal(run_file(into / "work.py", 5)[0], run_file(file, 5)[0])
 
 
-def test_a_dependence_across_the_grid_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dependence_across_the_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Blocks wait for each other where the launch is cooperative, if so many run at a time; else there are two."""
     file, into = written(tmp_path, TURN), tmp_path / "fused"
-    assert fuse(file, "-o", into, "--no-benefit", "--remarks=scale") == 0
+    assert fuse(file, "-o", into, "--no-cooperative", "--remarks=scale") == 0
     told = capsys.readouterr().err
     assert "0 fusions" in told and "[grid-wide]" in told
     assert np.array_equal(run_file(into / "work.py", 5)[0], run_file(file, 5)[0])
+    assert fuse(file, "--graph", "--remarks") == 0
+    told = capsys.readouterr().err
+    assert "0 fusions" in told and ("a barrier of the grid does not pay" in told or "is not known" in told)
     assert fuse(file, "--no-benefit", "--assume-independent", "scale,shift") == 0
     assert "2 fusions" in capsys.readouterr().err
+    needs_ptxas()
+    assert fuse(file, "-o", into, "--remarks=scale") == 0
+    told = capsys.readouterr().err
+    assert "2 fusions" in told and "a barrier of the grid costs 1.40 us" in told
+    text = (into / "work.py").read_text()
+    assert "if blocks <= 4224:" in text or "if (n + 32 - 1) // 32 <= 4224:" in text
+    assert 'BLOCK, "cooperative"](a, b, n, k, c' in text
+    assert np.array_equal(run_file(into / "work.py", 5)[0], run_file(file, 5)[0])
+
+
+def test_grids_that_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = PROGRAM.replace("shift[blocks,", "shift[(n + 40) // BLOCK,")
+    file, into = written(tmp_path, program=text), tmp_path / "fused"
+    assert fuse(file, "--same-grids", "--remarks") == 0
+    told = capsys.readouterr().err
+    assert "0 fusions" in told and "the grids differ" in told
+    assert fuse(file, "-o", into, "--no-benefit") == 0 and "2 fusions" in capsys.readouterr().err
+    assert "max((n + 32 - 1) // 32, (n + 40) // 32)" in (into / "work.py").read_text()
+    for k in (1, 5):
+        assert np.array_equal(run_file(into / "work.py", k)[0], run_file(file, k)[0])
+    file = written(tmp_path, program=text.replace("n: i32, k: i32", "n: i32, k: i32, max: i32"))
+    assert fuse(file, "--remarks") == 0
+    told = capsys.readouterr().err
+    assert "0 fusions" in told and "max(), which is another name here" in told
 
 
 def test_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,19 +243,23 @@ def code(text: str) -> KernelCode:
 def estimated(model: BenefitModel, kind: str = "thread") -> Any:
     one = code(scaling("scale", "mul.lo.u32"))
     site = LaunchSite(one.entry, one.module, (1024, 1, 1), (256, 1, 1))
-    return model(one, one, one, site, Fusibility(kind))
+    return model(one, one, one, (site, site, site), Fusibility(kind))
 
 
 def test_the_estimate() -> None:
-    costs = MachineCosts(bandwidth=1e12, launch=3e-6, graph_node=0.5e-6, barrier=1e-7)
+    costs = MachineCosts(bandwidth=1e13, launch=3e-6, graph_node=0.5e-6, barrier=1e-7)
     plain = estimated(BenefitModel(costs))
-    assert plain.saved == approx(3e-6 + 8 * 1024 * 256 / 1e12) and plain.lost == 0
-    assert estimated(BenefitModel(costs, as_graph=True)).saved == approx(0.5e-6 + 8 * 1024 * 256 / 1e12)
+    assert plain.saved == approx(3e-6 + 8 * 1024 * 256 / 1e13) and plain.lost == 0
+    assert estimated(BenefitModel(costs, as_graph=True)).saved == approx(0.5e-6 + 8 * 1024 * 256 / 1e13)
     assert estimated(BenefitModel(costs), "block").lost == approx(1e-7)
+
+    # What takes longer than its launch hides the next one's: what is between kernels is left.
+    slow = MachineCosts(bandwidth=1e11, launch=3e-6, graph_node=0.5e-6)
+    assert estimated(BenefitModel(slow)).saved == approx(0.5e-6 + 8 * 1024 * 256 / 1e11)
 
     shares = iter([1.0, 0.5, 0.25])
     less = estimated(BenefitModel(costs, lambda code, threads: Resources(next(shares), 0)))
-    assert less.lost == approx(16 * 1024 * 256 / 1e12 * 0.5) and "50% to 25%" in less.text
+    assert less.lost == approx(16 * 1024 * 256 / 1e13 * 0.5) and "50% to 25%" in less.text
     spills = iter([0, 8, 16])
     worse = estimated(BenefitModel(costs, lambda code, threads: Resources(1.0, next(spills))))
     assert not worse.is_worth_it and "spills 16 bytes" in worse.text

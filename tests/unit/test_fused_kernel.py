@@ -1,6 +1,7 @@
 """The fused kernel: what stands in it, and that it does what the two launches do."""
 
 import contextlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -151,9 +152,16 @@ def test_a_dependence_across_the_grid() -> None:
     fused = fuse(first, second, grid_barrier=True)
     assert fused.cooperative
     assert "atom.relaxed.gpu.global.add.u32" in mnemonics(fused.kernel)
-    # It waits for other blocks, so it is not fused again.
-    again = decide(fused.site, launch(STORE, a="d"))
-    assert again.kind == "none"
+    # It is launched cooperatively, and so is what it is fused to; a second barrier has a counter of its own.
+    again = fuse(fused.site, launch(STORE, a="d"))
+    assert again.cooperative and len(again.site.counters) == 1
+    twice = build(fused.site, second, decide(fused.site, second), name="both", grid_barrier=True)
+    assert len(twice.site.counters) == 2
+    # Elsewhere it might wait for a block that does not run yet.
+    alone = replace(fused.site, cooperative=False)
+    assert "may wait for another block" in str(decide(alone, launch(STORE, a="d")).reasons)
+    alone = replace(fused.site, counters=frozenset())
+    assert "writes a variable of the module" in str(decide(alone, launch(STORE, a="d")).reasons)
 
 
 def test_a_barrier_of_the_grid_needs_scopes() -> None:
@@ -255,7 +263,7 @@ def test_grids_of_the_host_become_parameters() -> None:
         for name, given in fused.site.arguments.items()
     }
     site = LaunchSite(fused.kernel, fused.module, (3, 1, 1), (16, 1, 1), 0, arguments)
-    found = run_fused(FusedKernel(fused.module, "both", fused.parameters, site, False, ()))
+    found = run_fused(FusedKernel(fused.module, "both", fused.parameters, site, ()))
     wanted = run_one_by_one(launch(body, grid=3), launch(body, a="c", grid=2))
     assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
 

@@ -26,9 +26,14 @@ from .pairs import Estimate
 __all__ = ["BenefitModel", "MachineCosts", "Resources"]
 
 
+#: What a machine may do for nothing, as far as that can be measured.
+_MAY_BE_NOTHING = ("cooperative_launch", "cooperative_node", "barrier", "grid_block", "block")
+
+
 @dataclass(frozen=True, slots=True)
 class MachineCosts:
-    """Seconds and bytes per second of a machine. Without a calibration: what `doctor --calibrate` gave on an H200.
+    """Seconds and bytes per second of a machine. Without a calibration: what `doctor --calibrate` gave on one NVIDIA
+    H200 with CUDA 13.0 (docs/fusion.md has all runs).
 
     A cooperative launch or node costs that much more than another. ``grid_barrier`` is with a block on each
     multiprocessor, and each further block adds ``grid_block``; ``block`` is what one costs that does nothing."""
@@ -36,24 +41,25 @@ class MachineCosts:
     machine: str = "NVIDIA H200 (not calibrated here)"
     launch: float = 3.53e-6
     graph_node: float = 0.51e-6
-    cooperative_launch: float = 1e-6
-    cooperative_node: float = 1e-6
+    cooperative_launch: float = 0.0
+    cooperative_node: float = 3.7e-7
     barrier: float = 1.5e-8
-    grid_barrier: float = 1.5e-6
-    grid_block: float = 2e-9
-    block: float = 1e-9
-    bandwidth: float = 4.05e12
+    grid_barrier: float = 1.07e-6
+    grid_block: float = 2.5e-9
+    block: float = 6e-10
+    bandwidth: float = 4.1e12
     multiprocessors: int = 132
     threads: int = 2048  #: of a multiprocessor
 
     @staticmethod
     def of(data: Mapping[str, object]) -> MachineCosts:
-        """From a calibration file's object. Raises `ValueError` for what is missing, unknown or not positive."""
+        """From a calibration file's object. Raises `ValueError` for what is missing, unknown or no cost."""
         known = {each.name: each.type for each in fields(MachineCosts)}
         if set(data) != set(known):
             raise ValueError(f"keys are {', '.join(sorted(known))}; found {', '.join(sorted(data))}")
         for name, value in data.items():
-            number = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+            number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+            number = number and (value > 0 or name in _MAY_BE_NOTHING)
             if (name == "machine" and not isinstance(value, str)) or (name != "machine" and not number):
                 raise ValueError(f"{name} is {value!r}")
         return MachineCosts(**data)  # pyright: ignore[reportArgumentType]
@@ -69,22 +75,28 @@ class Resources:
 
 @dataclass(frozen=True)
 class BenefitModel:
-    """``resources(code, threads of a block)`` asks the assembler, or is None; ``as_graph`` counts launches as nodes of
-    a CUDA graph."""
+    """``resources(code, threads of a block)`` asks the assembler, or is None. ``as_graph``: the program runs as a CUDA
+    graph, not launch by launch in a stream, where the GPU waits for the host unless its kernels take longer than
+    launches."""
 
     costs: MachineCosts = MachineCosts()
     resources: Callable[[KernelCode, int], Resources | None] | None = None
     as_graph: bool = False
 
     def __call__(
-        self, first: KernelCode, second: KernelCode, fused: KernelCode, site: LaunchSite, fusibility: Fusibility
+        self,
+        first: KernelCode,
+        second: KernelCode,
+        fused: KernelCode,
+        sites: tuple[LaunchSite, LaunchSite, LaunchSite],
+        fusibility: Fusibility,
     ) -> Estimate:
-        """What the fusion saves and costs each time that it runs."""
-        costs = self.costs
-        launch = costs.graph_node if self.as_graph else costs.launch
+        """What the fusion saves and costs each time that it runs; ``sites`` are the launches of the three."""
+        costs, site = self.costs, sites[2]
         threads = _count(site.grid, site.block, costs.multiprocessors * costs.threads)
         moved = _bytes(first) + _bytes(second)
         fewer = max(0, moved - _bytes(fused))
+        launch = self._launch(moved * threads / costs.bandwidth)
         saved = launch + fewer * threads / costs.bandwidth
         told = [f"saves {_micro(launch)} of launch" + (f" and {fewer} bytes per thread" if fewer else "")]
         lost = 0.0
@@ -92,11 +104,48 @@ class BenefitModel:
             waves = -(-threads // (costs.multiprocessors * costs.threads))
             lost += costs.barrier * waves
             told.append(f"a barrier costs {_micro(costs.barrier * waves)}")
+        for more, what in (self._together(sites, fusibility), self._idle(sites)):
+            if what:
+                lost += more
+                told.append(what)
         more, why = self._occupancy(first, second, fused, site, moved * threads / costs.bandwidth)
         if why:
             lost += more
             told.append(why)
         return Estimate(saved, lost, ", ".join(told))
+
+    def _launch(self, seconds: float) -> float:
+        """What one launch less saves, where the two kernels take at least so many seconds."""
+        launch, node = self.costs.launch, self.costs.graph_node
+        if self.as_graph:
+            return node
+        return max(2 * launch, seconds + 2 * node) - max(launch, seconds + node)
+
+    def _together(self, sites: tuple[LaunchSite, LaunchSite, LaunchSite], fusibility: Fusibility) -> tuple[float, str]:
+        """What a barrier of the grid costs, and launches that have to be cooperative for it."""
+        costs, lost, told = self.costs, 0.0, list[str]()
+        if fusibility.kind == "grid":
+            blocks = _count(sites[2].grid, (1, 1, 1), 2 * costs.multiprocessors)
+            more = max(0, blocks - costs.multiprocessors)
+            lost = costs.grid_barrier + more * costs.grid_block
+            told.append(f"a barrier of the grid costs {_micro(lost)}")
+        more_launches = sites[2].cooperative - sites[0].cooperative - sites[1].cooperative
+        each = costs.cooperative_node if self.as_graph else costs.cooperative_launch
+        if more_launches and each:
+            lost += more_launches * each
+            told.append(f"a cooperative launch {_micro(abs(each))} {'more' if more_launches > 0 else 'less'}")
+        return lost, ", ".join(told)
+
+    def _idle(self, sites: tuple[LaunchSite, LaunchSite, LaunchSite]) -> tuple[float, str]:
+        """What blocks cost that belong to neither launch, where grids differ along several axes."""
+        grids = [site.grid for site in sites]
+        if sum(grids[0][axis] != grids[1][axis] for axis in range(3)) < 2:
+            return 0.0, ""
+        counts = [_count(grid, (1, 1, 1), 0) for grid in grids]
+        if not all(counts):
+            return float("inf"), "it is not known how many blocks would have nothing to do"
+        idle = counts[2] - max(counts[:2])
+        return idle * self.costs.block, f"{idle} blocks have nothing to do, {_micro(idle * self.costs.block)}"
 
     def _occupancy(
         self, first: KernelCode, second: KernelCode, fused: KernelCode, site: LaunchSite, seconds: float
@@ -130,8 +179,8 @@ def _count(grid: Extents, block: Extents, otherwise: int) -> int:
 
 
 def _bytes(code: KernelCode) -> int:
-    """Bytes that a thread moves from and to global memory, each instruction counted once."""
-    moved = 0
+    """Bytes that a thread moves from and to global memory, each instruction counted once; barriers of the grid not."""
+    moved = -8 * len(code.counters)  # an atomic and a load by one thread
     for instr in code.entry.instructions():
         form = instr.form
         if not form.effects & (Effect.READ | Effect.WRITE) or form.type is None or instr.address is None:

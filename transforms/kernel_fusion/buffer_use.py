@@ -7,10 +7,19 @@ from weakref import WeakKeyDictionary
 
 from ...analysis.access_sets import Access, AccessSet, access_set
 from ...analysis.manager import Facts
+from ...analysis.polynomial import variable
 from ...ptx import Instr, Kernel, Module
 from .launch_site import Buffer, LaunchSite
 
-__all__ = ["accesses_of", "buffer_of", "buffers_written", "facts_of", "is_of_buffers", "is_of_variable"]
+__all__ = [
+    "accesses_of",
+    "buffer_of",
+    "buffers_written",
+    "facts_of",
+    "is_of_buffers",
+    "is_of_counter",
+    "is_of_variable",
+]
 
 _FACTS: WeakKeyDictionary[Kernel, tuple[Module, Facts]] = WeakKeyDictionary()
 
@@ -32,6 +41,12 @@ def is_of_variable(access: Access) -> bool:
     """Whether the address is a variable of the module plus something that is no pointer."""
     terms = [(monomial, coefficient) for monomial, coefficient in access.address.terms if len(monomial) == 1]
     return any(m[0].kind == "symbol" and c == 1 for m, c in terms)
+
+
+def is_of_counter(site: LaunchSite, access: Access) -> bool:
+    """Whether the address is a counter of one of the grid's barriers that a fusion has put into the kernel."""
+    names = {f"global:{name}" for name in site.counters}
+    return any(access.address == variable(atom) and atom.name in names for atom in access.address.atoms)
 
 
 def buffer_of(site: LaunchSite, access: Access) -> str:

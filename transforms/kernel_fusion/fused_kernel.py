@@ -60,13 +60,12 @@ _AXES = "xyz"
 class FusedKernel:
     """``parameters`` names for each parameter of the kernel the launch (0 or 1) and that launch's parameter whose
     argument is passed, or ``%nctaid.x`` and the like for an extent of that launch's grid. ``site`` is the launch that
-    takes the place of both. ``cooperative`` says that it has to be a cooperative one. ``remarks`` say what was done."""
+    takes the place of both, a cooperative one where it has to be. ``remarks`` say what was done."""
 
     module: Module
     name: str
     parameters: list[tuple[int, str]]
     site: LaunchSite
-    cooperative: bool
     remarks: tuple[str, ...]
 
     @property
@@ -76,6 +75,11 @@ class FusedKernel:
     @property
     def grid(self) -> Extents:
         return self.site.grid
+
+    @property
+    def cooperative(self) -> bool:
+        """Whether its launch has to be cooperative."""
+        return self.site.cooperative
 
     @property
     def shared_bytes(self) -> Extent:
@@ -116,12 +120,13 @@ class _Fusion:
         self.arguments: dict[str, Argument] = {}
         self.symbols: tuple[dict[Declaration, tuple[Declaration, int]], ...] = ({}, {})
         self.globals: list[Variable] = []
+        self._counter = f"{name}_arrived"
 
     def build(self) -> FusedKernel:
         first, second = self.sites
         forwarded = forward(first, second, self.dead, is_ordered=self.fusibility.kind != "grid")
         # What the bodies declare would hide what the module declares under the same name.
-        taken = {self.name, *(declared.name for site in self.sites for declared in site.kernel.declarations)}
+        taken = {self.name, self._counter, *(each.name for site in self.sites for each in site.kernel.declarations)}
         functions = merged_functions((first, second), self.symbols, self.globals, taken)
         self._parameters()
         layout = shared_layout(first, second, f"{self.name}_shared")
@@ -148,9 +153,24 @@ class _Fusion:
             *(RawDirective(f'.file {number} "{file}"') for number, file in enumerate(self.files.names, 1)),
         ]
         verify(module)
-        site = LaunchSite(self.kernel, module, self._grid(), first.block, layout.dynamic_bytes, self.arguments)
-        is_cooperative = self.fusibility.kind == "grid"
-        return FusedKernel(module, self.name, self.parameters, site, is_cooperative, tuple(self.remarks))
+        site = LaunchSite(
+            self.kernel,
+            module,
+            self._grid(),
+            first.block,
+            layout.dynamic_bytes,
+            self.arguments,
+            self.fusibility.kind == "grid" or first.cooperative or second.cooperative,
+            self._counters(),
+        )
+        return FusedKernel(module, self.name, self.parameters, site, tuple(self.remarks))
+
+    def _counters(self) -> frozenset[str]:
+        """The counters of all barriers of the grid: this fusion's, and those of the parts."""
+        found = {self._counter} if self.fusibility.kind == "grid" else set[str]()
+        for site, known in zip(self.sites, self.symbols, strict=True):
+            found |= {new.name for old, (new, _) in known.items() if old.name in site.counters}
+        return frozenset(found)
 
     # --- what is declared ----------------------------------------------------------------------------------------
 
@@ -190,6 +210,8 @@ class _Fusion:
         found: tuple[dict[str, Operand], dict[str, Operand]] = ({}, {})
         params = self.kernel.params
         assert params is not None
+        # A part may be such a kernel itself.
+        tag = free_tag(name for site in self.sites for name in names_of(site.kernel))
         for axis, one, other in zip(_AXES, self.sites[0].grid, self.sites[1].grid, strict=True):
             if one == other:
                 continue
@@ -201,7 +223,7 @@ class _Fusion:
                 params.append(param)
                 self.parameters.append((side, f"%nctaid.{axis}"))
                 self.arguments[param.name] = Scalar(extent, (1, 2**31 - 1))
-                reg = Reg(f"%fused_nctaid_{axis}{side}", TYPES["u32"])
+                reg = Reg(f"%fused{tag}_nctaid_{axis}{side}", TYPES["u32"])
                 self.kernel.declarations.append(RegisterDeclaration(reg.type, reg.text))
                 found[side][f"%nctaid.{axis}"] = reg
         return found
@@ -296,7 +318,7 @@ class _Fusion:
         if self.fusibility.kind == "grid":
             if any(int(re.sub(r"\D", "", site.module.arch) or 0) < 70 for site in self.sites):
                 raise CannotFuse("a barrier of the whole grid needs sm_70 or newer")
-            counter = barrier_counter(f"{self.name}_arrived")
+            counter = barrier_counter(self._counter)
             self.globals.append(counter)
             self.remarks.append("a barrier of the whole grid stands between the bodies")
             return barrier_blocks(self.kernel, join, counter)

@@ -16,12 +16,12 @@ Reference: thesis §5.1; shared notes, §6.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from ...analysis.access_sets import Access
 from ...ptx import Kernel, Module, parse, print_module
-from .buffer_use import accesses_of, buffer_of, facts_of, is_of_variable
+from .buffer_use import accesses_of, buffer_of, facts_of, is_of_counter, is_of_variable
 from .host_values import HostValues, Signs
 from .launch_site import Argument, Buffer, Extent, Extents, Fusibility, LaunchSite, Scalar
 from .obstacles import configuration_obstacles, described, obstacles
@@ -76,13 +76,13 @@ def flat_site(site: LaunchSite) -> LaunchSite:
         for kernel in module.kernels:
             kernel.flatten_scopes()
         known = _FLAT[site.kernel] = (site.kernel.version, module, module.kernel(site.kernel.name))
-    return LaunchSite(known[2], known[1], site.grid, site.block, site.shared, site.arguments)
+    return replace(site, kernel=known[2], module=known[1])
 
 
 def _refusals(first: LaunchSite, second: LaunchSite) -> list[str]:
     found = configuration_obstacles(first, second)
-    found += obstacles(facts_of(first), first.module, is_second=False)
-    found += [reason for reason in obstacles(facts_of(second), second.module, is_second=True) if reason not in found]
+    found += obstacles(facts_of(first), first, is_second=False)
+    found += [reason for reason in obstacles(facts_of(second), second, is_second=True) if reason not in found]
     for site in (first, second):
         found += [
             f"{described(instr)} touches memory in a way that is not followed"
@@ -92,7 +92,7 @@ def _refusals(first: LaunchSite, second: LaunchSite) -> list[str]:
         found += [
             f"{described(access.instr)} writes a variable of the module"
             for access in accesses_of(site).accesses
-            if access.writes and is_of_variable(access)
+            if access.writes and is_of_variable(access) and not is_of_counter(site, access)
         ]
     return found
 

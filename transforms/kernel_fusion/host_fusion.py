@@ -20,7 +20,7 @@ from .kernel_code import AnyKernel
 from .launch_graph import Applied, EdgePoint, LaunchGraph, Place, Step
 from .launch_graph import Node as GraphNode
 from .loop_inversion import ALWAYS
-from .pairs import FusedPair, Pairs
+from .pairs import FusedPair, Pairs, mentions_max
 
 __all__ = ["FusingHost"]
 
@@ -65,6 +65,8 @@ class FusingHost:
             if pair is None:
                 raise AssertionError(f"{first.kernel_text} and {second.kernel_text} were fusible")
             new = pair.launch(first, second, self._name(pair))
+            if mentions_max(pair.site):
+                self.program.namespace["max"] = max
             self.pairs.tell(first, second, pair, step.phase)
             self.program.replace(partner, [new])
             self.fused[new] = pair

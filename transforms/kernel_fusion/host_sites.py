@@ -46,11 +46,14 @@ class Sites:
             plain = _plain(value)
             if isinstance(plain, int | float) and not isinstance(plain, bool):
                 self._constants[name] = plain
+        #: Whether ``max`` is Python's all over the program.
+        self.knows_max = program.namespace.get("max", max) is max and "max" not in {p.name for p in program.params}
         self._namespace: dict[str, Any] = {"__builtins__": {}, **callable_namespace(program.namespace)}
         self._writers: dict[str, list[Node]] = {}
         for node in program.nodes():
             for name in node.defines:
                 self._writers.setdefault(name, []).append(node)
+        self.knows_max = self.knows_max and "max" not in self._writers
 
     def pair(
         self, first: Launch, second: Launch, at: Node, cfg: HostCfg, codes: tuple[KernelCode, KernelCode]
@@ -73,6 +76,8 @@ class Sites:
             self.extents(launch.block),
             0 if launch.shared is None else self._integer(launch.shared, "shared memory"),
             arguments,
+            launch.cooperative,
+            code.counters,
         )
 
     # --- values ------------------------------------------------------------------------------------------------

@@ -26,13 +26,15 @@ AnyKernel: TypeAlias = Kernel[Any]
 
 @dataclass(frozen=True, eq=False)
 class KernelCode:
-    """A kernel's module and entry. ``memory.is_unknown`` is what is left of doubt after all that is known."""
+    """A kernel's module and entry. ``memory.is_unknown`` is what is left of doubt after all that is known;
+    ``counters`` are those of `LaunchSite`."""
 
     kernel: AnyKernel
     text: str
     module: Module
     entry: PtxKernel
     memory: KernelMemory
+    counters: frozenset[str] = frozenset()
 
     @property
     def effects(self) -> Effects:
@@ -53,14 +55,20 @@ class KernelCodes:
             self.add(kernel, self._ptx(kernel), _declared(kernel))
         return self._codes[kernel]
 
-    def add(self, kernel: AnyKernel, text: str, otherwise: KernelMemory | None) -> KernelCode:
+    def add(
+        self,
+        kernel: AnyKernel,
+        text: str,
+        otherwise: KernelMemory | None,
+        counters: frozenset[str] = frozenset(),
+    ) -> KernelCode:
         """Take a kernel in; ``otherwise`` is what it touches at most, for where its PTX does not show it."""
         module = parse(text, f"{kernel.name}.ptx")
         entry = module.kernel(kernel.entry(text))
         memory = kernel_memory(entry, module)
         if memory.is_unknown and otherwise is not None:
             memory = otherwise
-        made = self._codes[kernel] = KernelCode(kernel, text, module, entry, memory)
+        made = self._codes[kernel] = KernelCode(kernel, text, module, entry, memory, counters)
         return made
 
 

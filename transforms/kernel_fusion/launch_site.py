@@ -47,7 +47,9 @@ Argument: TypeAlias = Buffer | Scalar
 @dataclass(frozen=True, slots=True)
 class LaunchSite:
     """A launch of ``kernel``, which stands in ``module``. ``arguments`` are by parameter name; a parameter that is
-    missing may be anything. ``shared`` is dynamic shared memory in bytes."""
+    missing may be anything. ``shared`` is dynamic shared memory in bytes. ``cooperative``: all blocks run at the same
+    time, or the launch fails. ``counters`` names the module's variables that only the barriers of the grid use which a
+    fusion has put into the kernel."""
 
     kernel: Kernel
     module: Module
@@ -55,6 +57,8 @@ class LaunchSite:
     block: Extents
     shared: Extent = 0
     arguments: Mapping[str, Argument] = field(default_factory=dict[str, Argument])
+    cooperative: bool = False
+    counters: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ def merged_functions(
     """
     merging = _Merging(variables, set(taken))
     for site, known in zip(sites, symbols, strict=True):
+        merging.counters = site.counters
         merging.take(site.kernel, site.module, known)
     return merging.functions
 
@@ -65,6 +66,7 @@ class _Merging:
         self.functions: list[Kernel] = []
         self.texts: dict[str, Declaration] = {}
         self.copies: dict[Declaration, Declaration] = {}
+        self.counters: frozenset[str] = frozenset()
 
     def take(self, kernel: Kernel, module: Module, known: dict[Declaration, tuple[Declaration, int]]) -> None:
         """Copy what ``kernel`` mentions of its ``module``."""
@@ -80,7 +82,9 @@ class _Merging:
                     known[declaration] = (self._variable(declaration), 0)
 
     def _variable(self, variable: Variable) -> Declaration:
-        found = self.copies.get(variable) or self.texts.get(variable.text)
+        # Two barriers of the grid do not share a counter: not all blocks may come to both.
+        is_shared = variable.name not in self.counters
+        found = self.copies.get(variable) or (self.texts.get(variable.text) if is_shared else None)
         if found is None:
             copied = dataclasses.replace(variable, name=self._name(variable.name))
             self.variables.append(copied)

@@ -36,9 +36,12 @@ def described(instr: Instr) -> str:
     return f"'{instr.text}' (source line {instr.loc.file_line_column[1]})"
 
 
-def obstacles(facts: Facts, module: Module, *, is_second: bool) -> list[str]:
-    """Why the body of the kernel cannot be a part of a fused one; empty if it can."""
-    kernel = facts.kernel
+def obstacles(facts: Facts, site: LaunchSite, *, is_second: bool) -> list[str]:
+    """Why the body of the launch's kernel cannot be a part of a fused one; empty if it can.
+
+    In a cooperative launch no block waits in vain for another one, if the fused kernel is launched cooperatively, too.
+    """
+    kernel, module = facts.kernel, site.module
     found: list[str] = []
     if not kernel.is_entry:
         return [f"'{kernel.name}' is no kernel but a function"]
@@ -52,8 +55,8 @@ def obstacles(facts: Facts, module: Module, *, is_second: bool) -> list[str]:
         if reason:
             found.append(f"{described(instr)} {reason}")
     found += [f"{described(instr)} is not reached by all threads of a block alike" for instr in _partial(facts)]
-    found += _waits(facts)
-    found += _module_variables(kernel, module)
+    found += [] if site.cooperative else _waits(facts)
+    found += _module_variables(kernel, module, site.counters)
     return list(dict.fromkeys(found))
 
 
@@ -210,8 +213,8 @@ def _symbols(operands: tuple[Operand, ...]) -> Iterator[Sym]:
             yield from _symbols((operand.first, operand.second))
 
 
-def _module_variables(kernel: Kernel, module: Module) -> Iterator[str]:
-    """Variables of the module that a copy in another module would not share."""
+def _module_variables(kernel: Kernel, module: Module, counters: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Variables of the module that a copy in another module would not share, though it had to."""
     mentioned = {
         symbol.declaration
         for instr in kernel.instructions()
@@ -221,6 +224,8 @@ def _module_variables(kernel: Kernel, module: Module) -> Iterator[str]:
     own = set(map(id, kernel.variables))
     for variable in sorted(mentioned, key=lambda each: each.name):
         if id(variable) in own or variable.space in ("param", "shared", "local", "reg"):
+            continue
+        if variable.name in counters:  # each kernel waits with its own
             continue
         if variable.linkage or variable.initializer is None or variable.space not in ("const", "global"):
             yield f"variable '{variable.name}' of the module is shared with other kernels or the host"

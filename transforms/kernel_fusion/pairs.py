@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, replace
 from itertools import islice, product
-from typing import TYPE_CHECKING, Protocol
+from math import prod
+from typing import TYPE_CHECKING, Protocol, cast
 
 from ...dsl.functions import Param
 from ...dsl.host_cfg import HostCfg
@@ -21,13 +22,13 @@ from ..remarks import Remark
 from .host_sites import Refusal, Sites
 from .kernel_code import AnyKernel, KernelCode, KernelCodes
 from .launch_effects import KernelMemory
-from .launch_site import Extents, Fusibility, LaunchSite
+from .launch_site import Extents, Fusibility, LaunchSite, text_of
 from .module_merge import CannotFuse
 
 if TYPE_CHECKING:
     from ...ptx import Module
 
-__all__ = ["Benefit", "Estimate", "FusedCode", "FusedPair", "Fuser", "Pairs"]
+__all__ = ["Benefit", "Estimate", "FusedCode", "FusedPair", "Fuser", "Pairs", "Resident", "mentions_max"]
 
 PASS = "fuse"
 #: What `FusedCode.parameters` calls an extent of a grid begins so.
@@ -75,8 +76,13 @@ class Estimate:
         return self.saved > self.lost
 
 
-#: Estimates a fusion from the parts and the whole.
-Benefit = Callable[[KernelCode, KernelCode, KernelCode, LaunchSite, Fusibility], Estimate]
+#: Estimates a fusion from the parts, the whole, and the launches of these three.
+Benefit = Callable[
+    [KernelCode, KernelCode, KernelCode, tuple[LaunchSite, LaunchSite, LaunchSite], Fusibility], Estimate
+]
+
+#: How many blocks of a kernel, of so many threads and bytes of dynamic shared memory, the GPU runs at the same time.
+Resident = Callable[[KernelCode, int, int], "int | None"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +108,8 @@ class FusedPair:
         args = tuple(self._argument(both[origin], origin, name) for origin, name in self.parameters)
         grid = self._extents(self.site.grid, "grid", both)
         block = self._extents(self.site.block, "block", both)
-        return Launch(self.kernel, text, grid, block, args, self._shared(both), place=first.place)
+        shared = self._shared(both)
+        return Launch(self.kernel, text, grid, block, args, shared, self.site.cooperative, place=first.place)
 
     def _argument(self, launch: Launch, origin: int, name: str) -> Expression:
         if name.startswith(_GRID_EXTENT):
@@ -125,7 +132,8 @@ class FusedPair:
 
 class Pairs:
     """Every pair that was asked for. ``independent`` are pairs of kernel names of which the user promises that no block
-    of the second needs what another block of the first does; ``benefit`` of None fuses whatever may be fused."""
+    of the second needs what another block of the first does; ``benefit`` of None fuses whatever may be fused;
+    ``resident`` of None makes no cooperative launches, and so no barriers of the grid."""
 
     def __init__(
         self,
@@ -133,8 +141,9 @@ class Pairs:
         fuser: Fuser,
         independent: Collection[frozenset[str]] = (),
         benefit: Benefit | None = None,
+        resident: Resident | None = None,
     ) -> None:
-        self.codes, self.fuser, self.benefit = codes, fuser, benefit
+        self.codes, self.fuser, self.benefit, self.resident = codes, fuser, benefit, resident
         self.independent = frozenset(independent)
         #: What was refused and what was fused, once each.
         self.remarks: dict[tuple[str, str], Remark] = {}
@@ -146,7 +155,10 @@ class Pairs:
         codes = self.codes.of(first.kernel), self.codes.of(second.kernel)
         try:
             both = sites.pair(first, second, at, cfg, codes)
-            return self._decided(codes, both)
+            pair = self._decided(codes, both)
+            if mentions_max(pair.site) and not sites.knows_max:
+                raise Refusal("grid-unknown", "the larger grid would be found by max(), which is another name here")
+            return pair
         except Refusal as why:
             self._say("Missed", first, second, str(why), why.reason)
             return None
@@ -192,7 +204,7 @@ class Pairs:
         self.remarks.setdefault((both, message), Remark(kind, PASS, name, both, message, *where, reason=reason))
 
     def _decided(self, codes: tuple[KernelCode, KernelCode], sites: tuple[LaunchSite, LaunchSite]) -> FusedPair:
-        key = (*codes, *((s.grid, s.block, s.shared, tuple(s.arguments.items())) for s in sites))
+        key = (*codes, *((s.grid, s.block, s.shared, tuple(s.arguments.items()), s.cooperative) for s in sites))
         if key not in self._known:
             try:
                 self._known[key] = self._built(codes, sites)
@@ -208,22 +220,50 @@ class Pairs:
         fusibility = self.fuser.decide(*sites, assume_independent=promised, may_check=True)
         if not _may_hold(fusibility.checks):
             fusibility = self.fuser.decide(*sites, assume_independent=promised, may_check=False)
-        if fusibility.kind not in ("thread", "block"):
-            reason = "grid-wide" if fusibility.kind == "grid" else "not-fusible"
-            raise Refusal(reason, "; ".join(fusibility.reasons) or "no reason is given")
+        why = "; ".join(fusibility.reasons) or "no reason is given"
+        if fusibility.kind == "grid" and self.resident is None:
+            raise Refusal("grid-wide", why)
+        if fusibility.kind not in ("thread", "block", "grid"):
+            raise Refusal("not-fusible", why)
         name = self._name(codes)
         try:
             made = self.fuser.build(*sites, fusibility, name=name, dead_buffers=frozenset())
         except CannotFuse as why:
             raise Refusal("cannot-build", str(why)) from why
         code = self._code(made, codes, sites)
-        estimate = None if self.benefit is None else self.benefit(*codes, code, sites[0], fusibility)
+        if made.site.cooperative:
+            fusibility = self._resident(code, made.site, fusibility)
+        estimate = None if self.benefit is None else self.benefit(*codes, code, (*sites, made.site), fusibility)
         if estimate is not None and not estimate.is_worth_it:
+            if fusibility.kind == "grid":
+                raise Refusal("grid-wide", f"a barrier of the grid does not pay ({estimate.text}); {why}")
             raise Refusal("no-benefit", estimate.text)
         self._names.add(name)
         return FusedPair(
             code, made.site, tuple(made.remarks), tuple(made.parameters), codes, sites, fusibility, estimate
         )
+
+    def _resident(self, code: KernelCode, site: LaunchSite, fusibility: Fusibility) -> Fusibility:
+        """With a check that all blocks run at the same time, where that depends on the host. Raises `Refusal`."""
+        why = f"; {'; '.join(fusibility.reasons)}" if fusibility.kind == "grid" else ""
+        block, shared = site.block, site.shared
+        if self.resident is None:
+            raise Refusal("not-resident", f"cooperative launches are not to be made{why}")
+        if not isinstance(shared, int) or not all(isinstance(extent, int) for extent in block):
+            raise Refusal("not-resident", f"how many blocks run at the same time depends on the block's shape{why}")
+        most = self.resident(code, prod(cast("tuple[int, ...]", block)), shared)
+        if most is None:
+            raise Refusal("not-resident", f"how many blocks run at the same time is not known{why}")
+        if all(isinstance(extent, int) for extent in site.grid):
+            blocks = prod(cast("tuple[int, ...]", site.grid))
+            if blocks > most:
+                raise Refusal("not-resident", f"{blocks} blocks wait for each other, and {most} run at a time{why}")
+            return fusibility
+        check = f"{' * '.join(text_of(extent) for extent in site.grid if extent != 1)} <= {most}"
+        checks = (*fusibility.checks, check)
+        if not _may_hold(checks):
+            raise Refusal("not-resident", f"hardly ever do all blocks run at the same time ({check}){why}")
+        return replace(fusibility, checks=checks)
 
     def _name(self, codes: tuple[KernelCode, KernelCode]) -> str:
         """Such as ``fused_scale_add``; a number follows where that is taken."""
@@ -241,7 +281,12 @@ class Pairs:
 
         text = print_module(made.module)
         kernel: AnyKernel = PtxSource(text, made.name, _typed(made, parts))
-        return self.codes.add(kernel, text, _joined(made, parts, sites))
+        return self.codes.add(kernel, text, _joined(made, parts, sites), made.site.counters)
+
+
+def mentions_max(site: LaunchSite) -> bool:
+    """Whether the launch needs ``max`` to say its grid or its shared memory."""
+    return any("max" in Expression(str(extent)).names for extent in (*site.grid, site.shared))
 
 
 def _position(part: KernelCode, name: str) -> int:
@@ -288,12 +333,13 @@ def _may_hold(checks: tuple[str, ...]) -> bool:
     if not checks:
         return True
     test = Expression(" and ".join(f"({check})" for check in checks))
-    names = sorted(test.names)
+    functions = {"__builtins__": {}, "max": max, "min": min}
+    names = sorted(test.names - set(functions))
     several = [dict.fromkeys(names, size) for size in _SIZES]
     several += [dict(zip(names, sizes, strict=True)) for sizes in islice(product(_SIZES, repeat=len(names)), 625)]
     for given in several:
         try:
-            if eval(test.code, {"__builtins__": {}}, given):
+            if eval(test.code, functions, given):
                 return True
         except (ArithmeticError, TypeError, NameError, AttributeError):
             return False

@@ -18,7 +18,7 @@ from .kernel_code import AnyKernel, KernelCodes
 from .kfcm import PhaseOrder, Result, Strategy, transform
 from .launch_site import Fusibility, LaunchSite
 from .loop_inversion import inverted, invertible
-from .pairs import Benefit, FusedCode, FusedPair, Fuser, Pairs
+from .pairs import Benefit, FusedCode, FusedPair, Fuser, Pairs, Resident
 
 __all__ = ["FusedProgram", "FusionOptions", "fuse_program"]
 
@@ -27,7 +27,8 @@ __all__ = ["FusedProgram", "FusionOptions", "fuse_program"]
 class FusionOptions:
     """``independent`` are pairs of kernel names (`Pairs`); ``benefit`` of None fuses all that may be fused; ``tidy``
     undoes motions of launches that came to nothing; ``invert_loops`` lets loops test at their end where KFCM fuses more
-    for it."""
+    for it. ``resident`` says how many blocks run at a time, so that blocks may wait for each other in a cooperative
+    launch; with None there are no such launches. ``may_pad`` fuses launches whose grids differ."""
 
     strategy: Strategy = "kfcm"
     order: PhaseOrder = "backward-first"
@@ -35,6 +36,8 @@ class FusionOptions:
     benefit: Benefit | None = None
     tidy: bool = True
     invert_loops: bool = True
+    resident: Resident | None = None
+    may_pad: bool = True
 
 
 @dataclass
@@ -60,11 +63,14 @@ class FusedProgram:
 class PtxFuser:
     """Decides by `fusibility` and builds by `fused_kernel`."""
 
+    def __init__(self, *, may_pad: bool = True) -> None:
+        self.may_pad = may_pad
+
     def decide(self, first: LaunchSite, second: LaunchSite, *, assume_independent: bool, may_check: bool) -> Fusibility:
         """Whether and how the second may be fused with the first."""
         from .fusibility import decide
 
-        return decide(first, second, assume_independent=assume_independent, may_check=may_check)
+        return decide(first, second, assume_independent=assume_independent, may_check=may_check, may_pad=self.may_pad)
 
     def build(
         self, first: LaunchSite, second: LaunchSite, fusibility: Fusibility, *, name: str, dead_buffers: frozenset[str]
@@ -72,7 +78,7 @@ class PtxFuser:
         """The fused kernel."""
         from .fused_kernel import build
 
-        return build(first, second, fusibility, name=name, dead_buffers=dead_buffers)
+        return build(first, second, fusibility, name=name, dead_buffers=dead_buffers, grid_barrier=True)
 
 
 def fuse_program(
@@ -83,7 +89,8 @@ def fuse_program(
 ) -> FusedProgram:
     """Fuse the launches of ``program``. Raises `DslError`, `PtxError`."""
     codes = KernelCodes(ptx)
-    pairs = Pairs(codes, fuser or PtxFuser(), options.independent, options.benefit)
+    fuser = fuser or PtxFuser(may_pad=options.may_pad)
+    pairs = Pairs(codes, fuser, options.independent, options.benefit, options.resident)
     host, result = _best(program, pairs, options)
     if not result.fusions:
         return FusedProgram(program, codes, {}, result, list(pairs.remarks.values()))
