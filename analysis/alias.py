@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..ptx import Effect, Instr, Kernel, Param, Sym, Variable
 from . import affine
@@ -104,8 +104,7 @@ class Promise:
 CONSERVATIVE = Promise()
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(NamedTuple):
     """``bytes`` bytes at ``base + offset`` in ``space``; ``base`` is a class of `Values`. ``symbol`` names the object
     where the address is that object plus a constant, and the bytes lie in it; ``objects`` are those that the address
     may point into, ``None`` if that is unknown."""

@@ -31,7 +31,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..ptx import Effect, Instr, Kernel, Reg, Special, registers
 from .cfg import Cfg
@@ -64,8 +64,7 @@ class Step:
     instr: Instr | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Cause:
+class _Cause(NamedTuple):
     """Why a value varies: a text for a source, or the value it comes from; ``node`` is where."""
 
     node: int

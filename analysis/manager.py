@@ -9,7 +9,7 @@ which ask `Facts` for what they need; no pass declares what it preserves.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..ptx import Kernel, Module
 
@@ -76,9 +76,12 @@ class Facts:
             self._of_graph.clear()
             self._of_code.clear()
         cache = self._of_graph if graph_only else self._of_code
-        if compute not in cache:
-            cache[compute] = compute(self)
-        return cast("T", cache[compute])
+        try:
+            return cache[compute]
+        except KeyError:
+            found = compute(self)
+        cache[compute] = found
+        return found
 
     def keep(self, compute: Callable[[Facts], T], value: T) -> None:
         """Let ``value``, found before the last change of the kernel, be what ``compute`` gives for it as it is now."""

@@ -20,7 +20,7 @@ Reference: thesis §4.3.2; shared notes on code motion, §5 (faults).
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -40,16 +40,27 @@ VISITS = 4
 _UNKNOWN = -2
 
 
-@dataclass(frozen=True, slots=True)
 class _State:
-    block: int
-    #: Numbers of φs and what they are at the edge.
-    known: frozenset[tuple[int, int]]
-    #: Leaves with an instance newer than the edge.
-    changed: frozenset[int]
+    """There is one state for each block, ``known`` and ``changed`` that have been met, so that states are compared by
+    identity. A state says nothing of the question: what follows from it is kept in it for all questions."""
+
+    __slots__ = ("addresses", "block", "changed", "following", "known", "ways")
+
+    def __init__(self, block: int, known: dict[int, int], changed: int) -> None:
+        self.block = block
+        #: Numbers of φs and what they are at the edge.
+        self.known = known
+        #: Leaves with an instance newer than the edge, as bits; see `Anticipation._bit_of`.
+        self.changed = changed
+        #: The states behind it, by block and by whether nothing is known of φs any more.
+        self.following: dict[tuple[int, bool], _State] = {}
+        #: The successors that control may take from here; ``None``: not asked yet.
+        self.ways: list[int] | None = None
+        #: Addresses in terms of the values at the edge, by base, width and position.
+        self.addresses: dict[tuple[int, int, int], tuple[int, int] | None] = {}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class _Event:
     """Something on the way: ``kind`` is ``load``, ``kill`` (a store among them), or ``pinch``."""
 
@@ -77,10 +88,15 @@ class Anticipation:
         self._loops = facts.loops
         self._events: dict[int, list[_Event]] = {}
         self._answers: dict[tuple[int, int, Question, bool], bool] = {}
-        self._relevant: frozenset[int] | None = None
-        self._defined_in: dict[int, frozenset[int]] = {}
+        #: The leaves of addresses and of conditions, and the bit of each.
+        self._bit_of: dict[int, int] | None = None
+        self._defined_in: dict[int, int] = {}
+        self._dominating: dict[int, int] = {}
+        self._placed: dict[int, int] = {}
         self._phis_of: dict[int, frozenset[int]] = {}
+        self._arguments: dict[tuple[int, int], Mapping[int, int]] = {}
         self._conditions: dict[int, _Condition | None] = {}
+        self._states: dict[tuple[int, frozenset[tuple[int, int]], int], _State] = {}
         self._blocks = {block.label: number for number, block in enumerate(self.cfg.blocks) if block.label is not None}
 
     def is_evaluated(self, block: int, successor: int, question: Question) -> bool:
@@ -101,9 +117,15 @@ class Anticipation:
 
     def _walk(self, block: int, successor: int, question: Question, *, is_value: bool) -> bool:
         phis = self._phis(successor)
-        arguments: Mapping[int, int] = self.symbols.arguments(block, successor) if phis else {}
-        known = frozenset((phi, value) for phi, value in arguments.items() if phi in phis)
-        return self._follow([_State(successor, known, phis)], question, is_value=is_value)
+        known = {phi: value for phi, value in self._arguments_of(block, successor).items() if phi in phis}
+        return self._follow([self._state(successor, known, self._bits(phis))], question, is_value=is_value)
+
+    def _state(self, block: int, known: dict[int, int], changed: int) -> _State:
+        key = (block, frozenset(known.items()), changed)
+        found = self._states.get(key)
+        if found is None:
+            found = self._states[key] = _State(block, known, changed)
+        return found
 
     def is_dereferenced_behind(self, block: int, question: Question) -> bool:
         """Whether every way on from the end of ``block`` reads or writes the address."""
@@ -130,64 +152,97 @@ class Anticipation:
             following = self._ways(state)
             if not following:
                 return False
-            ways[state] = [self._enter(state, block, visits) for block in following]
-            for after in ways[state]:
+            behind = ways[state] = []
+            for block in following:
+                visits[block] = count = visits.get(block, 0) + 1
+                after = state.following.get((block, count > VISITS))
+                if after is None:
+                    after = self._enter(state, block, is_lost=count > VISITS)
+                    state.following[block, count > VISITS] = after
+                behind.append(after)
                 if after not in seen:
                     seen.add(after)
                     work.append(after)
         return is_met and (is_value or not _goes_round(ways))
 
-    def _enter(self, state: _State, successor: int, visits: dict[int, int]) -> _State:
-        """The state at the start of ``successor`` behind ``state``, whose block has been passed."""
-        visits[successor] = count = visits.get(successor, 0) + 1
-        changed = state.changed | self._defined(state.block)
-        known = dict(state.known)
+    def _enter(self, state: _State, successor: int, *, is_lost: bool) -> _State:
+        """The state at the start of ``successor`` behind ``state``, whose block has been passed; ``is_lost``: without
+        knowing any φ."""
+        block = state.block
+        changed = state.changed | self._defined(block)
+        known = {} if is_lost else dict(state.known)
         phis = self._phis(successor)
         if phis:
-            end = len(self.cfg.blocks[state.block].instrs)
-            arguments = self.symbols.arguments(state.block, successor)
-            values = {phi: self._as_of_edge(arguments[phi], state, end) for phi in phis if phi in arguments}
-            changed |= phis
-            for phi in phis:
-                known.pop(phi, None)
-                value = values.get(phi)
-                if value is not None:
-                    known[phi] = value
-        if count > VISITS:
-            known.clear()
+            changed |= self._bits(phis)
+            if not is_lost:
+                end = len(self.cfg.blocks[block].instrs)
+                arguments = self._arguments_of(block, successor)
+                for phi in phis:
+                    value = self._as_of_edge(arguments[phi], state, end) if phi in arguments else None
+                    if value is not None:
+                        known[phi] = value
+                    else:
+                        known.pop(phi, None)
         # A leaf that does not dominate the block is defined anew before anything there reads it. Behind a loop, what
         # its φs are would multiply the states.
-        places, dominates = self.symbols.places, self.symbols.dominance.dominates
-        return _State(
-            successor,
-            frozenset(each for each in known.items() if self._is_around(places[each[0]].block, successor)),
-            frozenset(leaf for leaf in changed if dominates(places[leaf].block, successor)),
-        )
+        if known and self._loops.loop_of[block] != self._loops.loop_of[successor]:
+            places = self.symbols.places
+            known = {phi: value for phi, value in known.items() if self._is_around(places[phi].block, successor)}
+        return self._state(successor, known, changed & self._dominating_leaves(successor))
+
+    def _arguments_of(self, block: int, successor: int) -> Mapping[int, int]:
+        """What the φs of ``successor`` are on the edge from ``block``."""
+        found = self._arguments.get((block, successor))
+        if found is None:
+            found = self._arguments[block, successor] = self.symbols.arguments(block, successor)
+        return found
 
     def _is_around(self, header: int, block: int) -> bool:
         """Whether ``block`` is still in the innermost loop around ``header``, if there is one."""
         loop = self._loops.loop_of[header]
         return loop < 0 or block in self._loops.loops[loop]
 
-    def _defined(self, block: int) -> frozenset[int]:
+    def _bits(self, leaves: Iterable[int]) -> int:
+        """Those of the leaves that are of interest, as bits."""
+        bit_of = self._leaves_of_interest()
+        found = 0
+        for leaf in leaves:
+            found |= bit_of.get(leaf, 0)
+        return found
+
+    def _defined(self, block: int) -> int:
         """The leaves of interest that the instructions of ``block`` define."""
         found = self._defined_in.get(block)
         if found is None:
-            found = self._leaves_of_interest().intersection(self.symbols.defined_in.get(block, ()))
-            self._defined_in[block] = found
+            found = self._defined_in[block] = self._bits(self.symbols.defined_in.get(block, ()))
+        return found
+
+    def _dominating_leaves(self, block: int) -> int:
+        """The leaves of interest whose places dominate ``block``."""
+        idom, chain = self.symbols.dominance.idom, [block]
+        while chain[-1] not in self._dominating and idom[chain[-1]] != chain[-1] and idom[chain[-1]] >= 0:
+            chain.append(idom[chain[-1]])
+        if not self._placed:
+            for leaf, bit in self._leaves_of_interest().items():
+                at = self.symbols.places[leaf].block
+                self._placed[at] = self._placed.get(at, 0) | bit
+        found = self._dominating.get(chain[-1], 0)
+        for each in reversed(chain):
+            found = self._dominating[each] = found | self._placed.get(each, 0)
         return found
 
     def _phis(self, block: int) -> frozenset[int]:
         """The φs of interest of ``block``."""
         found = self._phis_of.get(block)
         if found is None:
-            found = self._phis_of[block] = self._leaves_of_interest().intersection(self.symbols.phis.get(block, ()))
+            bit_of = self._leaves_of_interest()
+            found = self._phis_of[block] = frozenset([phi for phi in self.symbols.phis.get(block, ()) if phi in bit_of])
         return found
 
-    def _leaves_of_interest(self) -> frozenset[int]:
-        """The leaves of addresses and of conditions, and of what φs among them are computed from."""
-        if self._relevant is not None:
-            return self._relevant
+    def _leaves_of_interest(self) -> dict[int, int]:
+        """The leaves of addresses and of conditions, and of what φs among them are computed from, with their bits."""
+        if self._bit_of is not None:
+            return self._bit_of
         symbols = self.symbols
         found: set[int] = set()
         work: list[int] = []
@@ -216,8 +271,8 @@ class Anticipation:
                     if number not in seen:
                         seen.add(number)
                         work.append(number)
-        self._relevant = frozenset(found)
-        return self._relevant
+        self._bit_of = {leaf: 1 << number for number, leaf in enumerate(sorted(found))}
+        return self._bit_of
 
     # --- within a block --------------------------------------------------------------------------------------------
 
@@ -283,23 +338,25 @@ class Anticipation:
 
     def _address(self, own: Question, state: _State, position: int) -> tuple[int, int] | None:
         """The address of an access in terms of the values at the edge."""
-        number = self._as_of_edge(own.base, state, position)
-        if number is None:
-            return None
-        base, offset = self.symbols.split(number, own.width)
-        return base, offset + own.offset
+        key = (own.base, own.width, position)
+        if key in state.addresses:
+            named = state.addresses[key]
+        else:
+            number = self._as_of_edge(own.base, state, position)
+            named = state.addresses[key] = None if number is None else self.symbols.split(number, own.width)
+        return None if named is None else (named[0], named[1] + own.offset)
 
     def _as_of_edge(self, number: int, state: _State, position: int) -> int | None:
         """A number of the code at ``position`` of the state's block, in terms of the values at the edge."""
         leaves = self.symbols.leaves(number)
         if leaves is None:
             return None
-        known = dict(state.known)
+        known, changed, bit_of = state.known, state.changed, self._leaves_of_interest()
         replaced: dict[int, int | None] = {}
         for leaf in leaves:
             if leaf in known:
                 replaced[leaf] = known[leaf]
-            elif leaf in state.changed or self._is_defined_above(leaf, state.block, position):
+            elif changed & bit_of.get(leaf, 0) or self._is_defined_above(leaf, state.block, position):
                 return None
         return self.symbols.substitute(number, replaced) if replaced else number
 
@@ -311,6 +368,12 @@ class Anticipation:
 
     def _ways(self, state: _State) -> list[int]:
         """The successors of the state's block that control may take."""
+        ways = state.ways
+        if ways is None:
+            ways = state.ways = self._find_ways(state)
+        return ways
+
+    def _find_ways(self, state: _State) -> list[int]:
         successors = self.cfg.succ[state.block]
         condition = self._condition(state.block) if len(successors) == 2 else None
         if condition is None:

@@ -25,7 +25,7 @@ Reference: Knoop, Rüthing, Steffen, PLDI 1992; shared notes on code motion, §1
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ..analysis.alias import Memory, Reference, is_inside_object, is_mutable_read
 from ..analysis.effects import is_plain_store, may_move
@@ -131,7 +131,7 @@ class Naming:
         found = memory.reference(load)
         if found is None or self.by_value or all(self.ssa.is_single(reg) for reg in load.uses()):
             return found
-        return replace(found, base=_NO_BASE, objects=None)
+        return found._replace(base=_NO_BASE, objects=None)
 
     def operand_names(self, instr: Instr) -> Iterable[Hashable]:
         """What the registers that the instruction reads are called."""

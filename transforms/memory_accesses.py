@@ -12,8 +12,8 @@ Reference: thesis §4.3.2, rules (4) and (5); shared notes on code motion, §5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from ..analysis.alias import Reference
 from ..analysis.effects import (
@@ -39,8 +39,7 @@ _NOWHERE = -2
 AddressKey: TypeAlias = tuple[str, int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """Bytes in memory, named in terms of the values that are current at the point where one asks.
 
     The address is ``base + offset``, of ``width`` bits; ``is_constant`` says that the load promises that nobody writes
@@ -69,7 +68,7 @@ class Question:
         """The same bytes, by another name of their address."""
         if base == self.base and offset == self.offset:
             return self
-        return replace(self, base=base, offset=offset)
+        return Question(self.space, base, offset, self.bytes, self.width, self.is_constant, self.symbol, self.objects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +109,7 @@ class Accesses:
         #: How many providers each address key has in the whole kernel.
         self.count: dict[AddressKey, int] = {}
         self._kills: dict[tuple[Instr, Question], str] = {}
+        self._nowhere: dict[Question, Question] = {}
         #: What ends in a fault or never comes back, or waits for another grid: nothing moves up across it.
         self.pinches: dict[int, list[int]] = {}
         for block in facts.cfg.rpo:
@@ -202,7 +202,10 @@ class Accesses:
     def kill_in_other_terms(self, instr: Instr, written: Reference | None, question: Question) -> str:
         """The same for a question in terms of the values at some other point; ``written`` is what a plain store writes,
         in these terms."""
-        reason = self._kill_of(instr, question.at(_NOWHERE, 0))
+        nowhere = self._nowhere.get(question)
+        if nowhere is None:
+            nowhere = self._nowhere[question] = question.at(_NOWHERE, 0)
+        reason = self.kill_of(instr, nowhere)
         if reason == "store" and written is not None and not self.memory.may_alias(written, question.reference):
             return ""
         return reason

@@ -37,6 +37,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 from ..analysis.manager import Facts
 from ..analysis.symbolic_values import SymbolicValues
@@ -57,16 +58,14 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """A question at the start of a block."""
 
     block: int
     question: Question
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What one block says: a ``provider``, or a ``reason`` why not; neither where the question goes through."""
 
     provider: Provider | None = None
@@ -85,8 +84,7 @@ NOTHING: Mapping[int, Question] = MappingProxyType({})
 PLANNED = Provider(-1, Instr(decode("ret", 0), ()), Imm("0"), TYPES["b32"], is_store=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """What predecessor ``block`` says to the question, which is ``question`` at its end; ``state`` is asked next."""
 
     block: int
@@ -158,6 +156,8 @@ class Availability:
         self.budget = budget
         self.forwarding = forwarding
         self._answers: dict[tuple[int, Question], Answer] = {}
+        #: By base, width and edge, what the base is called in front of the edge, and the offset that it has there.
+        self._called: dict[tuple[int, int, int, int], tuple[int, int] | None] = {}
         self._is_hopeful: dict[Question, bool] = {}
         self._askers: dict[AddressKey, list[tuple[int, int, Instr]]] | None = None
 
@@ -196,13 +196,20 @@ class Availability:
 
     def before(self, question: Question, block: int, successor: int) -> Question | None:
         """The question at the start of ``successor`` as it is called at the end of ``block``."""
-        base = self.symbols.translate(question.base, block, successor)
-        if base is None:
-            return None
-        if base == question.base:
+        phis = self.symbols.phis.get(successor)
+        if not phis:
             return question
-        base, offset = self.symbols.split(base, question.width)
-        return question.at(base, question.offset + offset)
+        key = (question.base, question.width, block, successor)
+        if key in self._called:
+            called = self._called[key]
+        else:
+            base = self.symbols.translate(question.base, block, successor)
+            if base is None:
+                called = None
+            else:
+                called = (base, 0) if base == question.base else self.symbols.split(base, question.width)
+            self._called[key] = called
+        return None if called is None else question.at(called[0], question.offset + called[1])
 
     def explore(
         self, block: int, question: Question, planned: Mapping[int, Question] = MappingProxyType({})
