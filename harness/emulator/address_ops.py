@@ -71,10 +71,15 @@ def _is_in(c: Cohort, address: Array, space: str, windows: Windows) -> Array:
 
     if space in ("shared", "local"):
         return within(_window(windows, space))
-    if space in ("const", "param"):
+
+    def within_objects(kind: str) -> Array:
         found = np.zeros(address.shape, bool)
         for target in c.batch.launch.space.objects:
-            if target.space == space:
+            if target.space == kind:
                 found |= (address >= target.base) & (address < target.base + target.nbytes)
         return found
-    return ~within(windows.shared) & ~within(windows.local)
+
+    if space in ("const", "param"):
+        return within_objects(space)
+    # On Hopper parameters are in the global window, constants are not.
+    return ~within(windows.shared) & ~within(windows.local) & ~within_objects("const")

@@ -3,7 +3,8 @@
 Computes: lanes that meet at one address are served in lane order (threads in the order of the cohort), so that results
 are the same in every run; float sums are rounded at every step. Requires: aligned addresses (`access`).
 Guarantees: `add.f32` flushes subnormals in global memory and keeps them in shared memory, as the manual says;
-`f16`, `bf16` and packed types never flush.
+`f16`, `bf16` and packed types never flush. Of NaNs `add.f64` gives what Hopper gives: in global memory the operand's,
+or else the memory's, as it is; in shared memory the memory's, or else the operand's, made quiet.
 Method: integer operations and `exch` are associative, so old values come from a segmented scan of log₂ steps; float
 sums, `inc` and `dec` go rank by rank; `cas` from one success to the next.
 Reference: PTX ISA 9.0, §9.7.13.5, §9.7.13.6.
@@ -12,7 +13,7 @@ Reference: PTX ISA 9.0, §9.7.13.5, §9.7.13.6.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -72,13 +73,31 @@ def _decrement(old: Array, limit: Array) -> Array:
     return np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)).astype(old.dtype)
 
 
+_ADD_DOUBLES = cast("table.LaneFunction", table.resolve(decode("add.rn.f64")))
 _COUNTING: dict[str, Combine] = {"inc": _increment, "dec": _decrement}
 
 
+def _add_doubles_in_cache(old: Array, value: Array) -> Array:
+    """``old + value`` as the second-level cache does it: a NaN goes through as it is."""
+    result = _ADD_DOUBLES((old, value))[0]
+    result = np.where(_is_nan(old), old, result)
+    return np.where(_is_nan(value), value, result)
+
+
+def _is_nan(bits: Array) -> Array:
+    return (bits & np.uint64(2**63 - 1)) > np.uint64(0x7FF0 << 48)
+
+
+def _add_doubles_in_shared(old: Array, value: Array) -> Array:
+    return _ADD_DOUBLES((value, old))[0]
+
+
 def _combination(operation: str, scalar: ScalarType, *, flush: bool) -> tuple[Combine, bool]:
-    """The operation on raw bits, and whether it is associative."""
+    """The operation on raw bits, and whether it is associative; ``flush`` where it is on global memory."""
     if operation == "exch":
         return _ASSOCIATIVE["exch"], True
+    if scalar.name == "f64" and operation == "add":
+        return (_add_doubles_in_cache if flush else _add_doubles_in_shared), False
     if scalar.is_float:
         words = ["add", "rn"] if operation == "add" else [operation]
         if flush and operation == "add" and scalar.name == "f32":

@@ -118,12 +118,8 @@ def _rotated(column: int, turn: int, register: str, width: int, lines: list[str]
     lines.append(f"add.u32 %j, %i, {37 * turn}; rem.u32 %j, %j, %n; mul.wide.u32 %w, %j, 8;")
     lines.append("ld.param.u64 %from, [inputs]; add.s64 %from, %from, %w;")
     lines += ["add.s64 %from, %from, %step;"] * column
-    lines.append("ld.global.b64 %w, [%from];")
-    lines.append(_narrow(register, width))
-
-
-def _narrow(register: str, width: int) -> str:
-    return f"mov.b64 {register}, %w;" if width == 64 else f"cvt.u{max(width, 16)}.u64 {register}, %w;"
+    # Not cut out of 64 bits: ptxas 13.0 then takes the upper half of a packed addend of an atomic from elsewhere.
+    lines.append(f"ld.global.b{max(width, 16)} {register}, [%from];")
 
 
 def _atomic(row: str, space: str, kind: str, count: int, operands: int, detail: str = "") -> Launched:
@@ -235,6 +231,8 @@ def _memory() -> Iterator[Launched]:
             into = f"{detail} b{register}".strip()
             yield _load_form(f"ld{named}{vector}.{kind}", space, width, count, register, into)
             yield _store_form(f"st{named}{vector}.{kind}", space, width, count, register, into)
+            if space == "global":
+                yield _load_form(f"ldu.global{vector}.{kind}", space, width, count, register, into)
 
 
 def _load_form(row: str, space: str, width: int, count: int, register: int, detail: str) -> Launched:
