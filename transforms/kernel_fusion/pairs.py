@@ -7,11 +7,12 @@ Guarantees: a refusal is a remark with a reason id; what raises `Refusal` leaves
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from math import prod
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from ...dsl.functions import Param
 from ...dsl.host_cfg import HostCfg
@@ -76,10 +77,11 @@ class Estimate:
         return self.saved > self.lost
 
 
+_Two: TypeAlias = "tuple[KernelCode, KernelCode]"
+Sites3: TypeAlias = "tuple[LaunchSite, LaunchSite, LaunchSite]"
+
 #: Estimates a fusion from the parts, the whole, and the launches of these three.
-Benefit = Callable[
-    [KernelCode, KernelCode, KernelCode, tuple[LaunchSite, LaunchSite, LaunchSite], Fusibility], Estimate
-]
+Benefit = Callable[[KernelCode, KernelCode, KernelCode, Sites3, Fusibility], Estimate]
 
 #: How many blocks of a kernel, of so many threads and bytes of dynamic shared memory, the GPU runs at the same time.
 Resident = Callable[[KernelCode, int, int], "int | None"]
@@ -231,9 +233,10 @@ class Pairs:
         except CannotFuse as why:
             raise Refusal("cannot-build", str(why)) from why
         code = self._code(made, codes, sites)
+        judged = (*sites, made.site)
         if made.site.cooperative:
-            fusibility = self._resident(code, made.site, fusibility)
-        estimate = None if self.benefit is None else self.benefit(*codes, code, (*sites, made.site), fusibility)
+            fusibility, judged = self._resident(codes, code, judged, fusibility)
+        estimate = None if self.benefit is None else self.benefit(*codes, code, judged, fusibility)
         if estimate is not None and not estimate.is_worth_it:
             if fusibility.kind == "grid":
                 raise Refusal("grid-wide", f"a barrier of the grid does not pay ({estimate.text}); {why}")
@@ -243,27 +246,44 @@ class Pairs:
             code, made.site, tuple(made.remarks), tuple(made.parameters), codes, sites, fusibility, estimate
         )
 
-    def _resident(self, code: KernelCode, site: LaunchSite, fusibility: Fusibility) -> Fusibility:
-        """With a check that all blocks run at the same time, where that depends on the host. Raises `Refusal`."""
+    def _resident(
+        self, codes: _Two, code: KernelCode, sites: Sites3, fusibility: Fusibility
+    ) -> tuple[Fusibility, Sites3]:
+        """With a check that all blocks run at the same time, where that depends on the host, and that there are so few
+        that it pays; and the launches with as many blocks as pass the check. Raises `Refusal`."""
         why = f"; {'; '.join(fusibility.reasons)}" if fusibility.kind == "grid" else ""
-        block, shared = site.block, site.shared
+        site = sites[2]
         if self.resident is None:
             raise Refusal("not-resident", f"cooperative launches are not to be made{why}")
-        if not isinstance(shared, int) or not all(isinstance(extent, int) for extent in block):
+        if not isinstance(site.shared, int) or not all(isinstance(extent, int) for extent in site.block):
             raise Refusal("not-resident", f"how many blocks run at the same time depends on the block's shape{why}")
-        most = self.resident(code, prod(cast("tuple[int, ...]", block)), shared)
+        most = self.resident(code, prod(cast("tuple[int, ...]", site.block)), site.shared)
         if most is None:
             raise Refusal("not-resident", f"how many blocks run at the same time is not known{why}")
         if all(isinstance(extent, int) for extent in site.grid):
             blocks = prod(cast("tuple[int, ...]", site.grid))
             if blocks > most:
                 raise Refusal("not-resident", f"{blocks} blocks wait for each other, and {most} run at a time{why}")
-            return fusibility
+            return fusibility, sites
+
+        def with_blocks(count: int) -> Sites3:
+            one, other, both = (replace(each, grid=(count, 1, 1)) for each in sites)
+            return one, other, both
+
+        if self.benefit is not None and fusibility.kind == "grid":
+            benefit = self.benefit
+
+            def loses(count: int) -> bool:
+                return not benefit(*codes, code, with_blocks(count), fusibility).is_worth_it
+
+            most = bisect(range(1, most + 1), 0, key=loses)
+            if most == 0:
+                return fusibility, with_blocks(1)
         check = f"{' * '.join(text_of(extent) for extent in site.grid if extent != 1)} <= {most}"
         checks = (*fusibility.checks, check)
         if not _may_hold(checks):
             raise Refusal("not-resident", f"hardly ever do all blocks run at the same time ({check}){why}")
-        return replace(fusibility, checks=checks)
+        return replace(fusibility, checks=checks), with_blocks(most)
 
     def _name(self, codes: tuple[KernelCode, KernelCode]) -> str:
         """Such as ``fused_scale_add``; a number follows where that is taken."""
