@@ -1,7 +1,7 @@
 """Why a program gains other than the thesis says: what each method finds, and what ptxas leaves of it.
 
-    python bench/gaps.py [PROGRAM …] [--methods lcm,scm,spre,sscm] [--json FILE]       tables in Markdown, no GPU needed
-    python bench/gaps.py [PROGRAM …] --time FILE [--low=-O0] [--size small]            a result file, on a GPU
+    python bench/gaps.py [PROGRAM|FILE.ptx …] [--methods lcm,scm] [--json FILE]     tables in Markdown, no GPU needed
+    python bench/gaps.py [PROGRAM …] --time FILE [--low=-O0] [--uncached] [--size small]     a result file, on a GPU
 
 Every program that figures 4.7 and 4.14 to 4.20 speak of, with the methods of its experiment, each with what cleans up
 behind it and no gate. First, from what nvcc gives at three levels of its front end (its own -O3, and with
@@ -14,9 +14,17 @@ in loops, loads, registers, the estimated cycles of a warp alone, and a class:
     same work   other machine code with as many instructions in loops, give or take one in a hundred
     less, more  fewer or more instructions in loops (of the whole kernel, where it has no loop)
 
+Below each table: why a method left what it left, and by how many instructions of each class the machine code of which
+kernel changed, for nvcc's own -O3.
+
 With ``--time``, the code of the lower front end is the baseline: the methods on it, and nvcc's own -O3 as one of the
 variants, are checked and timed as `bench run` does. That shows what a method is worth where the compiler has left its
-work to it, and that the front end does the same work. ``@restrict`` behind a method promises disjoint buffers.
+work to it, and that the front end does the same work. ``--uncached`` has all loads of global memory pass L1 by
+(``.cg``), in all variants and the baseline: on the thesis's first GPU, L1 did not hold global memory.
+
+``@restrict`` behind a method promises disjoint buffers. `LETTER` is the thesis's method to the letter: it does not ask
+whether a load may fault where it is put, which ``readable=true`` promises; with a program that breaks the promise, it
+faults.
 
 Guarantees: no figure is known here beforehand; all come from the compilers of this machine, and times from its GPU.
 Refuses: `ToolMissing` without nvcc and ptxas; `MachineMissing` without a GPU, where times are asked for.
@@ -27,10 +35,12 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,6 +57,7 @@ from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
 
 CLEAN = "copyprop,dce,emptyblocks"
+LETTER = "ssrqp:paper=true:readable=true"
 LOADS = ("load_global", "load_shared", "load_local", "load_generic")
 #: The levels of nvcc's front end, with the flags that choose them.
 FRONT_ENDS: dict[str, tuple[str, ...]] = {"-O3": (), "-O1": ("-Xcicc", "-O1"), "-O0": ("-Xcicc", "-O0")}
@@ -65,12 +76,19 @@ class Made:
     registers: int = 0
     cycles: int = 0
     refused: dict[str, int] = field(default_factory=dict[str, int])
+    changed: dict[str, str] = field(default_factory=dict[str, str])
     verdict: str = ""
 
 
 def methods_of(program: str) -> list[str]:
-    """The methods that the thesis applies to it."""
-    return list(dict.fromkeys(m for each in FIGURES if program in each.programs for m in each.methods))
+    """The methods that the thesis applies to it; scalar replacement also with a promise, and to the letter."""
+    found = dict.fromkeys(m for each in FIGURES if program in each.programs or _is_file(program) for m in each.methods)
+    more = ["ssrqp@restrict", LETTER, f"{LETTER}@restrict"] if "ssrqp" in found else []
+    return [*found, *more]
+
+
+def _is_file(program: str) -> bool:
+    return program.endswith(".ptx")
 
 
 def programs_of() -> list[str]:
@@ -127,9 +145,21 @@ def _verdict(base: Made, made: Made, is_same: bool) -> str:
     return "less" if after < before else "more"
 
 
-def study(benchmark: Benchmark, flags: Sequence[str], methods: Sequence[str]) -> dict[str, Made]:
-    """The program as nvcc gives it with these flags (`base`), and after each method."""
-    plain = ptx_of(benchmark, compiler(flags=flags))
+def _changed(before: Figures, after: Figures) -> str:
+    """By how many instructions of each class a kernel changed; nothing where its machine code is the same."""
+    one, other = before.code, after.code
+    if one.is_same_code(other):
+        return ""
+    kinds = sorted({*one.by_kind, *other.by_kind})
+    counts = {kind: other.by_kind.get(kind, 0) - one.by_kind.get(kind, 0) for kind in kinds}
+    parts = [f"{kind.replace('_', ' ')} {number:+}" for kind, number in counts.items() if number]
+    parts.append(f"registers {one.registers} to {other.registers}")
+    parts.append(f"cycles {round(one.cycles)} to {round(other.cycles)}")
+    return ", ".join(parts)
+
+
+def study(plain: Mapping[str, str], methods: Sequence[str]) -> dict[str, Made]:
+    """The modules as they are (`base`), and after each method."""
     base = Made()
     _in_ptx(plain, base)
     before = machine(plain, base)
@@ -140,8 +170,9 @@ def study(benchmark: Benchmark, flags: Sequence[str], methods: Sequence[str]) ->
         modules = {name: texts[text] for name, text in plain.items()}
         _in_ptx(modules, made)
         after = machine(modules, made)
-        is_same = all(one.code.is_same_code(other.code) for one, other in zip(before, after, strict=True))
-        made.verdict = _verdict(base, made, is_same)
+        changes = {one.code.name: _changed(one, other) for one, other in zip(before, after, strict=True)}
+        made.changed = {name: change for name, change in changes.items() if change}
+        made.verdict = _verdict(base, made, not made.changed)
     return found
 
 
@@ -173,12 +204,49 @@ def print_tables(programs: Sequence[str], methods: Sequence[str], output: Path |
     print(_row(["program", "front end", "method", *heads, "class"]))
     print("| --- " * 3 + "| ---: " * len(heads) + "| --- |")
     for name in programs:
-        for level, flags in FRONT_ENDS.items():
-            found = study(find(name), flags, methods or methods_of(name))
+        chosen = methods or methods_of(name)
+        levels = {"as given": ()} if _is_file(name) else FRONT_ENDS
+        for level, flags in levels.items():
+            found = study(_modules(name, flags), chosen)
             document.setdefault(name, {})[level] = {method: asdict(made) for method, made in found.items()}
-            print("\n".join(rows(name if level == "-O3" else "", level, found)), flush=True)
+            print("\n".join(rows("" if document[name].keys() - {level} else name, level, found)), flush=True)
             if output is not None:
                 output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print()
+    print("\n".join(_reasons(document)))
+
+
+def _modules(name: str, flags: Sequence[str]) -> dict[str, str]:
+    if _is_file(name):
+        return {name: Path(name).read_text(encoding="utf-8", errors="surrogateescape")}
+    return ptx_of(find(name), compiler(flags=flags))
+
+
+def _reasons(document: Mapping[str, Any]) -> Iterator[str]:
+    """What was left and why, and what changed, of the first front end of each program."""
+    yield _row(["program", "method", "left", "changed in the machine code"])
+    yield "| --- " * 4 + "|"
+    for name, levels in document.items():
+        groups: dict[tuple[str, str], list[str]] = {}
+        for method, made in next(iter(levels.values())).items():
+            if method != "base":
+                left = ", ".join(f"{reason} {number}" for reason, number in made["refused"].items())
+                changed = "; ".join(f"{kernel}: {change}" for kernel, change in made["changed"].items())
+                groups.setdefault((left or "nothing", changed or "nothing"), []).append(method)
+        for number, ((left, changed), methods) in enumerate(groups.items()):
+            yield _row(["" if number else name, ", ".join(f"`{each}`" for each in methods), left, changed])
+
+
+_GLOBAL_LOAD = re.compile(r"\bld\.global\.(?!c[agsv]\.|lu\.)")
+
+
+def past_l1(text: str) -> str:
+    """The module with all plain loads of global memory passing L1 by.
+
+    >>> past_l1("ld.global.nc.f32 %f1, [%rd1]; ld.global.v2.f32 {%f2, %f3}, [%rd2]; ld.global.cs.u8 %r1, [%rd1];")
+    'ld.global.cg.nc.f32 %f1, [%rd1]; ld.global.cg.v2.f32 {%f2, %f3}, [%rd2]; ld.global.cs.u8 %r1, [%rd1];'
+    """
+    return _GLOBAL_LOAD.sub("ld.global.cg.", text)
 
 
 def time_them(programs: Sequence[str], methods: Sequence[str], arguments: argparse.Namespace) -> int:
@@ -198,7 +266,8 @@ def time_them(programs: Sequence[str], methods: Sequence[str], arguments: argpar
     with Worker(chosen) as worker:
         told: dict[str, Any] = worker.describe(120)
     sm = told.get("compute_capability", 90)
-    arch, flags, low = f"sm_{sm}{'a' if sm >= 90 else ''}", FRONT_ENDS[arguments.low], f"cicc {arguments.low}"
+    arch, flags = f"sm_{sm}{'a' if sm >= 90 else ''}", FRONT_ENDS[arguments.low]
+    low = f"cicc {arguments.low}" if flags else "nvcc -O3"
 
     def task(name: str, maker: Variants) -> Task:
         benchmark = find(name)
@@ -211,14 +280,20 @@ def time_them(programs: Sequence[str], methods: Sequence[str], arguments: argpar
 
         def make() -> Any:
             work, arms = of_low.make()
-            return work, [*arms, Arm("nvcc -O3", ptx_of(benchmark, compiler(arch)))]
+            arms = [*arms, Arm("nvcc -O3", ptx_of(benchmark, compiler(arch)))] if flags else list(arms)
+            if arguments.uncached:
+                arms = [
+                    replace(arm, modules={name: past_l1(text) for name, text in arm.modules.items()}) for arm in arms
+                ]
+            return work, arms
 
         return Task(name, make)
 
     plan = Plan(rounds=arguments.rounds, seeds=(1, 2))
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    options = {**plan.options(), "front_end": list(flags), "size": arguments.size}
-    result = ResultFile(now, __version__, chosen.name, told, {}, options)
+    options = {**plan.options(), "front_end": list(flags), "uncached": arguments.uncached}
+    commit = {"id": os.environ.get("PTXMOTION_COMMIT", ""), "time": None, "dirty": None}
+    result = ResultFile(now, __version__, chosen.name, told, commit, options)
     assembler = partial(assemble_arm, sm=sm)
     tell = partial(print, file=sys.stderr)
     with Variants() as maker:
@@ -245,7 +320,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything here as well")
     parser.add_argument("--time", metavar="FILE", help="time on a GPU, and write a result file")
     parser.add_argument("--emulator", action="store_true", help="check all that --time would time, without a GPU")
-    parser.add_argument("--low", choices=("-O0", "-O1"), default="-O0", help="the front end of the baseline")
+    parser.add_argument("--low", choices=list(FRONT_ENDS), default="-O0", help="the front end of the baseline")
+    parser.add_argument("--uncached", action="store_true", help="loads of global memory pass L1 by")
     parser.add_argument("--size", default="small", help="default: small")
     parser.add_argument("--rounds", type=int, default=20, help="default: 20")
     arguments = parser.parse_args()
