@@ -49,7 +49,7 @@ from ptxmotion.analysis.alias import Promise
 from ptxmotion.harness.machine_diff import Figures, figures
 from ptxmotion.ptx import parse, print_module
 from ptxmotion.ptx.verify import verify_kernel
-from ptxmotion.suites.registry import Benchmark, find
+from ptxmotion.suites.registry import find
 from ptxmotion.suites.runner import compiler, ptx_of
 from ptxmotion.suites.thesis_figures import FIGURES
 from ptxmotion.transforms.opportunities import opportunities

@@ -135,6 +135,23 @@ def test_what_the_optimizer_cannot_do_costs_one_variant(tmp_path: Path, capfd: p
     assert "--no-such-option" in capfd.readouterr().err
 
 
+def test_launch_says_how_all_variants_are_timed_that_do_not_say_it_themselves(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "r.json"
+    command = ["bench", "run", "pathfinder", "--backend=emulator", "--seeds=1", "--variant=O3+graph", f"--json={path}"]
+    assert main([*command, "--launch=stream"]) == 0
+    result = read(path)
+    assert result.options["launch"] == "stream"
+    # Launched otherwise than the baseline, the same code is something else.
+    assert [each.verdict for each in result.benchmarks[0].candidates] == ["UNTIMED"]
+    assert main([*command, "--launch=graph", "--resume"]) == 3
+    assert "cannot resume: options" in capfd.readouterr().err
+    path.unlink()
+    assert main([*command, "--launch=graph"]) == 0
+    assert [each.verdict for each in read(path).benchmarks[0].candidates] == ["IDENTICAL"]
+
+
 def test_list_and_dry_run_run_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "list", "rodinia"]) == 0
     assert "rodinia/pathfinder" in capfd.readouterr().out
