@@ -1,12 +1,13 @@
 """How long ptxmotion takes, as ratios to what ptxas takes for the same files in the same run.
 
-    python bench/run.py [DIR] [--json FILE]
+    python bench/run.py [DIR] [--every 15] [--level O2] [--json FILE]
 
-Without a folder, over the PTX that nvcc makes of the demo's kernels and over generated kernels. Each limit is a line
-that passes or fails, and a failed one makes the exit code 1:
+Without a folder, over the PTX that nvcc makes of the demo's kernels and over generated kernels. The pipeline is that of
+the level, without the gate: what the gate lets ptxas do is measured by `bench/cost.py`. Each limit is a line that
+passes or fails, and a failed one makes the exit code 1:
 
     parse and print           at most 0.15 of ptxas, in total
-    the default pipeline      at most 1.0 of ptxas, in total: read, verify, transform, verify, print
+    the level's pipeline      at most 1.0 of ptxas, in total: read, verify, transform, verify, print
     start of `opt`            at most 0.25 s for a file with one kernel, all of the process included
     growth                    n·log n, up to 200,000 instructions in one kernel
     memory                    under 1.5 GB for a module of 10 MB
@@ -33,9 +34,9 @@ from pathlib import Path
 
 from generated import kernel, module
 from ptxmotion.harness.toolchain import PtxasError, assemble, compile_cuda
-from ptxmotion.ptx import Module, parse, print_module
+from ptxmotion.ptx import parse, print_module
 from ptxmotion.ptx.verify import verify, verify_kernel
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.transforms.pipeline import LEVELS, Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
 
 MOST_PARSE_PRINT = 0.15
@@ -81,14 +82,18 @@ def main() -> int:
     """Run everything, print, write, and return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="PTX files, with those in subfolders")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="of the files every N-th, ordered by path")
+    parser.add_argument("--level", default="O2", metavar="LEVEL", help="level or passes (default: that of opt, O2)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write all figures")
     parser.add_argument("--quick", action="store_true", help="a growth curve up to 20,000 instructions only")
     arguments = parser.parse_args()
-    files = _measure_files(_inputs(arguments.folder))
-    start = _start_seconds()
-    growth = _growth(SIZES[:4] if arguments.quick else SIZES)
-    size, memory = _memory()
-    limits = [*_ratios(files), Limit("start of opt", statistics.median(cpu for _, cpu in start), MOST_START, "s")]
+    level: str = arguments.level
+    files = _measure_files(_inputs(arguments.folder, arguments.every), level)
+    start = _start_seconds(level)
+    growth = _growth(SIZES[:4] if arguments.quick else SIZES, level)
+    size, memory = _memory(level)
+    limits = _ratios(files, level)
+    limits.append(Limit("start of opt", statistics.median(cpu for _, cpu in start), MOST_START, "s"))
     limits.append(Limit("growth beyond n log n", _beyond(growth), MOST_GROWTH, "times"))
     limits.append(Limit(f"memory for {size / 1e6:.1f} MB", memory, MOST_MEMORY, "bytes"))
     _print_files(files)
@@ -101,7 +106,8 @@ def main() -> int:
         print(f"{'pass' if limit.passed else 'FAIL'}  {limit.name:32} {value:>14}  at most {most}")
     if arguments.json:
         document = {
-            "schema_version": 1,
+            "schema_version": 2,
+            "level": level,
             "limits": [{**asdict(limit), "passed": limit.passed} for limit in limits],
             "files": [asdict(each) for each in files],
             "start_seconds": [{"wall": wall, "cpu": cpu} for wall, cpu in start],
@@ -112,10 +118,10 @@ def main() -> int:
     return 0 if all(limit.passed for limit in limits) else 1
 
 
-def _inputs(folder: Path | None) -> Iterator[tuple[str, str]]:
+def _inputs(folder: Path | None, every: int) -> Iterator[tuple[str, str]]:
     """Name and text of each file to measure."""
     if folder is not None:
-        for path in sorted(folder.rglob("*.ptx")):
+        for path in sorted(folder.rglob("*.ptx"))[::every]:
             text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
             yield str(path.relative_to(folder)), text.replace("\r\n", "\n")
         return
@@ -126,7 +132,7 @@ def _inputs(folder: Path | None) -> Iterator[tuple[str, str]]:
         yield f"generated, {size} instructions", _HEADER + kernel("k", size, seed=size)
 
 
-def _measure_files(inputs: Iterator[tuple[str, str]]) -> list[Times]:
+def _measure_files(inputs: Iterator[tuple[str, str]], level: str) -> list[Times]:
     """Times of each file that ptxas accepts; the others are named."""
     found: list[Times] = []
     for name, text in inputs:
@@ -139,7 +145,7 @@ def _measure_files(inputs: Iterator[tuple[str, str]]) -> list[Times]:
         ptxas = _children_seconds() - before
         repeats = 3 if len(text) < 500_000 else 1
         parse_print = min(_parse_print_seconds(text) for _ in range(repeats))
-        runs = [_pipeline_seconds(text) for _ in range(repeats)]
+        runs = [_pipeline_seconds(text, level) for _ in range(repeats)]
         seconds, count = min(runs)
         found.append(Times(name, len(text), count, parse_print, seconds, ptxas, assembled.seconds))
     return found
@@ -156,7 +162,7 @@ def _parse_print_seconds(text: str) -> float:
     return time.process_time() - started
 
 
-def _pipeline_seconds(text: str) -> tuple[float, int]:
+def _pipeline_seconds(text: str, level: str) -> tuple[float, int]:
     """CPU seconds of all that `opt` does between reading and writing, and the number of instructions before."""
     started = time.process_time()
     module = parse(text)
@@ -164,37 +170,34 @@ def _pipeline_seconds(text: str) -> tuple[float, int]:
     counting = time.process_time()
     count = sum(1 for each in module.kernels for _ in each.instructions())
     started += time.process_time() - counting
-    _transform(module)
+    Pipeline(pipeline_of(level), lambda kernel, of: verify_kernel(kernel, of.source)).run(module, Remarks(module))
     print_module(module)
     return time.process_time() - started, count
 
 
-def _transform(module: Module) -> None:
-    Pipeline(pipeline_of("O1"), lambda kernel, of: verify_kernel(kernel, of.source)).run(module, Remarks(module))
-
-
-def _ratios(files: list[Times]) -> list[Limit]:
+def _ratios(files: list[Times], level: str) -> list[Limit]:
     ptxas = sum(each.ptxas for each in files)
     if not ptxas:
         raise SystemExit("bench: error: there is no file that ptxas accepts")
     return [
         Limit("parse and print, of ptxas", sum(each.parse_print for each in files) / ptxas, MOST_PARSE_PRINT, "times"),
-        Limit("default pipeline, of ptxas", sum(each.pipeline for each in files) / ptxas, MOST_PIPELINE, "times"),
+        Limit(f"-{level} without gate, of ptxas", sum(each.pipeline for each in files) / ptxas, MOST_PIPELINE, "times"),
     ]
 
 
-def _start_seconds(runs: int = 9) -> list[tuple[float, float]]:
+def _start_seconds(level: str, runs: int = 9) -> list[tuple[float, float]]:
     """Wall and CPU seconds of `opt` on a file with one kernel, all of the process included."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "one.ptx"
         path.write_text(_HEADER + kernel("k", 60))
-        _child(path, Path(folder) / "out.ptx")  # compiles what has changed
-        return [_child(path, Path(folder) / "out.ptx")[:2] for _ in range(runs)]
+        _child(path, Path(folder) / "out.ptx", level)  # compiles what has changed
+        return [_child(path, Path(folder) / "out.ptx", level)[:2] for _ in range(runs)]
 
 
-def _child(source: Path, output: Path) -> tuple[float, float, int]:
+def _child(source: Path, output: Path, level: str) -> tuple[float, float, int]:
     """Run `opt`; wall and CPU seconds, and the most memory that it held in bytes."""
-    command = [sys.executable, "-m", "ptxmotion", "opt", "--no-config", str(source), "-o", str(output)]
+    options = ["--no-config", f"-{level}" if level in LEVELS else f"--passes={level}", "--gate=off"]
+    command = [sys.executable, "-m", "ptxmotion", "opt", *options, str(source), "-o", str(output)]
     started = time.perf_counter()
     child = subprocess.Popen(command)
     _, status, usage = os.wait4(child.pid, 0)
@@ -205,14 +208,14 @@ def _child(source: Path, output: Path) -> tuple[float, float, int]:
     return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
-def _growth(sizes: tuple[int, ...]) -> list[dict[str, float]]:
+def _growth(sizes: tuple[int, ...], level: str) -> list[dict[str, float]]:
     """For each size CPU seconds of parsing and printing, and of everything; the best of some runs."""
     found: list[dict[str, float]] = []
     for size in sizes:
         text = _HEADER + kernel("k", size, seed=1)
         repeats = 3 if size <= 20_000 else 1
         parse_print = min(_parse_print_seconds(text) for _ in range(repeats))
-        seconds, count = min(_pipeline_seconds(text) for _ in range(repeats))
+        seconds, count = min(_pipeline_seconds(text, level) for _ in range(repeats))
         found.append({"instructions": count, "parse_print": parse_print, "pipeline": seconds})
     return found
 
@@ -224,13 +227,13 @@ def _beyond(growth: list[dict[str, float]]) -> float:
     return max(scale[first:]) / scale[first]
 
 
-def _memory() -> tuple[int, int]:
+def _memory(level: str) -> tuple[int, int]:
     """Size of a module of about 10 MB, and the most memory that `opt` held for it."""
     text = module(kernels=40, instructions=7_400)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "big.ptx"
         path.write_text(text)
-        return len(text), _child(path, Path(folder) / "out.ptx")[2]
+        return len(text), _child(path, Path(folder) / "out.ptx", level)[2]
 
 
 def _print_files(files: list[Times]) -> None:

@@ -8,8 +8,6 @@ it is compiled with line numbers. Anything that changes an instruction, or their
 
 from __future__ import annotations
 
-import hashlib
-
 from .ir import Directive, Kernel
 from .operands import Args, Element, Label, Mem, Not, Operand, Pair, Raw, Reg, Sym, Vec
 
@@ -25,6 +23,8 @@ def code_digest(kernel: Kernel) -> str:
     >>> a == b, a == c
     (True, False)
     """
+    import hashlib  # takes longer to load than all else here, and few callers ask for a digest
+
     spell = _Speller()
     lines: list[str] = []
     for block in kernel.blocks:

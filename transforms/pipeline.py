@@ -14,6 +14,7 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -53,47 +54,26 @@ class PassFailed(Exception):
         self.kernel = kernel
 
 
-def _classes() -> dict[str, Callable[..., Pass]]:
-    """All passes by name, in the order of the default pipeline."""
-    from .copy_propagation import CopyPropagation
-    from .dead_code import DeadCodeElimination, EmptyBlocks
-    from .dead_stores import DeadStores
-    from .lazy_code_motion import LazyCodeMotion
-    from .motion_fixpoint import MotionFixpoint
-    from .read_only_loads import ReadOnlyLoads
-    from .scalar_replacement import (
-        ExtendedScalarReplacement,
-        ScalarReplacement,
-        SpeculativeScalarReplacement,
-        SpeculativeScalarReplacementEverywhere,
-    )
-    from .sparse_code_motion import (
-        SparseCodeMotion,
-        SpeculativePartialRedundancyElimination,
-        SpeculativeSparseCodeMotion,
-    )
-    from .total_redundancy import TotalRedundancy
-    from .vector_merge import VectorMerge
-
-    known: tuple[Callable[..., Pass], ...] = (
-        TotalRedundancy,
-        LazyCodeMotion,
-        SparseCodeMotion,
-        SpeculativePartialRedundancyElimination,
-        SpeculativeSparseCodeMotion,
-        ScalarReplacement,
-        ExtendedScalarReplacement,
-        SpeculativeScalarReplacementEverywhere,
-        SpeculativeScalarReplacement,
-        MotionFixpoint,
-        VectorMerge,
-        ReadOnlyLoads,
-        DeadStores,
-        CopyPropagation,
-        DeadCodeElimination,
-        EmptyBlocks,
-    )
-    return {pass_class.name: pass_class for pass_class in known}  # pyright: ignore[reportFunctionMemberAccess]
+#: Module and class of each pass, in the order of the default pipeline. Only what is asked for is imported: `opt` is
+#: started for every file of a build.
+_CLASSES: dict[str, tuple[str, str]] = {
+    "cse": ("total_redundancy", "TotalRedundancy"),
+    "lcm": ("lazy_code_motion", "LazyCodeMotion"),
+    "scm": ("sparse_code_motion", "SparseCodeMotion"),
+    "spre": ("sparse_code_motion", "SpeculativePartialRedundancyElimination"),
+    "sscm": ("sparse_code_motion", "SpeculativeSparseCodeMotion"),
+    "srqp": ("scalar_replacement", "ScalarReplacement"),
+    "esrqp": ("scalar_replacement", "ExtendedScalarReplacement"),
+    "ssrqp_s": ("scalar_replacement", "SpeculativeScalarReplacementEverywhere"),
+    "ssrqp": ("scalar_replacement", "SpeculativeScalarReplacement"),
+    "motion": ("motion_fixpoint", "MotionFixpoint"),
+    "vectormerge": ("vector_merge", "VectorMerge"),
+    "readonly": ("read_only_loads", "ReadOnlyLoads"),
+    "deadstores": ("dead_stores", "DeadStores"),
+    "copyprop": ("copy_propagation", "CopyPropagation"),
+    "dce": ("dead_code", "DeadCodeElimination"),
+    "emptyblocks": ("dead_code", "EmptyBlocks"),
+}
 
 
 #: The ordered lists of passes.
@@ -111,7 +91,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
 
 def pass_names() -> list[str]:
     """The names of all passes."""
-    return list(_classes())
+    return list(_CLASSES)
 
 
 def create_pass(text: str) -> Pass:
@@ -120,10 +100,10 @@ def create_pass(text: str) -> Pass:
     Raises `UnknownPass`.
     """
     name, *settings = text.split(":")
-    known = _classes()
-    if name not in known:
-        raise UnknownPass(f"there is no pass '{name}'; there are {', '.join(known)}")
-    pass_class = known[name]
+    if name not in _CLASSES:
+        raise UnknownPass(f"there is no pass '{name}'; there are {', '.join(_CLASSES)}")
+    module, class_name = _CLASSES[name]
+    pass_class: Callable[..., Pass] = getattr(import_module(f".{module}", __package__), class_name)
     types = {option.name: str(option.type) for option in fields(pass_class)}  # pyright: ignore[reportArgumentType]
     options: dict[str, object] = {}
     for setting in settings:
@@ -212,6 +192,12 @@ class Pipeline:
     def _run_passes(self, module: Module, kernel: Kernel, remarks: Remarks) -> bool:
         kernel.flatten_scopes()
         facts = Facts(kernel, module, profile=self.profile, promise=self.promise)
+        try:
+            return self._run_over(module, kernel, facts, remarks)
+        finally:
+            facts.drop()
+
+    def _run_over(self, module: Module, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         if facts.cfg.unmodelled:
             text = facts.cfg.unmodelled[0].form.text
             message = f"'{text}' is unknown and may branch, so the kernel is left as it is"

@@ -298,15 +298,51 @@ def test_arch_without_assembly_is_refused(source: Path, capfd: pytest.CaptureFix
     assert "--arch says what to assemble for" in capfd.readouterr().err
 
 
+#: What takes long to import, and what other verbs or other passes need.
+NOT_FOR_LAZY_MOTION = (
+    "numpy networkx rich elftools cuda asyncio hashlib scalar_replacement question_propagation".split()
+)
+
+
+def test_imports_only_what_it_needs(source: Path) -> None:
+    script = (
+        "import sys; from ptxmotion.cli import main; main(sys.argv[1:]); "
+        "print(*sorted({name.rpartition('.')[2] for name in sys.modules}))"
+    )
+    command = [sys.executable, "-c", script, "opt", "--no-config", "-O1", str(source), "-o", "/dev/null"]
+    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    assert "lazy_code_motion" in found
+    assert not set(NOT_FOR_LAZY_MOTION) & set(found)
+
+
+def test_every_pass_stands_under_its_name() -> None:
+    from ptxmotion.transforms.pipeline import create_pass, pass_names
+
+    assert [create_pass(name).name for name in pass_names()] == pass_names()
+
+
+#: A start of Python that loads a fixed part of its library: half of what `opt` may take.
+_YARDSTICK = (
+    "import argparse, asyncio, concurrent.futures, http.client, inspect, json, logging.config, multiprocessing.pool, "
+    "sqlite3, tarfile, typing, unittest, xml.dom.minidom, zipfile"
+)
+
+
 def test_starts_fast(source: Path) -> None:
-    """At most 0.25 s, as installed: with byte code. CPU time counts: the machine may be busy with other tests."""
+    """About 0.25 s, as installed: with byte code. Told by what another start of Python takes at the same time, since
+    the machine may be busy with other tests; `bench/run.py` measures seconds."""
     command = [sys.executable, "-m", "ptxmotion", "opt", str(source), "-o", "/dev/null"]
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(source.parent / "bytecode")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    best = 9.0
+    best, yardstick = 9.0, 9.0
     for _ in range(4):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(command, check=True, cwd=source.parent, env=environment)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        best = min(best, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
-    assert best <= 0.25
+        best = min(best, _cpu_seconds(command, source.parent, environment))
+        yardstick = min(yardstick, _cpu_seconds([sys.executable, "-c", _YARDSTICK], source.parent, environment))
+    assert best <= 3.5 * yardstick
+
+
+def _cpu_seconds(command: list[str], folder: Path, environment: dict[str, str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, cwd=folder, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
