@@ -142,6 +142,10 @@ class Chains:
         """Load on ``edge`` into the register of ``target``; its address is that of ``source`` at the edge's start."""
         self._loads.setdefault(edge, {})[self.register(target, kind)] = (source, like)
 
+    def inserted(self, edge: tuple[int, int], register: Reg) -> Question:
+        """What is loaded on ``edge`` into ``register``, as it is called at the edge's start."""
+        return self._loads[edge][register][0]
+
     def issue_early(self, block: int, question: Question, load: Instr, guard: Guard) -> None:
         """Let ``load`` happen at the end of ``block``, under ``guard``, into a register of its own."""
         result = load.operands[0]

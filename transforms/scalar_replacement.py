@@ -25,8 +25,8 @@ Reference: thesis §4.3 and §4.5; shared notes on code motion, §5.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container
+from dataclasses import dataclass
 from typing import ClassVar
 
 from ..analysis.control_dependence import ENTRY
@@ -40,9 +40,11 @@ from .branch_divergence import BranchDivergence
 from .copy_propagation import CopyPropagation
 from .dead_code import DeadCodeElimination
 from .edges import EdgeInserter
+from .load_plans import REASONS, Early, Part, Plan
 from .memory_accesses import Accesses, Question, data_operands
+from .path_loads import Insertion, Payments
 from .question_propagation import PLANNED, THROUGH, Availability, Exploration, Reply, Solution, State, solve
-from .register_chains import Chains, Kind, deliver, kind_of
+from .register_chains import Chains, deliver, kind_of
 from .register_limit import register_limit
 from .remarks import Remarks
 from .speculative_hoisting import Hoisting
@@ -55,85 +57,26 @@ __all__ = [
     "SpeculativeScalarReplacementEverywhere",
 ]
 
-#: Reason ids of loads that stay, and what a person is told.
-REASONS = {
-    "no-earlier-access": "nothing on the ways to it reads or writes the same bytes",
-    "store": "a store that may write the same bytes is nearer",
-    "barrier": "a barrier or fence lets other threads write in between",
-    "ordered": "an atomic, volatile or otherwise ordered access is nearer",
-    "call": "a call that may write memory is nearer",
-    "opaque": "an unknown instruction is nearer",
-    "async": "something that completes later is nearer",
-    "grid-dependency": "another grid may write in between",
-    "griddepcontrol": "another grid may write before it",
-    "operand": "its address is computed from a value that is not known before",
-    "threshold": "the value would have to be kept for more turns than allowed",
-    "budget": "too many ways lead to it",
-    "indirect-branch-edge": "a load would be needed on an edge of an indirect branch, which cannot be split",
-    "divergent-insertion": "a load would be needed in an arm of a divergent branch",
-    "not-anticipated": "a load would be needed where the value may not be read",
-    "may-fault": "a load would be needed where its address may be out of bounds",
-    "address": "the address cannot be computed where a load would be needed",
-    "pressure": "keeping the value would take more registers than there are",
-    "conversion": "the value is not at hand in a form that the load's result can take",
-    "guarded": "it is predicated",
-}
-
-
 #: How many other loads are asked whether speculation helps them.
 MOST_ASKERS = 8
-
-
-@dataclass(slots=True)
-class _Part:
-    """One component of a load: its result, its question, and how it is answered."""
-
-    result: Reg
-    question: Question
-    kind: Kind
-    #: The provider in the load's own block; else the solution of the question at its start.
-    local: bool = False
-    solution: Solution | None = None
-    exploration: Exploration | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Early:
-    """A load is issued at the end of ``block``, under ``guard``; its address is that of ``question`` there."""
-
-    block: int
-    question: Question
-    guard: Guard
-
-
-@dataclass(slots=True)
-class Plan:
-    """What is to be done about one load."""
-
-    instr: Instr
-    block: int
-    position: int
-    parts: list[_Part] = field(default_factory=list[_Part])
-    #: The blocks at whose ends it is loaded, where it has risen above branches.
-    risen: frozenset[int] = frozenset()
-    early: Early | None = None
-
-    @property
-    def insertions(self) -> list[tuple[int, int]]:
-        """The edges on which loads are inserted."""
-        return [
-            (reply.block, state.block)
-            for part in self.parts
-            if part.solution is not None
-            for reply, state in part.solution.insertions
-        ]
+#: How often a round is asked again with loads that get no insertions, before none gets any.
+MOST_ATTEMPTS = 3
 
 
 class Round:
     """One round over a kernel: all questions are asked of the kernel as it is, then everything is written."""
 
-    def __init__(self, options: ScalarReplacement, kernel: Kernel, facts: Facts, remarks: Remarks) -> None:
+    def __init__(
+        self,
+        options: ScalarReplacement,
+        kernel: Kernel,
+        facts: Facts,
+        remarks: Remarks,
+        without: Container[Instr] = frozenset(),
+    ) -> None:
         self.options = options
+        #: Loads that get no insertions.
+        self.without = without
         self.kernel = kernel
         self.facts = facts
         self.remarks = remarks
@@ -155,6 +98,8 @@ class Round:
         self._cdrnd = self.divergence.cdrnd(facts) if self.divergence is not None else []
         self._contexts: dict[int, frozenset[int]] = {}
         self._pending: dict[int, int] = {}
+        self.accepted: list[Plan] = []
+        self.payments = Payments(facts.cfg, max(facts.loops.depth, default=0))
         self.refused: list[tuple[Instr, str]] = []
         self._limit = options.registers or register_limit(kernel)
         self._origin: frozenset[int] = frozenset()
@@ -173,40 +118,72 @@ class Round:
             self.remarks.add("Missed", name, "NotReplaced", self.kernel, message, instr=instr, reason=reason)
             self.remarks.count(self.kernel, name, f"refused: {reason}")
 
-    def run(self) -> bool:
-        """Ask for every load, and write what was accepted; whether anything was."""
-        changed = False
+    def run(self) -> set[Instr]:
+        """Ask for every load, and write what was accepted, unless loads are returned: nothing pays for the insertions
+        that these ask for."""
         for block in self.facts.cfg.rpo:
             for position, instr in self.accesses.blocks[block].loads:
                 if instr.form.space in ("param", "const"):
                     continue  # the assembler reads these as operands
-                changed |= self._treat(Plan(instr, block, position))
-        if changed:
+                self._treat(Plan(instr, block, position))
+        is_lax = self.options.paper or self.options.readable
+        unpaid = set[Instr]() if is_lax else self.payments.unpaid(self._is_paid_in_turns)
+        if self.accepted and not unpaid:
+            for plan in self.accepted:
+                self._tell(plan)
             self.chains.write()
-        return changed
+        return unpaid
 
-    def _treat(self, plan: Plan) -> bool:
+    def _is_paid_in_turns(self, group: list[Instr], insertions: set[Insertion]) -> bool:
+        """Whether each insertion of the group is certain to be paid for by a load of its own, though the graph has
+        shorter ways: all stand on one edge, behind which all their places are certain to be read, these places differ,
+        and every load that may read one of them goes."""
+        edges = {edge for edge, _ in insertions}
+        if len(edges) != 1 or any(
+            load.form.lanes > 1 for accesses in self.accesses.blocks.values() for _, load in accesses.loads
+        ):
+            return False
+        questions = [self.chains.inserted(edge, reg) for edge, reg in insertions]
+        first = questions[0]
+        places = {question.offset // first.bytes for question in questions if question.offset % first.bytes == 0}
+        if len(places) < len(questions) or any(
+            (question.base, question.space, question.bytes) != (first.base, first.space, first.bytes)
+            for question in questions
+        ):
+            return False
+        gone = {plan.instr for plan in self.accepted if plan.instr.guard is None}
+        own = set(group)
+        if not own <= gone:
+            return False
+        readers = {load for each in questions for _, _, load in self.availability.askers(each, group[0])}
+        return readers <= gone
+
+    def _treat(self, plan: Plan) -> None:
         reason = self._ask(plan)
         if reason and self._hoisting is not None:
             reason = self._rise(plan, reason, self._hoisting)
         if reason and self.options.guarded:
             reason = self._issue_early(plan, reason)
-        kernel, remarks, name = self.kernel, self.remarks, self.options.name
-        what = f"'{plan.instr.form.text}'"
         if reason:
             self.refused.append((plan.instr, reason))
-            return False
-        if not remarks.may_rewrite(name, plan.instr):
-            return False
+        elif self.remarks.may_rewrite(self.options.name, plan.instr):
+            self.accepted.append(plan)
+            if plan.early is not None:
+                self.chains.issue_early(plan.early.block, plan.early.question, plan.instr, plan.early.guard)
+            else:
+                self._accept(plan)
+
+    def _tell(self, plan: Plan) -> None:
+        """Say what becomes of a load."""
+        kernel, remarks, name = self.kernel, self.remarks, self.options.name
+        what = f"'{plan.instr.form.text}'"
         if plan.early is not None:
-            self.chains.issue_early(plan.early.block, plan.early.question, plan.instr, plan.early.guard)
             message = (
                 f"{what} is issued early, at the end of {self._name(plan.early.block)}, under its branch's predicate"
             )
             remarks.add("Passed", name, "Early", kernel, message, instr=plan.instr)
             remarks.count(kernel, name, "loads issued early")
-            return True
-        self._accept(plan)
+            return
         edges = [self._edge_name(edge) for edge in dict.fromkeys(plan.insertions)]
         where = f"; loaded on {', '.join(edges)}" if edges else ""
         if plan.risen:
@@ -217,7 +194,6 @@ class Round:
         remarks.count(kernel, name, "loads removed")
         remarks.count(kernel, name, "loads inserted", len(edges))
         remarks.count(kernel, name, "loads hoisted", len(plan.risen))
-        return True
 
     def _name(self, block: int) -> str:
         label = self.facts.cfg.blocks[block].label
@@ -242,7 +218,7 @@ class Round:
             if not isinstance(operand, Reg) or operand.type.bits not in (16, 32, 64) or operand.lanes != 1:
                 return "conversion"
             own = question.at(question.base, question.offset + number * scalar.bytes)
-            part = _Part(operand, own, kind_of(instr, operand))
+            part = Part(operand, own, kind_of(instr, operand))
             plan.parts.append(part)
             reason = self._answer(plan, part)
             if reason:
@@ -251,7 +227,7 @@ class Round:
             return "conversion"
         return self._pressure_reason(plan)
 
-    def _answer(self, plan: Plan, part: _Part) -> str:
+    def _answer(self, plan: Plan, part: Part) -> str:
         answer = self.availability.within(plan.block, part.question, plan.position)
         if answer.provider is not None:
             part.local = True
@@ -273,7 +249,7 @@ class Round:
             return refusals[0] if refusals else _reason_of(found)
         return "" if self._is_deliverable(part, solution) else "conversion"
 
-    def _is_deliverable(self, part: _Part, solution: Solution) -> bool:
+    def _is_deliverable(self, part: Part, solution: Solution) -> bool:
         assert part.exploration is not None
         for state in solution.support:
             for reply in part.exploration.replies[state]:
@@ -410,6 +386,8 @@ class Round:
             return "not-anticipated"  # several loads would take the place of one
         if not self.inserter.is_possible(block, successor):
             return "indirect-branch-edge"
+        if plan.instr in self.without:
+            return "not-anticipated"  # another load reads the value there, and has to stay
         if self.divergence is not None and not self._is_convergent(block, successor, context):
             return "divergent-insertion"
         if not self.anticipation.is_evaluated(block, successor, question):
@@ -482,6 +460,7 @@ class Round:
         return ""
 
     def _accept(self, plan: Plan) -> None:
+        insertions: list[Insertion] = []
         for part in plan.parts:
             kind = part.kind
             if part.local:
@@ -502,6 +481,7 @@ class Round:
                     edge = (reply.block, state.block)
                     if (reply.block, state) in missing:
                         self.chains.insert(edge, state.question, question, kind, plan.instr)
+                        insertions.append((edge, self.chains.register(state.question, kind)))
                         continue
                     if reply.answer.provider is PLANNED:
                         self.chains.insert_at_end(reply.block, question, kind, plan.instr)
@@ -509,6 +489,8 @@ class Round:
                         self.chains.fill(question, kind, reply.answer.provider)
                     if question != state.question:
                         self.chains.rename(edge, state.question, question, kind)
+        if not plan.risen:  # what rises is loaded by other threads, too
+            self.payments.add(plan.instr, plan.block, insertions)
         self.chains.replace(plan.instr, [(part.result, part.question, part.kind) for part in plan.parts])
 
 
@@ -551,16 +533,29 @@ class ScalarReplacement:
         """Replace loads in ``kernel``; whether anything changed."""
         changed = False
         for number in range(self.rounds):
-            current = Round(self, kernel, facts, remarks)
-            found = current.run()
-            if not found or number == self.rounds - 1:
+            current = self._round(kernel, facts, remarks)
+            if not current.accepted or number == self.rounds - 1:
                 current.report()  # what an earlier round refused, a later one may have done
-            if not found:
+            if not current.accepted:
                 break
             changed = True
             CopyPropagation().run(kernel, facts, remarks)
             DeadCodeElimination().run(kernel, facts, remarks)
         return changed
+
+    def _round(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> Round:
+        """One round, asked again while insertions are not paid for."""
+        without: set[Instr] = set()
+        rewrites, keys = remarks.rewrites, dict(remarks.keys)
+        for attempt in range(MOST_ATTEMPTS + 1):
+            is_last = attempt == MOST_ATTEMPTS
+            current = Round(self, kernel, facts, remarks, frozenset(kernel.instructions()) if is_last else without)
+            unpaid = current.run()
+            if not unpaid:
+                break
+            without |= unpaid
+            remarks.rewrites, remarks.keys = rewrites, dict(keys)
+        return current
 
 
 @dataclass(frozen=True)

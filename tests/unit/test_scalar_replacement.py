@@ -179,6 +179,42 @@ def test_a_chain_over_two_turns_needs_a_loop_that_runs_twice() -> None:
     assert loads_in(module) == ["P", "P", "L"]
 
 
+#: A reads; behind B, C reads what A has, and D reads it in its own way.
+TWO_READERS = """
+    ld.param.u64 %rd1, [out];
+    mov.u32 %r40, %tid.x;
+    setp.eq.u32 %p1, %r40, 3;
+    setp.eq.u32 %p2, %r40, 5;
+    @%p1 bra B;
+A:  ld.global.f32 %f1, [%rd1];
+    st.shared.f32 [%r40], %f1;
+B:  @%p2 bra D;
+C:  ld.global.f32 %f2, [%rd1];
+    st.shared.f32 [%r40+4], %f2;
+    ret;
+"""
+
+
+def test_an_insertion_is_paid_for_by_all_that_read_the_value() -> None:
+    other = "D: ld.global.f32 %f3, [%rd1]; st.shared.f32 [%r40+4], %f3; ret;"
+    module, _ = optimized(TWO_READERS + other, "srqp")
+    assert loads_in(module) == ["A", "$edge_0"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "D: ld.global.v2.f32 {%f3, %f4}, [%rd1]; st.shared.f32 [%r40+4], %f4; ret;",
+        "D: @%p3 ld.global.f32 %f3, [%rd1]; ld.global.v2.f32 {%f3, %f4}, [%rd1]; st.shared.f32 [%r40+4], %f3; ret;",
+    ],
+)
+def test_an_insertion_that_a_load_that_stays_would_pay_for_is_refused(other: str) -> None:
+    """From B to D the value would be read twice: on the edge and by the vector, which gets no insertions."""
+    module, remarks = optimized(TWO_READERS + other, "srqp")
+    assert loads_in(module)[:2] == ["A", "C"]
+    assert "not-anticipated" in [remark.reason for remark in remarks.items]
+
+
 @pytest.mark.parametrize(("threshold", "expected"), [(1, ["L", "L"]), (2, ["P", "P", "L"]), (4, ["P", "P", "L"])])
 def test_the_threshold_bounds_a_chain(threshold: int, expected: list[str]) -> None:
     module, _ = optimized(START + STENCIL.format(second=8, turns=5), f"srqp:threshold={threshold}")
