@@ -99,7 +99,7 @@ def _draw_speedups(figures: Any, result: ResultFile, bars: list[tuple[BenchmarkR
     several = len({each.candidate for _, each in bars}) > 1
     names = [f"{b.fullname}  {each.candidate}" if several else b.fullname for b, each in bars]
     axes.set_yticks(range(len(bars)), names, fontsize=8)
-    axes.invert_yaxis()
+    axes.set_ylim(len(bars) - 0.3, -0.7)
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_xlabel(f"faster than {bars[0][1].baseline}, in %, with 99 % intervals")
     where = str(result.machine_info.get("gpu", result.backend))
@@ -152,7 +152,7 @@ def _draw_figures(figures: Any, changed: list[tuple[str, str, float, float]]) ->
         axes.axvline(0, color="black", linewidth=0.8)
         axes.margins(x=0.25)
         axes.set_yticks(range(len(lines)), [each[1] for each in lines], fontsize=8)
-        axes.invert_yaxis()
+        axes.set_ylim(len(lines) - 0.3, -0.7)
         axes.set_title(f"{kind.replace('_', ' ')}: change in %", fontsize=9)
     return figure
 
