@@ -132,6 +132,7 @@ class Round:
             for plan in self.accepted:
                 self._tell(plan)
             self.chains.write()
+        self._hoisting = None  # which refers back to this: what goes round in a circle waits for the collector
         return unpaid
 
     def _is_paid_in_turns(self, group: list[Instr], insertions: set[Insertion]) -> bool:
