@@ -25,8 +25,8 @@ BUFFERS = "abcd"
 READS = {
     "same": "mov.u32 %j, %i;",
     "pair": "xor.b32 %j, %i, 1;",
-    "back": "sub.u32 %t, %s, %tid; sub.u32 %t, %t, 1; mad.lo.u32 %j, %b, %s, %t;",
-    "turn": "add.u32 %t, %tid, 5; rem.u32 %t, %t, %s; mad.lo.u32 %j, %b, %s, %t;",
+    "back": "sub.u32 %t, %s, %th; sub.u32 %t, %t, 1; mad.lo.u32 %j, %b, %s, %t;",
+    "turn": "add.u32 %t, %th, 5; rem.u32 %t, %t, %s; mad.lo.u32 %j, %b, %s, %t;",
     "next": "add.u32 %j, %i, 1;",
     "far": "add.u32 %j, %i, 40; rem.u32 %j, %j, %n;",
     "mirror": "sub.u32 %j, %n, %i; sub.u32 %j, %j, 1;",
@@ -51,9 +51,9 @@ def kernel_text(name: str, read: str, write: str, operation: str, keeps: bool, n
     lines = [
         "ld.param.u64 %x, [x]; ld.param.u64 %y, [y]; ld.param.u32 %n, [n]; ld.param.u32 %k, [k];",
         "cvta.to.global.u64 %x, %x; cvta.to.global.u64 %y, %y;",
-        "mov.u32 %tid, %tid.x; mov.u32 %s, %ntid.x;",
+        "mov.u32 %th, %tid.x; mov.u32 %s, %ntid.x;",
         WIDE if wide else FLAT,
-        "mad.lo.u32 %i, %b, %s, %tid;",
+        "mad.lo.u32 %i, %b, %s, %th;",
         "setp.ge.u32 %p, %i, %n;",
     ]
     if write not in ("shared", "dynamic"):
@@ -70,8 +70,8 @@ def kernel_text(name: str, read: str, write: str, operation: str, keeps: bool, n
         lines.append("bar.sync 0;")
     if write in ("shared", "dynamic"):
         lines += [
-            "mov.u64 %o, tile; mul.wide.u32 %d, %tid, 4; add.u64 %d, %o, %d; st.shared.u32 [%d], %v; bar.sync 0;",
-            "sub.u32 %t, %s, %tid; sub.u32 %t, %t, 1; mul.wide.u32 %d, %t, 4; add.u64 %d, %o, %d;",
+            "mov.u64 %o, tile; mul.wide.u32 %d, %th, 4; add.u64 %d, %o, %d; st.shared.u32 [%d], %v; bar.sync 0;",
+            "sub.u32 %t, %s, %th; sub.u32 %t, %t, 1; mul.wide.u32 %d, %t, 4; add.u64 %d, %o, %d;",
             "ld.shared.u32 %v, [%d]; @%p bra DONE;",
         ]
     lines.append("mov.u32 %j, %i;" if write != "mirror" else READS["mirror"])
@@ -87,7 +87,7 @@ def kernel_text(name: str, read: str, write: str, operation: str, keeps: bool, n
     return (
         f"{HEAD}// {read} {write}\n{pool}"
         f".visible .entry {name}(.param .u64 x, .param .u64 y, .param .u32 n, .param .u32 k)\n{{\n{tile}"
-        "  .reg .u32 %n, %k, %tid, %s, %b, %i, %j, %t, %v, %w;\n  .reg .u64 %x, %y, %o, %d;\n  .reg .pred %p, %q;\n"
+        "  .reg .u32 %n, %k, %th, %s, %b, %i, %j, %t, %v, %w;\n  .reg .u64 %x, %y, %o, %d;\n  .reg .pred %p, %q;\n"
         f"{body}\nDONE:\n  ret;\n}}\n"
     )
 

@@ -164,6 +164,15 @@ def test_a_dependence_across_the_grid() -> None:
     assert "writes a variable of the module" in str(decide(alone, launch(STORE, a="d")).reasons)
 
 
+def test_registers_with_the_names_of_special_ones() -> None:
+    """They hide `%tid.x` from ptxas, of which the barrier of the grid has need."""
+    body = "mov.s32 %tid, 5; st.global.s32 [%p], %tid;"
+    first = launch(body, declarations=".reg .s32 %tid;")
+    second = launch("ld.global.u32 %f1, [%p+4]; st.global.u32 [%q], %f1;", b="c")
+    fused = build(first, second, Fusibility("grid"), name="both", grid_barrier=True)
+    assert "mov.s32 %tid_f2x, 5;" in print_module(fused.module)
+
+
 def test_a_barrier_of_the_grid_needs_scopes() -> None:
     first, second = launch(STORE), launch("ld.global.u32 %f1, [%p+4]; st.global.u32 [%q], %f1;", b="c")
     first.module.target = second.module.target = "sm_60"

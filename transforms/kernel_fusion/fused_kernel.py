@@ -54,6 +54,7 @@ from .shared_layout import SharedLayout, shared_layout
 __all__ = ["CannotFuse", "FusedKernel", "build"]
 
 _AXES = "xyz"
+_HIDEABLE = frozenset(["%tid", "%ctaid", "%nctaid"])
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,9 @@ class _Fusion:
         layout = shared_layout(first, second, f"{self.name}_shared")
         self._shared(layout)
         extents = self._extents()
-        tags = ("", free_tag([*names_of(first.kernel), *names_of(second.kernel), self.name]))
+        tag = free_tag([*names_of(first.kernel), *names_of(second.kernel), self.name])
+        # A register may have the name of a special one as long as the body does not read that, as the fusion may.
+        tags = (f"{tag}x" if _HIDEABLE & names_of(first.kernel) else "", tag)
         copies = [
             copy_body(site.kernel, tag, symbols, extents[side], site.module, self.files)
             for side, (site, tag, symbols) in enumerate(zip(self.sites, tags, self.symbols, strict=True))
