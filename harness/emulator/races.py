@@ -14,7 +14,8 @@ other and not both are strong (atomic, volatile, relaxed, acquire, release). Wha
 Two writers of one value are a race by the memory model too, but harmless to results; they are reported as a note.
 
 A location is 4 bytes, or one byte in an object that is accessed in smaller pieces. For each, the last writer and the
-last two readers are kept, weak and strong accesses apart: of more readers one from another block is preferred.
+last reader and one before it are kept, weak and strong accesses apart: of the earlier readers one from another block
+is preferred, and stays while the last reader is not of that block.
 A stamp is the block's clock << 32 | thread + 1; a clock ticks at every synchronization of its block. So one comparison
 of numbers says whether a stamp of the same block is older than the block's last barrier.
 """
@@ -244,9 +245,36 @@ class Races:
         return found
 
     def _note_read(self, prefix: str, at: Selector, mine: Array, base: Array, low: Array, size: int) -> None:
-        """Remember a reader; the one before it stays as the second, unless it is ordered before this one."""
+        """Remember a reader; the one before it stays as the second, unless it is ordered before this one.
+
+        Where the second is of another block it stays: no barrier ever orders it.
+        """
+        column = self.column(prefix + "read")
+        second = self.columns.get(prefix + "read2")
+        if second is None or self.is_private or isinstance(at, slice):
+            self._note_new_reader(prefix, at, mine, base, low, size)
+            return
+        have = second[at]
+        rest = np.flatnonzero((have == 0) | _same_block(have, low, size))
+        if not rest.size:
+            column[at] = mine
+        elif rest.size == mine.size:
+            self._note_new_reader(prefix, at, mine, base, low, size)
+        else:
+            old = column[at[rest]]
+            column[at] = mine
+            self._note_second(prefix, old, at[rest], mine[rest], base[rest], low[rest], size)
+
+    def _note_new_reader(self, prefix: str, at: Selector, mine: Array, base: Array, low: Array, size: int) -> None:
         column = self.column(prefix + "read")
         old = column[at]
+        column[at] = mine
+        self._note_second(prefix, old, at, mine, base, low, size)
+
+    def _note_second(
+        self, prefix: str, old: Array, at: Selector, mine: Array, base: Array, low: Array, size: int
+    ) -> None:
+        """``old`` were the readers before ``mine``, which are noted already."""
         keep = self._unordered(old, mine, base, low, size)
         if keep is not None:
             second = self.column(prefix + "read2")
@@ -255,10 +283,9 @@ class Races:
                 # Of several readers one of another block is worth most: no barrier ever orders it.
                 keep &= ~((have != 0) & ~_same_block(have, low, size) & _same_block(old, low, size))
             second[at] = np.where(keep, old, have)
-        column[at] = mine
         if isinstance(at, slice):
             return
-        back = column[at]
+        back = self.column(prefix + "read")[at]
         lost = np.flatnonzero(back != mine)
         if lost.size:
             second = self.column(prefix + "read2")
