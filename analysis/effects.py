@@ -220,11 +220,15 @@ def memory_space(instr: Instr) -> str:
 
 
 def is_call_parameter(instr: Instr) -> bool:
-    """Whether a ``ld.param`` reads a ``.param`` variable of a call sequence rather than a parameter of the kernel."""
+    """Whether a ``ld.param`` reads a ``.param`` variable of a call sequence rather than a parameter of the kernel; or
+    one of a function that has taken its address, and may write it."""
     if instr.form.space != "param":
         return False
     address = instr.address
-    return address is not None and isinstance(address.base, Sym) and isinstance(address.base.declaration, Variable)
+    if address is None or not isinstance(address.base, Sym):
+        return False
+    found = address.base.declaration
+    return isinstance(found, Variable) or (isinstance(found, Param) and found.is_address_taken)
 
 
 def is_constant_read(instr: Instr) -> bool:

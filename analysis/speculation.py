@@ -214,6 +214,8 @@ class Bounds:
             if kind == "s" and most >> (bits - 1):
                 half = 1 << (bits - 1)
                 return -half, half - 1, divisor
+            if kind != "s" and least < 0:
+                return 0, (1 << bits) - 1, divisor  # what is negative in ``bits`` bits is not so behind them
             return least, most, divisor
         bits = self._known_bits(number, key)
         mask = (1 << width) - 1

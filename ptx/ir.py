@@ -322,6 +322,8 @@ class Param:
     attributes: str = ""
     lanes: int = 1
     type_align: int | None = None
+    #: Of a function whose code takes the address: it is in local memory then, and may be written (PTX ISA, §5.1.6).
+    is_address_taken: bool = False
 
     @property
     def bytes(self) -> int:

@@ -16,9 +16,10 @@ import re
 from .body_parser import parse_body
 from .declarations import LINKAGE, parameters, performance_directives, variables
 from .errors import PtxError, SourceText
-from .ir import Kernel, Module, RawDirective, Variable
+from .ir import Kernel, Module, Param, RawDirective, Variable
 from .lexer import Cursor, blank_comments
 from .operand_parser import Scope
+from .operands import Sym
 
 __all__ = ["load", "parse"]
 
@@ -165,3 +166,13 @@ class _ModuleParser:
         self.module.items.append(kernel)
         if not kernel.is_declaration:
             parse_body(cursor, kernel, self.scope)
+            if not is_entry:
+                _mark_parameters(kernel)
+
+
+def _mark_parameters(function: Kernel) -> None:
+    """Note which parameters of a function the code takes the address of."""
+    for instr in function.instructions():
+        for operand in instr.operands:
+            if isinstance(operand, Sym) and isinstance(operand.declaration, Param):
+                operand.declaration.is_address_taken = True

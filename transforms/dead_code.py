@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from ..analysis.effects import may_remove
 from ..analysis.manager import Facts
-from ..ptx import Block, Instr, Kernel, Label, Reg
+from ..ptx import Block, Directive, Instr, Kernel, Label, Reg
 from .edges import SYNTHETIC
 from .expressions import is_spoken_of
 from .remarks import Remarks
@@ -74,20 +74,26 @@ class EmptyBlocks:
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Remove synthetic blocks that have become empty; whether there were any."""
         del facts, remarks
+        # A table of an indirect branch names blocks of the input only, which may bear any name.
+        directives = [each for block in kernel.blocks for each in block.instrs if isinstance(each, Directive)]
+        kept = {label for directive in directives for label in directive.targets}
         targets: dict[Label, Label] = {}
-        doomed: list[Block] = []
+        doomed: dict[Label, Block] = {}
         for number, block in enumerate(kernel.blocks):
             target = _forwarded_to(kernel, number, block)
-            if target is not None and block.label is not None:
+            if target is not None and block.label is not None and block.label not in kept:
                 targets[block.label] = target
-                doomed.append(block)
+                doomed[block.label] = block
+        # One that leads to another, or to itself, stays.
+        for label in [label for label, target in targets.items() if target in doomed]:
+            del targets[label], doomed[label]
         if not doomed:
             return False
         for instr in kernel.instructions():
             if any(isinstance(operand, Label) and operand in targets for operand in instr.operands):
                 operands = (targets.get(op, op) if isinstance(op, Label) else op for op in instr.operands)
                 kernel.replace_operands(instr, tuple(operands))
-        gone = set(doomed)
+        gone = set(doomed.values())
         kernel.blocks = [block for block in kernel.blocks if block not in gone]
         kernel.cfg_changed()
         return True
