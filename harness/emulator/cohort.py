@@ -107,15 +107,19 @@ class Cohort:
         cache = self._cache
         version = cache.get("version")
         if version is None or int(version[0]) != order.version:
-            blocks = self.blocks
             cache["version"] = np.array([order.version])
-            high = cache.get("high")
-            if high is None:
-                high = cache["high"] = self.global_threads() + 1
-                cache["low"] = (blocks + self.batch.first_block) * self.batch.block_size + 1
-            cache["stamp"] = high | (order.clock << np.int64(32))[blocks]
-            # Every stamp of the block up to the barrier's clock is at most this.
-            cache["base"] = ((order.base + 1 << np.int64(32)) - 1)[blocks]
+            everyone = order.stamps_of_all(wanted=4 * self.n >= self.batch.threads)
+            if everyone is not None:
+                cache["stamp"], cache["base"], cache["low"] = (column[self.sel] for column in everyone)
+            else:
+                blocks = self.blocks
+                high = cache.get("high")
+                if high is None:
+                    high = cache["high"] = self.global_threads() + 1
+                    cache["low"] = (blocks + self.batch.first_block) * self.batch.block_size + 1
+                cache["stamp"] = high | (order.clock << np.int64(32))[blocks]
+                # Every stamp of the block up to the barrier's clock is at most this.
+                cache["base"] = ((order.base + 1 << np.int64(32)) - 1)[blocks]
         if lanes is None:
             return cache["stamp"], cache["base"], cache["low"]
         return cache["stamp"][lanes], cache["base"][lanes], cache["low"][lanes]

@@ -58,6 +58,21 @@ class Order:
         self.acquired = np.zeros(threads, np.int64)
         self.warp_seen: Array | None = None
         self.block_seen: Array | None = None
+        self._all: tuple[int, Array, Array, Array] | None = None
+
+    def stamps_of_all(self, *, wanted: bool) -> tuple[Array, Array, Array] | None:
+        """What `Cohort.stamps` gives, for every thread of the batch; ``None`` where it is neither known nor wanted."""
+        known = self._all
+        if known is None or known[0] != self.version:
+            if not wanted:
+                return None
+            threads = np.arange(self.first_thread + 1, self.first_thread + self.fenced.size + 1)
+            low = np.repeat(np.arange(self.clock.size) * self.block_size + self.first_thread + 1, self.block_size)
+            stamp = threads | np.repeat(self.clock << _HIGH, self.block_size)
+            # Every stamp of the block up to the barrier's clock is at most this.
+            base = np.repeat((self.base + 1 << _HIGH) - 1, self.block_size)
+            known = self._all = (self.version, stamp, base, low)
+        return known[1:]
 
     def tick(self, blocks: Array) -> None:
         """A synchronization in each of ``blocks``."""
@@ -292,10 +307,13 @@ class Races:
             if self.is_private:
                 second[at[lost]] = mine[lost]
                 return
-            have = second[at[lost]]
-            foreign = (have != 0) & ~_same_block(have, low[lost], size)
-            second[at[lost]] = np.where(foreign, have, mine[lost])
-            cross = lost[~_same_block(back[lost], low[lost], size)]
+            is_within = _same_block(back[lost], low[lost], size)
+            within = lost[is_within]
+            if within.size:
+                have = second[at[within]]
+                foreign = (have != 0) & ~_same_block(have, low[within], size)
+                second[at[within]] = np.where(foreign, have, mine[within])
+            cross = lost[~is_within]
             second[at[cross]] = mine[cross]
 
 
