@@ -1,11 +1,11 @@
 """Why a program gains other than the thesis says: what each method finds, and what ptxas leaves of it.
 
     python bench/gaps.py [PROGRAM|FILE.ptx …] [--methods lcm,scm] [--json FILE]     tables in Markdown, no GPU needed
-    python bench/gaps.py [PROGRAM …] --time FILE [--low=-O0] [--uncached] [--size small]     a result file, on a GPU
+    python bench/gaps.py [PROGRAM …] --time FILE [--low=less] [--uncached] [--size small]     a result file, on a GPU
 
 Every program that figures 4.7 and 4.14 to 4.20 speak of, with the methods of its experiment, each with what cleans up
-behind it and no gate. First, from what nvcc gives at three levels of its front end (its own -O3, and with
-``-Xcicc -O1`` and ``-Xcicc -O0``, where the compilers of the thesis may have left more): loads in the PTX, expressions
+behind it and no gate. First, from what nvcc gives with three front ends (its own -O3; ``less``, which is that without
+the passes `WITHOUT`; and ``-Xcicc -O0``: the compilers of the thesis may have left more): loads in the PTX, expressions
 that are redundant by value, what the method moved or dropped, and what ptxas made of both: machine instructions, those
 in loops, loads, registers, the estimated cycles of a warp alone, and a class:
 
@@ -59,8 +59,14 @@ from ptxmotion.transforms.remarks import Remarks
 CLEAN = "copyprop,dce,emptyblocks"
 LETTER = "ssrqp:paper=true:readable=true"
 LOADS = ("load_global", "load_shared", "load_local", "load_generic")
-#: The levels of nvcc's front end, with the flags that choose them.
-FRONT_ENDS: dict[str, tuple[str, ...]] = {"-O3": (), "-O1": ("-Xcicc", "-O1"), "-O0": ("-Xcicc", "-O0")}
+#: Passes of nvcc's front end that take loads out of loops, merge them, or unroll loops so that they can be merged.
+WITHOUT = ("disable-LICMPass", "disable-GVNPass", "enable-load-pre=0", "disable-LoopUnrollPass")
+#: What the front end may be told, with its flags.
+FRONT_ENDS: dict[str, tuple[str, ...]] = {
+    "-O3": (),
+    "less": tuple(word for each in WITHOUT for word in ("-Xcicc", f"--Xopt=-{each}")),
+    "-O0": ("-Xcicc", "-O0"),
+}
 
 
 @dataclass
@@ -267,7 +273,7 @@ def time_them(programs: Sequence[str], methods: Sequence[str], arguments: argpar
         told: dict[str, Any] = worker.describe(120)
     sm = told.get("compute_capability", 90)
     arch, flags = f"sm_{sm}{'a' if sm >= 90 else ''}", FRONT_ENDS[arguments.low]
-    low = f"cicc {arguments.low}" if flags else "nvcc -O3"
+    low = f"front end {arguments.low}" if flags else "nvcc -O3"
 
     def task(name: str, maker: Variants) -> Task:
         benchmark = find(name)
@@ -320,7 +326,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything here as well")
     parser.add_argument("--time", metavar="FILE", help="time on a GPU, and write a result file")
     parser.add_argument("--emulator", action="store_true", help="check all that --time would time, without a GPU")
-    parser.add_argument("--low", choices=list(FRONT_ENDS), default="-O0", help="the front end of the baseline")
+    parser.add_argument("--low", choices=list(FRONT_ENDS), default="less", help="the front end of the baseline")
     parser.add_argument("--uncached", action="store_true", help="loads of global memory pass L1 by")
     parser.add_argument("--size", default="small", help="default: small")
     parser.add_argument("--rounds", type=int, default=20, help="default: 20")
