@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from ..transforms.kernel_fusion.kernel_code import AnyKernel
     from ..transforms.kernel_fusion.kfcm import Strategy
     from ..transforms.kernel_fusion.pairs import Fuser
+    from ..transforms.kernel_fusion.plan import FusedProgram
 
-__all__ = ["FUSIONS", "HOST", "fused_modules", "host_of"]
+__all__ = ["FUSIONS", "HOST", "fused_modules", "host_of", "modules_of"]
 
 #: The variants.
 FUSIONS: tuple[Strategy, ...] = ("kf_trad", "kfcm")
@@ -52,7 +53,11 @@ def fused_modules(
     if fuser is None:
         benefit = BenefitModel(costs, ptx_resources(), as_graph)
         options = FusionOptions(strategy, benefit=benefit, resident=residency(costs.multiprocessors))
-    found = fuse_program(host, lambda kernel: plain[kernel.name], options, fuser)
+    return modules_of(fuse_program(host, lambda kernel: plain[kernel.name], options, fuser), plain)
+
+
+def modules_of(found: FusedProgram, plain: Mapping[str, str]) -> dict[str, str]:
+    """The modules of a fused program as an arm holds them; ``plain`` where nothing was fused."""
     if not found.result.fusions:
         return dict(plain)
     fused = {pair.kernel for pair in found.fused.values()}

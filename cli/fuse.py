@@ -15,6 +15,7 @@ examples:
   ptxmotion fuse program.py -o fused/
   ptxmotion fuse rodinia/cfd -o fused/ --remarks
   ptxmotion fuse program.py -o fused/ --strategy kf_trad --assume-independent scale,add --no-benefit
+  ptxmotion fuse rodinia/cfd -o fused/ --benefit=timing --size small    (on a machine with a GPU)
 """
 
 
@@ -46,8 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="promise that no thread of one kernel needs what another thread of the other one does",
     )
     how.add_argument(
-        "--no-benefit", action="store_true", default=None, help="fuse whatever may be fused, useful or not"
+        "--benefit",
+        choices=("costs", "timing", "none"),
+        help="make the fusions that pay by the costs of this machine (default), or by timing the program, "
+        "which takes a GPU and a Benchmark; or all",
     )
+    how.add_argument("--no-benefit", action="store_true", default=None, help="as --benefit=none")
+    how.add_argument("--size", help="with which of the Benchmark's data the program is timed (default: small)")
     how.add_argument("--graph", action="store_true", default=None, help="launches cost what nodes of a CUDA graph cost")
     how.add_argument(
         "--no-cooperative",
@@ -82,6 +88,11 @@ def run(arguments: argparse.Namespace) -> int:
         independent.add(frozenset(names))
     if arguments.strategy == "kf_trad" and arguments.order:
         usage_error("--order is for kfcm: kf_trad has no phases")
+    if arguments.no_benefit and arguments.benefit not in (None, "none"):
+        usage_error(f"--no-benefit and --benefit={arguments.benefit} say two things")
+    benefit = "none" if arguments.no_benefit else arguments.benefit or "costs"
+    if arguments.size and benefit != "timing":
+        usage_error("--size is for --benefit=timing: nothing else runs the program")
     done = fuse(
         FuseRequest(
             program=arguments.program,
@@ -89,7 +100,8 @@ def run(arguments: argparse.Namespace) -> int:
             strategy=arguments.strategy or "kfcm",
             order=arguments.order or "backward-first",
             independent=frozenset(independent),
-            by_benefit=not arguments.no_benefit,
+            benefit=benefit,
+            size=arguments.size or "",
             invert_loops=not arguments.keep_loops,
             as_graph=bool(arguments.graph),
             cooperative=not arguments.no_cooperative,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +17,12 @@ from .outcome import BAD_INPUT, CommandError, usage_error, warn
 
 if TYPE_CHECKING:
     from ..dsl import Program
+    from ..dsl.host_program import HostProgram
     from ..transforms.kernel_fusion.benefit import BenefitModel, Resources
     from ..transforms.kernel_fusion.kernel_code import AnyKernel, KernelCode
     from ..transforms.kernel_fusion.kfcm import PhaseOrder, Strategy
-    from ..transforms.kernel_fusion.plan import FusedProgram
+    from ..transforms.kernel_fusion.pairs import Benefit
+    from ..transforms.kernel_fusion.plan import FusedProgram, FusionOptions
     from ..transforms.remarks import Remark
 
 __all__ = ["FuseRequest", "FuseResult", "fuse", "ptx_resources", "residency"]
@@ -28,14 +30,17 @@ __all__ = ["FuseRequest", "FuseResult", "fuse", "ptx_resources", "residency"]
 
 @dataclass(frozen=True)
 class FuseRequest:
-    """What the command line asks for. ``program`` is a file or a name of the suites."""
+    """What the command line asks for. ``program`` is a file or a name of the suites. ``benefit`` says by what it is
+    judged which legal fusions are made: ``costs`` of the machine, ``timing`` with the data of a ``size``, or ``none``:
+    all are."""
 
     program: str
     name: str = ""
     strategy: Strategy = "kfcm"
     order: PhaseOrder = "backward-first"
     independent: frozenset[frozenset[str]] = frozenset()
-    by_benefit: bool = True
+    benefit: str = "costs"
+    size: str = ""
     as_graph: bool = False
     invert_loops: bool = True
     cooperative: bool = True
@@ -110,11 +115,13 @@ def fuse(request: FuseRequest) -> FuseResult:
             request.strategy,
             request.order,
             request.independent,
-            _benefit(request) if request.by_benefit else None,
+            _benefit(request) if request.benefit == "costs" else None,
             invert_loops=request.invert_loops,
             resident=residency(read_costs().multiprocessors) if request.cooperative else None,
             may_pad=request.may_pad,
         )
+        if request.benefit == "timing":
+            options = replace(options, benefit=_timed(request, host, ptx, options))
         found = fuse_program(host, ptx, options)
     result = FuseResult(host.name, _launches(host), found, found.modules)
     if request.passes:
@@ -123,6 +130,27 @@ def fuse(request: FuseRequest) -> FuseResult:
             if kernel in fused:
                 result.modules[name] = _optimized(result.modules[name], request.passes)
     return result
+
+
+def _timed(request: FuseRequest, host: HostProgram, ptx: Callable[[AnyKernel], str], options: FusionOptions) -> Benefit:
+    """The benefit that running the program gives. Raises `CommandError`, `DslError`."""
+    from ..suites.registry import find, from_file
+    from ..transforms.kernel_fusion.plan import fuse_program
+    from .fuse_timing import timed_benefit
+
+    file = request.program if request.program.endswith(".py") else ""
+    if not file:
+        benchmark = find(request.program)
+    else:
+        benchmark = next((each for each in from_file(file) if each.program.name == host.name), None)
+        if benchmark is None:
+            raise CommandError(BAD_INPUT, f"{file}: error: --benefit=timing needs a Benchmark of {host.name}: its data")
+    plain = {kernel.name: ptx(kernel) for kernel in host.kernels.values()}
+
+    def fused(benefit: Benefit) -> FusedProgram:
+        return fuse_program(host, ptx, replace(options, benefit=benefit))
+
+    return timed_benefit(benchmark, file, plain, fused, size=request.size, as_graph=request.as_graph)
 
 
 def _launches(host: Any) -> int:

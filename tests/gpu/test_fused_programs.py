@@ -1,7 +1,7 @@
 """Fused host programs on the GPU: the same bits as the separate launches leave, there and on the emulator.
 
-``pytest tests/gpu/test_fused_programs.py --fuzz-n N`` runs N random programs of `random_launches`, as the test on the emulator
-does; barriers of the grid are real here, between blocks that really run beside each other.
+``pytest tests/gpu/test_fused_programs.py --fuzz-n N`` runs N random programs of `random_launches`, as on the emulator
+(tests/property/test_fusion.py); barriers of the grid are real here, between blocks that run beside each other.
 """
 
 from __future__ import annotations

@@ -277,6 +277,89 @@ def test_benefit_decides(tmp_path: Path, own_cache: Path, capsys: pytest.Capture
     assert fuse(file) == 3 and "no calibration" in capsys.readouterr().err
 
 
+TIMED = """
+from pathlib import Path
+import numpy as np
+from ptxmotion.dsl import allocate, copy, host, i32, program, ptx_source, read
+from ptxmotion.suites.registry import Benchmark
+
+scale = ptx_source(Path(__file__).with_name("scale.ptx"))
+shift = ptx_source(Path(__file__).with_name("shift.ptx"))
+twice = ptx_source(Path(__file__).with_name("twice.ptx"))
+
+
+@program
+def work(data: host[i32], n: i32) -> None:
+    a, b, c = allocate(i32, n), allocate(i32, n), allocate(i32, n)
+    copy(a, data)
+    scale[(n + 31) // 32, 32](a, b, n, 3)
+    shift[(n + 31) // 32, 32](b, c, n, 4)
+    v = read(c, 0)
+    shift[(n + 31) // 32, 32](c, a, n, v)
+    twice[(n + 31) // 32, 32](a, b, n, 2)
+    copy(data, b)
+
+
+def reference(data):
+    values = data["data"] * np.int32(3) + np.int32(4)
+    return {"data": (values + values[0]) * np.int32(2)}
+
+
+def make_data(size, seed):
+    return {"data": np.random.default_rng(seed).integers(0, 999, 100).astype(np.int32), "n": 100}
+
+
+benchmark = Benchmark("mine", "work", work, make_data, reference, ("data",), "", sizes={"tiny": "", "small": ""})
+"""
+
+
+def timed_program(folder: Path) -> Path:
+    (folder / "twice.ptx").write_text(scaling("twice", "mul.lo.u32"))
+    return written(folder, program=TIMED)
+
+
+def test_benefit_by_timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The fusion that costs time is left out, the other one is made."""
+    import timed_launches
+    from ptxmotion.harness import machine
+
+    needs_ptxas()
+    monkeypatch.setattr(machine, "choose", lambda *_: (timed_launches.MACHINE, 1, "as it is"))
+    file = timed_program(tmp_path)
+    assert fuse(file, "--benefit=timing", "--size=tiny", "--remarks") == 0
+    told = capsys.readouterr().err
+    assert "1 fusions" in told and "fused as fused_shift_twice" in told
+    assert "as fast without, 0.95" in told and "by timing, the fused program is 1.17" in told
+    # Where nothing gains, nothing is fused.
+    other = TIMED.replace("    twice[", "    shift[")
+    file.write_text(other.replace("* np.int32(2)", "+ np.int32(2)"))
+    assert fuse(file, "--benefit=timing", "--size=tiny", "--remarks") == 0
+    told = capsys.readouterr().err
+    assert "0 fusions" in told and "by timing, the fused program is SAME, 1.0" in told
+    file.write_text(other)
+    assert fuse(file, "--benefit=timing", "--size=tiny") == 3
+    assert "as written: seed 1: data: 100 of 100 elements differ" in capsys.readouterr().err
+
+
+def test_timing_needs_a_gpu_and_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ptxmotion.harness import machine
+
+    monkeypatch.setattr(machine, "gpu_count", lambda: (0, "the driver sees no device"))
+    file = timed_program(tmp_path)
+    for options, code, message in (
+        (("--size", "tiny"), 4, "--benefit=timing needs a GPU: no GPU: the driver sees no device"),
+        (("--size", "huge"), 2, "has no size 'huge'; there are tiny, small"),
+        (("--no-benefit",), 2, "--no-benefit and --benefit=timing say two things"),
+    ):
+        assert fuse(file, "--benefit=timing", *options) == code
+        assert message in capsys.readouterr().err
+    file.write_text(TIMED.partition("benchmark =")[0])
+    assert fuse(file, "--benefit=timing") == 3 and "declares no Benchmark" in capsys.readouterr().err
+    assert fuse(file, "--size=tiny") == 2 and "--size is for --benefit=timing" in capsys.readouterr().err
+
+
 class Clock:
     """A GPU on which a launch takes 2 us, a graph node 0.5 us, both 1 us more if cooperative, a barrier 30 ns, one of
     the grid 1 us and 2 ns for each block, a copy 1 ms."""
