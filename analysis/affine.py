@@ -10,7 +10,7 @@ with more terms, an operation that is not linear.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..ptx import Form
 
@@ -19,8 +19,7 @@ __all__ = ["MAX_TERMS", "Affine", "add", "affine_operation", "atom", "constant",
 MAX_TERMS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Affine:
+class Affine(NamedTuple):
     """``constant + Σ coefficient·atom`` modulo ``2**width``; atoms are value numbers. Width in bits."""
 
     width: int
@@ -54,9 +53,15 @@ def atom(width: int, number: int) -> Affine:
 
 def add(left: Affine, right: Affine, factor: int = 1) -> Affine | None:
     """``left + factor·right``."""
-    mask = (1 << left.width) - 1
-    terms = dict(left.terms)
-    for number, coefficient in right.terms:
+    width, own, others = left[0], left[2], right[2]
+    mask = (1 << width) - 1
+    total_constant = (left[1] + factor * right[1]) & mask
+    if not others:
+        return Affine(width, total_constant, own)
+    if not own and factor == 1 and right[0] == width:
+        return Affine(width, total_constant, others)
+    terms = dict(own)
+    for number, coefficient in others:
         total = (terms.get(number, 0) + factor * coefficient) & mask
         if total:
             terms[number] = total
@@ -64,7 +69,7 @@ def add(left: Affine, right: Affine, factor: int = 1) -> Affine | None:
             terms.pop(number, None)
     if len(terms) > MAX_TERMS:
         return None
-    return Affine(left.width, (left.constant + factor * right.constant) & mask, tuple(sorted(terms.items())))
+    return Affine(width, total_constant, tuple(sorted(terms.items())))
 
 
 def scale(form: Affine, factor: int) -> Affine:

@@ -250,6 +250,7 @@ class Divergence:
         self._drain()
         while self._test_joins():
             pass
+        self._bits.settle()
 
     def _build(self) -> None:
         ssa, cfg = self.ssa, self.cfg

@@ -24,6 +24,10 @@ _MOST_DEPTH = 5
 _MOST_ARGUMENTS = 4
 
 
+def _unasked(value: int, block: int) -> int:
+    raise AssertionError("the bits of values are asked for where they are read after the solution")
+
+
 class ValueBits:
     """Bits of the values of ``ssa``."""
 
@@ -32,6 +36,11 @@ class ValueBits:
         self._sources = sources
         self._seen = seen
         self._known: dict[int, Bits] = {}
+
+    def settle(self) -> None:
+        """Ask ``seen`` no more: from now on only `known` and `mask` are called. The solver and its bits would refer to
+        each other for ever, and wait for the collector."""
+        self._seen = _unasked
 
     def mask(self, value: int) -> int:
         """All bits that the register of ``value`` has."""

@@ -88,6 +88,11 @@ class Facts:
         self.get(_cfg, graph_only=True)  # which drops what is stale
         self._of_code[compute] = value
 
+    def drop(self) -> None:
+        """Forget everything: facts refer to each other through this, and would wait for the collector otherwise."""
+        self._of_graph.clear()
+        self._of_code.clear()
+
     @property
     def cfg(self) -> Cfg:
         """Blocks and edges."""

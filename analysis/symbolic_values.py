@@ -17,7 +17,7 @@ Reference: shared notes on code motion, §5; VanDrunen and Hosking, "Value-Based
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import cast
 
@@ -168,7 +168,7 @@ class SymbolicValues:
         memo = self._translated.get((block, successor))
         if memo is None:
             memo = self._translated[block, successor] = dict(self._arguments(block, successor))
-        return self.substitute(number, memo)
+        return self._substitute(number, memo, phis.keys(), MAX_DEPTH)
 
     def _arguments(self, block: int, successor: int) -> dict[int, int]:
         """The argument of each φ of ``successor`` for the edge from ``block``, by their numbers."""
@@ -184,28 +184,32 @@ class SymbolicValues:
         """The same, for reading."""
         return self._arguments(block, successor)
 
-    def substitute(self, number: int, replaced: dict[int, int | None], depth: int = MAX_DEPTH) -> int | None:
+    def substitute(self, number: int, replaced: dict[int, int | None]) -> int | None:
         """``number`` with leaves replaced; ``replaced`` also keeps what has been worked out."""
+        return self._substitute(number, replaced, dict.fromkeys(replaced).keys(), MAX_DEPTH)
+
+    def _substitute(self, number: int, replaced: dict[int, int | None], roots: Set[int], depth: int) -> int | None:
+        """The same; ``roots`` are the leaves among the keys of ``replaced``."""
         if number in replaced:
             return replaced[number]
         leaves = self.leaves(number)
         if leaves is None or depth == 0:
             return None
-        if not any(leaf in replaced for leaf in leaves):
+        if leaves.isdisjoint(roots):
             return number
-        found = replaced[number] = self._rebuilt(number, replaced, depth - 1)
+        found = replaced[number] = self._rebuilt(number, replaced, roots, depth - 1)
         return found
 
-    def _rebuilt(self, number: int, replaced: dict[int, int | None], depth: int) -> int | None:
+    def _rebuilt(self, number: int, replaced: dict[int, int | None], roots: Set[int], depth: int) -> int | None:
         key = self.key(number)
         values = self.values
         head = key[0]
         if head == "affine":
             form = Affine(cast("int", key[1]), cast("int", key[2]), cast("tuple[tuple[int, int], ...]", key[3]))
-            return self._rebuilt_sum(form, replaced, depth)
+            return self._rebuilt_sum(form, replaced, roots, depth)
         if head == "extend":
             kind, bits, width, inner = cast("tuple[str, int, int, int]", key[1:])
-            new = self.substitute(inner, replaced, depth)
+            new = self._substitute(inner, replaced, roots, depth)
             if new is None:
                 return None
             form = values.affine_of(new, bits)
@@ -214,28 +218,31 @@ class SymbolicValues:
                 return values.of_affine(affine.constant(width, constant))
             return values.lookup(("extend", kind, bits, width, new))
         if head == "element" or (isinstance(head, tuple) and not _is_load(key)):
-            children: list[int | None] = [self.substitute(child, replaced, depth) for child in self._children(key)]
+            children: list[int | None] = [
+                self._substitute(child, replaced, roots, depth) for child in self._children(key)
+            ]
             if None in children:
                 return None
             kept: Key = key[:1]
             return values.lookup((*kept, *children, *key[2:]) if head == "element" else (*kept, *children))
         return None
 
-    def _rebuilt_sum(self, form: Affine, replaced: dict[int, int | None], depth: int) -> int | None:
-        total: Affine | None = affine.constant(form.width, form.constant)
-        for atom, coefficient in form.terms:
-            new = self.substitute(atom, replaced, depth)
+    def _rebuilt_sum(self, form: Affine, replaced: dict[int, int | None], roots: Set[int], depth: int) -> int | None:
+        width, constant, terms = form
+        total: Affine | None = Affine(width, constant)
+        for atom, coefficient in terms:
+            new = self._substitute(atom, replaced, roots, depth)
             if new is None or total is None:
                 return None
-            total = affine.add(total, self.values.affine_of(new, form.width), coefficient)
+            total = affine.add(total, self.values.affine_of(new, width), coefficient)
         return None if total is None else self.values.of_affine(total)
 
     def split(self, number: int, width: int) -> tuple[int, int]:
         """A number as (number without its constant, constant): of an address, its base and byte offset."""
         form = self.values.affine_of(number, width)
-        if not form.constant:
+        if not form[1]:
             return number, 0
-        return self.values.of_affine(Affine(width, 0, form.terms)), form.signed_constant()
+        return self.values.of_affine(Affine(width, 0, form[2])), form.signed_constant()
 
     def constant_of(self, number: int, width: int) -> int | None:
         """The constant, modulo 2^width, that ``number`` is."""

@@ -71,15 +71,19 @@ class Values:
     def affine_of(self, number: int, width: int) -> Affine:
         """The affine form of a class, as a value of ``width`` bits."""
         form = self._affine.get(number)
-        return form if form is not None and form.width == width else affine.atom(width, number)
+        return form if form is not None and form[0] == width else Affine(width, 0, ((number, 1),))
 
     def of_affine(self, form: Affine) -> int:
         """The class of an affine form."""
-        single = form.single_atom
-        if single is not None:
-            return single
-        number = self.lookup(("affine", form.width, form.constant, form.terms))
-        self._affine.setdefault(number, form)
+        width, constant, terms = form
+        if not constant and len(terms) == 1 and terms[0][1] == 1:
+            return terms[0][0]
+        key = ("affine", width, constant, terms)
+        number = self._keys.get(key)
+        if number is None:
+            number = self._keys[key] = len(self._keys)
+            self._key_of.append(key)
+            self._affine[number] = form
         return number
 
     def of_register(self, instr: Instr, reg: Reg) -> int:

@@ -44,7 +44,7 @@ class _State:
     """There is one state for each block, ``known`` and ``changed`` that have been met, so that states are compared by
     identity. A state says nothing of the question: what follows from it is kept in it for all questions."""
 
-    __slots__ = ("addresses", "block", "changed", "following", "known", "ways")
+    __slots__ = ("addresses", "block", "changed", "known", "ways")
 
     def __init__(self, block: int, known: dict[int, int], changed: int) -> None:
         self.block = block
@@ -52,8 +52,6 @@ class _State:
         self.known = known
         #: Leaves with an instance newer than the edge, as bits; see `Anticipation._bit_of`.
         self.changed = changed
-        #: The states behind it, by block and by whether nothing is known of φs any more.
-        self.following: dict[tuple[int, bool], _State] = {}
         #: The successors that control may take from here; ``None``: not asked yet.
         self.ways: list[int] | None = None
         #: Addresses in terms of the values at the edge, by base, width and position.
@@ -96,6 +94,9 @@ class Anticipation:
         self._phis_of: dict[int, frozenset[int]] = {}
         self._arguments: dict[tuple[int, int], Mapping[int, int]] = {}
         self._conditions: dict[int, _Condition | None] = {}
+        #: By state, block and whether nothing is known of φs any more, the state behind. Kept here and not in the states,
+        #: since what goes round in a circle waits for the collector.
+        self._following: dict[tuple[_State, int, bool], _State] = {}
         self._states: dict[tuple[int, frozenset[tuple[int, int]], int], _State] = {}
         self._blocks = {block.label: number for number, block in enumerate(self.cfg.blocks) if block.label is not None}
 
@@ -155,10 +156,10 @@ class Anticipation:
             behind = ways[state] = []
             for block in following:
                 visits[block] = count = visits.get(block, 0) + 1
-                after = state.following.get((block, count > VISITS))
+                step = (state, block, count > VISITS)
+                after = self._following.get(step)
                 if after is None:
-                    after = self._enter(state, block, is_lost=count > VISITS)
-                    state.following[block, count > VISITS] = after
+                    after = self._following[step] = self._enter(state, block, is_lost=count > VISITS)
                 behind.append(after)
                 if after not in seen:
                     seen.add(after)
