@@ -3,7 +3,9 @@
 Computes: for a reference, from the affine form of its base: the alignment of the variable or pointer parameter in it,
 and the factors and known low bits of its indices. A parameter's alignment is what the PTX says: ``.ptr .align 16``, and
 4 for ``.ptr`` without ``.align``. That memory from ``cudaMalloc`` is aligned to 256 bytes is nowhere in PTX: whoever
-wants to assume it says so, as ``assumed``.
+wants to assume it says so, as ``assumed``. That is of pointers: of the one parameter that an address starts from, taken
+once; a parameter that is multiplied, or that two are added of, or that has no ``.ptr`` beside others that have, may be
+an integer.
 
 Requires: value numbers, SSA view. Guarantees: whatever runs, the address is a multiple, if what ``.ptr`` says is true.
 Reference: PTX ISA 9.0, §11.2 (kernel parameter attributes).
@@ -57,11 +59,12 @@ class Alignments:
             if isinstance(each, Variable)
         }
         found = math.gcd(_MOST, reference.offset)
+        starts = [number for number, factor in terms if factor == 1 and (number in symbols or number in self._of_param)]
         for number, coefficient in terms:
             divisor = symbols.get(number) or self._of_param.get(number)
             if divisor is None:
                 divisor = self._bounds.divisor(number, width)
-            elif number in self._is_pointer:
+            elif number in self._is_pointer and starts == [number]:
                 divisor = max(divisor, assumed)
             found = math.gcd(found, coefficient * divisor)
         return found & -found
@@ -72,6 +75,7 @@ class Alignments:
         if not facts.kernel.is_entry:
             return
         bits = facts.memory.pointees.address_bits
+        is_marked = any(".ptr" in param.attributes.split() for param in facts.kernel.params or ())
         for block in facts.cfg.rpo:
             for instr in facts.cfg.blocks[block].instrs:
                 defs = instr.defs()
@@ -84,12 +88,13 @@ class Alignments:
                     is_whole = instr.form.type is not None and instr.form.type.bits == bits
                     if isinstance(param, Param) and is_whole and is_pointer_parameter(param, bits):
                         self._of_param[number] = _stated(param)
-                        self._is_pointer.add(number)
+                        if not is_marked or ".ptr" in param.attributes.split():
+                            self._is_pointer.add(number)
                 elif instr.form.op.base == "cvta" and isinstance(instr.operands[1], Reg):
                     source = self.values.of_register(instr, instr.operands[1])
                     if source in self._of_param:
                         self._of_param[number] = self._of_param[source]
-                        self._is_pointer.add(number)
+                        self._is_pointer.add(number)  # whatever is converted to an address space is a pointer
 
 
 def _stated(param: Param) -> int:

@@ -9,9 +9,11 @@ into its neighbour is outside of it, and the emulator reports that as an access 
 are two names here, not two pieces of memory: what they point to may be the same, and may be a module's variable.
 
 What is no address is an integer, and adding integers to an address changes no object. An integer is what has been
-multiplied, shifted, divided, widened from 32 bits or masked to a few bits; what was loaded from memory may be any
-address there is, as long as none of this has happened to it. A 64-bit parameter that is added to a pointer may be
-either, so both are named, unless ``.ptr`` says of the kernel's parameters which ones are pointers.
+multiplied, shifted, divided, widened from 32 bits or masked to a few bits, a constant, a special register; what was
+loaded from memory may be any address there is, as long as none of this has happened to it. An integer that is *used* as
+an address may be any address as well: so a value keeps the mark of one through selections and φs, and loses it only by
+being added to what is certainly none. A 64-bit parameter that is added to a pointer may be either, so both are named,
+unless ``.ptr`` says of the kernel's parameters which ones are pointers.
 
 Requires: SSA view. Guarantees: every object that the address may point into is named, or ``None`` (unknown) is the
 answer. Unknown are: what is loaded, results of calls and atomics, parameters of functions, addresses in another block's
@@ -34,17 +36,25 @@ Object = Param | Variable
 Objects = frozenset[Object] | None
 
 _NONE: frozenset[Object] = frozenset()
+#: Stands for what an integer points into that is taken for an address.
+_ANYTHING = Variable("what an integer points into", "none", TYPES["b8"])
+_INTEGER_VALUE: frozenset[Object] = frozenset([_ANYTHING])
 
 #: Opcodes whose result is an integer even where an operand may be an address that nobody knows.
 _INTEGER = frozenset(
-    "mul mul24 shl shr div rem abs neg popc clz bfind bfe brev set dp4a dp2a sad fns szext bmsk cnot".split()
+    "mul mul24 shl shr div rem abs neg not popc clz bfind bfe brev set dp4a dp2a sad fns szext bmsk cnot".split()
 )
 #: Opcodes whose result tells nothing of an address.
 _NO_ADDRESS = frozenset("setp testp isspacep vote match activemask redux istypep".split())
 #: Opcodes that may hand on an address in a register of a floating-point type.
 _HANDS_ON = frozenset("mov selp slct prmt shfl".split())
+#: Opcodes by which an integer changes an address, in any order; and the one that takes an integer from it.
+_SUMS = frozenset("add addc and or xor".split())
+_DIFFERENCES = frozenset(["sub", "subc"])
 #: Opcodes that multiply the first two operands and add the third.
 _MULTIPLY_ADD = frozenset(["mad", "mad24"])
+#: The constant that points nowhere.
+_NULL = frozenset(["0", "0x0", "0U", "0x0U"])
 #: A mask of fewer bits than this leaves no address.
 _SMALL_MASK = 1 << 16
 
@@ -90,15 +100,8 @@ class Pointees:
         return fitting or None
 
     def _named(self, found: Objects) -> Objects:
-        if not found:
-            return None  # a constant or an integer is no address that anybody knows
-        if self._is_marked and len(found) > 1:
-            # A parameter without .ptr, in a kernel that marks its pointers, is an integer.
-            pointers = frozenset(
-                [each for each in found if not (isinstance(each, Param) and ".ptr" not in each.attributes.split())]
-            )
-            return pointers or found
-        return found
+        # A constant or an integer is no address that anybody knows.
+        return found if found and _ANYTHING not in found else None
 
     # --- solution --------------------------------------------------------------------------------------------------
 
@@ -125,7 +128,7 @@ class Pointees:
             for instr, value in again:
                 if of[value] is None:
                     continue
-                found = self._evaluate(instr, value)
+                found = _union(self._evaluate(instr, value), of[value])  # a mark once made stays, so this ends
                 if found != of[value]:
                     of[value] = found
                     changed = True
@@ -157,9 +160,9 @@ class Pointees:
         if kind is None:
             kind = _KINDS[form] = _kind_of(form)
         if kind == "none":
-            return _NONE
+            return _INTEGER_VALUE
         if kind == "integer":
-            return self._joined(instr, instr.srcs, is_integer=True)
+            return self._integer(instr, instr.srcs)
         if kind == "unknown" or (self._late and not self._late.isdisjoint(instr.defs())):
             return None
         if kind == "load":
@@ -169,32 +172,72 @@ class Pointees:
             if found is None:
                 found = self._stack[instr] = Variable(f"alloca at {instr.pos}", "local", TYPES["b8"], dims=(None,))
             return frozenset([found])
-        if kind == "address":
-            return self._joined(instr, instr.srcs) or None
+        if kind == "lane":  # the value of another one has the same name
+            return self._of_operand(instr, instr.srcs[0])
+        if kind == "wider":
+            found = self._of_operand(instr, instr.operands[1])
+            return found if found and _ANYTHING not in found else _INTEGER_VALUE
         if kind == "mad":
-            product = self._joined(instr, instr.operands[1:3], is_integer=True)
-            return _union(product, self._joined(instr, instr.operands[3:]))
+            return self._sum(self._integer(instr, instr.operands[1:3]), self._of_operand(instr, instr.operands[3]))
         if kind == "and" and any(_is_small(operand) for operand in instr.srcs):
-            return _NONE
+            return _INTEGER_VALUE
+        if kind in ("sum", "and", "difference") and len(instr.srcs) == 2:
+            left, right = (self._of_operand(instr, operand) for operand in instr.srcs)
+            return self._sum(left, right, is_difference=kind == "difference")
         return self._joined(instr, instr.srcs)
 
-    def _joined(self, instr: Instr, operands: tuple[Operand, ...], *, is_integer: bool = False) -> Objects:
-        """What all operands point into; an integer has nothing of what is unknown."""
+    def _sum(self, left: Objects, right: Objects, *, is_difference: bool = False) -> Objects:
+        """What a sum points into: it is an integer if both sides may be one; a difference, if the left side may be."""
+        if left is None or right is None:
+            return None
+        if not is_difference:
+            for pointer, integer in ((left, right), (right, left)):
+                if self._are_pointers(pointer) and self._are_integers(integer):
+                    return pointer
+        may_be = [_ANYTHING in side or not side for side in ((left,) if is_difference else (left, right))]
+        both = left | right
+        return both if all(may_be) else both - _INTEGER_VALUE
+
+    def _are_pointers(self, found: frozenset[Object]) -> bool:
+        """Whether a value is certainly an address, of a variable or a parameter that is marked as a pointer."""
+        return bool(found) and all(
+            each is not _ANYTHING and (isinstance(each, Variable) or ".ptr" in each.attributes.split())
+            for each in found
+        )
+
+    def _are_integers(self, found: frozenset[Object]) -> bool:
+        """Whether a value is certainly none: in a kernel that marks its pointers, what is not marked is an integer."""
+        return self._is_marked and all(
+            each is _ANYTHING or (isinstance(each, Param) and ".ptr" not in each.attributes.split()) for each in found
+        )
+
+    def _integer(self, instr: Instr, operands: tuple[Operand, ...]) -> frozenset[Object]:
+        """An integer that is made of all operands, with what they point into; it has nothing of what is unknown."""
+        found = _INTEGER_VALUE
+        for operand in operands:
+            other = self._of_operand(instr, operand)
+            if other:
+                found = found | other
+        return found
+
+    def _joined(self, instr: Instr, operands: tuple[Operand, ...]) -> Objects:
+        """What one of the operands points into."""
         found = _NONE
         for operand in operands:
             other = self._of_operand(instr, operand)
             if other is None:
-                if not is_integer:
-                    return None
-            elif other:
+                return None
+            if other:
                 found = found | other
         return found
 
     def _of_operand(self, instr: Instr, operand: Operand) -> Objects:
         if type(operand) is Reg:
             return self._of[self.ssa.read(instr, operand)] if operand.type.kind != "p" else _NONE
-        if isinstance(operand, Imm | Special):
-            return _NONE
+        if isinstance(operand, Imm):
+            return _NONE if operand.text in _NULL else _INTEGER_VALUE
+        if isinstance(operand, Special):
+            return _INTEGER_VALUE
         if isinstance(operand, Sym):
             declaration = operand.declaration
             return frozenset([declaration]) if isinstance(declaration, Variable) else None
@@ -209,7 +252,7 @@ class Pointees:
         form = instr.form
         scalar = form.type
         if scalar is not None and scalar.bits < 32:
-            return _NONE
+            return _INTEGER_VALUE
         address = instr.address
         if form.space != "param" or address is None or not isinstance(address.base, Sym) or is_call_parameter(instr):
             return None
@@ -217,7 +260,7 @@ class Pointees:
         if not isinstance(param, Param) or param not in self._params:
             return None
         if scalar is None or scalar.bits < self.address_bits:
-            return _NONE
+            return _INTEGER_VALUE
         return frozenset([param])
 
 
@@ -250,11 +293,9 @@ def _kind_of(form: Form) -> str:
     if base in _NO_ADDRESS:
         return "none"
     if base == "shfl":
-        return "copy"  # of another lane, whose value has the same name
+        return "lane"
     if form.effects & ~(Effect.TRAP | Effect.CARRY_IN | Effect.CARRY_OUT) or base in ("call", "mapa", "stacksave"):
         return "unknown"
-    if base == "cvta":
-        return "address"
     if base in _MULTIPLY_ADD:
         return "mad"
     if base in _INTEGER or (form.type is not None and form.type.is_float and base not in _HANDS_ON):
@@ -262,5 +303,9 @@ def _kind_of(form: Form) -> str:
     if base == "cvt":
         source, target = form.scalar("atype"), form.scalar("dtype")
         is_widening = source is not None and target is not None and source.bits <= 32 < target.bits
-        return "integer" if source is None or source.is_float or is_widening else "copy"
-    return "and" if base == "and" else "copy"
+        if is_widening and source is not None and not source.is_float:
+            return "wider"
+        return "integer" if source is None or source.is_float else "copy"
+    if base in _DIFFERENCES:
+        return "difference"
+    return "and" if base == "and" else "sum" if base in _SUMS else "copy"

@@ -81,6 +81,18 @@ def pointees(body: str) -> set[str] | None:
         ("ld.shared.u32 %r9, [%r2];", None),
         ("mov.u32 %r20, sa; mapa.shared::cluster.u32 %r21, %r20, 0; ld.shared::cluster.u32 %r9, [%r21];", None),
         ("ld.global.u32 %r9, [4096];", None),
+        ("mov.u64 %rd20, 0; selp.b64 %rd20, %rd11, %rd20, %p1; ld.global.u32 %r9, [%rd20];", {"a"}),
+        ("selp.b64 %rd20, %rd11, 4096, %p1; ld.global.u32 %r9, [%rd20];", None),
+        ("shl.b64 %rd20, %rd3, 8; shr.u64 %rd20, %rd20, 8; ld.global.u32 %r9, [%rd20];", None),
+        ("shl.b64 %rd20, %rd3, 8; selp.b64 %rd20, %rd11, %rd20, %p1; ld.global.u32 %r9, [%rd20];", None),
+        ("selp.b64 %rd20, %rd11, %rd6, %p1; add.s64 %rd20, %rd20, %rd6; ld.global.u32 %r9, [%rd20];", None),
+        ("selp.b64 %rd20, %rd11, %rd6, %p1; add.s64 %rd20, %rd20, %rd12; ld.global.u32 %r9, [%rd20];", {"a", "b"}),
+        ("and.b64 %rd20, %rd11, -16; or.b64 %rd20, %rd20, 4; ld.global.u32 %r9, [%rd20];", {"a"}),
+        ("and.b64 %rd20, %rd11, 15; ld.global.u32 %r9, [%rd20];", None),
+        ("sub.s64 %rd20, %rd11, %rd6; ld.global.u32 %r9, [%rd20];", {"a"}),
+        ("sub.s64 %rd20, %rd6, %rd11; ld.global.u32 %r9, [%rd20];", None),
+        ("mov.u32 %r20, sa; cvt.u64.u32 %rd20, %r20; ld.shared.u32 %r9, [%rd20];", {"sa"}),
+        ("mov.u32 %r20, sa; shfl.sync.idx.b32 %r20, %r20, 3, 31, -1; ld.shared.u32 %r9, [%r20];", {"sa"}),
     ],
 )
 def test_what_an_address_points_into(code: str, names: set[str] | None) -> None:

@@ -195,12 +195,36 @@ def test_alignment(code: str, alignment: int) -> None:
     assert Alignments(facts).of(reference) == alignment
 
 
-def test_a_promised_alignment_is_of_pointers_only() -> None:
-    module = module_of("add.s64 %rd5, %rd1, %rd2; ld.global.u32 %r2, [%rd5]; ld.global.u32 %r2, [%rd1+4];")
+@pytest.mark.parametrize(
+    ("code", "alignment"),
+    [
+        ("ld.global.u32 %r2, [%rd1];", 16),
+        ("ld.global.u32 %r2, [%rd1+4];", 4),
+        ("cvta.to.global.u64 %rd5, %rd1; ld.global.u32 %r2, [%rd5];", 16),
+        ("add.s64 %rd5, %rd1, %rd2; ld.global.u32 %r2, [%rd5];", 1),
+        ("shl.b64 %rd5, %rd2, 2; add.s64 %rd5, %rd5, %rd1; ld.global.u32 %r2, [%rd5];", 4),
+        ("mov.u64 %rd5, tile; add.s64 %rd5, %rd5, %rd1; ld.shared.u32 %r2, [%rd5];", 1),
+    ],
+)
+def test_a_promised_alignment_is_of_pointers_only(code: str, alignment: int) -> None:
+    """A parameter that is multiplied, or added to another address, may as well be an integer."""
+    module = module_of(code)
+    # Where a kernel marks its pointers, those that it does not mark are integers.
+    for param in module.kernels[0].params or ():
+        param.attributes = ""
+    facts = Facts(module.kernels[0], module)
+    load = [instr for instr in module.kernels[0].instructions() if instr.form.text.endswith("u32")][-1]
+    reference = facts.memory.reference(load)
+    assert reference is not None
+    assert Alignments(facts).of(reference, 16) == alignment
+
+
+def test_a_promised_alignment_is_of_marked_pointers_where_there_are_any() -> None:
+    module = module_of("ld.global.u32 %r2, [%rd1]; ld.global.u32 %r2, [%rd4];")
     facts = Facts(module.kernels[0], module)
     loads = [instr for instr in module.kernels[0].instructions() if instr.form.text == "ld.global.u32"]
     references = [facts.memory.reference(load) for load in loads]
-    assert [Alignments(facts).of(each, 16) for each in references if each is not None] == [16, 4]
+    assert [Alignments(facts).of(each, 16) for each in references if each is not None] == [1, 16]
 
 
 @pytest.mark.parametrize("aligned", ["3", "0", "-4"])
