@@ -94,7 +94,7 @@ class Anticipation:
         self._phis_of: dict[int, frozenset[int]] = {}
         self._arguments: dict[tuple[int, int], Mapping[int, int]] = {}
         self._conditions: dict[int, _Condition | None] = {}
-        #: By state, block and whether nothing is known of φs any more, the state behind. Kept here and not in the states,
+        #: By state, block and whether nothing is known of φs any more, the state behind. Kept here, not in the states,
         #: since what goes round in a circle waits for the collector.
         self._following: dict[tuple[_State, int, bool], _State] = {}
         self._states: dict[tuple[int, frozenset[tuple[int, int]], int], _State] = {}

@@ -159,6 +159,9 @@ class Availability:
         #: By base, width and edge, what the base is called in front of the edge, and the offset that it has there.
         self._called: dict[tuple[int, int, int, int], tuple[int, int] | None] = {}
         self._is_hopeful: dict[Question, bool] = {}
+        #: By base and width, other names of an address, as bases and what its offset grows by.
+        self._other_names: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self._near_names: dict[tuple[int, int], list[tuple[int, int]] | None] = {}
         self._askers: dict[AddressKey, list[tuple[int, int, Instr]]] | None = None
 
     def within(self, block: int, question: Question, end: int) -> Answer:
@@ -196,20 +199,20 @@ class Availability:
 
     def before(self, question: Question, block: int, successor: int) -> Question | None:
         """The question at the start of ``successor`` as it is called at the end of ``block``."""
-        phis = self.symbols.phis.get(successor)
-        if not phis:
+        if not self.symbols.phis.get(successor):
             return question
-        key = (question.base, question.width, block, successor)
-        if key in self._called:
-            called = self._called[key]
-        else:
-            base = self.symbols.translate(question.base, block, successor)
-            if base is None:
-                called = None
-            else:
-                called = (base, 0) if base == question.base else self.symbols.split(base, question.width)
-            self._called[key] = called
+        called = self._called_before(question.base, question.width, block, successor)
         return None if called is None else question.at(called[0], question.offset + called[1])
+
+    def _called_before(self, base: int, width: int, block: int, successor: int) -> tuple[int, int] | None:
+        """What an address of this base is called in front of the edge: another base, and what the offset grows by."""
+        key = (base, width, block, successor)
+        if key in self._called:
+            return self._called[key]
+        new = self.symbols.translate(base, block, successor)
+        found = None if new is None else (new, 0) if new == base else self.symbols.split(new, width)
+        self._called[key] = found
+        return found
 
     def explore(
         self, block: int, question: Question, planned: Mapping[int, Question] = MappingProxyType({})
@@ -282,23 +285,35 @@ class Availability:
         paths."""
         if self.accesses.count.get(question.key, 0) > 1 or self._stays(question, block):
             return True
-        return any(self.accesses.count.get(renamed.key) for renamed in self._renamed(question))
+        count, (space, base, offset, size, width, *_) = self.accesses.count, question
+        return any((space, other, offset + more, size) in count for other, more in self._renamed(base, width))
 
-    def _renamed(self, question: Question) -> Iterator[Question]:
-        """The other names that the question may take, at most a few for each turn that is asked about; once more its
-        own where it comes back."""
-        seen = {question}
-        work = [question]
-        for each in work:
-            for join in self._joins_of(each):
-                for before in self.cfg.pred[join]:
-                    renamed = self.before(each, before, join) if self.cfg.reachable[before] else None
-                    if renamed is None or renamed == each:
+    def _renamed(self, base: int, width: int) -> list[tuple[int, int]]:
+        """The other names that an address of this base may take, at most a few for each turn that is asked about, as
+        bases and what the offset grows by; once more its own where it comes back."""
+        found = self._other_names.get((base, width))
+        if found is None:
+            found = self._other_names[base, width] = []
+            seen = {(base, 0)}
+            work = [(base, 0)]
+            for each in work:
+                for _, _, renamed in self._names_before(each, width):
+                    if renamed == each:
                         continue
-                    yield renamed
+                    found.append(renamed)
                     if renamed not in seen and len(work) < 4 * self.visits:
                         seen.add(renamed)
                         work.append(renamed)
+        return found
+
+    def _names_before(self, name: tuple[int, int], width: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
+        """The edges into the blocks whose φs the base is made of, and the names in front of them."""
+        base, offset = name
+        for join in self._joins_of(base):
+            for before in self.cfg.pred[join]:
+                called = self._called_before(base, width, before, join) if self.cfg.reachable[before] else None
+                if called is not None:
+                    yield before, join, (called[0], offset + called[1])
 
     def _may_be_provided(self, question: Question) -> bool:
         """Whether an access provides the bytes under this name, or under one that the question may take from here
@@ -309,19 +324,28 @@ class Availability:
         return known
 
     def _find_provided(self, question: Question) -> bool:
-        turns_of = {question: 0}
-        work = [question]
+        count, (space, base, offset, size, width, *_) = self.accesses.count, question
+        names = self._names_within_turns(base, width)
+        return names is None or any((space, other, offset + more, size) in count for other, more in names)
+
+    def _names_within_turns(self, base: int, width: int) -> list[tuple[int, int]] | None:
+        """The names that an address of this base may take within ``threshold`` turns, its own among them; ``None``
+        where there are more than `MOST_NAMES`."""
+        if (base, width) in self._near_names:
+            return self._near_names[base, width]
+        turns_of = {(base, 0): 0}
+        work: list[tuple[int, int]] | None = [(base, 0)]
         for each in work:
-            if self.accesses.count.get(each.key) or len(work) > MOST_NAMES:
-                return True
-            for join in self._joins_of(each):
-                for before in self.cfg.pred[join]:
-                    renamed = self.before(each, before, join) if self.cfg.reachable[before] else None
-                    turns = turns_of[each] + self._is_back_edge(before, join)
-                    if renamed is not None and turns < turns_of.get(renamed, self.threshold + 1):
-                        turns_of[renamed] = turns
-                        work.append(renamed)
-        return False
+            if len(work) > MOST_NAMES:
+                work = None
+                break
+            for before, join, renamed in self._names_before(each, width):
+                turns = turns_of[each] + self._is_back_edge(before, join)
+                if turns < turns_of.get(renamed, self.threshold + 1):
+                    turns_of[renamed] = turns
+                    work.append(renamed)
+        self._near_names[base, width] = work
+        return work
 
     def askers(self, question: Question, instr: Instr) -> list[tuple[int, int, Instr]]:
         """Block, position and instruction of the loads other than ``instr`` that ask for these bytes, under any name
@@ -332,7 +356,9 @@ class Availability:
                 for position, load in accesses.loads:
                     own = self.accesses.question(load)
                     if own is not None:
-                        for key in {own.key, *(renamed.key for renamed in self._renamed(own))}:
+                        space, base, offset, size, width, *_ = own
+                        names = ((space, other, offset + more, size) for other, more in self._renamed(base, width))
+                        for key in {own.key, *names}:
                             self._askers.setdefault(key, []).append((block, position, load))
         return [found for found in self._askers.get(question.key, ()) if found[2] is not instr]
 
@@ -346,9 +372,9 @@ class Availability:
         places = (self.symbols.places.get(leaf) for leaf in leaves)
         return not any(place is not None and place.block in loop for place in places)
 
-    def _joins_of(self, question: Question) -> set[int]:
-        """The blocks whose φs the address is computed from."""
-        places = (self.symbols.places.get(leaf) for leaf in self.symbols.leaves(question.base) or ())
+    def _joins_of(self, base: int) -> set[int]:
+        """The blocks whose φs the base is computed from."""
+        places = (self.symbols.places.get(leaf) for leaf in self.symbols.leaves(base) or ())
         return {place.block for place in places if place is not None and place.position < 0}
 
 
