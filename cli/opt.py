@@ -313,6 +313,8 @@ class _Run:
 
 def remark_unknown_opcodes(module: Module, remarks: Remarks) -> None:
     """One remark for each spelling of an opcode that is not in the table, at the first place where it stands."""
+    from ..ptx.errors import shortened
+
     first: dict[str, tuple[Kernel, Instr]] = {}
     times: dict[str, int] = {}
     for kernel in module.kernels:
@@ -324,7 +326,7 @@ def remark_unknown_opcodes(module: Module, remarks: Remarks) -> None:
     for text, (kernel, instr) in first.items():
         often = f" ({times[text]} times)" if times[text] > 1 else ""
         message = f"opcode '{text}' is unknown{often}: it is kept, and nothing moves across it"
-        remarks.add("Missed", "parse", "UnknownOpcode", kernel, message, instr=instr, reason="opaque")
+        remarks.add("Missed", "parse", "UnknownOpcode", kernel, shortened(message), instr=instr, reason="opaque")
 
 
 class _Shown:

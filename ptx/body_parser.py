@@ -42,6 +42,13 @@ _LOC = re.compile(
     r"(?:\s*,\s*function_name\s+[\w$.]+(?:\s*\+\s*\d+)?(?:\s*,\s*inlined_at\s+\d+\s+\d+\s+\d+)?)?)"
 )
 _LABELLED = frozenset([".branchtargets", ".calltargets", ".callprototype"])
+#: Directives of a module or of a function's head.
+_NOT_IN_BODY = frozenset(
+    ".version .target .address_size .entry .func .alias .maxntid .reqntid .minnctapersm .maxnctapersm .maxnreg "
+    ".noreturn .maxclusterrank .reqnctapercluster .explicitcluster .blocksareclusters .abi_preserve .abi_preserve_control".split()
+)
+#: As deep as this may scopes be nested: each one is kept.
+_DEEPEST = 200_000
 _SPACES = frozenset([".param", ".shared", ".local", ".global", ".const", ".tex"])
 
 # What a mnemonic needs beyond splitting its operands at commas.
@@ -303,6 +310,8 @@ class _BodyParser:
 
     def open_scope(self, pos: int) -> None:
         self.depth += 1
+        if self.depth > _DEEPEST:
+            raise PtxError(f"scopes are nested more than {_DEEPEST} deep", self.source, pos)
         self.kernel.has_scopes = True
         self.scope = Scope(self.scope)
         self.scopes.append(self.scope)
@@ -347,11 +356,15 @@ class _BodyParser:
             self.block.instrs.append(Directive("pragma", f".pragma {cursor.until(';', '.pragma')}", start))
         elif word in _LABELLED:
             raise cursor.error(f"'{word}' needs a label", start)
+        elif word in _NOT_IN_BODY:
+            raise cursor.error(f"'{word}' cannot stand in the body of a function", start)
         elif word == ".file":
             self.block.instrs.append(Directive("other", cursor.line_rest().rstrip(";"), start))
         else:
             cursor.next()
-            self.block.instrs.append(Directive("other", f"{word} {cursor.until(';', word)}".rstrip(), start))
+            rest = cursor.until(";", word).strip()
+            operands = (raw_operand(rest, self.scope),) if rest else ()
+            self.block.instrs.append(Instr(opaque_form(word), operands, None, self.loc, start))
 
     def declare(self, declaration: RegisterDeclaration | Variable) -> None:
         if self.depth == 0:

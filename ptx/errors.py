@@ -5,9 +5,26 @@ Guarantees: ``str(error)`` is ``file:line:col: error: message``, then the line, 
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 
-__all__ = ["PtxError", "SourceText"]
+__all__ = ["PtxError", "SourceText", "shortened"]
+
+#: What is quoted in a message, or is a name in it, is shown up to this many characters.
+_LONGEST_QUOTE = 80
+_LONG_QUOTE = re.compile(rf"[^\s']{{{_LONGEST_QUOTE + 1},}}|(?<=')[^'\n]{{{_LONGEST_QUOTE + 1},}}(?=')")
+
+
+def shortened(message: str) -> str:
+    """``message`` with dots for the middle of every word, and of every quoted text, that is too long to show.
+
+    >>> shortened("malformed literal '" + "1" * 1000 + "'")[:30], len(shortened("x" * 1000))
+    ("malformed literal '11111111111", 80)
+    """
+    if len(message) <= _LONGEST_QUOTE:
+        return message
+    half = _LONGEST_QUOTE // 2
+    return _LONG_QUOTE.sub(lambda quote: f"{quote[0][: half + 10]} … {quote[0][-half + 13 :]}", message)
 
 
 class SourceText:
@@ -49,6 +66,7 @@ class PtxError(Exception):
     """
 
     def __init__(self, message: str, source: SourceText, pos: int) -> None:
+        message = shortened(message)
         super().__init__(message)
         self.message = message
         self.source = source

@@ -64,7 +64,7 @@ _TOKEN = re.compile(
 )
 _SPACE = re.compile(r"\s*")
 #: The brackets of each kind, and the strings that may hide some.
-_BRACKETS = {pair: re.compile(rf'[\{pair[0]}\{pair[1]}]|"(?:[^"\\\n]|\\.)*"') for pair in ("{}", "()")}
+_BRACKETS = {pair: re.compile(rf'[\{pair[0]}\{pair[1]}]|"(?:[^"\\\n]|\\.)*"') for pair in ("{}", "()", "[]")}
 
 
 class Cursor:

@@ -6,7 +6,8 @@ A row reads as in the PTX manual: ``ld{.sem}{.scope}{.space}{.cop}.type d, [a]``
 - where ``x`` is a key of `SLOTS` any of that slot's words fits, otherwise ``x`` stands for itself;
 - ``.name=x`` files the word of slot ``x`` under ``name`` (``.dtype=type``);
 - ``.(a|b|c)`` takes one of the words and files it under ``mode``;
-- ``{.*}`` takes any further words: the family is known, its details are not modelled.
+- ``{.*}`` takes any further words: the family is known, its details are not modelled. They are filed under ``*`` in
+  the order in which they stand.
 
 In its operand part, names ``d p q r`` are results, all others are read; ``d+`` is read and written; ``[a]`` is an
 address and ``[d]`` an address that is written; ``{…}`` may be left out; ``x|y`` is a pair whose second may be absent
@@ -250,6 +251,7 @@ def decode_with(op: Op, text: str, words: list[str]) -> Form | None:
     taken = [False] * len(pieces)
     mods: dict[str, str] = {}
     flags: list[str] = []
+    further: list[str] = []
     for word in words:
         for index, piece in enumerate(pieces):
             if not taken[index] and word in piece.words:
@@ -263,6 +265,9 @@ def decode_with(op: Op, text: str, words: list[str]) -> Form | None:
             if not op.wildcard:
                 return None
             flags.append(word)
+            further.append(word)
+    if further:  # their order may matter, as that of types does: `vadd.s32.u32.s32`
+        mods["*"] = ".".join(further)
     if not all(done or piece.optional for done, piece in zip(taken, pieces, strict=True)):
         return None
     dst_count = 0

@@ -67,12 +67,18 @@ class _ModuleParser:
         while token := cursor.peek():
             start = cursor.skip_space()
             if token == ".version":
+                if self.module.version:
+                    raise cursor.error("'.version' stands only at the start of a module")
                 cursor.next()
                 self.module.version = self._match(_VERSION, "a version such as 9.0").strip()
             elif token == ".target":
+                if self.module.items or self.module.address_size is not None:
+                    raise cursor.error("'.target' stands only behind '.version'")
                 cursor.next()
                 self.module.target = re.sub(r"\s*,\s*", ", ", self._match(_TARGET, "an architecture").strip())
             elif token == ".address_size":
+                if self.module.items:
+                    raise cursor.error("'.address_size' stands only behind '.target'")
                 cursor.next()
                 self.module.address_size = cursor.integer("32 or 64")
             elif token in LINKAGE or token in _VARIABLE_SPACES or token in (".entry", ".func"):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from math import prod
 from weakref import WeakKeyDictionary
 
 from .errors import PtxError, SourceText
@@ -41,6 +42,7 @@ _TARGET_OPTIONS = frozenset(["texmode_unified", "texmode_independent", "debug", 
 
 #: More registers than this in one range cannot be meant; ptxas runs out of memory.
 _MOST_REGISTERS = 1 << 31
+_LARGEST_ARRAY = 1 << 63
 
 _DIGITS = "0123456789"
 _TERMINATORS = frozenset(["bra", "brx", "ret", "exit", "trap"])
@@ -180,6 +182,8 @@ class _Module:
 
     def variable(self, variable: Variable) -> None:
         message = _variable_problem(variable)
+        if variable.space == "param":
+            message = f"'{variable.name}' is in state space .param, which is no space of a module"
         if message:
             self.fail(message, variable.pos)
 
@@ -230,6 +234,10 @@ def _variable_problem(variable: Variable) -> str:
         return f"'{variable.name}' has a negative size"
     if variable.count is not None and not 0 <= variable.count < _MOST_REGISTERS:
         return f"'{variable.name}' cannot be declared {variable.count} times"
+    if variable.initializer is not None and variable.space not in ("global", "const", "tex"):
+        return f"'{variable.name}' cannot be initialised: only variables in .global and .const can"
+    if prod(dim or 1 for dim in variable.dims) >= _LARGEST_ARRAY:
+        return f"'{variable.name}' has more than {_LARGEST_ARRAY - 1} elements"
     is_incomplete = None in variable.dims or 0 in variable.dims
     needs_size = variable.space in ("global", "const") and variable.initializer is None
     if is_incomplete and needs_size and ".extern" not in variable.linkage and ".common" not in variable.linkage:

@@ -20,6 +20,7 @@ def test_is_refused_with_place_line_and_caret(case: BadInput, tmp_path: Path) ->
     assert case.message in first
     assert caret.strip() == "^"
     assert len(shown) < 200
+    assert len(first) < len(str(path)) + 250
 
 
 @pytest.mark.parametrize("cut", range(0, 600, 7))

@@ -286,3 +286,10 @@ def test_operands_that_the_ir_has_no_form_for_are_kept_and_fenced() -> None:
     assert instr.text == "@p add.u32 a, b+1, -b;"
     assert {reg.name for reg in instr.defs()} == {"a", "b"}
     assert {reg.name for reg in instr.uses()} == {"a", "b", "p"}
+
+
+def test_the_order_of_words_that_are_not_modelled_is_kept() -> None:
+    """`vadd` of two orders of types are two operations: what tells forms apart must tell these apart."""
+    one, other = decode("vadd.s32.u32.s32.sat"), decode("vadd.s32.s32.u32.sat")
+    assert one.flags == other.flags
+    assert one.mods != other.mods

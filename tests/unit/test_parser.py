@@ -342,3 +342,19 @@ def test_marks_of_lines_are_passed_over_and_places_stay() -> None:
         parse(text.replace("ret;", "ret; #line 5"))
     with pytest.raises(PtxError):
         parse(text.replace("#line 3", "#define X"))
+
+
+def test_a_constant_bank_is_kept() -> None:
+    module = parse(".version 1.4\n.target sm_10\n.extern .const[2] .align 4 .b8 table[];\n.entry k() { exit; }\n")
+    assert "const[2]" in print_module(module)
+    assert print_module(parse(print_module(module))) == print_module(module)
+
+
+def test_an_unknown_directive_of_a_body_is_kept_and_fenced() -> None:
+    module = parse(f"{HEAD}.entry k() {{ .reg .b32 r; .frobnicate r, 3; .frobnicate; add.s32 r, r, 1; ret; }}\n")
+    first, second, *_ = module.kernel("k").instructions()
+    assert first.form.is_opaque and first.text == ".frobnicate r, 3;"
+    assert [reg.name for reg in first.uses()] == ["r"]
+    assert second.text == ".frobnicate;"
+    assert list(module.unknown_opcodes()) == [".frobnicate"]
+    assert print_module(parse(print_module(module))) == print_module(module)
