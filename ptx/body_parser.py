@@ -45,7 +45,8 @@ _LABELLED = frozenset([".branchtargets", ".calltargets", ".callprototype"])
 #: Directives of a module or of a function's head.
 _NOT_IN_BODY = frozenset(
     ".version .target .address_size .entry .func .alias .maxntid .reqntid .minnctapersm .maxnctapersm .maxnreg "
-    ".noreturn .maxclusterrank .reqnctapercluster .explicitcluster .blocksareclusters .abi_preserve .abi_preserve_control".split()
+    ".noreturn .maxclusterrank .reqnctapercluster .explicitcluster .blocksareclusters .abi_preserve "
+    ".abi_preserve_control".split()
 )
 #: As deep as this may scopes be nested: each one is kept.
 _DEEPEST = 200_000
