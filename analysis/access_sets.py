@@ -147,6 +147,8 @@ def _commuting(instr: Instr, form: Form, read: set[Reg]) -> str:
         return ""
     if not read.isdisjoint(instr.defs()):
         return ""
+    if not {"cta", "cluster"}.isdisjoint(form.text.split(".")):
+        return ""  # no atomic to other blocks
     return f"{operation}.{form.type.name}" if form.type.kind in "usb" and form.type.lanes == 1 else ""
 
 

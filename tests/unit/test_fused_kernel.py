@@ -212,6 +212,33 @@ def test_the_same_kernel_twice() -> None:
     fuse(fused.site, launch(EXCHANGE.format("%q"), declarations=shared))
 
 
+def test_too_much_shared_memory() -> None:
+    """A launch that asks for no more than the parts may have must not fail where theirs do not."""
+    dynamic = EXCHANGE.format("%p")
+    first = launch(dynamic, head=".extern .shared .align 4 .b8 tile[];", shared=30_000)
+    second = launch(EXCHANGE.format("%q"), declarations=".shared .align 4 .b8 tile[40000];")
+    with pytest.raises(CannotFuse, match="70000 bytes of shared memory"):
+        build(first, second, Fusibility("block"), name="both")
+    with pytest.raises(CannotFuse, match=r"beside 4 . m may be too much"):
+        build(replace(first, shared="4 * m"), second, Fusibility("block"), name="both")
+    fuse(replace(first, shared=8_000), second)
+    plain = launch("st.global.u32 [%q], %i;")
+    assert build(replace(first, shared="4 * m"), plain, Fusibility("thread"), name="both").shared_bytes == "4 * m"
+
+
+def test_too_many_parameters() -> None:
+    text = """.version 8.0
+    .target sm_90
+    .address_size 64
+    .visible .entry k(.param .align 8 .b8 large[{0}]) {{ ret; }}"""
+    for size, is_much in ((2048, False), (2056, True)):
+        module = parse(text.format(size))
+        site = LaunchSite(module.kernel("k"), module, (1, 1, 1), (1, 1, 1))
+        expected = pytest.raises(CannotFuse, match="4112 bytes of parameters") if is_much else contextlib.nullcontext()
+        with expected:
+            build(site, site, decide(site, site), name="both")
+
+
 def test_large_arrays_share_their_bytes_behind_a_barrier() -> None:
     large = ".shared .align 8 .b8 tile[32768];"
     fused = fuse(launch(EXCHANGE.format("%p"), declarations=large), launch(EXCHANGE.format("%q"), declarations=large))

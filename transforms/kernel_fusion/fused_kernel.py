@@ -53,6 +53,9 @@ from .shared_layout import SharedLayout, shared_layout
 
 __all__ = ["CannotFuse", "FusedKernel", "build"]
 
+#: Bytes of parameters that a kernel may have everywhere. Newer machines and versions of PTX allow more.
+MOST_PARAMETERS = 4096
+
 _AXES = "xyz"
 _HIDEABLE = frozenset(["%tid", "%ctaid", "%nctaid"])
 
@@ -130,6 +133,7 @@ class _Fusion:
         taken = {self.name, self._counter, *(each.name for site in self.sites for each in site.kernel.declarations)}
         functions = merged_functions((first, second), self.symbols, self.globals, taken)
         self._parameters()
+        self._check_size()
         layout = shared_layout(first, second, f"{self.name}_shared")
         self._shared(layout)
         extents = self._extents()
@@ -208,6 +212,17 @@ class _Fusion:
                     new.attributes = ""
                 self.symbols[side][param] = (new, 0)
 
+    def _check_size(self) -> None:
+        """Raises `CannotFuse` where there are more bytes of parameters than a kernel may have."""
+        end = 0
+        for param in self.kernel.params or ():
+            alignment = param.align or param.type.bytes * param.lanes
+            end = -(-end // alignment) * alignment + param.bytes
+        if end > MOST_PARAMETERS:
+            raise CannotFuse(
+                f"the fused kernel would have {end} bytes of parameters, and {MOST_PARAMETERS} are allowed"
+            )
+
     def _extents(self) -> tuple[dict[str, Operand], dict[str, Operand]]:
         """What each body reads for ``%nctaid`` where the grids differ: a number, or a register loaded at the start."""
         found: tuple[dict[str, Operand], dict[str, Operand]] = ({}, {})
@@ -242,6 +257,8 @@ class _Fusion:
         self.kernel.declarations += layout.declarations
         self.globals += layout.module_variables
         self.remarks += layout.remarks
+        if why := layout.too_much:
+            raise CannotFuse(why)
 
     def _declare(self, copies: list[BodyCopy]) -> None:
         for copied in copies:

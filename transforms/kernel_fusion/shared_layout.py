@@ -25,7 +25,8 @@ MOST_STATIC = 48 * 1024
 @dataclass(slots=True)
 class SharedLayout:
     """``symbols`` says for each body what stands for an array; arrays it does not name are copied with the body.
-    ``dynamic_bytes`` is what the launch has to give."""
+    ``dynamic_bytes`` is what the launch has to give;
+    ``too_much`` says why a launch might fail that would not have for the parts."""
 
     symbols: tuple[dict[Declaration, tuple[Declaration, int]], dict[Declaration, tuple[Declaration, int]]]
     declarations: list[Variable] = field(default_factory=list[Variable])
@@ -33,6 +34,7 @@ class SharedLayout:
     dynamic_bytes: Extent = 0
     needs_barrier: bool = False
     remarks: list[str] = field(default_factory=list[str])
+    too_much: str = ""
 
 
 def shared_layout(first: LaunchSite, second: LaunchSite, name: str) -> SharedLayout:
@@ -42,6 +44,7 @@ def shared_layout(first: LaunchSite, second: LaunchSite, name: str) -> SharedLay
     _dynamic(layout, (first, second), arrays, name)
     fixed = [[each for each in found if _size(each) is not None] for found in arrays]
     sizes = [_laid_out(found)[1] for found in fixed]
+    _check(layout, (first, second), sizes)
     if sizes[0] and sizes[1] and sum(sizes) > MOST_STATIC:
         _overlap(layout, fixed, name, max(sizes))
         return layout
@@ -55,6 +58,19 @@ def shared_layout(first: LaunchSite, second: LaunchSite, name: str) -> SharedLay
                 layout.declarations.append(copied)
                 layout.symbols[side][array] = (copied, 0)
     return layout
+
+
+def _check(layout: SharedLayout, sites: tuple[LaunchSite, LaunchSite], sizes: list[int]) -> None:
+    """Fixed and dynamic shared memory are more than `MOST_STATIC` only where one part's are, which asks for more."""
+    fixed = max(sizes) if sum(sizes) > MOST_STATIC else sum(sizes)
+    dynamic = layout.dynamic_bytes
+    # As much of both as one part had for itself is not too much.
+    if dynamic == 0 or all(fixed == size for size, site in zip(sizes, sites, strict=True) if site.shared != 0):
+        return
+    if not isinstance(dynamic, int):
+        layout.too_much = f"{fixed} bytes of shared memory beside {dynamic} may be too much"
+    elif fixed + dynamic > MOST_STATIC:
+        layout.too_much = f"the fused kernel would need {fixed + dynamic} bytes of shared memory"
 
 
 def _arrays(kernel: Kernel) -> list[Variable]:
