@@ -180,7 +180,8 @@ class Writer:
         elif base == "lop3":
             found[-1] = str(self.rng.randrange(256))
         elif base in ("bfe", "bfi"):
-            found[-2:] = [str(self.rng.randrange(32)), str(self.rng.randrange(33))]
+            # ptxas 13.0 -O3 leaves the word as it is where 32 bits are to be inserted above bit 0.
+            found[-2:] = [str(self.rng.randrange(32)), str(self.rng.randrange(32 if self.for_gpu else 33))]
         elif base == "testp" or (base == "mov" and template.result == "pred"):
             found = [self.value(class_of(scalar)) for scalar in template.sources]
         return tuple(found)
