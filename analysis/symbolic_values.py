@@ -33,6 +33,11 @@ __all__ = ["Materializer", "Place", "SymbolicValues"]
 #: Expressions nested deeper than this are not taken apart.
 MAX_DEPTH = 24
 
+#: Heads of keys that are made of nothing else.
+_INGREDIENTS = frozenset(["unique", "phi", "special", "symbol"])
+#: Ingredients are hashed to so many bits.
+_HASHES = 251
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -63,6 +68,8 @@ class SymbolicValues:
         self.defined_in: dict[int, list[int]] = {}
         self._holders: dict[int, list[int]] | None = None
         self._templates: dict[object, Instr] | None = None
+        self._made_of: dict[int, tuple[int, frozenset[int]]] = {}
+        self._of_phis: dict[int, int] | None = None
         self._known: set[int] = set(self.values.number)
         #: The symbols that stand in addresses, by number.
         self.symbols: dict[int, Sym] = {}
@@ -151,6 +158,85 @@ class SymbolicValues:
             found |= part
         self._leaves[number] = found
         return found
+
+    # --- ingredients ---------------------------------------------------------------------------------------------
+
+    def can_become(self, number: int, other: int) -> bool:
+        """Whether ``number`` might be ``other`` once φs in it are replaced by their arguments, any number of times: not
+        if ``other`` is made of something that neither ``number`` nor these arguments are made of. A quick test, by
+        hashes, that says yes too often."""
+        needed = self._ingredients(other)[0]
+        return not needed & ~self._all_ingredients(number)
+
+    def _all_ingredients(self, number: int) -> int:
+        """What ``number``, and all that its φs may stand for, are made of."""
+        if self._of_phis is None:
+            self._of_phis = self._find_of_phis()
+        made, phis = self._ingredients(number)
+        for phi in phis:
+            made |= self._of_phis[phi]
+        return made if self.leaves(number) is not None else -1
+
+    def _find_of_phis(self) -> dict[int, int]:
+        """For each number of a φ, what it and its arguments, and the φs in these, are made of: the least solution."""
+        made: dict[int, int] = {}
+        reads: dict[int, set[int]] = {}
+        for found in self.phis.values():
+            for own, phi in found.items():
+                made[own] = made.get(own, 0) | 1 << own % _HASHES
+                for _, value in self.ssa.phi_args.get(phi, ()):
+                    argument = self.values.number[value]
+                    own_made, phis = self._ingredients(argument)
+                    made[own] |= own_made if self.leaves(argument) is not None else -1
+                    reads.setdefault(own, set()).update(phis)
+        readers: dict[int, list[int]] = {}
+        for own, phis in reads.items():
+            for phi in phis:
+                readers.setdefault(phi, []).append(own)
+        work = list(made)
+        waiting = set(work)
+        while work:
+            phi = work.pop()
+            waiting.discard(phi)
+            for own in readers.get(phi, ()):
+                if made[phi] & ~made[own]:
+                    made[own] |= made[phi]
+                    if own not in waiting:
+                        waiting.add(own)
+                        work.append(own)
+        return made
+
+    def _ingredients(self, number: int) -> tuple[int, frozenset[int]]:
+        """Hashes of the φs, opaque results, loads, symbols and special registers that ``number`` is made of, and the
+        numbers of the φs."""
+        known = self._made_of.get(number)
+        if known is not None:
+            return known
+        work = [number]
+        while work:
+            each = work[-1]
+            if each in self._made_of:
+                work.pop()
+                continue
+            place, key = self.places.get(each), self.key(each)
+            if place is not None or key[0] in _INGREDIENTS or _is_load(key):
+                is_phi = place is not None and place.position < 0
+                self._made_of[each] = 1 << each % _HASHES, frozenset([each] if is_phi else [])
+                work.pop()
+                continue
+            children = self._children(key)
+            missing = [child for child in children if child not in self._made_of]
+            if missing:
+                work += missing
+                continue
+            made, phis = 0, frozenset[int]()
+            for child in children:
+                of_child = self._made_of[child]
+                made |= of_child[0]
+                phis |= of_child[1]
+            self._made_of[each] = made, phis
+            work.pop()
+        return self._made_of[number]
 
     # --- substitution --------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from ..analysis.alias import Reference
 from ..analysis.effects import is_plain_store
@@ -94,6 +94,12 @@ class Anticipation:
         self._phis_of: dict[int, frozenset[int]] = {}
         self._arguments: dict[tuple[int, int], Mapping[int, int]] = {}
         self._conditions: dict[int, _Condition | None] = {}
+        #: By edge, space, base and width: the bytes that the accesses with this base have, on a walk that met none.
+        self._passed: dict[tuple[int, int, str, int, int], set[tuple[int, int]]] = {}
+        self._ranges: set[tuple[int, int]] = set()
+        self._is_met = False
+        self._becomes: dict[tuple[int, int], bool] = {}
+        self._decided: dict[int, bool] = {}
         #: By state, block and whether nothing is known of φs any more, the state behind. Kept here, not in the states,
         #: since what goes round in a circle waits for the collector.
         self._following: dict[tuple[_State, int, bool], _State] = {}
@@ -116,7 +122,97 @@ class Anticipation:
             known = self._answers[key] = self._walk(block, successor, question, is_value=is_value)
         return known
 
+    def _can_become(self, base: int, other: int) -> bool:
+        known = self._becomes.get((base, other))
+        if known is None:
+            known = self._becomes[base, other] = self.symbols.can_become(base, other)
+        return known
+
+    def _is_apart(self, start: int, question: Question) -> bool:
+        """Whether some way from the start of a block leaves the code, or is longer than the budget, over blocks without
+        an access that could be to these bytes and without a branch of which one side only might be followed: then the
+        walk ends with *no*. Looks at blocks, not at states, and no further than the walk would."""
+        number = self.cfg.rpo_number
+        seen = {start}
+        work = [start]
+        while work:
+            block = work.pop()
+            if self._may_answer(block, question):
+                continue
+            following = self.cfg.succ[block]
+            if block in self.endless or block in self._exits or not following:
+                return True
+            if len(following) == 2 and self._may_be_decided(block):
+                continue
+            for after in sorted(following, key=number.__getitem__) if len(following) > 1 else following:
+                if after not in seen:
+                    seen.add(after)
+                    work.append(after)
+            if len(seen) > self.budget:
+                return True
+        return False
+
+    def _may_answer(self, block: int, question: Question) -> bool:
+        """Whether an access in the block might be to the bytes."""
+        for event in self._events_of(block):
+            own = event.question
+            if own is None or own.space != question.space or own.width != question.width:
+                continue
+            if own.base == question.base or self._can_become(own.base, question.base):
+                return True
+        return False
+
+    def _may_be_decided(self, block: int) -> bool:
+        """Whether `_ways` might follow one side only: both sides of the condition might be constants."""
+        known = self._decided.get(block)
+        if known is None:
+            condition = self._condition(block)
+            known = condition is not None and all(self._may_be_constant(each, set()) for each in condition[1:3])
+            self._decided[block] = known
+        return known
+
+    def _may_be_constant(self, number: int, seen: set[int]) -> bool:
+        """Whether the number might be a constant in terms of an edge."""
+        symbols = self.symbols
+        place = symbols.places.get(number)
+        if place is not None:
+            if place.position >= 0 or number in seen:
+                return False
+            seen.add(number)
+            phi = symbols.phis.get(place.block, {}).get(number)
+            arguments = symbols.ssa.phi_args.get(phi, ()) if phi is not None else ()
+            return any(self._may_be_constant(symbols.values.number[value], seen) for _, value in arguments)
+        leaves, key = symbols.leaves(number), symbols.key(number)
+        if leaves is None:
+            return False
+        if not leaves:
+            return key[0] == "affine" and not key[3]
+        if key[0] == "affine" and len(cast("tuple[object, ...]", key[3])) == 1:
+            ((atom, _),) = cast("tuple[tuple[int, int], ...]", key[3])
+            return self._may_be_constant(atom, seen)
+        # What is made of several values might cancel out.
+        return any(symbols.places[leaf].position < 0 for leaf in leaves)
+
     def _walk(self, block: int, successor: int, question: Question, *, is_value: bool) -> bool:
+        if self._is_apart(successor, question):
+            return False
+        if is_value:
+            return self._walk_on(block, successor, question, is_value=True)
+        # What ends without having met the address ends so for other offsets as well, unless one of the accesses on the
+        # way that have the base covers them.
+        place = (block, successor, question.space, question.base, question.width)
+        passed = self._passed.get(place)
+        start = question.offset
+        if passed is not None and not any(low <= start and start + question.bytes <= high for low, high in passed):
+            return False
+        self._ranges = set()
+        self._is_met = False
+        answer = self._walk_on(block, successor, question, is_value=False)
+        if not answer and not self._is_met:
+            self._passed[place] = self._ranges
+        return answer
+
+    def _walk_on(self, block: int, successor: int, question: Question, *, is_value: bool) -> bool:
         phis = self._phis(successor)
         known = {phi: value for phi, value in self._arguments_of(block, successor).items() if phi in phis}
         return self._follow([self._state(successor, known, self._bits(phis))], question, is_value=is_value)
@@ -146,7 +242,7 @@ class Anticipation:
             if found is False:
                 return False
             if found:
-                is_met = True
+                is_met = self._is_met = True
                 continue
             if state.block in self._exits:
                 return False
@@ -316,12 +412,16 @@ class Anticipation:
         assert own is not None
         if own.space != question.space or own.width != question.width:
             return False
+        if own.base != question.base and not self._can_become(own.base, question.base):
+            return False
         named = self._address(own, state, event.position)
         if named is None or named[0] != question.base:
             return False
         if is_value and own.bytes != question.bytes:
             return False
         size = own.bytes * event.instr.form.lanes
+        if not is_value:
+            self._ranges.add((named[1], named[1] + size))
         inside = named[1] <= question.offset and question.offset + question.bytes <= named[1] + size
         return inside and (not is_value or (question.offset - named[1]) % own.bytes == 0)
 

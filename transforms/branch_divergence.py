@@ -34,6 +34,11 @@ class BranchDivergence:
         _ = self._divergent
 
     @property
+    def is_settled(self) -> bool:
+        """Whether it has been found out."""
+        return self._found is not None
+
+    @property
     def _divergent(self) -> frozenset[Block]:
         if self._found is None:
             facts = self._facts

@@ -495,6 +495,11 @@ class Round:
         self.chains.replace(plan.instr, [(part.result, part.question, part.kind) for part in plan.parts])
 
 
+def is_asked_for(instr: Instr) -> bool:
+    """Whether the instruction might be a load that a round asks for."""
+    return instr.form.op.base == "ld" and instr.form.space not in ("param", "const")
+
+
 def _reason_of(found: Exploration) -> str:
     """Why nothing answers: what stands nearest, or that there is nothing."""
     reasons = [reason for reason in found.reasons if reason != "entry"]
@@ -532,6 +537,8 @@ class ScalarReplacement:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Replace loads in ``kernel``; whether anything changed."""
+        if not any(is_asked_for(instr) for instr in kernel.instructions()):
+            return False
         changed = False
         for number in range(self.rounds):
             current = self._round(kernel, facts, remarks)

@@ -30,7 +30,7 @@ Reference: Rüthing, Knoop, Steffen, *Sparse Code Motion*, POPL 2000; thesis §4
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
@@ -220,29 +220,60 @@ class _Motion:
         self.graph = SplitGraph(facts, self.inserter)
         self.universe = (1 << len(classes)) - 1
         self.local = Local.of(local, self.graph, never_leaving(facts), self.universe)
-        self.safety = safety = self.solve()
         reachable = self.graph.cfg.reachable
         self.before = [[other for other in others if reachable[other]] for others in self.graph.cfg.pred]
         #: By point, DnSafe \\ UpSafe, and the computations.
-        self.may_hold = _by_point(
-            (d & ~u for d, u in zip(safety.down_entry, safety.up_entry, strict=True)),
-            (d & ~u for d, u in zip(safety.down_exit, safety.up_exit, strict=True)),
-        )
+        self.may_hold: list[int] = []
         self.computed = _by_point(self.local.antloc, self.local.exit_comp)
+        self.solve()
 
     # --- the sets ------------------------------------------------------------------------------------------------
 
-    def solve(self) -> Safety:
+    def solve(self) -> None:
+        strict = self.down_safety(set()).exit
+        up = self.up_safety()
+        self.settle_on(strict, up)
+        if self.options.speculates != "no" and self.may_gain_by_speculation(strict, up):
+            unions = self.union_meets()
+            exits = self.speculated(unions, strict, self.down_safety(unions).exit) if unions else strict
+            self.settle_on(exits, up)
+
+    def may_gain_by_speculation(self, strict: list[int], up: Solution) -> bool:
+        """Whether ∪ at some branches might do anything: with ∪ at all of them, the sets only grow. It takes much longer
+        to find out which branches diverge. Where a load that may fault is kept by that, it is to be told."""
+        if self.options.speculates == "all" or self.divergence is None or self.divergence.is_settled:
+            return True
+        eager = self.down_safety(set(range(len(self.graph.cfg.blocks)))).exit
+        differing = 0
+        for more, less in zip(eager, strict, strict=True):
+            differing |= more & ~less
+        if not differing:
+            return False
+        if differing & self.faulting():
+            return True
+        self.settle_on(eager, up)
+        gains = any(differing >> item.number & 1 for item, _ in self.worthwhile())
+        self.settle_on(strict, up)
+        return gains
+
+    def settle_on(self, exits: list[int], up: Solution) -> None:
+        """Let ``exits`` be what is down-safe at the ends of the nodes."""
         cfg, local = self.graph.cfg, self.local
         nodes = range(len(cfg.blocks))
-        unions = self.union_meets()
-        strict = self.down_safety(set())
-        exits = strict.exit
-        if unions:
-            exits = self.speculated(unions, strict.exit, self.down_safety(unions).exit)
         down_exit = [local.exit_comp[n] | exits[n] for n in nodes]
         down_entry = [local.antloc[n] | (down_exit[n] & ~local.kill[n]) for n in nodes]
-        up = solve(
+        up_entry = [up.entry[n] & ~local.phi_kill[n] for n in nodes]
+        up_exit = [(local.antloc[n] | up_entry[n]) & ~local.kill[n] for n in nodes]
+        self.safety = Safety(down_entry, down_exit, up_entry, up_exit, up.exit)
+        self.may_hold = _by_point(
+            (d & ~u for d, u in zip(down_entry, up_entry, strict=True)),
+            (d & ~u for d, u in zip(down_exit, up_exit, strict=True)),
+        )
+
+    def up_safety(self) -> Solution:
+        cfg, local = self.graph.cfg, self.local
+        nodes = range(len(cfg.blocks))
+        return solve(
             cfg,
             direction="forward",
             meet="intersection",
@@ -251,16 +282,18 @@ class _Motion:
             boundary=0,
             universe=self.universe,
         )
-        up_entry = [up.entry[n] & ~local.phi_kill[n] for n in nodes]
-        up_exit = [(local.antloc[n] | up_entry[n]) & ~local.kill[n] for n in nodes]
-        return Safety(down_entry, down_exit, up_entry, up_exit, up.exit)
+
+    def faulting(self) -> int:
+        """The classes whose evaluation might fault."""
+        found = 0
+        for item in self.classes:
+            found |= item.may_fault << item.number
+        return found
 
     def speculated(self, unions: set[int], strict: list[int], eager: list[int]) -> list[int]:
         """The sets at block ends with ∪ in ``unions``; for what may fault, there only where `may_speculate` proves that
         it does not. ``strict`` and ``eager`` are the sets without ∪ and with it everywhere."""
-        faulting = 0
-        for item in self.classes:
-            faulting |= item.may_fault << item.number
+        faulting = self.faulting()
         exits = [(s & faulting) | (e & ~faulting) for s, e in zip(strict, eager, strict=True)]
         cfg = self.facts.cfg
         exits_of_kernel = set(cfg.exits)
@@ -335,16 +368,7 @@ class _Motion:
     def choose(self) -> dict[int, list[Point]]:
         """For each class worth rewriting the points at which to evaluate it."""
         chosen: dict[int, list[Point]] = {}
-        feeding = {name for item in self.classes if item.cost >= self.options.min_cost for name in item.names}
-        relevant = self.relevant_points()
-        for item in self.classes:
-            required = relevant.get(item.number, [])
-            if not required or (len(required) < 2 and self.options.weights == "uniform"):
-                continue
-            if item.cost < self.options.min_cost and item.result not in feeding:
-                continue
-            if not any(self.may_rise(point, 1 << item.number) for point in required):
-                continue
+        for item, required in self.worthwhile():
             problem = self.problem(item.number, required)
             region = smallest_minimum_region(problem, below=sum(self.weight(point) for point in required))
             if region is None:
@@ -353,6 +377,19 @@ class _Motion:
                 chosen[item.number] = sorted({m for m, p, _ in problem.costs if m in region and p not in region})
                 self.report(item, required, chosen[item.number])
         return chosen
+
+    def worthwhile(self) -> Iterator[tuple[ExpressionClass, list[Point]]]:
+        """The classes that might gain by being evaluated elsewhere, with their computations that are not up-safe."""
+        feeding = {name for item in self.classes if item.cost >= self.options.min_cost for name in item.names}
+        relevant = self.relevant_points()
+        for item in self.classes:
+            required = relevant.get(item.number, [])
+            if not required or (len(required) < 2 and self.options.weights == "uniform"):
+                continue
+            if item.cost < self.options.min_cost and item.result not in feeding:
+                continue
+            if any(self.may_rise(point, 1 << item.number) for point in required):
+                yield item, required
 
     def relevant_points(self) -> dict[int, list[Point]]:
         """RelComp by class: computations that are not up-safe."""
