@@ -1,0 +1,183 @@
+"""Whatever orders memory, or waits, between two loads of one place: which of the loads and stores around it stay.
+
+The kernel stores, loads, meets one instruction, loads the same places again, and stores again. Every load behind an
+instruction that orders memory has to stay behind it, and no store before it may go, be it ever so soon overwritten.
+"""
+
+from __future__ import annotations
+
+import pytest
+from ladder import transformed
+from ptxmotion.analysis.alias import CONSERVATIVE, Promise
+from ptxmotion.ptx import print_module
+
+KERNEL = """\
+.version 8.8
+.target sm_90
+.address_size 64
+.shared .align 16 .b8 s[256];
+.shared .align 8 .b64 mb;
+.visible .entry k(.param .u64 a, .param .u64 o)
+{{
+	.reg .pred %p<10>;
+	.reg .b32 %r<40>;
+	.reg .b64 %rd<40>;
+	ld.param.u64 %rd1, [a];
+	ld.param.u64 %rd2, [o];
+	mov.u32 %r1, %tid.x;
+	mul.wide.u32 %rd3, %r1, 4;
+	add.u64 %rd4, %rd1, %rd3;
+	add.u64 %rd5, %rd2, %rd3;
+	setp.gt.u32 %p1, %r1, 40;
+	mov.u32 %r31, s;
+	mov.u32 %r32, mb;
+	shl.b32 %r33, %r1, 2;
+	add.u32 %r34, %r31, %r33;
+	st.global.u32 [%rd5], 11;
+	st.shared.u32 [%r34], 12;
+	ld.global.u32 %r2, [%rd4];
+	ld.shared.u32 %r3, [%r34];
+	ld.shared.u32 %r4, [s+64];
+	// here
+	{between}
+	// there
+	ld.global.u32 %r5, [%rd4];
+	ld.shared.u32 %r6, [%r34];
+	ld.shared.u32 %r7, [s+64];
+	st.shared.u32 [%r34], 13;
+	add.u32 %r8, %r2, %r3;
+	add.u32 %r8, %r8, %r4;
+	add.u32 %r8, %r8, %r5;
+	add.u32 %r8, %r8, %r6;
+	add.u32 %r8, %r8, %r7;
+	st.global.u32 [%rd5], %r8;
+	ret;
+}}
+"""
+#: Order memory among threads of a block or cluster, or stand for something that does.
+WITHIN = """\
+bar.sync 0;
+barrier.sync 0;
+bar.sync 3, 32;
+bar.arrive 2, 64;
+bar.red.popc.u32 %r30, 0, %p1;
+bar.red.and.pred %p9, 0, %p1;
+bar.warp.sync -1;
+membar.cta;
+fence.sc.cta;
+fence.acq_rel.cluster;
+fence.proxy.async;
+fence.proxy.alias;
+fence.mbarrier_init.release.cluster;
+barrier.cluster.arrive;
+barrier.cluster.wait;
+barrier.cluster.arrive.release;
+barrier.cluster.wait.acquire;
+cp.async.ca.shared.global [%r31], [%rd4], 4;
+cp.async.commit_group;
+cp.async.wait_group 0;
+cp.async.wait_all;
+ld.acquire.cta.shared.u32 %r30, [s+128];
+ld.volatile.shared.u32 %r30, [s+128];
+st.volatile.global.u32 [%rd2+512], %r1;
+st.relaxed.cta.global.u32 [%rd2+512], %r1;
+atom.global.add.u32 %r30, [%rd2+512], 1;
+atom.shared.add.u32 %r30, [s+128], 1;
+red.global.add.u32 [%rd2+512], 1;
+red.add.u32 [%rd2+512], 1;
+multimem.red.relaxed.sys.global.add.u32 [%rd2+512], %r1;
+mbarrier.arrive.shared.b64 %rd30, [mb];
+mbarrier.test_wait.shared.b64 %p9, [mb], 0;
+W: mbarrier.try_wait.shared.b64 %p9, [mb], 0; @!%p9 bra W;
+nanosleep.u32 20;
+brkpt;
+@%p1 trap;
+pmevent 1;
+discard.global.L2 [%rd2], 128;""".splitlines()
+#: The same, and order them with another grid or the host, or complete later: nothing is read-only behind them.
+OUTSIDE = """\
+membar.gl;
+membar.sys;
+fence.acq_rel.gpu;
+fence.sc.sys;
+griddepcontrol.wait;
+griddepcontrol.launch_dependents;
+ld.acquire.gpu.global.u32 %r30, [%rd2+512];
+ld.relaxed.gpu.global.u32 %r30, [%rd2+512];
+ld.volatile.global.u32 %r30, [%rd2+512];
+ld.global.cv.u32 %r30, [%rd2+512];
+W: ld.acquire.sys.global.u32 %r30, [%rd2+512]; setp.eq.u32 %p9, %r30, 0; @%p9 bra W;
+st.release.gpu.global.u32 [%rd2+512], %r1;
+red.release.gpu.global.add.u32 [%rd2+512], 1;
+atom.acquire.gpu.global.exch.b32 %r30, [%rd2+512], 1;
+atom.acq_rel.gpu.global.cas.b32 %r30, [%rd2+512], 1, 2;""".splitlines()
+#: Copy in the background into memory of their own choice.
+BEHIND = """\
+cp.async.mbarrier.arrive.shared.b64 [mb];
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r31], [%rd1], 16, [%r32];
+cp.async.bulk.global.shared::cta.bulk_group [%rd2], [%r31], 16;
+cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd2], [%r31], 16;
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+cp.async.bulk.wait_group.read 0;
+st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r31], %r1, [%r32];""".splitlines()
+#: Exchange values between lanes and order no memory: loads may pass, but whoever gets the value may look at memory.
+LANES = """\
+shfl.sync.bfly.b32 %r30, %r1, 1, 31, -1;
+vote.sync.ballot.b32 %r30, %p1, -1;
+match.any.sync.b32 %r30, %r1, -1;
+redux.sync.add.u32 %r30, %r1, -1;
+activemask.b32 %r30;""".splitlines()
+MOTION = ("lcm:min_cost=0", "lcm:naming=lexical:min_cost=0", "spre:min_cost=0:lazy=false", "srqp", "ssrqp_s")
+RESTRICT = Promise.parse("restrict")
+
+
+def around(between: str, passes: str, promise: Promise = CONSERVATIVE) -> tuple[list[str], list[str]]:
+    """The loads and stores before and behind the instruction after ``passes``."""
+    ptx = KERNEL.format(between=between).replace("// here", '.pragma "here";').replace("// there", '.pragma "there";')
+    text = print_module(transformed(ptx, passes, promise))
+    before, _, rest = text.partition('.pragma "here";')
+    behind = rest.partition('.pragma "there";')[2]
+    return accesses(before), accesses(behind)
+
+
+def accesses(text: str) -> list[str]:
+    starts = ("ld.global", "ld.shared", "st.")
+    return [line.strip() for line in text.splitlines() if line.strip().startswith(starts)]
+
+
+@pytest.mark.parametrize("between", [*WITHIN, *OUTSIDE, *BEHIND])
+def test_loads_and_stores_stay_on_their_sides(between: str) -> None:
+    before, behind = around(between, "none")
+    assert (len(before), len(behind)) == (5, 5)
+    for passes in MOTION:
+        found, left = around(between, passes)
+        assert [line for line in left if line.startswith("ld.")] == behind[:3], passes
+        assert [line for line in found if line.startswith("st.")] == before[:2], passes
+    for promise in (CONSERVATIVE, RESTRICT):
+        assert around(between, "deadstores", promise) == (before, behind)
+
+
+@pytest.mark.parametrize("between", LANES)
+def test_lanes_order_no_memory(between: str) -> None:
+    before, behind = around(between, "none")
+    left = around(between, "srqp")[1]
+    assert not [line for line in left if line.startswith("ld.")]
+    for promise in (CONSERVATIVE, RESTRICT):
+        assert around(between, "deadstores", promise) == (before, behind)
+
+
+@pytest.mark.parametrize(
+    ("is_outside", "between"), [(False, WITHIN[0]), (False, WITHIN[9]), *((True, each) for each in OUTSIDE)]
+)
+def test_nothing_is_read_only_that_others_may_write(is_outside: bool, between: str) -> None:
+    found = [line for part in around(between, "readonly", RESTRICT) for line in part if ".nc" in line]
+    assert len(found) == (0 if is_outside else 2)
+
+
+def test_private_memory_is_nobodys() -> None:
+    """A barrier orders nothing about local memory."""
+    ptx = KERNEL.format(between="bar.sync 0;").replace(".shared .align 16 .b8 s", ".local .align 16 .b8 s")
+    ptx = ptx.replace("ld.shared.u32", "ld.local.u32").replace("st.shared.u32", "st.local.u32")
+    text = print_module(transformed(ptx, "srqp"))
+    assert text.count("ld.local") == 1  # of what the kernel never stores
