@@ -60,8 +60,8 @@ def modules_of(found: FusedProgram, plain: Mapping[str, str]) -> dict[str, str]:
     """The modules of a fused program as an arm holds them; ``plain`` where nothing was fused."""
     if not found.result.fusions:
         return dict(plain)
-    fused = {pair.kernel for pair in found.fused.values()}
-    made = {name if kernel in fused else kernel.name: found.ptx(kernel) for name, kernel in found.host.kernels.items()}
+    kernels = found.host.kernels.items()
+    made = {name if found.is_fused(kernel) else kernel.name: found.ptx(kernel) for name, kernel in kernels}
     text = "".join(f"{_COMMENT}{line}\n" for line in found.host.to_python().splitlines())
     return {**made, HOST: _HEAD + text}
 

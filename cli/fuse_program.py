@@ -125,9 +125,8 @@ def fuse(request: FuseRequest) -> FuseResult:
         found = fuse_program(host, ptx, options)
     result = FuseResult(host.name, _launches(host), found, found.modules)
     if request.passes:
-        fused = {pair.kernel for pair in found.fused.values()}
         for name, kernel in found.host.kernels.items():
-            if kernel in fused:
+            if found.is_fused(kernel):
                 result.modules[name] = _optimized(result.modules[name], request.passes)
     return result
 

@@ -81,6 +81,9 @@ class AbstractProgram:
     def may_fuse(self, first: Node, second: Node, at: Node) -> bool:
         return self.legal(self.statements[first], self.statements[second])
 
+    def allow_more(self) -> bool:
+        return False
+
     def apply(self, step: Step) -> Applied:
         moved = self.statements[step.launch]
         for first, second in step.pairs:

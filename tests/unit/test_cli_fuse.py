@@ -167,6 +167,28 @@ def test_a_dependence_across_the_grid(tmp_path: Path, capsys: pytest.CaptureFixt
     assert np.array_equal(run_file(into / "work.py", 5)[0], run_file(file, 5)[0])
 
 
+def test_what_is_always_right_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A barrier of the grid, for small grids only, does not take the place of a fusion that holds for all; where the
+    grid is large, that one is launched."""
+    needs_ptxas()
+    text = PROGRAM.replace("    copy(data, c)", "    back[blocks, BLOCK](c, a, n, k)\n    copy(data, a)")
+    text = text.replace("shift =", 'back = ptx_source(Path(__file__).with_name("back.ptx"))\nshift =')
+    (tmp_path / "back.ptx").write_text(scaling("back", "add.u32"))
+    file, into = written(tmp_path, TURN, text), tmp_path / "fused"
+    assert fuse(file, "-o", into, "--remarks") == 0
+    found = (into / "work.py").read_text()
+    assert 'fused_scale_shift_back_3[blocks, BLOCK, "cooperative"](a, b, n, k' in found
+    otherwise = (
+        "            scale[blocks, BLOCK](a, b, n, k)\n            fused_shift_back_2[blocks, BLOCK](b, c, n, k, a)"
+    )
+    assert otherwise in found, found
+    for k in (1, 5):
+        assert np.array_equal(run_file(into / "work.py", k)[0], run_file(file, k)[0])
+    # And once more what came out.
+    capsys.readouterr()
+    assert fuse(into / "work.py", "--remarks", "--no-benefit") == 0
+
+
 def test_grids_that_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = PROGRAM.replace("shift[blocks,", "shift[(n + 40) // BLOCK,")
     file, into = written(tmp_path, program=text), tmp_path / "fused"

@@ -64,6 +64,11 @@ PAIRS = {
         "grid",
     ),
     "sums that are read": ("red.global.add.u32 [%a], %i;", "ld.global.u32 %f0, [%a]; st.global.u32 [%q], %f0;", "grid"),
+    "sums that are whole for a block only": (
+        "red.relaxed.cta.global.add.u32 [%a], %i;",
+        "red.relaxed.cta.global.add.u32 [%a], %t;",
+        "grid",
+    ),
     "sums of floats": ("red.global.add.f32 [%a], %f0;", "red.global.add.f32 [%a], %f1;", "grid"),
     "a sum and a maximum": ("red.global.add.u32 [%a], %i;", "red.global.max.u32 [%a], %t;", "grid"),
 }

@@ -33,9 +33,10 @@ class FusingHost:
         self.pairs = pairs
         self.sites = Sites(self.program)
         self.fused: dict[Launch, FusedPair] = {}
-        #: The launches that each fused launch has taken in, in their order, and what must be true for it.
-        self._parts: dict[Launch, tuple[tuple[Launch, ...], tuple[str, ...]]] = {}
+        #: Of each fused launch that is right only sometimes: the two that it took in, and what must be true for it.
+        self._parts: dict[Launch, tuple[tuple[Launch, Launch], tuple[str, ...]]] = {}
         self._bound: dict[AnyKernel, str] = {}
+        self._waits_for_grid = False
 
     # --- Editable ----------------------------------------------------------------------------------------------
 
@@ -51,6 +52,13 @@ class FusingHost:
     def may_fuse(self, first: GraphNode, second: GraphNode, at: GraphNode) -> bool:
         """Whether the pair is legal and worth it; remarks say why not."""
         return self._pair(_launch(first), _launch(second), _launch(at)) is not None
+
+    def allow_more(self) -> bool:
+        """Fuse from now on what needs a barrier of the grid, too: it holds for some sizes only, and costs most, so that
+        it must not take the place of what is better. False where that is allowed already, or not at all."""
+        more = self.pairs.resident is not None and not self._waits_for_grid
+        self._waits_for_grid = self._waits_for_grid or more
+        return more
 
     def apply(self, step: Step) -> Applied:
         """Insert, fuse, and take the launch out."""
@@ -70,15 +78,16 @@ class FusingHost:
             self.pairs.tell(first, second, pair, step.phase)
             self.program.replace(partner, [new])
             self.fused[new] = pair
-            one, other = self._parts_of(first), self._parts_of(second)
-            checks = dict.fromkeys((*one[1], *other[1], *pair.fusibility.checks))
-            self._parts[new] = (*one[0], *other[0]), tuple(checks)
+            every = (*self._checks_of(first), *self._checks_of(second), *pair.fusibility.checks)
+            if checks := tuple(dict.fromkeys(every)):
+                self._parts[new] = (first, second), checks
             made.append(new)
         self.program.remove(launch)
         for copied in (each for nodes in inserted for each in nodes):
             if launch in self.fused:
                 self.fused[copied] = self.fused[launch]
-                self._parts[copied] = self._parts[launch]
+                if launch in self._parts:
+                    self._parts[copied] = self._parts[launch]
         for gone in (launch, *(_launch(node) for node in step.fusions)):
             self.fused.pop(gone, None)
         return Applied(inserted, tuple(made))
@@ -98,7 +107,8 @@ class FusingHost:
             self.program.replace(launch, [new])
             self.pairs.tell_stores(found, sorted(dead))
             self.fused[new] = found
-            self._parts[new] = self._parts.pop(launch)
+            if launch in self._parts:
+                self._parts[new] = self._parts.pop(launch)
             del self.fused[launch]
 
     def _only_written(self, launch: Launch, pair: FusedPair) -> set[str]:
@@ -125,18 +135,25 @@ class FusingHost:
         return True
 
     def guard(self) -> None:
-        """Put each fused launch that has checks under an ``if``, once all is fused."""
+        """Put each fused launch that has checks under an ``if``, once all is fused; ``else`` come its two parts, which
+        may have fewer checks."""
         for fused in self.fused:
-            launches, checks = self._parts[fused]
-            if checks:
-                test = Expression(" and ".join(f"({check})" for check in checks))
-                separate: Body = [copy.copy(launch) for launch in launches]
-                self.program.replace(fused, [If(Branch(test, place=fused.place), [fused], separate)])
+            if fused in self._parts:
+                self.program.replace(fused, self._guarded(fused, fused))
+
+    def _guarded(self, known: Launch, launch: Launch) -> Body:
+        """The launch, which is ``known`` or a copy of it, with what is launched else."""
+        if known not in self._parts:
+            return [launch]
+        parts, checks = self._parts[known]
+        test = Expression(" and ".join(f"({check})" for check in checks))
+        separate = [item for part in parts for item in self._guarded(part, copy.copy(part))]
+        return [If(Branch(test, place=launch.place), [launch], separate)]
 
     # --- parts -------------------------------------------------------------------------------------------------
 
-    def _parts_of(self, launch: Launch) -> tuple[tuple[Launch, ...], tuple[str, ...]]:
-        return self._parts.get(launch, ((launch,), ()))
+    def _checks_of(self, launch: Launch) -> tuple[str, ...]:
+        return self._parts[launch][1] if launch in self._parts else ()
 
     def _effects(self, launch: Launch) -> Effects:
         return self.pairs.codes.of(launch.kernel).effects
@@ -151,7 +168,10 @@ class FusingHost:
         return cfg.is_modification(node, mine)
 
     def _pair(self, first: Launch, second: Launch, at: Launch) -> FusedPair | None:
-        return self.pairs.fused(first, second, at, self.cfg(), self.sites)
+        pair = self.pairs.fused(first, second, at, self.cfg(), self.sites)
+        if pair is not None and pair.fusibility.kind == "grid" and not self._waits_for_grid:
+            return None
+        return pair
 
     def _name(self, pair: FusedPair) -> str:
         if pair.kernel not in self._bound:

@@ -50,6 +50,10 @@ class FusingProgram(Editable, Protocol):
         """Whether ``second`` may be fused with ``first`` if both stand where ``at`` does, which is one of them."""
         ...
 
+    def allow_more(self) -> bool:
+        """Called when nothing is left to fuse: whether there is now, as ``may_fuse`` allows more."""
+        ...
+
 
 P = TypeVar("P", bound=FusingProgram)
 
@@ -68,14 +72,20 @@ class Done:
 
 @dataclass
 class Result:
-    """The steps in their order."""
+    """The steps in their order. ``first`` of them are those before more was allowed."""
 
     steps: list[Done] = field(default_factory=list[Done])
+    first: int | None = None
 
     @property
     def fusions(self) -> int:
         """How many fused launches were made; one that was fused again counts each time."""
         return sum(len(done.fused) for done in self.steps)
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """For comparisons: the fusions that were allowed from the beginning count before all others."""
+        return sum(len(done.fused) for done in self.steps[: self.first]), self.fusions
 
     def vain(self) -> frozenset[str]:
         """The launches that were sunk, and of which neither was fused nor anything that was."""
@@ -106,7 +116,7 @@ def transform(
         denied |= vain
         again = make()
         shorter = _Run(again, strategy, order, denied).run()
-        if shorter.fusions < result.fusions:
+        if shorter.rank < result.rank:
             break
         program, result = again, shorter
     return program, result
@@ -120,13 +130,21 @@ class _Run:
         self.result = Result()
 
     def run(self) -> Result:
+        self._fuse()
+        while self.program.allow_more():
+            if self.result.first is None:
+                self.result.first = len(self.result.steps)
+            self._fuse()
+        return self.result
+
+    def _fuse(self) -> None:
         if self.strategy == "kf_trad":
             while step := traditional_step(self.graph, self.program.may_fuse):
                 self._apply(step)
-            return self.result
+            return
         for _ in range(_MOST_ROUNDS):
             if not self._round():
-                return self.result
+                return
         raise RuntimeError(f"launches still move after {_MOST_ROUNDS} rounds")
 
     def _round(self) -> bool:

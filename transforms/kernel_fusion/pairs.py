@@ -135,7 +135,8 @@ class FusedPair:
 class Pairs:
     """Every pair that was asked for. ``independent`` are pairs of kernel names of which the user promises that no block
     of the second needs what another block of the first does; ``benefit`` of None fuses whatever may be fused;
-    ``resident`` of None makes no cooperative launches, and so no barriers of the grid."""
+    ``resident`` of None makes no cooperative launches, and so no barriers of the grid; ``taken`` are no names for fused
+    kernels."""
 
     def __init__(
         self,
@@ -144,13 +145,14 @@ class Pairs:
         independent: Collection[frozenset[str]] = (),
         benefit: Benefit | None = None,
         resident: Resident | None = None,
+        taken: Collection[str] = (),
     ) -> None:
         self.codes, self.fuser, self.benefit, self.resident = codes, fuser, benefit, resident
         self.independent = frozenset(independent)
         #: What was refused and what was fused, once each.
         self.remarks: dict[tuple[str, str], Remark] = {}
         self._known: dict[Hashable, FusedPair | Refusal] = {}
-        self._names: set[str] = set()
+        self._names = set(taken)
 
     def fused(self, first: Launch, second: Launch, at: Node, cfg: HostCfg, sites: Sites) -> FusedPair | None:
         """What the two become where ``at`` stands; None where they stay two, with a remark that says why."""

@@ -42,17 +42,23 @@ class FusionOptions:
 
 @dataclass
 class FusedProgram:
-    """``host`` is the new host program; ``fused`` its fused launches; ``result`` the steps that made it."""
+    """``host`` is the new host program; ``fused`` its fused launches; ``given`` the kernels that there were before;
+    ``result`` the steps that made it."""
 
     host: HostProgram
     codes: KernelCodes
     fused: dict[Launch, FusedPair]
     result: Result
+    given: frozenset[AnyKernel]
     remarks: list[Remark] = field(default_factory=list[Remark])
 
     def ptx(self, kernel: AnyKernel) -> str:
         """The module of a kernel of the new program, as ``run.Loaded`` wants it."""
         return self.codes.of(kernel).text
+
+    def is_fused(self, kernel: AnyKernel) -> bool:
+        """Whether a kernel of the new program was made by fusion."""
+        return kernel not in self.given
 
     @property
     def modules(self) -> dict[str, str]:
@@ -90,13 +96,15 @@ def fuse_program(
     """Fuse the launches of ``program``. Raises `DslError`, `PtxError`."""
     codes = KernelCodes(ptx)
     fuser = fuser or PtxFuser(may_pad=options.may_pad)
-    pairs = Pairs(codes, fuser, options.independent, options.benefit, options.resident)
+    given = frozenset(program.kernels.values())
+    taken = {kernel.name for kernel in given}
+    pairs = Pairs(codes, fuser, options.independent, options.benefit, options.resident, taken)
     host, result = _best(program, pairs, options)
     if not result.fusions:
-        return FusedProgram(program, codes, {}, result, list(pairs.remarks.values()))
+        return FusedProgram(program, codes, {}, result, given, list(pairs.remarks.values()))
     host.drop_dead_stores()
     host.guard()
-    return FusedProgram(host.program, codes, host.fused, result, list(pairs.remarks.values()))
+    return FusedProgram(host.program, codes, host.fused, result, given, list(pairs.remarks.values()))
 
 
 def _best(program: HostProgram, pairs: Pairs, options: FusionOptions) -> tuple[FusingHost, Result]:
@@ -111,10 +119,10 @@ def _best(program: HostProgram, pairs: Pairs, options: FusionOptions) -> tuple[F
     if not loops:
         return best
     every = attempt(loops)
-    if every[1].fusions <= best[1].fusions:
+    if every[1].rank <= best[1].rank:
         return best
     for loop in sorted(loops):
         fewer = attempt(loops - {loop})
-        if fewer[1].fusions >= every[1].fusions:
+        if fewer[1].rank >= every[1].rank:
             loops, every = loops - {loop}, fewer
     return every
