@@ -1,6 +1,6 @@
 """A result file beside what the thesis says: its methods by program, as Markdown tables for the docs.
 
-Requires: a result file whose variants bear the methods' names (`bench run --variant=thesis`).
+Requires: a result file whose variants bear the methods' names (`bench run --variant=thesis`, or `kf_trad` and `kfcm`).
 Guarantees: every number of ours is one of the file; a comparison without a verdict is shown as that, and enters no
 geometric mean; programs and methods that the file lacks are left out, and said to be.
 Reference: `thesis_figures`, which has the source.
@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ..harness.results import BenchmarkResult, ComparisonResult, ResultFile
-from .thesis_figures import FIGURES, Experiment
+from .thesis_figures import FIGURES, FUSION, Experiment
 
 __all__ = ["thesis_report"]
 
@@ -26,8 +26,13 @@ def thesis_report(result: ResultFile) -> str:
     """The tables as text."""
     where = result.machine_info.get("gpu", result.backend)
     lines = [f"Run of {result.datetime} on {where}.", "", _LEGEND, ""]
-    for experiment in FIGURES:
-        lines += [*_table(result, experiment), ""]
+    if how := result.options.get("launch"):
+        lines[0] += f" Launched by {how}, but for what is named otherwise."
+    variants = {each.candidate for benchmark in result.benchmarks for each in benchmark.candidates}
+    for experiments in (FIGURES, (FUSION,)):
+        if any(variants & set(experiment.methods) for experiment in experiments):
+            for experiment in experiments:
+                lines += [*_table(result, experiment), ""]
     lines += [*_all_programs(result), ""]
     return "\n".join(lines)
 
@@ -69,7 +74,7 @@ def _table(result: ResultFile, experiment: Experiment) -> Iterator[str]:
     found = [(name, each) for name, each in there if each is not None and not each.error]
     variants = {c.candidate for _, each in found for c in each.candidates}
     methods = [method for method in experiment.methods if method in variants]
-    levels = sorted(each for each in variants if each.startswith("-O"))
+    levels = sorted(each for each in variants if each.startswith("-O") or each == "graph" or each.endswith("+graph"))
     heads = [f"{method} ({' / '.join(['here', *experiment.told])})" for method in methods]
     yield "| " + " | ".join(["program", *heads, *levels]) + " |"
     yield "| --- " * (1 + len(methods) + len(levels)) + "|"

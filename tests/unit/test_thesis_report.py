@@ -9,10 +9,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fake_runs import arm, session, task
 from ptxmotion.cli import main
+from ptxmotion.cli.bench_fusion import FUSIONS
 from ptxmotion.cli.bench_variants import METHODS
 from ptxmotion.harness.results import ResultFile, settle, write
 from ptxmotion.suites.registry import benchmarks
-from ptxmotion.suites.thesis_figures import FIGURES
+from ptxmotion.suites.thesis_figures import FIGURES, FUSION
 from ptxmotion.suites.thesis_report import thesis_report
 
 
@@ -28,8 +29,9 @@ def result() -> ResultFile:
 
 def test_programs_and_methods_are_those_that_there_are() -> None:
     known = {each.fullname for each in benchmarks()}
-    for experiment in FIGURES:
-        assert set(experiment.programs) <= known and set(experiment.methods) <= set(METHODS)
+    assert FUSION.methods == FUSIONS
+    for experiment in (*FIGURES, FUSION):
+        assert set(experiment.programs) <= known and set(experiment.methods) <= {*METHODS, *FUSIONS}
         for told in experiment.told.values():
             assert set(told) <= set(experiment.programs)
             assert all(set(each) <= {*experiment.methods, "O3"} for each in told.values())
@@ -57,6 +59,21 @@ def test_a_row_has_ours_and_theirs(result: ResultFile) -> None:
     assert "Variants that this run lacks: scm, spre." in text
     assert "-O3 of cuda_samples/SobelFilter-consecutive over -O3 of cuda_samples/SobelFilter: 1.000 here" in text
     assert "without a verdict; in the thesis 0.98 / none." in text
+
+
+def test_fusion_has_a_table_of_its_own_where_it_was_run() -> None:
+    arms = [
+        arm(id, f"honest {time}e-4") for id, time in (("O3", 1), ("kfcm", 0.9), ("graph", 0.8), ("kfcm+graph", 0.7))
+    ]
+    made = session().run([task("rodinia/cfd", *arms)])
+    made.options["launch"] = "stream"
+    lines = thesis_report(made).splitlines()
+    assert lines[0].endswith("Launched by stream, but for what is named otherwise.")
+    assert [line for line in lines if line.startswith("## ")] == ["## Kernel fusion (table 5.1)", "## All programs"]
+    table = lines[lines.index("## Kernel fusion (table 5.1)") :]
+    assert table[2] == "| program | kfcm (here / 5.1) | graph | kfcm+graph |"
+    ours = [each.speedup for each in made.benchmarks[0].candidates]
+    assert table[4] == f"| rodinia/cfd | {ours[0]:.3f} FASTER / 1.48 | {ours[1]:.3f} FASTER | {ours[2]:.3f} FASTER |"
 
 
 def test_the_command_writes_it(result: ResultFile, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
