@@ -32,7 +32,7 @@ __all__ = ["add_arguments", "add_pair_arguments", "run", "run_pair"]
 _KINDS = "i8 i16 i32 i64 u8 u16 u32 u64 f16 f32 f64".split()
 _ARRAY = re.compile(rf"({'|'.join(_KINDS)})\[(\d+)\](?::([\w.+-]+))?(?:=(.+))?")
 _VALUE = re.compile(rf"({'|'.join(_KINDS)}):(\S+)")
-_FINE, _FOUND, _USAGE, _BAD_INPUT = 0, 1, 2, 3
+_FINE, _FOUND, _USAGE, _BAD_INPUT, _NOTHING_SAID = 0, 1, 2, 3, 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of instructions")
+        raise argparse.ArgumentTypeError(f"'{text}' is no number above zero")
     return int(text)
 
 
@@ -282,7 +282,7 @@ class _Progress:
 def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments that `verify A.ptx B.ptx` needs beside the two files."""
     parser.add_argument("--inputs", metavar="FILE.py", help="a Python file whose launches(seed) gives the inputs")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="inputs for each kernel (default: 3)")
+    parser.add_argument("--seeds", type=_count, default=3, metavar="N", help="inputs for each kernel (default: 3)")
     parser.add_argument("--kernel", action="append", metavar="NAME", help="compare this entry only; may be repeated")
 
 
@@ -305,11 +305,16 @@ def run_pair(before: str, after: str, arguments: argparse.Namespace) -> int:
     if unknown:
         return _say(f"ptxmotion: error: {before} has no kernel '{sorted(unknown)[0]}'", _USAGE)
     outcomes: dict[str, set[str]] = {}
-    for result in compare(first, second, seeds=range(arguments.seeds), kernels=arguments.kernel, launches=launches):
-        outcomes.setdefault(result.kernel, set()).add(result.outcome)
-        sys.stdout.write(f"{result.kernel} seed {result.seed}: {result.outcome}\n")
-        for line in result.details:
-            sys.stdout.write(f"  {line}\n")
+    try:
+        for result in compare(first, second, seeds=range(arguments.seeds), kernels=arguments.kernel, launches=launches):
+            outcomes.setdefault(result.kernel, set()).add(result.outcome)
+            sys.stdout.write(f"{result.kernel} seed {result.seed}: {result.outcome}\n")
+            for line in result.details:
+                sys.stdout.write(f"  {line}\n")
+    except LaunchError as error:
+        return _say(f"ptxmotion: error: {error}", _BAD_INPUT)
+    if not outcomes:
+        return _say(f"ptxmotion: error: {before} has no kernel to compare", _NOTHING_SAID)
     if any(DIFFERENT in found for found in outcomes.values()):
         return 1
-    return _FINE if all(SAME in found for found in outcomes.values()) else 5
+    return _FINE if all(SAME in found for found in outcomes.values()) else _NOTHING_SAID

@@ -14,9 +14,9 @@ A Python file of inputs defines ``launches(seed)``, which gives dictionaries wit
 from __future__ import annotations
 
 import runpy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -57,6 +57,7 @@ class Comparison:
 class _Run:
     args: list[Any]
     variables: dict[str, bytes]
+    visible: set[str]
     findings: list[Finding]
     output: list[str]
     fault: Finding | None
@@ -91,6 +92,8 @@ def compare(
             else:
                 made = generate(entry, seed, before.address_size or 64)
                 chosen = [Launch(entry.name, made.grid, made.block, made.shared, made.arguments)]
+            if not chosen:
+                yield Comparison(entry.name, seed, INCONCLUSIVE, ["there is no input for it"])
             for launch in chosen:
                 yield _compare(before, after, launch, seed, budget, schedule)
 
@@ -143,7 +146,8 @@ def _run(module: Module, launch: Launch, seed: int, budget: int, schedule: str) 
         findings, output = result.findings, result.output
     except EmulatorFault as error:
         fault, findings = error.finding, error.findings
-    return _Run(args, _variables(loaded), findings, sorted(output.splitlines()), fault)
+    visible = {variable.name for variable in module.variables if ".visible" in variable.linkage}
+    return _Run(args, _variables(loaded), visible, findings, sorted(output.splitlines()), fault)
 
 
 def _variables(loaded: EmulatorModule) -> dict[str, bytes]:
@@ -164,8 +168,10 @@ def _differences(first: _Run, second: _Run) -> list[str]:
                 values = f"{mine.reshape(-1)[where]!r} and {other.reshape(-1)[where]!r}"
                 found.append(f"argument {number} differs in {at.size} bytes, first at element {where}: {values}")
     for name, data in first.variables.items():
-        if name in second.variables and second.variables[name] != data:
+        if second.variables.get(name, data) != data:
             found.append(f"variable {name} differs")
+        elif name in first.visible and name not in second.variables:
+            found.append(f"variable {name} is missing")
     if first.output != second.output:
         found.append("what is printed differs")
     return found
@@ -178,26 +184,45 @@ def _new_findings(first: _Run, second: _Run) -> list[Finding]:
 
 
 def launches_from_file(path: str) -> Callable[[int], Sequence[Launch]]:
-    """The inputs that a Python file defines. Raises `LaunchError` where it does not."""
-    names = runpy.run_path(path)
-    make = names.get("launches")
+    """The inputs that a Python file defines. Raises `LaunchError` where it does not, `OSError`."""
+    try:
+        names = runpy.run_path(path)
+    except OSError:
+        raise
+    except Exception as error:
+        raise _failed(path, error) from error
+    make: Any = names.get("launches")
     if not callable(make):
         raise LaunchError(f"{path} defines no function 'launches'")
 
     def launches(seed: int) -> Sequence[Launch]:
-        found: list[Launch] = []
-        made: Any = make(seed)
-        for item in made:
-            args = list(item["args"])
-            found.append(
-                Launch(
-                    item["kernel"],
-                    item["grid"],
-                    item["block"],
-                    int(item.get("shared", 0)),
-                    lambda args=args: [a.copy() if isinstance(a, np.ndarray) else a for a in args],
-                )
-            )
-        return found
+        try:
+            made: list[Any] = list(make(seed))
+        except Exception as error:
+            raise _failed(path, error) from error
+        return [_launch(path, item) for item in made]
 
     return launches
+
+
+def _failed(path: str, error: Exception) -> LaunchError:
+    return LaunchError(f"{path} fails: {type(error).__name__}: {error}")
+
+
+def _launch(path: str, item: Any) -> Launch:
+    known = {"kernel", "grid", "block", "args", "shared"}
+    if not isinstance(item, Mapping):
+        raise LaunchError(f"{path}: launches gives a {type(item).__name__}, not a dictionary")
+    keys = {str(key) for key in cast("Mapping[Any, Any]", item)}
+    for what, names in (("lacks", known - {"shared"} - keys), ("has an unknown key", keys - known)):
+        if names:
+            raise LaunchError(f"{path}: a launch {what} '{min(names)}'")
+    found = cast("Mapping[str, Any]", item)
+    args = list(found["args"])
+    return Launch(
+        found["kernel"],
+        found["grid"],
+        found["block"],
+        int(found.get("shared", 0)),
+        lambda: [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in args],
+    )

@@ -207,3 +207,50 @@ def test_inputs_from_a_file(tmp_path: Path, scale: Path, capsys: pytest.CaptureF
     assert emulate_cli.run_pair(str(scale), str(other), arguments) == 0
     assert emulate_cli.run_pair(str(scale), str(other), parser.parse_args([])) == 1
     assert "argument 0 differs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("x = 1 / 0", 3, "fails: ZeroDivisionError: division by zero"),
+        ("launches = 5", 3, "defines no function 'launches'"),
+        ("what are these", 3, "fails: SyntaxError"),
+        ("def launches(seed): return 5", 3, "fails: TypeError"),
+        ("def launches(seed): return [5]", 3, "gives a int, not a dictionary"),
+        ("def launches(seed): return [dict(kernel='scale', grid=1, block=1)]", 3, "a launch lacks 'args'"),
+        ("def launches(seed): return [dict(kernel='scale', grid=1, block=1, args=[], x=2)]", 3, "unknown key 'x'"),
+        ("def launches(seed): return []", 5, "there is no input for it"),
+        ("def launches(seed): return [dict(kernel='scale', grid=1, block=1, args=[])]", 5, "takes 3 arguments, not 0"),
+    ],
+)
+def test_files_of_inputs_that_say_nothing(
+    scale: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, code: int, words: str
+) -> None:
+    inputs = tmp_path / "inputs.py"
+    inputs.write_text(text)
+    parser = argparse.ArgumentParser()
+    emulate_cli.add_pair_arguments(parser)
+    arguments = parser.parse_args(["--inputs", str(inputs), "--seeds", "1"])
+    assert emulate_cli.run_pair(str(scale), str(scale), arguments) == code
+    said = capsys.readouterr()
+    assert words in (said.err if code == 3 else said.out)
+    assert said.err.count("\n") == (code == 3)
+
+
+def test_nothing_to_compare_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "functions.ptx"
+    path.write_text(HEAD + ".func f() { ret; }\n")
+    parser = argparse.ArgumentParser()
+    emulate_cli.add_pair_arguments(parser)
+    assert emulate_cli.run_pair(str(path), str(path), parser.parse_args([])) == 5
+    assert "no kernel to compare" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args(["--seeds", "0"])
+
+
+def test_a_variable_that_others_see_may_not_go() -> None:
+    body = ".visible .entry k() { st.global.b32 [v], 1; ret; }"
+    assert outcomes(".visible .global .b32 v;\n" + body, ".visible .global .b32 v;\n" + body) == {SAME}
+    gone = ".visible .entry k() { ret; }"
+    assert outcomes(".visible .global .b32 v;\n" + body, gone) == {DIFFERENT}
+    assert outcomes(".global .b32 v;\n" + body, gone) == {SAME}
