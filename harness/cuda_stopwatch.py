@@ -23,6 +23,7 @@ Refuses: `ReplayDiffers`; a work without a launch is a `ValueError`.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import math
 import time
@@ -166,13 +167,20 @@ class CudaStopwatch:
         while len(self._events) < samples:
             self._events.append((backend.event(), backend.event()))
         self._probe_clock(0)
-        for first, second in self._events[:samples]:
-            backend.launch_graph(prepared.restore)
-            if self.counts_launches:
-                backend.synchronize()
-            backend.record(first)
-            self._run(prepared)
-            backend.record(second)
+        # Python's collector is no part of a program whose launches are timed.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            for first, second in self._events[:samples]:
+                backend.launch_graph(prepared.restore)
+                if self.counts_launches:
+                    backend.synchronize()
+                backend.record(first)
+                self._run(prepared)
+                backend.record(second)
+        finally:
+            if collects:
+                gc.enable()
         self._probe_clock(1)
         backend.synchronize()
         seconds = tuple(backend.seconds_between(*pair) / self.copies for pair in self._events[:samples])
