@@ -34,7 +34,7 @@ _STATEMENT = re.compile(
     )""",
     re.VERBOSE | re.ASCII,
 )
-_CALL = re.compile(r"\s*(?:@\s*(!?)\s*([\w$%]+)\s+)?(call(?:\.[\w:]+)*)(?=[\s(])")
+_CALL = re.compile(r"\s*(?:@\s*(!?)\s*([\w$%]+)\s+)?(call(?:\.[\w:]+)*)(?=[\s(;{\[])")
 #: What may end an instruction that has no semicolon.
 _STATEMENT_END = re.compile(r"[;{}\n]")
 _LOC = re.compile(

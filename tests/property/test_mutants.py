@@ -14,8 +14,9 @@ from ptxmotion.ptx.verify import problems
 
 SEEDS = [path.read_text() for path in sorted((Path(__file__).parent / "seeds").glob("*.ptx"))]
 
-#: Mutants without --fuzz-n, and mutants in one test case: a worker's share.
+#: Mutants without --fuzz-n, the fewest with it, and mutants in one test case: a worker's share.
 FIXED = 600
+FUZZED = 20_000
 SHARE = 100
 
 #: Seconds for one mutant; the seeds take milliseconds.
@@ -64,7 +65,7 @@ def survives(text: str) -> bool:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "share" in metafunc.fixturenames:
         count = int(metafunc.config.getoption("--fuzz-n") or 0)
-        metafunc.parametrize("share", range(max(1, (count or FIXED) // SHARE)))
+        metafunc.parametrize("share", range((max(count, FUZZED) if count else FIXED) // SHARE))
 
 
 @pytest.mark.fuzz
