@@ -3,7 +3,8 @@
 Computes: for each `.ptx` file whether it parses, whether what is printed parses and prints as itself, whether ptxas
 accepts the file as it was and as it was printed, and whether both give the same code and data sections, byte for byte.
 Requires: ptxas. A module for an architecture that ptxas no longer assembles is assembled for the oldest one that it
-does, twice; one for `debug` is assembled at -O0, as ptxas demands.
+does, twice; one for `debug` is assembled at -O0, as ptxas demands; one that calls what another module defines is
+assembled to be linked (`-c`).
 Guarantees: files are not changed. With a log, what was judged once is not judged again, as long as the file, what is
 printed for it, and ptxas are the same; an interrupted run goes on where it was.
 Refuses: a folder that cannot be read, with `OSError`.
@@ -29,6 +30,9 @@ __all__ = ["FileResult", "Report", "check_file", "check_folder", "sections"]
 
 #: Sections of a cubin that a kernel runs on: its code, its constants, its initialised data.
 _LOADED = (".text", ".nv.constant", ".nv.global")
+
+#: What ptxas says of a call that only a linker can bind.
+_UNRESOLVED = "Unresolved extern"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +174,14 @@ def _assemble(text: str, arch: str) -> tuple[dict[str, bytes] | None, str]:
     """The loaded sections of the cubin, or ``None`` and what ptxas said."""
     heading = text[: text.find("{")] if "{" in text else text
     is_debug = any(".target" in line and "debug" in line for line in heading.splitlines())
+    level = 0 if is_debug else 3
     try:
-        assembled = assemble(text, arch, opt_level=0 if is_debug else 3)
+        try:
+            assembled = assemble(text, arch, opt_level=level)
+        except PtxasError as error:
+            if _UNRESOLVED not in error.log:
+                raise
+            assembled = assemble(text, arch, opt_level=level, flags=("-c",))
     except PtxasError as error:
         return None, str(error.diagnostics[0]) if error.diagnostics else str(error)
     except ToolTimeout as error:

@@ -53,6 +53,14 @@ def test_refused_and_unreadable_files_are_no_failures(tmp_path: Path) -> None:
 
 
 @needs_ptxas
+def test_what_a_linker_binds_is_accepted(tmp_path: Path) -> None:
+    body = "{ .param .b32 a; st.param.b32 [a], 1; call f, (a); } ret;"
+    (tmp_path / "calls.ptx").write_text(f"{HEAD}.extern .func f(.param .b32 a);\n.visible .entry k() {{ {body} }}")
+    (found,) = check_folder(tmp_path).files
+    assert found.accepted_before and found.accepted_after and found.identical
+
+
+@needs_ptxas
 def test_what_is_in_the_log_is_not_judged_again(tmp_path: Path) -> None:
     (tmp_path / "k.ptx").write_text(HEAD + ".entry k() { ret; }")
     log = tmp_path / "log.jsonl"
