@@ -1,4 +1,4 @@
-"""The judge that `opt` hands to the gate: ptxas where there is one, the pressure model otherwise."""
+"""The judge that `opt` hands to the gate: ptxas where there is one, the static model otherwise."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def judge_for(choice: str | None, arch: str | None, seconds: float | None = None
     Raises `ToolMissing` for ``ptxas`` where it is not found.
     """
     from ..harness.toolchain import ToolMissing
-    from ..transforms.gate import PressureJudge
+    from ..transforms.static_judge import StaticJudge
 
     if choice == "off":
         return None
     if choice == "static":
-        return PressureJudge()
+        return StaticJudge()
     from ..harness.gate import SECONDS, PtxasJudge
 
     try:
@@ -64,5 +64,5 @@ def judge_for(choice: str | None, arch: str | None, seconds: float | None = None
     except ToolMissing as error:
         if choice == "ptxas":
             raise
-        warn(f"ptxas is not found ({error.reason}), so the gate goes by a model of register pressure")
-        return PressureJudge()
+        warn(f"ptxas is not found ({error.reason}), so the gate goes by accesses to memory and long operations")
+        return StaticJudge()

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--gate",
         choices=("ptxas", "static", "off"),
-        help="keep a kernel changed only where ptxas, or a model of register pressure, finds it better "
+        help="keep a kernel changed only where ptxas, or without it a count of memory accesses, finds it better "
         "(default: with -O2 and -O3 ptxas, or static where there is none; else off)",
     )
     what.add_argument(

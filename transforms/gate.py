@@ -13,9 +13,9 @@ differ by less than one in a thousand are equal; of equals the one with fewer in
 Where a kernel got worse, its rewrites are tried again in halves, so that one bad motion does not cost the good ones. A
 kernel whose machine code came out the same is left as it was given.
 
-The judge is handed in (`Judge`): `harness.gate` builds one on ptxas; `PressureJudge` here is the static stand-in where
-there is no assembler. Guarantees: a kernel that is kept is not worse by the judge's figures; every decision is a
-remark.
+The judge is handed in (`Judge`): `harness.gate` builds one on ptxas; `static_judge` is the stand-in where there is
+no assembler, and knows much less. Guarantees: a kernel that is kept is not worse by the judge's figures; every
+decision is a remark.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
-from ..analysis.manager import Facts
-from ..ptx import Effect, Kernel, Module, Variable
+from ..ptx import Kernel, Module, Variable
 from .remarks import Remarks
 
-__all__ = ["Figures", "Gate", "Judge", "PressureJudge", "Refused", "Remembering", "worse"]
+__all__ = ["Figures", "Gate", "Judge", "Refused", "Remembering", "is_better", "worse"]
 
 PASS = "gate"
 
@@ -41,6 +40,9 @@ LEAST_CODE = 1500
 #: Instructions that a multiprocessor issues in a cycle.
 SCHEDULERS = 4
 
+#: Why a static judge keeps no change of arithmetic alone.
+_NOTHING_STATIC = "no fewer accesses to memory or long operations, and what else PTX tells does not foretell time"
+
 #: Figures that differ by less than this share are equal.
 RESOLUTION = 0.001
 
@@ -49,7 +51,12 @@ RESOLUTION = 0.001
 class Figures:
     """What the judge says of one kernel. ``code`` is equal for equal machine code; ``warps`` is how many fit on a
     multiprocessor; ``weight`` is weighted instructions; ``spills`` counts accesses to local memory; ``cycles`` are
-    those of one warp alone, 0 where the judge knows no schedule."""
+    those of one warp alone, 0 where the judge knows no schedule.
+
+    A judge without an assembler says ``is_static``: ``weight`` is accesses to memory and long operations then,
+    ``spills`` the 32-bit values that are live beyond the registers of a thread, and neither warps nor registers
+    decide.
+    """
 
     code: str
     registers: int
@@ -57,6 +64,7 @@ class Figures:
     warps: float
     weight: float
     cycles: float = 0.0
+    is_static: bool = False
 
     @property
     def full(self) -> float:
@@ -97,6 +105,9 @@ class _Term:
 
 def _terms(before: Figures, after: Figures) -> list[_Term]:
     """What must not get worse besides spills."""
+    if before.is_static:
+        counted = f"weighted accesses and long operations {after.weight:g} instead of {before.weight:g}"
+        return [_Term(before.weight, after.weight, counted)]
     if before.cycles and after.cycles:
         alone = f"{after.cycles:.0f} cycles of one warp alone instead of {before.cycles:.0f}"
         full = f"{after.full:.2f} cycles per warp on a full multiprocessor instead of {before.full:.2f}"
@@ -127,16 +138,18 @@ class Remembering(Protocol):
 def worse(before: Figures, after: Figures) -> str:
     """In what ``after`` is worse than ``before``; empty where in nothing."""
     if after.spills > before.spills:
-        return f"{after.spills - before.spills} more accesses to local memory"
+        more = "live values beyond a thread's registers" if before.is_static else "accesses to local memory"
+        return f"{after.spills - before.spills} more {more}"
     return next((term.change for term in _terms(before, after) if term.is_worse), "")
 
 
-def _is_better(before: Figures, after: Figures) -> bool:
+def is_better(before: Figures, after: Figures) -> bool:
+    """Whether ``after`` is worse in nothing, and better in something."""
     if worse(before, after):
         return False
     if after.spills < before.spills or any(term.is_better for term in _terms(before, after)):
         return True
-    return (after.weight, after.registers) < (before.weight, before.registers)
+    return not before.is_static and (after.weight, after.registers) < (before.weight, before.registers)
 
 
 #: Transforms a kernel of a module in place; whether anything changed.
@@ -208,7 +221,7 @@ class _Search:
     def judge(self, figures: Figures) -> None:
         """Say what became of the candidate."""
         so_far = self.best_figures or self.before
-        if _is_better(so_far, figures):
+        if is_better(so_far, figures):
             self.best, self.best_said, self.best_figures = self.candidate, self.said, figures
             self.allowed += self.trying
         elif not worse(so_far, figures):
@@ -275,11 +288,11 @@ class Gate:
                 _put(module, originals[name])
                 remarks.take_refusals(own.pop(name))
                 self._say(remarks, kernel, "Analysis", "the machine code came out the same", "gate-identical")
-            elif _is_better(old, new):
+            elif is_better(old, new):
                 kept = True
                 self._say(remarks, kernel, "Passed", _gain(old, new), "")
             else:
-                why = worse(old, new) or "nothing got better"
+                why = worse(old, new) or (_NOTHING_STATIC if old.is_static else "nothing got better")
                 searches.append(_Search(originals[name], old, new, list(own[name].keys), why))
                 _put(module, originals[name])
                 remarks.take_refusals(own.pop(name))
@@ -415,44 +428,18 @@ def _short(number: float) -> str:
 
 
 def _gain(before: Figures, after: Figures) -> str:
+    weight, registers = "weighted instructions", "registers"
+    if before.is_static:
+        weight, registers = "weighted accesses and long operations", "live registers"
     parts = [
         f"{what} {_short(old)} → {_short(new)}"
         for what, old, new in (
             ("cycles of one warp", before.cycles, after.cycles),
-            ("weighted instructions", before.weight, after.weight),
-            ("registers", before.registers, after.registers),
+            (weight, before.weight, after.weight),
+            (registers, before.registers, after.registers),
             ("spills", before.spills, after.spills),
             ("warps", before.warps, after.warps),
         )
         if old != new
     ]
     return ", ".join(parts)
-
-
-class PressureJudge:
-    """A judge without an assembler: weighted PTX instructions and the estimate of register pressure.
-
-    ``registers`` is the largest number of 32-bit registers live at once; ``warps`` follows from it as if the
-    multiprocessor had 65536 registers and held 64 warps. It knows nothing of spills.
-    """
-
-    name = "pressure model"
-
-    def figures(self, module: Module) -> dict[str, Figures]:
-        """The figures of each entry by name."""
-        return {kernel.name: self._of(kernel, module) for kernel in module.entries}
-
-    def _of(self, kernel: Kernel, module: Module) -> Figures:
-        facts = Facts(kernel, module)
-        depth = facts.loops.depth
-        weight = 0.0
-        code: list[str] = []
-        for number in facts.cfg.rpo:
-            for instr in facts.cfg.blocks[number].instrs:
-                if not instr.is_directive:
-                    code.append(instr.text)
-                    if instr.form.op.cost or instr.form.effects & Effect.CONTROL:
-                        weight += 8.0 ** min(depth[number], 6)
-        registers = facts.pressure.maximum.words
-        warps = min(64, 65536 // (32 * max(registers + 8, 1)))
-        return Figures("\n".join(code), registers, 0, warps, weight)

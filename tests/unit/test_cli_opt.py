@@ -288,7 +288,7 @@ def test_the_gate_needs_ptxas_where_it_is_asked_for(
     assert opt(source, "--gate=ptxas") == 4
     assert "install it with: " in capfd.readouterr().err
     assert opt(source, "-o", "/dev/null") == 0
-    assert "so the gate goes by a model of register pressure" in capfd.readouterr().err
+    assert "so the gate goes by accesses to memory and long operations" in capfd.readouterr().err
     assert opt(source, "--gate=static", "-o", "/dev/null") == 0
     assert capfd.readouterr().err == ""
 

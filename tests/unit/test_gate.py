@@ -11,9 +11,10 @@ from ptxmotion.cli.gate import judge_for
 from ptxmotion.harness.gate import PtxasJudge
 from ptxmotion.harness.toolchain import ToolMissing, find_tool
 from ptxmotion.ptx import Kernel, Module, parse, print_module
-from ptxmotion.transforms.gate import Figures, Gate, PressureJudge, Refused, worse
+from ptxmotion.transforms.gate import Figures, Gate, Refused, worse
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
+from ptxmotion.transforms.static_judge import StaticJudge
 
 TEXT = """.version 8.0
 .target sm_80
@@ -189,9 +190,44 @@ def test_worse(change: dict[str, int], reason: str) -> None:
     assert worse(SAME, replace(SAME, **change)) == reason  # pyright: ignore[reportArgumentType]
 
 
-def test_the_pressure_model_prefers_fewer_instructions() -> None:
-    module, _ = gated(PressureJudge())
-    assert products(module) == ["3", "5"]
+LOADS = TEXT.replace("mul.lo.s32 %r3, %r1, 3", "ld.global.u32 %r3, [%rd1+64]").replace(
+    "mul.lo.s32 %r5, %r1, 5", "ld.global.u32 %r5, [%rd1+64]"
+)
+
+
+def static(text: str, passes: str) -> tuple[Module, Remarks]:
+    module = parse(text)
+    remarks = Remarks(module)
+    Pipeline(pipeline_of(passes), lambda kernel, module: None, judge=StaticJudge()).run(module, remarks)
+    return module, remarks
+
+
+def test_the_static_model_keeps_what_saves_accesses_and_gives_arithmetic_back() -> None:
+    module, remarks = static(LOADS, "lcm,dce")
+    assert print_module(module).count("ld.global") == 1
+    assert any(remark.message.startswith("weighted accesses and long operations 6 → 5") for remark in remarks.items)
+    module, remarks = static(TEXT, "cse,dce")
+    assert print_module(module) == print_module(parse(TEXT))
+    assert any("no fewer accesses to memory or long operations" in remark.message for remark in remarks.items)
+    # A division is long; parameters and constants are no accesses.
+    module, _ = static(TEXT.replace("mul.lo.s32", "div.s32"), "cse,dce")
+    assert print_module(module).count("div.s32") == 2
+    figures = StaticJudge().figures(parse(TEXT.replace("mov.u32 %r1, %tid.x", "ld.param.u32 %r1, [out]")))["k"]
+    assert (figures.weight, figures.spills, figures.is_static) == (4, 0, True)
+
+
+def test_the_static_model_counts_by_loop_depth_and_minds_the_limit_on_registers() -> None:
+    turn = "L:\n\tld.global.u32 %r3, [%rd1];\n\tsetp.lt.s32 p, %r3, 7;\n\t@p bra L;\n"
+    loop = TEXT.replace("\tmul.lo.s32 %r3", f"{turn}\tmul.lo.s32 %r3")
+    loop = loop.replace(".reg .b32", ".reg .pred p;\n\t.reg .b32")
+    before = StaticJudge().figures(parse(loop))["k"]
+    assert before.weight == 4 + 8
+    tight = StaticJudge().figures(parse(loop.replace("(.param .u64 out)", "(.param .u64 out)\n.maxnreg 4")))["k"]
+    assert tight.spills == before.registers - 4 > 0
+    fewer = replace(tight, weight=5, spills=tight.spills + 1)
+    assert worse(tight, fewer) == "1 more live values beyond a thread's registers"
+    assert worse(before, replace(before, weight=13)) == "weighted accesses and long operations 13 instead of 12"
+    assert worse(before, replace(before, registers=200)) == ""
 
 
 def test_a_clone_is_changed_without_its_original() -> None:
@@ -211,7 +247,7 @@ def test_no_assembler_falls_back_to_the_model_unless_asked_for(monkeypatch: pyte
         raise ToolMissing(name, "is not installed", "pip install it")
 
     monkeypatch.setattr("ptxmotion.harness.gate.find_tool", missing)
-    assert isinstance(judge_for(None, None), PressureJudge)
+    assert isinstance(judge_for(None, None), StaticJudge)
     assert judge_for("off", None) is None
     with pytest.raises(ToolMissing):
         judge_for("ptxas", None)

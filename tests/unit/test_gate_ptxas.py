@@ -119,7 +119,10 @@ def test_a_variable_that_names_no_program_is_told(
     assert opt(source) == 0
     out, err = capfd.readouterr()
     assert not is_as_given(out)
-    assert "PTXMOTION_PTXAS=/nowhere/ptxas is no executable), so the gate goes by a model of register pressure" in err
+    assert (
+        "PTXMOTION_PTXAS=/nowhere/ptxas is no executable), so the gate goes by accesses to memory and long operations"
+        in err
+    )
     assert opt(source, "--gate=ptxas") == 4
 
 

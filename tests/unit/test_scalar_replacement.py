@@ -7,10 +7,10 @@ import re
 import pytest
 from motion import HEADER, blocks_with, count, optimized
 from ptxmotion.ptx import Module, parse, print_module
-from ptxmotion.transforms.gate import PressureJudge
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.register_limit import register_limit
 from ptxmotion.transforms.remarks import Remarks
+from ptxmotion.transforms.static_judge import StaticJudge
 
 CLEAN = ",copyprop,dce"
 START = "ld.param.u64 %rd1, [out];\nmov.u32 %r40, %tid.x;\nsetp.eq.u32 %p1, %r40, 3;\n"
@@ -331,7 +331,7 @@ def test_a_denied_rewrite_is_not_made() -> None:
 def test_the_level_with_a_gate_keeps_what_is_better() -> None:
     body = START + STENCIL.format(second=4, turns="%r40")
     module = parse(HEADER + body + "\n}\n")
-    Pipeline(pipeline_of("O3"), lambda kernel, of: None, judge=PressureJudge()).run(module, Remarks(module))
+    Pipeline(pipeline_of("O3"), lambda kernel, of: None, judge=StaticJudge()).run(module, Remarks(module))
     by_label = [
         instr.form.space for block in module.kernels[0].blocks for instr in block.instrs if instr.form.op.base == "ld"
     ]
