@@ -21,6 +21,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,6 +33,8 @@ __all__ = ["add_arguments", "add_pair_arguments", "run", "run_pair"]
 _KINDS = "i8 i16 i32 i64 u8 u16 u32 u64 f16 f32 f64".split()
 _ARRAY = re.compile(rf"({'|'.join(_KINDS)})\[(\d+)\](?::([\w.+-]+))?(?:=(.+))?")
 _VALUE = re.compile(rf"({'|'.join(_KINDS)}):(\S+)")
+#: Seconds before a run shows how far it is.
+_PATIENCE = 0.5
 _FINE, _FOUND, _USAGE, _BAD_INPUT, _NOTHING_SAID = 0, 1, 2, 3, 5
 
 
@@ -255,13 +258,14 @@ class _Progress:
     def __init__(self) -> None:
         self._bar: Any = None
         self._task: Any = None
+        self._start = time.monotonic()
 
     def __enter__(self) -> Callable[[int, int], None] | None:
         return self.update if sys.stderr.isatty() else None
 
     def update(self, done: int, total: int) -> None:
         if self._bar is None:
-            if done >= total:
+            if done >= total or time.monotonic() - self._start < _PATIENCE:
                 return
             from rich.console import Console
             from rich.progress import Progress

@@ -191,9 +191,10 @@ def launches_from_file(path: str) -> Callable[[int], Sequence[Launch]]:
         raise
     except Exception as error:
         raise _failed(path, error) from error
-    make: Any = names.get("launches")
-    if not callable(make):
+    found: Any = names.get("launches")
+    if not callable(found):
         raise LaunchError(f"{path} defines no function 'launches'")
+    make = cast("Callable[[int], Any]", found)
 
     def launches(seed: int) -> Sequence[Launch]:
         try:

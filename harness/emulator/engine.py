@@ -9,6 +9,7 @@ that names where the threads are.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,10 +35,21 @@ _STRETCHES = 4
 class Engine:
     """Runs one batch. ``random`` is a generator for a random schedule, or ``None`` for the default order.
 
-    With ``by_warp`` the random schedule chooses among warps only: of each, the part that is furthest behind goes on."""
+    With ``by_warp`` the random schedule chooses among warps only: of each, the part that is furthest behind goes on.
+    ``progress`` is told now and then how many blocks have ended.
+    """
 
-    def __init__(self, batch: Batch, random: np.random.Generator | None, budget: int, *, by_warp: bool = False) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        random: np.random.Generator | None,
+        budget: int,
+        *,
+        by_warp: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
         self.batch = batch
+        self.progress = progress
         self.random = random
         self.by_warp = by_warp
         self.budget = budget
@@ -74,8 +86,15 @@ class Engine:
                     self._segment(cohort)
                 if steps % _PRUNE_EVERY == 0:
                     batch.prune(self.pinned)
+                    if self.progress is not None:
+                        self.progress(self._blocks_done())
         if self.counting:
             self._count()
+
+    def _blocks_done(self) -> int:
+        batch = self.batch
+        going = batch.pool.exited != batch.warp_lanes
+        return batch.blocks - int(np.unique(batch.warp_block[going]).size)
 
     # --- choosing ----------------------------------------------------------------------------------------------------
 

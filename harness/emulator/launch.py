@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -149,7 +150,7 @@ class EmulatorModule:
     ) -> LaunchResult:
         """Run ``kernel`` on NumPy arguments; arrays are copied to the device and back, in place.
 
-        ``progress(done, all)`` is called with numbers of blocks after each batch; ``judge`` is shown every branch that
+        ``progress(done, all)`` is called with numbers of blocks now and then; ``judge`` is shown every branch that
         parts lanes. Raises `LaunchError`, `UnsupportedInstruction`, and `EmulatorFault` where a fault ends the launch.
         """
         entry = require_kernel(self.loaded, kernel)
@@ -235,13 +236,18 @@ class EmulatorModule:
         try:
             for first in range(0, blocks, step):
                 batch = Batch(launch, image, first, min(step, blocks - first))
-                Engine(batch, random, self.device.budget, by_warp=schedule == "warps").run()
+                within = None if progress is None else partial(_tell, progress, first, blocks)
+                Engine(batch, random, self.device.budget, by_warp=schedule == "warps", progress=within).run()
                 if progress is not None:
                     progress(first + batch.blocks, blocks)
         except EmulatorFault as fault:
             fault.output = "".join(launch.output)
             raise
         return LaunchResult(launch.counts, launch.findings.all, launch.trace, "".join(launch.output))
+
+
+def _tell(progress: Callable[[int, int], None], first: int, blocks: int, done: int) -> None:
+    progress(first + done, blocks)
 
 
 def _fill_parameters(image: Image, values: Sequence[bytes]) -> None:

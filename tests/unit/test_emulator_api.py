@@ -230,6 +230,18 @@ def test_a_race_of_a_later_lane_at_one_address() -> None:
     assert "by block (1,0,0) thread (0,0,0)" in str(found[0])
 
 
+def test_progress_is_told_within_a_batch_and_after_it() -> None:
+    body = """
+    .reg .b32 %r<3>; .reg .pred %p; mov.u32 %r0, %ctaid.x; add.u32 %r0, %r0, 1; mul.lo.u32 %r0, %r0, 100;
+    LOOP: sub.u32 %r0, %r0, 1; setp.ne.u32 %p, %r0, 0; @%p bra LOOP; ret;"""
+    told: list[tuple[int, int]] = []
+    Emulator(lanes=64).load(entry(body)).launch("k", 4, 32, [np.zeros(1)], progress=lambda *now: told.append(now))
+    assert {total for _, total in told} == {4}
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert told.count((0, 4)) > 1
+    assert told[-1] == (4, 4)
+
+
 def test_random_schedules_show_a_race() -> None:
     body = """
     .reg .b64 %a; .reg .b32 %v;
