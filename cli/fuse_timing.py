@@ -29,6 +29,8 @@ __all__ = ["Chosen", "timed_benefit"]
 
 #: Programs beside the one as written in one session, and sessions.
 _MOST_ARMS, _MOST_TURNS = 12, 6
+#: Sessions more where there was no verdict.
+_MOST_TRIES = 2
 
 
 @dataclass(frozen=True)
@@ -115,9 +117,10 @@ class _Search:
         return best if best is not None and gains[best] > ends else None
 
     def _final(self, denied: Mapping[str, str], whole: ComparisonResult | None) -> Benefit:
-        if whole is None:
-            every, _ = self._modules(denied)
-            whole = self._timed({"all": every}).get("all") if every != dict(self.plain) else None
+        every, _ = self._modules(denied)
+        for _ in range(_MOST_TRIES):
+            if every != dict(self.plain) and (whole is None or whole.verdict in ("INVALID", "INCONCLUSIVE")):
+                whole = self._timed({"all": every}).get("all")
         if whole is None or whole.verdict != "FASTER":
             said = "not timed" if whole is None else f"{whole.verdict}, {_times(whole)} as fast"
             return Chosen(denied, f"by timing, the fused program is {said}", others=False)

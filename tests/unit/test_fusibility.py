@@ -2,6 +2,7 @@
 
 import pytest
 from ptxmotion.transforms.kernel_fusion.fusibility import Buffer, Extent, Extents, LaunchSite, Scalar, decide
+from ptxmotion.transforms.kernel_fusion.host_values import HostValues, Signs
 from small_launches import launch
 from suite_pairs import adjacent_pairs
 
@@ -282,3 +283,16 @@ def test_srad_needs_the_whole_grid() -> None:
     assert (pair.first, pair.second, pair.worst.kind) == ("srad_cuda_1", "srad_cuda_2", "grid")
     # The first one writes the coefficients, the second reads those of the rows and columns beside it.
     assert any("perhaps by threads of different blocks" in reason for reason in pair.worst.reasons)
+
+
+def test_bounds_of_a_product() -> None:
+    """What a launch says of ``n * m`` holds for the product, of whose factors nothing is known."""
+    values = HostValues({"n * m": (0, 2**31 - 1), "n * m - k": (None, -1)})
+    signs = Signs(values, may_check=False)
+    product = values.poly("n*m")
+    for positive in (product + 1, product * 4 + 1, -product + 2**31, -product * 4 + 2**33):
+        assert signs.is_positive(positive)
+    values.poly("n * m - k")
+    assert signs.is_positive(values.poly("k") - product)
+    for open_ in (product, -product + 2**31 - 1, values.poly("n") + 1):
+        assert not signs.is_positive(open_)

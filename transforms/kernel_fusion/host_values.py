@@ -68,17 +68,30 @@ class HostValues:
     def _operation(self, tree: ast.BinOp) -> Poly:
         left, right = self._of(tree.left), self._of(tree.right)
         if isinstance(tree.op, ast.Add):
-            return left + right
+            return self._bounded(tree, left + right)
         if isinstance(tree.op, ast.Sub):
-            return left - right
+            return self._bounded(tree, left - right)
         if isinstance(tree.op, ast.Mult):
-            return left * right
+            return self._bounded(tree, left * right)
         divisor = right.value if right.is_constant else 0
         if divisor > 0 and isinstance(tree.op, ast.FloorDiv):
             return self._quotient(tree, left, divisor)
         if divisor > 0 and isinstance(tree.op, ast.Mod):
             return self._quantity(tree, (0, divisor - 1))
         return self._quantity(tree, (None, None))
+
+    def _bounded(self, tree: ast.expr, poly: Poly) -> Poly:
+        """The polynomial of a sum or product, of which the bounds of the whole may say more than those of its parts."""
+        low, high = self.known.get(ast.unparse(tree), (None, None))
+        if low is not None:
+            self._note(poly - low)
+        if high is not None:
+            self._note(constant(high) - poly)
+        return poly
+
+    def _note(self, fact: Poly) -> None:
+        if not fact.is_constant and fact not in self.not_negative:
+            self.not_negative.append(fact)
 
     def _quotient(self, tree: ast.expr, dividend: Poly, divisor: int) -> Poly:
         if dividend.is_constant:
@@ -88,8 +101,7 @@ class HostValues:
         quotient = self._quantity(tree, bounds)
         rest = dividend - quotient * divisor
         for fact in (rest, constant(divisor - 1) - rest):
-            if fact not in self.not_negative:
-                self.not_negative.append(fact)
+            self._note(fact)
         return quotient
 
     def _quantity(self, tree: ast.expr, bounds: Bounds) -> Poly:
@@ -173,7 +185,8 @@ def _is_plainly_positive(poly: Poly) -> bool:
 
 
 def _less(poly: Poly, fact: Poly) -> list[Poly]:
-    """``poly`` minus positive multiples of ``fact``, which is at least 0, that cancel a negative term."""
+    """``poly`` minus positive multiples of ``fact``, which is at least 0, that cancel a negative term, or a
+    positive one of which nothing else may be known."""
     have = dict(fact.terms)
     found: list[Poly] = []
     for monomial, coefficient in poly.terms:
@@ -181,4 +194,6 @@ def _less(poly: Poly, fact: Poly) -> list[Poly]:
         if monomial and coefficient < 0 and divisor < 0:
             factor = -(coefficient // -divisor)
             found.append(poly - fact * factor)
+        elif monomial and divisor > 0 and coefficient >= divisor:
+            found.append(poly - fact * (coefficient // divisor))
     return found or [ZERO]
