@@ -60,6 +60,8 @@ class Facts:
         self._cfg_version = kernel.cfg_version
         self._of_graph: dict[Callable[[Facts], Any], Any] = {}
         self._of_code: dict[Callable[[Facts], Any], Any] = {}
+        #: What whoever found it answers for, whatever transforms do to the kernel.
+        self.lasting: dict[object, Any] = {}
 
     def get(self, compute: Callable[[Facts], T], *, graph_only: bool = False) -> T:
         """What ``compute(self)`` returns, computed once for each version of the kernel.

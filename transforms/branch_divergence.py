@@ -1,4 +1,4 @@
-"""Which branches diverge, found once for a kernel and kept while code moves in it.
+"""Which branches diverge, found once for a kernel and kept while code moves in it, by all passes that run over it.
 
 Code motion changes neither what a branch depends on nor which threads take it; so the answer for the kernel as it was
 given holds for each of its blocks afterwards, and synthetic blocks end in no conditional branch.
@@ -25,7 +25,7 @@ class BranchDivergence:
         `settle` is called before the kernel changes."""
         self._facts = facts
         self._version = facts.kernel.version
-        self._found: frozenset[Block] | None = None
+        self._found: frozenset[Block] | None = facts.lasting.get(BranchDivergence)
         if not is_deferred:
             self.settle()
 
@@ -46,6 +46,7 @@ class BranchDivergence:
                 raise RuntimeError(f"the divergence of '{facts.kernel.name}' was not settled before it changed")
             blocks = facts.cfg.blocks
             self._found = frozenset(blocks[b] for b in facts.expected_divergence.divergent_branches)
+            facts.lasting[BranchDivergence] = self._found
         return self._found
 
     def is_divergent(self, facts: Facts, block: int) -> bool:
