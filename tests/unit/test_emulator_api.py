@@ -235,7 +235,11 @@ def test_progress_is_told_within_a_batch_and_after_it() -> None:
     .reg .b32 %r<3>; .reg .pred %p; mov.u32 %r0, %ctaid.x; add.u32 %r0, %r0, 1; mul.lo.u32 %r0, %r0, 100;
     LOOP: sub.u32 %r0, %r0, 1; setp.ne.u32 %p, %r0, 0; @%p bra LOOP; ret;"""
     told: list[tuple[int, int]] = []
-    Emulator(lanes=64).load(entry(body)).launch("k", 4, 32, [np.zeros(1)], progress=lambda *now: told.append(now))
+
+    def tell(done: int, total: int) -> None:
+        told.append((done, total))
+
+    Emulator(lanes=64).load(entry(body)).launch("k", 4, 32, [np.zeros(1)], progress=tell)
     assert {total for _, total in told} == {4}
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert told.count((0, 4)) > 1
