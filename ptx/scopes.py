@@ -261,14 +261,15 @@ def _label(label: Label, replaced: dict[Operand, Operand]) -> Label:
 
 
 def _drop_braces(kernel: Kernel) -> None:
-    """Take the braces and the declarations that have moved out of the blocks, and the blocks that are empty then."""
+    """Take the braces and the declarations that have moved out of the blocks, and the blocks that are empty then; not
+    the first one, since a label behind it may be branched to, and control enters at a block that nothing leads to."""
     vanishing = _vanishing(kernel)
     blocks: list[Block] = []
     for block in kernel.blocks:
         block.instrs = [instr for instr in block.instrs if id(instr) not in vanishing]
-        if block.instrs or block.label is not None:
+        if block.instrs or block.label is not None or not blocks:
             blocks.append(block)
-    kernel.blocks = blocks or kernel.blocks[:1]
+    kernel.blocks = blocks
 
 
 def _vanishing(kernel: Kernel) -> set[int]:
