@@ -24,6 +24,7 @@ from ..analysis.effects import (
 )
 from ..analysis.manager import Facts
 from ..analysis.memory_objects import Objects
+from ..analysis.no_wrap import NoWrap
 from ..analysis.symbolic_values import SymbolicValues
 from ..ptx import Effect, Imm, Instr, Operand, Reg, ScalarType, Vec
 from .expressions import is_spoken_of
@@ -108,6 +109,8 @@ class Accesses:
         self.blocks: dict[int, _Block] = {}
         #: How many providers each address key has in the whole kernel.
         self.count: dict[AddressKey, int] = {}
+        self.no_wrap = NoWrap(symbols)
+        self._block_of: dict[Instr, int] = {}
         self._kills: dict[tuple[Instr, Question], str] = {}
         self._nowhere: dict[Question, Question] = {}
         #: What ends in a fault or never comes back, or waits for another grid: nothing moves up across it.
@@ -126,6 +129,8 @@ class Accesses:
             is_pinch = form.is_opaque or form.op.base in ("call", "griddepcontrol")
             if is_pinch:
                 self.pinches.setdefault(block, []).append(position)
+            if effects & (Effect.READ | Effect.WRITE):
+                self._block_of[instr] = block
             if effects & Effect.READ and self.is_plain_load(instr):
                 if not is_spoken_of(instrs, position):
                     found.loads.append((position, instr))
@@ -167,16 +172,23 @@ class Accesses:
         if address is None or scalar is None or reference is None:
             return None
         width = address.base.type.bits if isinstance(address.base, Reg) else self._symbol_width()
+        base, offset = self.normal(reference.base, width, self._block_of.get(instr, -1))
         return Question(
             reference.space,
-            reference.base,
-            reference.offset,
+            base,
+            reference.offset + offset,
             scalar.bytes,
             width,
             is_constant_read(instr),
             reference.symbol,
             reference.objects,
         )
+
+    def normal(self, base: int, width: int, block: int) -> tuple[int, int]:
+        """An address at the end of ``block`` as a base without constants and an offset, with indices that do not wrap
+        there taken apart."""
+        named = self.no_wrap.normal(base, block) if width == 64 and block >= 0 else base
+        return (base, 0) if named == base else self.symbols.split(named, width)
 
     def _symbol_width(self) -> int:
         module = self.facts.module

@@ -210,7 +210,11 @@ class Availability:
         if key in self._called:
             return self._called[key]
         new = self.symbols.translate(base, block, successor)
-        found = None if new is None else (new, 0) if new == base else self.symbols.split(new, width)
+        found = None if new is None else (new, 0)
+        if new is not None and new != base:
+            stripped, offset = self.symbols.split(new, width)
+            named, more = self.accesses.normal(stripped, width, block)
+            found = (named, offset + more)
         self._called[key] = found
         return found
 

@@ -250,6 +250,41 @@ L:  mul.wide.u32 %rd2, %r8, 4;
     assert blocks_with(module, "ld.global.u32") == ["L", "L"]
 
 
+@pytest.mark.parametrize(
+    ("first", "guard", "kind", "step", "again", "is_neighbour"),
+    [
+        ("0", "ge", "u32", 1, "lt", True),
+        ("%r41", "ge", "u32", 1, "lt", True),
+        ("%r41", "ge", "s32", 1, "lt", True),
+        ("%r41", "le", "s32", -1, "gt", True),
+        ("%r41", "gt", "s32", 1, "le", False),  # n may be the greatest number, and then it turns for ever
+        ("%r41", "ge", "s32", 1, "ne", False),
+        ("%r41", "eq", "s32", 1, "lt", False),  # the first turn is not guarded
+    ],
+)
+def test_an_index_of_32_bits_that_is_proven_not_to_wrap_has_neighbours(
+    first: str, guard: str, kind: str, step: int, again: str, *, is_neighbour: bool
+) -> None:
+    body = f"""
+    ld.param.u32 %r41, [out];
+    mov.u32 %r8, {first};
+P:  setp.{guard}.{kind} %p3, %r8, %r40;
+    @%p3 bra E;
+B:  add.s32 %r9, %r8, 1;
+L:  mul.wide.{kind} %rd2, %r8, 4;
+    add.s64 %rd3, %rd1, %rd2;
+    ld.global.u32 %r1, [%rd3];
+    ld.global.u32 %r2, [%rd3+4];
+    add.s32 %r8, %r8, {step};
+    add.s32 %r10, %r1, %r2;
+    st.shared.u32 [%r40], %r10;
+    setp.{again}.{kind} %p2, %r8, %r40;
+    @%p2 bra L;
+E:  ret;"""
+    module, _ = optimized(START + body, "srqp")
+    assert blocks_with(module, "ld.global.u32") == (["B", "L"] if is_neighbour else ["L", "L"])
+
+
 def test_a_loop_invariant_load_leaves_a_loop_that_writes_elsewhere() -> None:
     body = """
     mov.u32 %r8, 0;
