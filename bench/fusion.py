@@ -7,8 +7,11 @@ For each program: as written, fused by KF_trad, fused by KFCM, each run once on 
 for bit, and a finding of the emulator that the program as written does not have is an error. Every legal fusion is
 made, useful or not (`--benefit`: only those that an H200's costs call useful). Beside it stands what the thesis
 reports for its program of that name, on its inputs: the counts themselves are of other data, the reductions can be
-compared. Pairs that are refused are listed with the reason. With `--races` each pair that is refused as grid-wide is
-fused all the same, alone, and run: what the emulator finds then, and which outputs differ, stands beside it.
+compared. `together` are the launches that KFCM leaves where blocks may wait for each other under cooperative launches
+(`--multiprocessors`, 132 by default). Pairs that are refused are listed with the reason. With `--races` each pair that
+is refused as grid-wide is fused all the same, alone, and run: what the emulator finds then, and which outputs differ,
+stands beside it. Of pairs that cannot even be built, since their blocks have different shapes, two accesses of the run
+as written are shown that touch the same bytes from different blocks, if there are any.
 """
 
 from __future__ import annotations
@@ -54,6 +57,54 @@ def counted(host: Any, ptx: Callable[[Any], str], data: Any) -> tuple[dict[str, 
     return outputs, backend.counts.as_dict(), {finding.kind for finding in backend.findings}
 
 
+class Watching:
+    """Keeps of each two launches next to each other, by their kernels' names, an access of each to the same bytes from
+    different blocks, one of them a write."""
+
+    def __init__(self) -> None:
+        from ptxmotion.harness.emulator.backend import EmulatorBackend
+
+        watching = self
+
+        class Backend(EmulatorBackend):
+            def launch(self, kernel: Any, grid: Any, block: Any, shared: int, args: Any) -> None:
+                super().launch(kernel, grid, block, shared, args)
+                watching.look(kernel.name, self.traces.pop().accesses)
+
+        self.backend = Backend(trace=True)
+        self.found: dict[str, str] = {}
+        self._last: tuple[str, Any] | None = None
+
+    def look(self, name: str, accesses: Any) -> None:
+        """A launch has been made."""
+        import numpy as np
+
+        rows = np.unique(accesses[accesses["space"] == 0][["address", "block", "write"]])
+        if self._last is not None:
+            before, first = self._last
+            key = f"{before}+{name}"
+            if not self.found.get(key):
+                self.found[key] = self._conflict(first, rows)
+        self._last = name, rows
+
+    @staticmethod
+    def _conflict(first: Any, second: Any) -> str:
+        import numpy as np
+
+        for one, other, words in (
+            (first[first["write"]], second, ("writes", "touches")),
+            (first, second[second["write"]], ("touches", "writes")),
+        ):
+            _, ours, _ = np.intersect1d(one["address"], other["address"], return_indices=True)
+            for mine in ours:
+                address = one["address"][mine]
+                blocks = other["block"][other["address"] == address]
+                apart = blocks[blocks != one["block"][mine]]
+                if apart.size:
+                    return f"block {one['block'][mine]} {words[0]} what block {apart[0]} then {words[1]}"
+        return ""
+
+
 def consequence(benchmark: Any, nvcc: Any, size: str, kernels: str) -> str:
     """What happens if a pair that is refused as grid-wide is fused with a barrier of the block all the same."""
     import numpy as np
@@ -79,9 +130,25 @@ def consequence(benchmark: Any, nvcc: Any, size: str, kernels: str) -> str:
     return f"{told}; {', '.join(differ) or 'no output'} differs"
 
 
-def measured(benchmark: Any, nvcc: Any, size: str, benefit: Any) -> dict[str, Any]:
+def across_blocks(benchmark: Any, nvcc: Any, size: str) -> dict[str, str]:
+    """What stands in the way of fusing launches next to each other, in the run of the program as written."""
+    from ptxmotion.dsl.run import Loaded
+    from ptxmotion.suites.runner import ptx_of
+
+    texts = ptx_of(benchmark, nvcc)
+    watching = Watching()
+    Loaded(benchmark.program.host, watching.backend, lambda kernel: texts[kernel.name]).run(
+        benchmark.make_data(size, 0)
+    )
+    return watching.found
+
+
+def measured(benchmark: Any, nvcc: Any, size: str, benefit: Any, multiprocessors: int) -> dict[str, Any]:
     """The row of one program."""
+    from dataclasses import replace
+
     import numpy as np
+    from ptxmotion.cli.fuse_program import residency
     from ptxmotion.suites.runner import ptx_of
     from ptxmotion.transforms.kernel_fusion.plan import FusionOptions, fuse_program
 
@@ -89,16 +156,19 @@ def measured(benchmark: Any, nvcc: Any, size: str, benefit: Any) -> dict[str, An
     data = benchmark.make_data(size, 0)
     wanted, base, known = counted(benchmark.program.host, lambda kernel: texts[kernel.name], data)
     row: dict[str, Any] = {"program": benchmark.fullname, "O3": base["launches"], "warp O3": base["warp_instructions"]}
-    for strategy in ("kf_trad", "kfcm"):
+    for strategy in ("kf_trad", "kfcm", "together"):
         started = time.process_time()
-        made = fuse_program(
-            benchmark.program.host, lambda kernel: texts[kernel.name], FusionOptions(strategy, benefit=benefit)
-        )
+        options = FusionOptions("kfcm" if strategy == "together" else strategy, benefit=benefit)
+        if strategy == "together":
+            options = replace(options, resident=residency(multiprocessors))
+        made = fuse_program(benchmark.program.host, lambda kernel: texts[kernel.name], options)
         row[f"seconds {strategy}"] = time.process_time() - started
         outputs, counts, findings = counted(made.host, made.ptx, data)
         row[strategy], row[f"warp {strategy}"] = counts["launches"], counts["warp_instructions"]
         row[f"fused {strategy}"] = sorted(pair.kernel.name for pair in made.fused.values())
-        row["refused"] = sorted({(r.kernel, r.reason, r.message) for r in made.remarks if r.kind == "Missed"})
+        row[f"refused {strategy}"] = sorted(
+            {(r.kernel, r.reason, r.message) for r in made.remarks if r.kind == "Missed"}
+        )
         for name, array in wanted.items():
             if not np.array_equal(outputs[name].view(np.uint8), array.view(np.uint8)):
                 raise SystemExit(f"{benchmark.fullname}: {strategy}: {name} differs")
@@ -115,8 +185,8 @@ def share(before: int, after: int) -> str:
 def show(row: dict[str, Any]) -> None:
     """A line of the table."""
     name = row["program"].rpartition("/")[2]
-    ours = f"{row['O3']:6d} {row['kf_trad']:8d} {row['kfcm']:6d}  {share(row['O3'], row['kf_trad']):>7s} "
-    ours += f"{share(row['O3'], row['kfcm']):>7s}"
+    ours = f"{row['O3']:6d} {row['kf_trad']:8d} {row['kfcm']:6d} {row['together']:8d}  "
+    ours += " ".join(f"{share(row['O3'], row[each]):>7s}" for each in ("kf_trad", "kfcm", "together"))
     warps = f"{row['warp kf_trad'] / row['warp O3']:8.3f} {row['warp kfcm'] / row['warp O3']:8.3f}"
     theirs = ""
     if found := THESIS.get(name):
@@ -132,6 +202,7 @@ def main() -> int:
     parser.add_argument("programs", nargs="*", metavar="PROGRAM")
     parser.add_argument("--size", choices=("tiny", "small"), default="tiny")
     parser.add_argument("--benefit", action="store_true", help="make only fusions that an H200's costs call useful")
+    parser.add_argument("--multiprocessors", type=int, default=132, help="of the GPU that the fused programs are for")
     parser.add_argument("--races", action="store_true", help="fuse what is refused as grid-wide, and see")
     parser.add_argument("--json", type=Path, help="write the figures there")
     options = parser.parse_args()
@@ -146,18 +217,23 @@ def main() -> int:
         each for each in benchmarks() if sum(isinstance(node, Launch) for node in each.program.host.nodes()) > 1
     ]
     print(
-        f"{'':32s} {'O3':>6s} {'KF_trad':>8s} {'KFCM':>6s}  {'reduction':>15s}  {'warp instructions':>17s} | the thesis"
+        f"{'':32s} {'O3':>6s} {'KF_trad':>8s} {'KFCM':>6s} {'together':>8s}  {'reductions':>23s}  "
+        f"{'warp instructions':>17s} | the thesis"
     )
     rows: list[dict[str, Any]] = []
     for benchmark in chosen:
-        rows.append(measured(benchmark, nvcc, options.size, BenefitModel() if options.benefit else None))
+        benefit = BenefitModel() if options.benefit else None
+        rows.append(measured(benchmark, nvcc, options.size, benefit, options.multiprocessors))
         show(rows[-1])
     print("\nrefused:")
     for benchmark, row in zip(chosen, rows, strict=True):
-        for kernels, reason, message in row["refused"]:
+        apart = across_blocks(benchmark, nvcc, options.size) if options.races and row["refused kfcm"] else {}
+        for kernels, reason, message in row["refused kfcm"]:
             print(f"  {row['program']}: {kernels} [{reason}]: {message[:160]}")
             if options.races and reason == "grid-wide" and "fused_" not in kernels:
                 print(f"    fused all the same: {consequence(benchmark, nvcc, options.size, kernels)}", flush=True)
+            elif options.races and reason == "not-fusible" and (found := apart.get(kernels)):
+                print(f"    as written: {found}", flush=True)
     if options.json is not None:
         options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return 0
