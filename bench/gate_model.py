@@ -41,7 +41,13 @@ from ptxmotion.transforms.gate import Figures, is_better, worse
 from ptxmotion.transforms.static_judge import StaticJudge
 
 RESULTS = Path(__file__).resolve().parents[1] / "tests" / "results"
-FILES = ("thesis_small_h200.json", "suites_full_h200.json", "restrict_small_h200.json")
+FILES = (
+    "thesis_small_h200.json",
+    "suites_full_h200.json",
+    "restrict_small_h200.json",
+    *(f"subsets_small_{number}_h200.json" for number in (1, 2, 3)),
+    "subsets_full_h200.json",
+)
 
 #: What arms of committed files were made by whose names do not say it.
 NAMED = {
@@ -94,11 +100,11 @@ def main() -> int:
         _print_arms(programs)
     print("| model | rank | order | loss: mean, most |\n| --- | --- | --- | --- |")
     for name, model in MODELS.items():
-        print(f"| {name} | {_rank(programs, model):.2f} | {_order(programs, model)} | {_loss(programs, model)} |")
+        print(f"| {name} | {rank(programs, model):.2f} | {order(programs, model)} | {loss(programs, model)} |")
     print("\n| gate | kept: slower | given back: faster |\n| --- | --- | --- |")
-    print(f"| by ptxas | {_decisions(programs, lambda arm: arm.kernels)} |")
-    print(f"| by the static model | {_decisions(programs, lambda arm: arm.static)} |")
-    print(f"\nThe two gates agree on {_agreement(programs)} kernels of these arms.")
+    print(f"| by ptxas | {decisions(programs, lambda arm: arm.kernels)} |")
+    print(f"| by the static model | {decisions(programs, lambda arm: arm.static)} |")
+    print(f"\nThe two gates agree on {agreement(programs)} kernels of these arms.")
     return 1 if study.lost > arms else 0
 
 
@@ -156,7 +162,7 @@ def _predicted(base: Arm, arm: Arm, model: Model) -> float:
     return sum(map(model, base.kernels.values())) / sum(map(model, arm.kernels.values()))
 
 
-def _rank(programs: Iterable[Sequence[Arm]], model: Model) -> float:
+def rank(programs: Iterable[Sequence[Arm]], model: Model) -> float:
     pairs = [(_predicted(arms[0], arm, model), arm.ratio) for arms in programs for arm in arms[1:]]
     return statistics.correlation(*map(_ranks, zip(*pairs, strict=True)))
 
@@ -167,7 +173,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return [(bisect.bisect_left(order, each) + bisect.bisect_right(order, each) - 1) / 2 for each in values]
 
 
-def _order(programs: Iterable[Sequence[Arm]], model: Model) -> str:
+def order(programs: Iterable[Sequence[Arm]], model: Model) -> str:
     right = wrong = 0
     for arms in programs:
         for one, other in itertools.combinations(arms, 2):
@@ -179,7 +185,7 @@ def _order(programs: Iterable[Sequence[Arm]], model: Model) -> str:
     return f"{right} : {wrong}"
 
 
-def _loss(programs: Iterable[Sequence[Arm]], model: Model) -> str:
+def loss(programs: Iterable[Sequence[Arm]], model: Model) -> str:
     losses: list[float] = []
     for arms in programs:
         kept = [arms[0], *(arm for arm in arms[1:] if _keeps(arms[0].kernels, arm.kernels))]
@@ -194,7 +200,7 @@ def _keeps(before: Mapping[str, Figures], after: Mapping[str, Figures]) -> bool:
     return all(is_better(before[name], after[name]) for name in changed)
 
 
-def _decisions(programs: Iterable[Sequence[Arm]], of: Callable[[Arm], Mapping[str, Figures]]) -> str:
+def decisions(programs: Iterable[Sequence[Arm]], of: Callable[[Arm], Mapping[str, Figures]]) -> str:
     kept = slower = given_back = faster = 0
     for arms in programs:
         for arm in arms[1:]:
@@ -207,7 +213,7 @@ def _decisions(programs: Iterable[Sequence[Arm]], of: Callable[[Arm], Mapping[st
     return f"{kept}: {slower} | {given_back}: {faster}"
 
 
-def _agreement(programs: Iterable[Sequence[Arm]]) -> str:
+def agreement(programs: Iterable[Sequence[Arm]]) -> str:
     same = asked = 0
     seen: set[tuple[str, str]] = set()
     for arms in programs:
