@@ -81,7 +81,7 @@ def bind(image: Image, code: Code) -> Finish:
     if kind == "fall":
         return _goto(segment.targets[0])
     if kind == "brx":
-        return _table(image, code)
+        return _with_check(code, 0, _table(image, code))
     if kind == "ret":
         return calls.bind_return(image, code)
     if kind == "exit":
@@ -91,7 +91,8 @@ def bind(image: Image, code: Code) -> Finish:
     if kind == "call":
         return calls.bind_call(image, code)
     if kind == "bar":
-        return sync_ops.bind_barrier(image, code)
+        assert segment.end is not None
+        return _with_check(code, segment.end.form.dst_count, sync_ops.bind_barrier(image, code))
     raise Refused(kind)
 
 
@@ -117,7 +118,8 @@ def _branch(image: Image, code: Code) -> Finish:
     number = code.index
     is_counted = end.is_terminator
     is_same = taken_index == other_index
-    shadow = _unset_check(image, code, end)
+    assert end.guard is not None
+    shadow = _unset_check(code, end, code.function.binder.registers.keys(end.guard.reg), "branches on")
 
     def go(batch: Batch, c: Cohort) -> None:
         pool = batch.pool
@@ -153,22 +155,36 @@ def _branch(image: Image, code: Code) -> Finish:
     return go
 
 
-def _unset_check(image: Image, code: Code, end: Instr) -> Callable[[Cohort], None] | None:
-    """A check that the predicate of a branch has been written."""
+def _with_check(code: Code, first: int, finish: Finish) -> Finish:
+    """``finish`` behind a check that the registers in the operands from ``first`` on have been written."""
+    end = code.segment.end
+    assert end is not None
+    keys = [key for operand in end.operands[first:] for key in code.function.binder.registers.keys(operand)]
+    check = _unset_check(code, end, keys, "reads")
+    if check is None:
+        return finish
+
+    def go(batch: Batch, c: Cohort) -> None:
+        check(c)
+        finish(batch, c)
+
+    return go
+
+
+def _unset_check(code: Code, end: Instr, keys: list[int], does: str) -> Callable[[Cohort], None] | None:
+    """A check that registers which ``end`` reads have been written."""
     registers = code.function.binder.registers
-    assert end.guard is not None
-    watched = [(key, registers.shadows[key]) for key in registers.keys(end.guard.reg) if key in registers.shadows]
+    watched = [(key, registers.shadows[key]) for key in keys if key in registers.shadows]
     if not watched:
         return None
-    key, flag = watched[0]
-    name = registers.names[key]
 
     def check(c: Cohort) -> None:
-        is_set = c.env.get(flag)
-        if is_set is None or not bool(is_set.all()):
-            bad = np.broadcast_to(~is_set if is_set is not None else np.ones(1, bool), (c.n,))
-            what = f"branches on register {name}, which was never written"
-            c.batch.report("uninitialised-register", end, c, np.flatnonzero(bad), what)
+        for key, flag in watched:
+            is_set = c.env.get(flag)
+            if is_set is None or not bool(is_set.all()):
+                bad = np.broadcast_to(~is_set if is_set is not None else np.ones(1, bool), (c.n,))
+                what = f"{does} register {registers.names[key]}, which was never written"
+                c.batch.report("uninitialised-register", end, c, np.flatnonzero(bad), what)
 
     return check
 

@@ -297,9 +297,10 @@ class Image:
         shadows = self.registers.shadows
         if not shadows:
             return step
-        if semantics(instr) == "move_mov":
-            return self._copying(step, instr, binder)
         keys = lane_ops.uses(self.registers, instr)
+        if semantics(instr) == "move_mov":
+            step = self._copying(step, instr, binder)
+            keys = self.registers.keys(instr.guard.reg) if instr.guard is not None else []
         if semantics(instr) == "memory_st":
             # What is stored may be unset; `memory_ops` then counts the bytes as unwritten.
             data = set(self.registers.keys(instr.operands[1]))

@@ -211,6 +211,25 @@ def test_the_address_of_an_entry_is_only_a_number() -> None:
     assert result.findings == []
 
 
+@pytest.mark.parametrize(
+    ("body", "register"),
+    [
+        ("mov.u32 %v, 5; @!%p mov.u32 %v, 6; st.global.u32 [%a], %v; ret;", "%p"),
+        ("@%p bra E; mov.u32 %v, 6; E: ret;", "%p"),
+        ("@%p bar.sync 0; ret;", "%p"),
+        ("T: .branchtargets A, B; brx.idx %v, T; A: ret; B: ret;", "%v"),
+        ("bar.sync %v; ret;", "%v"),
+        ("bar.red.popc.u32 %v, 0, %q; st.global.u32 [%a], %v; ret;", "%q"),
+        ("vote.sync.all.pred %p, %q, -1; selp.u32 %v, 1, 0, %p; st.global.u32 [%a], %v; ret;", "%q"),
+        ("shfl.sync.idx.b32 %v, %w, 0, 31, -1; st.global.u32 [%a], %v; ret;", "%w"),
+    ],
+)
+def test_a_register_that_was_never_written_is_found_wherever_it_is_read(body: str, register: str) -> None:
+    _, result = run(body)
+    assert [finding.kind for finding in result.findings] == ["uninitialised-register"]
+    assert f"register {register}, which was never written" in str(result.findings[0])
+
+
 def test_copy_async_zero_fill() -> None:
     body = """
     .shared .align 16 .b32 s[128]; .reg .b32 %s; .reg .b64 %g;
