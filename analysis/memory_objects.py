@@ -39,6 +39,9 @@ _NONE: frozenset[Object] = frozenset()
 #: Stands for what an integer points into that is taken for an address.
 _ANYTHING = Variable("what an integer points into", "none", TYPES["b8"])
 _INTEGER_VALUE: frozenset[Object] = frozenset([_ANYTHING])
+#: Stands for what the constant 0 points to. Nobody reads there, but a value that may be 0 may be an integer in a sum.
+_NOTHING = Variable("nothing", "none", TYPES["b8"])
+_MARKS: frozenset[Object] = frozenset([_ANYTHING, _NOTHING])
 
 #: Opcodes whose result is an integer even where an operand may be an address that nobody knows.
 _INTEGER = frozenset(
@@ -49,8 +52,10 @@ _NO_ADDRESS = frozenset("setp testp isspacep vote match activemask redux istypep
 #: Opcodes that may hand on an address in a register of a floating-point type.
 _HANDS_ON = frozenset("mov selp slct prmt shfl".split())
 #: Opcodes by which an integer changes an address, in any order; and the one that takes an integer from it.
-_SUMS = frozenset("add addc and or xor".split())
-_DIFFERENCES = frozenset(["sub", "subc"])
+_SUMS = frozenset(["add", "addc"])
+_TWO_SIDED = frozenset("sum and or difference".split())
+#: Opcodes whose result is an integer where both operands are addresses.
+_DIFFERENCES = frozenset("sub subc xor".split())
 #: Opcodes that multiply the first two operands and add the third.
 _MULTIPLY_ADD = frozenset(["mad", "mad24"])
 #: The constant that points nowhere.
@@ -101,7 +106,7 @@ class Pointees:
 
     def _named(self, found: Objects) -> Objects:
         # A constant or an integer is no address that anybody knows.
-        return found if found and _ANYTHING not in found else None
+        return found - _MARKS or None if found and _ANYTHING not in found else None
 
     # --- solution --------------------------------------------------------------------------------------------------
 
@@ -176,39 +181,52 @@ class Pointees:
             return self._of_operand(instr, instr.srcs[0])
         if kind == "wider":
             found = self._of_operand(instr, instr.operands[1])
-            return found if found and _ANYTHING not in found else _INTEGER_VALUE
+            return found if found and not found & _MARKS else _INTEGER_VALUE
         if kind == "mad":
             return self._sum(self._integer(instr, instr.operands[1:3]), self._of_operand(instr, instr.operands[3]))
         if kind == "and" and any(_is_small(operand) for operand in instr.srcs):
             return _INTEGER_VALUE
-        if kind in ("sum", "and", "difference") and len(instr.srcs) == 2:
+        if kind in _TWO_SIDED and len(instr.srcs) == 2:
             left, right = (self._of_operand(instr, operand) for operand in instr.srcs)
-            return self._sum(left, right, is_difference=kind == "difference")
+            found = self._sum(left, right, may_narrow=kind == "sum")
+            may_be_integer = False
+            if kind == "difference":
+                may_be_integer = self._may_be(left) or not self._are_integers(right)
+            elif kind == "and":  # with a mask that is not known, the address may be gone
+                may_be_integer = not any(isinstance(operand, Imm) for operand in instr.srcs)
+            return _union(found, _INTEGER_VALUE) if may_be_integer else found
         return self._joined(instr, instr.srcs)
 
-    def _sum(self, left: Objects, right: Objects, *, is_difference: bool = False) -> Objects:
-        """What a sum points into: it is an integer if both sides may be one; a difference, if the left side may be."""
+    def _sum(self, left: Objects, right: Objects, *, may_narrow: bool = True) -> Objects:
+        """What a sum points into: it is an integer if both sides may be one."""
         if left is None or right is None:
             return None
-        if not is_difference:
+        if may_narrow:
             for pointer, integer in ((left, right), (right, left)):
-                if self._are_pointers(pointer) and self._are_integers(integer):
+                if self._is_marked and self._are_pointers(pointer) and self._are_integers(integer):
                     return pointer
-        may_be = [_ANYTHING in side or not side for side in ((left,) if is_difference else (left, right))]
         both = left | right
-        return both if all(may_be) else both - _INTEGER_VALUE
+        return both if self._may_be(left) and self._may_be(right) else both - _INTEGER_VALUE
+
+    def _may_be(self, found: Objects) -> bool:
+        """Whether a value may be an integer other than 0."""
+        return found is None or _ANYTHING in found or found <= _MARKS
 
     def _are_pointers(self, found: frozenset[Object]) -> bool:
         """Whether a value is certainly an address, of a variable or a parameter that is marked as a pointer."""
         return bool(found) and all(
-            each is not _ANYTHING and (isinstance(each, Variable) or ".ptr" in each.attributes.split())
-            for each in found
+            each not in _MARKS and (isinstance(each, Variable) or ".ptr" in each.attributes.split()) for each in found
         )
 
-    def _are_integers(self, found: frozenset[Object]) -> bool:
+    def _are_integers(self, found: Objects) -> bool:
         """Whether a value is certainly none: in a kernel that marks its pointers, what is not marked is an integer."""
-        return self._is_marked and all(
-            each is _ANYTHING or (isinstance(each, Param) and ".ptr" not in each.attributes.split()) for each in found
+        if found is None:
+            return False
+        return found <= _MARKS or (
+            self._is_marked
+            and all(
+                each in _MARKS or (isinstance(each, Param) and ".ptr" not in each.attributes.split()) for each in found
+            )
         )
 
     def _integer(self, instr: Instr, operands: tuple[Operand, ...]) -> frozenset[Object]:
@@ -235,7 +253,7 @@ class Pointees:
         if type(operand) is Reg:
             return self._of[self.ssa.read(instr, operand)] if operand.type.kind != "p" else _NONE
         if isinstance(operand, Imm):
-            return _NONE if operand.text in _NULL else _INTEGER_VALUE
+            return frozenset([_NOTHING]) if operand.text in _NULL else _INTEGER_VALUE
         if isinstance(operand, Special):
             return _INTEGER_VALUE
         if isinstance(operand, Sym):
@@ -308,4 +326,6 @@ def _kind_of(form: Form) -> str:
         return "integer" if source is None or source.is_float else "copy"
     if base in _DIFFERENCES:
         return "difference"
-    return "and" if base == "and" else "sum" if base in _SUMS else "copy"
+    if base == "and" or base == "or":
+        return base
+    return "sum" if base in _SUMS else "copy"

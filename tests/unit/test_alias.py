@@ -91,6 +91,10 @@ def pointees(body: str) -> set[str] | None:
         ("and.b64 %rd20, %rd11, 15; ld.global.u32 %r9, [%rd20];", None),
         ("sub.s64 %rd20, %rd11, %rd6; ld.global.u32 %r9, [%rd20];", {"a"}),
         ("sub.s64 %rd20, %rd6, %rd11; ld.global.u32 %r9, [%rd20];", None),
+        ("sub.s64 %rd20, %rd11, %rd12; ld.global.u32 %r9, [%rd20];", None),
+        ("and.b64 %rd20, %rd11, %rd6; ld.global.u32 %r9, [%rd20];", None),
+        ("xor.b64 %rd20, %rd11, %rd12; ld.global.u32 %r9, [%rd20];", None),
+        ("xor.b64 %rd20, %rd11, 64; ld.global.u32 %r9, [%rd20];", {"a"}),
         ("mov.u32 %r20, sa; cvt.u64.u32 %rd20, %r20; ld.shared.u32 %r9, [%rd20];", {"sa"}),
         ("mov.u32 %r20, sa; shfl.sync.idx.b32 %r20, %r20, 3, 31, -1; ld.shared.u32 %r9, [%r20];", {"sa"}),
     ],
@@ -127,10 +131,21 @@ def test_a_pointer_that_a_loop_moves_on_stays_in_its_object() -> None:
     assert {each.name for each in memory.objects(accesses[0]) or ()} == {"a"}
 
 
-def test_where_pointers_are_marked_the_rest_are_integers() -> None:
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("add.s64 %rd20, %rd11, %rd3;", {"a"}),
+        ("selp.b64 %rd20, %rd11, %rd3, %p1;", {"a", "m"}),
+        ("sub.s64 %rd19, %rd11, %rd1; add.s64 %rd20, %rd19, %rd3;", {"a", "m"}),
+        ("selp.b64 %rd19, %rd11, 0, %p1; selp.b64 %rd18, 0, %rd3, %p1; add.s64 %rd20, %rd19, %rd18;", {"a", "m"}),
+        ("or.b64 %rd20, %rd11, %rd3;", {"a", "m"}),
+    ],
+)
+def test_where_pointers_are_marked_the_rest_are_integers(code: str, names: set[str]) -> None:
+    """What is not marked is an integer where it is added to a pointer, and not where one of the two is selected."""
     head = HEADER.replace(".param .u64 a", ".param .u64 .ptr .global .align 4 a")
-    memory, accesses = memory_of("add.s64 %rd20, %rd11, %rd3; ld.global.u32 %r9, [%rd20];", head=head)
-    assert {each.name for each in memory.objects(accesses[0]) or ()} == {"a"}
+    memory, accesses = memory_of(f"{code} ld.global.u32 %r9, [%rd20];", head=head)
+    assert {each.name for each in memory.objects(accesses[0]) or ()} == names
 
 
 @pytest.mark.parametrize(
