@@ -10,7 +10,8 @@ Rungs, the first that breaks is reported:
 3. on the emulator, every array that was handed in holds the same bytes, the same lines are printed, and there is no
    finding that was not there before: out of bounds, unset registers or memory, races, barriers;
 4. what has effects runs as often as before: stores, atomics, fences, barriers; and no thread loads or evaluates more,
-   where the passes promise it (`KEEPS_PATHS`), or no warp (`KEEPS_WARPS`), or no thread loads more (`KEEPS_LOADS`);
+   where the passes promise it (`KEEPS_PATHS`), or no warp (`KEEPS_WARPS`), or no thread or warp loads more
+   (`KEEPS_LOADS`, `KEEPS_WARP_LOADS`);
 5. no branch that is called uniform has diverged, before or after. (Not with a random schedule: it lets lanes run past
    the point where they would meet again, so that a warp may be in two turns of a loop at once.)
 
@@ -43,6 +44,7 @@ __all__ = [
     "KEEPS_LOADS",
     "KEEPS_PATHS",
     "KEEPS_WARPS",
+    "KEEPS_WARP_LOADS",
     "Ladder",
     "Launch",
     "Run",
@@ -66,11 +68,15 @@ KEEPS_WARPS = KEEPS_PATHS | {"sscm"}
 KEEPS_LOADS = KEEPS_PATHS | {"srqp", "esrqp", "vectormerge", "readonly", "deadstores"}
 _LAX = ("paper=true", "readable=true")
 
+#: Passes after which no warp loads more in all, if every divergent branch parted its lanes.
+KEEPS_WARP_LOADS = KEEPS_LOADS | {"ssrqp", "sscm"}
+
 #: Passes after which stores may be fewer.
 DROPS_STORES = frozenset(["deadstores"])
 
 #: Classes of the emulator's counts that say nothing of evaluations: copies, jumps, and addresses of symbols.
 _FREE = frozenset(["move", "control"])
+_COUNTED = ("ld.global", "ld.generic", "ld.shared", "ld.local")
 _MEMORY = ("ld.", "st.", "atom.", "red.", "ldu.")
 
 
@@ -275,7 +281,16 @@ class Ladder:
             old, new = (evaluations(counts, by_warp=True) for counts in (before.counts, after.counts))
             if new > old:
                 yield f"{new} evaluations by warps, not at most {old}, though every divergent branch diverged"
+        if names and names <= KEEPS_WARP_LOADS and schedule == "order" and self._always_diverged(before.counts):
+            old, new = (loads_of_warps(counts) for counts in (before.counts, after.counts))
+            if new > old:
+                yield f"{new} loads by warps, not at most {old}, though every divergent branch diverged"
         yield from _wrongly_uniform(ptx, self.launch.kernel, after)
+
+
+def loads_of_warps(counts: Counts) -> int:
+    """Loads from global, shared and local memory that warps execute."""
+    return sum(pair[0] for name, pair in counts.by_class.items() if name.startswith(_COUNTED))
 
 
 def _of_one_kind(findings: Sequence[str]) -> set[str]:

@@ -21,11 +21,8 @@ def loads(name: str, ptx: dict[str, str]) -> tuple[int, int, dict[str, bytes]]:
     """How many loads warps and threads execute, and what comes out."""
     backend = EmulatorBackend(checks=False)
     outcome = run(find(name), backend, ptx)
-    pairs: Iterable[list[int]] = [
-        pair
-        for what, pair in backend.counts.by_class.items()
-        if what.startswith(("ld.global", "ld.shared", "ld.local"))
-    ]
+    classes = backend.counts.by_class.items()
+    pairs = [pair for what, pair in classes if what.startswith(("ld.global", "ld.shared", "ld.local"))]
     outputs = {output: value.tobytes() for output, value in outcome.outputs.items()}
     return sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs), outputs
 
