@@ -404,6 +404,8 @@ def refused(body: str, message: str) -> None:
         ("produce[1, 1](a, a, b)", "argument n of produce is i32"),
         ("produce[1, 1](n, a, n)", r"argument y of produce is ptr\[f32\]"),
         ("produce[1](n, a, b)", r"a launch is kernel\[grid, block\]"),
+        ('produce[1, "cooperative"](n, a, b)', r"a launch is kernel\[grid, block\]"),
+        ('produce["cooperative", 1, 1, 1](n, a, b)', r"\"cooperative\" may stand last"),
         ("produce(n, a, b)", "launch it as produce"),
         ("total[1, 1](n)", "total is no kernel"),
         ("s = total(a, 3)", "a is a device buffer"),
@@ -456,6 +458,8 @@ def failing(body: str, message: str, **given: Any) -> None:
         ("free(a)\ncopy(x, a)", "a was freed"),
         ("fill(a, 256)", "256 is no byte"),
         ("increment[0, 1](a, n, 1)", "the grid is 0"),
+        ('increment[1, 1, "together"](a, n, 1)', "is 'together', and an integer is wanted"),
+        ('increment[1, 1, "cooperative"](a, n, 1)', "machine launches nothing cooperatively"),
         ("increment[1, (1, 1, 1, 1)](a, n, 1)", "the block is"),
         ("increment[1, 1](a, n, 2 ** 31)", "does not fit i32"),
         ("increment[1, 1](a, n, 0.5)", "is 0.5, and i32 is wanted"),
@@ -499,3 +503,36 @@ def test_declared_parameters_must_fit_the_ptx() -> None:
 
     with pytest.raises(DslError, match=r"wrong\(ptr\[i32\], f32, i32\) does not fit its PTX"):
         Loaded(made, Machine(), lambda k: k.ptx())
+
+
+def test_cooperative_launches() -> None:
+    """They print as they were written, and reach what a backend has for them, also through one around it."""
+    from ptxmotion.dsl.run import Loaded
+    from ptxmotion.harness.alias_check import AliasGuard
+    from ptxmotion.harness.workload import Recorder
+
+    class Together(Machine):
+        def cooperative(self, kernel: str, /) -> str:
+            self.together.append(kernel)
+            return kernel
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.together: list[str] = []
+
+    text = (
+        "@program\ndef p(x: host[i32], n: i32) -> None:\n    a = allocate(i32, n)\n    copy(a, x)\n"
+        '    increment[1, 1, "cooperative"](a, n, 1)\n    increment[n, (1, 1), 8 * n, "cooperative"](a, n, 1)\n'
+        "    increment[1, 1](a, n, 1)\n    copy(x, a)\n"
+    )
+    made = program_from_text(text, globals(), "p.py")
+    assert made.to_python() == text
+    first, second, third = (node for node in made.nodes() if isinstance(node, Launch))
+    assert first.cooperative and first.shared is None and second.cooperative and not third.cooperative
+    assert second.shared == Expression("8 * n") and made.clone()[0].to_python() == text
+    machine = Together()
+    recorder = Recorder(AliasGuard(machine, {}), digests=False)
+    found = Loaded(made, recorder, lambda k: k.ptx()).run({"x": np.zeros(4, np.int32), "n": 4})
+    assert found["x"].tolist() == [3, 3, 3, 3] and machine.together == ["increment", "increment"]
+    assert [launch.cooperative for launch in recorder.recording.launches] == [True, True, False]
+    assert [launch[3] for launch in machine.launches] == [0, 32, 0]
