@@ -11,10 +11,11 @@ other successors included, and of `Cfg.endless`: otherwise everything would be a
 
 Requires: gen and kill of every block within the universe.
 Guarantees: the greatest fixed point where all meets are intersections, the least one where all are unions. Where they
-are mixed, as in the down-safety of SSCM, neither will do: with the greatest, a loop that leaves by a union block would
-hold up any fact by itself, and with the least, no fact would hold in an ordinary loop. There it is the least fixed
-point in the union blocks over the greatest in the others, above the solution in which every meet is an intersection:
-a fact holds at a union block only if a chain of successors (backward) leads to where it holds for another reason.
+are mixed, by block or by block and fact, as in the down-safety of SSCM, neither will do: with the greatest, a loop that
+leaves by a union block would hold up any fact by itself, and with the least, no fact would hold in an ordinary loop.
+There it is the least fixed point in the union blocks over the greatest in the others, above the solution in which every
+meet is an intersection: a fact holds at a union block only if a chain of successors (backward) leads to where it holds
+for another reason.
 Blocks are taken in reverse postorder of the direction, the first that needs it first.
 Blocks that block 0 does not reach take no part: they hold their meet's neutral set (nothing for a union, the universe
 for an intersection) at both ends, which is vacuously right there.
@@ -24,7 +25,7 @@ Reference: Kam, Ullman, *Global data flow analysis and iterative algorithms*, JA
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from .cfg import Cfg
@@ -52,8 +53,10 @@ def solve(
     boundary: int,
     universe: int,
     meets: Sequence[Meet] | None = None,
+    unions: Sequence[int] | None = None,
 ) -> Solution:
-    """Solve one problem. ``meets`` gives each block a meet of its own instead of ``meet``.
+    """Solve one problem. ``meets`` gives each block a meet of its own instead of ``meet``; or ``unions`` gives for each
+    block the facts whose meet is the union there, while that of all others is the intersection.
 
     >>> from ptxmotion.analysis.cfg import Cfg
     >>> from ptxmotion.ptx import Block
@@ -62,38 +65,40 @@ def solve(
     Solution(entry=[0, 3], exit=[1, 2])
     """
     equations = _Equations(cfg, direction == "forward", gen, kill, boundary)
-    is_union = [each == "union" for each in meets] if meets is not None else [meet == "union"] * len(cfg)
+    if unions is None:
+        each_meet = meets if meets is not None else [meet] * len(cfg)
+        unions = [-1 if each == "union" else 0 for each in each_meet]
     # What does not take part holds its neutral set; nothing reads it.
-    source = [0 if union else universe for union in is_union]
+    source = [universe & ~facts for facts in unions]
     result = list(source)
-    unions = [block for block in equations.order if is_union[block]]
-    if not unions or len(unions) == len(equations.order):
-        start = 0 if unions else universe
+    mixed = [block for block in equations.order if unions[block]]
+    if not mixed or all(unions[block] == -1 for block in equations.order):
+        start = 0 if mixed else universe
         for block in equations.order:
             result[block] = start
-        equations.settle(is_union, source, result)
+        equations.settle(unions, source, result)
     else:
-        _settle_mixed(equations, is_union, unions, universe, source, result)
+        _settle_mixed(equations, unions, mixed, universe, source, result)
     return Solution(source, result) if direction == "forward" else Solution(result, source)
 
 
 def _settle_mixed(
-    equations: _Equations, is_union: list[bool], unions: list[int], universe: int, source: list[int], result: list[int]
+    equations: _Equations, unions: Sequence[int], mixed: list[int], universe: int, source: list[int], result: list[int]
 ) -> None:
-    """See the module's header. Values only grow from round to round, so that there is an end."""
+    """See the module's header; ``mixed`` are the blocks with unions. Values only grow from round to round, so that
+    there is an end."""
     for block in equations.order:
         result[block] = universe
-    equations.settle([False] * len(is_union), source, result)
+    equations.settle([0] * len(unions), source, result)
     while True:
         # Upward: all that follows without going round in a circle.
-        equations.settle(is_union, source, result)
-        held = {block: result[block] for block in unions}
-        # Downward from the universe: circles through intersection blocks only may hold up a fact.
+        equations.settle(unions, source, result)
+        held = {block: result[block] & unions[block] for block in mixed}
+        # Downward from the universe: circles through intersections only may hold up a fact.
         for block in equations.order:
-            if not is_union[block]:
-                result[block] = universe
-        equations.settle(is_union, source, result, held)
-        if all(equations.flow(block, is_union, source, result) == held[block] for block in unions):
+            result[block] = universe & ~unions[block] | held.get(block, 0)
+        equations.settle(unions, source, result, held)
+        if all(equations.flow(block, unions, source, result) & unions[block] == held[block] for block in mixed):
             return
 
 
@@ -118,31 +123,39 @@ class _Equations:
         for number, block in enumerate(self.order):
             self.position[block] = number
 
-    def flow(self, block: int, is_union: Sequence[bool], source: list[int], result: Sequence[int]) -> int:
+    def flow(self, block: int, unions: Sequence[int], source: list[int], result: Sequence[int]) -> int:
         """What flows out of ``block``; what flows in is noted in ``source``."""
         before = self.before[block]
         if len(before) == 1 and not self.at_boundary[block]:
             facts = result[before[0]]
-        elif is_union[block]:
-            facts = self.boundary if self.at_boundary[block] else 0
-            for other in before:
-                facts |= result[other]
         else:
-            facts = self.boundary if self.at_boundary[block] else -1
-            for other in before:
-                facts &= result[other]
+            union = unions[block]
+            if union != -1:
+                facts = self.boundary if self.at_boundary[block] else -1
+                for other in before:
+                    facts &= result[other]
+            else:
+                facts = 0
+            if union:
+                some = self.boundary if self.at_boundary[block] else 0
+                for other in before:
+                    some |= result[other]
+                facts |= some & union
         source[block] = facts
         return self.gen[block] | (facts & ~self.kill[block])
 
-    def settle(self, is_union: Sequence[bool], source: list[int], result: list[int], held: Container[int] = ()) -> None:
-        """Bring ``result`` to a fixed point from where it is; blocks in ``held`` keep theirs."""
+    def settle(
+        self, unions: Sequence[int], source: list[int], result: list[int], held: Mapping[int, int] | None = None
+    ) -> None:
+        """Bring ``result`` to a fixed point from where it is; with ``held``, facts whose meet is the union keep what is
+        held of them."""
         order, position, after, reachable = self.order, self.position, self.after, self.reachable
         work: list[int] = []
         is_waiting = bytearray(len(position))
         for number, block in enumerate(order):
-            if block in held:
-                continue
-            facts = self.flow(block, is_union, source, result)
+            facts = self.flow(block, unions, source, result)
+            if held is not None and unions[block]:
+                facts = facts & ~unions[block] | held[block]
             if facts != result[block]:
                 result[block] = facts
                 for other in after[block]:
@@ -154,9 +167,9 @@ class _Equations:
         while work:
             block = order[heapq.heappop(work)]
             is_waiting[block] = 0
-            if block in held:
-                continue
-            facts = self.flow(block, is_union, source, result)
+            facts = self.flow(block, unions, source, result)
+            if held is not None and unions[block]:
+                facts = facts & ~unions[block] | held[block]
             if facts == result[block]:
                 continue
             result[block] = facts

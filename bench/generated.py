@@ -1,5 +1,7 @@
 """Kernels of any size, of the shapes that nvcc's PTX has, for measuring how time grows.
 
+    python bench/generated.py [--level O2 --level O3] [--instructions 6000 25000 100000]
+
 Guarantees: the same arguments give the same text; the text is valid PTX that ptxas assembles; a tenth of the
 instructions are loads and stores, a third of the regions are loops, a third branch, and each region has redundancy that
 can be found only by value.
@@ -7,7 +9,10 @@ can be found only by value.
 
 from __future__ import annotations
 
+import argparse
 import random
+import sys
+import time
 
 __all__ = ["kernel", "module"]
 
@@ -127,3 +132,31 @@ class _Writer:
         declared = "".join(f"\t.reg .{type} %{bank}<{self.used[bank] + 1}>;\n" for type, bank in types)
         end = "".join(f"\tst.global.f32 [%rd2+{4 * i}], %f{i};\n" for i in range(1, 8)) + "\tret;\n"
         return f".visible .entry {name}(\n{parameters})\n{{\n{declared}{''.join(self.lines)}{end}}}\n"
+
+
+def main() -> int:
+    """Print how the seconds of a level or list of passes grow with the kernel, passes and final check, text apart."""
+    from ptxmotion.ptx import parse
+    from ptxmotion.ptx.verify import verify_kernel
+    from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+    from ptxmotion.transforms.remarks import Remarks
+
+    parser = argparse.ArgumentParser(description="Print how the CPU seconds of levels grow with the kernel's size.")
+    parser.add_argument("--level", action="append", metavar="LEVEL", help="a level or list of passes; O2 by default")
+    parser.add_argument("--instructions", type=int, nargs="+", default=[6_000, 12_000, 25_000, 50_000, 100_000])
+    arguments = parser.parse_args()
+    for level in arguments.level or ["O2"]:
+        for instructions in arguments.instructions:
+            parsed = parse(module(1, instructions))
+            passes = Pipeline(pipeline_of(level), lambda kernel, of: verify_kernel(kernel, of.source))
+            started = time.process_time()
+            passes.run(parsed, Remarks())
+            seconds = time.process_time() - started
+            print(
+                f"{level:20} {instructions:8} {seconds:8.2f} s  {1e6 * seconds / instructions:6.0f} us each", flush=True
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -30,13 +30,13 @@ Reference: Rüthing, Knoop, Steffen, *Sparse Code Motion*, POPL 2000; thesis §4
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from ..analysis.block_weights import NEVER
 from ..analysis.cfg import Cfg
-from ..analysis.dataflow import Meet, Solution, bits, solve
+from ..analysis.dataflow import Solution, bits, solve
 from ..analysis.effects import REASONS, may_speculate, speculation_places
 from ..analysis.manager import Facts
 from ..ptx import Block, Instr, Kernel
@@ -230,20 +230,22 @@ class _Motion:
     # --- the sets ------------------------------------------------------------------------------------------------
 
     def solve(self) -> None:
-        strict = self.down_safety(set()).exit
+        strict = self.down_safety().exit
         up = self.up_safety()
         self.settle_on(strict, up)
         if self.options.speculates != "no" and self.may_gain_by_speculation(strict, up):
             unions = self.union_meets()
-            exits = self.speculated(unions, strict, self.down_safety(unions).exit) if unions else strict
-            self.settle_on(exits, up)
+            if unions:
+                eager = self.down_safety([-(node in unions) for node in range(len(self.graph.cfg.blocks))])
+                strict = self.speculated(unions, strict, eager.exit)
+                self.settle_on(strict, up)
 
     def may_gain_by_speculation(self, strict: list[int], up: Solution) -> bool:
         """Whether ∪ at some branches might do anything: with ∪ at all of them, the sets only grow. It takes much longer
         to find out which branches diverge. Where a load that may fault is kept by that, it is to be told."""
         if self.options.speculates == "all" or self.divergence is None or self.divergence.is_settled:
             return True
-        eager = self.down_safety(set(range(len(self.graph.cfg.blocks)))).exit
+        eager = self.down_safety([-1] * len(self.graph.cfg.blocks)).exit
         differing = 0
         for more, less in zip(eager, strict, strict=True):
             differing |= more & ~less
@@ -302,13 +304,15 @@ class _Motion:
             if block < len(cfg.blocks) and len(cfg.succ[block]) + (block in exits_of_kernel) > 1:
                 for number in bits(eager[block] & ~strict[block] & faulting):
                     asked.setdefault(number, []).append(block)
-        groups: dict[frozenset[int], int] = {}
+        proven = [0] * len(self.graph.cfg.blocks)
         for number in sorted(asked):
-            proven = self.may_speculate(self.classes[number], asked[number])
-            if proven:
-                groups[proven] = groups.get(proven, 0) | 1 << number
-        for blocks, chosen in groups.items():
-            solution = self.down_safety(set(blocks)).exit
+            for block in self.may_speculate(self.classes[number], asked[number]):
+                proven[block] |= 1 << number
+        if any(proven):
+            chosen = 0
+            for numbers in proven:
+                chosen |= numbers
+            solution = self.down_safety(proven).exit
             exits = [(e & ~chosen) | (s & chosen) for e, s in zip(exits, solution, strict=True)]
         return exits
 
@@ -348,10 +352,10 @@ class _Motion:
             return set(self.divergence.blocks(self.facts))
         return set()
 
-    def down_safety(self, unions: set[int]) -> Solution:
+    def down_safety(self, unions: Sequence[int] = ()) -> Solution:
+        """``unions``: for each node, the classes whose meet is ∪ there."""
         cfg, local = self.graph.cfg, self.local
         nodes = range(len(cfg.blocks))
-        meets: list[Meet] = ["union" if n in unions else "intersection" for n in nodes]
         return solve(
             cfg,
             direction="backward",
@@ -360,7 +364,7 @@ class _Motion:
             kill=[local.kill[n] | local.phi_kill[n] for n in nodes],
             boundary=0,
             universe=self.universe,
-            meets=meets if unions else None,
+            unions=unions or None,
         )
 
     # --- the choice ----------------------------------------------------------------------------------------------

@@ -96,6 +96,32 @@ def test_mixed_meets(problem: tuple[Cfg, list[int], list[int], int], data: st.Da
         assert found.entry[b] & ~highest.entry[b] == 0
 
 
+@given(problems(), st.data())
+def test_unions_by_fact(problem: tuple[Cfg, list[int], list[int], int], data: st.DataObject) -> None:
+    """Each fact is as if it were alone, with the meets that its blocks have for it."""
+    cfg, gen, kill, boundary = problem
+    unions = [data.draw(st.integers(0, UNIVERSE)) for _ in range(len(cfg))]
+
+    def run(**meets: object) -> Solution:
+        return solve(
+            cfg,
+            direction="backward",
+            meet="intersection",
+            gen=gen,
+            kill=kill,
+            boundary=boundary,
+            universe=UNIVERSE,
+            **meets,  # pyright: ignore[reportArgumentType]
+        )
+
+    found = run(unions=unions)
+    for fact in range(UNIVERSE.bit_length()):
+        alone = run(meets=["union" if facts >> fact & 1 else "intersection" for facts in unions])
+        for b in cfg.rpo:
+            assert (found.entry[b] ^ alone.entry[b]) >> fact & 1 == 0
+            assert (found.exit[b] ^ alone.exit[b]) >> fact & 1 == 0
+
+
 def down_safety(succ: Edges, gen: list[int], unions: set[int]) -> list[int]:
     cfg = Cfg([Block() for _ in succ], succ, [n for n, after in enumerate(succ) if not after])
     meets: list[Meet] = ["union" if n in unions else "intersection" for n in range(len(succ))]
