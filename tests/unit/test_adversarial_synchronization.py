@@ -175,6 +175,39 @@ def test_nothing_is_read_only_that_others_may_write(is_outside: bool, between: s
     assert len(found) == (0 if is_outside else 2)
 
 
+LOOP = """\
+	st.shared.u32 [%r34], 12;
+	st.shared.u32 [s+64], 13;
+	mov.u32 %r20, 0;
+	mov.u32 %r21, 0;
+HEAD:
+	ld.global.u32 %r22, [%rd4];
+	ld.shared.u32 %r23, [%r34];
+	ld.shared.u32 %r24, [s+64];
+	// here
+	{between}
+	// there
+	mad.lo.u32 %r20, %r20, 3, %r22;
+	mad.lo.u32 %r20, %r20, 3, %r23;
+	mad.lo.u32 %r20, %r20, 3, %r24;
+	add.u32 %r21, %r21, 1;
+	setp.lt.u32 %p3, %r21, 4;
+	@%p3 bra HEAD;
+	st.global.u32 [%rd5], %r20;
+	ret;
+}}
+"""
+
+
+@pytest.mark.parametrize("between", [*WITHIN, *OUTSIDE, *BEHIND])
+def test_each_turn_loads_anew(between: str) -> None:
+    """What waits in a loop for others to write reads again in each turn."""
+    ptx = (KERNEL.partition("\tst.global.u32 [%rd5], 11;")[0] + LOOP).format(between=between)
+    for passes in MOTION:
+        text = print_module(transformed(ptx, passes)).partition("HEAD:")[2]
+        assert len([line for line in accesses(text) if line.startswith("ld.") and line not in between]) == 3, passes
+
+
 def test_private_memory_is_nobodys() -> None:
     """A barrier orders nothing about local memory."""
     ptx = KERNEL.format(between="bar.sync 0;").replace(".shared .align 16 .b8 s", ".local .align 16 .b8 s")
