@@ -113,6 +113,7 @@ class Accesses:
         self._block_of: dict[Instr, int] = {}
         self._kills: dict[tuple[Instr, Question], str] = {}
         self._nowhere: dict[Question, Question] = {}
+        self._questions: dict[Instr, Question | None] = {}
         #: What ends in a fault or never comes back, or waits for another grid: nothing moves up across it.
         self.pinches: dict[int, list[int]] = {}
         for block in facts.cfg.rpo:
@@ -167,6 +168,12 @@ class Accesses:
 
     def question(self, instr: Instr) -> Question | None:
         """What the first component of a ``ld`` or ``st`` reads or writes, as a question at its place."""
+        if instr in self._questions:
+            return self._questions[instr]
+        found = self._questions[instr] = self._question(instr)
+        return found
+
+    def _question(self, instr: Instr) -> Question | None:
         address, scalar = instr.address, instr.form.type
         reference = self.memory.reference(instr)
         if address is None or scalar is None or reference is None:
