@@ -4,8 +4,9 @@ Computes: `bar`/`barrier` with ids, counts and reductions; `shfl`, `vote`, `matc
 `bar.warp.sync`; fences (which matter to the race check only, since memory here is sequentially consistent).
 Model: a `*.sync` instruction waits until every lane of its membermask that has not exited stands at this very
 instruction, in whatever splits; `bar.warp.sync` may also be met at another one. A barrier without a count waits for
-all threads of the block; threads that have exited are no longer waited for, once nothing else can run, and that is
-reported. A shuffle from a lane that takes no part gives the reader's own value (undefined in the manual).
+all threads of the block, one with a count for warps: a warp is taken for 32 threads once all of it that has not
+exited has come (so does Hopper). Without a count, threads that have exited are no longer waited for once nothing else
+can run, and that is reported. A shuffle from a lane that takes no part gives the reader's own value (undefined in the manual).
 Reference: PTX ISA 9.0, §9.7.9.6, §9.7.13.1 to §9.7.13.15.
 """
 
@@ -133,7 +134,7 @@ def _others_wait(batch: Batch, c: Cohort, row: int, missing: int) -> bool:
 
 @dataclass(slots=True)
 class Barriers:
-    """The barriers of a batch; every array is (blocks, 16)."""
+    """The barriers of a batch; arrays are (blocks, 16) where nothing else is said."""
 
     arrived: Array
     expected: Array  #: 0 where no count was given
@@ -141,6 +142,8 @@ class Barriers:
     all_true: Array
     results: Array  #: of the last completed reduction: threads with a true predicate
     all_results: Array
+    came: Array  #: (warps, 16): the lanes that have come to a barrier with a count
+    is_whole: Array  #: (warps, 16): with them the warp counts as 32 threads
     members: dict[tuple[int, int], list[tuple[Array, bool]]] = field(
         default_factory=dict[tuple[int, int], "list[tuple[Array, bool]]"]
     )
@@ -151,7 +154,14 @@ def _barriers(batch: Batch) -> Barriers:
         shape = (batch.blocks, BARRIERS)
         numbers = [np.zeros(shape, np.int64) for _ in range(4)]
         batch.barriers = Barriers(
-            numbers[0], numbers[1], numbers[2], np.ones(shape, bool), numbers[3], np.zeros(shape, bool)
+            numbers[0],
+            numbers[1],
+            numbers[2],
+            np.ones(shape, bool),
+            numbers[3],
+            np.zeros(shape, bool),
+            np.zeros((batch.warp_block.size, BARRIERS), np.uint32),
+            np.zeros((batch.warp_block.size, BARRIERS), bool),
         )
     found: Barriers = batch.barriers
     return found
@@ -215,8 +225,8 @@ def bind_barrier(image: Image, code: Code) -> Finish:
                 batch.report("divergent-barrier", instr, c, at, "only a part of the warp's threads is here")
         threads = popcount(c.masks)
         if count is not None:
-            # Counts are in whole warps: a last warp with fewer threads counts as 32.
-            threads = np.where(c.masks == lanes, 32, threads)
+            np.bitwise_or.at(state.came, (c.warps, numbers), c.masks)
+            threads = threads + _missing_of_warps(batch, state, c.warps, numbers)
             wanted = _per_row(c, count(c))
             known = state.expected[blocks, numbers]
             odd = ((known != 0) & (known != wanted)) | (wanted % 32 != 0) | (wanted == 0)
@@ -247,6 +257,32 @@ def bind_barrier(image: Image, code: Code) -> Finish:
     return arrive
 
 
+def _missing_of_warps(batch: Batch, state: Barriers, warps: Array, numbers: Array) -> Array:
+    """For each warp the threads that it lacks, where all have come that have not exited; else 0.
+
+    Counts are in whole warps: the barrier takes a warp for 32 threads, though some have exited or never were. A row
+    whose warp occurs again gets nothing.
+    """
+    came = state.came[warps, numbers]
+    live = batch.warp_lanes[warps] & ~batch.pool.exited[warps]
+    whole = ((live & ~came) == 0) & (came != 0) & ~state.is_whole[warps, numbers]
+    first = np.zeros(warps.size, bool)
+    first[np.unique(warps * BARRIERS + numbers, return_index=True)[1]] = True
+    whole &= first
+    state.is_whole[warps[whole], numbers[whole]] = True
+    return np.where(whole, 32 - popcount(came), 0)
+
+
+def _count_warps_left(batch: Batch, state: Barriers) -> bool:
+    """Take as whole those warps of which the threads that did not come have exited; whether a barrier was completed."""
+    warps, numbers = np.nonzero(state.came)
+    if not warps.size:
+        return False
+    blocks = batch.warp_block[warps]
+    np.add.at(state.arrived, (blocks, numbers), _missing_of_warps(batch, state, warps, numbers))
+    return _complete(batch, state, np.unique(blocks * BARRIERS + numbers), 0)
+
+
 def _note_members(state: Barriers, c: Cohort, blocks: Array, numbers: Array, waits: bool) -> None:
     for row in range(c.ids.size):
         key = (int(blocks[row]), int(numbers[row]))
@@ -270,6 +306,10 @@ def _complete(batch: Batch, state: Barriers, keys: Array, gone: int | Array) -> 
     released = waiting[done[batch.warp_block[pool.warp[waiting]], pool.barrier[waiting]]]
     pool.state[released] = READY
     pool.since[released] = pool.time
+    if bool(counted.any()):
+        over = done[batch.warp_block]
+        state.came[over] = 0
+        state.is_whole[over] = False
     state.arrived[blocks, numbers] = 0
     state.expected[blocks, numbers] = 0
     state.results[blocks, numbers] = state.true[blocks, numbers]
@@ -298,6 +338,8 @@ def release_rest(batch: Batch) -> bool:
     waiting = np.flatnonzero(pool.state == BARRIER)
     if not waiting.size:
         return False
+    if _count_warps_left(batch, state):
+        return True
     exited = np.zeros(batch.blocks, np.int64)
     np.add.at(exited, batch.warp_block, popcount(pool.exited))
     blocks = batch.warp_block[pool.warp[waiting]]

@@ -29,10 +29,11 @@ def run(
     grid: int = 1,
     words: Words | None = None,
     budget: int = BUDGET,
+    schedule: str = "order",
 ) -> tuple[Words, LaunchResult]:
     x = words if words is not None else np.zeros(count or threads, np.uint32)
     text = f"{HEAD}{module}\n.visible .entry k(.param .u64 x)\n{{{OWN}{body}\n}}\n"
-    return x, Emulator(budget=budget).load(text).launch("k", grid, threads, [x])
+    return x, Emulator(budget=budget).load(text).launch("k", grid, threads, [x], schedule=schedule)
 
 
 def test_arguments_and_results_in_registers() -> None:
@@ -154,6 +155,53 @@ def test_reduction_barriers_under_a_guard() -> None:
     st.global.u32 [%a], %v; ret;"""
     x, _ = run(body, threads=64)
     assert x.tolist() == [1] * 32 + [77] * 32
+
+
+@pytest.mark.parametrize("schedule", ["order", "random", "warps"])
+@pytest.mark.parametrize(
+    ("threads", "body", "each_four"),
+    [
+        # Odd lanes leave before, or while the others wait.
+        (64, "@%p exit; bar.sync 1, 64; st.global.u32 [%a], 7; ret;", [7, 0, 7, 0]),
+        (64, "@%p bra W; barrier.sync 1, 64; st.global.u32 [%a], 7; ret; W: nanosleep.u32 9; exit;", [7, 0, 7, 0]),
+        # The last warp has 16 threads, and comes in two parts.
+        (
+            48,
+            "@%p bra W; barrier.sync 1, 64; st.global.u32 [%a], 7; ret; "
+            "W: nanosleep.u32 9; barrier.sync 1, 64; st.global.u32 [%a], 8; ret;",
+            [7, 8, 7, 8],
+        ),
+        (48, "bar.sync 1, 64; st.global.u32 [%a], 7; ret;", [7, 7, 7, 7]),
+        (
+            64,
+            "@%p exit; setp.ne.u32 %q, %w, 2; bar.red.popc.u32 %v, 1, 64, %q; st.global.u32 [%a], %v; ret;",
+            [16, 0, 16, 0],
+        ),
+        (
+            64,
+            "@%p exit; setp.ne.u32 %q, %w, 1; bar.red.and.pred %q, 1, 64, %q; selp.u32 %v, 5, 6, %q; "
+            "st.global.u32 [%a], %v; ret;",
+            [5, 0, 5, 0],
+        ),
+    ],
+)
+def test_a_warp_counts_as_whole_when_all_that_are_left_have_come(
+    schedule: str, threads: int, body: str, each_four: list[int]
+) -> None:
+    """As an H200 has it."""
+    own = "and.b32 %w, %t, 3; and.b32 %v, %t, 1; setp.eq.u32 %p, %v, 1;"
+    x, _ = run(own + body, threads, schedule=schedule)
+    assert x.tolist() == each_four * (threads // 4)
+
+
+def test_an_arrival_counts_as_whole_when_the_others_have_exited() -> None:
+    body = """
+    and.b32 %v, %t, 1; setp.eq.u32 %p, %v, 1; @%p exit; setp.lt.u32 %q, %t, 32; @%q bra A;
+    bar.sync 1, 64; st.global.u32 [%a], 7; ret;
+A:  bar.arrive 1, 64; st.global.u32 [%a], 8; ret;"""
+    for schedule in ("order", "random"):
+        x, _ = run(body, 64, schedule=schedule)
+        assert x.tolist() == [8, 0] * 16 + [7, 0] * 16
 
 
 def test_syncwarp_in_both_arms() -> None:
