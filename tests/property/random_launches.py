@@ -45,9 +45,45 @@ WIDE = (
 )
 
 
-def kernel_text(name: str, read: str, write: str, operation: str, keeps: bool, nc: bool, wide: bool) -> str:
+#: What else a kernel may have: what stands in its module, in its declarations, and behind its operation. Functions and
+#: tables of different kernels have the same names; {0} is a number.
+EXTRAS = {
+    "": ("", "", ""),
+    "function": (
+        ".func (.param .b32 r) f(.param .b32 v)\n{{ .reg .u32 %v; ld.param.u32 %v, [v]; xor.b32 %v, %v, {0}; "
+        "st.param.b32 [r], %v; ret; }}\n",
+        "",
+        "{{ .param .b32 v; .param .b32 r; st.param.b32 [v], %v; call.uni (r), f, (v); ld.param.b32 %v, [r]; }}",
+    ),
+    "table": (
+        ".const .align 4 .u32 table[4] = {{1, {0}, 3, 4}};\n",
+        "",
+        "and.b32 %t, %i, 3; mul.wide.u32 %o, %t, 4; mov.u64 %d, table; add.u64 %d, %d, %o; ld.const.u32 %t, [%d]; "
+        "add.u32 %v, %v, %t;",
+    ),
+    "local": (
+        "",
+        "  .local .align 4 .b8 depot[16];\n",
+        "mov.u64 %d, depot; st.local.u32 [%d+4], %v; and.b32 %t, %v, 1; mul.wide.u32 %o, %t, 4; add.u64 %d, %d, %o; "
+        "st.local.u32 [%d], {0}; mov.u64 %d, depot; ld.local.u32 %t, [%d+4]; add.u32 %v, %v, %t;",
+    ),
+}
+HEADS = (HEAD, HEAD, HEAD.replace("8.0", "7.8").replace("sm_90", "sm_80"))
+
+
+def kernel_text(
+    name: str,
+    read: str,
+    write: str,
+    operation: str,
+    keeps: bool,
+    load: str,
+    wide: bool,
+    extra: tuple[str, int],
+    head: str,
+) -> str:
     """``y[w(i)] = operation(x[r(i)], k)``; ``keeps`` adds what ``y`` held; ``wide`` is for grids of several axes."""
-    load = "ld.global.nc.u32" if nc else "ld.global.u32"
+    outside, inside, code = (text.format(extra[1]) for text in EXTRAS[extra[0]])
     lines = [
         "ld.param.u64 %x, [x]; ld.param.u64 %y, [y]; ld.param.u32 %n, [n]; ld.param.u32 %k, [k];",
         "cvta.to.global.u64 %x, %x; cvta.to.global.u64 %y, %y;",
@@ -65,7 +101,7 @@ def kernel_text(name: str, read: str, write: str, operation: str, keeps: bool, n
         lines.append(f"{load} %v, [%o];")
     else:
         lines.append(f"mov.u32 %v, 3; setp.lt.u32 %q, %j, %n; @%q {load} %v, [%o];")
-    lines.append(f"{operation} %v, %v, %k;")
+    lines += [f"{operation} %v, %v, %k;", code]
     if write == "early":  # those beyond n have ended
         lines.append("bar.sync 0;")
     if write in ("shared", "dynamic"):
@@ -85,8 +121,9 @@ def kernel_text(name: str, read: str, write: str, operation: str, keeps: bool, n
     tile = "  .shared .align 4 .b8 tile[256];\n" if write == "shared" else ""
     pool = ".extern .shared .align 4 .b8 tile[];\n" if write == "dynamic" else ""
     return (
-        f"{HEAD}// {read} {write}\n{pool}"
-        f".visible .entry {name}(.param .u64 x, .param .u64 y, .param .u32 n, .param .u32 k)\n{{\n{tile}"
+        f"{head}// {read} {write} {extra[0]}\n{pool}{outside}"
+        f".visible .entry {name}(.param .u64 x, .param .u64 y, .param .u32 n, .param .u32 k)\n"
+        f"{'.maxntid 64, 1, 1' if extra[1] % 2 else ''}\n{{\n{tile}{inside}"
         "  .reg .u32 %n, %k, %th, %s, %b, %i, %j, %t, %v, %w;\n  .reg .u64 %x, %y, %o, %d;\n  .reg .pred %p, %q;\n"
         f"{body}\nDONE:\n  ret;\n}}\n"
     )
@@ -196,8 +233,10 @@ class _Writer:
                 self.rng.choice(WRITES),
                 self.rng.choice(OPERATIONS),
                 self.rng.random() < 0.4,
+                self.rng.choice(["ld.global.nc.u32", "ld.volatile.global.u32", *["ld.global.u32"] * 4]),
                 self.rng.random() < 0.3,
-                self.rng.random() < 0.3,
+                (self.rng.choice([*EXTRAS, "", ""]), self.rng.randrange(5)),
+                self.rng.choice(HEADS),
             )
             if WIDE in self.kernels[name]:
                 self.wide.add(name)

@@ -159,6 +159,8 @@ def test_what_touches_both_keeps_them_apart(between: str) -> None:
     first_and_back = f"first[n, 8](a, b, k)\n{between}\nsecond[n, 8](b, c, k)"
     lines, found = fused(first_and_back)
     assert found.result.fusions == 0 and lines == first_and_back.splitlines()
+    (remark,) = found.remarks
+    assert remark.reason == "kept-apart" and remark.message.startswith(f"'{between}' (line 8) stands between")
 
 
 @pytest.mark.parametrize("between", ["v = read(a, 0)", "copy(data, a)", "copy(d, a)", "fill(d, 0)", "m = k"])

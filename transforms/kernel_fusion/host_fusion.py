@@ -10,12 +10,15 @@ and everything of it.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ...dsl.host_cfg import Edge, Effects, HostCfg
 from ...dsl.host_nodes import Body, Branch, Expression, If, Launch, LoopInit, Node
 from ...dsl.host_program import HostProgram
+from ..remarks import Remark
 from .host_sites import Sites
+from .kept_apart import kept_apart
 from .kernel_code import AnyKernel
 from .launch_graph import Applied, EdgePoint, LaunchGraph, Place, Step
 from .launch_graph import Node as GraphNode
@@ -91,6 +94,10 @@ class FusingHost:
         for gone in (launch, *(_launch(node) for node in step.fusions)):
             self.fused.pop(gone, None)
         return Applied(inserted, tuple(made))
+
+    def kept_apart(self) -> Iterator[Remark]:
+        """Remarks about launches between which something stands that neither may pass."""
+        return kept_apart(self.cfg(), self._modifies)
 
     def drop_dead_stores(self) -> None:
         """Let no fused kernel store what nobody reads, once all is fused: neither it, nor anything that can follow."""

@@ -99,12 +99,16 @@ def fuse_program(
     given = frozenset(program.kernels.values())
     taken = {kernel.name for kernel in given}
     pairs = Pairs(codes, fuser, options.independent, options.benefit, options.resident, taken)
+    apart = list(FusingHost(program, pairs).kept_apart())
     host, result = _best(program, pairs, options)
+    if result.fusions:
+        host.drop_dead_stores()
+        host.guard()
+    told = {remark.kernel for remark in pairs.remarks.values()}
+    remarks = [*pairs.remarks.values(), *(each for each in apart if each.kernel not in told)]
     if not result.fusions:
-        return FusedProgram(program, codes, {}, result, given, list(pairs.remarks.values()))
-    host.drop_dead_stores()
-    host.guard()
-    return FusedProgram(host.program, codes, host.fused, result, given, list(pairs.remarks.values()))
+        return FusedProgram(program, codes, {}, result, given, remarks)
+    return FusedProgram(host.program, codes, host.fused, result, given, remarks)
 
 
 def _best(program: HostProgram, pairs: Pairs, options: FusionOptions) -> tuple[FusingHost, Result]:
