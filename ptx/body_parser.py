@@ -360,7 +360,7 @@ class _BodyParser:
         elif word in _NOT_IN_BODY:
             raise cursor.error(f"'{word}' cannot stand in the body of a function", start)
         elif word == ".file":
-            self.block.instrs.append(Directive("other", cursor.line_rest().rstrip(";"), start))
+            self.block.instrs.append(Directive("other", cursor.file_directive().rstrip(";"), start))
         else:
             cursor.next()
             rest = cursor.until(";", word).strip()

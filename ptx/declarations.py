@@ -13,7 +13,7 @@ from .ir import Kernel, Param, RegisterDeclaration, Variable
 from .lexer import Cursor
 from .operand_parser import Scope, is_below
 from .operands import Reg
-from .types import SPACES, TYPES, ScalarType
+from .types import SPACES, TYPES, ScalarType, literal_value
 
 __all__ = [
     "LINKAGE",
@@ -27,6 +27,18 @@ __all__ = [
 
 LINKAGE = frozenset([".visible", ".extern", ".weak", ".common"])
 
+#: Directives that limit something, and how many numbers they take.
+_LIMITS = {
+    ".maxntid": 3,
+    ".reqntid": 3,
+    ".reqnctapercluster": 3,
+    ".maxnreg": 1,
+    ".minnctapersm": 1,
+    ".maxnctapersm": 1,
+    ".maxclusterrank": 1,
+    ".abi_preserve": 1,
+    ".abi_preserve_control": 1,
+}
 #: What may follow a declaration that has no semicolon, besides linkage.
 _NEXT_ITEM = frozenset(
     ".entry .func .global .const .local .shared .tex .file .section .loc .alias .version .target".split()
@@ -220,6 +232,7 @@ def performance_directives(cursor: Cursor, kernel: Kernel) -> None:
             cursor.next()
             kernel.directives.append(f".pragma {cursor.until(';', '.pragma')};")
             continue
+        start = cursor.skip_space()
         cursor.next()
         operands: list[str] = []
         while (value := cursor.peek()) and (value[0].isdigit() or value[0] == '"'):
@@ -228,7 +241,22 @@ def performance_directives(cursor: Cursor, kernel: Kernel) -> None:
                 break
         if cursor.peek() == "(":
             operands.append(cursor.balanced("(", ")", token))
+        if token in _LIMITS:
+            operands = _extents(cursor, token, operands, start)
         kernel.directives.append(" ".join([token, ", ".join(operands)]).rstrip())
+
+
+def _extents(cursor: Cursor, directive: str, operands: list[str], start: int) -> list[str]:
+    """The numbers behind a directive that limits something, in decimal digits, so that nobody reads them again."""
+    most = _LIMITS[directive]
+    try:
+        numbers = [literal_value(operand) for operand in operands]
+    except ValueError:  # no digits, or more than Python converts
+        numbers = []
+    if not 1 <= len(numbers) <= most or not all(isinstance(number, int) for number in numbers):
+        wanted = "a number" if most == 1 else f"up to {most} numbers"
+        raise cursor.error(f"'{directive}' takes {wanted}", start)
+    return [str(number) for number in numbers]
 
 
 def variables(cursor: Cursor, linkage: str, start: int) -> list[Variable]:

@@ -62,6 +62,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
+_FILE = re.compile(r'\.file\s+\d{1,9}\s+"[^"\n]*"')
 _SPACE = re.compile(r"\s*")
 #: The brackets of each kind, and the strings that may hide some.
 _BRACKETS = {pair: re.compile(rf'[\{pair[0]}\{pair[1]}]|"(?:[^"\\\n]|\\.)*"') for pair in ("{}", "()", "[]")}
@@ -151,6 +152,14 @@ class Cursor:
         rest = self.text[self.pos : end]
         self.pos = end
         return rest.strip()
+
+    def file_directive(self) -> str:
+        """Take ``.file 1 "name"`` and what else stands in its line."""
+        start = self.skip_space()
+        text = self.line_rest()
+        if _FILE.match(text) is None:
+            raise self.error("malformed '.file'", start)
+        return text
 
     def until(self, stop: str, what: str) -> str:
         """Take the text up to ``stop``, strings skipped, and ``stop`` itself."""

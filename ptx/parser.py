@@ -24,7 +24,6 @@ from .operands import Sym
 __all__ = ["load", "parse"]
 
 _VARIABLE_SPACES = frozenset([".global", ".const", ".shared", ".local", ".tex", ".param"])
-_TO_END_OF_LINE = frozenset([".file", ".loc"])
 _TARGET = re.compile(r"\s*[\w.]+(?:\s*,\s*[\w.]+)*")
 _VERSION = re.compile(r"\s*(\d+\.\d+)\b")
 
@@ -89,7 +88,9 @@ class _ModuleParser:
             elif token == ".section":
                 cursor.next()
                 self.section(start)
-            elif token in _TO_END_OF_LINE or (token == "@" and cursor.text.startswith("@@DWARF", start)):
+            elif token == ".file":
+                self._raw(cursor.file_directive(), start)
+            elif token == ".loc" or (token == "@" and cursor.text.startswith("@@DWARF", start)):
                 self._raw(cursor.line_rest(), start)
             elif token == ";":
                 cursor.next()

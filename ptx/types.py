@@ -10,6 +10,7 @@ Reference: PTX ISA 9.0, §4.5 (constants), §5.1 (state spaces), §5.2 (types).
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 
@@ -127,16 +128,20 @@ def literal_value(text: str) -> int | float:
 def literal_bits(text: str, scalar: ScalarType) -> int:
     """The bit pattern that a literal has when it is used as a value of type ``scalar``.
 
-    A ``0f`` literal used as ``f32`` and a ``0d`` literal used as ``f64`` keep their bits, NaN payloads included.
+    A ``0f`` literal used as ``f32`` and a ``0d`` literal used as ``f64`` keep their bits, NaN payloads included. A
+    ``0f`` literal used as ``f64`` keeps them too, as the lower half: ptxas does not convert it. A ``0d`` literal used
+    as ``f32`` is rounded.
 
     >>> hex(literal_bits("0f7FC00001", TYPES["f32"])), hex(literal_bits("-1", TYPES["u16"]))
     ('0x7fc00001', '0xffff')
+    >>> hex(literal_bits("0f3F800000", TYPES["f64"])), hex(literal_bits("0d47F0000000000000", TYPES["f32"]))
+    ('0x3f800000', '0x7f800000')
     """
     body = text.lstrip("+-")
     prefix = body[:2].lower()
     negative = text.startswith("-")
-    if prefix == "0f" and scalar.bits == 32:
-        return int(body[2:], 16) ^ (0x8000_0000 if negative else 0)
+    if prefix == "0f" and (scalar.bits == 32 or scalar.name == "f64"):
+        return int(body[2:], 16) ^ (1 << (scalar.bits - 1) if negative else 0)
     if prefix == "0d" and scalar.bits == 64:
         return int(body[2:], 16) ^ (0x8000_0000_0000_0000 if negative else 0)
     value = literal_value(text)
@@ -145,7 +150,10 @@ def literal_bits(text: str, scalar: ScalarType) -> int:
         if scalar.bits not in formats or scalar.name in ("bf16", "bf16x2", "f16x2"):
             return int(value) & ((1 << scalar.bits) - 1)
         pack, unpack = formats[scalar.bits]
-        return struct.unpack(unpack, struct.pack(pack, value))[0]
+        try:
+            return struct.unpack(unpack, struct.pack(pack, value))[0]
+        except OverflowError:
+            return struct.unpack(unpack, struct.pack(pack, math.copysign(math.inf, value)))[0]
     if isinstance(value, float):
         # A float literal moved into an untyped register keeps the bits of that width.
         if scalar.bits == 32:

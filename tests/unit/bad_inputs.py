@@ -125,6 +125,11 @@ _TEXTS: list[tuple[str, str, str, str]] = [
     ("missing semicolon", kernel("ret"), "5:4", "expected ';'"),
     ("register type", kernel(".reg .b33 x;"), "5:6", "'.b33' is no register type"),
     ("register without type", kernel(".reg x;"), "5:", "the register declaration has no type"),
+    ("limit that is no number", HEAD + ".entry k() .reqntid 1.5 { ret; }", "4:12", "'.reqntid' takes up to 3 numbers"),
+    ("limit without number", HEAD + ".entry k() .maxnreg { ret; }", "4:12", "'.maxnreg' takes a number"),
+    ("limit of four numbers", HEAD + ".entry k() .maxntid 1, 2, 3, 4 { ret; }", "4:12", "takes up to 3 numbers"),
+    ("file without number", HEAD + '.file 0f "a.cu"\n', "4:1", "malformed '.file'"),
+    ("file without name", kernel(".file 1\nret;"), "5:1", "malformed '.file'"),
     ("malformed line position", kernel(".loc x y z"), "5:1", "malformed '.loc'"),
 ]
 

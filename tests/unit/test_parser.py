@@ -358,3 +358,8 @@ def test_an_unknown_directive_of_a_body_is_kept_and_fenced() -> None:
     assert second.text == ".frobnicate;"
     assert list(module.unknown_opcodes()) == [".frobnicate"]
     assert print_module(parse(print_module(module))) == print_module(module)
+
+
+def test_limits_are_numbers_however_they_are_written() -> None:
+    kernel = parse(f"{HEAD}.entry k() .maxntid 0x20, 010 .minnctapersm 2U {{ ret; }}\n").kernel("k")
+    assert kernel.directives == [".maxntid 32, 8", ".minnctapersm 2"]
