@@ -6,7 +6,8 @@ Model: a `*.sync` instruction waits until every lane of its membermask that has 
 instruction, in whatever splits; `bar.warp.sync` may also be met at another one. A barrier without a count waits for
 all threads of the block, one with a count for warps: a warp is taken for 32 threads once all of it that has not
 exited has come (so does Hopper). Without a count, threads that have exited are no longer waited for once nothing else
-can run, and that is reported. A shuffle from a lane that takes no part gives the reader's own value (undefined in the manual).
+can run, and that is reported. A shuffle from a lane that takes no part gives the reader's own value (the manual leaves
+it undefined).
 Reference: PTX ISA 9.0, §9.7.9.6, §9.7.13.1 to §9.7.13.15.
 """
 
