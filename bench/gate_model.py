@@ -34,7 +34,7 @@ from ptxmotion.cli.bench_variants import METHODS, Variants, parse_variants
 from ptxmotion.cli.gate import Assembled
 from ptxmotion.harness.gate import PtxasJudge
 from ptxmotion.harness.results import ArmResult, BenchmarkResult, read
-from ptxmotion.ptx import Module, parse
+from ptxmotion.ptx import parse
 from ptxmotion.suites.registry import find
 from ptxmotion.suites.runner import compiler, ptx_of
 from ptxmotion.transforms.gate import Figures, is_better, worse
@@ -59,12 +59,14 @@ NAMED = {
 #: The least effect: smaller differences of time are none.
 EFFECT = 0.01
 
-Model = Callable[[Figures], float]
+#: The cost of a kernel, from what ptxas and what the static model say of it.
+Model = Callable[[Figures, Figures], float]
 MODELS: dict[str, Model] = {
-    "one warp alone": lambda kernel: kernel.cycles,
-    "full multiprocessor": lambda kernel: kernel.full,
-    "weighted instructions": lambda kernel: kernel.weight,
-    "registers": lambda kernel: kernel.registers,
+    "one warp alone": lambda kernel, _: kernel.cycles,
+    "full multiprocessor": lambda kernel, _: kernel.full,
+    "weighted instructions": lambda kernel, _: kernel.weight,
+    "registers": lambda kernel, _: kernel.registers,
+    "static: accesses and long operations": lambda _, ptx: ptx.weight,
 }
 
 
@@ -117,6 +119,7 @@ class Study:
         self._nvcc = compiler("sm_90a")
         self._judge = Assembled(PtxasJudge("sm_90a"))
         self._plain: dict[str, dict[str, str]] = {}
+        self._known: dict[str, tuple[Mapping[str, Figures], Mapping[str, Figures]]] = {}
 
     def add(self, name: str, found: BenchmarkResult, maker: Variants) -> None:
         """Make the arms of a benchmark again."""
@@ -130,7 +133,7 @@ class Study:
             code = tuple(str(figures["code_sha256"]) for _, figures in sorted(arm.static.items()))
             if code in known:
                 continue
-            made = self._made(name, arm, self._plain[found.fullname], maker, ratios.get(arm.id, 1.0))
+            made = self._made(name, arm, base, self._plain[found.fullname], maker, ratios.get(arm.id, 1.0))
             if made is None:
                 self.lost += 1
                 if arm is base:
@@ -140,26 +143,38 @@ class Study:
             arms.append(made)
         self.programs.append(arms)
 
-    def _made(self, name: str, arm: ArmResult, plain: Mapping[str, str], maker: Variants, ratio: float) -> Arm | None:
-        spec = "O3" if arm.role == "baseline" else NAMED.get(arm.id, arm.id)
-        variant = parse_variants(spec)[0]
+    def _made(
+        self, name: str, arm: ArmResult, base: ArmResult, plain: Mapping[str, str], maker: Variants, ratio: float
+    ) -> Arm | None:
+        variant = parse_variants("O3" if arm is base else NAMED.get(arm.id, arm.id))[0]
         if variant.fusion:
             return None
+        told, before = _hashes(arm), _hashes(base)
+        # Only what came out other than nvcc's is worth making again.
+        changed = {plain[kernel] for kernel in plain if told.get(kernel) != before.get(kernel)}
+        modules = {**plain, **maker.modules(variant, {k: text for k, text in plain.items() if text in changed})}
         kernels: dict[str, Figures] = {}
         static: dict[str, Figures] = {}
-        for text in dict.fromkeys(maker.modules(variant, plain).values()):
-            module: Module = parse(text)
-            kernels |= self._judge.figures(module)
-            static |= StaticJudge().figures(module)
-        told = {kernel: str(figures["code_sha256"]) for kernel, figures in arm.static.items()}
+        for text in dict.fromkeys(modules.values()):
+            if text not in self._known:
+                module = parse(text)
+                self._known[text] = self._judge.figures(module), StaticJudge().figures(module)
+            kernels |= self._known[text][0]
+            static |= self._known[text][1]
         if any(kernel not in kernels or kernels[kernel].code.partition("/")[0] != told[kernel] for kernel in told):
             return None
         return Arm(name, arm.id, ratio, kernels, static)
 
 
+def _hashes(arm: ArmResult) -> dict[str, str]:
+    """Of each kernel's machine code, as it was timed."""
+    return {kernel: str(figures["code_sha256"]) for kernel, figures in arm.static.items()}
+
+
 def _predicted(base: Arm, arm: Arm, model: Model) -> float:
     """The ratio of times that a model foretells."""
-    return sum(map(model, base.kernels.values())) / sum(map(model, arm.kernels.values()))
+    costs = [sum(model(each.kernels[name], each.static[name]) for name in base.kernels) for each in (base, arm)]
+    return costs[0] / costs[1]
 
 
 def rank(programs: Iterable[Sequence[Arm]], model: Model) -> float:
