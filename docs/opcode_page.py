@@ -17,6 +17,18 @@ without one computes a value from its operands and nothing else. *Emulated* name
 runs, `—` where it refuses the opcode; an asterisk marks rows for which the manual gives an error bound instead of a
 value. *Cost* is the weight that code motion gives it.
 
+What no row fits stays as it is: it is opaque, has every effect, nothing moves across it, and one remark names it. So do
+a 256-bit store that skips elements of its vector (`_`), addresses with `.unified`, negated operands of `vmad`, and
+unknown directives of a body. `tests/property/test_table_against_ptxas.py` draws instructions of every family of PTX ISA
+9.0 (`--fuzz-n=300`: some 40,000 for sm_90a, 100a, 103a and 120a), lets ptxas 13.0 judge them, and finds that what ptxas
+takes is read, verified, printed as it was, and known.
+
+`ptxmotion verify --round-trip FOLDER` parses and prints every PTX file below a folder; ptxas assembles both. Of 1,528
+public files (26 suites and producers: nvcc for sm_75 to sm_120a, with `-lineinfo` and `-G`, NVRTC, clang, LLVM, Triton,
+Numba, PTX 1.0 to 9.4; not part of this repository) 1,504 parse; ptxas refuses the other 24 as well, which are other
+languages or name what they do not declare. ptxas accepts 1,380 of them as they are, 25 of these to be linked, and **all
+1,380 as printed, with the same bytes of code, constants and data**.
+
 | row | effects | divergence | emulated | cost |
 | --- | --- | --- | --- | --- |
 """
