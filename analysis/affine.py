@@ -9,12 +9,12 @@ with more terms, an operation that is not linear.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ..ptx import Form
 
-__all__ = ["MAX_TERMS", "Affine", "add", "affine_operation", "atom", "constant", "scale"]
+__all__ = ["MAX_TERMS", "Affine", "add", "affine_operation", "atom", "constant", "scale", "weighted_sum"]
 
 MAX_TERMS = 8
 
@@ -70,6 +70,23 @@ def add(left: Affine, right: Affine, factor: int = 1) -> Affine | None:
     if len(terms) > MAX_TERMS:
         return None
     return Affine(width, total_constant, tuple(sorted(terms.items())))
+
+
+def weighted_sum(width: int, constant: int, parts: Iterable[tuple[int, Affine]]) -> Affine | None:
+    """``constant + Σ factor·part``, as `add` gives it for one part behind the other."""
+    mask = (1 << width) - 1
+    terms: dict[int, int] = {}
+    for factor, part in parts:
+        constant += factor * part[1]
+        for number, coefficient in part[2]:
+            total = (terms.get(number, 0) + factor * coefficient) & mask
+            if total:
+                terms[number] = total
+            else:
+                terms.pop(number, None)
+        if len(terms) > MAX_TERMS:
+            return None
+    return Affine(width, constant & mask, tuple(sorted(terms.items())) if len(terms) > 1 else tuple(terms.items()))
 
 
 def scale(form: Affine, factor: int) -> Affine:

@@ -315,12 +315,13 @@ class SymbolicValues:
 
     def _rebuilt_sum(self, form: Affine, replaced: dict[int, int | None], roots: Set[int], depth: int) -> int | None:
         width, constant, terms = form
-        total: Affine | None = Affine(width, constant)
+        parts: list[tuple[int, Affine]] = []
         for atom, coefficient in terms:
             new = self._substitute(atom, replaced, roots, depth)
-            if new is None or total is None:
+            if new is None:
                 return None
-            total = affine.add(total, self.values.affine_of(new, width), coefficient)
+            parts.append((coefficient, self.values.affine_of(new, width)))
+        total = affine.weighted_sum(width, constant, parts)
         return None if total is None else self.values.of_affine(total)
 
     def split(self, number: int, width: int) -> tuple[int, int]:

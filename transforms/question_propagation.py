@@ -160,7 +160,7 @@ class Availability:
         self._called: dict[tuple[int, int, int, int], tuple[int, int] | None] = {}
         self._is_hopeful: dict[Question, bool] = {}
         #: By base and width, other names of an address, as bases and what its offset grows by.
-        self._other_names: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self._other_names: dict[tuple[int, int], tuple[list[tuple[int, int]], Iterator[tuple[int, int]]]] = {}
         self._near_names: dict[tuple[int, int], list[tuple[int, int]] | None] = {}
         self._askers: dict[AddressKey, list[tuple[int, int, Instr]]] | None = None
 
@@ -292,23 +292,30 @@ class Availability:
         count, (space, base, offset, size, width, *_) = self.accesses.count, question
         return any((space, other, offset + more, size) in count for other, more in self._renamed(base, width))
 
-    def _renamed(self, base: int, width: int) -> list[tuple[int, int]]:
+    def _renamed(self, base: int, width: int) -> Iterator[tuple[int, int]]:
         """The other names that an address of this base may take, at most a few for each turn that is asked about, as
-        bases and what the offset grows by; once more its own where it comes back."""
-        found = self._other_names.get((base, width))
-        if found is None:
-            found = self._other_names[base, width] = []
-            seen = {(base, 0)}
-            work = [(base, 0)]
-            for each in work:
-                for _, _, renamed in self._names_before(each, width):
-                    if renamed == each:
-                        continue
-                    found.append(renamed)
-                    if renamed not in seen and len(work) < 4 * self.visits:
-                        seen.add(renamed)
-                        work.append(renamed)
-        return found
+        bases and what the offset grows by; once more its own where it comes back. Found as far as they are asked for,
+        and kept."""
+        known = self._other_names.get((base, width))
+        if known is None:
+            known = self._other_names[base, width] = ([], self._find_names(base, width))
+        found, more = known
+        yield from found
+        for each in more:
+            found.append(each)
+            yield each
+
+    def _find_names(self, base: int, width: int) -> Iterator[tuple[int, int]]:
+        seen = {(base, 0)}
+        work = [(base, 0)]
+        for each in work:
+            for _, _, renamed in self._names_before(each, width):
+                if renamed == each:
+                    continue
+                yield renamed
+                if renamed not in seen and len(work) < 4 * self.visits:
+                    seen.add(renamed)
+                    work.append(renamed)
 
     def _names_before(self, name: tuple[int, int], width: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
         """The edges into the blocks whose φs the base is made of, and the names in front of them."""
