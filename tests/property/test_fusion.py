@@ -15,6 +15,7 @@ from ptxmotion.dsl.host_program import HostProgram
 from ptxmotion.dsl.run import Loaded
 from ptxmotion.harness.emulator.backend import EmulatorBackend
 from ptxmotion.harness.workload import Recorder
+from ptxmotion.transforms.kernel_fusion.kernel_code import KernelCode
 from ptxmotion.transforms.kernel_fusion.kfcm import ORDERS
 from ptxmotion.transforms.kernel_fusion.launch_site import Fusibility, LaunchSite
 from ptxmotion.transforms.kernel_fusion.plan import FusedProgram, FusionOptions, PtxFuser, fuse_program
@@ -52,8 +53,12 @@ def check(seed: int) -> int:
     order = ORDERS[seed // 5 % 4] if seed % 2 else ORDERS[0]
     # Blocks that run at the same time: many, few, or nothing is launched cooperatively.
     most = (64, 4, None)[seed // 3 % 3]
-    resident = None if most is None else lambda code, threads, shared: most
-    found = fused(made, FusionOptions(strategy, order, resident=resident, may_pad=seed % 7 != 0))
+
+    def resident(code: KernelCode, threads: int, shared: int) -> int | None:
+        return most
+
+    together = resident if most is not None else None
+    found = fused(made, FusionOptions(strategy, order, resident=together, may_pad=seed % 7 != 0))
     if not found.result.fusions:
         assert found.host is made.host
         return 0

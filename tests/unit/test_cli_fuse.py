@@ -346,7 +346,11 @@ def test_benefit_by_timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     from ptxmotion.harness import machine
 
     needs_ptxas()
-    monkeypatch.setattr(machine, "choose", lambda *_: (timed_launches.MACHINE, 1, "as it is"))
+
+    def choose(wanted: str) -> tuple[machine.Machine, int, str]:
+        return timed_launches.MACHINE, 1, f"{wanted}, or so"
+
+    monkeypatch.setattr(machine, "choose", choose)
     file = timed_program(tmp_path)
     assert fuse(file, "--benefit=timing", "--size=tiny", "--remarks") == 0
     told = capsys.readouterr().err

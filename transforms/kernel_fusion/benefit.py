@@ -58,9 +58,9 @@ class MachineCosts:
         if set(data) != set(known):
             raise ValueError(f"keys are {', '.join(sorted(known))}; found {', '.join(sorted(data))}")
         for name, value in data.items():
-            number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-            number = number and (value > 0 or name in _MAY_BE_NOTHING)
-            if (name == "machine" and not isinstance(value, str)) or (name != "machine" and not number):
+            is_cost = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+            is_cost = is_cost and (value != 0 or name in _MAY_BE_NOTHING)
+            if not (isinstance(value, str) if name == "machine" else is_cost):
                 raise ValueError(f"{name} is {value!r}")
         return MachineCosts(**data)  # pyright: ignore[reportArgumentType]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from math import prod
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from ...dsl.functions import Param
 from ...dsl.host_cfg import HostCfg
@@ -355,7 +355,7 @@ def _may_hold(checks: tuple[str, ...]) -> bool:
     if not checks:
         return True
     test = Expression(" and ".join(f"({check})" for check in checks))
-    functions = {"__builtins__": {}, "max": max, "min": min}
+    functions: dict[str, Any] = {"__builtins__": {}, "max": max, "min": min}
     names = sorted(test.names - set(functions))
     several = [dict.fromkeys(names, size) for size in _SIZES]
     several += [dict(zip(names, sizes, strict=True)) for sizes in islice(product(_SIZES, repeat=len(names)), 625)]
