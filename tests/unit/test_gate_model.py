@@ -26,6 +26,10 @@ def arm(name: str, ratio: float, cycles: float, accesses: float = 100) -> Any:
     return study.Arm("suite/program", name, ratio, {"k": kernel}, {"k": replace(PTX, code=name, weight=accesses)})
 
 
+def by_ptxas(arm: Any) -> Any:
+    return arm.kernels
+
+
 NVCC = study.Arm("suite/program", "O3", 1.0, {"k": BASE}, {"k": PTX})
 
 
@@ -34,7 +38,7 @@ def test_what_is_foretold_well_has_rank_one_and_no_loss() -> None:
     assert study.rank(programs, alone) == pytest.approx(1)
     assert study.order(programs, alone) == "6 : 0"
     assert study.loss(programs, alone) == "0.00%, 0.0%"
-    assert study.decisions(programs, lambda arm: arm.kernels) == "2: 0 | 1: 0"
+    assert study.decisions(programs, by_ptxas) == "2: 0 | 1: 0"
 
 
 def test_what_is_foretold_wrongly_costs() -> None:
@@ -43,9 +47,9 @@ def test_what_is_foretold_wrongly_costs() -> None:
     assert study.order(programs, alone) == "1 : 2"
     # The slow arm is taken: 1.1 / 0.9, and the geometric mean with a program that has no arm but nvcc's.
     assert study.loss(programs, alone) == f"{(1.1 / 0.9) ** 0.5 - 1:.2%}, 22.2%"
-    assert study.decisions(programs, lambda arm: arm.kernels) == "2: 1 | 0: 0"
+    assert study.decisions(programs, by_ptxas) == "2: 1 | 0: 0"
     given_back = [[NVCC, arm("fast", 1.10, 12_000)]]
-    assert study.decisions(given_back, lambda arm: arm.kernels) == "0: 0 | 1: 1"
+    assert study.decisions(given_back, by_ptxas) == "0: 0 | 1: 1"
     assert study.loss(given_back, alone) == "10.00%, 10.0%"
 
 

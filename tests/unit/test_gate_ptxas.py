@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from ptxmotion.cli import main
@@ -47,14 +48,21 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+class Put(Protocol):
+    """Puts a script in ptxas's place, with the command that tells its version; where it is."""
+
+    def __call__(self, body: str, version: str = "") -> Path: ...
+
+
 @pytest.fixture
-def ptxas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def ptxas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
     """Put a script in place of ptxas that tells its version and then does something else."""
     real = find_tool("ptxas").path
 
-    def put(body: str, version: str = f"exec {real} --version") -> Path:
+    def put(body: str, version: str = "") -> Path:
         path = tmp_path / "ptxas"
-        path.write_text(f'#!/bin/sh\ncase "$1" in --version) {version};; esac\n{body.replace("PTXAS", str(real))}\n')
+        told = version or f"exec {real} --version"
+        path.write_text(f'#!/bin/sh\ncase "$1" in --version) {told};; esac\n{body.replace("PTXAS", str(real))}\n')
         path.chmod(0o755)
         monkeypatch.setenv("PTXMOTION_PTXAS", str(path))
         return path
@@ -83,7 +91,7 @@ def is_as_given(written: str) -> bool:
     ],
 )
 def test_where_ptxas_gives_no_answer_the_kernel_is_as_it_was_and_that_is_said(
-    source: Path, ptxas, capfd: pytest.CaptureFixture[str], body: str, said: str
+    source: Path, ptxas: Put, capfd: pytest.CaptureFixture[str], body: str, said: str
 ) -> None:
     ptxas(body)
     assert opt(source, "--gate-timeout=0.3" if "sleep" in body else "--gate=ptxas") == 0
@@ -100,7 +108,7 @@ def test_where_ptxas_gives_no_answer_the_kernel_is_as_it_was_and_that_is_said(
     assert err == ""
 
 
-def test_what_cannot_be_started_is_said(source: Path, ptxas, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_started_is_said(source: Path, ptxas: Put, capfd: pytest.CaptureFixture[str]) -> None:
     path = ptxas("")
     path.write_bytes(b"\x7fno program")
     assert opt(source) == 0
@@ -133,7 +141,7 @@ def test_a_limit_that_limits_nothing_is_refused(source: Path, capfd: pytest.Capt
     assert opt(source, "--gate-timeout=0") == 2
 
 
-def test_another_version_is_asked_anew(source: Path, ptxas, capfd: pytest.CaptureFixture[str]) -> None:
+def test_another_version_is_asked_anew(source: Path, ptxas: Put, capfd: pytest.CaptureFixture[str]) -> None:
     count = source.parent / "count"
     body = f'echo >> {count}; exec PTXAS "$@"'
     ptxas(body)
