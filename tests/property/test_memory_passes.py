@@ -29,7 +29,7 @@ LISTS = (
     "ssrqp",
     "O3",
 )
-STRONG = ("O1", "deadstores,lcm:min_cost=0", "sscm:min_cost=0,deadstores")
+STRONG = ("O1", "deadstores,lcm:min_cost=0", "sscm:min_cost=0,deadstores", "ssrqp", "readonly,srqp", "O3")
 SHARE = 10
 FIXED = 40
 
