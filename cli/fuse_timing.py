@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .outcome import BAD_INPUT, DIFFERENT, MISSING, CommandError, say, usage_error
@@ -155,6 +156,13 @@ class _Search:
                 raise CommandError(DIFFERENT, f"ptxmotion: error: {what}: {told}; please report it")
         return {each.candidate: each for each in result.comparisons if each.candidate in arms}
 
+    @cached_property
+    def _described(self) -> dict[str, Any]:
+        from ..harness.worker import Worker
+
+        with Worker(self.machine) as worker:
+            return worker.describe(120.0)
+
     def _run(self, task: Any) -> BenchmarkResult:
         import datetime
         from functools import partial
@@ -164,11 +172,9 @@ class _Search:
         from ..harness.protocol import Plan
         from ..harness.results import ResultFile
         from ..harness.session import Session
-        from ..harness.worker import Worker
 
-        with Worker(self.machine) as worker:
-            told = worker.describe(120.0)
-        plan, now = Plan(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        told, plan = self._described, Plan()
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         result = ResultFile(now, __version__, self.machine.name, told, {}, plan.options())
         assembler = partial(assemble_arm, sm=told.get("compute_capability"))
         return Session(self.machine, plan, result, assembler=assembler).run([task]).benchmarks[0]

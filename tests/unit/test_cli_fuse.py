@@ -362,7 +362,7 @@ def test_benefit_by_timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert fuse(file, "--benefit=timing", "--size=tiny", "--remarks") == 0
     told = capsys.readouterr().err
     assert "0 fusions" in told and "by timing, the fused program is SAME, 1.0" in told
-    file.write_text(other)
+    file.write_text(other)  # and not its reference
     assert fuse(file, "--benefit=timing", "--size=tiny") == 3
     assert "as written: seed 1: data: 100 of 100 elements differ" in capsys.readouterr().err
 
