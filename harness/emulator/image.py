@@ -8,6 +8,7 @@ Requires: a loaded module (its variables have addresses). Guarantees: what canno
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -83,6 +84,7 @@ class Image:
         named = {name for body in bodies for name in _symbols(body)}
         self.shared: SharedLayout = shared_layout(loaded.module, bodies, named)
         self._refused: list[tuple[str, int]] = []
+        self._refuse_clusters()
         for body in bodies:
             self._add(body)
         for function in self.functions.values():
@@ -100,6 +102,13 @@ class Image:
                     self.pinned.update(keys)
         self.starts = starts(self.codes)
         self.ranks = np.array([code.segment.rank for code in self.codes], np.int64)
+
+    def _refuse_clusters(self) -> None:
+        """Every block here is a cluster of its own."""
+        text = self.kernel.directive("reqnctapercluster")
+        if text is not None and math.prod(int(part) for part in text.replace(",", " ").split()) > 1:
+            what = f".reqnctapercluster {text} (a cluster of several blocks)"
+            self._refused.append((what, self.loaded.line(self.kernel.pos)))
 
     def _reachable(self) -> list[Kernel]:
         loaded = self.loaded

@@ -148,6 +148,14 @@ def test_unsupported_is_named_before_anything_runs() -> None:
     assert x[0] == 0
 
 
+def test_clusters_are_refused() -> None:
+    text = entry(".reg .b32 %r; mov.u32 %r, %cluster_nctarank; ret;")
+    Emulator().load(text.replace("u64 x)\n", "u64 x) .reqnctapercluster 1, 1, 1\n")).launch("k", 2, 1, [X])
+    module = Emulator().load(text.replace("u64 x)\n", "u64 x) .explicitcluster .reqnctapercluster 2, 1, 1\n"))
+    with pytest.raises(UnsupportedInstruction, match=r"reqnctapercluster 2, 1, 1 \(a cluster of several blocks\)"):
+        module.launch("k", 2, 1, [X])
+
+
 def test_reqntid_and_maxntid() -> None:
     for directive, words in ((".reqntid 64", "is not the kernel's"), (".maxntid 16", "larger than the kernel's")):
         ptx = f"{HEAD}.visible .entry k() {directive} {{ ret; }}"
