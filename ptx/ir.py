@@ -54,9 +54,10 @@ class Loc:
 
     @property
     def file_line_column(self) -> tuple[int, int, int]:
-        """File number (see ``Module.files``), line and column."""
-        file, line, column = self.text.replace(",", " ").split()[:3]
-        return int(file), int(line), int(column)
+        """File number (see ``Module.files``), line and column, which is 0 where none is given."""
+        words = self.text.partition(",")[0].split()
+        column = int(words[2]) if len(words) > 2 and words[2].isdigit() else 0
+        return int(words[0]), int(words[1]), column
 
 
 class Guard:

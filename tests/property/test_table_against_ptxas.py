@@ -59,7 +59,8 @@ def draw(pattern: str, rng: random.Random) -> str:
 
 def refused(lines: Sequence[str], arch: str) -> set[int]:
     """The numbers of those ``lines`` that ptxas does not take as instructions of one kernel."""
-    alive, found = list(range(len(lines))), set[int]()
+    alive: list[int] = list(range(len(lines)))
+    found: set[int] = set()
     while alive:
         body = "\n".join(lines[number] for number in alive)
         text = f"{HEAD.replace('sm_100a', arch)}{body}\nret;\n}}\n{STOP}"

@@ -363,3 +363,20 @@ def test_an_unknown_directive_of_a_body_is_kept_and_fenced() -> None:
 def test_limits_are_numbers_however_they_are_written() -> None:
     kernel = parse(f"{HEAD}.entry k() .maxntid 0x20, 010 .minnctapersm 2U {{ ret; }}\n").kernel("k")
     assert kernel.directives == [".maxntid 32, 8", ".minnctapersm 2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("1 7", (1, 7, 0)),
+        ("1 7 3", (1, 7, 3)),
+        ("1 7, function_name F, inlined_at 1 4 9", (1, 7, 0)),
+        ("1 7 is_stmt 1", (1, 7, 0)),
+        ("2 7 3 prologue_end", (2, 7, 3)),
+    ],
+)
+def test_a_location_may_have_no_column(text: str, place: tuple[int, int, int]) -> None:
+    module = parse(f"{HEAD}.entry k() {{ .loc 1 4 9\n.loc {text}\nret; }}\n")
+    (instr,) = module.kernel("k").instructions()
+    assert instr.loc is not None
+    assert instr.loc.file_line_column == place
