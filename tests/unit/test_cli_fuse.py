@@ -167,6 +167,54 @@ def test_a_dependence_across_the_grid(tmp_path: Path, capsys: pytest.CaptureFixt
     assert np.array_equal(run_file(into / "work.py", 5)[0], run_file(file, 5)[0])
 
 
+MEET = (
+    HEAD
+    + """.visible .entry meet(.param .u64 count)
+{
+  .reg .u32 %t, %n, %v;
+  .reg .u64 %c;
+  .reg .pred %p;
+  ld.param.u64 %c, [count];
+  mov.u32 %t, %tid.x;
+  mov.u32 %n, %nctaid.x;
+  bar.sync 0;
+  setp.ne.u32 %p, %t, 0;
+  @%p bra GO;
+  fence.acq_rel.gpu;
+  red.relaxed.gpu.global.add.u32 [%c], 1;
+WAIT:
+  ld.acquire.gpu.global.u32 %v, [%c];
+  setp.lt.u32 %p, %v, %n;
+  @%p bra WAIT;
+GO:
+  bar.sync 0;
+  ret;
+}
+"""
+)
+
+
+def test_a_kernel_that_waits_in_a_cooperative_launch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It meets its own blocks, also where the fused kernel has more; elsewhere it might wait for ever."""
+    needs_ptxas()
+    (tmp_path / "meet.ptx").write_text(MEET)
+    text = PROGRAM.replace("shift =", 'meet = ptx_source(Path(__file__).with_name("meet.ptx"))\nshift =')
+    text = text.replace(
+        "    if k > 2:", "    d = allocate(i32, 1)\n    fill(d, 0)\n    meet[2, BLOCK](d)\n    if k > 2:"
+    )
+    text = text.replace("import allocate, copy", "import allocate, copy, fill")
+    file, into = written(tmp_path, program=text), tmp_path / "fused"
+    assert fuse(file, "--no-benefit", "--remarks") == 0
+    assert "may wait for another block" in capsys.readouterr().err
+    file.write_text(text.replace("meet[2, BLOCK]", 'meet[2, BLOCK, "cooperative"]'))
+    assert fuse(file, "-o", into, "--no-benefit") == 0
+    assert "fused_scale_meet_shift" in (into / "work.py").read_text()
+    for k in (1, 5):
+        assert np.array_equal(run_file(into / "work.py", k)[0], run_file(file, k)[0])
+    assert fuse(file, "--no-benefit", "--no-cooperative", "--remarks") == 0
+    assert "cooperative launches are not to be made [not-resident]" in capsys.readouterr().err
+
+
 def test_what_is_always_right_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A barrier of the grid, for small grids only, does not take the place of a fusion that holds for all; where the
     grid is large, that one is launched."""
