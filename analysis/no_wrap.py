@@ -97,7 +97,7 @@ class NoWrap:
             key = values.key_of(atom)
             term = affine.atom(64, atom)
             if key[0] == "extend" and key[2] == 32 and key[3] == 64 and key[1] in ("s", "u"):
-                kind, inner = cast("Kind", key[1]), cast("int", key[4])
+                kind, inner = key[1], cast("int", key[4])
                 rest, constant = self.symbols.split(inner, 32)
                 if constant and self.is_proven(kind, rest, constant, block):
                     outer = values.lookup(("extend", kind, 32, 64, rest))

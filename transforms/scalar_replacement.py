@@ -555,14 +555,15 @@ class ScalarReplacement:
         """One round, asked again while insertions are not paid for."""
         without: set[Instr] = set()
         rewrites, keys = remarks.rewrites, dict(remarks.keys)
-        for attempt in range(MOST_ATTEMPTS + 1):
-            is_last = attempt == MOST_ATTEMPTS
-            current = Round(self, kernel, facts, remarks, frozenset(kernel.instructions()) if is_last else without)
+        for _ in range(MOST_ATTEMPTS):
+            current = Round(self, kernel, facts, remarks, without)
             unpaid = current.run()
             if not unpaid:
-                break
+                return current
             without |= unpaid
             remarks.rewrites, remarks.keys = rewrites, dict(keys)
+        current = Round(self, kernel, facts, remarks, frozenset(kernel.instructions()))
+        current.run()
         return current
 
 
