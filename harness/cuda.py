@@ -162,6 +162,7 @@ class CudaBackend:
             raise MachineMissing(f"the GPU is of sm_{self.sm}, and sm_75 or newer is needed")
         self._pool: dict[int, list[int]] = {}
         self._cubins: dict[str, bytes] = {}
+        self._allowed: dict[int, int] = {}
         # The library that the bindings have loaded, without their cost of some 2 µs a call.
         self._library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
 
@@ -296,10 +297,12 @@ class CudaBackend:
         return PackedArguments(values, np.array([value.ctypes.data for value in values], np.uint64))
 
     def allow_shared(self, kernel: CudaKernel, shared: int) -> None:
-        """Let a kernel have more dynamic shared memory than 48 KiB."""
-        if shared > 48 << 10:
+        """Let a kernel have more dynamic shared memory than 48 KiB; what it was allowed before, it keeps."""
+        handle = int(kernel.handle)
+        if shared > self._allowed.get(handle, 48 << 10):
             kind = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self.call("cuFuncSetAttribute", kernel.handle, kind, shared)
+            self._allowed[handle] = shared
 
     def cooperative(self, kernel: CudaKernel, /) -> CudaKernel:
         """The kernel, to be launched such that all blocks are there at once; a grid too large is `DeviceFailed`."""

@@ -3,6 +3,8 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fake_gpu import BETWEEN_EVENTS, HOST_CALL, FakeGpu
 from fake_runs import arm, work
 from ptxmotion.harness.correctness import Checker
+from ptxmotion.harness.cuda import CudaBackend, CudaKernel
 from ptxmotion.harness.cuda_stopwatch import CudaStopwatch, ReplayDiffers
 from ptxmotion.harness.protocol import Plan, time_arms
 from ptxmotion.harness.stats import Rule, Verdict
@@ -107,3 +110,15 @@ def test_long_work_is_launched_call_by_call_but_for_an_arm_that_is_a_graph() -> 
     arms = [arm("O3", "honest 1e-4"), replace(arm("graph", "honest 1e-4"), launch="graph")]
     made = watch(FakeGpu(), *arms)
     assert [len(each.graphs) for each in made.arms] == [0, 1] and not made.counts_launches
+
+
+def test_a_kernel_keeps_the_most_shared_memory_that_it_was_allowed() -> None:
+    # Calls are made ready before the first of them is made: a later one must not take from an earlier one.
+    asked: list[int] = []
+    kinds = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8)
+    backend: Any = object.__new__(CudaBackend)
+    backend._allowed, backend.driver = {}, SimpleNamespace(CUfunction_attribute=kinds)
+    backend.call = lambda name, handle, kind, shared: asked.append(shared)
+    for shared in (1 << 10, 100 << 10, 60 << 10, 120 << 10):
+        backend.allow_shared(CudaKernel("k", 7, (), False), shared)
+    assert asked == [100 << 10, 120 << 10]
