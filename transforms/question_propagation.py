@@ -28,7 +28,11 @@ is followed one way only: so a loop is known to run twice where its bounds say s
 
 Requires: `SymbolicValues`, `Accesses`. Guarantees: answers within a block are kept per question; a question visits a
 block at most ``visits`` times with different names and at most ``budget`` states in all, so that N questions take
-O(N · min(budget, visits · blocks)) steps; an unanswered question counts as *no*.
+O(N · min(budget, visits · blocks)) steps. A step looks at the accesses of one block; where a load is missing on an edge
+it also asks forward, twice at most for each edge, over at most 192 states (`anticipation.py`), each of which looks at a
+block, too. So at worst it is N · budget · predecessors · 2 · 192 looks at a block: linear in the loads, and times the
+accesses of the largest block, which makes it quadratic in one block of loads and stores that are all apart from each
+other. An unanswered question counts as *no*.
 Reference: thesis §4.3.1, §4.3.2, §4.5.1; shared notes on code motion, §5.
 """
 
