@@ -11,6 +11,7 @@ No GPU is needed, and no figure is a time.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import textwrap
@@ -51,6 +52,17 @@ def main() -> int:
         return 3
     _print_sums(found)
     return 0
+
+
+def _guarded() -> int:
+    """`main`, quietly where whoever reads its output has read enough."""
+    try:
+        code = main()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 def optimize(path: Path, arch: str) -> list[KernelDiff]:
@@ -137,7 +149,7 @@ def _places(remarks: Iterable[Remark]) -> str:
 def _lines(at: Counter[int]) -> str:
     known = [str(line) for line in sorted(at) if line]
     where = f" in line{'s' if len(known) > 1 else ''} {', '.join(known)}" if known else ""
-    return where + (" and in one of no line" if at[0] and known else "")
+    return where + (" and once without a line" if at[0] and known else "")
 
 
 def _step(before: int, after: int) -> str:
@@ -154,4 +166,4 @@ def _print_sums(found: list[KernelDiff]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_guarded())
