@@ -2,7 +2,7 @@
 
 Of what PTX tells, only this was borne out by time. Other instructions and register pressure say nothing of the machine
 code to come: ptxas recomputes, reorders and allocates anew, and in 185 timed arms of the suites neither fewer PTX
-instructions nor fewer live registers went with less time (`bench/gate_model.py` counts it, docs/transforms.md). A load
+instructions nor fewer live registers went with less time (docs/gate.md; `bench/gate_model.py` for what is used). A load
 or store that goes in PTX is gone from the machine code, too; so is a division or a root, which ptxas expands to tens
 of instructions. A kernel is better where these, each counted 8 to the power of its loop depth times, got fewer; what
 merely saves short arithmetic is given back.
