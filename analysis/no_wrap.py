@@ -221,8 +221,8 @@ class NoWrap:
         return _Order(kind, left, right, may_be_equal)
 
     def _find_condition(self, block: int) -> tuple[str, int, int, Kind, int, bool] | None:
-        """The comparison of the branch at the end of ``block``: its word, the numbers of its sides, as what they are read,
-        the block that is branched to, and whether that is where the comparison is false."""
+        """The comparison of the branch at the end of ``block``: its word, the numbers of its sides, their kind, where
+        the branch leads to, and whether the comparison is false there."""
         end = self.cfg.blocks[block].terminator
         if end is None or end.form.op.base != "bra" or end.guard is None or len(set(self.cfg.succ[block])) != 2:
             return None
