@@ -36,14 +36,18 @@ class CopyPropagation:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Propagate all copies of ``kernel``; whether anything changed."""
-        # Which registers have one definition does not change while reads are exchanged.
+        # Which instructions are copies, and which registers have one definition, does not change while reads are
+        # exchanged.
+        copies = _copies(facts)
+        if not copies:
+            return False
         ssa = single_definitions(kernel, facts.cfg, facts.dominance)
-        changed = self.single_definitions(kernel, facts, ssa, remarks)
-        return self.available_copies(kernel, facts, ssa, remarks) or changed
+        changed = self.single_definitions(kernel, facts, copies, ssa, remarks)
+        return self.available_copies(kernel, facts, copies, ssa, remarks) or changed
 
-    def single_definitions(self, kernel: Kernel, facts: Facts, ssa: Ssa, remarks: Remarks) -> bool:
+    def single_definitions(self, kernel: Kernel, facts: Facts, copies: list[Instr], ssa: Ssa, remarks: Remarks) -> bool:
         renamed: dict[Reg, Reg] = {}
-        for instr in _copies(facts):
+        for instr in copies:
             target, source = instr.operands
             assert isinstance(target, Reg) and isinstance(source, Reg)
             if target is not source and ssa.is_single(target) and ssa.is_single(source) and remarks.may_rewrite():
@@ -57,8 +61,8 @@ class CopyPropagation:
         remarks.count(kernel, self.name, "copies propagated", len(renamed))
         return True
 
-    def available_copies(self, kernel: Kernel, facts: Facts, ssa: Ssa, remarks: Remarks) -> bool:
-        copies = [instr for instr in _copies(facts) if _needs_dataflow(instr, ssa)]
+    def available_copies(self, kernel: Kernel, facts: Facts, copies: list[Instr], ssa: Ssa, remarks: Remarks) -> bool:
+        copies = [instr for instr in copies if _needs_dataflow(instr, ssa)]
         if not copies:
             return False
         numbers = {instr: number for number, instr in enumerate(copies)}

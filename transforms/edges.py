@@ -106,5 +106,3 @@ def _is_loop_pragma(instr: Instr) -> bool:
 def _falls_through(block: Block) -> bool:
     terminator = block.terminator
     return terminator is None or terminator.guard is not None
-
-
