@@ -39,6 +39,7 @@ _LIMITS = {
     ".abi_preserve": 1,
     ".abi_preserve_control": 1,
 }
+_POSITIVE = frozenset([".maxntid", ".reqntid", ".maxnreg", ".minnctapersm", ".maxnctapersm"])
 #: What may follow a declaration that has no semicolon, besides linkage.
 _NEXT_ITEM = frozenset(
     ".entry .func .global .const .local .shared .tex .file .section .loc .alias .version .target".split()
@@ -256,6 +257,8 @@ def _extents(cursor: Cursor, directive: str, operands: list[str], start: int) ->
     if not 1 <= len(numbers) <= most or not all(isinstance(number, int) for number in numbers):
         wanted = "a number" if most == 1 else f"up to {most} numbers"
         raise cursor.error(f"'{directive}' takes {wanted}", start)
+    if directive in _POSITIVE and min(numbers) < 1:
+        raise cursor.error(f"'{directive}' takes numbers from 1 on", start)
     return [str(number) for number in numbers]
 
 

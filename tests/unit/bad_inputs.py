@@ -126,6 +126,7 @@ _TEXTS: list[tuple[str, str, str, str]] = [
     ("register type", kernel(".reg .b33 x;"), "5:6", "'.b33' is no register type"),
     ("register without type", kernel(".reg x;"), "5:", "the register declaration has no type"),
     ("limit that is no number", HEAD + ".entry k() .reqntid 1.5 { ret; }", "4:12", "'.reqntid' takes up to 3 numbers"),
+    ("limit of nothing", HEAD + ".entry k() .reqntid 32, 0 { ret; }", "4:12", "'.reqntid' takes numbers from 1 on"),
     ("limit without number", HEAD + ".entry k() .maxnreg { ret; }", "4:12", "'.maxnreg' takes a number"),
     ("limit of four numbers", HEAD + ".entry k() .maxntid 1, 2, 3, 4 { ret; }", "4:12", "takes up to 3 numbers"),
     ("file without number", HEAD + '.file 0f "a.cu"\n', "4:1", "malformed '.file'"),
