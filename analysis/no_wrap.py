@@ -75,6 +75,7 @@ class NoWrap:
         self.cfg = symbols.cfg
         self._normal: dict[tuple[int, int], int] = {}
         self._proven: dict[tuple[str, int, int, int], bool] = {}
+        self._guards: dict[int, tuple[int, _Order | None]] = {}
         self._conditions: dict[int, tuple[str, int, int, Kind, int, bool] | None] = {}
         self._blocks = {block.label: number for number, block in enumerate(self.cfg.blocks) if block.label is not None}
 
@@ -140,41 +141,47 @@ class NoWrap:
     def _is_shown(self, bound: _Bound, block: int, assumed: frozenset[_Bound]) -> bool:
         if (_MOST[bound.kind] <= bound.limit) if bound.is_upper else (bound.limit <= _LEAST[bound.kind]):
             return True
-        constant = self._constant(bound.number, bound.kind)
+        constant = _constant(self.symbols, bound.number, bound.kind)
         if constant is not None:
             return constant <= bound.limit if bound.is_upper else bound.limit <= constant
         return self._is_guarded(bound, block) or self._is_of_phi(bound, assumed)
-
-    def _constant(self, number: int, kind: Kind) -> int | None:
-        found = self.symbols.constant_of(number, 32)
-        return found - (1 << 32) if found is not None and kind == "s" and found >> 31 else found
 
     def _is_guarded(self, bound: _Bound, block: int) -> bool:
         """Whether an edge that dominates the end of ``block`` is taken only where the bound holds."""
         idom = self.symbols.dominance.idom
         for _ in range(_MOST_GUARDS):
-            before = [each for each in self.cfg.pred[block] if self.cfg.reachable[each]]
-            if len(before) == 1 and self._is_on_edge(bound, before[0], block):
+            block, order = self._guard_above(block)
+            if order is None:
+                return False
+            if _tells(order, bound, self.symbols):
                 return True
             block = idom[block]
-            if block < 0:
-                break
         return False
+
+    def _guard_above(self, block: int) -> tuple[int, _Order | None]:
+        """The lowest block that dominates ``block``, itself included, and is entered by one edge only, and what is
+        known there."""
+        passed: list[int] = []
+        found: tuple[int, _Order | None] = (-1, None)
+        while block >= 0:
+            known = self._guards.get(block)
+            if known is not None:
+                found = known
+                break
+            passed.append(block)
+            before = [each for each in self.cfg.pred[block] if self.cfg.reachable[each]]
+            is_entered = len(before) == 1 and block != self.cfg.rpo[0]  # control comes to the first block from outside
+            order = self._order(before[0], block) if is_entered else None
+            if order is not None:
+                found = (block, order)
+                break
+            block = self.symbols.dominance.idom[block]
+        self._guards.update(dict.fromkeys(passed, found))
+        return found
 
     def _is_on_edge(self, bound: _Bound, block: int, successor: int) -> bool:
         order = self._order(block, successor)
-        if order is None or order.kind != bound.kind:
-            return False
-        if bound.is_upper:
-            if order.below != bound.number:
-                return False
-            other = self._constant(order.above, bound.kind)
-            greatest = (other if other is not None else _MOST[bound.kind]) - (not order.may_be_equal)
-            return greatest <= bound.limit
-        if order.above != bound.number:
-            return False
-        other = self._constant(order.below, bound.kind)
-        return (other if other is not None else _LEAST[bound.kind]) + (not order.may_be_equal) >= bound.limit
+        return order is not None and _tells(order, bound, self.symbols)
 
     def _is_of_phi(self, bound: _Bound, assumed: frozenset[_Bound]) -> bool:
         """Whether the bound holds of a φ, since it holds of all that comes into it."""
@@ -184,6 +191,8 @@ class NoWrap:
         if place is None or place.position >= 0 or len(assumed) >= _MOST_PHIS:
             return False
         header = place.block
+        if header == self.cfg.rpo[0]:
+            return False
         arguments = self.symbols.ssa.phi_args.get(self.symbols.phis.get(header, {}).get(bound.number, -1), ())
         assumed |= {bound}
         return bool(arguments) and all(
@@ -243,3 +252,18 @@ class NoWrap:
         if target not in self.cfg.succ[block] or (kind == "s" and word in _UNSIGNED):
             return None
         return word, left, right, kind, target, end.guard.negated
+
+
+def _constant(symbols: SymbolicValues, number: int, kind: Kind) -> int | None:
+    found = symbols.constant_of(number, 32)
+    return found - (1 << 32) if found is not None and kind == "s" and found >> 31 else found
+
+
+def _tells(order: _Order, bound: _Bound, symbols: SymbolicValues) -> bool:
+    """Whether the bound follows from the order."""
+    if order.kind != bound.kind or bound.number != (order.below if bound.is_upper else order.above):
+        return False
+    other = _constant(symbols, order.above if bound.is_upper else order.below, bound.kind)
+    if bound.is_upper:
+        return (other if other is not None else _MOST[bound.kind]) - (not order.may_be_equal) <= bound.limit
+    return (other if other is not None else _LEAST[bound.kind]) + (not order.may_be_equal) >= bound.limit

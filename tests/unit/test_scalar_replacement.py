@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from motion import HEADER, blocks_with, count, optimized
+from motion import HEADER, blocks_with, count, kernel_of, optimized
+from ptxmotion.analysis.manager import Facts
+from ptxmotion.analysis.no_wrap import NoWrap
+from ptxmotion.analysis.symbolic_values import SymbolicValues
 from ptxmotion.ptx import Module, parse, print_module
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.register_limit import register_limit
@@ -283,6 +286,25 @@ L:  mul.wide.{kind} %rd2, %r8, 4;
 E:  ret;"""
     module, _ = optimized(START + body, "srqp")
     assert blocks_with(module, "ld.global.u32") == (["B", "L"] if is_neighbour else ["L", "L"])
+
+
+def test_the_first_block_is_entered_from_outside() -> None:
+    """The loop's head is where the kernel begins, so the guard at its end says nothing of the first turn."""
+    module = kernel_of("""
+L:  setp.lt.s32 %p2, %r9, 100;
+    add.s32 %r8, %r8, 1;
+    @%p2 bra L;
+    ret;""")
+    facts = Facts(module.kernels[0], module)
+    assert facts.cfg.pred[facts.cfg.rpo[0]] == [0]
+    compared = facts.cfg.blocks[0].instrs[0]
+    symbols = SymbolicValues(facts)
+    known = NoWrap(symbols)
+    limit = symbols.values.of_operand(compared, compared.operands[1], compared.form.type)
+    assert not known.is_proven("s", limit, 1, 0)
+    for phis in symbols.phis.values():
+        for number in phis:
+            assert not known.is_proven("s", number, 1, 0)
 
 
 def test_a_loop_invariant_load_leaves_a_loop_that_writes_elsewhere() -> None:
