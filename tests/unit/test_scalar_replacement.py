@@ -296,15 +296,14 @@ L:  setp.lt.s32 %p2, %r9, 100;
     @%p2 bra L;
     ret;""")
     facts = Facts(module.kernels[0], module)
-    assert facts.cfg.pred[facts.cfg.rpo[0]] == [0]
-    compared = facts.cfg.blocks[0].instrs[0]
+    head = facts.loops.loops[0].header
+    compared = facts.cfg.blocks[head].instrs[0]
     symbols = SymbolicValues(facts)
     known = NoWrap(symbols)
     limit = symbols.values.of_operand(compared, compared.operands[1], compared.form.type)
-    assert not known.is_proven("s", limit, 1, 0)
-    for phis in symbols.phis.values():
-        for number in phis:
-            assert not known.is_proven("s", number, 1, 0)
+    assert not known.is_proven("s", limit, 1, head)
+    assert symbols.phis[head]
+    assert not any(known.is_proven("s", number, 1, head) for number in symbols.phis[head])
 
 
 def test_a_loop_invariant_load_leaves_a_loop_that_writes_elsewhere() -> None:
