@@ -121,7 +121,7 @@ def rounds(gpu: CudaBackend) -> FusedProgram:
 def test_many_barriers_of_large_grids(gpu: CudaBackend, n: int) -> None:
     """Up to all blocks that the GPU holds; more are launched one by one."""
     made = rounds(gpu)
-    assert "cooperative" in made.host.to_python() and made.result.fusions == 3
+    assert "cooperative" in made.host.to_python() and made.result.fusions >= 3
     places = np.arange(n)
     wanted = given = places.astype(np.uint32)
     for far in (4711, 4711, 7, 1) * 50:
