@@ -6,10 +6,11 @@
 Each program's kernels are compiled by nvcc with its default optimization, which is the base; each variant is a pass, a
 list of passes joined by +, or a level, with @restrict under that promise, run without a gate. A variant's outputs have
 to be those of the base, bit for bit. Per program and variant: loads that a thread executes (``ld`` from global,
-generic, shared and local memory, also where its predicate is false), 32-byte sectors of global memory that loads touch,
-and instructions that warps issue; and how many loads the code had and lost, and the reasons of those that stayed. With
-``--options`` a cell names what changed only, stores among it: nothing stands for code that stayed as it was, and `=` for
-code that changed and did all as often. No clock is read: the figures are the same on every machine with that nvcc.
+generic, shared and local memory, also where its predicate is false), 32-byte sectors of global memory that loads
+touch, and instructions that warps issue; and how many loads the code had and lost, and the reasons of those that
+stayed. With ``--options`` a cell names what changed only, stores among it: nothing stands for code that stayed as it
+was, `=` for code that changed and did all as often. No clock is read: the figures are the same on every machine with
+that nvcc.
 """
 
 from __future__ import annotations

@@ -279,7 +279,7 @@ def test_a_question_changes_its_name_over_the_back_edge() -> None:
 
 
 def test_names_that_nobody_provides_cost_no_states() -> None:
-    """Behind a long loop over ``A[i]`` with reads in front of it: over the back edge the name meets nobody."""
+    """A long loop over ``A[i]`` with reads in front of it: over the back edge the name meets nobody."""
     arms = "".join(
         f"""
 N{number}: @%p3 bra M{number};
