@@ -118,7 +118,11 @@ def test_a_kernel_keeps_the_most_shared_memory_that_it_was_allowed() -> None:
     kinds = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8)
     backend: Any = object.__new__(CudaBackend)
     backend._allowed, backend.driver = {}, SimpleNamespace(CUfunction_attribute=kinds)
-    backend.call = lambda name, handle, kind, shared: asked.append(shared)
+
+    def call(_name: str, _handle: int, _kind: int, shared: int) -> None:
+        asked.append(shared)
+
+    backend.call = call
     for shared in (1 << 10, 100 << 10, 60 << 10, 120 << 10):
         backend.allow_shared(CudaKernel("k", 7, (), False), shared)
     assert asked == [100 << 10, 120 << 10]

@@ -183,7 +183,8 @@ class CopyingMachine(Machine):
 def test_a_backend_copies_between_its_buffers_also_where_another_is_around_it() -> None:
     """Python 3.12 no longer asks ``__getattr__`` whether an object follows a protocol."""
     alone, inside = CopyingMachine(), CopyingMachine()
-    for machine, backend in ((alone, alone), (inside, Around(inside))):
+    backends: list[Any] = [alone, Around(inside)]
+    for machine, backend in zip((alone, inside), backends, strict=True):
         assert rounds.run(backend, **data_of_rounds())["data"].tolist() == [3] * 5
         assert machine.copies == 2
 
