@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--order",
         choices=("backward-first", "forward-first", "backward", "forward"),
-        help="which phase of kfcm comes first (default: backward), or the only one",
+        help="which phase of kfcm comes first (default: backward-first), or the only one",
     )
     how.add_argument(
         "--keep-loops", action="store_true", default=None, help="let no loop test at its end where that fuses more"

@@ -8,7 +8,7 @@ Guarantees: a refusal is a remark with a reason id; what raises `Refusal` leaves
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from math import prod
@@ -151,6 +151,7 @@ class Pairs:
         self.independent = frozenset(independent)
         #: What was refused and what was fused, once each.
         self.remarks: dict[tuple[str, str], Remark] = {}
+        self._told: dict[tuple[str, str], tuple[KernelCode, KernelCode]] = {}
         self._known: dict[Hashable, FusedPair | Refusal] = {}
         self._names = set(taken)
 
@@ -192,7 +193,24 @@ class Pairs:
         said = "; ".join((*pair.fusibility.reasons, *pair.remarks))
         estimate = f"; {pair.estimate.text}" if pair.estimate is not None else ""
         message = f"fused as {pair.kernel.name} ({phase}), {kind}{': ' if said else ''}{said}{estimate}"
-        self._say("Passed", first, second, message, pair.fusibility.kind)
+        self._told[self._say("Passed", first, second, message, pair.fusibility.kind)] = pair.parts
+
+    def take_back(self, kept: Iterable[FusedPair]) -> None:
+        """Take back what was told of fusions that an attempt made which was not the best: ``kept`` are those that the
+        program has in the end, of two kernels of which each may be fused itself."""
+        parts_of = {pair.code: pair.parts for pair in self._known.values() if isinstance(pair, FusedPair)}
+        waiting = [pair.parts for pair in kept]
+        true: set[tuple[KernelCode, KernelCode]] = set()
+        while waiting:
+            parts = waiting.pop()
+            if parts not in true:
+                true.add(parts)
+                waiting += [parts_of[code] for code in parts if code in parts_of]
+        for key, parts in self._told.items():
+            if parts not in true:
+                why = "fused, it would leave more launches elsewhere"
+                told = replace(self.remarks.pop(key), kind="Missed", name="NotFused", message=why, reason="less-fused")
+                self.remarks[key[0], why] = told
 
     def tell_stores(self, pair: FusedPair, dead: list[str]) -> None:
         """Remark that a fused kernel does not store what nobody reads."""
@@ -200,12 +218,13 @@ class Pairs:
         both = "+".join(part.kernel.name for part in pair.parts)
         self.remarks.setdefault((both, message), Remark("Passed", PASS, "DeadStores", both, message))
 
-    def _say(self, kind: str, first: Launch, second: Launch, message: str, reason: str) -> None:
+    def _say(self, kind: str, first: Launch, second: Launch, message: str, reason: str) -> tuple[str, str]:
         both = f"{first.kernel.name}+{second.kernel.name}"
         place = second.place or first.place
         where = (place.file, place.line, place.column) if place is not None else ("", 0, 0)
         name = "Fused" if kind == "Passed" else "NotFused"
         self.remarks.setdefault((both, message), Remark(kind, PASS, name, both, message, *where, reason=reason))
+        return both, message
 
     def _decided(self, codes: tuple[KernelCode, KernelCode], sites: tuple[LaunchSite, LaunchSite]) -> FusedPair:
         key = (*codes, *((s.grid, s.block, s.shared, tuple(s.arguments.items()), s.cooperative) for s in sites))

@@ -104,6 +104,7 @@ def fuse_program(
     if result.fusions:
         host.drop_dead_stores()
         host.guard()
+    pairs.take_back(host.fused.values())
     told = {remark.kernel for remark in pairs.remarks.values()}
     remarks = [*pairs.remarks.values(), *(each for each in apart if each.kernel not in told)]
     if not result.fusions:
