@@ -61,15 +61,20 @@ def add(left: Affine, right: Affine, factor: int = 1) -> Affine | None:
     if not own and factor == 1 and right[0] == width:
         return Affine(width, total_constant, others)
     terms = dict(own)
+    _gather(terms, others, factor, mask)
+    if len(terms) > MAX_TERMS:
+        return None
+    return Affine(width, total_constant, tuple(sorted(terms.items())))
+
+
+def _gather(terms: dict[int, int], others: Iterable[tuple[int, int]], factor: int, mask: int) -> None:
+    """Add ``factor`` times ``others`` to ``terms``; what comes to 0 goes."""
     for number, coefficient in others:
         total = (terms.get(number, 0) + factor * coefficient) & mask
         if total:
             terms[number] = total
         else:
             terms.pop(number, None)
-    if len(terms) > MAX_TERMS:
-        return None
-    return Affine(width, total_constant, tuple(sorted(terms.items())))
 
 
 def weighted_sum(width: int, constant: int, parts: Iterable[tuple[int, Affine]]) -> Affine | None:
@@ -78,12 +83,7 @@ def weighted_sum(width: int, constant: int, parts: Iterable[tuple[int, Affine]])
     terms: dict[int, int] = {}
     for factor, part in parts:
         constant += factor * part[1]
-        for number, coefficient in part[2]:
-            total = (terms.get(number, 0) + factor * coefficient) & mask
-            if total:
-                terms[number] = total
-            else:
-                terms.pop(number, None)
+        _gather(terms, part[2], factor, mask)
         if len(terms) > MAX_TERMS:
             return None
     return Affine(width, constant & mask, tuple(sorted(terms.items())) if len(terms) > 1 else tuple(terms.items()))

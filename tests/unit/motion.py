@@ -20,6 +20,33 @@ HEADER = """.version 8.0
 .reg .pred %p<8>;
 """
 
+#: A division that is computed again behind a branch of which one arm has computed it.
+DIVISION_AGAIN = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 p, .param .u32 a)
+{
+	.reg .pred %p<2>;
+	.reg .b32 %r<8>;
+	.reg .b64 %rd<3>;
+	ld.param.u64 %rd1, [p];
+	ld.param.u32 %r1, [a];
+	cvta.to.global.u64 %rd2, %rd1;
+	mov.u32 %r2, %tid.x;
+	setp.gt.s32 %p1, %r1, 7;
+	@%p1 bra RIGHT;
+	div.s32 %r3, %r1, %r2;
+	st.global.u32 [%rd2], %r3;
+	bra.uni JOIN;
+RIGHT:
+	st.global.u32 [%rd2+8], %r1;
+JOIN:
+	div.s32 %r4, %r1, %r2;
+	st.global.u32 [%rd2+4], %r4;
+	ret;
+}
+"""
+
 
 def kernel_of(body: str) -> Module:
     return parse(HEADER + body + "\n}\n")

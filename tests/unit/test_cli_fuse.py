@@ -596,15 +596,3 @@ def test_an_arm_carries_its_host_program(tmp_path: Path) -> None:
     assert fused_modules(benchmark, plain, "kf_trad") == plain
     same, of_plain = host_of(benchmark, plain)
     assert same is benchmark.program.host and of_plain(next(iter(same.kernels.values()))) == plain["scale"]
-
-
-def test_what_only_a_lesser_attempt_fused_is_not_called_fused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With the loop around `reduce` tested at its end, `prepare` and `reduce` fuse, and fewer others do."""
-    needs_ptxas()
-    monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path))  # no costs that a machine has measured
-    assert main(["fuse", "rodinia/srad_v1", "--remarks"]) == 0
-    told = capsys.readouterr().err
-    assert "fuse: prepare+reduce: fused, it would leave more launches elsewhere [less-fused]" in told
-    assert "fused as fused_extract_prepare" in told and "fused as fused_prepare_reduce" not in told

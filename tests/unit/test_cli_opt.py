@@ -11,32 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from motion import DIVISION_AGAIN
 from ptxmotion.cli import main
 
-SOURCE = """.version 8.0
-.target sm_90
-.address_size 64
-.visible .entry first(.param .u64 p, .param .u32 a)
-{
-	.reg .pred %p<2>;
-	.reg .b32 %r<8>;
-	.reg .b64 %rd<3>;
-	ld.param.u64 %rd1, [p];
-	ld.param.u32 %r1, [a];
-	cvta.to.global.u64 %rd2, %rd1;
-	mov.u32 %r2, %tid.x;
-	setp.gt.s32 %p1, %r1, 7;
-	@%p1 bra RIGHT;
-	div.s32 %r3, %r1, %r2;
-	st.global.u32 [%rd2], %r3;
-	bra.uni JOIN;
-RIGHT:
-	st.global.u32 [%rd2+8], %r1;
-JOIN:
-	div.s32 %r4, %r1, %r2;
-	st.global.u32 [%rd2+4], %r4;
-	ret;
-}
+SOURCE = (
+    DIVISION_AGAIN.replace("entry k(", "entry first(")
+    + """\
 .visible .entry second(.param .u64 p)
 {
 	.reg .b32 %r<8>;
@@ -49,6 +29,7 @@ JOIN:
 	ret;
 }
 """
+)
 
 
 @pytest.fixture

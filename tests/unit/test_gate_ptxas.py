@@ -8,36 +8,13 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from motion import DIVISION_AGAIN
 from ptxmotion.cli import main
 from ptxmotion.harness.gate import PtxasJudge
 from ptxmotion.harness.kept_entries import read_entry, write_entry
 from ptxmotion.harness.toolchain import find_tool
 
-SOURCE = """.version 8.0
-.target sm_90
-.address_size 64
-.visible .entry k(.param .u64 p, .param .u32 a)
-{
-	.reg .pred %p<2>;
-	.reg .b32 %r<8>;
-	.reg .b64 %rd<3>;
-	ld.param.u64 %rd1, [p];
-	ld.param.u32 %r1, [a];
-	cvta.to.global.u64 %rd2, %rd1;
-	mov.u32 %r2, %tid.x;
-	setp.gt.s32 %p1, %r1, 7;
-	@%p1 bra RIGHT;
-	div.s32 %r3, %r1, %r2;
-	st.global.u32 [%rd2], %r3;
-	bra.uni JOIN;
-RIGHT:
-	st.global.u32 [%rd2+8], %r1;
-JOIN:
-	div.s32 %r4, %r1, %r2;
-	st.global.u32 [%rd2+4], %r4;
-	ret;
-}
-"""
+SOURCE = DIVISION_AGAIN
 
 
 @pytest.fixture

@@ -4,7 +4,10 @@ Each pair is fused as often as said, with a barrier of the grid where it needs o
 two launches: equal memory, and nothing found that was not found before.
 """
 
+from pathlib import Path
+
 import pytest
+from ptxmotion.cli import main
 from ptxmotion.harness.toolchain import assemble
 from ptxmotion.ptx import print_module
 from suite_pairs import adjacent_pairs
@@ -53,3 +56,14 @@ def test_loads_of_srad_come_from_registers() -> None:
     prepare = made["prepare"]
     assert prepare is not None
     assert "2 loads take what the same thread has stored from the register" in prepare.remarks
+
+
+def test_what_only_a_lesser_attempt_fused_is_not_called_fused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the loop around `reduce` tested at its end, `prepare` and `reduce` fuse, and fewer others do."""
+    monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path))  # no costs that a machine has measured
+    assert main(["fuse", "rodinia/srad_v1", "--remarks"]) == 0
+    told = capsys.readouterr().err
+    assert "fuse: prepare+reduce: fused, it would leave more launches elsewhere [less-fused]" in told
+    assert "fused as fused_extract_prepare" in told and "fused as fused_prepare_reduce" not in told
