@@ -77,10 +77,11 @@ def _gather(terms: dict[int, int], others: Iterable[tuple[int, int]], factor: in
             terms.pop(number, None)
 
 
-def weighted_sum(width: int, constant: int, parts: Iterable[tuple[int, Affine]]) -> Affine | None:
-    """``constant + Σ factor·part``, as `add` gives it for one part behind the other."""
+def weighted_sum(start: Affine, parts: Iterable[tuple[int, Affine]]) -> Affine | None:
+    """``start + Σ factor·part``, as `add` gives it for one part behind the other."""
+    width, constant, own = start
     mask = (1 << width) - 1
-    terms: dict[int, int] = {}
+    terms = dict(own)
     for factor, part in parts:
         constant += factor * part[1]
         _gather(terms, part[2], factor, mask)

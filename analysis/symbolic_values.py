@@ -33,11 +33,6 @@ __all__ = ["Materializer", "Place", "SymbolicValues"]
 #: Expressions nested deeper than this are not taken apart.
 MAX_DEPTH = 24
 
-#: Heads of keys that are made of nothing else.
-_INGREDIENTS = frozenset(["unique", "phi", "special", "symbol"])
-#: Ingredients are hashed to so many bits.
-_HASHES = 251
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -68,8 +63,6 @@ class SymbolicValues:
         self.defined_in: dict[int, list[int]] = {}
         self._holders: dict[int, list[int]] | None = None
         self._templates: dict[object, Instr] | None = None
-        self._made_of: dict[int, tuple[int, frozenset[int]]] = {}
-        self._of_phis: dict[int, int] | None = None
         self._known: set[int] = set(self.values.number)
         #: The symbols that stand in addresses, by number.
         self.symbols: dict[int, Sym] = {}
@@ -103,9 +96,9 @@ class SymbolicValues:
         key = self.key(number)
         if key[0] == "unique":
             return True
-        return any(self.key(child)[0] == "unique" and child not in self._known for child in self._children(key))
+        return any(self.key(child)[0] == "unique" and child not in self._known for child in self.children(key))
 
-    def _children(self, key: Key) -> tuple[int, ...]:
+    def children(self, key: Key) -> tuple[int, ...]:
         """The numbers that a class is computed from."""
         head = key[0]
         if head == "affine":
@@ -116,7 +109,7 @@ class SymbolicValues:
             return (cast("int", key[4]),)
         if head in ("symbol+", "element"):
             return (cast("int", key[1]),)
-        if _is_load(key):
+        if is_load(key):
             return (cast("int", key[1]),)
         return cast("tuple[int, ...]", key[1:])
 
@@ -151,92 +144,13 @@ class SymbolicValues:
         if key[0] == "phi" or depth == 0:
             return None
         found: frozenset[int] = frozenset()
-        for child in self._children(key):
+        for child in self.children(key):
             part = self._find_leaves(child, depth - 1)
             if part is None:
                 return None
             found |= part
         self._leaves[number] = found
         return found
-
-    # --- ingredients ---------------------------------------------------------------------------------------------
-
-    def can_become(self, number: int, other: int) -> bool:
-        """Whether ``number`` might be ``other`` once φs in it are replaced by their arguments, any number of times: not
-        if ``other`` is made of something that neither ``number`` nor these arguments are made of. A quick test, by
-        hashes, that says yes too often."""
-        needed = self._ingredients(other)[0]
-        return not needed & ~self._all_ingredients(number)
-
-    def _all_ingredients(self, number: int) -> int:
-        """What ``number``, and all that its φs may stand for, are made of."""
-        if self._of_phis is None:
-            self._of_phis = self._find_of_phis()
-        made, phis = self._ingredients(number)
-        for phi in phis:
-            made |= self._of_phis[phi]
-        return made if self.leaves(number) is not None else -1
-
-    def _find_of_phis(self) -> dict[int, int]:
-        """For each number of a φ, what it and its arguments, and the φs in these, are made of: the least solution."""
-        made: dict[int, int] = {}
-        reads: dict[int, set[int]] = {}
-        for found in self.phis.values():
-            for own, phi in found.items():
-                made[own] = made.get(own, 0) | 1 << own % _HASHES
-                for _, value in self.ssa.phi_args.get(phi, ()):
-                    argument = self.values.number[value]
-                    own_made, phis = self._ingredients(argument)
-                    made[own] |= own_made if self.leaves(argument) is not None else -1
-                    reads.setdefault(own, set()).update(phis)
-        readers: dict[int, list[int]] = {}
-        for own, phis in reads.items():
-            for phi in phis:
-                readers.setdefault(phi, []).append(own)
-        work = list(made)
-        waiting = set(work)
-        while work:
-            phi = work.pop()
-            waiting.discard(phi)
-            for own in readers.get(phi, ()):
-                if made[phi] & ~made[own]:
-                    made[own] |= made[phi]
-                    if own not in waiting:
-                        waiting.add(own)
-                        work.append(own)
-        return made
-
-    def _ingredients(self, number: int) -> tuple[int, frozenset[int]]:
-        """Hashes of the φs, opaque results, loads, symbols and special registers that ``number`` is made of, and the
-        numbers of the φs."""
-        known = self._made_of.get(number)
-        if known is not None:
-            return known
-        work = [number]
-        while work:
-            each = work[-1]
-            if each in self._made_of:
-                work.pop()
-                continue
-            place, key = self.places.get(each), self.key(each)
-            if place is not None or key[0] in _INGREDIENTS or _is_load(key):
-                is_phi = place is not None and place.position < 0
-                self._made_of[each] = 1 << each % _HASHES, frozenset([each] if is_phi else [])
-                work.pop()
-                continue
-            children = self._children(key)
-            missing = [child for child in children if child not in self._made_of]
-            if missing:
-                work += missing
-                continue
-            made, phis = 0, frozenset[int]()
-            for child in children:
-                of_child = self._made_of[child]
-                made |= of_child[0]
-                phis |= of_child[1]
-            self._made_of[each] = made, phis
-            work.pop()
-        return self._made_of[number]
 
     # --- substitution --------------------------------------------------------------------------------------------
 
@@ -291,8 +205,8 @@ class SymbolicValues:
         values = self.values
         head = key[0]
         if head == "affine":
-            form = Affine(cast("int", key[1]), cast("int", key[2]), cast("tuple[tuple[int, int], ...]", key[3]))
-            return self._rebuilt_sum(form, replaced, roots, depth)
+            _, width, constant, terms = cast("tuple[str, int, int, tuple[tuple[int, int], ...]]", key)
+            return self._rebuilt_sum(width, constant, terms, replaced, roots, depth)
         if head == "extend":
             kind, bits, width, inner = cast("tuple[str, int, int, int]", key[1:])
             new = self._substitute(inner, replaced, roots, depth)
@@ -303,9 +217,9 @@ class SymbolicValues:
                 constant = form.signed_constant() if kind == "s" else form.constant
                 return values.of_affine(affine.constant(width, constant))
             return values.lookup(("extend", kind, bits, width, new))
-        if head == "element" or (isinstance(head, tuple) and not _is_load(key)):
+        if head == "element" or (isinstance(head, tuple) and not is_load(key)):
             children: list[int | None] = [
-                self._substitute(child, replaced, roots, depth) for child in self._children(key)
+                self._substitute(child, replaced, roots, depth) for child in self.children(key)
             ]
             if None in children:
                 return None
@@ -313,15 +227,32 @@ class SymbolicValues:
             return values.lookup((*kept, *children, *key[2:]) if head == "element" else (*kept, *children))
         return None
 
-    def _rebuilt_sum(self, form: Affine, replaced: dict[int, int | None], roots: Set[int], depth: int) -> int | None:
-        width, constant, terms = form
+    def _rebuilt_sum(
+        self,
+        width: int,
+        constant: int,
+        terms: tuple[tuple[int, int], ...],
+        replaced: dict[int, int | None],
+        roots: Set[int],
+        depth: int,
+    ) -> int | None:
+        """The sum with its atoms replaced. Most atoms stay, and are not looked into."""
+        kept: list[tuple[int, int]] = []
         parts: list[tuple[int, Affine]] = []
-        for atom, coefficient in terms:
-            new = self._substitute(atom, replaced, roots, depth)
+        known = self._leaves
+        for term in terms:
+            atom, coefficient = term
+            if atom in replaced:
+                new = replaced[atom]
+            elif (leaves := known.get(atom)) is not None and leaves.isdisjoint(roots) and depth:
+                kept.append(term)
+                continue
+            else:
+                new = self._substitute(atom, replaced, roots, depth)
             if new is None:
                 return None
             parts.append((coefficient, self.values.affine_of(new, width)))
-        total = affine.weighted_sum(width, constant, parts)
+        total = affine.weighted_sum(Affine(width, constant, tuple(kept)), parts)
         return None if total is None else self.values.of_affine(total)
 
     def split(self, number: int, width: int) -> tuple[int, int]:
@@ -455,7 +386,7 @@ class Materializer:
         """The operation of ``template`` on other operands."""
         symbols = self.symbols
         children = cast("tuple[int, ...]", key[1:])
-        if template is None or _is_load(key) or len(children) != len(template.operands) - 1:
+        if template is None or is_load(key) or len(children) != len(template.operands) - 1:
             return None
         result = template.operands[0]
         if not isinstance(result, Reg) or result.type.bits != width or not _is_integer(result):
@@ -521,6 +452,6 @@ def _is_integer(reg: Reg) -> bool:
     return reg.type.kind in "bus" and reg.lanes == 1 and reg.type.lanes == 1
 
 
-def _is_load(key: Key) -> bool:
+def is_load(key: Key) -> bool:
     head = key[0]
     return isinstance(head, tuple) and str(cast("tuple[object, ...]", head)[0]).startswith("ld")

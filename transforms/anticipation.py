@@ -75,7 +75,7 @@ _Condition: TypeAlias = tuple[Instr, int, int, ScalarType, int]
 class Anticipation:
     """Answers questions about what is ahead of an edge."""
 
-    def __init__(self, facts: Facts, symbols: SymbolicValues, accesses: Accesses, *, budget: int = 192) -> None:
+    def __init__(self, facts: Facts, symbols: SymbolicValues, accesses: Accesses, *, budget: int = 64) -> None:
         self.facts = facts
         self.cfg = facts.cfg
         self.symbols = symbols
@@ -125,7 +125,7 @@ class Anticipation:
     def _can_become(self, base: int, other: int) -> bool:
         known = self._becomes.get((base, other))
         if known is None:
-            known = self._becomes[base, other] = self.symbols.can_become(base, other)
+            known = self._becomes[base, other] = self.accesses.ingredients.can_become(base, other)
         return known
 
     def _is_apart(self, start: int, question: Question) -> bool:

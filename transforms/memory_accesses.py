@@ -22,6 +22,7 @@ from ..analysis.effects import (
     is_plain_store,
     may_remove,
 )
+from ..analysis.ingredients import Candidates, Ingredients
 from ..analysis.manager import Facts
 from ..analysis.memory_objects import Objects
 from ..analysis.no_wrap import NoWrap
@@ -110,6 +111,12 @@ class Accesses:
         #: How many providers each address key has in the whole kernel.
         self.count: dict[AddressKey, int] = {}
         self.no_wrap = NoWrap(symbols)
+        self.ingredients = Ingredients(symbols)
+        #: The addresses of all providers, by space and bytes.
+        self._candidates: dict[tuple[str, int], Candidates] = {}
+        #: By block, space and bytes, what the bases of the providers are made of, and where the last of each stands.
+        self._by_size: dict[tuple[int, str, int], list[tuple[int, int]]] = {}
+        self._cuts: dict[tuple[int, str, Objects, bool], int] = {}
         self._block_of: dict[Instr, int] = {}
         self._kills: dict[tuple[Instr, Question], str] = {}
         self._nowhere: dict[Question, Question] = {}
@@ -197,6 +204,44 @@ class Accesses:
         named = self.no_wrap.normal(base, block) if width == 64 and block >= 0 else base
         return (base, 0) if named == base else self.symbols.split(named, width)
 
+    def has_candidate(self, question: Question) -> bool:
+        """Whether a provider of as many bytes in the same space has an address, other than the question's own, that
+        the question might come to ask for once φs are replaced by their arguments. Looks at what addresses are made of,
+        so it says yes too often."""
+        candidates = self._candidates.get((question.space, question.bytes))
+        if candidates is None:
+            kind = question.space, question.bytes
+            addresses = ((base, offset) for space, base, offset, size in self.count if (space, size) == kind)
+            candidates = self._candidates[kind] = Candidates(self.ingredients, addresses)
+        return candidates.may_be_met(question.base, question.offset)
+
+    def cut(self, block: int, question: Question) -> int:
+        """The position of the last instruction of ``block`` that cuts off questions about this space and these
+        objects, whatever the address; -1 where there is none."""
+        key = (block, question.space, question.objects, question.is_constant)
+        found = self._cuts.get(key)
+        if found is None:
+            nowhere = self._unnamed(question)
+            kills = reversed(self.blocks[block].kills)
+            certain = (position for position, instr in kills if self.kill_of(instr, nowhere) not in ("", "store"))
+            found = self._cuts[key] = next(certain, -1)
+        return found
+
+    def may_be_met(self, block: int, question: Question) -> bool:
+        """Whether a provider in ``block``, behind what cuts off, has an address that the question might come to ask for,
+        or asks for. As quick and as rough as `has_candidate`."""
+        kind = (block, question.space, question.bytes)
+        providers = self._by_size.get(kind)
+        if providers is None:
+            found = self.blocks[block].providers.items()
+            of_kind = [(base, each[-1].position) for (space, base, _, size), each in found if (space, size) == kind[1:]]
+            providers = self._by_size[kind] = [(self.ingredients.of(base)[0], last) for base, last in of_kind]
+        if not providers:
+            return False
+        missing = ~self.ingredients.reached(question.base)
+        cut = self.cut(block, question)
+        return any(not needed & missing and last > cut for needed, last in providers)
+
     def _symbol_width(self) -> int:
         module = self.facts.module
         return module.address_size or 32 if module is not None else 64
@@ -204,6 +249,17 @@ class Accesses:
     def providers(self, block: int, question: Question) -> list[Provider]:
         """What provides the bytes in ``block``, in the order of the text."""
         return self.blocks[block].providers.get(question.key, [])
+
+    def is_quiet(self, block: int, question: Question) -> bool:
+        """Whether nothing in ``block`` writes memory, or provides the bytes, or defines what the address is made of."""
+        accesses = self.blocks[block]
+        if accesses.kills or question.key in accesses.providers:
+            return False
+        defined = self.symbols.defined_in.get(block)
+        if not defined:
+            return True
+        leaves = self.symbols.leaves(question.base)
+        return leaves is not None and leaves.isdisjoint(defined)
 
     def kills_before(self, block: int, end: int, after: int) -> list[Instr]:
         """What may change memory behind position ``after`` and before ``end``, from the last to the first."""
@@ -221,13 +277,17 @@ class Accesses:
     def kill_in_other_terms(self, instr: Instr, written: Reference | None, question: Question) -> str:
         """The same for a question in terms of the values at some other point; ``written`` is what a plain store writes,
         in these terms."""
-        nowhere = self._nowhere.get(question)
-        if nowhere is None:
-            nowhere = self._nowhere[question] = question.at(_NOWHERE, 0)
-        reason = self.kill_of(instr, nowhere)
+        reason = self.kill_of(instr, self._unnamed(question))
         if reason == "store" and written is not None and not self.memory.may_alias(written, question.reference):
             return ""
         return reason
+
+    def _unnamed(self, question: Question) -> Question:
+        """The question about an address of which nothing is known."""
+        nowhere = self._nowhere.get(question)
+        if nowhere is None:
+            nowhere = self._nowhere[question] = question.at(_NOWHERE, 0)
+        return nowhere
 
     def _kill_of(self, instr: Instr, question: Question) -> str:
         form = instr.form

@@ -29,8 +29,8 @@ is followed one way only: so a loop is known to run twice where its bounds say s
 Requires: `SymbolicValues`, `Accesses`. Guarantees: answers within a block are kept per question; a question visits a
 block at most ``visits`` times with different names and at most ``budget`` states in all, so that N questions take
 O(N · min(budget, visits · blocks)) steps. A step looks at the accesses of one block; where a load is missing on an edge
-it also asks forward, twice at most for each edge, over at most 192 states (`anticipation.py`), each of which looks at a
-block, too. So at worst it is N · budget · predecessors · 2 · 192 looks at a block: linear in the loads, and times the
+it also asks forward, twice at most for each edge, over at most 64 states (`anticipation.py`), each of which looks at a
+block, too. So at worst it is N · budget · predecessors · 2 · 64 looks at a block: linear in the loads, and times the
 accesses of the largest block, which makes it quadratic in one block of loads and stores that are all apart from each
 other. An unanswered question counts as *no*.
 Reference: thesis §4.3.1, §4.3.2, §4.5.1; shared notes on code motion, §5.
@@ -198,7 +198,9 @@ class Availability:
         key = (block, question)
         known = self._answers.get(key)
         if known is None:
-            known = self._answers[key] = self.within(block, question, len(self.cfg.blocks[block].instrs))
+            is_quiet = self.accesses.is_quiet(block, question)
+            known = THROUGH if is_quiet else self.within(block, question, len(self.cfg.blocks[block].instrs))
+            self._answers[key] = known
         return known
 
     def before(self, question: Question, block: int, successor: int) -> Question | None:
@@ -251,7 +253,8 @@ class Availability:
                     visited[before] = visited.get(before, 0) + 1
                     is_turn = following.question != state.question and self._is_back_edge(before, state.block)
                     found.turns[following] = turns + is_turn
-                    found.names[following] = found.names[state] | {following.question}
+                    names = found.names[state]
+                    found.names[following] = names if following.question in names else names | {following.question}
                     work.append(following)
         return found
 
@@ -293,8 +296,28 @@ class Availability:
         paths."""
         if self.accesses.count.get(question.key, 0) > 1 or self._stays(question, block):
             return True
+        if not self.accesses.has_candidate(question) or not self._is_candidate_near(question, block):
+            return False
         count, (space, base, offset, size, width, *_) = self.accesses.count, question
         return any((space, other, offset + more, size) in count for other, more in self._renamed(base, width))
+
+    def _is_candidate_near(self, question: Question, block: int) -> bool:
+        """Whether some way to the start of ``block``, from where everything is cut off, meets an access that the
+        question might come to ask for; or is longer than the budget. Looks at blocks, whatever the question is called
+        there."""
+        accesses, reachable, pred = self.accesses, self.cfg.reachable, self.cfg.pred
+        seen: set[int] = set()
+        work = [block]
+        while work:
+            for before in pred[work.pop()]:
+                if before in seen or not reachable[before]:
+                    continue
+                if len(seen) >= self.budget or accesses.may_be_met(before, question):
+                    return True
+                seen.add(before)
+                if accesses.cut(before, question) < 0:
+                    work.append(before)
+        return False
 
     def _renamed(self, base: int, width: int) -> Iterator[tuple[int, int]]:
         """The other names that an address of this base may take, at most a few for each turn that is asked about, as
@@ -322,13 +345,13 @@ class Availability:
                     work.append(renamed)
 
     def _names_before(self, name: tuple[int, int], width: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
-        """The edges into the blocks whose φs the base is made of, and the names in front of them."""
+        """The edges into the block whose φs the base is made of, and the names in front of them."""
         base, offset = name
-        for join in self._joins_of(base):
-            for before in self.cfg.pred[join]:
-                called = self._called_before(base, width, before, join) if self.cfg.reachable[before] else None
-                if called is not None:
-                    yield before, join, (called[0], offset + called[1])
+        join = self._join_of(base)
+        for before in self.cfg.pred[join] if join >= 0 else ():
+            called = self._called_before(base, width, before, join) if self.cfg.reachable[before] else None
+            if called is not None:
+                yield before, join, (called[0], offset + called[1])
 
     def _may_be_provided(self, question: Question) -> bool:
         """Whether an access provides the bytes under this name, or under one that the question may take from here
@@ -340,6 +363,10 @@ class Availability:
 
     def _find_provided(self, question: Question) -> bool:
         count, (space, base, offset, size, width, *_) = self.accesses.count, question
+        if question.key in count:
+            return True
+        if not self.accesses.has_candidate(question):
+            return False
         names = self._names_within_turns(base, width)
         return names is None or any((space, other, offset + more, size) in count for other, more in names)
 
@@ -371,11 +398,18 @@ class Availability:
                 for position, load in accesses.loads:
                     own = self.accesses.question(load)
                     if own is not None:
-                        space, base, offset, size, width, *_ = own
-                        names = ((space, other, offset + more, size) for other, more in self._renamed(base, width))
-                        for key in {own.key, *names}:
+                        for key in self._provided_names(own):
                             self._askers.setdefault(key, []).append((block, position, load))
         return [found for found in self._askers.get(question.key, ()) if found[2] is not instr]
+
+    def _provided_names(self, question: Question) -> set[AddressKey]:
+        """The question's own key, and those that it may take under which something is provided."""
+        found = {question.key}
+        if self.accesses.has_candidate(question):
+            count, (space, base, offset, size, width, *_) = self.accesses.count, question
+            names = ((space, other, offset + more, size) for other, more in self._renamed(base, width))
+            found.update(name for name in names if name in count)
+        return found
 
     def _stays(self, question: Question, block: int) -> bool:
         """Whether ``block`` is in a loop in which nothing that the address is made of is defined."""
@@ -387,10 +421,12 @@ class Availability:
         places = (self.symbols.places.get(leaf) for leaf in leaves)
         return not any(place is not None and place.block in loop for place in places)
 
-    def _joins_of(self, base: int) -> set[int]:
-        """The blocks whose φs the base is computed from."""
+    def _join_of(self, base: int) -> int:
+        """Of the blocks whose φs the base is computed from, the one that is met first on all ways back from where the
+        base is known: all these blocks dominate that place, and it is the lowest. -1 where there is none."""
         places = (self.symbols.places.get(leaf) for leaf in self.symbols.leaves(base) or ())
-        return {place.block for place in places if place is not None and place.position < 0}
+        joins = [place.block for place in places if place is not None and place.position < 0]
+        return max(joins, key=self.cfg.rpo_number.__getitem__, default=-1)
 
 
 def solve(exploration: Exploration, may_insert: MayInsert) -> Solution:

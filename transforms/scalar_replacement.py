@@ -95,7 +95,7 @@ class Round:
         self.inserter = EdgeInserter(kernel, facts.cfg)
         self.chains = Chains(kernel, self.symbols, self.inserter)
         self.divergence = options.divergence(facts)
-        self._cdrnd = self.divergence.cdrnd(facts) if self.divergence is not None else []
+        self._cdrnd = self.divergence.cdrnd(facts) if self.divergence is not None and paper else []
         self._contexts: dict[int, frozenset[int]] = {}
         self._pending: dict[int, int] = {}
         self.accepted: list[Plan] = []
@@ -131,6 +131,8 @@ class Round:
         if self.accepted and not unpaid:
             for plan in self.accepted:
                 self._tell(plan)
+            if self.divergence is not None:
+                self.divergence.settle()
             self.chains.write()
         self._hoisting = None  # which refers back to this: what goes round in a circle waits for the collector
         return unpaid
@@ -271,6 +273,8 @@ class Round:
         part = plan.parts[0]
         if part.local or self.availability.within(plan.block, part.question, plan.position) is not THROUGH:
             return reason
+        if not self.options.paper and not self._might_help(plan, part.question):
+            return reason
         self._origin = self._context(plan.block)
         places = hoisting.places(plan.block, part.question)
         if not places.may_rise or not places.blocks:
@@ -300,6 +304,12 @@ class Round:
             if reply.answer.provider is PLANNED
         )
         return self._pressure_reason(plan)
+
+    def _might_help(self, plan: Plan, question: Question) -> bool:
+        """Whether anything reads the bytes besides the load, or it reads them again in a loop: else nothing becomes
+        redundant, wherever they are read. Looks at names only, before the long questions."""
+        availability = self.availability
+        return bool(availability.askers(question, plan.instr)) or availability.may_be_answered(question, plan.block)
 
     def _helps(self, plan: Plan, question: Question, planned: dict[int, Question]) -> bool:
         """Whether another load becomes redundant by evaluating ``question`` at the ends of the ``planned`` blocks, or
@@ -574,7 +584,7 @@ class ExtendedScalarReplacement(ScalarReplacement):
     name: ClassVar[str] = "esrqp"
 
     def divergence(self, facts: Facts) -> BranchDivergence | None:
-        return BranchDivergence(facts)
+        return BranchDivergence(facts, is_deferred=True)
 
 
 @dataclass(frozen=True)

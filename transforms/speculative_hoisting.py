@@ -72,6 +72,7 @@ class Hoisting:
         self.parts = parts
         self.is_convergent = is_convergent
         self._answers: dict[tuple[int, int], Places | None] = {}
+        self._reached: dict[int, list[int]] = {}
 
     def places(self, block: int, question: Question) -> Places:
         """Where the load of ``question``, asked at the start of ``block``, may rise to."""
@@ -80,9 +81,11 @@ class Hoisting:
 
     def _above(self, question: Question, m: int, n: int, depth: int) -> Places:
         """What the predecessors of ``n`` answer (Algorithm 2.1)."""
-        before = [block for block in self.cfg.pred[n] if self.cfg.reachable[block]]
+        before = self._before(n)
         if not before or n == self.cfg.rpo[0] or self._is_named_anew(question, n):
             return NOWHERE
+        if len(before) == 1:
+            return self._at(question, m, before[0], depth + 1)
         answers = {block: self._at(question, m, block, depth + 1) for block in before}
         places = frozenset[int]().union(*(answer.blocks for answer in answers.values()))
         refusing = [block for block, answer in answers.items() if not answer.may_rise]
@@ -94,9 +97,19 @@ class Hoisting:
             return NOWHERE
         return Places(True, places.union(refusing))
 
+    def _before(self, block: int) -> list[int]:
+        """The predecessors that are reached."""
+        found = self._reached.get(block)
+        if found is None:
+            reachable = self.cfg.reachable
+            found = self._reached[block] = [before for before in self.cfg.pred[block] if reachable[before]]
+        return found
+
     def _is_named_anew(self, question: Question, n: int) -> bool:
+        phis = self.availability.symbols.phis.get(n)
+        if not phis:
+            return False
         leaves = self.availability.symbols.leaves(question.base)
-        phis = self.availability.symbols.phis.get(n, {})
         return leaves is None or not leaves.isdisjoint(phis)
 
     def _at(self, question: Question, m: int, n: int, depth: int) -> Places:
