@@ -129,6 +129,14 @@ class Solution:
     refusals: list[str] = field(default_factory=list[str])
 
 
+@dataclass(slots=True)
+class _Known:
+    """The states that an exploration has met, by question and block, and how many they are."""
+
+    states: dict[Question, dict[int, State]]
+    count: int
+
+
 #: Says why a load must not be inserted on the edge from the reply's block to the state's; empty where it may be.
 MayInsert = Callable[[Reply, State, "frozenset[Question]"], str]
 
@@ -159,7 +167,8 @@ class Availability:
         self.visits = threshold + 1
         self.budget = budget
         self.forwarding = forwarding
-        self._answers: dict[tuple[int, Question], Answer] = {}
+        #: What whole blocks say, by question and block.
+        self._answers: dict[Question, dict[int, Answer]] = {}
         #: By base, width and edge, what the base is called in front of the edge, and the offset that it has there.
         self._called: dict[tuple[int, int, int, int], tuple[int, int] | None] = {}
         self._is_hopeful: dict[Question, bool] = {}
@@ -195,12 +204,14 @@ class Availability:
 
     def at_end(self, block: int, question: Question) -> Answer:
         """What the whole of ``block`` says."""
-        key = (block, question)
-        known = self._answers.get(key)
+        answers = self._answers.get(question)
+        if answers is None:
+            answers = self._answers[question] = {}
+        known = answers.get(block)
         if known is None:
             is_quiet = self.accesses.is_quiet(block, question)
             known = THROUGH if is_quiet else self.within(block, question, len(self.cfg.blocks[block].instrs))
-            self._answers[key] = known
+            answers[block] = known
         return known
 
     def before(self, question: Question, block: int, successor: int) -> Question | None:
@@ -235,26 +246,27 @@ class Availability:
         found.names[root] = frozenset([question])
         found.turns[root] = 0
         work = [root]
-        known = {root}
+        known = _Known({question: {block: root}}, 1)
         entry = self.cfg.rpo[0]
+        pred, reachable = self.cfg.pred, self.cfg.reachable
         for state in work:
             replies = found.replies[state] = []
             if state.block == entry:
                 replies.append(Reply(-1, None, Answer(reason="entry")))
-            for before in self.cfg.pred[state.block]:
-                if not self.cfg.reachable[before]:
+            turns = found.turns[state]
+            for before in pred[state.block]:
+                if not reachable[before]:
                     continue
-                turns = found.turns[state]
+                count = known.count
                 reply = self._ask(state, before, known, visited, planned, turns)
                 replies.append(reply)
                 following = reply.state
-                if following is not None and following not in known:
-                    known.add(following)
-                    visited[before] = visited.get(before, 0) + 1
-                    is_turn = following.question != state.question and self._is_back_edge(before, state.block)
-                    found.turns[following] = turns + is_turn
+                if following is not None and known.count > count:
+                    is_renamed = following.question is not state.question
+                    found.turns[following] = turns + (is_renamed and self._is_back_edge(before, state.block))
                     names = found.names[state]
-                    found.names[following] = names if following.question in names else names | {following.question}
+                    is_new = is_renamed and following.question not in names
+                    found.names[following] = names | {following.question} if is_new else names
                     work.append(following)
         return found
 
@@ -265,7 +277,7 @@ class Availability:
         self,
         state: State,
         before: int,
-        known: set[State],
+        known: _Known,
         visited: dict[int, int],
         planned: Mapping[int, Question],
         turns: int,
@@ -273,21 +285,26 @@ class Availability:
         question = self.before(state.question, before, state.block)
         if question is None:
             return Reply(before, None, Answer(reason="operand"))
-        if turns >= self.threshold and question != state.question and self._is_back_edge(before, state.block):
+        is_renamed = question is not state.question
+        if is_renamed and turns >= self.threshold and self._is_back_edge(before, state.block):
             return Reply(before, question, Answer(reason="threshold"))
-        if planned.get(before) == question:
+        if planned and planned.get(before) == question:
             return Reply(before, question, Answer(PLANNED))
         answer = self.at_end(before, question)
         if answer is not THROUGH:
             return Reply(before, question, answer)
-        if question != state.question and not planned and not self._may_be_provided(question):
+        if is_renamed and not planned and not self._may_be_provided(question):
             return Reply(before, question, Answer(reason="no-earlier-access"))
-        following = State(before, question)
-        if following not in known:
+        states = known.states.setdefault(question, {})
+        following = states.get(before)
+        if following is None:
             if visited.get(before, 0) >= self.visits:
                 return Reply(before, question, Answer(reason="threshold"))
-            if len(known) >= self.budget:
+            if known.count >= self.budget:
                 return Reply(before, question, Answer(reason="budget"))
+            following = states[before] = State(before, question)
+            known.count += 1
+            visited[before] = visited.get(before, 0) + 1
         return Reply(before, question, THROUGH, following)
 
     def may_be_answered(self, question: Question, block: int) -> bool:
