@@ -228,8 +228,8 @@ class Accesses:
         return found
 
     def may_be_met(self, block: int, question: Question) -> bool:
-        """Whether a provider in ``block``, behind what cuts off, has an address that the question asks for, or might come
-        to ask for. As quick and as rough as `has_candidate`."""
+        """Whether a provider in ``block``, behind what cuts off, has an address that the question asks for, or might
+        come to ask for. As quick and as rough as `has_candidate`."""
         kind = (block, question.space, question.bytes)
         providers = self._by_size.get(kind)
         if providers is None:
