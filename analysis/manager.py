@@ -227,7 +227,7 @@ def _control_dependence(facts: Facts) -> ControlDependence:
 def _ssa(facts: Facts) -> Ssa:
     from .ssa import build_ssa
 
-    return build_ssa(facts.kernel, facts.cfg, facts.dominance, facts.liveness)
+    return build_ssa(facts.cfg, facts.dominance, lambda: facts.liveness)
 
 
 def _values(facts: Facts) -> Values:

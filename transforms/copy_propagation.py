@@ -41,7 +41,7 @@ class CopyPropagation:
         copies = _copies(facts)
         if not copies:
             return False
-        ssa = single_definitions(kernel, facts.cfg, facts.dominance)
+        ssa = single_definitions(facts.cfg, facts.dominance)
         changed = self.single_definitions(kernel, facts, copies, ssa, remarks)
         return self.available_copies(kernel, facts, copies, ssa, remarks) or changed
 
