@@ -48,6 +48,7 @@ __all__ = [
     "is_spoken_of",
     "local_predicates",
     "motion_values",
+    "movable",
     "rewritten_candidates",
 ]
 
@@ -248,14 +249,25 @@ def _invariant(occurrences: list[Occurrence], facts: Facts, naming: Naming) -> l
 
 def _occurrences(facts: Facts, naming: Naming) -> Iterator[Occurrence]:
     """Every instruction that might be moved, in reverse postorder."""
-    is_late, is_of_interest = naming.values.is_late, naming.is_of_interest
-    for occurrence in facts.get(_movable):
-        if not is_late(occurrence.instr) and is_of_interest(occurrence.instr):
+    values, is_of_interest = naming.values, naming.is_of_interest
+    for occurrence in facts.get(_copyable):
+        if is_of_interest(occurrence.instr) and not (values.late and values.is_late(occurrence.instr)):
             yield occurrence
 
 
-def _movable(facts: Facts) -> list[Occurrence]:
-    """Every instruction that computes something of a cost and may move, in reverse postorder."""
+def _copyable(facts: Facts) -> list[Occurrence]:
+    """Those of `movable` whose result a ``mov`` copies."""
+    found: list[Occurrence] = []
+    for occurrence in facts.get(movable):
+        result = occurrence.instr.operands[0]
+        assert isinstance(result, Reg)
+        if _has_copy(result.type):
+            found.append(occurrence)
+    return found
+
+
+def movable(facts: Facts) -> list[Occurrence]:
+    """Every instruction that computes something of a cost into a register and may move, in reverse postorder."""
     found: list[Occurrence] = []
     cfg = facts.cfg
     pinned: set[Form] = set()
@@ -265,13 +277,14 @@ def _movable(facts: Facts) -> list[Occurrence]:
             form = instr.form
             if form in pinned:
                 continue
-            verdict = may_move(instr)
-            if not verdict.reason and form.op.cost:
-                result = instr.operands[0]
-                assert isinstance(result, Reg)
-                if _has_copy(result.type) and not is_spoken_of(instrs, position):
+            if form.op.cost == 0:
+                pinned.add(form)
+                continue
+            reason = may_move(instr).reason
+            if not reason:
+                if not is_spoken_of(instrs, position):
                     found.append(Occurrence(block, instr))
-            elif form.op.cost == 0 or verdict.reason in _REASONS_OF_FORM:
+            elif reason in _REASONS_OF_FORM:
                 pinned.add(form)
     return found
 
