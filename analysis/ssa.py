@@ -51,13 +51,13 @@ class Ssa:
 
     def read(self, instr: Instr, reg: Reg) -> int:
         """The value that ``instr`` reads from ``reg``. ``KeyError`` in an unreachable block."""
-        value = self._single.get(reg)
-        return value if value is not None else self._reads[instr, reg]
+        single = self._single
+        return single[reg] if reg in single else self._reads[instr, reg]
 
     def defined(self, instr: Instr, reg: Reg) -> int:
         """The value that ``instr`` gives to ``reg``."""
-        value = self._single.get(reg)
-        return value if value is not None else self._definitions[instr, reg]
+        single = self._single
+        return single[reg] if reg in single else self._definitions[instr, reg]
 
     def is_single(self, reg: Reg) -> bool:
         """Whether the register has at most one definition, and that dominates every read of it."""
