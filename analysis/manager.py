@@ -232,7 +232,7 @@ def _control_dependence(facts: Facts) -> ControlDependence:
 def _ssa(facts: Facts) -> Ssa:
     from .ssa import build_ssa
 
-    return build_ssa(facts.cfg, facts.dominance, lambda: facts.liveness)
+    return build_ssa(facts.cfg, facts.dominance)
 
 
 def _values(facts: Facts) -> Values:

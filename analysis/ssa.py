@@ -6,14 +6,12 @@ undefined value a register has at entry. φs are pruned by liveness.
 Most registers of compiler output are written once, by an unguarded instruction that dominates all reads; those take
 a short cut. A may-definition (guarded, component, opaque) makes a new value that also depends on the old one.
 
-Requires: the CFG, dominance and liveness of the same version. Guarantees: every read in a reachable block has a value.
+Requires: the CFG and dominance of the same version. Guarantees: every read in a reachable block has a value.
 Reference: Cytron et al., TOPLAS 1991; Briggs et al., "Practical Improvements to the Construction and Destruction of
 Static Single Assignment Form", 1998 (pruning).
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from ..ptx import Instr, Reg
 from .cfg import Cfg
@@ -63,6 +61,10 @@ class Ssa:
         """Whether the register has at most one definition, and that dominates every read of it."""
         return reg in self._single
 
+    def readers_of_rewritten(self) -> set[Instr]:
+        """The instructions that read a register of which `is_single` does not hold."""
+        return {instr for instr, _ in self._reads}
+
 
 def single_definitions(cfg: Cfg, dominance: Dominance) -> Ssa:
     """The view without φs: all that `Ssa.is_single` needs, and nothing else is in it."""
@@ -71,9 +73,9 @@ def single_definitions(cfg: Cfg, dominance: Dominance) -> Ssa:
     return builder.ssa
 
 
-def build_ssa(cfg: Cfg, dominance: Dominance, liveness: Callable[[], Liveness]) -> Ssa:
-    """The SSA view of the kernel of ``cfg``; ``liveness`` is asked for only where a φ might be needed."""
-    return _Builder(cfg, dominance).build(liveness)
+def build_ssa(cfg: Cfg, dominance: Dominance) -> Ssa:
+    """The SSA view of the kernel of ``cfg``."""
+    return _Builder(cfg, dominance).build()
 
 
 class _Builder:
@@ -86,10 +88,10 @@ class _Builder:
         #: The value at entry of each register that may be read before it is written.
         self.undefined: dict[Reg, int] = {}
 
-    def build(self, liveness: Callable[[], Liveness]) -> Ssa:
+    def build(self) -> Ssa:
         self.find_single_definitions()
         if self.complex:
-            self.place_phis(liveness)
+            self.place_phis()
             self.rename()
         return self.ssa
 
@@ -135,12 +137,12 @@ class _Builder:
         for reg, instr in first.items():
             single[reg] = ssa.new_value(reg, home[reg], instr)
 
-    def place_phis(self, liveness: Callable[[], Liveness]) -> None:
+    def place_phis(self) -> None:
         """φs at the iterated dominance frontier of the definitions, where the register is live."""
         frontier = self.dominance.frontier()
         if not any(frontier):
             return
-        live = liveness()
+        live = Liveness(self.cfg, self.complex)
         index, live_in = live.index, live.live_in
         ssa = self.ssa
         for reg, blocks in self.complex.items():

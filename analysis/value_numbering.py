@@ -30,15 +30,17 @@ Key = tuple[object, ...]
 
 class Values:
     """``number[v]`` is the class of SSA value ``v``; ``late`` are the registers of `effects.late_registers`;
-    ``result[i]`` is the class of what instruction ``i`` computes, where that is one register."""
+    ``result[i]`` is the class of what instruction ``i`` computes, where that is one register; ``movable`` are those of
+    which `effects.may_move` holds."""
 
-    __slots__ = ("_affine", "_key_of", "_keys", "_literals", "late", "number", "result", "ssa")
+    __slots__ = ("_affine", "_key_of", "_keys", "_literals", "late", "movable", "number", "result", "ssa")
 
     def __init__(self, ssa: Ssa, late: frozenset[Reg] = frozenset()) -> None:
         self.ssa = ssa
         self.late = late
         self.number: list[int] = [-1] * len(ssa.instr)
         self.result: dict[Instr, int] = {}
+        self.movable: set[Instr] = set()
         self._keys: dict[Key, int] = {}
         self._key_of: list[Key] = []
         self._affine: dict[int, Affine] = {}
@@ -199,7 +201,10 @@ def _plan(form: Form) -> _Plan:
 
 def _definition(values: Values, instr: Instr) -> int:
     """The class of the only result of ``instr``."""
-    if may_move(instr).reason or values.is_late(instr):
+    if may_move(instr).reason:
+        return values.fresh()
+    values.movable.add(instr)
+    if values.late and values.is_late(instr):
         return values.fresh()
     form = instr.form
     plan = _PLANS.get(form)

@@ -28,7 +28,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..analysis.alias import Memory, Reference, is_inside_object, is_mutable_read
-from ..analysis.effects import is_plain_store, may_move
+from ..analysis.effects import is_plain_store
 from ..analysis.manager import Facts
 from ..analysis.memory_effects import synchronization
 from ..analysis.reference_sets import ReferenceSet
@@ -102,10 +102,10 @@ class Naming:
 
     def __init__(self, values: Values, *, by_value: bool, only_rewritten: bool = False) -> None:
         self.by_value = by_value
-        #: Whether only instructions that read a register with several definitions are of interest.
-        self.only_rewritten = only_rewritten
         self.values = values
         self.ssa = values.ssa
+        #: Where only instructions that read a register with several definitions are of interest: these.
+        self._readers = self.ssa.readers_of_rewritten() if only_rewritten else None
 
     def key(self, instr: Instr, reg: Reg) -> Hashable:
         """Equal for instructions that compute one value into registers of one type."""
@@ -122,9 +122,7 @@ class Naming:
         return (self.values.result[instr], _bank(reg.type))
 
     def is_of_interest(self, instr: Instr) -> bool:
-        if not self.only_rewritten:
-            return True
-        return not all(map(self.ssa.is_single, instr.uses()))
+        return self._readers is None or instr in self._readers
 
     def reference(self, load: Instr, memory: Memory) -> Reference | None:
         """What ``load`` and all that are keyed like it read. Register names that stand for several values say nothing
@@ -270,28 +268,13 @@ def movable(facts: Facts) -> list[Occurrence]:
     """Every instruction that computes something of a cost into a register and may move, in reverse postorder."""
     found: list[Occurrence] = []
     cfg = facts.cfg
-    pinned: set[Form] = set()
+    may_move = facts.get(motion_values).movable
     for block in cfg.rpo:
         instrs = cfg.blocks[block].instrs
         for position, instr in enumerate(instrs):
-            form = instr.form
-            if form in pinned:
-                continue
-            if form.op.cost == 0:
-                pinned.add(form)
-                continue
-            reason = may_move(instr).reason
-            if not reason:
-                if not is_spoken_of(instrs, position):
-                    found.append(Occurrence(block, instr))
-            elif reason in _REASONS_OF_FORM:
-                pinned.add(form)
+            if instr in may_move and instr.form.op.cost and not is_spoken_of(instrs, position):
+                found.append(Occurrence(block, instr))
     return found
-
-
-_REASONS_OF_FORM = frozenset(
-    "opaque call control convergent barrier async ordered writes-memory state carry no-result directive".split()
-)
 
 
 def _has_copy(scalar: ScalarType) -> bool:
