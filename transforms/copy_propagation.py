@@ -59,7 +59,7 @@ class CopyPropagation:
             return False
         for block in facts.cfg.rpo:
             for instr in facts.cfg.blocks[block].instrs:
-                if not instr.is_directive and any(reg in renamed for reg in instr.uses()):
+                if not renamed.keys().isdisjoint(instr.uses()):
                     substitute_reads(kernel, instr, {reg: _root(reg, renamed) for reg in instr.uses()})
         remarks.count(kernel, self.name, "copies propagated", len(renamed))
         return True

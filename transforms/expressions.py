@@ -28,6 +28,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..analysis.alias import Memory, Reference, is_inside_object, is_mutable_read
+from ..analysis.cfg import Cfg
 from ..analysis.effects import is_plain_store
 from ..analysis.manager import Facts
 from ..analysis.memory_effects import synchronization
@@ -150,6 +151,18 @@ class Naming:
             return defs
         number, defined = self.values.number, self.ssa.defined
         return [number[defined(instr, reg)] for reg in defs]
+
+    def definitions(self, cfg: Cfg) -> Iterator[tuple[Instr, Hashable]]:
+        """Every instruction of the kernel with each name that it gives a new value to; after total redundancies have
+        been removed, some that are there no more."""
+        if self.by_value:
+            yield from self.values.result.items()
+            yield from self.values.several
+            return
+        for block in cfg.rpo:
+            for instr in cfg.blocks[block].instrs:
+                for reg in instr.defs():
+                    yield instr, reg
 
     def phi_names(self, block: int) -> list[Hashable]:
         """The names that get new values at the start of the block."""
@@ -351,25 +364,26 @@ class Transfer:
                 self.by_name[name] = self.by_name.get(name, 0) | bit
             if candidate.may_fault:
                 self.faulting |= bit
-        self._kills: dict[Instr, int] = {}
+        self._kills = self._changed(facts.cfg) if classes else dict[Instr, int]()
         self._pinches: dict[Form, int] = {}
 
     def kill(self, instr: Instr) -> int:
         """Classes whose value the instruction may change."""
-        known = self._kills.get(instr)
-        if known is None:
-            known = self._kills[instr] = self._kill(instr)
-        return known
+        return self._kills.get(instr, 0)
 
-    def _kill(self, instr: Instr) -> int:
-        killed = 0
+    def _changed(self, cfg: Cfg) -> dict[Instr, int]:
+        """The instructions that may change the value of a class, with all these classes."""
         by_name = self.by_name
-        for name in self.naming.defined_names(instr):
+        changed: dict[Instr, int] = {}
+        for instr, name in self.naming.definitions(cfg):
             if name in by_name:
-                killed |= by_name[name]
-        if self._loads is not None and instr.form.effects & _CHANGES:
-            killed |= self._loads.changed_by(instr)
-        return killed
+                changed[instr] = changed.get(instr, 0) | by_name[name]
+        if self._loads is not None:
+            for block in cfg.rpo:
+                for instr in cfg.blocks[block].instrs:
+                    if instr.form.effects & _CHANGES and not instr.is_directive:
+                        changed[instr] = changed.get(instr, 0) | self._loads.changed_by(instr)
+        return changed
 
     def pinch(self, instr: Instr) -> int:
         """Classes that must not move up across the instruction, because it may never come back; or because it waits for
@@ -424,14 +438,13 @@ def local_predicates(facts: Facts, classes: list[ExpressionClass], naming: Namin
     transfer = Transfer(classes, naming, facts)
     result = LocalPredicates([0] * count, [0] * count, [0] * count, [0] * count, [0] * count, [0] * count, transfer)
     bit_of = {occurrence.instr: 1 << item.number for item in classes for occurrence in item.occurrences}
+    may_pinch = transfer.faulting != 0
     for block in cfg.rpo if classes else ():
         result.phi_kill[block] = transfer.phi_kill(block)
         antloc = comp = exit_comp = killed = pinched = 0
         for instr in cfg.blocks[block].instrs:
-            if instr.is_directive:
-                continue
-            bit = bit_of.get(instr, 0)
-            if bit:
+            if instr in bit_of:
+                bit = bit_of[instr]
                 antloc |= bit & ~(killed | pinched)
                 comp |= bit
                 exit_comp |= bit
@@ -440,8 +453,8 @@ def local_predicates(facts: Facts, classes: list[ExpressionClass], naming: Namin
                 killed |= kill
                 comp &= ~kill
                 exit_comp &= ~kill
-            pinch = transfer.pinch(instr)
-            if pinch:
+            if may_pinch and not instr.is_directive:
+                pinch = transfer.pinch(instr)
                 pinched |= pinch
                 exit_comp &= ~pinch
         result.antloc[block] = antloc
