@@ -178,16 +178,17 @@ class Dereferences:
             instr = self.ssa.instr[leaf]
             if instr is not None:
                 redefined[instr] = redefined.get(instr, 0) | sites
-        waits: dict[Form, bool] = {}
+        matters: dict[Form, bool] = {}  # whether all sites may be lost at it
         events: dict[int, list[_Event]] = {}
         for block in self.cfg.rpo:
-            events[block] = found = []
+            found: list[_Event] = []
             for instr in self.cfg.blocks[block].instrs:
                 form = instr.form
-                if form not in waits:
-                    waits[form] = not instr.is_directive and (_may_wait(form) or form.effects & Effect.STATE != 0)
-                if waits[form] or instr in redefined or instr in self._site_of:
+                if form not in matters:
+                    matters[form] = not instr.is_directive and (_may_wait(form) or form.effects & Effect.STATE != 0)
+                if matters[form] or instr in redefined or instr in self._site_of:
                     found.append((form, self._site_of.get(instr, 0), redefined.get(instr, 0)))
+            events[block] = found
         return events
 
     def _redefined_at_start(self, block: int) -> int:
