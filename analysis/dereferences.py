@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..ptx import Effect, Form, Instr, Reg
 from .alias import Memory, Reference
@@ -37,6 +37,8 @@ __all__ = ["Dereferences"]
 
 #: A base that depends on more values than this is left out.
 _MOST_LEAVES = 24
+#: The form of an instruction, the site that it dereferences and those whose base it defines anew, as bits.
+_Event: TypeAlias = tuple[Form, int, int]
 _ACCESSES = frozenset(["ld", "ldu", "st", "atom", "red"])
 #: What orders memory and waits for nobody.
 _NEVER_WAITS = frozenset("ld ldu st atom red fence membar prefetch prefetchu applypriority".split())
@@ -58,14 +60,16 @@ class Dereferences:
         self._killed_by: dict[int, int] = {}  # by SSA value that is a leaf
         self._find_sites()
         self._everything = (1 << len(self.sites)) - 1
-        self._frees = any(_may_free(instr.form) for block in self.cfg.rpo for instr in self.cfg.blocks[block].instrs)
+        forms = {instr.form for block in self.cfg.rpo for instr in self.cfg.blocks[block].instrs}
+        self._frees = any(map(_may_free, forms))
         count = len(self.cfg)
         #: At the start and at the end of each block.
         self.future_entry, self.future = [0] * count, [0] * count
         self.past = [0] * count
         if self.sites:
-            self._solve_future()
-            self._solve_past()
+            events = self._events()
+            self._solve_future(events)
+            self._solve_past(events)
 
     @cached_property
     def at_end(self) -> list[int]:
@@ -167,13 +171,25 @@ class Dereferences:
             return None
         return [ssa.read(instr, reg) for reg in instr.uses()]
 
-    def _redefined(self, instr: Instr) -> int:
-        """The sites whose base is another value after ``instr``."""
-        found = 0
-        if self._killed_by:
-            for reg in instr.defs():
-                found |= self._killed_by.get(self.ssa.defined(instr, reg), 0)
-        return found
+    def _events(self) -> dict[int, list[_Event]]:
+        """By reachable block what matters in it, in the order of the text."""
+        redefined: dict[Instr, int] = {}
+        for leaf, sites in self._killed_by.items():
+            instr = self.ssa.instr[leaf]
+            if instr is not None:
+                redefined[instr] = redefined.get(instr, 0) | sites
+        matters: dict[Form, bool] = {}  # whether all sites may be lost at it
+        events: dict[int, list[_Event]] = {}
+        for block in self.cfg.rpo:
+            found: list[_Event] = []
+            for instr in self.cfg.blocks[block].instrs:
+                form = instr.form
+                if form not in matters:
+                    matters[form] = not instr.is_directive and (_may_wait(form) or form.effects & Effect.STATE != 0)
+                if matters[form] or instr in redefined or instr in self._site_of:
+                    found.append((form, self._site_of.get(instr, 0), redefined.get(instr, 0)))
+            events[block] = found
+        return events
 
     def _redefined_at_start(self, block: int) -> int:
         found = 0
@@ -183,17 +199,14 @@ class Dereferences:
 
     # --- solutions -------------------------------------------------------------------------------------------------
 
-    def _solve_future(self) -> None:
+    def _solve_future(self, events: dict[int, list[_Event]]) -> None:
         cfg = self.cfg
         gen, kill = [0] * len(cfg), [0] * len(cfg)
         starts = [0] * len(cfg)
         for block in cfg.rpo:
             generated = killed = 0
-            for instr in reversed(cfg.blocks[block].instrs):
-                if instr.is_directive:
-                    continue
-                changed = self._everything if _may_wait(instr.form) else self._redefined(instr)
-                site = self._site_of.get(instr, 0)
+            for form, site, redefined in reversed(events[block]):
+                changed = self._everything if _may_wait(form) else redefined
                 generated = generated & ~changed | site
                 killed |= changed
             gen[block], kill[block] = generated, killed
@@ -214,17 +227,15 @@ class Dereferences:
                     end[block], entry[block] = after, before
                     changed_some = True
 
-    def _solve_past(self) -> None:
+    def _solve_past(self, events: dict[int, list[_Event]]) -> None:
         cfg = self.cfg
         gen, kill = [0] * len(cfg), [0] * len(cfg)
         for block in cfg.rpo:
             generated = 0
             killed = self._redefined_at_start(block)
-            for instr in cfg.blocks[block].instrs:
-                if instr.is_directive:
-                    continue
-                changed = self._everything if self._may_free(instr.form) else self._redefined(instr)
-                generated = (generated | self._site_of.get(instr, 0)) & ~changed
+            for form, site, redefined in events[block]:
+                changed = self._everything if self._may_free(form) else redefined
+                generated = (generated | site) & ~changed
                 killed |= changed
             gen[block], kill[block] = generated, killed
         past = self.past

@@ -254,6 +254,7 @@ class Divergence:
 
     def _build(self) -> None:
         ssa, cfg = self.ssa, self.cfg
+        asked = self._slice() if self._branches_only else None
         for number in cfg.rpo:
             for phi in ssa.phis[number]:
                 self._phi_nodes.setdefault(number, []).append(len(self._instr))
@@ -261,7 +262,7 @@ class Divergence:
                 self._changes_in[phi] = self.loops.loop_of[number]
             carry = -1
             for instr in cfg.blocks[number].instrs:
-                if instr.is_directive:
+                if instr.is_directive or (asked is not None and instr not in asked):
                     continue
                 node = len(self._instr)
                 self._node_of[instr] = node
@@ -290,6 +291,35 @@ class Divergence:
                     index = changes_in[value]
                     if index >= 0 and block not in loops[index]:
                         self._leaving.setdefault(index, []).append(node)
+
+    def _slice(self) -> set[Instr]:
+        """What a branch, a carry or an unknown opcode reads, directly or not, and these themselves."""
+        ssa, blocks = self.ssa, self.cfg.blocks
+        found: set[Instr] = set()
+        work: list[Instr] = []
+        for number in self.cfg.rpo:
+            for instr in blocks[number].instrs:
+                form = instr.form
+                if form.op.base in _BRANCHES or form.effects & (Effect.CARRY_IN | Effect.CARRY_OUT) or form.is_opaque:
+                    work.append(instr)
+        joined: set[int] = set()
+        while work:
+            instr = work.pop()
+            if instr in found:
+                continue
+            found.add(instr)
+            values = [ssa.read(instr, reg) for reg in instr.uses()]
+            written = [ssa.defined(instr, reg) for reg in instr.defs()]
+            values += [ssa.old[value] for value in written if value in ssa.old]
+            while values:
+                value = values.pop()
+                writer = ssa.instr[value]
+                if writer is not None:
+                    work.append(writer)
+                elif value not in joined:
+                    joined.add(value)
+                    values += [argument for _, argument in ssa.phi_args.get(value, ())]
+        return found
 
     def _what_branches_read(self) -> bytearray:
         """By node, whether a branch reads what it computes, or what is computed from that."""

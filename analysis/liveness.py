@@ -19,7 +19,7 @@ Reference: PTX ISA 9.0, §9.3 (predicated execution); Cooper, Torczon, *Engineer
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import overload
 
 from ..ptx import Args, Effect, Element, Instr, Operand, Pair, Reg, Vec
@@ -59,7 +59,8 @@ class Liveness:
     as bit vectors. Where there are several columns they are put together when asked for, in time linear in the width.
     """
 
-    def __init__(self, cfg: Cfg) -> None:
+    def __init__(self, cfg: Cfg, among: Container[Reg] | None = None) -> None:
+        """``among`` are the registers that are asked about, where it is not about all."""
         self.cfg = cfg
         self.regs: list[Reg] = []
         self.index: dict[Reg, int] = {}
@@ -68,7 +69,7 @@ class Liveness:
         written: dict[int, set[Reg]] = {}
         regs, index = self.regs, self.index
         for block in cfg.rpo:
-            first_read, gone = _scan(cfg.blocks[block].instrs)
+            first_read, gone = _scan(cfg.blocks[block].instrs, among)
             written[block] = gone
             if first_read:
                 exposed[block] = first_read
@@ -135,19 +136,20 @@ class Liveness:
         return found
 
 
-def _scan(instrs: Sequence[Instr]) -> tuple[list[Reg], set[Reg]]:
+def _scan(instrs: Sequence[Instr], among: Container[Reg] | None) -> tuple[list[Reg], set[Reg]]:
     """The registers read before they are certainly written, in the order of the text; those certainly written."""
     first_read: dict[Reg, None] = {}
     gone: set[Reg] = set()
     for instr in instrs:
         for reg in instr.uses():
-            if reg not in gone:
+            if reg not in gone and (among is None or reg in among):
                 first_read[reg] = None
         form = instr.form
         if form.dst_count == 1 and instr.guard is None and not form.effects & Effect.REGISTERS_LATER:
             target = instr.operands[0]
             if type(target) is Reg:  # nearly all instructions
-                gone.add(target)
+                if among is None or target in among:
+                    gone.add(target)
                 continue
         gone.update(certain_defs(instr))
     return list(first_read), gone

@@ -159,9 +159,14 @@ class Facts:
         """Which branches are expected to part warps, by the profile where there is one; for profitability only."""
         return self.get(_expected_divergence)
 
+    @property
+    def block_weights(self) -> list[float]:
+        """How often each block runs for each time that the kernel is entered: measured, or estimated by loop depth."""
+        return self.get(_block_weights, graph_only=True)
+
     def block_weight(self, block: int) -> float:
-        """How often ``block`` runs for each time that the kernel is entered: measured, or estimated by loop depth."""
-        return self.get(_block_weights, graph_only=True)[block]
+        """That of one block."""
+        return self.block_weights[block]
 
     @property
     def ssa(self) -> Ssa:
@@ -227,7 +232,7 @@ def _control_dependence(facts: Facts) -> ControlDependence:
 def _ssa(facts: Facts) -> Ssa:
     from .ssa import build_ssa
 
-    return build_ssa(facts.kernel, facts.cfg, facts.dominance, facts.liveness)
+    return build_ssa(facts.cfg, facts.dominance)
 
 
 def _values(facts: Facts) -> Values:

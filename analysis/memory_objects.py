@@ -127,16 +127,45 @@ class Pointees:
             # What has no register operand, or is unknown already, will not change.
             if found is not None and (instr is None or found or self._may_grow(instr)):
                 again.append((instr, value))
-        changed = bool(cfg.rpo) and any(ssa.phis[block] for block in cfg.rpo)
-        while changed:
-            changed = False
-            for instr, value in again:
-                if of[value] is None:
-                    continue
-                found = _union(self._evaluate(instr, value), of[value])  # a mark once made stays, so this ends
-                if found != of[value]:
+        self._settle(again)
+
+    def _settle(self, again: list[tuple[Instr | None, int]]) -> None:
+        """Go round over ``again`` until nothing changes, past what reads nothing that has changed since."""
+        of = self._of
+        # All that a definition reads was found before it; only what comes to a φ over a back edge was not.
+        is_due = bytearray(instr is None for instr, _ in again)
+        readers: dict[int, list[int]] | None = None
+        place = is_due.find(1)
+        while place >= 0:
+            is_due[place] = 0
+            instr, value = again[place]
+            known = of[value]
+            if known is not None:
+                found = _union(self._evaluate(instr, value), known)  # a mark once made stays, so this ends
+                if found != known:
                     of[value] = found
-                    changed = True
+                    if readers is None:
+                        readers = self._readers(again)
+                    for reader in readers.get(value, ()):
+                        is_due[reader] = 1
+            place = is_due.find(1, place + 1)
+            if place < 0:
+                place = is_due.find(1)
+
+    def _readers(self, definitions: list[tuple[Instr | None, int]]) -> dict[int, list[int]]:
+        """By value, the places of the definitions that read it."""
+        ssa = self.ssa
+        readers: dict[int, list[int]] = {}
+        for place, (instr, value) in enumerate(definitions):
+            if instr is None:
+                reads = [argument for _, argument in ssa.phi_args.get(value, ())]
+            else:
+                reads = [ssa.read(instr, reg) for reg in instr.uses()]
+                if value in ssa.old:
+                    reads.append(ssa.old[value])
+            for read in reads:
+                readers.setdefault(read, []).append(place)
+        return readers
 
     def _may_grow(self, instr: Instr) -> bool:
         return any(isinstance(operand, Reg | Vec | Pair) for operand in instr.srcs)

@@ -6,14 +6,14 @@ undefined value a register has at entry. φs are pruned by liveness.
 Most registers of compiler output are written once, by an unguarded instruction that dominates all reads; those take
 a short cut. A may-definition (guarded, component, opaque) makes a new value that also depends on the old one.
 
-Requires: the CFG, dominance and liveness of the same version. Guarantees: every read in a reachable block has a value.
+Requires: the CFG and dominance of the same version. Guarantees: every read in a reachable block has a value.
 Reference: Cytron et al., TOPLAS 1991; Briggs et al., "Practical Improvements to the Construction and Destruction of
 Static Single Assignment Form", 1998 (pruning).
 """
 
 from __future__ import annotations
 
-from ..ptx import Instr, Kernel, Reg
+from ..ptx import Instr, Reg
 from .cfg import Cfg
 from .dominance import Dominance
 from .effects import is_may_definition
@@ -49,36 +49,39 @@ class Ssa:
 
     def read(self, instr: Instr, reg: Reg) -> int:
         """The value that ``instr`` reads from ``reg``. ``KeyError`` in an unreachable block."""
-        value = self._single.get(reg)
-        return value if value is not None else self._reads[instr, reg]
+        single = self._single
+        return single[reg] if reg in single else self._reads[instr, reg]
 
     def defined(self, instr: Instr, reg: Reg) -> int:
         """The value that ``instr`` gives to ``reg``."""
-        value = self._single.get(reg)
-        return value if value is not None else self._definitions[instr, reg]
+        single = self._single
+        return single[reg] if reg in single else self._definitions[instr, reg]
 
     def is_single(self, reg: Reg) -> bool:
         """Whether the register has at most one definition, and that dominates every read of it."""
         return reg in self._single
 
+    def readers_of_rewritten(self) -> set[Instr]:
+        """The instructions that read a register of which `is_single` does not hold."""
+        return {instr for instr, _ in self._reads}
 
-def single_definitions(kernel: Kernel, cfg: Cfg, dominance: Dominance) -> Ssa:
+
+def single_definitions(cfg: Cfg, dominance: Dominance) -> Ssa:
     """The view without φs: all that `Ssa.is_single` needs, and nothing else is in it."""
-    builder = _Builder(kernel, cfg, dominance, None)
+    builder = _Builder(cfg, dominance)
     builder.find_single_definitions()
     return builder.ssa
 
 
-def build_ssa(kernel: Kernel, cfg: Cfg, dominance: Dominance, liveness: Liveness) -> Ssa:
-    """The SSA view of ``kernel``."""
-    return _Builder(kernel, cfg, dominance, liveness).build()
+def build_ssa(cfg: Cfg, dominance: Dominance) -> Ssa:
+    """The SSA view of the kernel of ``cfg``."""
+    return _Builder(cfg, dominance).build()
 
 
 class _Builder:
-    def __init__(self, kernel: Kernel, cfg: Cfg, dominance: Dominance, liveness: Liveness | None) -> None:
+    def __init__(self, cfg: Cfg, dominance: Dominance) -> None:
         self.cfg = cfg
         self.dominance = dominance
-        self.liveness = liveness
         self.ssa = Ssa(len(cfg.blocks))
         #: Registers that need φs or several values, with the blocks that define them.
         self.complex: dict[Reg, list[int]] = {}
@@ -94,44 +97,53 @@ class _Builder:
 
     def find_single_definitions(self) -> None:
         """Give registers with one dominating definition their value; collect all others in ``complex``."""
-        first: dict[Reg, tuple[int, int, Instr]] = {}
         cfg, complex_ = self.cfg, self.complex
+        dominates = self.dominance.dominates
+        #: The only definition of each register so far, and its block.
+        first: dict[Reg, Instr] = {}
+        home: dict[Reg, int] = {}
+        # A definition that dominates a read comes before it in reverse postorder, and one in the same block stands
+        # before it: so one walk will do.
+        undominated: dict[Reg, None] = {}
         for block in cfg.rpo:
-            for position, instr in enumerate(cfg.blocks[block].instrs):
+            here: set[Reg] = set()  # known to be dominated
+            for instr in cfg.blocks[block].instrs:
+                for reg in instr.uses():
+                    where = home.get(reg)
+                    if where != block and reg not in here:
+                        if where is None or not dominates(where, block):
+                            undominated[reg] = None
+                        else:
+                            here.add(reg)
                 for reg in instr.defs():
-                    if reg in first:
-                        complex_[reg] = [first.pop(reg)[0], block]
+                    if reg in home:
+                        del first[reg]
+                        complex_[reg] = [home.pop(reg), block]
                     elif reg in complex_:
                         complex_[reg].append(block)
                     elif is_may_definition(instr):
                         complex_[reg] = [block]
                     else:
-                        first[reg] = (block, position, instr)
-        dominates = self.dominance.dominates
+                        first[reg] = instr
+                        home[reg] = block
         ssa, root = self.ssa, cfg.rpo[0]
         single = ssa._single  # pyright: ignore[reportPrivateUsage]
-        for block in cfg.rpo:
-            here: set[Reg] = set()  # known to be read behind their definition
-            for position, instr in enumerate(cfg.blocks[block].instrs):
-                for reg in instr.uses():
-                    if reg in here:
-                        continue
-                    known = first.get(reg)
-                    if known is None:
-                        if reg not in complex_ and reg not in single:
-                            single[reg] = ssa.new_value(reg, root, None)
-                    elif known[1] >= position if known[0] == block else not dominates(known[0], block):
-                        complex_[reg] = [first.pop(reg)[0]]
-                    else:
-                        here.add(reg)
-        for reg, (block, _, instr) in first.items():
-            single[reg] = ssa.new_value(reg, block, instr)
+        for reg in undominated:
+            if reg in home:
+                del first[reg]
+                complex_[reg] = [home.pop(reg)]
+            elif reg not in complex_:
+                single[reg] = ssa.new_value(reg, root, None)
+        for reg, instr in first.items():
+            single[reg] = ssa.new_value(reg, home[reg], instr)
 
     def place_phis(self) -> None:
         """φs at the iterated dominance frontier of the definitions, where the register is live."""
-        assert self.liveness is not None
         frontier = self.dominance.frontier()
-        index, live_in = self.liveness.index, self.liveness.live_in
+        if not any(frontier):
+            return
+        live = Liveness(self.cfg, self.complex)
+        index, live_in = live.index, live.live_in
         ssa = self.ssa
         for reg, blocks in self.complex.items():
             number = index.get(reg)

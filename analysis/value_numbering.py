@@ -30,15 +30,18 @@ Key = tuple[object, ...]
 
 class Values:
     """``number[v]`` is the class of SSA value ``v``; ``late`` are the registers of `effects.late_registers`;
-    ``result[i]`` is the class of what instruction ``i`` computes, where that is one register."""
+    ``result[i]`` is the class of what instruction ``i`` computes, where that is one register, and ``several`` lists
+    the results of those that compute more; ``movable`` are those of which `effects.may_move` holds."""
 
-    __slots__ = ("_affine", "_key_of", "_keys", "_literals", "late", "number", "result", "ssa")
+    __slots__ = ("_affine", "_key_of", "_keys", "_literals", "late", "movable", "number", "result", "several", "ssa")
 
     def __init__(self, ssa: Ssa, late: frozenset[Reg] = frozenset()) -> None:
         self.ssa = ssa
         self.late = late
         self.number: list[int] = [-1] * len(ssa.instr)
         self.result: dict[Instr, int] = {}
+        self.several: list[tuple[Instr, int]] = []
+        self.movable: set[Instr] = set()
         self._keys: dict[Key, int] = {}
         self._key_of: list[Key] = []
         self._affine: dict[int, Affine] = {}
@@ -153,6 +156,8 @@ def number_values(cfg: Cfg, ssa: Ssa, late: frozenset[Reg] = frozenset()) -> Val
                 number[value] = found = _definition(values, instr) if value not in old else values.fresh()
                 if len(defs) == 1:
                     result[instr] = found
+                else:
+                    values.several.append((instr, found))
     return values
 
 
@@ -199,7 +204,10 @@ def _plan(form: Form) -> _Plan:
 
 def _definition(values: Values, instr: Instr) -> int:
     """The class of the only result of ``instr``."""
-    if may_move(instr).reason or values.is_late(instr):
+    if may_move(instr).reason:
+        return values.fresh()
+    values.movable.add(instr)
+    if values.late and values.is_late(instr):
         return values.fresh()
     form = instr.form
     plan = _PLANS.get(form)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 
 __all__ = [
     "SPACES",
@@ -90,6 +91,11 @@ SPACES: frozenset[str] = frozenset(
 )
 
 
+#: Of how many literals it is remembered what they are: the same few stand everywhere.
+_LITERALS = 1 << 12
+
+
+@lru_cache(_LITERALS)
 def is_integer_literal(text: str) -> bool:
     """Whether ``text`` is an integer literal: not ``0f…``, ``0d…`` and without point or exponent."""
     body = text.lstrip("+-")
@@ -98,6 +104,7 @@ def is_integer_literal(text: str) -> bool:
     return body[:2] in ("0x", "0X") or not any(c in body for c in ".eE")
 
 
+@lru_cache(_LITERALS)
 def literal_value(text: str) -> int | float:
     """The value of a literal: an ``int`` for integers, a ``float`` for ``0f``/``0d`` and decimal literals.
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar, TypeAlias, cast
 
 from ..analysis.dataflow import solve
 from ..analysis.effects import late_registers
@@ -26,6 +26,9 @@ from ..ptx.operands import substitute
 from .remarks import Remarks
 
 __all__ = ["CopyPropagation", "are_exchangeable", "substitute_reads"]
+
+#: What an instruction does to the available copies: those that it kills, and the one that it is.
+_Step: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class CopyPropagation:
         copies = _copies(facts)
         if not copies:
             return False
-        ssa = single_definitions(kernel, facts.cfg, facts.dominance)
+        ssa = single_definitions(facts.cfg, facts.dominance)
         changed = self.single_definitions(kernel, facts, copies, ssa, remarks)
         return self.available_copies(kernel, facts, copies, ssa, remarks) or changed
 
@@ -56,7 +59,7 @@ class CopyPropagation:
             return False
         for block in facts.cfg.rpo:
             for instr in facts.cfg.blocks[block].instrs:
-                if not instr.is_directive and any(reg in renamed for reg in instr.uses()):
+                if not renamed.keys().isdisjoint(instr.uses()):
                     substitute_reads(kernel, instr, {reg: _root(reg, renamed) for reg in instr.uses()})
         remarks.count(kernel, self.name, "copies propagated", len(renamed))
         return True
@@ -74,9 +77,17 @@ class CopyPropagation:
                 involved[reg] = involved.get(reg, 0) | 1 << number
         cfg = facts.cfg
         gen, kill = [0] * len(cfg.blocks), [0] * len(cfg.blocks)
+        effects: dict[Instr, _Step] = {}
         for block in cfg.rpo:
             for instr in cfg.blocks[block].instrs:
-                gen[block], kill[block] = _step(instr, gen[block], kill[block], numbers, involved)
+                killed = 0
+                for reg in instr.defs():
+                    if reg in involved:
+                        killed |= involved[reg]
+                if killed:
+                    number = numbers.get(instr)
+                    effects[instr] = step = (killed, 1 << number if number is not None else 0)
+                    gen[block], kill[block] = gen[block] & ~killed | step[1], (kill[block] | killed) & ~step[1]
         universe = (1 << len(copies)) - 1
         solution = solve(
             cfg, direction="forward", meet="intersection", gen=gen, kill=kill, boundary=0, universe=universe
@@ -89,7 +100,9 @@ class CopyPropagation:
                     continue
                 if available:
                     changed |= self._rewrite(kernel, instr, available, involved, pairs, remarks)
-                available, _ = _step(instr, available, 0, numbers, involved)
+                if instr in effects:
+                    killed, own = effects[instr]
+                    available = available & ~killed | own
         return changed
 
     def _rewrite(
@@ -118,18 +131,16 @@ class CopyPropagation:
 
 def _copies(facts: Facts) -> list[Instr]:
     """Unguarded register copies that keep all bits, in reverse postorder."""
-    found: list[Instr] = []
-    late = late_registers(facts.kernel)
+    found: list[tuple[Instr, Reg, Reg]] = []
     for block in facts.cfg.rpo:
         for instr in facts.cfg.blocks[block].instrs:
             if instr.form.op.semantics != "move_mov" or instr.guard is not None or len(instr.operands) != 2:
                 continue
             target, source = instr.operands
-            if not (isinstance(target, Reg) and isinstance(source, Reg)) or target in late or source in late:
-                continue
-            if are_exchangeable(target.type, source.type):
-                found.append(instr)
-    return found
+            if isinstance(target, Reg) and isinstance(source, Reg) and are_exchangeable(target.type, source.type):
+                found.append((instr, target, source))
+    late = late_registers(facts.kernel) if found else frozenset[Reg]()
+    return [instr for instr, target, source in found if target not in late and source not in late]
 
 
 def are_exchangeable(left: ScalarType, right: ScalarType) -> bool:
@@ -143,20 +154,6 @@ def _needs_dataflow(instr: Instr, ssa: Ssa) -> bool:
     target, source = instr.operands
     assert isinstance(target, Reg) and isinstance(source, Reg)
     return not (ssa.is_single(target) and ssa.is_single(source))
-
-
-def _step(instr: Instr, gen: int, kill: int, numbers: dict[Instr, int], involved: dict[Reg, int]) -> tuple[int, int]:
-    """The available copies and the killed ones after ``instr``."""
-    for reg in instr.defs():
-        bits = involved.get(reg)
-        if bits is not None:
-            gen &= ~bits
-            kill |= bits
-    number = numbers.get(instr)
-    if number is not None:
-        gen |= 1 << number
-        kill &= ~(1 << number)
-    return gen, kill
 
 
 def _root(reg: Reg, renamed: dict[Reg, Reg]) -> Reg:

@@ -31,7 +31,8 @@ class DeadCodeElimination:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Remove dead instructions; whether there were any."""
-        del facts
+        if facts.get(_has_none):
+            return False
         reads: dict[Reg, int] = {}
         definitions: dict[Reg, list[Instr]] = {}
         for instr in kernel.instructions():
@@ -39,11 +40,9 @@ class DeadCodeElimination:
                 reads[reg] = reads.get(reg, 0) + 1
             for reg in instr.defs():
                 definitions.setdefault(reg, []).append(instr)
-        spoken_of = {
-            instr for block in kernel.blocks for at, instr in enumerate(block.instrs) if is_spoken_of(block.instrs, at)
-        }
         dead: set[Instr] = set()
         work = [instr for reg, found in definitions.items() if not reads.get(reg) for instr in found]
+        spoken_of = _spoken_of(kernel) if work else set[Instr]()
         while work:
             instr = work.pop()
             if instr in dead or instr in spoken_of or any(reads.get(reg) for reg in instr.defs()):
@@ -55,14 +54,31 @@ class DeadCodeElimination:
                 reads[reg] -= 1
                 if not reads[reg]:
                     work.extend(definitions.get(reg, ()))
-        if not dead:
-            return False
-        for block in kernel.blocks:
-            kept = [instr for instr in block.instrs if instr not in dead]
-            if len(kept) != len(block.instrs):
-                kernel.set_instrs(block, kept)
-        remarks.count(kernel, self.name, "removed", len(dead))
-        return True
+        if dead:
+            for block in kernel.blocks:
+                kept = [instr for instr in block.instrs if instr not in dead]
+                if len(kept) != len(block.instrs):
+                    kernel.set_instrs(block, kept)
+            remarks.count(kernel, self.name, "removed", len(dead))
+        facts.keep(_has_none, True)
+        return bool(dead)
+
+
+def _has_none(facts: Facts) -> bool:
+    """Whether the kernel, as it is now, is known to have no dead instruction that may go; `DeadCodeElimination` keeps
+    that in the facts."""
+    del facts
+    return False
+
+
+def _spoken_of(kernel: Kernel) -> set[Instr]:
+    """The instructions that a pragma speaks of."""
+    return {
+        instrs[at]
+        for instrs in (block.instrs for block in kernel.blocks)
+        for at in range(1, len(instrs))
+        if instrs[at - 1].is_directive and is_spoken_of(instrs, at)
+    }
 
 
 @dataclass(frozen=True)

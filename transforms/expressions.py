@@ -28,7 +28,8 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..analysis.alias import Memory, Reference, is_inside_object, is_mutable_read
-from ..analysis.effects import is_plain_store, may_move
+from ..analysis.cfg import Cfg
+from ..analysis.effects import is_plain_store
 from ..analysis.manager import Facts
 from ..analysis.memory_effects import synchronization
 from ..analysis.reference_sets import ReferenceSet
@@ -48,6 +49,7 @@ __all__ = [
     "is_spoken_of",
     "local_predicates",
     "motion_values",
+    "movable",
     "rewritten_candidates",
 ]
 
@@ -101,10 +103,10 @@ class Naming:
 
     def __init__(self, values: Values, *, by_value: bool, only_rewritten: bool = False) -> None:
         self.by_value = by_value
-        #: Whether only instructions that read a register with several definitions are of interest.
-        self.only_rewritten = only_rewritten
         self.values = values
         self.ssa = values.ssa
+        #: Where only instructions that read a register with several definitions are of interest: these.
+        self._readers = self.ssa.readers_of_rewritten() if only_rewritten else None
 
     def key(self, instr: Instr, reg: Reg) -> Hashable:
         """Equal for instructions that compute one value into registers of one type."""
@@ -121,9 +123,7 @@ class Naming:
         return (self.values.result[instr], _bank(reg.type))
 
     def is_of_interest(self, instr: Instr) -> bool:
-        if not self.only_rewritten:
-            return True
-        return not all(map(self.ssa.is_single, instr.uses()))
+        return self._readers is None or instr in self._readers
 
     def reference(self, load: Instr, memory: Memory) -> Reference | None:
         """What ``load`` and all that are keyed like it read. Register names that stand for several values say nothing
@@ -151,6 +151,18 @@ class Naming:
             return defs
         number, defined = self.values.number, self.ssa.defined
         return [number[defined(instr, reg)] for reg in defs]
+
+    def definitions(self, cfg: Cfg) -> Iterator[tuple[Instr, Hashable]]:
+        """Every instruction of the kernel with each name that it gives a new value to; after total redundancies have
+        been removed, some that are there no more."""
+        if self.by_value:
+            yield from self.values.result.items()
+            yield from self.values.several
+            return
+        for block in cfg.rpo:
+            for instr in cfg.blocks[block].instrs:
+                for reg in instr.defs():
+                    yield instr, reg
 
     def phi_names(self, block: int) -> list[Hashable]:
         """The names that get new values at the start of the block."""
@@ -248,37 +260,34 @@ def _invariant(occurrences: list[Occurrence], facts: Facts, naming: Naming) -> l
 
 def _occurrences(facts: Facts, naming: Naming) -> Iterator[Occurrence]:
     """Every instruction that might be moved, in reverse postorder."""
-    is_late, is_of_interest = naming.values.is_late, naming.is_of_interest
-    for occurrence in facts.get(_movable):
-        if not is_late(occurrence.instr) and is_of_interest(occurrence.instr):
+    values, is_of_interest = naming.values, naming.is_of_interest
+    for occurrence in facts.get(_copyable):
+        if is_of_interest(occurrence.instr) and not (values.late and values.is_late(occurrence.instr)):
             yield occurrence
 
 
-def _movable(facts: Facts) -> list[Occurrence]:
-    """Every instruction that computes something of a cost and may move, in reverse postorder."""
+def _copyable(facts: Facts) -> list[Occurrence]:
+    """Those of `movable` whose result a ``mov`` copies."""
     found: list[Occurrence] = []
-    cfg = facts.cfg
-    pinned: set[Form] = set()
-    for block in cfg.rpo:
-        instrs = cfg.blocks[block].instrs
-        for position, instr in enumerate(instrs):
-            form = instr.form
-            if form in pinned:
-                continue
-            verdict = may_move(instr)
-            if not verdict.reason and form.op.cost:
-                result = instr.operands[0]
-                assert isinstance(result, Reg)
-                if _has_copy(result.type) and not is_spoken_of(instrs, position):
-                    found.append(Occurrence(block, instr))
-            elif form.op.cost == 0 or verdict.reason in _REASONS_OF_FORM:
-                pinned.add(form)
+    for occurrence in facts.get(movable):
+        result = occurrence.instr.operands[0]
+        assert isinstance(result, Reg)
+        if _has_copy(result.type):
+            found.append(occurrence)
     return found
 
 
-_REASONS_OF_FORM = frozenset(
-    "opaque call control convergent barrier async ordered writes-memory state carry no-result directive".split()
-)
+def movable(facts: Facts) -> list[Occurrence]:
+    """Every instruction that computes something of a cost into a register and may move, in reverse postorder."""
+    found: list[Occurrence] = []
+    cfg = facts.cfg
+    may_move = facts.get(motion_values).movable
+    for block in cfg.rpo:
+        instrs = cfg.blocks[block].instrs
+        for position, instr in enumerate(instrs):
+            if instr in may_move and instr.form.op.cost and not is_spoken_of(instrs, position):
+                found.append(Occurrence(block, instr))
+    return found
 
 
 def _has_copy(scalar: ScalarType) -> bool:
@@ -355,25 +364,26 @@ class Transfer:
                 self.by_name[name] = self.by_name.get(name, 0) | bit
             if candidate.may_fault:
                 self.faulting |= bit
-        self._kills: dict[Instr, int] = {}
+        self._kills = self._changed(facts.cfg) if classes else dict[Instr, int]()
         self._pinches: dict[Form, int] = {}
 
     def kill(self, instr: Instr) -> int:
         """Classes whose value the instruction may change."""
-        known = self._kills.get(instr)
-        if known is None:
-            known = self._kills[instr] = self._kill(instr)
-        return known
+        return self._kills.get(instr, 0)
 
-    def _kill(self, instr: Instr) -> int:
-        killed = 0
+    def _changed(self, cfg: Cfg) -> dict[Instr, int]:
+        """The instructions that may change the value of a class, with all these classes."""
         by_name = self.by_name
-        for name in self.naming.defined_names(instr):
+        changed: dict[Instr, int] = {}
+        for instr, name in self.naming.definitions(cfg):
             if name in by_name:
-                killed |= by_name[name]
-        if self._loads is not None and instr.form.effects & _CHANGES:
-            killed |= self._loads.changed_by(instr)
-        return killed
+                changed[instr] = changed.get(instr, 0) | by_name[name]
+        if self._loads is not None:
+            for block in cfg.rpo:
+                for instr in cfg.blocks[block].instrs:
+                    if instr.form.effects & _CHANGES and not instr.is_directive:
+                        changed[instr] = changed.get(instr, 0) | self._loads.changed_by(instr)
+        return changed
 
     def pinch(self, instr: Instr) -> int:
         """Classes that must not move up across the instruction, because it may never come back; or because it waits for
@@ -428,14 +438,13 @@ def local_predicates(facts: Facts, classes: list[ExpressionClass], naming: Namin
     transfer = Transfer(classes, naming, facts)
     result = LocalPredicates([0] * count, [0] * count, [0] * count, [0] * count, [0] * count, [0] * count, transfer)
     bit_of = {occurrence.instr: 1 << item.number for item in classes for occurrence in item.occurrences}
+    may_pinch = transfer.faulting != 0
     for block in cfg.rpo if classes else ():
         result.phi_kill[block] = transfer.phi_kill(block)
         antloc = comp = exit_comp = killed = pinched = 0
         for instr in cfg.blocks[block].instrs:
-            if instr.is_directive:
-                continue
-            bit = bit_of.get(instr, 0)
-            if bit:
+            if instr in bit_of:
+                bit = bit_of[instr]
                 antloc |= bit & ~(killed | pinched)
                 comp |= bit
                 exit_comp |= bit
@@ -444,8 +453,8 @@ def local_predicates(facts: Facts, classes: list[ExpressionClass], naming: Namin
                 killed |= kill
                 comp &= ~kill
                 exit_comp &= ~kill
-            pinch = transfer.pinch(instr)
-            if pinch:
+            if may_pinch and not instr.is_directive:
+                pinch = transfer.pinch(instr)
                 pinched |= pinch
                 exit_comp &= ~pinch
         result.antloc[block] = antloc

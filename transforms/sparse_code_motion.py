@@ -21,7 +21,7 @@ without computation belong to ρ(n); with ∪ some of them are not down-safe, so
 DnSafe \\ UpSafe. A point that has a predecessor which cannot be in the region is earliest wherever it is in.
 
 ``weights=uniform`` counts evaluations as the thesis does; ``weights=loop`` weighs a point by how often its block
-runs (`Facts.block_weight`): 8 to the power of its loop depth, or measured. Ties leave the code as it is.
+runs (`Facts.block_weights`): 8 to the power of its loop depth, or measured. Ties leave the code as it is.
 
 Guarantees: results stay bit-identical; ``scm`` evaluates no more often on any path; ``sscm`` adds an evaluation only
 where a divergent branch makes the warp execute it anyway.
@@ -77,7 +77,7 @@ class SplitGraph:
         blocks = [*cfg.blocks, *(Block() for _ in self.edge)]
         self.cfg = Cfg(blocks, succ, cfg.exits)
         # In units in which the least weight there is counts as well: the minimum cut is one of integers.
-        weight = [round(facts.block_weight(block) / NEVER) for block in range(count)]
+        weight = [round(each / NEVER) for each in facts.block_weights]
         self.weight = [*weight, *(min(weight[i], weight[j]) for i, j in self.edge.values())]
 
 

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..analysis.alias import is_mutable_read
-from ..analysis.effects import may_move
 from ..analysis.manager import Facts
 from ..analysis.value_numbering import Values
 from ..ptx import Instr, Kernel, Reg
 from .branch_divergence import BranchDivergence
 from .copy_propagation import are_exchangeable, substitute_reads
-from .expressions import is_spoken_of, motion_values
+from .expressions import motion_values, movable
 from .remarks import Remarks, block_names
 
 __all__ = ["TotalRedundancy", "remove_redundancy"]
@@ -79,27 +78,28 @@ def _find(kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, pass_n
     holders: dict[int, list[tuple[int, Reg]]] = {}
     replaced: dict[Reg, Reg] = {}
     is_read_in_place: set[Reg] | None = None
-    for block in cfg.rpo:
-        instrs = cfg.blocks[block].instrs
-        for position, instr in enumerate(instrs):
-            if instr.form.op.cost == 0 or may_move(instr).reason or is_mutable_read(instr) or values.is_late(instr):
-                continue
-            result = instr.operands[0]
-            assert isinstance(result, Reg)
-            if not ssa.is_single(result) or is_spoken_of(instrs, position):
-                continue
-            number = values.number[ssa.defined(instr, result)]
-            holder = _dominating(holders.get(number, ()), block, result, dominance.dominates)
-            if holder is None:
-                holders.setdefault(number, []).append((block, result))
-                continue
-            if is_read_in_place is None:
-                is_read_in_place = _read_in_place(facts)
-            if result not in is_read_in_place and remarks.may_rewrite(pass_name, instr):
-                replaced[result] = holder
-                what = f"'{instr.form.text}' is redundant: {holder.text} has the value"
-                where = block_names(cfg.blocks, [block])
-                remarks.add("Passed", pass_name, "Redundant", kernel, what, instr=instr, sources=where)
+    for occurrence in facts.get(movable):
+        block, instr = occurrence.block, occurrence.instr
+        result = instr.operands[0]
+        assert isinstance(result, Reg)
+        if not ssa.is_single(result) or is_mutable_read(instr) or (values.late and values.is_late(instr)):
+            continue
+        number = values.number[ssa.defined(instr, result)]
+        known = holders.get(number)
+        if known is None:
+            holders[number] = [(block, result)]
+            continue
+        holder = _dominating(known, block, result, dominance.dominates)
+        if holder is None:
+            known.append((block, result))
+            continue
+        if is_read_in_place is None:
+            is_read_in_place = _read_in_place(facts)
+        if result not in is_read_in_place and remarks.may_rewrite(pass_name, instr):
+            replaced[result] = holder
+            what = f"'{instr.form.text}' is redundant: {holder.text} has the value"
+            where = block_names(cfg.blocks, [block])
+            remarks.add("Passed", pass_name, "Redundant", kernel, what, instr=instr, sources=where)
     return replaced
 
 
