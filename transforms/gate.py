@@ -207,12 +207,11 @@ class _Search:
         if len(group) > 1 and not self.is_settled:
             self.waiting += [group[len(group) // 2 :], group[: len(group) // 2]]
 
-    def advance(self, places: Module, transform: Transform, denied: frozenset[str]) -> bool:
+    def advance(self, places: Module, transform: Transform) -> bool:
         """Make the next candidate; ``False`` where none is left."""
         while self.waiting:
             self.trying = self.waiting.pop()
-            kept = {*self.allowed, *self.trying}
-            self.said = Remarks(places, None, denied | {key for key in self.groups if key not in kept})
+            self.said = Remarks(places, None, frozenset([*self.allowed, *self.trying]))
             self.candidate = self.original.clone()
             if transform(places, self.candidate, self.said):
                 return True
@@ -243,7 +242,7 @@ class Gate:
         own: dict[str, Remarks] = {}
         changed: list[Kernel] = []
         for kernel in kernels:
-            own[kernel.name] = Remarks(module, _left(remarks), remarks.denied, explains=remarks.explains)
+            own[kernel.name] = Remarks(module, _left(remarks), explains=remarks.explains)
             if self.transform(module, kernel, own[kernel.name]):
                 changed.append(kernel)
             remarks.rewrites += own[kernel.name].rewrites
@@ -312,7 +311,7 @@ class Gate:
     def search(self, module: Module, searches: list[_Search], size: int, remarks: Remarks) -> None:
         """Try the searches' rewrites in halves, all kernels at a time, for at most as much code as ``size`` allows; or
         what an earlier run has come to."""
-        memory = self.judge if isinstance(self.judge, Remembering) and not remarks.denied else None
+        memory = self.judge if isinstance(self.judge, Remembering) else None
         for each in searches:
             result = memory.recall(each.key) if memory is not None else None
             if result is not None:
@@ -327,7 +326,7 @@ class Gate:
         for _ in range(MOST_TRIALS):
             trials: list[_Search] = []
             for each in open_ones:
-                if most >= each.size and each.advance(module, self.transform, remarks.denied):
+                if most >= each.size and each.advance(module, self.transform):
                     most -= each.size
                     trials.append(each)
             if not trials:

@@ -176,6 +176,8 @@ class LazyCodeMotion:
 
     def move(self, kernel: Kernel, facts: Facts, remarks: Remarks, divergence: BranchDivergence | None) -> bool:
         """The same, with insertions kept out of the arms of the branches in ``divergence``."""
+        if not remarks.allows(self.name):
+            return False
         changed = False
         if self.naming in ("value", "both"):
             changed = remove_redundancy(kernel, facts, remarks, self.name, divergence)
@@ -197,7 +199,7 @@ class LazyCodeMotion:
         found = facts.get(candidates_by_value if by_value else by_name)
         classes, local = found.classes, found.local
         how = "by value" if by_value else "lexically"
-        if not classes:
+        if not any(remarks.allows(self.name, item.instr) for item in classes):
             return False
         placement = solve_placement(facts, local, (1 << len(classes)) - 1)
         chosen, in_place = self.choose(kernel, facts, remarks, classes, local, placement, divergence)

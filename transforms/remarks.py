@@ -81,18 +81,26 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def _key(pass_name: str, instr: Instr) -> str:
+    """Names a rewrite, the same in every run over the same kernel, whatever other rewrites are made: the registers that
+    these make have other names then, so it goes by the place in the text. What has none is named by its own text."""
+    what = instr.form.text if instr.pos >= 0 else instr.text
+    return f"{pass_name}:{what}@{instr.pos}"
+
+
 class Remarks:
     """Collects remarks and counts for one module.
 
-    ``limit`` is the number of rewrites allowed in all, ``None`` for no limit; ``denied`` are keys of rewrites that must
-    not be made; ``explains`` asks passes for refusals as well that it takes extra work to find out about.
+    ``limit`` is the number of rewrites allowed in all, ``None`` for no limit; ``allowed`` are the keys of the rewrites
+    that may be made, ``None`` for all; ``explains`` asks passes for refusals as well that it takes extra work to find
+    out about.
     """
 
     def __init__(
         self,
         module: Module | None = None,
         limit: int | None = None,
-        denied: frozenset[str] = frozenset(),
+        allowed: frozenset[str] | None = None,
         *,
         explains: bool = False,
     ) -> None:
@@ -103,20 +111,20 @@ class Remarks:
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.rewrites = 0
         self.limit = limit
-        self.denied = denied
+        self.allowed = allowed
+        self._passes = None if allowed is None else {key.partition(":")[0] for key in allowed}
         #: The keys of the rewrites made, in order.
         self.keys: dict[str, None] = {}
         self._module = module
         self._files: dict[int, str] | None = None
 
     def may_rewrite(self, pass_name: str = "", instr: Instr | None = None) -> bool:
-        """Count one rewrite; ``False`` when it must not be made, since the limit is reached or its key is denied.
+        """Count one rewrite; ``False`` when it must not be made, since the limit is reached or its key is not allowed.
 
-        A rewrite of the expression that ``instr`` evaluates has a key, which is the same in every run over the same
-        kernel; clean-up has none and is never denied.
+        A rewrite of the expression that ``instr`` evaluates has a key; clean-up has none and is always allowed.
         """
-        key = f"{pass_name}:{instr.text}@{instr.pos}" if instr is not None else ""
-        if key and key in self.denied:
+        key = _key(pass_name, instr) if instr is not None else ""
+        if key and self.allowed is not None and key not in self.allowed:
             return False
         if self.limit is not None and self.rewrites >= self.limit:
             return False
@@ -124,6 +132,13 @@ class Remarks:
         if key:
             self.keys[key] = None
         return True
+
+    def allows(self, pass_name: str, instr: Instr | None = None) -> bool:
+        """Whether `may_rewrite` might agree: with ``instr``, or with any instruction. Counts nothing. A pass need not
+        find out what it may not do."""
+        if self.allowed is None or self._passes is None:
+            return True
+        return pass_name in self._passes if instr is None else _key(pass_name, instr) in self.allowed
 
     def take(self, other: Remarks) -> None:
         """Add what ``other`` has collected."""

@@ -144,7 +144,7 @@ class SparseCodeMotion:
         if self.lazy:
             lazy = LazyCodeMotion(min_cost=self.min_cost, rounds=self.rounds + 1)
             changed = lazy.move(kernel, facts, remarks, divergence if self.cdrnd_insertion else None)
-        for by_value in (True, False):
+        for by_value in (True, False) if remarks.allows(self.name) else ():
             for _ in range(self.rounds):
                 if not self.round(kernel, facts, remarks, divergence, by_value=by_value):
                     break
@@ -156,7 +156,7 @@ class SparseCodeMotion:
     ) -> bool:
         """Solve once, rewrite, and clean up; whether anything changed."""
         found = facts.get(candidates_by_value if by_value else rewritten_candidates)
-        if not found.classes:
+        if not any(remarks.allows(self.name, item.instr) for item in found.classes):
             return False
         motion = _Motion(self, kernel, facts, remarks, found.classes, found.local, divergence)
         chosen = motion.choose()
