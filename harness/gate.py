@@ -64,14 +64,14 @@ class PtxasJudge:
             _write(path, known)
         return known
 
-    def recall(self, key: str) -> list[str] | None:
-        """What has been kept under ``key``; machine code in the key says for which architecture."""
-        found = _read(self._place(f"search\0{key}"))
-        return found.get("kept") if found is not None else None
+    def recall(self, key: str) -> Any:
+        """What has been kept under ``key``, for this architecture; `None` where nothing has been."""
+        found = _read(self._place(f"kept\0{self.arch}\0{key}"))
+        return found["kept"] if found is not None else None
 
-    def remember(self, key: str, value: list[str]) -> None:
-        """Keep ``value`` under ``key``."""
-        _write(self._place(f"search\0{key}"), {"kept": value})
+    def remember(self, key: str, value: Any) -> None:
+        """Keep ``value``, of JSON, under ``key``."""
+        _write(self._place(f"kept\0{self.arch}\0{key}"), {"kept": value})
 
     def _place(self, identity: str) -> Path:
         whole = f"{_readers()}\0{self.tool.path}\0{self.tool.version}\0{identity}"

@@ -21,7 +21,7 @@ from .lexer import Cursor, blank_comments
 from .operand_parser import Scope
 from .operands import Sym
 
-__all__ = ["load", "parse"]
+__all__ = ["load", "parse", "parse_kernel"]
 
 _VARIABLE_SPACES = frozenset([".global", ".const", ".shared", ".local", ".tex", ".param"])
 _TARGET = re.compile(r"\s*[\w.]+(?:\s*,\s*[\w.]+)*")
@@ -52,6 +52,24 @@ def load(path: str) -> Module:
     with open(path, "rb") as file:
         data = file.read()
     return parse(data.decode("utf-8-sig", errors="surrogateescape").replace("\r\n", "\n"), path)
+
+
+def parse_kernel(text: str, module: Module, instead: Kernel) -> Kernel:
+    """The kernel that ``text`` describes, to stand in ``module`` where ``instead`` stands: its symbols are those of the
+    items before. Places are those in ``text``. Raises `PtxError`, also where this is not the text of one kernel."""
+    parser = _ModuleParser(SourceText(text, module.source.name))
+    known = parser.scope.names
+    for item in module.items:
+        if item is instead:
+            break
+        if isinstance(item, Variable) or (
+            isinstance(item, Kernel) and (item.name not in known or not item.is_declaration)
+        ):
+            known[item.name] = item
+    found = parser.module_items().items
+    if len(found) != 1 or not isinstance(found[0], Kernel) or found[0].is_declaration:
+        raise PtxError("this is not one kernel", parser.source, -1)
+    return found[0]
 
 
 class _ModuleParser:

@@ -143,7 +143,7 @@ class Remarks:
     def take(self, other: Remarks) -> None:
         """Add what ``other`` has collected."""
         for remark in other.items:
-            self._take(remark)
+            self.put(remark)
         self.counts += other.counts
         self.rewrites += other.rewrites
 
@@ -151,7 +151,7 @@ class Remarks:
         """Add what ``other`` has refused: that holds whatever becomes of the rest."""
         for remark in other.items:
             if remark.kind == "Missed":
-                self._take(remark)
+                self.put(remark)
 
     def count(self, kernel: Kernel, pass_name: str, what: str, number: int = 1) -> None:
         """Add ``number`` to a count that ``--stats-json`` prints."""
@@ -175,9 +175,10 @@ class Remarks:
         file, line, column = self.place(instr) if instr is not None else ("", 0, 0)
         expression = instr.form.text if instr is not None else ""
         where = (file, line, column, reason, expression, tuple(sources), tuple(targets))
-        self._take(Remark(kind, pass_name, name, kernel.name, message, *where))
+        self.put(Remark(kind, pass_name, name, kernel.name, message, *where))
 
-    def _take(self, remark: Remark) -> None:
+    def put(self, remark: Remark) -> None:
+        """Add a remark, unless it is a refusal that has been said."""
         if remark.kind == "Missed":
             if remark.refusal in self._refusals:
                 return

@@ -377,7 +377,6 @@ def test_the_limit_of_registers(directives: list[str], limit: int) -> None:
 
 def test_a_rewrite_that_is_not_allowed_is_not_made() -> None:
     body = START + STENCIL.format(second=4, turns="%r40")
-    _, first = optimized(body, "srqp")
     module = parse(HEADER + body + "\n}\n")
     again = Remarks(module, allowed=frozenset())
     Pipeline(pipeline_of("srqp"), lambda kernel, of: None).run(module, again)
