@@ -15,7 +15,8 @@ cost the good ones. A kernel whose machine code came out the same is left as it 
 
 The judge is handed in (`gate_figures.Judge`): `harness.gate` builds one on ptxas; `static_judge` is the stand-in where
 there is no assembler, and knows much less. What became of an entry is kept by a judge that remembers, and taken from
-there in the next run, without a pass (`gate_memory.py`), unless a function changed or rewrites are limited.
+there in the next run, without a pass (`gate_memory.py`), unless rewrites are limited. Where functions change, which
+show in the entries that call them, that is so of a module as a whole.
 
 Guarantees: a kernel that is kept is not worse by the judge's figures; every decision is a remark, behind those of the
 kernel's passes.
@@ -43,20 +44,26 @@ _NOTHING_STATIC = "no fewer accesses to memory or long operations, and what else
 @dataclass
 class _Try:
     """A kernel in a run of the gate. ``kernel`` is what it is now, ``original`` a copy of it as it was; ``own`` is what
-    the passes said, ``said`` what is said in the end, once that is known; ``given`` says where to keep it."""
+    the passes said, ``said`` what is said in the end, once that is known."""
 
     kernel: Kernel
     original: Kernel
     own: Remarks
     changed: bool
     said: Remarks | None = None
-    given: Given | None = None
 
     def say(self, kind: str, message: str, reason: str) -> None:
         """Say what the gate decided."""
         said = self.said or self.own
         said.add(kind, PASS, "Kept" if kind == "Passed" else "NotKept", self.kernel, message, reason=reason)
         said.count(self.kernel, PASS, "kept" if kind == "Passed" else reason)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What became of the kernel."""
+        said = self.said or self.own
+        said.rewrites = self.own.rewrites  # whatever became of them
+        return Outcome(self.kernel, said, self.changed and self.kernel is not self.original)
 
 
 class Gate:
@@ -82,50 +89,64 @@ class _Run:
         self.judge = gate.judge
         self.module = module
         self.remarks = remarks
-        self.memory: Memory | None = None
         self.tries: dict[str, _Try] = {}
-        #: What has been recalled, by kernel.
-        self.recalled: dict[str, Remarks] = {}
+        self.recalled: dict[str, Outcome] = {}
+        #: Where to keep what becomes of kernels.
+        self.places: list[tuple[Memory, Given]] = []
         self.rewrites = remarks.rewrites
         self.is_complete = True
 
     def run(self, kernels: Sequence[Kernel]) -> bool:
         """Transform, decide and say so; whether anything changed."""
-        # Functions first: an entry may be recalled only if these stay as they are.
-        for kernel in kernels:
-            if not kernel.is_entry:
+        functions = [kernel for kernel in kernels if not kernel.is_entry]
+        if not (functions and self.recall_all(kernels)):
+            # Functions first: an entry may be recalled only if these stay as they are.
+            for kernel in functions:
                 self.transform(kernel)
-        if self.remarks.limit is None and not any(each.changed for each in self.tries.values()):
-            self.memory = Memory.of(self.judge, self.module, self.gate.identity, explains=self.remarks.explains)
-        kept = False
-        for kernel in kernels:
-            if kernel.is_entry:
-                kept |= self.recall(kernel)
-        changed = [each for each in self.tries.values() if each.changed]
-        if changed:
-            try:
-                kept |= self.decide(changed)
-            except Refused as reason:
-                self.is_complete = False
-                for each in changed:
-                    self.give_back(each)
-                    each.say("Missed", f"given back, since it cannot be judged: {reason}", "gate-refused")
-        self.tell(kernels)
-        return kept
+            memory = None if any(each.changed for each in self.tries.values()) else self.memory()
+            for kernel in kernels:
+                if kernel.is_entry and not self.recall(kernel, memory):
+                    self.transform(kernel)
+            self.judge_changed()
+        return self.tell(kernels)
 
-    def recall(self, kernel: Kernel) -> bool:
-        """Put in place what became of the kernel in an earlier run, or transform it; whether the first was done, and
-        changed it."""
-        given = self.memory.given(kernel) if self.memory is not None else None
-        outcome = self.memory.recall(given) if self.memory is not None and given is not None else None
+    def memory(self, together: Sequence[Kernel] = ()) -> Memory | None:
+        """What earlier runs came to, if this one goes by all that they did."""
+        if self.remarks.limit is not None:
+            return None
+        explains = self.remarks.explains
+        return Memory.of(self.judge, self.module, self.gate.identity, together, explains=explains)
+
+    def recall_all(self, kernels: Sequence[Kernel]) -> bool:
+        """Put in place what became of the kernels, functions among them, in an earlier run over the same module;
+        ``False`` where that is not known of each of them."""
+        memory = self.memory(kernels)
+        if memory is None:
+            return False
+        given = [memory.given(kernel) for kernel in kernels]
+        found = [outcome for each in given if (outcome := memory.recall(each)) is not None]
+        if len(found) < len(kernels):
+            self.places += [(memory, each) for each in given]
+            return False
+        for outcome in found:
+            self.put(outcome.kernel)
+            self.recalled[outcome.kernel.name] = outcome
+        return True
+
+    def recall(self, kernel: Kernel, memory: Memory | None) -> bool:
+        """Put in place what became of the entry in an earlier run; ``False`` where that is not known."""
+        if memory is None:
+            return False
+        given = memory.given(kernel)
+        outcome = memory.recall(given)
         if outcome is None:
-            self.transform(kernel, given)
+            self.places.append((memory, given))
             return False
         self.put(outcome.kernel)
-        self.recalled[kernel.name] = outcome.said
-        return outcome.is_changed
+        self.recalled[kernel.name] = outcome
+        return True
 
-    def transform(self, kernel: Kernel, given: Given | None = None) -> None:
+    def transform(self, kernel: Kernel) -> None:
         """Run the passes over the kernel."""
         limit = self.remarks.limit
         left = None if limit is None else max(limit - self.rewrites, 0)
@@ -133,22 +154,30 @@ class _Run:
         original = _copy(kernel)
         changed = self.gate.transform(self.module, kernel, own)
         self.rewrites += own.rewrites
-        self.tries[kernel.name] = _Try(kernel, original, own, changed, given=given)
+        self.tries[kernel.name] = _Try(kernel, original, own, changed)
 
-    def tell(self, kernels: Sequence[Kernel]) -> None:
-        """Say what became of each kernel, and keep it."""
+    def judge_changed(self) -> None:
+        """Decide about the kernels that have been transformed."""
+        changed = [each for each in self.tries.values() if each.changed]
+        if not changed:
+            return
+        try:
+            self.decide(changed)
+        except Refused as reason:
+            self.is_complete = False
+            for each in changed:
+                self.give_back(each)
+                each.say("Missed", f"given back, since it cannot be judged: {reason}", "gate-refused")
+
+    def tell(self, kernels: Sequence[Kernel]) -> bool:
+        """Say what became of each kernel, and keep it; whether any is changed."""
+        outcomes = self.recalled | {name: each.outcome for name, each in self.tries.items()}
+        if self.is_complete:
+            for memory, given in self.places:
+                memory.remember(given, outcomes[given.kernel.name])
         for kernel in kernels:
-            name = kernel.name
-            if name in self.recalled:
-                self.remarks.take(self.recalled[name])
-                continue
-            each = self.tries[name]
-            said = each.said or each.own
-            said.rewrites = each.own.rewrites  # whatever became of them
-            if self.memory is not None and each.given is not None and self.is_complete:
-                is_changed = each.changed and each.kernel is not each.original
-                self.memory.remember(each.given, Outcome(each.kernel, said, is_changed))
-            self.remarks.take(said)
+            self.remarks.take(outcomes[kernel.name].said)
+        return any(outcome.is_changed for outcome in outcomes.values())
 
     def put(self, kernel: Kernel) -> None:
         """Put ``kernel`` in the place of the one of its name."""
@@ -165,21 +194,19 @@ class _Run:
             each.said = Remarks(self.module)
             each.said.take_refusals(each.own)
 
-    def decide(self, changed: list[_Try]) -> bool:
-        """Keep, try again or give back each changed kernel; whether any stays changed. Raises `Refused`."""
+    def decide(self, changed: list[_Try]) -> None:
+        """Keep, try again or give back each changed kernel. Raises `Refused`."""
         originals = {each.original.name: each.original for each in changed}
         before = self.judge.figures(module_of(self.module, list(originals.values()), originals))
         most = budget([each.kernel for each in changed])
         after = self.after(changed)
         functions = [each for each in changed if not each.original.is_entry]
-        kept = bool(functions)
         if functions and any(worse(before[name], after[name]) for name in before if name in after):
             # A function shows only in the entries that call it: where one got worse, none of them stays.
             for each in functions:
                 self.give_back(each)
                 each.say("Missed", "an entry that may call it got worse", "gate-worse")
             after = self.after(changed)
-            kept = False
         searches: list[tuple[_Try, Search]] = []
         for each in changed:
             if not each.original.is_entry:
@@ -189,7 +216,6 @@ class _Run:
                 self.give_back(each)
                 each.say("Analysis", "the machine code came out the same", "gate-identical")
             elif is_better(old, new):
-                kept = True
                 each.say("Passed", gain(old, new), "")
             else:
                 why = worse(old, new) or (_NOTHING_STATIC if old.is_static else "nothing got better")
@@ -198,8 +224,7 @@ class _Run:
         if self.remarks.limit is None:  # a set of rewrites is not the first N of them
             self.search([search for _, search in searches], most)
         for each, search in searches:
-            kept |= self.conclude(each, search)
-        return kept
+            self.conclude(each, search)
 
     def after(self, changed: list[_Try]) -> dict[str, Figures]:
         """Figures of a module that could be judged before the passes ran."""
@@ -222,18 +247,17 @@ class _Run:
             if memory is not None and self.is_complete and not each.is_settled:
                 memory.remember(each.key, each.result)
 
-    def conclude(self, each: _Try, found: Search) -> bool:
-        """Put the best kernel of a search in place, and say so; whether it is a changed one."""
+    def conclude(self, each: _Try, found: Search) -> None:
+        """Put the best kernel of a search in place, and say so."""
         if found.best is None or found.best_said is None or found.best_figures is None:
             each.say("Missed", f"given back: {found.why}", "gate-worse")
-            return False
+            return
         self.put(found.best)
         each.kernel = found.best
         assert each.said is not None
         each.said.take(found.best_said)
         share = f"{len(found.best_said.keys)} of {len(found.groups)} rewrites kept ({found.why} with all)"
         each.say("Passed", f"{share}: {gain(found.before, found.best_figures)}", "")
-        return True
 
 
 def _copy(kernel: Kernel) -> Kernel:

@@ -2,19 +2,19 @@
 
 An outcome is the kernel's text as it stays, where it was changed, and everything that was said of it: remarks, counts,
 the number of rewrites. It is kept under a hash of all that it depends on: the kernel's text and the places of its
-instructions in the source, the module without its entries, the passes and what else the pipeline goes by, and the code
-of this package that reads, analyses and transforms. The judge adds what it goes by itself.
+instructions in the source, the module without its entries, or all of it, the passes and what else the pipeline goes by,
+and the code of this package that reads, analyses and transforms. The judge adds what it goes by itself.
 
-Requires: that no pass looks at another entry, and that the functions are as they were given. Guarantees: a recalled
-outcome is the one that the run that kept it had, places in the PTX text moved along with the kernel; what cannot be
-read back as it was written is as if it were not there.
+Requires: that no pass looks at another entry; of the memory of entries alone, that the functions are as they were
+given. Guarantees: a recalled outcome is the one that the run that kept it had, places in the PTX text moved along with
+the kernel; what cannot be read back as it was written is as if it were not there.
 """
 
 from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -52,27 +52,31 @@ class Given:
 
 
 class Memory:
-    """The outcomes of the kernels of ``module``. ``identity`` is what the transform goes by besides kernel and module;
-    ``explains`` says that refusals are told which name lines in their messages."""
+    """The outcomes of kernels of ``module``: of ``together``, none of which can be told without the others; of entries
+    that do not depend on one another, where that is empty. ``identity`` is what the transform goes by besides kernel
+    and module; ``explains`` says that refusals are told which name lines in their messages."""
 
-    def __init__(self, judge: Remembering, module: Module, identity: str, *, explains: bool) -> None:
+    def __init__(
+        self, judge: Remembering, module: Module, identity: str, together: Sequence[Kernel], *, explains: bool
+    ) -> None:
         self._judge = judge
         self._module = module
-        self._identity = identity
         self._explains = explains
-        shared = [item for item in module.items if not _is_body_of_entry(item)]
-        self._shared = hashlib.sha256(
-            _encoded("\0".join((_deciders(), identity, print_module(replace(module, items=shared)))))
-        ).hexdigest()
+        shared = [item for item in module.items if together or not _is_body_of_entry(item)]
+        names = [kernel.name for kernel in together]
+        parts = (_deciders(), identity, *names, print_module(replace(module, items=shared)))
+        self._shared = hashlib.sha256(_encoded("\0".join(parts))).hexdigest()
         self._is_listing = module.source.name in module.files.values()
 
     @classmethod
-    def of(cls, judge: object, module: Module, identity: str | None, *, explains: bool) -> Memory | None:
+    def of(
+        cls, judge: object, module: Module, identity: str | None, together: Sequence[Kernel] = (), *, explains: bool
+    ) -> Memory | None:
         """The memory, where the judge has one and it is known what the transform goes by."""
         if identity is None or not isinstance(judge, Remembering):
             return None
         try:
-            return cls(judge, module, identity, explains=explains)
+            return cls(judge, module, identity, together, explains=explains)
         except OSError:  # our own code is not there to be read
             return None
 
@@ -95,7 +99,7 @@ class Memory:
         kept = self._judge.recall(given.key)
         if kept is None:
             return None
-        kernel = given.kernel if kept["text"] is None else self._read_back(given, kept["text"], kept["places"])
+        kernel = given.kernel if kept["text"] is None else self._read_back(given, kept)
         if kernel is None:
             return None
         said = Remarks(self._module)
@@ -110,13 +114,18 @@ class Memory:
         """Keep what became of the kernel."""
         text = print_kernel(outcome.kernel)
         is_same = text == given.text
-        places = [instr.pos - given.pos if instr.pos >= 0 else None for instr in _all(outcome.kernel)]
+        instrs = list(_all(outcome.kernel))
+        places = [instr.pos - given.pos if instr.pos >= 0 else None for instr in instrs]
+        # What passes made may have no .loc where, in the text, one is in force.
+        located = any(instr.loc is not None for instr in instrs)
+        bare = [number for number, instr in enumerate(instrs) if instr.loc is None] if located else []
         said = outcome.said
         self._judge.remember(
             given.key,
             {
                 "text": None if is_same else text,
                 "places": None if is_same else places,
+                "bare": None if is_same else bare,
                 "changed": outcome.is_changed,
                 "rewrites": said.rewrites,
                 "remarks": [self._fixed(given, remark) for remark in said.items],
@@ -124,8 +133,10 @@ class Memory:
             },
         )
 
-    def _read_back(self, given: Given, text: str, places: list[int | None]) -> Kernel | None:
-        """The kernel that ``text`` says, with the places that its instructions had; `None` if that cannot be."""
+    def _read_back(self, given: Given, kept: dict[str, Any]) -> Kernel | None:
+        """The kernel that was kept, with the places that its instructions had; `None` if that cannot be."""
+        text: str = kept["text"]
+        places: list[int | None] = kept["places"]
         try:
             kernel = parse_kernel(text, self._module, given.kernel)
         except PtxError:
@@ -135,6 +146,8 @@ class Memory:
             return None
         for instr, place in zip(instrs, places, strict=True):
             instr.pos = -1 if place is None else given.pos + place
+        for number in kept["bare"]:
+            instrs[number].loc = None
         kernel.pos = given.pos
         return kernel
 

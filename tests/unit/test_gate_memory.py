@@ -223,19 +223,29 @@ def test_a_dump_shows_the_passes_at_work(tmp_path: Path) -> None:
     assert list((tmp_path / "dump").iterdir())
 
 
-def test_functions_that_change_go_with_the_entries_that_may_call_them() -> None:
-    judge = Judge(KEPT)
-    first = Result(judge, HEAD + FUNCTION + ENTRY.format(name="k"))
-    assert not any(key.startswith("outcome") for key in judge.kept)
-    second = Result(judge, HEAD + FUNCTION + ENTRY.format(name="k"))
-    assert second.ran
-    assert second.all == first.all
-    # One that has nothing to change stays, and the entries are recalled.
-    plain = HEAD + FUNCTION.replace("%r1, 3;\n\tadd", "%r1, 7;\n\tadd") + ENTRY.format(name="k")
-    Result(judge, plain)
+@pytest.mark.parametrize("weights", [KEPT, IN_PART, GIVEN_BACK, IDENTICAL])
+def test_where_functions_change_a_module_is_recalled_as_a_whole(weights: Weights) -> None:
+    judge = Judge(weights)
+    text = HEAD + FUNCTION + ENTRY.format(name="k") + ENTRY.format(name="other")
+    first = Result(judge, text)
     asked = judge.asked
-    assert Result(judge, plain).changed
-    assert judge.asked == asked
+    second = Result(judge, text)
+    assert not second.ran and judge.asked == asked
+    assert second.all == first.all
+    edited = text.replace("tid.x", "tid.y", 1)
+    found = Result(judge, edited)
+    assert found.ran and found.all == Result(Judge(weights), edited).all
+    assert Result(judge, text, only="k".__eq__).ran
+
+
+def test_where_functions_stay_as_they_are_entries_are_recalled_one_by_one() -> None:
+    judge = Judge(KEPT)
+    plain = HEAD + FUNCTION.replace("%r1, 3;\n\tadd", "%r1, 7;\n\tadd")
+    Result(judge, plain + ENTRY.format(name="k"))
+    asked = judge.asked
+    more = Result(judge, plain + ENTRY.format(name="k") + ".entry other()\n{\n\tret;\n}\n")
+    assert more.changed and judge.asked == asked
+    assert not Result(judge, plain + ENTRY.format(name="k") + ".entry other()\n{\n\tret;\n}\n").ran
 
 
 def test_a_judge_that_refuses_keeps_nothing() -> None:
