@@ -10,7 +10,7 @@ from .outcome import warn
 if TYPE_CHECKING:
     from ..harness.gate import PtxasJudge
     from ..ptx import Module
-    from ..transforms.gate import Figures, Judge
+    from ..transforms.gate_figures import Figures, Judge
 
 __all__ = ["Assembled", "judge_for"]
 
@@ -26,7 +26,7 @@ class Assembled:
     def figures(self, module: Module) -> dict[str, Figures]:
         from ..harness.toolchain import ToolchainError
         from ..ptx import print_module
-        from ..transforms.gate import Figures, Refused
+        from ..transforms.gate_figures import Figures, Refused
 
         try:
             found = self._judge.figures(print_module(module))

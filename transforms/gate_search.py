@@ -20,10 +20,13 @@ from .remarks import Remarks
 __all__ = ["Search", "Transform", "budget", "module_of", "size_of", "try_halves"]
 
 #: How often a kernel that got worse is transformed and judged again, and how many instructions all trials together may
-#: have assembled: as many as the changed kernels have, times the first, or the second where that is more.
+#: have transformed and assembled: as many as the changed kernels have, times the second, or the third where that is
+#: more. A turn counts as so many instructions besides, as long as it takes ptxas to start. Of the kernels of public PTX
+#: that were kept in part with twice the code, two of three still are.
 MOST_TRIALS = 12
-MOST_CODE = 1.0
+MOST_CODE = 0.6
 LEAST_CODE = 1500
+START = 100
 
 #: Transforms a kernel of a module in place; whether anything changed.
 Transform: TypeAlias = Callable[[Module, Kernel, Remarks], bool]
@@ -108,6 +111,7 @@ def try_halves(judge: Judge, transform: Transform, module: Module, searches: Seq
     open_ones = list(searches)
     for _ in range(MOST_TRIALS):
         trials: list[Search] = []
+        most -= START
         for each in open_ones:
             size = size_of(each.original)
             if most >= size and each.advance(module, transform):

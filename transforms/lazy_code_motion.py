@@ -176,8 +176,6 @@ class LazyCodeMotion:
 
     def move(self, kernel: Kernel, facts: Facts, remarks: Remarks, divergence: BranchDivergence | None) -> bool:
         """The same, with insertions kept out of the arms of the branches in ``divergence``."""
-        if not remarks.allows(self.name):
-            return False
         changed = False
         if self.naming in ("value", "both"):
             changed = remove_redundancy(kernel, facts, remarks, self.name, divergence)
@@ -195,6 +193,8 @@ class LazyCodeMotion:
         self, kernel: Kernel, facts: Facts, remarks: Remarks, divergence: BranchDivergence | None, *, by_value: bool
     ) -> bool:
         """Solve once, rewrite, and clean up; whether anything changed."""
+        if not remarks.allows(self.name):
+            return False
         by_name = candidates_by_name if self.naming == "lexical" else rewritten_candidates
         found = facts.get(candidates_by_value if by_value else by_name)
         classes, local = found.classes, found.local

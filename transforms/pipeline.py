@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from ..analysis.manager import Facts
 from ..ptx import Kernel, Module, PtxError, print_module
 from ..ptx.verify import falls_off_end
-from .gate import Gate, Judge
 from .remarks import Remarks
 
 if TYPE_CHECKING:
     from ..analysis.alias import Promise
     from ..analysis.profile import Profile
+    from .gate_figures import Judge
 
 __all__ = ["LEVELS", "Pass", "PassFailed", "Pipeline", "UnknownPass", "create_pass", "pass_names", "pipeline_of"]
 
@@ -177,6 +177,8 @@ class Pipeline:
             return False
         kernels = [kernel for kernel in module.kernels if self.only is None or self.only(kernel.name)]
         if self.judge is not None:
+            from .gate import Gate
+
             return Gate(self.judge, self.run_kernel, self.identity()).run(module, kernels, remarks)
         changed = False
         for kernel in kernels:

@@ -81,13 +81,6 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _key(pass_name: str, instr: Instr) -> str:
-    """Names a rewrite, the same in every run over the same kernel, whatever other rewrites are made: the registers that
-    these make have other names then, so it goes by the place in the text. What has none is named by its own text."""
-    what = instr.form.text if instr.pos >= 0 else instr.text
-    return f"{pass_name}:{what}@{instr.pos}"
-
-
 class Remarks:
     """Collects remarks and counts for one module.
 
@@ -112,7 +105,6 @@ class Remarks:
         self.rewrites = 0
         self.limit = limit
         self.allowed = allowed
-        self._passes = None if allowed is None else {key.partition(":")[0] for key in allowed}
         #: The keys of the rewrites made, in order.
         self.keys: dict[str, None] = {}
         self._module = module
@@ -123,7 +115,7 @@ class Remarks:
 
         A rewrite of the expression that ``instr`` evaluates has a key; clean-up has none and is always allowed.
         """
-        key = _key(pass_name, instr) if instr is not None else ""
+        key = self._key(pass_name, instr) if instr is not None else ""
         if key and self.allowed is not None and key not in self.allowed:
             return False
         if self.limit is not None and self.rewrites >= self.limit:
@@ -135,10 +127,25 @@ class Remarks:
 
     def allows(self, pass_name: str, instr: Instr | None = None) -> bool:
         """Whether `may_rewrite` might agree: with ``instr``, or with any instruction. Counts nothing. A pass need not
-        find out what it may not do."""
-        if self.allowed is None or self._passes is None:
+        find out what it may not do, or has done."""
+        if self.allowed is None:
             return True
-        return pass_name in self._passes if instr is None else _key(pass_name, instr) in self.allowed
+        if instr is not None:
+            return self._key(pass_name, instr) in self.allowed
+        prefix = f"{pass_name}:"
+        return any(key not in self.keys and key.startswith(prefix) for key in self.allowed)
+
+    def _key(self, pass_name: str, instr: Instr) -> str:
+        """Names a rewrite, the same in every run over the same kernel, whatever other rewrites are made: the registers
+        that these make have other names then, so it goes by the place in the text. What has none is named by its own
+        text; what is done again to a copy of an instruction, by how often it was done."""
+        what = instr.form.text if instr.pos >= 0 else instr.text
+        key = again = f"{pass_name}:{what}@{instr.pos}"
+        times = 1
+        while again in self.keys:
+            times += 1
+            again = f"{key}#{times}"
+        return again
 
     def take(self, other: Remarks) -> None:
         """Add what ``other`` has collected."""

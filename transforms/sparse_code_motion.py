@@ -144,7 +144,7 @@ class SparseCodeMotion:
         if self.lazy:
             lazy = LazyCodeMotion(min_cost=self.min_cost, rounds=self.rounds + 1)
             changed = lazy.move(kernel, facts, remarks, divergence if self.cdrnd_insertion else None)
-        for by_value in (True, False) if remarks.allows(self.name) else ():
+        for by_value in (True, False):
             for _ in range(self.rounds):
                 if not self.round(kernel, facts, remarks, divergence, by_value=by_value):
                     break
@@ -155,6 +155,8 @@ class SparseCodeMotion:
         self, kernel: Kernel, facts: Facts, remarks: Remarks, divergence: BranchDivergence | None, *, by_value: bool
     ) -> bool:
         """Solve once, rewrite, and clean up; whether anything changed."""
+        if not remarks.allows(self.name):
+            return False
         found = facts.get(candidates_by_value if by_value else rewritten_candidates)
         if not any(remarks.allows(self.name, item.instr) for item in found.classes):
             return False
