@@ -37,14 +37,7 @@ def parse(text: str, name: str = "<ptx>") -> Module:
     source = SourceText(text, name)
     if "\0" in text:
         raise PtxError("the text has a NUL character; is this a binary file?", source, text.index("\0"))
-    # Parsing only allocates and leaves no cycles behind: looking for some would take a third of its time.
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return _ModuleParser(source).module_items()
-    finally:
-        if collects:
-            gc.enable()
+    return _ModuleParser(source).parsed()
 
 
 def load(path: str) -> Module:
@@ -66,7 +59,7 @@ def parse_kernel(text: str, module: Module, instead: Kernel) -> Kernel:
             isinstance(item, Kernel) and (item.name not in known or not item.is_declaration)
         ):
             known[item.name] = item
-    found = parser.module_items().items
+    found = parser.parsed().items
     if len(found) != 1 or not isinstance(found[0], Kernel) or found[0].is_declaration:
         raise PtxError("this is not one kernel", parser.source, -1)
     return found[0]
@@ -78,6 +71,16 @@ class _ModuleParser:
         self.cursor = Cursor(source, blank_comments(source))
         self.module = Module(source)
         self.scope = Scope(None)
+
+    def parsed(self) -> Module:
+        # Parsing only allocates and leaves no cycles behind: looking for some would take a third of its time.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return self.module_items()
+        finally:
+            if collects:
+                gc.enable()
 
     def module_items(self) -> Module:
         cursor = self.cursor
