@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from .outcome import warn
 
 if TYPE_CHECKING:
     from ..harness.gate import PtxasJudge
     from ..ptx import Module
-    from ..transforms.gate import Figures, Judge
+    from ..transforms.gate_figures import Figures, Judge
 
 __all__ = ["Assembled", "judge_for"]
 
@@ -25,7 +26,7 @@ class Assembled:
     def figures(self, module: Module) -> dict[str, Figures]:
         from ..harness.toolchain import ToolchainError
         from ..ptx import print_module
-        from ..transforms.gate import Figures, Refused
+        from ..transforms.gate_figures import Figures, Refused
 
         try:
             found = self._judge.figures(print_module(module))
@@ -35,13 +36,21 @@ class Assembled:
             raise Refused(f"ptxas made no code of {', '.join(missing)}")
         return {name: Figures(**figures) for name, figures in found.items()}
 
-    def recall(self, key: str) -> list[str] | None:
-        """What a search came to in an earlier run."""
-        return self._judge.recall(key)
+    def recall(self, key: str) -> Any:
+        """What a kernel or a search came to in an earlier run."""
+        from ..harness.toolchain import ToolchainError
 
-    def remember(self, key: str, value: list[str]) -> None:
-        """Keep what a search came to."""
-        self._judge.remember(key, value)
+        try:
+            return self._judge.recall(key)
+        except (ToolchainError, OSError):  # ptxas cannot tell its version: the next figures say so
+            return None
+
+    def remember(self, key: str, value: Any) -> None:
+        """Keep what a kernel or a search came to."""
+        from ..harness.toolchain import ToolchainError
+
+        with suppress(ToolchainError, OSError):
+            self._judge.remember(key, value)
 
 
 def judge_for(choice: str | None, arch: str | None, seconds: float | None = None) -> Judge | None:

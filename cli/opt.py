@@ -19,7 +19,7 @@ from .profiles import PROFILE_HELP, load_profile
 if TYPE_CHECKING:
     from ..analysis.manager import Facts
     from ..ptx import Instr, Kernel, Module
-    from ..transforms.gate import Judge
+    from ..transforms.gate_figures import Judge
     from ..transforms.pipeline import Pass, Pipeline
     from ..transforms.remarks import Remarks
 

@@ -13,12 +13,13 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .cubin import CubinError, KernelCode, read_cubin
 from .kept_entries import cache_folder, read_entry, write_entry
-from .occupancy import occupancy
 from .toolchain import ToolchainError, arch_for, assemble, find_tool
+
+if TYPE_CHECKING:
+    from .cubin import KernelCode
 
 __all__ = ["SECONDS", "PtxasJudge"]
 
@@ -48,8 +49,6 @@ class PtxasJudge:
         """
         try:
             return self._figures(ptx)
-        except CubinError as error:
-            raise ToolchainError(str(error)) from error
         except OSError as error:  # it cannot be started, or there is no room for its files
             place = f": {error.filename}" if error.filename else ""
             raise ToolchainError(f"ptxas cannot be run: {error.strerror}{place}") from error
@@ -59,23 +58,32 @@ class PtxasJudge:
         path = self._place(f"{arch}\0{ptx}")
         known = _read(path)
         if known is None:
-            cubin = assemble(ptx, arch, tool=self.tool, timeout=self.seconds).cubin
-            known = {name: _of_code(code) for name, code in read_cubin(cubin).items()}
+            known = _read_figures(assemble(ptx, arch, tool=self.tool, timeout=self.seconds).cubin)
             _write(path, known)
         return known
 
-    def recall(self, key: str) -> list[str] | None:
-        """What has been kept under ``key``; machine code in the key says for which architecture."""
-        found = _read(self._place(f"search\0{key}"))
-        return found.get("kept") if found is not None else None
+    def recall(self, key: str) -> Any:
+        """What has been kept under ``key``, for this architecture; `None` where nothing has been."""
+        found = _read(self._place(f"kept\0{self.arch}\0{key}"))
+        return found["kept"] if found is not None else None
 
-    def remember(self, key: str, value: list[str]) -> None:
-        """Keep ``value`` under ``key``."""
-        _write(self._place(f"search\0{key}"), {"kept": value})
+    def remember(self, key: str, value: Any) -> None:
+        """Keep ``value``, of JSON, under ``key``."""
+        _write(self._place(f"kept\0{self.arch}\0{key}"), {"kept": value})
 
     def _place(self, identity: str) -> Path:
         whole = f"{_readers()}\0{self.tool.path}\0{self.tool.version}\0{identity}"
         return self.folder / (hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest() + ".json")
+
+
+def _read_figures(cubin: bytes) -> dict[str, dict[str, Any]]:
+    """Raises `ToolchainError`."""
+    from .cubin import CubinError, read_cubin  # imported where there is something to read: most runs recall
+
+    try:
+        return {name: _of_code(code) for name, code in read_cubin(cubin).items()}
+    except CubinError as error:
+        raise ToolchainError(str(error)) from error
 
 
 def _of_code(code: KernelCode) -> dict[str, Any]:
@@ -93,6 +101,8 @@ def _of_code(code: KernelCode) -> dict[str, Any]:
 def _warps(code: KernelCode) -> float:
     """Warps on a multiprocessor, 0 where the architecture is not known. The mean over block sizes is the harmonic one,
     since what is shared among the warps is time; a block that does not fit counts as one warp."""
+    from .occupancy import occupancy
+
     threads = code.required_threads or code.max_threads
     found = [occupancy(code.sm, each, code.registers, code.shared_bytes) for each in (threads,) if each]
     if not found:

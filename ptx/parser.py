@@ -21,7 +21,7 @@ from .lexer import Cursor, blank_comments
 from .operand_parser import Scope
 from .operands import Sym
 
-__all__ = ["load", "parse"]
+__all__ = ["load", "parse", "parse_kernel"]
 
 _VARIABLE_SPACES = frozenset([".global", ".const", ".shared", ".local", ".tex", ".param"])
 _TARGET = re.compile(r"\s*[\w.]+(?:\s*,\s*[\w.]+)*")
@@ -37,14 +37,7 @@ def parse(text: str, name: str = "<ptx>") -> Module:
     source = SourceText(text, name)
     if "\0" in text:
         raise PtxError("the text has a NUL character; is this a binary file?", source, text.index("\0"))
-    # Parsing only allocates and leaves no cycles behind: looking for some would take a third of its time.
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return _ModuleParser(source).module_items()
-    finally:
-        if collects:
-            gc.enable()
+    return _ModuleParser(source).parsed()
 
 
 def load(path: str) -> Module:
@@ -54,12 +47,40 @@ def load(path: str) -> Module:
     return parse(data.decode("utf-8-sig", errors="surrogateescape").replace("\r\n", "\n"), path)
 
 
+def parse_kernel(text: str, module: Module, instead: Kernel) -> Kernel:
+    """The kernel that ``text`` describes, to stand in ``module`` where ``instead`` stands: its symbols are those of the
+    items before. Places are those in ``text``. Raises `PtxError`, also where this is not the text of one kernel."""
+    parser = _ModuleParser(SourceText(text, module.source.name))
+    known = parser.scope.names
+    for item in module.items:
+        if item is instead:
+            break
+        if isinstance(item, Variable) or (
+            isinstance(item, Kernel) and (item.name not in known or not item.is_declaration)
+        ):
+            known[item.name] = item
+    found = parser.parsed().items
+    if len(found) != 1 or not isinstance(found[0], Kernel) or found[0].is_declaration:
+        raise PtxError("this is not one kernel", parser.source, -1)
+    return found[0]
+
+
 class _ModuleParser:
     def __init__(self, source: SourceText) -> None:
         self.source = source
         self.cursor = Cursor(source, blank_comments(source))
         self.module = Module(source)
         self.scope = Scope(None)
+
+    def parsed(self) -> Module:
+        # Parsing only allocates and leaves no cycles behind: looking for some would take a third of its time.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return self.module_items()
+        finally:
+            if collects:
+                gc.enable()
 
     def module_items(self) -> Module:
         cursor = self.cursor

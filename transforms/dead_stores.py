@@ -48,6 +48,8 @@ class DeadStores:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Remove dead stores; whether there were any."""
+        if not remarks.allows(self.name):
+            return False
         overwritten = _Overwritten(facts)
         if not overwritten.sites:
             return False

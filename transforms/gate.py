@@ -10,373 +10,254 @@ only where it is *better*, which is asked at both ends of what a launch may be, 
 
 Neither may get worse, nor may accesses to local memory (spills) increase, and something must get better. Figures that
 differ by less than one in a thousand are equal; of equals the one with fewer instructions, then registers, is better.
-Where a kernel got worse, its rewrites are tried again in halves, so that one bad motion does not cost the good ones. A
-kernel whose machine code came out the same is left as it was given.
+Where a kernel got worse, its rewrites are tried again in halves (`gate_search.py`), so that one bad motion does not
+cost the good ones. A kernel whose machine code came out the same is left as it was given.
 
-The judge is handed in (`Judge`): `harness.gate` builds one on ptxas; `static_judge` is the stand-in where there is
-no assembler, and knows much less. Guarantees: a kernel that is kept is not worse by the judge's figures; every
-decision is a remark.
+The judge is handed in (`gate_figures.Judge`): `harness.gate` builds one on ptxas; `static_judge` is the stand-in where
+there is no assembler, and knows much less. What became of an entry is kept by a judge that remembers, and taken from
+there in the next run, without a pass (`gate_memory.py`), unless rewrites are limited. Where functions change, which
+show in the entries that call them, that is so of a module as a whole.
+
+Guarantees: a kernel that is kept is not worse by the judge's figures; every decision is a remark, behind those of the
+kernel's passes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..ptx import Kernel, Module, Variable
+from .gate_figures import Figures, Judge, Refused, Remembering, gain, is_better, worse
+from .gate_memory import Given, Memory, Outcome
+from .gate_search import Search, Transform, budget, module_of, try_halves
 from .remarks import Remarks
 
 __all__ = ["Figures", "Gate", "Judge", "Refused", "Remembering", "is_better", "worse"]
 
 PASS = "gate"
 
-#: How often a kernel that got worse is transformed and judged again, and how many instructions all trials together may
-#: have assembled: as many as the changed kernels have, times the first, or the second where that is more.
-MOST_TRIALS = 12
-MOST_CODE = 1.0
-LEAST_CODE = 1500
-
-#: Instructions that a multiprocessor issues in a cycle.
-SCHEDULERS = 4
-
 #: Why a static judge keeps no change of arithmetic alone.
 _NOTHING_STATIC = "no fewer accesses to memory or long operations, and what else PTX tells does not foretell time"
 
-#: Figures that differ by less than this share are equal.
-RESOLUTION = 0.001
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What the judge says of one kernel. ``code`` is equal for equal machine code; ``warps`` is how many fit on a
-    multiprocessor; ``weight`` is weighted instructions; ``spills`` counts accesses to local memory; ``cycles`` are
-    those of one warp alone, 0 where the judge knows no schedule.
-
-    A judge without an assembler says ``is_static``: ``weight`` is accesses to memory and long operations then,
-    ``spills`` the 32-bit values that are live beyond the registers of a thread, and neither warps nor registers
-    decide.
-    """
-
-    code: str
-    registers: int
-    spills: int
-    warps: float
-    weight: float
-    cycles: float = 0.0
-    is_static: bool = False
-
-    @property
-    def full(self) -> float:
-        """Cycles per warp on a full multiprocessor."""
-        return max(self.weight / SCHEDULERS, self.cycles / max(self.warps, 1.0))
-
-
-class Refused(Exception):
-    """The judge cannot judge the module; the message says why."""
-
-
-class Judge(Protocol):
-    """Says what becomes of the kernels of a module."""
-
-    name: str
-
-    def figures(self, module: Module) -> dict[str, Figures]:
-        """The figures of each entry by name. Raises `Refused`."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Term:
-    """One figure of two kernels, as a cost; ``change`` says it in words."""
-
-    before: float
-    after: float
-    change: str
-
-    @property
-    def is_worse(self) -> bool:
-        return _is_less(self.before, self.after)
-
-    @property
-    def is_better(self) -> bool:
-        return _is_less(self.after, self.before)
-
-
-def _terms(before: Figures, after: Figures) -> list[_Term]:
-    """What must not get worse besides spills."""
-    if before.is_static:
-        counted = f"weighted accesses and long operations {after.weight:g} instead of {before.weight:g}"
-        return [_Term(before.weight, after.weight, counted)]
-    if before.cycles and after.cycles:
-        alone = f"{after.cycles:.0f} cycles of one warp alone instead of {before.cycles:.0f}"
-        full = f"{after.full:.2f} cycles per warp on a full multiprocessor instead of {before.full:.2f}"
-        return [_Term(before.cycles, after.cycles, alone), _Term(before.full, after.full, full)]
-    # Without a schedule, all that is known of latency is how many warps there are to hide it.
-    warps = f"{after.warps:g} warps on a multiprocessor instead of {before.warps:g}"
-    weight = f"weighted machine instructions {after.weight:g} instead of {before.weight:g}"
-    return [_Term(-before.warps, -after.warps, warps), _Term(before.weight, after.weight, weight)]
-
-
-def _is_less(left: float, right: float) -> bool:
-    return right - left > RESOLUTION * abs(right)
-
-
-@runtime_checkable
-class Remembering(Protocol):
-    """A judge that also keeps what searches came to, from run to run."""
-
-    def recall(self, key: str) -> list[str] | None:
-        """What was kept under ``key``."""
-        ...
-
-    def remember(self, key: str, value: list[str]) -> None:
-        """Keep ``value`` under ``key``."""
-        ...
-
-
-def worse(before: Figures, after: Figures) -> str:
-    """In what ``after`` is worse than ``before``; empty where in nothing."""
-    if after.spills > before.spills:
-        more = "live values beyond a thread's registers" if before.is_static else "accesses to local memory"
-        return f"{after.spills - before.spills} more {more}"
-    return next((term.change for term in _terms(before, after) if term.is_worse), "")
-
-
-def is_better(before: Figures, after: Figures) -> bool:
-    """Whether ``after`` is worse in nothing, and better in something."""
-    if worse(before, after):
-        return False
-    if after.spills < before.spills or any(term.is_better for term in _terms(before, after)):
-        return True
-    return not before.is_static and (after.weight, after.registers) < (before.weight, before.registers)
-
-
-#: Transforms a kernel of a module in place; whether anything changed.
-Transform = Callable[[Module, Kernel, Remarks], bool]
-
 
 @dataclass
-class _Search:
-    """The rewrites of one kernel that got worse, tried in halves: the best set found so far.
+class _Try:
+    """A kernel in a run of the gate. ``kernel`` is what it is now, ``original`` a copy of it as it was; ``own`` is what
+    the passes said, ``said`` what is said in the end, once that is known."""
 
-    ``allowed`` are those that are known not to hurt, ``waiting`` the groups still to be tried on top of them.
-    """
-
+    kernel: Kernel
     original: Kernel
-    before: Figures
-    after: Figures
-    groups: list[str]
-    why: str
-    allowed: list[str] = field(default_factory=list[str])
-    waiting: list[list[str]] = field(default_factory=list["list[str]"])
-    trying: list[str] = field(default_factory=list[str])
-    candidate: Kernel | None = None
+    own: Remarks
+    changed: bool
     said: Remarks | None = None
-    best: Kernel | None = None
-    best_said: Remarks | None = None
-    best_figures: Figures | None = None
-    is_settled: bool = False
 
-    def __post_init__(self) -> None:
-        self.split(self.groups)
-
-    @property
-    def key(self) -> str:
-        """Equal where the search comes to the same: machine code before and after, and the rewrites."""
-        return "\0".join((self.before.code, self.after.code, *self.groups))
+    def say(self, kind: str, message: str, reason: str) -> None:
+        """Say what the gate decided."""
+        said = self.said or self.own
+        said.add(kind, PASS, "Kept" if kind == "Passed" else "NotKept", self.kernel, message, reason=reason)
+        said.count(self.kernel, PASS, "kept" if kind == "Passed" else reason)
 
     @property
-    def result(self) -> list[str]:
-        """The rewrites of the best set; none where nothing is better."""
-        kept = set(self.best_said.keys) if self.best_said is not None else set[str]()
-        return [key for key in self.groups if key in kept]
-
-    def resume(self, result: list[str]) -> None:
-        """Try nothing but what an earlier search came to."""
-        self.waiting = [result] if result else []
-        self.is_settled = True
-
-    @property
-    def size(self) -> int:
-        """Instructions of the kernel."""
-        return _size(self.original)
-
-    def split(self, group: list[str]) -> None:
-        """Let the halves of ``group`` be tried, the first one first."""
-        if len(group) > 1 and not self.is_settled:
-            self.waiting += [group[len(group) // 2 :], group[: len(group) // 2]]
-
-    def advance(self, places: Module, transform: Transform, denied: frozenset[str]) -> bool:
-        """Make the next candidate; ``False`` where none is left."""
-        while self.waiting:
-            self.trying = self.waiting.pop()
-            kept = {*self.allowed, *self.trying}
-            self.said = Remarks(places, None, denied | {key for key in self.groups if key not in kept})
-            self.candidate = self.original.clone()
-            if transform(places, self.candidate, self.said):
-                return True
-        return False
-
-    def judge(self, figures: Figures) -> None:
-        """Say what became of the candidate."""
-        so_far = self.best_figures or self.before
-        if is_better(so_far, figures):
-            self.best, self.best_said, self.best_figures = self.candidate, self.said, figures
-            self.allowed += self.trying
-        elif not worse(so_far, figures):
-            self.allowed += self.trying
-        else:
-            self.split(self.trying)
+    def outcome(self) -> Outcome:
+        """What became of the kernel."""
+        said = self.said or self.own
+        said.rewrites = self.own.rewrites  # whatever became of them
+        return Outcome(self.kernel, said, self.changed and self.kernel is not self.original)
 
 
 class Gate:
-    """Runs a transform over a module under a judge."""
+    """Runs a transform over a module under a judge. ``identity`` is all that the transform goes by besides the kernel
+    and its module; `None` where that is not known, or is to be seen at work: then nothing is taken from earlier
+    runs."""
 
-    def __init__(self, judge: Judge, transform: Transform) -> None:
+    def __init__(self, judge: Judge, transform: Transform, identity: str | None = None) -> None:
         self.judge = judge
         self.transform = transform
+        self.identity = identity
 
     def run(self, module: Module, kernels: Sequence[Kernel], remarks: Remarks) -> bool:
         """Transform ``kernels`` of ``module`` in place, and keep what is better; whether anything changed."""
-        originals = {kernel.name: _copy(kernel) for kernel in kernels}
-        own: dict[str, Remarks] = {}
-        changed: list[Kernel] = []
-        for kernel in kernels:
-            own[kernel.name] = Remarks(module, _left(remarks), remarks.denied, explains=remarks.explains)
-            if self.transform(module, kernel, own[kernel.name]):
-                changed.append(kernel)
-            remarks.rewrites += own[kernel.name].rewrites
-            own[kernel.name].rewrites = 0
-        if not changed:
-            self._take(remarks, own)
-            return False
-        try:
-            kept = self.decide(module, originals, changed, remarks, own)
-        except Refused as reason:
-            return self._give_up(module, originals, changed, remarks, own, str(reason))
-        self._take(remarks, own)
-        return kept
+        return _Run(self, module, remarks).run(kernels)
 
-    def decide(
-        self,
-        module: Module,
-        originals: dict[str, Kernel],
-        changed: list[Kernel],
-        remarks: Remarks,
-        own: dict[str, Remarks],
-    ) -> bool:
-        """Keep, try again or give back each changed kernel; whether any stays changed. Raises `Refused`."""
-        before = self.judge.figures(_module_of(module, changed, originals))
-        after = self._after(_module_of(module, changed))
-        functions = [kernel for kernel in changed if not kernel.is_entry]
+
+class _Run:
+    """One run of the gate over a module."""
+
+    def __init__(self, gate: Gate, module: Module, remarks: Remarks) -> None:
+        self.gate = gate
+        self.judge = gate.judge
+        self.module = module
+        self.remarks = remarks
+        self.tries: dict[str, _Try] = {}
+        self.recalled: dict[str, Outcome] = {}
+        #: Where to keep what becomes of kernels.
+        self.places: list[tuple[Memory, Given]] = []
+        self.rewrites = remarks.rewrites
+        self.is_complete = True
+
+    def run(self, kernels: Sequence[Kernel]) -> bool:
+        """Transform, decide and say so; whether anything changed."""
+        functions = [kernel for kernel in kernels if not kernel.is_entry]
+        if not (functions and self.recall_all(kernels)):
+            # Functions first: an entry may be recalled only if these stay as they are.
+            for kernel in functions:
+                self.transform(kernel)
+            memory = None if any(each.changed for each in self.tries.values()) else self.memory()
+            for kernel in kernels:
+                if kernel.is_entry and not self.recall(kernel, memory):
+                    self.transform(kernel)
+            self.judge_changed()
+        return self.tell(kernels)
+
+    def memory(self, together: Sequence[Kernel] = ()) -> Memory | None:
+        """What earlier runs came to, if this one goes by all that they did."""
+        if self.remarks.limit is not None:
+            return None
+        explains = self.remarks.explains
+        return Memory.of(self.judge, self.module, self.gate.identity, together, explains=explains)
+
+    def recall_all(self, kernels: Sequence[Kernel]) -> bool:
+        """Put in place what became of the kernels, functions among them, in an earlier run over the same module;
+        ``False`` where that is not known of each of them."""
+        memory = self.memory(kernels)
+        if memory is None:
+            return False
+        given = [memory.given(kernel) for kernel in kernels]
+        found = [outcome for each in given if (outcome := memory.recall(each)) is not None]
+        if len(found) < len(kernels):
+            self.places += [(memory, each) for each in given]
+            return False
+        for outcome in found:
+            self.put(outcome.kernel)
+            self.recalled[outcome.kernel.name] = outcome
+        return True
+
+    def recall(self, kernel: Kernel, memory: Memory | None) -> bool:
+        """Put in place what became of the entry in an earlier run; ``False`` where that is not known."""
+        if memory is None:
+            return False
+        given = memory.given(kernel)
+        outcome = memory.recall(given)
+        if outcome is None:
+            self.places.append((memory, given))
+            return False
+        self.put(outcome.kernel)
+        self.recalled[kernel.name] = outcome
+        return True
+
+    def transform(self, kernel: Kernel) -> None:
+        """Run the passes over the kernel."""
+        limit = self.remarks.limit
+        left = None if limit is None else max(limit - self.rewrites, 0)
+        own = Remarks(self.module, left, explains=self.remarks.explains)
+        original = _copy(kernel)
+        changed = self.gate.transform(self.module, kernel, own)
+        self.rewrites += own.rewrites
+        self.tries[kernel.name] = _Try(kernel, original, own, changed)
+
+    def judge_changed(self) -> None:
+        """Decide about the kernels that have been transformed."""
+        changed = [each for each in self.tries.values() if each.changed]
+        if not changed:
+            return
+        try:
+            self.decide(changed)
+        except Refused as reason:
+            self.is_complete = False
+            for each in changed:
+                self.give_back(each)
+                each.say("Missed", f"given back, since it cannot be judged: {reason}", "gate-refused")
+
+    def tell(self, kernels: Sequence[Kernel]) -> bool:
+        """Say what became of each kernel, and keep it; whether any is changed."""
+        outcomes = self.recalled | {name: each.outcome for name, each in self.tries.items()}
+        if self.is_complete:
+            for memory, given in self.places:
+                memory.remember(given, outcomes[given.kernel.name])
+        for kernel in kernels:
+            self.remarks.take(outcomes[kernel.name].said)
+        return any(outcome.is_changed for outcome in outcomes.values())
+
+    def put(self, kernel: Kernel) -> None:
+        """Put ``kernel`` in the place of the one of its name."""
+        items = self.module.items
+        for position, item in enumerate(items):
+            if isinstance(item, Kernel) and item.name == kernel.name and not item.is_declaration:
+                items[position] = kernel
+
+    def give_back(self, each: _Try) -> None:
+        """Put the kernel back as it was. What was refused holds whatever becomes of the rest."""
+        self.put(each.original)
+        each.kernel = each.original
+        if each.said is None:
+            each.said = Remarks(self.module)
+            each.said.take_refusals(each.own)
+
+    def decide(self, changed: list[_Try]) -> None:
+        """Keep, try again or give back each changed kernel. Raises `Refused`."""
+        originals = {each.original.name: each.original for each in changed}
+        before = self.judge.figures(module_of(self.module, list(originals.values()), originals))
+        most = budget([each.kernel for each in changed])
+        after = self.after(changed)
+        functions = [each for each in changed if not each.original.is_entry]
         if functions and any(worse(before[name], after[name]) for name in before if name in after):
             # A function shows only in the entries that call it: where one got worse, none of them stays.
-            for kernel in functions:
-                _put(module, originals[kernel.name])
-                self._say(remarks, kernel, "Missed", "an entry that may call it got worse", "gate-worse")
-                remarks.take_refusals(own.pop(kernel.name))
-            after = self._after(_module_of(module, changed))
-        kept = any(kernel.name in own for kernel in functions)
-        searches: list[_Search] = []
-        for kernel in changed:
-            if not kernel.is_entry:
+            for each in functions:
+                self.give_back(each)
+                each.say("Missed", "an entry that may call it got worse", "gate-worse")
+            after = self.after(changed)
+        searches: list[tuple[_Try, Search]] = []
+        for each in changed:
+            if not each.original.is_entry:
                 continue
-            name = kernel.name
-            old, new = before[name], after[name]
+            old, new = before[each.original.name], after[each.original.name]
             if old.code == new.code:
-                _put(module, originals[name])
-                remarks.take_refusals(own.pop(name))
-                self._say(remarks, kernel, "Analysis", "the machine code came out the same", "gate-identical")
+                self.give_back(each)
+                each.say("Analysis", "the machine code came out the same", "gate-identical")
             elif is_better(old, new):
-                kept = True
-                self._say(remarks, kernel, "Passed", _gain(old, new), "")
+                each.say("Passed", gain(old, new), "")
             else:
                 why = worse(old, new) or (_NOTHING_STATIC if old.is_static else "nothing got better")
-                searches.append(_Search(originals[name], old, new, list(own[name].keys), why))
-                _put(module, originals[name])
-                remarks.take_refusals(own.pop(name))
-        if remarks.limit is None:  # a set of rewrites is not the first N of them
-            self.search(module, searches, sum(_size(kernel) for kernel in changed), remarks)
-        for each in searches:
-            kept |= self.conclude(module, each, remarks, own)
-        return kept
+                self.give_back(each)
+                searches.append((each, Search(each.original, old, new, list(each.own.keys), why)))
+        if self.remarks.limit is None:  # a set of rewrites is not the first N of them
+            self.search([search for _, search in searches], most)
+        for each, search in searches:
+            self.conclude(each, search)
 
-    def _after(self, module: Module) -> dict[str, Figures]:
+    def after(self, changed: list[_Try]) -> dict[str, Figures]:
         """Figures of a module that could be judged before the passes ran."""
         try:
-            return self.judge.figures(module)
+            return self.judge.figures(module_of(self.module, [each.kernel for each in changed]))
         except Refused as reason:
             raise Refused(f"what the passes made: {reason}") from reason
 
-    def search(self, module: Module, searches: list[_Search], size: int, remarks: Remarks) -> None:
-        """Try the searches' rewrites in halves, all kernels at a time, for at most as much code as ``size`` allows; or
-        what an earlier run has come to."""
-        memory = self.judge if isinstance(self.judge, Remembering) and not remarks.denied else None
+    def search(self, searches: list[Search], most: float) -> None:
+        """Try the searches' rewrites in halves, for ``most`` instructions in all; or what an earlier run has come to,
+        where what became of the kernels could not be recalled."""
+        memory = self.judge if isinstance(self.judge, Remembering) else None
         for each in searches:
             result = memory.recall(each.key) if memory is not None else None
             if result is not None:
                 each.resume(result)
-        self._try_halves(module, searches, max(size * MOST_CODE, LEAST_CODE), remarks)
+        if not try_halves(self.judge, self.gate.transform, self.module, searches, most):
+            self.is_complete = False
         for each in searches:
-            if memory is not None and not each.is_settled:
+            if memory is not None and self.is_complete and not each.is_settled:
                 memory.remember(each.key, each.result)
 
-    def _try_halves(self, module: Module, searches: list[_Search], most: float, remarks: Remarks) -> None:
-        open_ones = list(searches)
-        for _ in range(MOST_TRIALS):
-            trials: list[_Search] = []
-            for each in open_ones:
-                if most >= each.size and each.advance(module, self.transform, remarks.denied):
-                    most -= each.size
-                    trials.append(each)
-            if not trials:
-                return
-            candidates = {each.original.name: each.candidate for each in trials if each.candidate is not None}
-            try:
-                found = self.judge.figures(_module_of(module, list(candidates.values()), candidates))
-            except Refused:
-                return  # the best found so far stands
-            for each in trials:
-                each.judge(found[each.original.name])
-            open_ones = trials
-
-    def conclude(self, module: Module, found: _Search, remarks: Remarks, own: dict[str, Remarks]) -> bool:
-        """Put the best kernel of a search in place, and say so; whether it is a changed one."""
-        name = found.original.name
+    def conclude(self, each: _Try, found: Search) -> None:
+        """Put the best kernel of a search in place, and say so."""
         if found.best is None or found.best_said is None or found.best_figures is None:
-            self._say(remarks, found.original, "Missed", f"given back: {found.why}", "gate-worse")
-            return False
-        _put(module, found.best)
-        own[name] = found.best_said
-        own[name].rewrites = 0
+            each.say("Missed", f"given back: {found.why}", "gate-worse")
+            return
+        self.put(found.best)
+        each.kernel = found.best
+        assert each.said is not None
+        each.said.take(found.best_said)
         share = f"{len(found.best_said.keys)} of {len(found.groups)} rewrites kept ({found.why} with all)"
-        self._say(remarks, found.original, "Passed", f"{share}: {_gain(found.before, found.best_figures)}", "")
-        return True
-
-    def _give_up(
-        self,
-        module: Module,
-        originals: dict[str, Kernel],
-        changed: list[Kernel],
-        remarks: Remarks,
-        own: dict[str, Remarks],
-        why: str,
-    ) -> bool:
-        for kernel in changed:
-            _put(module, originals[kernel.name])
-            remarks.take_refusals(own.pop(kernel.name))
-            self._say(remarks, kernel, "Missed", f"given back, since it cannot be judged: {why}", "gate-refused")
-        self._take(remarks, own)
-        return False
-
-    def _say(self, remarks: Remarks, kernel: Kernel, kind: str, message: str, reason: str) -> None:
-        remarks.add(kind, PASS, "Kept" if kind == "Passed" else "NotKept", kernel, message, reason=reason)
-        remarks.count(kernel, PASS, "kept" if kind == "Passed" else reason)
-
-    def _take(self, remarks: Remarks, own: dict[str, Remarks]) -> None:
-        for said in own.values():
-            remarks.take(said)
+        each.say("Passed", f"{share}: {gain(found.before, found.best_figures)}", "")
 
 
 def _copy(kernel: Kernel) -> Kernel:
@@ -384,62 +265,3 @@ def _copy(kernel: Kernel) -> Kernel:
     if any(isinstance(item, Variable) and item.space != "param" for item in kernel.scoped_names):
         kernel.flatten_scopes()  # which may rename variables in place
     return kernel.clone()
-
-
-def _left(remarks: Remarks) -> int | None:
-    return None if remarks.limit is None else max(remarks.limit - remarks.rewrites, 0)
-
-
-def _same(item: object, kernel: Kernel) -> bool:
-    return isinstance(item, Kernel) and item.name == kernel.name and not item.is_declaration
-
-
-def _size(kernel: Kernel) -> int:
-    return sum(len(block.instrs) for block in kernel.blocks)
-
-
-def _module_of(module: Module, kernels: Sequence[Kernel], instead: Mapping[str, Kernel] | None = None) -> Module:
-    """The module without the entries that are not among ``kernels``, with ``instead`` in place of those of its names.
-
-    All entries stay where one of the kernels is a function, which shows in what calls it only.
-    """
-    names = {kernel.name for kernel in kernels}
-    everything = any(not kernel.is_entry for kernel in kernels)
-    items: list[Any] = []
-    for item in module.items:
-        if isinstance(item, Kernel) and not item.is_declaration:
-            if item.is_entry and not everything and item.name not in names:
-                continue
-            items.append(instead.get(item.name, item) if instead else item)
-        else:
-            items.append(item)
-    return replace(module, items=items)
-
-
-def _put(module: Module, kernel: Kernel) -> None:
-    """Put ``kernel`` in the place of the one of its name."""
-    for position, item in enumerate(module.items):
-        if _same(item, kernel):
-            module.items[position] = kernel
-
-
-def _short(number: float) -> str:
-    return f"{number:.0f}" if abs(number) >= 1000 or number == int(number) else f"{number:.3g}"
-
-
-def _gain(before: Figures, after: Figures) -> str:
-    weight, registers = "weighted instructions", "registers"
-    if before.is_static:
-        weight, registers = "weighted accesses and long operations", "live registers"
-    parts = [
-        f"{what} {_short(old)} → {_short(new)}"
-        for what, old, new in (
-            ("cycles of one warp", before.cycles, after.cycles),
-            (weight, before.weight, after.weight),
-            (registers, before.registers, after.registers),
-            ("spills", before.spills, after.spills),
-            ("warps", before.warps, after.warps),
-        )
-        if old != new
-    ]
-    return ", ".join(parts)

@@ -193,11 +193,13 @@ class LazyCodeMotion:
         self, kernel: Kernel, facts: Facts, remarks: Remarks, divergence: BranchDivergence | None, *, by_value: bool
     ) -> bool:
         """Solve once, rewrite, and clean up; whether anything changed."""
+        if not remarks.allows(self.name):
+            return False
         by_name = candidates_by_name if self.naming == "lexical" else rewritten_candidates
         found = facts.get(candidates_by_value if by_value else by_name)
         classes, local = found.classes, found.local
         how = "by value" if by_value else "lexically"
-        if not classes:
+        if not any(remarks.allows(self.name, item.instr) for item in classes):
             return False
         placement = solve_placement(facts, local, (1 << len(classes)) - 1)
         chosen, in_place = self.choose(kernel, facts, remarks, classes, local, placement, divergence)

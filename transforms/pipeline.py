@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from ..analysis.manager import Facts
 from ..ptx import Kernel, Module, PtxError, print_module
 from ..ptx.verify import falls_off_end
-from .gate import Gate, Judge
 from .remarks import Remarks
 
 if TYPE_CHECKING:
     from ..analysis.alias import Promise
     from ..analysis.profile import Profile
+    from .gate_figures import Judge
 
 __all__ = ["LEVELS", "Pass", "PassFailed", "Pipeline", "UnknownPass", "create_pass", "pass_names", "pipeline_of"]
 
@@ -118,6 +118,12 @@ def create_pass(text: str) -> Pass:
         raise UnknownPass(str(error)) from None
 
 
+def _is_ours(each: Pass) -> bool:
+    """Whether the pass is one of `_CLASSES`, whose ``repr`` says all of its options."""
+    module, class_name = _CLASSES.get(each.name, ("", ""))
+    return (type(each).__module__, type(each).__qualname__) == (f"{__package__}.{module}", class_name)
+
+
 def _converted(name: str, option: str, kind: str, value: str) -> object:
     try:
         if kind == "int":
@@ -171,11 +177,24 @@ class Pipeline:
             return False
         kernels = [kernel for kernel in module.kernels if self.only is None or self.only(kernel.name)]
         if self.judge is not None:
-            return Gate(self.judge, self.run_kernel).run(module, kernels, remarks)
+            from .gate import Gate
+
+            return Gate(self.judge, self.run_kernel, self.identity()).run(module, kernels, remarks)
         changed = False
         for kernel in kernels:
             changed |= self.run_kernel(module, kernel, remarks)
         return changed
+
+    def identity(self) -> str | None:
+        """All that `run_kernel` goes by besides the kernel, its module and our own code; `None` where passes are not
+        ours, or each step of them is to be seen or verified."""
+        if self.dump is not None or self.verify_each or any(not _is_ours(each) for each in self.passes):
+            return None
+        promise, profile = self.promise, self.profile
+        promised = None
+        if promise is not None:
+            promised = (promise.everything, sorted(promise.kernels), sorted(promise.parameters))
+        return repr((list(self.passes), promised, profile.by_name if profile is not None else None))
 
     def run_kernel(self, module: Module, kernel: Kernel, remarks: Remarks) -> bool:
         """Transform one kernel in place; whether anything changed."""

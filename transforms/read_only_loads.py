@@ -36,7 +36,7 @@ class ReadOnlyLoads:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Turn loads into read-only ones; whether there were any."""
-        loads = [instr for instr in kernel.instructions() if _is_candidate(instr)]
+        loads = [instr for instr in kernel.instructions() if _is_candidate(instr) and remarks.allows(self.name, instr)]
         if not loads or not kernel.is_entry or _sm(facts) < _OLDEST:
             return False
         memory = facts.memory

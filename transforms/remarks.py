@@ -84,15 +84,16 @@ def _quoted(text: str) -> str:
 class Remarks:
     """Collects remarks and counts for one module.
 
-    ``limit`` is the number of rewrites allowed in all, ``None`` for no limit; ``denied`` are keys of rewrites that must
-    not be made; ``explains`` asks passes for refusals as well that it takes extra work to find out about.
+    ``limit`` is the number of rewrites allowed in all, ``None`` for no limit; ``allowed`` are the keys of the rewrites
+    that may be made, ``None`` for all; ``explains`` asks passes for refusals as well that it takes extra work to find
+    out about.
     """
 
     def __init__(
         self,
         module: Module | None = None,
         limit: int | None = None,
-        denied: frozenset[str] = frozenset(),
+        allowed: frozenset[str] | None = None,
         *,
         explains: bool = False,
     ) -> None:
@@ -103,20 +104,19 @@ class Remarks:
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.rewrites = 0
         self.limit = limit
-        self.denied = denied
+        self.allowed = allowed
         #: The keys of the rewrites made, in order.
         self.keys: dict[str, None] = {}
         self._module = module
         self._files: dict[int, str] | None = None
 
     def may_rewrite(self, pass_name: str = "", instr: Instr | None = None) -> bool:
-        """Count one rewrite; ``False`` when it must not be made, since the limit is reached or its key is denied.
+        """Count one rewrite; ``False`` when it must not be made, since the limit is reached or its key is not allowed.
 
-        A rewrite of the expression that ``instr`` evaluates has a key, which is the same in every run over the same
-        kernel; clean-up has none and is never denied.
+        A rewrite of the expression that ``instr`` evaluates has a key; clean-up has none and is always allowed.
         """
-        key = f"{pass_name}:{instr.text}@{instr.pos}" if instr is not None else ""
-        if key and key in self.denied:
+        key = self._key(pass_name, instr) if instr is not None else ""
+        if key and self.allowed is not None and key not in self.allowed:
             return False
         if self.limit is not None and self.rewrites >= self.limit:
             return False
@@ -125,10 +125,32 @@ class Remarks:
             self.keys[key] = None
         return True
 
+    def allows(self, pass_name: str, instr: Instr | None = None) -> bool:
+        """Whether `may_rewrite` might agree: with ``instr``, or with any instruction. Counts nothing. A pass need not
+        find out what it may not do, or has done."""
+        if self.allowed is None:
+            return True
+        if instr is not None:
+            return self._key(pass_name, instr) in self.allowed
+        prefix = f"{pass_name}:"
+        return any(key not in self.keys and key.startswith(prefix) for key in self.allowed)
+
+    def _key(self, pass_name: str, instr: Instr) -> str:
+        """Names a rewrite, the same in every run over the same kernel, whatever other rewrites are made: the registers
+        that these make have other names then, so it goes by the place in the text. What has none is named by its own
+        text; what is done again to a copy of an instruction, by how often it was done."""
+        what = instr.form.text if instr.pos >= 0 else instr.text
+        key = again = f"{pass_name}:{what}@{instr.pos}"
+        times = 1
+        while again in self.keys:
+            times += 1
+            again = f"{key}#{times}"
+        return again
+
     def take(self, other: Remarks) -> None:
         """Add what ``other`` has collected."""
         for remark in other.items:
-            self._take(remark)
+            self.put(remark)
         self.counts += other.counts
         self.rewrites += other.rewrites
 
@@ -136,7 +158,7 @@ class Remarks:
         """Add what ``other`` has refused: that holds whatever becomes of the rest."""
         for remark in other.items:
             if remark.kind == "Missed":
-                self._take(remark)
+                self.put(remark)
 
     def count(self, kernel: Kernel, pass_name: str, what: str, number: int = 1) -> None:
         """Add ``number`` to a count that ``--stats-json`` prints."""
@@ -160,9 +182,10 @@ class Remarks:
         file, line, column = self.place(instr) if instr is not None else ("", 0, 0)
         expression = instr.form.text if instr is not None else ""
         where = (file, line, column, reason, expression, tuple(sources), tuple(targets))
-        self._take(Remark(kind, pass_name, name, kernel.name, message, *where))
+        self.put(Remark(kind, pass_name, name, kernel.name, message, *where))
 
-    def _take(self, remark: Remark) -> None:
+    def put(self, remark: Remark) -> None:
+        """Add a remark, unless it is a refusal that has been said."""
         if remark.kind == "Missed":
             if remark.refusal in self._refusals:
                 return

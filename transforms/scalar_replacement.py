@@ -162,6 +162,8 @@ class Round:
         return readers <= gone
 
     def _treat(self, plan: Plan) -> None:
+        if not self.remarks.allows(self.options.name, plan.instr):
+            return
         reason = self._ask(plan)
         if reason and self._hoisting is not None:
             reason = self._rise(plan, reason, self._hoisting)
@@ -547,10 +549,10 @@ class ScalarReplacement:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Replace loads in ``kernel``; whether anything changed."""
-        if not any(is_asked_for(instr) for instr in kernel.instructions()):
-            return False
         changed = False
         for number in range(self.rounds):
+            if not any(is_asked_for(instr) and remarks.allows(self.name, instr) for instr in kernel.instructions()):
+                break
             current = self._round(kernel, facts, remarks)
             if not current.accepted or number == self.rounds - 1:
                 current.report()  # what an earlier round refused, a later one may have done

@@ -155,8 +155,10 @@ class SparseCodeMotion:
         self, kernel: Kernel, facts: Facts, remarks: Remarks, divergence: BranchDivergence | None, *, by_value: bool
     ) -> bool:
         """Solve once, rewrite, and clean up; whether anything changed."""
+        if not remarks.allows(self.name):
+            return False
         found = facts.get(candidates_by_value if by_value else rewritten_candidates)
-        if not found.classes:
+        if not any(remarks.allows(self.name, item.instr) for item in found.classes):
             return False
         motion = _Motion(self, kernel, facts, remarks, found.classes, found.local, divergence)
         chosen = motion.choose()

@@ -18,7 +18,7 @@ from __future__ import annotations
 from ..analysis.effects import memory_space
 from ..analysis.manager import Facts
 from ..ptx import Effect, Instr, Kernel, Module
-from .gate import Figures
+from .gate_figures import Figures
 from .register_limit import register_limit
 
 __all__ = ["StaticJudge"]

@@ -46,6 +46,8 @@ def remove_redundancy(
     The values hold for the kernel as it is afterwards, too, and are kept for code motion: registers of one class were
     exchanged, nothing else.
     """
+    if not remarks.allows(pass_name):
+        return False
     values = facts.values
     replaced = _find(kernel, facts, values, remarks, pass_name)
     if not replaced:

@@ -60,6 +60,8 @@ class VectorMerge:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Merge loads; whether there were any to merge."""
+        if not remarks.allows(self.name):
+            return False
         memory, alignments = facts.memory, facts.get(Alignments)
         merged = 0
         # Written at the end: with the first change all facts are made anew, and classes of values get other numbers.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ptxmotion.cli.gate import judge_for
@@ -111,13 +113,17 @@ class Remembered(Scripted):
 
     def __init__(self, of: Callable[[str], Figures]) -> None:
         super().__init__(of)
-        self.kept: dict[str, list[str]] = {}
+        self.kept: dict[str, str] = {}
 
-    def recall(self, key: str) -> list[str] | None:
-        return self.kept.get(key)
+    def recall(self, key: str) -> Any:
+        return json.loads(self.kept.get(key, "null"))
 
-    def remember(self, key: str, value: list[str]) -> None:
-        self.kept[key] = value
+    def remember(self, key: str, value: Any) -> None:
+        self.kept[key] = json.dumps(value)
+
+    def forget_outcomes(self) -> None:
+        """Keep what searches came to alone."""
+        self.kept = {key: value for key, value in self.kept.items() if not key.startswith("outcome")}
 
 
 def test_a_search_is_not_made_twice() -> None:
@@ -126,6 +132,7 @@ def test_a_search_is_not_made_twice() -> None:
     )
     first, _ = gated(judge)
     asked = judge.asked
+    judge.forget_outcomes()
     second, remarks = gated(judge)
     assert asked == 4
     assert judge.asked - asked == 3  # before, after, and the best set
@@ -139,10 +146,33 @@ def test_a_search_that_found_nothing_is_not_made_twice() -> None:
     )
     gated(judge)
     asked = judge.asked
+    judge.forget_outcomes()
     module, remarks = gated(judge)
     assert judge.asked - asked == 2
     assert print_module(module) == print_module(parse(TEXT))
     assert remarks.counts["k", "gate", "gate-worse"] == 1
+
+
+def test_a_pass_makes_exactly_the_rewrites_that_are_allowed() -> None:
+    first = Remarks()
+    Pipeline(pipeline_of("O3"), lambda kernel, module: None).run(parse(TEXT), first)
+    assert len(first.keys) == 2
+    for key in first.keys:
+        module, again = parse(TEXT), Remarks(allowed=frozenset([key]))
+        Pipeline(pipeline_of("O3"), lambda kernel, module: None).run(module, again)
+        assert list(again.keys) == [key]
+        assert len(products(module)) == 3
+    assert not Remarks(allowed=frozenset(first.keys)).allows("ssrqp")
+    assert Remarks(allowed=frozenset(first.keys)).allows("lcm")
+
+
+def test_a_rewrite_is_named_by_its_place_and_where_it_has_none_by_its_text() -> None:
+    remarks = Remarks()
+    instrs = [instr for instr in parse(TEXT).kernels[0].instructions() if instr.form.text == "mul.lo.s32"][:2]
+    remarks.may_rewrite("lcm", instrs[0])
+    instrs[1].pos = -1
+    remarks.may_rewrite("lcm", instrs[1])
+    assert list(remarks.keys) == [f"lcm:mul.lo.s32@{instrs[0].pos}", "lcm:mul.lo.s32 %r3, %r1, 3;@-1"]
 
 
 def test_with_a_limit_on_rewrites_no_other_set_is_tried() -> None:
