@@ -124,13 +124,16 @@ class _Run:
         if memory is None:
             return False
         given = [memory.given(kernel) for kernel in kernels]
-        found = [outcome for each in given if (outcome := memory.recall(each)) is not None]
-        if len(found) < len(kernels):
-            self.places += [(memory, each) for each in given]
-            return False
-        for outcome in found:
-            self.put(outcome.kernel)
-            self.recalled[outcome.kernel.name] = outcome
+        for each in given:
+            outcome = memory.recall(each)
+            if outcome is None:
+                for kernel in kernels:
+                    self.put(kernel)
+                self.recalled.clear()
+                self.places += [(memory, each) for each in given]
+                return False
+            self.put(outcome.kernel)  # at once, so that those that call it are read back with it
+            self.recalled[each.kernel.name] = outcome
         return True
 
     def recall(self, kernel: Kernel, memory: Memory | None) -> bool:
