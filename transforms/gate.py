@@ -18,7 +18,7 @@ there is no assembler, and knows much less. What became of an entry is kept by a
 there in the next run, without a pass (`gate_memory.py`), unless rewrites are limited. Where functions change, which
 show in the entries that call them, that is so of a module as a whole.
 
-Guarantees: a kernel that is kept is not worse by the judge's figures; every decision is a remark, behind those of the
+Guarantees: a kernel that is kept is not worse by the judge's figures; every decision is a remark, beside those of the
 kernel's passes.
 """
 
@@ -56,6 +56,8 @@ class _Try:
         """Say what the gate decided."""
         said = self.said or self.own
         said.add(kind, PASS, "Kept" if kind == "Passed" else "NotKept", self.kernel, message, reason=reason)
+        if kind == "Passed":  # what was gained, before how
+            said.items.insert(0, said.items.pop())
         said.count(self.kernel, PASS, "kept" if kind == "Passed" else reason)
 
     @property
