@@ -18,7 +18,7 @@ there is no assembler, and knows much less. What became of an entry is kept by a
 there in the next run, without a pass (`gate_memory.py`), unless rewrites are limited. Where functions change, which
 show in the entries that call them, that is so of a module as a whole.
 
-Guarantees: a kernel that is kept is not worse by the judge's figures; every decision is a remark, behind those of the
+Guarantees: a kernel that is kept is not worse by the judge's figures; every decision is a remark, beside those of the
 kernel's passes.
 """
 
@@ -56,6 +56,8 @@ class _Try:
         """Say what the gate decided."""
         said = self.said or self.own
         said.add(kind, PASS, "Kept" if kind == "Passed" else "NotKept", self.kernel, message, reason=reason)
+        if kind == "Passed":  # what was gained, before how
+            said.items.insert(0, said.items.pop())
         said.count(self.kernel, PASS, "kept" if kind == "Passed" else reason)
 
     @property
@@ -124,13 +126,16 @@ class _Run:
         if memory is None:
             return False
         given = [memory.given(kernel) for kernel in kernels]
-        found = [outcome for each in given if (outcome := memory.recall(each)) is not None]
-        if len(found) < len(kernels):
-            self.places += [(memory, each) for each in given]
-            return False
-        for outcome in found:
-            self.put(outcome.kernel)
-            self.recalled[outcome.kernel.name] = outcome
+        for each in given:
+            outcome = memory.recall(each)
+            if outcome is None:
+                for kernel in kernels:
+                    self.put(kernel)
+                self.recalled.clear()
+                self.places += [(memory, each) for each in given]
+                return False
+            self.put(outcome.kernel)  # at once, so that those that call it are read back with it
+            self.recalled[each.kernel.name] = outcome
         return True
 
     def recall(self, kernel: Kernel, memory: Memory | None) -> bool:

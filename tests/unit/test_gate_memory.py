@@ -238,6 +238,15 @@ def test_where_functions_change_a_module_is_recalled_as_a_whole(weights: Weights
     assert Result(judge, text, only="k".__eq__).ran
 
 
+def test_a_module_of_which_a_part_is_known_is_done_as_a_whole() -> None:
+    judge = Judge(KEPT)
+    text = HEAD + FUNCTION + ENTRY.format(name="k") + ENTRY.format(name="other")
+    first = Result(judge, text)
+    del judge.kept[[key for key in judge.kept if key.startswith("outcome")][-1]]
+    second = Result(judge, text)
+    assert second.ran and second.all == first.all
+
+
 def test_where_functions_stay_as_they_are_entries_are_recalled_one_by_one() -> None:
     judge = Judge(KEPT)
     plain = HEAD + FUNCTION.replace("%r1, 3;\n\tadd", "%r1, 7;\n\tadd")
