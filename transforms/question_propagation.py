@@ -79,7 +79,7 @@ class Answer(NamedTuple):
 THROUGH = Answer()
 
 #: Whether a question may be answered under another name is looked into for so many names.
-MOST_NAMES = 64
+MOST_NAMES = 16
 
 #: Nothing is planned.
 NOTHING: Mapping[int, Question] = MappingProxyType({})

@@ -549,6 +549,8 @@ class ScalarReplacement:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Replace loads in ``kernel``; whether anything changed."""
+        if facts.lasting.get(self) == kernel.version:
+            return False  # the last round, over this very code, found nothing
         changed = False
         for number in range(self.rounds):
             if not any(is_asked_for(instr) and remarks.allows(self.name, instr) for instr in kernel.instructions()):
@@ -557,6 +559,7 @@ class ScalarReplacement:
             if not current.accepted or number == self.rounds - 1:
                 current.report()  # what an earlier round refused, a later one may have done
             if not current.accepted:
+                facts.lasting[self] = kernel.version
                 break
             changed = True
             CopyPropagation().run(kernel, facts, remarks)
