@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from multiprocessing import get_context
 from typing import Any, cast
 
 import numpy as np
 
-__all__ = ["Gpu", "GpuError"]
+__all__ = ["Gpu", "GpuError", "GpuProcess"]
 
 
 class GpuError(Exception):
@@ -35,13 +38,6 @@ class Gpu:
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._call("cuDeviceComputeCapability", ctypes.byref(major), ctypes.byref(minor), self._device)
         self.sm = 10 * major.value + minor.value
-
-    def reset(self) -> None:
-        """Begin again after a kernel that failed, which is the end of a context; nothing that was loaded is left."""
-        self._call("cuDevicePrimaryCtxReset_v2", self._device)
-        context = ctypes.c_void_p()
-        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device)
-        self._call("cuCtxSetCurrent", context)
 
     def _call(self, function: str, *args: Any) -> None:
         status = getattr(self.cuda, function)(*args)
@@ -105,13 +101,47 @@ class Gpu:
             *[ctypes.cast(ctypes.pointer(holder), ctypes.c_void_p) for holder in holders]
         )
         shape = [*grid, 1, 1][:3] + [*block, 1, 1][:3]
+        # Where a call fails, the context is at its end, and its memory with it.
+        self._call("cuLaunchKernel", function, *shape, shared, None, pointers, None)
+        self._call("cuCtxSynchronize")
+        for value, pointer in buffers:
+            self._call("cuMemcpyDtoH_v2", value.ctypes.data_as(ctypes.c_void_p), pointer, ctypes.c_size_t(value.nbytes))
+        for _, pointer in buffers:
+            self._call("cuMemFree_v2", pointer)
+
+
+class GpuProcess:
+    """A process with the GPU to itself: a kernel that faults is the end of the process that has launched it, which is
+    then replaced, so that the next kernel runs."""
+
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+
+    def launch(
+        self, code: bytes, kernel: str, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared: int = 0
+    ) -> list[np.ndarray[Any, Any]]:
+        """What the kernel of a cubin leaves in its arrays. Raises `GpuError`."""
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
         try:
-            self._call("cuLaunchKernel", function, *shape, shared, None, pointers, None)
-            self._call("cuCtxSynchronize")
-            for value, pointer in buffers:
-                self._call(
-                    "cuMemcpyDtoH_v2", value.ctypes.data_as(ctypes.c_void_p), pointer, ctypes.c_size_t(value.nbytes)
-                )
-        finally:
-            for _, pointer in buffers:
-                self._call("cuMemFree_v2", pointer)
+            return self._pool.submit(_launched, code, kernel, grid, block, args, shared).result()
+        except GpuError:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+            raise
+
+
+@cache
+def _gpu() -> Gpu:
+    return Gpu()
+
+
+def _launched(
+    code: bytes, kernel: str, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared: int
+) -> list[np.ndarray[Any, Any]]:
+    """Runs in the process of a `GpuProcess`."""
+    gpu = _gpu()
+    module = gpu.load(code)
+    gpu.launch(module, kernel, grid, block, args, shared)
+    gpu.unload(module)
+    return [value for value in args if isinstance(value, np.ndarray)]

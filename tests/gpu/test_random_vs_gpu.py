@@ -15,7 +15,7 @@ import sys
 import warnings
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,29 +26,25 @@ from ptxmotion.ptx import print_module
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "property"))
 
-from driver import GpuError
+from driver import Gpu, GpuError, GpuProcess
 from ladder import Launch, run, transformed
 from test_transforms import chosen, drawn, seeds
 
-if TYPE_CHECKING:
-    from driver import Gpu
+
+@cache
+def the_gpu() -> GpuProcess:
+    return GpuProcess()
 
 
 @cache
-def the_gpu() -> Gpu:
-    from driver import Gpu
-
-    return Gpu()
+def capability() -> int:
+    return Gpu().sm
 
 
 def on_gpu(ptx: str, launch: Launch, seed: int, level: int = 0) -> list[np.ndarray[Any, Any]]:
     """What the kernel leaves in its arrays, assembled at a level of ptxas. Raises `GpuError`."""
-    gpu = the_gpu()
-    args = launch.arguments(seed)
-    module = gpu.load(assemble(ptx, arch=arch_on(ptx, gpu.sm), opt_level=level).cubin)
-    gpu.launch(module, launch.kernel, launch.grid, launch.block, args, launch.shared)
-    gpu.unload(module)
-    return [value for value in args if isinstance(value, np.ndarray)]
+    code = assemble(ptx, arch=arch_on(ptx, capability()), opt_level=level).cubin
+    return the_gpu().launch(code, launch.kernel, launch.grid, launch.block, launch.arguments(seed), launch.shared)
 
 
 def differences(one: list[np.ndarray[Any, Any]], other: list[np.ndarray[Any, Any]]) -> list[str]:
@@ -65,7 +61,6 @@ def optimized(ptx: str, launch: Launch, seed: int, expected: list[np.ndarray[Any
     try:
         return differences(expected, on_gpu(ptx, launch, seed, 3))
     except GpuError as error:
-        the_gpu().reset()
         return [str(error)]
 
 
