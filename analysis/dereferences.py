@@ -11,9 +11,8 @@ only what lies on every finite stretch counts. At an exit nothing holds. Nothing
 somebody or never come back: barriers, lane exchanges, calls, unknown opcodes, asynchronous instructions; and nothing
 that was dereferenced before a call is known to be there after it, for it may have been freed.
 
-A base is a class of values, so a site dies where one of the values that its base is computed from is defined anew:
-where a φ, a load, or whatever else is no function of other values alone, has its definition. Passing a definition that
-computes the same again changes nothing.
+A base is a class of values, so a site dies where one of the values that its base is computed from is defined anew
+(`address_leaves.py`). Passing a definition that computes the same again changes nothing.
 
 Requires: SSA view, value numbers. Guarantees: where a site is in a set at the end of a block, and a value of the class
 of its base is current there, ``base + offset`` is the address that is dereferenced.
@@ -26,17 +25,15 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..ptx import Effect, Form, Instr, Reg
+from ..ptx import Effect, Form, Instr
+from .address_leaves import AddressLeaves
 from .alias import Memory, Reference
-from .effects import is_constant_read, may_move
 
 if TYPE_CHECKING:
     from .manager import Facts
 
 __all__ = ["Dereferences"]
 
-#: A base that depends on more values than this is left out.
-_MOST_LEAVES = 24
 #: The form of an instruction, the site that it dereferences and those whose base it defines anew, as bits.
 _Event: TypeAlias = tuple[Form, int, int]
 _ACCESSES = frozenset(["ld", "ldu", "st", "atom", "red"])
@@ -50,13 +47,12 @@ class Dereferences:
     def __init__(self, facts: Facts) -> None:
         self.cfg = facts.cfg
         self.memory: Memory = facts.memory
-        self.values = facts.values
         self.ssa = facts.ssa
         self.sites: list[Reference] = []
         #: The sites of each (space, base).
         self.of_base: dict[tuple[str, int], int] = {}
         self._site_of: dict[Instr, int] = {}
-        self._leaves: dict[int, frozenset[int] | None] = {}
+        self._leaves = facts.get(AddressLeaves)
         self._killed_by: dict[int, int] = {}  # by SSA value that is a leaf
         self._find_sites()
         self._everything = (1 << len(self.sites)) - 1
@@ -101,6 +97,7 @@ class Dereferences:
 
     def _find_sites(self) -> None:
         numbers: dict[Reference, int] = {}
+        leaves_of = self._leaves.of_instr
         for block in self.cfg.rpo:
             for instr in self.cfg.blocks[block].instrs:
                 if instr.guard is not None or instr.form.op.base not in _ACCESSES or instr.form.is_opaque:
@@ -110,7 +107,7 @@ class Dereferences:
                     continue
                 number = numbers.get(reference)
                 if number is None:
-                    leaves = self.leaves_of_address(instr)
+                    leaves = leaves_of(instr)
                     if leaves is None:
                         continue
                     number = numbers[reference] = len(self.sites)
@@ -120,56 +117,6 @@ class Dereferences:
                     for leaf in leaves:
                         self._killed_by[leaf] = self._killed_by.get(leaf, 0) | 1 << number
                 self._site_of[instr] = 1 << number
-
-    def leaves_of_address(self, instr: Instr) -> frozenset[int] | None:
-        """The SSA values that the address of ``instr`` is computed from and that are no functions of others; ``None``
-        if they are too many. Where there are none, the address is the same in all turns of every loop."""
-        address = instr.address
-        if address is None or not isinstance(address.base, Reg):
-            return frozenset()
-        return self._leaves_of(self.ssa.read(instr, address.base))
-
-    def _leaves_of(self, value: int) -> frozenset[int] | None:
-        """The values, no functions of others, that ``value`` is computed from; ``None`` if they are too many."""
-        known = self._leaves
-        work = [value]
-        while work:
-            top = work[-1]
-            if top in known:
-                work.pop()
-                continue
-            sources = self._sources(top)
-            if sources is None:
-                known[top] = frozenset([top])
-                continue
-            missing = [each for each in sources if each not in known]
-            if missing:
-                work += missing
-                continue
-            found: frozenset[int] | None = frozenset()
-            for each in sources:
-                leaves = known[each]
-                found = None if found is None or leaves is None else found | leaves
-            known[top] = found if found is not None and len(found) <= _MOST_LEAVES else None
-        return known[value]
-
-    def _sources(self, value: int) -> list[int] | None:
-        """The values that a value is a function of; ``None`` for a leaf."""
-        ssa, number = self.ssa, self.values.number
-        instr = ssa.instr[value]
-        if instr is None:
-            arguments = ssa.phi_args.get(value)
-            if arguments is None:
-                return []  # undefined all the time
-            # A φ that joins values of one class is that value, and has been numbered as it.
-            if any(number[argument] != number[value] for _, argument in arguments):
-                return None
-            return [argument for _, argument in arguments]
-        if value in ssa.old or not may_move(instr) or self.values.is_late(instr):
-            return None
-        if instr.form.effects & Effect.READ and not is_constant_read(instr):
-            return None
-        return [ssa.read(instr, reg) for reg in instr.uses()]
 
     def _events(self) -> dict[int, list[_Event]]:
         """By reachable block what matters in it, in the order of the text."""

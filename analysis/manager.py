@@ -174,6 +174,12 @@ class Facts:
         return self.get(_ssa)
 
     @property
+    def single_definitions(self) -> Ssa:
+        """Which registers have one definition: `ssa` where it has been found, else the view without φs."""
+        self.get(_cfg, graph_only=True)  # which drops what is stale
+        return self.ssa if _ssa in self._of_code else self.get(_single_definitions)
+
+    @property
     def values(self) -> Values:
         """Value numbers."""
         return self.get(_values)
@@ -233,6 +239,12 @@ def _ssa(facts: Facts) -> Ssa:
     from .ssa import build_ssa
 
     return build_ssa(facts.cfg, facts.dominance)
+
+
+def _single_definitions(facts: Facts) -> Ssa:
+    from .ssa import single_definitions
+
+    return single_definitions(facts.cfg, facts.dominance)
 
 
 def _values(facts: Facts) -> Values:

@@ -49,7 +49,7 @@ class ReferenceSet:
         for found in self._by_base.values():
             found.sort()
         self._touched: dict[tuple[str, Objects], int] = {}
-        self._overlapping: dict[Reference, int] = {}
+        self._overlapping: dict[tuple[Reference, int], int] = {}
 
     def near(self, reference: Reference) -> Iterator[int]:
         """The numbers of the references with the same base, in a space of the same kind, that overlap the one given."""
@@ -77,21 +77,22 @@ class ReferenceSet:
             self._touched[key] = found
         return found
 
-    def overlapping(self, reference: Reference) -> int:
-        """The references that `Memory.may_alias` the one given, and some that may not."""
-        found = self._overlapping.get(reference)
+    def overlapping(self, reference: Reference, asked: int = -1) -> int:
+        """The references of ``asked`` that `Memory.may_alias` the one given, and some that may not."""
+        key = (reference, asked)
+        found = self._overlapping.get(key)
         if found is None:
-            found = self.touched_by(reference)
+            found = self.touched_by(reference) & asked
             same = self._bits_of_base.get((reference.base, _kind(reference.space)), 0)
             if same & found:
                 found &= ~same
                 for number in self.near(reference):
-                    found |= 1 << number
+                    found |= 1 << number & asked
             if len(self.references) <= _FEW:
                 for number, other in enumerate(self.references):
                     if found >> number & 1 and other is not None and not self.memory.may_alias(other, reference):
                         found &= ~(1 << number)
-            self._overlapping[reference] = found
+            self._overlapping[key] = found
         return found
 
 

@@ -407,18 +407,20 @@ class _KernelCheck:
         if isinstance(instr, Directive):
             self.directive(instr)
             return
-        form = instr.form
-        base = form.op.base
-        known = self.seen.numbers
+        numbers = self.seen.numbers
         for operand in instr.operands:
-            if id(operand) not in known and not self.operand(instr, operand):
+            if id(operand) not in numbers and not self.operand(instr, operand):
                 return
+        form = instr.form
+        key = (form, *map(numbers.__getitem__, map(id, instr.operands)))
+        if key in _GOOD:
+            return
+        base = form.op.base
         if base == "call":
             self.call(instr)
             return
-        key = (form, *[known[id(operand)] for operand in instr.operands])
-        if key not in _GOOD and key not in _GOOD_TERMINATORS:
-            complaint = problem(form, tuple(_KINDS[known[id(operand)]] for operand in instr.operands))
+        if key not in _GOOD_TERMINATORS:
+            complaint = problem(form, tuple(_KINDS[numbers[id(operand)]] for operand in instr.operands))
             if complaint is not None:
                 operand = instr.operands[complaint.operand] if complaint.operand >= 0 else None
                 text = operand.text if operand is not None else ""

@@ -20,7 +20,7 @@ from typing import ClassVar, TypeAlias, cast
 from ..analysis.dataflow import solve
 from ..analysis.effects import late_registers
 from ..analysis.manager import Facts
-from ..analysis.ssa import Ssa, single_definitions
+from ..analysis.ssa import Ssa
 from ..ptx import Guard, Instr, Kernel, Operand, Reg, ScalarType
 from ..ptx.operands import substitute
 from .remarks import Remarks
@@ -44,7 +44,7 @@ class CopyPropagation:
         copies = _copies(facts)
         if not copies:
             return False
-        ssa = single_definitions(facts.cfg, facts.dominance)
+        ssa = facts.single_definitions
         changed = self.single_definitions(kernel, facts, copies, ssa, remarks)
         return self.available_copies(kernel, facts, copies, ssa, remarks) or changed
 

@@ -7,7 +7,8 @@ For the bytes of every plain store, over bit vectors, backward, ∩ over success
              that others see, whatever orders it: barriers, fences, atomics, volatile accesses, lane exchanges, calls
 
 A store is dead where other stores with its base, all certain behind it, cover its bytes. The solution is the least one:
-an overwriting store that is behind a loop which may turn for ever is not certain.
+an overwriting store that is behind a loop which may turn for ever is not certain. Only the bytes of *candidates* are
+asked for, stores with bytes that another one overwrites somewhere, or that an exit forgets: mostly there are none.
 
 Global memory is read by the host after the kernel, and shared memory by other threads after this one has ended, so only
 local memory is dead at an exit; in a function only its own variables. A thread that reads the memory without any order
@@ -23,10 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cached_property
+from typing import ClassVar, TypeAlias
 
+from ..analysis.address_leaves import AddressLeaves
 from ..analysis.alias import Reference
-from ..analysis.dereferences import Dereferences
 from ..analysis.effects import is_plain_store
 from ..analysis.manager import Facts
 from ..analysis.memory_effects import synchronization
@@ -38,6 +40,8 @@ from .remarks import Remarks
 __all__ = ["DeadStores"]
 
 _MEMORY = Effect.READ | Effect.WRITE | Effect.BARRIER | Effect.ORDERED | Effect.ASYNC | Effect.CROSS_LANE
+#: An instruction, the sites that are not certain before it, and those that are.
+_Step: TypeAlias = tuple[Instr, int, int]
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class DeadStores:
         if not remarks.allows(self.name):
             return False
         overwritten = _Overwritten(facts)
-        if not overwritten.sites:
+        if not overwritten.candidates:
             return False
         cfg = facts.cfg
         dead: dict[int, set[Instr]] = {}
@@ -74,7 +78,8 @@ class DeadStores:
 
 
 class _Overwritten:
-    """The solution of the equations in the header. ``sites`` are the references of all plain stores."""
+    """The solution of the equations in the header. ``sites`` are the references of all plain stores, ``candidates``
+    the numbers of the sites of those stores that may be dead."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -85,26 +90,32 @@ class _Overwritten:
         self._killed_by: dict[int, int] = {}
         self._stores: dict[Instr, int] = {}
         self._find_sites()
-        if not self.sites:
-            return
         self._set = ReferenceSet(self.memory, self.sites)
-        self.private = sum(1 << number for number, site in enumerate(self.sites) if self.memory.is_private(site))
-        self.forgotten = sum(1 << number for number, site in enumerate(self.sites) if self._is_forgotten(site))
+        self._near: dict[int, int] = {}
+        self.candidates = self._find_candidates()
+        if not self.candidates:
+            return
+        #: The sites that may cover bytes of a candidate; no others are followed.
+        self._asked = 0
+        for number in self.candidates.values():
+            self._asked |= self._near_to(number)
         self._covered: dict[int, int] = {}
-        self._seen: dict[Instr, int] = {}
+        self._at_start: dict[int, int] = {}
+        self._steps = self._find_steps()
         self.exit = [0] * len(self.cfg)
         self._solve()
 
     def _find_sites(self) -> None:
-        leaves_of = self.facts.get(Dereferences).leaves_of_address
         for block in self.cfg.rpo:
             instrs = self.cfg.blocks[block].instrs
             for position, instr in enumerate(instrs):
                 if not is_plain_store(instr) or is_spoken_of(instrs, position):
                     continue
                 reference = self.memory.reference(instr)
-                leaves = leaves_of(instr)
-                if reference is None or reference.space == "param" or leaves is None:
+                if reference is None or reference.space == "param":
+                    continue
+                leaves = self.facts.get(AddressLeaves).of_instr(instr)
+                if leaves is None:
                     continue
                 number = self._number.get(reference)
                 if number is None:
@@ -114,56 +125,103 @@ class _Overwritten:
                         self._killed_by[leaf] = self._killed_by.get(leaf, 0) | 1 << number
                 self._stores[instr] = number
 
-    def _is_forgotten(self, site: Reference) -> bool:
-        """Whether the bytes are gone when the thread leaves the kernel, or this function."""
-        if not self.memory.is_private(site):
-            return False
-        own = site.objects is not None and all(isinstance(each, Variable) for each in site.objects)
-        return self.facts.kernel.is_entry or own
+    def _find_candidates(self) -> dict[Instr, int]:
+        """The stores with bytes that another store overwrites without a guard somewhere, or that are forgotten."""
+        overwriting = [0] * len(self.sites)
+        for instr, number in self._stores.items():
+            overwriting[number] += instr.guard is None
+        # Where a loop has no end, the store in it is behind itself.
+        is_endless = bool(self.cfg.endless)
+        found: dict[Instr, int] = {}
+        for instr, number in self._stores.items():
+            others = sum(overwriting[other] for other in self._members(self._near_to(number)))
+            if instr.guard is None and not is_endless:
+                others -= 1
+            if others or self._near_to(number) & self._forgotten:
+                found[instr] = number
+        return found
+
+    def _near_to(self, number: int) -> int:
+        """The sites that may share bytes with a site and have its base; itself among them."""
+        found = self._near.get(number)
+        if found is None:
+            found = 1 << number
+            for other in self._set.near(self.sites[number]):
+                found |= 1 << other
+            self._near[number] = found
+        return found
+
+    @staticmethod
+    def _members(bits: int) -> Iterator[int]:
+        while bits:
+            low = bits & -bits
+            bits ^= low
+            yield low.bit_length() - 1
+
+    @cached_property
+    def _private(self) -> int:
+        return sum(1 << number for number, site in enumerate(self.sites) if self.memory.is_private(site))
+
+    @cached_property
+    def _forgotten(self) -> int:
+        """The sites whose bytes are gone when the thread leaves the kernel, or this function."""
+        found = 0
+        for number in self._members(self._private):
+            objects = self.sites[number].objects
+            is_own = objects is not None and all(isinstance(each, Variable) for each in objects)
+            if self.facts.kernel.is_entry or is_own:
+                found |= 1 << number
+        return found
 
     # --- transfer --------------------------------------------------------------------------------------------------
 
-    def _before(self, instr: Instr, after: int) -> int:
-        """What is certain to be overwritten before ``instr``, given what is behind it."""
-        if instr.is_directive:
-            return after
-        killed_by, ssa = self._killed_by, self.facts.ssa
-        for reg in instr.defs():
-            killed = killed_by.get(ssa.defined(instr, reg))
-            if killed:
-                after &= ~killed
-        if instr.form.effects & _MEMORY:
-            after &= ~self._seen_by(instr)
-            number = self._stores.get(instr)
-            if number is not None and instr.guard is None:
-                after |= self._covered_by(number)
-        return after
+    def _find_steps(self) -> dict[int, list[_Step]]:
+        """By reachable block the instructions that matter in it, in the order of the text."""
+        ssa = self.facts.ssa
+        redefined: dict[Instr, int] = {}
+        for leaf, sites in self._killed_by.items():
+            instr = ssa.instr[leaf]
+            if instr is not None:
+                redefined[instr] = redefined.get(instr, 0) | sites & self._asked
+            else:  # a φ
+                block = ssa.block[leaf]
+                self._at_start[block] = self._at_start.get(block, 0) | sites & self._asked
+        steps: dict[int, list[_Step]] = {}
+        for block in self.cfg.rpo:
+            found = steps[block] = []
+            for instr in self.cfg.blocks[block].instrs:
+                lost, certain = redefined.get(instr, 0), 0
+                if instr.form.effects & _MEMORY and not instr.is_directive:
+                    lost |= self._seen_by(instr)
+                    number = self._stores.get(instr)
+                    if number is not None and instr.guard is None:
+                        certain = self._covered_by(number)
+                if lost or certain or instr in self.candidates:
+                    found.append((instr, lost, certain))
+        return steps
 
     def _seen_by(self, instr: Instr) -> int:
         """The sites that ``instr`` may read, or order before what others read."""
-        found = self._seen.get(instr)
-        if found is None:
-            found = self._seen[instr] = self._find_seen_by(instr)
-        return found
-
-    def _find_seen_by(self, instr: Instr) -> int:
         form = instr.form
         if form.is_opaque or form.op.base == "call":
-            return -1
-        seen = ~self.private if _orders(form) else 0
+            return self._asked
+        seen = ~self._private if _orders(form) else 0
         for access in self.memory.accesses(instr):
             if access.reads:
                 reference = self.memory.reference(instr)
-                seen |= self._set.overlapping(reference) if reference is not None else self._set.touched_by(access)
-        return seen
+                if reference is not None:
+                    seen |= self._set.overlapping(reference, self._asked)
+                else:
+                    seen |= self._set.touched_by(access)
+        return seen & self._asked
 
     def _covered_by(self, number: int) -> int:
         """The sites whose bytes lie in those of a site."""
         found = self._covered.get(number)
         if found is None:
             whole = self.sites[number]
-            found = 1 << number
-            for other in self._set.near(whole):
+            found = 0
+            for other in self._members(self._near_to(number) & self._asked):
                 part = self.sites[other]
                 start = part.offset - whole.offset
                 if part.space == whole.space and 0 <= start and start + part.bytes <= whole.bytes:
@@ -175,21 +233,22 @@ class _Overwritten:
 
     def _solve(self) -> None:
         cfg = self.cfg
+        gen, kill = [0] * len(cfg), [0] * len(cfg)
+        for block, steps in self._steps.items():
+            for _, lost, certain in reversed(steps):
+                gen[block] = gen[block] & ~lost | certain
+                kill[block] |= lost
         entry = [0] * len(cfg)
         exits = set(cfg.exits)
-        everything = (1 << len(self.sites)) - 1
+        forgotten = self._forgotten & self._asked
         changed = True
         while changed:
             changed = False
             for block in reversed(cfg.rpo):
-                after = self.forgotten if block in exits else everything if cfg.succ[block] else 0
+                after = forgotten if block in exits else self._asked if cfg.succ[block] else 0
                 for successor in cfg.succ[block]:
                     after &= entry[successor]
-                before = after
-                for instr in reversed(cfg.blocks[block].instrs):
-                    before = self._before(instr, before)
-                for phi in self.facts.ssa.phis[block]:
-                    before &= ~self._killed_by.get(phi, 0)
+                before = (gen[block] | after & ~kill[block]) & ~self._at_start.get(block, 0)
                 if after != self.exit[block] or before != entry[block]:
                     self.exit[block], entry[block] = after, before
                     changed = True
@@ -197,12 +256,12 @@ class _Overwritten:
     def dead_in(self, block: int) -> Iterator[Instr]:
         """The dead stores of a block."""
         after = self.exit[block]
-        for instr in reversed(self.cfg.blocks[block].instrs):
-            number = self._stores.get(instr)
+        for instr, lost, certain in reversed(self._steps[block]):
+            number = self.candidates.get(instr)
             if number is not None and self._is_covered(number, after):
                 yield instr
                 continue  # so the rest of the block is as if it were not there
-            after = self._before(instr, after)
+            after = after & ~lost | certain
 
     def _is_covered(self, number: int, after: int) -> bool:
         """Whether the sites of ``after`` cover all bytes of a site."""
@@ -211,8 +270,8 @@ class _Overwritten:
         whole = self.sites[number]
         spans = sorted(
             (part.offset, part.offset + part.bytes)
-            for other in self._set.near(whole)
-            if after >> other & 1 and (part := self.sites[other]).space == whole.space
+            for other in self._members(self._near_to(number) & after)
+            if (part := self.sites[other]).space == whole.space
         )
         reached = whole.offset
         for start, end in spans:

@@ -62,7 +62,6 @@ class VectorMerge:
         """Merge loads; whether there were any to merge."""
         if not remarks.allows(self.name):
             return False
-        memory, alignments = facts.memory, facts.get(Alignments)
         merged = 0
         # Written at the end: with the first change all facts are made anew, and classes of values get other numbers.
         written: list[tuple[Block, list[Instr]]] = []
@@ -70,7 +69,7 @@ class VectorMerge:
             instrs = facts.cfg.blocks[block].instrs
             replaced: dict[Instr, Instr | None] = {}
             for stretch in _stretches(instrs, facts):
-                for group in self._groups(stretch, alignments, instrs, memory):
+                for group in self._groups(stretch, instrs, facts):
                     if not remarks.may_rewrite(self.name, group[0].instr):
                         continue
                     first = min(group, key=lambda load: load.position)
@@ -88,9 +87,7 @@ class VectorMerge:
         remarks.count(kernel, self.name, "loads merged", merged)
         return merged > 0
 
-    def _groups(
-        self, loads: list[_Load], alignments: Alignments, instrs: list[Instr], memory: Memory
-    ) -> Iterator[list[_Load]]:
+    def _groups(self, loads: list[_Load], instrs: list[Instr], facts: Facts) -> Iterator[list[_Load]]:
         """Loads that are adjacent and together aligned, each in one group at most; four before two."""
         by_kind: dict[tuple[str, int, str], dict[int, _Load]] = {}
         for load in loads:
@@ -106,9 +103,9 @@ class VectorMerge:
                     found = [load for load in group if load is not None]
                     if lanes * size > _MOST_BYTES or len(found) < lanes or len({load.result for load in found}) < lanes:
                         continue
-                    if alignments.of(found[0].reference, self.aligned) % (lanes * size):
+                    if facts.get(Alignments).of(found[0].reference, self.aligned) % (lanes * size):
                         continue
-                    if _may_merge(instrs, found, memory):
+                    if _may_merge(instrs, found, facts.memory):
                         yield found
                         for load in found:
                             del at[load.reference.offset]
@@ -116,8 +113,12 @@ class VectorMerge:
 
 def _stretches(instrs: list[Instr], facts: Facts) -> Iterator[list[_Load]]:
     """The candidates between one instruction that orders something and the next."""
+    loads = [position for position, instr in enumerate(instrs) if instr.form.op.base == "ld"]
+    if len(loads) < 2:
+        return
     found: list[_Load] = []
-    for position, instr in enumerate(instrs):
+    for position in range(loads[0], loads[-1] + 1):
+        instr = instrs[position]
         if instr.is_directive:
             continue
         if instr.form.is_opaque or instr.form.op.base == "call" or instr.form.effects & _ORDERS:

@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 from ladder import Launch
 from ptxmotion.analysis import Facts
+from ptxmotion.analysis.address_leaves import AddressLeaves
 from ptxmotion.analysis.alias import Promise, Reference
-from ptxmotion.analysis.dereferences import Dereferences
 from ptxmotion.analysis.effects import may_speculate
 from ptxmotion.analysis.reference_sets import ReferenceSet
 from ptxmotion.harness.emulator import EmulatorError
@@ -205,7 +205,7 @@ def _ever(memory: Any, places: list[tuple[Instr, Reference, int]], of: Any, tall
 def _in_turns(facts: Facts, places: list[tuple[Instr, Reference, int]], of: Any, tally: Tally) -> Iterator[str]:
     """References in one evaluation of the names of their bases."""
     memory = facts.memory
-    leaves = facts.get(Dereferences).leaves_of_address
+    leaves = facts.get(AddressLeaves).of_instr
     fixed = [place for place in places if leaves(place[0]) == frozenset()]
     groups: dict[Reference, list[Instr]] = {}
     for instr, reference, _ in fixed:
