@@ -15,8 +15,9 @@ A base is a class of values, so a site dies where one of the values that its bas
 where a φ, a load, or whatever else is no function of other values alone, has its definition. Passing a definition that
 computes the same again changes nothing.
 
-Requires: SSA view, value numbers. Guarantees: where a site is in a set at the end of a block, and a value of the class
-of its base is current there, ``base + offset`` is the address that is dereferenced.
+Requires: value numbers, and the SSA view that they are of.
+Guarantees: where a site is in a set at the end of a block, and a value of the class of its base is current there,
+``base + offset`` is the address that is dereferenced.
 Reference: "all ways eventually", AF of CTL (Clarke, Emerson 1981); shared notes on code motion, §5 (faults).
 """
 
@@ -47,11 +48,12 @@ _NEVER_WAITS = frozenset("ld ldu st atom red fence membar prefetch prefetchu app
 class Dereferences:
     """The sets of one kernel, as bit vectors over ``sites``."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, memory: Memory | None = None) -> None:
+        """``memory``: the references to go by, where not those of ``facts``."""
         self.cfg = facts.cfg
-        self.memory: Memory = facts.memory
-        self.values = facts.values
-        self.ssa = facts.ssa
+        self.memory: Memory = memory if memory is not None else facts.memory
+        self.values = self.memory.values
+        self.ssa = self.values.ssa
         self.sites: list[Reference] = []
         #: The sites of each (space, base).
         self.of_base: dict[tuple[str, int], int] = {}

@@ -33,6 +33,7 @@ from ..analysis.effects import is_plain_store
 from ..analysis.manager import Facts
 from ..analysis.memory_effects import synchronization
 from ..analysis.reference_sets import ReferenceSet
+from ..analysis.speculation import Evidence
 from ..analysis.value_numbering import Values
 from ..ptx import Directive, Effect, Form, Instr, Reg, ScalarType
 
@@ -48,6 +49,7 @@ __all__ = [
     "collect",
     "is_spoken_of",
     "local_predicates",
+    "motion_evidence",
     "motion_values",
     "movable",
     "rewritten_candidates",
@@ -202,6 +204,12 @@ def motion_memory(facts: Facts) -> Memory:
     """The memory references over `motion_values`."""
     values = facts.get(motion_values)
     return facts.memory if facts.are_values(values) else Memory.of(facts, values)
+
+
+def motion_evidence(facts: Facts) -> Evidence:
+    """What shows that loads cannot fault, by `motion_memory`."""
+    values = facts.get(motion_values)
+    return facts.get(Evidence) if facts.are_values(values) else Evidence(facts, facts.get(motion_memory))
 
 
 def candidates_by_value(facts: Facts) -> Candidates:

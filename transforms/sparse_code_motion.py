@@ -44,7 +44,7 @@ from .branch_divergence import BranchDivergence
 from .copy_propagation import CopyPropagation
 from .dead_code import DeadCodeElimination
 from .edges import EdgeInserter
-from .expressions import ExpressionClass, LocalPredicates, candidates_by_value, rewritten_candidates
+from .expressions import ExpressionClass, LocalPredicates, candidates_by_value, motion_evidence, rewritten_candidates
 from .insertion_region import RegionProblem, smallest_minimum_region
 from .lazy_code_motion import LazyCodeMotion, never_leaving
 from .remarks import Remarks, block_names
@@ -321,7 +321,10 @@ class _Motion:
     def may_speculate(self, item: ExpressionClass, blocks: list[int]) -> frozenset[int]:
         """Those of ``blocks`` at whose ends the class, a load, cannot fault; a remark on the first where it might."""
         # A register that has several values may hold another one there than where the load stands.
-        proven = frozenset(speculation_places(self.facts, item.instr, blocks) if self.by_value else ())
+        proven: frozenset[int] = frozenset()
+        if self.by_value:
+            evidence = self.facts.get(motion_evidence)
+            proven = frozenset(speculation_places(self.facts, item.instr, blocks, evidence))
         if len(proven) < len(blocks):
             self.refuse(item, next(block for block in blocks if block not in proven))
         return proven
@@ -330,7 +333,8 @@ class _Motion:
         """Say why the class is not evaluated at the end of ``block``."""
         reason = "may-fault"
         if self.by_value:
-            reason = may_speculate(self.facts, item.instr, self.facts.cfg.blocks[block]).reason or reason
+            evidence = self.facts.get(motion_evidence)
+            reason = may_speculate(self.facts, item.instr, self.facts.cfg.blocks[block], evidence).reason or reason
         places = dict.fromkeys(occurrence.block for occurrence in item.occurrences)
         self.remarks.add(
             "Missed",
