@@ -24,7 +24,7 @@ Reference: Knoop, Rüthing, Steffen, PLDI 1992; shared notes on code motion, §1
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..analysis.alias import Memory, Reference, is_inside_object, is_mutable_read
@@ -154,17 +154,14 @@ class Naming:
         number, defined = self.values.number, self.ssa.defined
         return [number[defined(instr, reg)] for reg in defs]
 
-    def definitions(self, cfg: Cfg) -> Iterator[tuple[Instr, Hashable]]:
-        """Every instruction of the kernel with each name that it gives a new value to; after total redundancies have
-        been removed, some that are there no more."""
+    def definitions_of(self, names: Container[Hashable], cfg: Cfg) -> list[tuple[Instr, Hashable]]:
+        """The instructions of the kernel that give a new value to one of ``names``, with each such name; after total
+        redundancies have been removed, some that are there no more."""
         if self.by_value:
-            yield from self.values.result.items()
-            yield from self.values.several
-            return
-        for block in cfg.rpo:
-            for instr in cfg.blocks[block].instrs:
-                for reg in instr.defs():
-                    yield instr, reg
+            found: list[tuple[Instr, Hashable]] = [each for each in self.values.result.items() if each[1] in names]
+            return found + [each for each in self.values.several if each[1] in names]
+        blocks = [cfg.blocks[block].instrs for block in cfg.rpo]
+        return [(instr, reg) for instrs in blocks for instr in instrs for reg in instr.defs() if reg in names]
 
     def phi_names(self, block: int) -> list[Hashable]:
         """The names that get new values at the start of the block."""
@@ -383,9 +380,8 @@ class Transfer:
         """The instructions that may change the value of a class, with all these classes."""
         by_name = self.by_name
         changed: dict[Instr, int] = {}
-        for instr, name in self.naming.definitions(cfg):
-            if name in by_name:
-                changed[instr] = changed.get(instr, 0) | by_name[name]
+        for instr, name in self.naming.definitions_of(by_name, cfg):
+            changed[instr] = changed.get(instr, 0) | by_name[name]
         if self._loads is not None:
             for block in cfg.rpo:
                 for instr in cfg.blocks[block].instrs:
