@@ -57,10 +57,12 @@ Point: TypeAlias = int
 
 
 class SplitGraph:
-    """The CFG with a node on every critical edge. ``edge`` of such a node is (block, successor)."""
+    """The CFG with a node on every critical edge. ``edge`` of such a node is (block, successor). It follows from the
+    CFG alone: ask through `Facts.get`."""
 
-    def __init__(self, facts: Facts, inserter: EdgeInserter) -> None:
+    def __init__(self, facts: Facts) -> None:
         cfg = facts.cfg
+        inserter = EdgeInserter(facts.kernel, cfg)
         count = len(cfg.blocks)
         succ = [list(successors) for successors in cfg.succ]
         self.edge: dict[int, tuple[int, int]] = {}
@@ -76,6 +78,9 @@ class SplitGraph:
                     succ.append([successor])
         blocks = [*cfg.blocks, *(Block() for _ in self.edge)]
         self.cfg = Cfg(blocks, succ, cfg.exits)
+        reachable = self.cfg.reachable
+        #: The reachable predecessors.
+        self.before = [[other for other in others if reachable[other]] for others in self.cfg.pred]
         # In units in which the least weight there is counts as well: the minimum cut is one of integers.
         weight = [round(each / NEVER) for each in facts.block_weights]
         self.weight = [*weight, *(min(weight[i], weight[j]) for i, j in self.edge.values())]
@@ -219,11 +224,9 @@ class _Motion:
         self.transfer = local.transfer
         self.by_value = local.transfer.naming.by_value
         self.inserter = EdgeInserter(kernel, facts.cfg)
-        self.graph = SplitGraph(facts, self.inserter)
+        self.graph = facts.get(SplitGraph, graph_only=True)
         self.universe = (1 << len(classes)) - 1
         self.local = Local.of(local, self.graph, never_leaving(facts), self.universe)
-        reachable = self.graph.cfg.reachable
-        self.before = [[other for other in others if reachable[other]] for others in self.graph.cfg.pred]
         #: By point, DnSafe \\ UpSafe, and the computations.
         self.may_hold: list[int] = []
         self.computed = _by_point(self.local.antloc, self.local.exit_comp)
@@ -232,14 +235,16 @@ class _Motion:
     # --- the sets ------------------------------------------------------------------------------------------------
 
     def solve(self) -> None:
-        strict = self.down_safety().exit
+        down = self.down_safety()
+        strict = down.exit
         up = self.up_safety()
         self.settle_on(strict, up)
         if self.options.speculates != "no" and self.may_gain_by_speculation(strict, up):
             unions = self.union_meets()
             if unions:
-                eager = self.down_safety([-(node in unions) for node in range(len(self.graph.cfg.blocks))])
-                strict = self.speculated(unions, strict, eager.exit)
+                everywhere = [-(node in unions) for node in range(len(self.graph.cfg.blocks))]
+                eager = self.down_safety(everywhere, down)
+                strict = self.speculated(unions, down, eager.exit)
                 self.settle_on(strict, up)
 
     def may_gain_by_speculation(self, strict: list[int], up: Solution) -> bool:
@@ -294,9 +299,10 @@ class _Motion:
             found |= item.may_fault << item.number
         return found
 
-    def speculated(self, unions: set[int], strict: list[int], eager: list[int]) -> list[int]:
+    def speculated(self, unions: set[int], down: Solution, eager: list[int]) -> list[int]:
         """The sets at block ends with ∪ in ``unions``; for what may fault, there only where `may_speculate` proves that
-        it does not. ``strict`` and ``eager`` are the sets without ∪ and with it everywhere."""
+        it does not. ``down`` is the solution without ∪, ``eager`` are the sets with it everywhere."""
+        strict = down.exit
         faulting = self.faulting()
         exits = [(s & faulting) | (e & ~faulting) for s, e in zip(strict, eager, strict=True)]
         cfg = self.facts.cfg
@@ -314,7 +320,7 @@ class _Motion:
             chosen = 0
             for numbers in proven:
                 chosen |= numbers
-            solution = self.down_safety(proven).exit
+            solution = self.down_safety(proven, down).exit
             exits = [(e & ~chosen) | (s & chosen) for e, s in zip(exits, solution, strict=True)]
         return exits
 
@@ -358,8 +364,8 @@ class _Motion:
             return set(self.divergence.blocks(self.facts))
         return set()
 
-    def down_safety(self, unions: Sequence[int] = ()) -> Solution:
-        """``unions``: for each node, the classes whose meet is ∪ there."""
+    def down_safety(self, unions: Sequence[int] = (), strict: Solution | None = None) -> Solution:
+        """``unions``: for each node, the classes whose meet is ∪ there; ``strict``: the solution without any."""
         cfg, local = self.graph.cfg, self.local
         nodes = range(len(cfg.blocks))
         return solve(
@@ -371,6 +377,7 @@ class _Motion:
             boundary=0,
             universe=self.universe,
             unions=unions or None,
+            strict=strict,
         )
 
     # --- the choice ----------------------------------------------------------------------------------------------
@@ -455,7 +462,7 @@ class _Motion:
             return [], True
         leaving = self.safety.leaving
         found: list[Point] = []
-        for predecessor in self.before[node]:
+        for predecessor in self.graph.before[node]:
             if leaving[predecessor] & bit:
                 continue
             end = 2 * predecessor + 1
