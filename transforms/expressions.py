@@ -113,16 +113,16 @@ class Naming:
     def key(self, instr: Instr, reg: Reg) -> Hashable:
         """Equal for instructions that compute one value into registers of one type."""
         form = instr.form
-        if not self.by_value or is_mutable_read(instr):
-            operands: tuple[Hashable, ...] = tuple(operand.text for operand in instr.operands[1:])
-            if self.by_value:
-                address = instr.address
-                if address is None or address.rest or len(instr.operands) != 2:
-                    return ("unique", id(instr))
-                operands = self.values.address(instr, address)
-            mods = (*sorted(form.mods.items()), *sorted(form.flags))
-            return (form.op.pattern, mods, operands, reg.type.name)
-        return (self.values.result[instr], _bank(reg.type))
+        if self.by_value and not (form.effects & Effect.READ and is_mutable_read(instr)):
+            return (self.values.result[instr], _bank(reg.type))
+        operands: tuple[Hashable, ...] = tuple(operand.text for operand in instr.operands[1:])
+        if self.by_value:
+            address = instr.address
+            if address is None or address.rest or len(instr.operands) != 2:
+                return ("unique", id(instr))
+            operands = self.values.address(instr, address)
+        mods = (*sorted(form.mods.items()), *sorted(form.flags))
+        return (form.op.pattern, mods, operands, reg.type.name)
 
     def is_of_interest(self, instr: Instr) -> bool:
         return self._readers is None or instr in self._readers

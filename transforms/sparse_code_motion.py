@@ -225,6 +225,8 @@ class _Motion:
         self.by_value = local.transfer.naming.by_value
         self.inserter = EdgeInserter(kernel, facts.cfg)
         self.graph = facts.get(SplitGraph, graph_only=True)
+        weight = self.graph.weight
+        self.weights = [1] * len(weight) if options.weights == "uniform" else weight  # by node
         self.universe = (1 << len(classes)) - 1
         self.local = Local.of(local, self.graph, never_leaving(facts), self.universe)
         #: By point, DnSafe \\ UpSafe, and the computations.
@@ -387,7 +389,7 @@ class _Motion:
         chosen: dict[int, list[Point]] = {}
         for item, required in self.worthwhile():
             problem = self.problem(item.number, required)
-            region = smallest_minimum_region(problem, below=sum(self.weight(point) for point in required))
+            region = smallest_minimum_region(problem, below=sum(self.weights[point >> 1] for point in required))
             if region is None:
                 continue
             if self.remarks.may_rewrite(self.options.name, item.instr):
@@ -418,29 +420,22 @@ class _Motion:
                 found.setdefault(number, []).append(2 * node + 1)
         return found
 
-    def weight(self, point: Point) -> int:
-        return 1 if self.options.weights == "uniform" else self.graph.weight[point >> 1]
-
     def problem(self, number: int, required: list[Point]) -> RegionProblem:
         """The region problem of one class, over the points that RelComp can draw in."""
         bit = 1 << number
         problem = RegionProblem(list(required))
-        costs, implications = problem.costs, problem.implications
+        costs, implications, weights = problem.costs, problem.implications, self.weights
         seen = set(required)
         work = list(required)
         while work:
             point = work.pop()
             before, forever = self.predecessors(point, bit)
-            costs.append((point, None if forever or not before else before[0], self.weight(point)))
+            costs.append((point, None if forever or not before else before[0], weights[point >> 1]))
             if len(before) > 1:
                 implications += zip(before, [*before[1:], before[0]], strict=True)
             after = self.implied(point, bit)
-            for other in after:
-                implications.append((point, other))
-                if other not in seen:
-                    seen.add(other)
-                    work.append(other)
-            for other in before:
+            implications += [(point, other) for other in after]
+            for other in (*after, *before):
                 if other not in seen:
                     seen.add(other)
                     work.append(other)
