@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ..ptx import Effect, Form, Instr, Reg
 from .alias import Memory, Reference
-from .effects import is_constant_read, may_move
+from .effects import is_constant_read
 
 if TYPE_CHECKING:
     from .manager import Facts
@@ -167,7 +167,7 @@ class Dereferences:
             if any(number[argument] != number[value] for _, argument in arguments):
                 return None
             return [argument for _, argument in arguments]
-        if value in ssa.old or not may_move(instr) or self.values.is_late(instr):
+        if value in ssa.old or instr not in self.values.movable or self.values.is_late(instr):
             return None
         if instr.form.effects & Effect.READ and not is_constant_read(instr):
             return None
