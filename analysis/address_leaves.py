@@ -13,10 +13,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..ptx import Effect, Instr, Reg
-from .effects import is_constant_read, may_move
+from .effects import is_constant_read
 
 if TYPE_CHECKING:
     from .manager import Facts
+    from .value_numbering import Values
 
 __all__ = ["AddressLeaves"]
 
@@ -27,10 +28,15 @@ _MOST_LEAVES = 24
 class AddressLeaves:
     """The leaves of the addresses of one kernel."""
 
-    def __init__(self, facts: Facts) -> None:
-        self.values = facts.values
-        self.ssa = facts.ssa
+    def __init__(self, values: Values) -> None:
+        self.values = values
+        self.ssa = values.ssa
         self._known: dict[int, frozenset[int] | None] = {}
+
+    @classmethod
+    def of(cls, facts: Facts) -> AddressLeaves:
+        """Those of the kernel of ``facts`` as it is now."""
+        return cls(facts.values)
 
     def of_instr(self, instr: Instr) -> frozenset[int] | None:
         """The SSA values that the address of ``instr`` is computed from and that are no functions of others; ``None``
@@ -76,7 +82,7 @@ class AddressLeaves:
             if any(number[argument] != number[value] for _, argument in arguments):
                 return None
             return [argument for _, argument in arguments]
-        if value in ssa.old or not may_move(instr) or self.values.is_late(instr):
+        if value in ssa.old or instr not in self.values.movable or self.values.is_late(instr):
             return None
         if instr.form.effects & Effect.READ and not is_constant_read(instr):
             return None

@@ -54,9 +54,11 @@ def solve(
     universe: int,
     meets: Sequence[Meet] | None = None,
     unions: Sequence[int] | None = None,
+    strict: Solution | None = None,
 ) -> Solution:
     """Solve one problem. ``meets`` gives each block a meet of its own instead of ``meet``; or ``unions`` gives for each
-    block the facts whose meet is the union there, while that of all others is the intersection.
+    block the facts whose meet is the union there, while that of all others is the intersection. ``strict`` is the
+    solution in which every meet is the intersection, where it is known.
 
     >>> from ptxmotion.analysis.cfg import Cfg
     >>> from ptxmotion.ptx import Block
@@ -78,6 +80,14 @@ def solve(
             result[block] = start
         equations.settle(unions, source, result)
     else:
+        if strict is None:
+            for block in equations.order:
+                result[block] = universe
+            equations.settle([0] * len(unions), source, result)
+        else:
+            known = strict.exit if direction == "forward" else strict.entry
+            for block in equations.order:
+                result[block] = known[block]
         _settle_mixed(equations, unions, mixed, universe, source, result)
     return Solution(source, result) if direction == "forward" else Solution(result, source)
 
@@ -85,11 +95,8 @@ def solve(
 def _settle_mixed(
     equations: _Equations, unions: Sequence[int], mixed: list[int], universe: int, source: list[int], result: list[int]
 ) -> None:
-    """See the module's header; ``mixed`` are the blocks with unions. Values only grow from round to round, so that
-    there is an end."""
-    for block in equations.order:
-        result[block] = universe
-    equations.settle([0] * len(unions), source, result)
+    """See the module's header; ``mixed`` are the blocks with unions, and ``result`` is the solution in which every meet
+    is an intersection. Values only grow from round to round, so that there is an end."""
     while True:
         # Upward: all that follows without going round in a circle.
         equations.settle(unions, source, result)

@@ -14,8 +14,9 @@ that was dereferenced before a call is known to be there after it, for it may ha
 A base is a class of values, so a site dies where one of the values that its base is computed from is defined anew
 (`address_leaves.py`). Passing a definition that computes the same again changes nothing.
 
-Requires: SSA view, value numbers. Guarantees: where a site is in a set at the end of a block, and a value of the class
-of its base is current there, ``base + offset`` is the address that is dereferenced.
+Requires: value numbers, and the SSA view that they are of.
+Guarantees: where a site is in a set at the end of a block, and a value of the class of its base is current there,
+``base + offset`` is the address that is dereferenced.
 Reference: "all ways eventually", AF of CTL (Clarke, Emerson 1981); shared notes on code motion, §5 (faults).
 """
 
@@ -44,15 +45,16 @@ _NEVER_WAITS = frozenset("ld ldu st atom red fence membar prefetch prefetchu app
 class Dereferences:
     """The sets of one kernel, as bit vectors over ``sites``."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, memory: Memory | None = None) -> None:
+        """``memory``: the references to go by, where not those of ``facts``."""
         self.cfg = facts.cfg
-        self.memory: Memory = facts.memory
-        self.ssa = facts.ssa
+        self.memory: Memory = memory if memory is not None else facts.memory
+        self.ssa = self.memory.values.ssa
         self.sites: list[Reference] = []
         #: The sites of each (space, base).
         self.of_base: dict[tuple[str, int], int] = {}
         self._site_of: dict[Instr, int] = {}
-        self._leaves = facts.get(AddressLeaves)
+        self._leaves = AddressLeaves(memory.values) if memory is not None else facts.get(AddressLeaves.of)
         self._killed_by: dict[int, int] = {}  # by SSA value that is a leaf
         self._find_sites()
         self._everything = (1 << len(self.sites)) - 1

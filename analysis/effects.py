@@ -20,6 +20,7 @@ from ..ptx import Block, Effect, Element, Form, Guard, Instr, Kernel, Param, Reg
 
 if TYPE_CHECKING:
     from .manager import Facts
+    from .speculation import Evidence
 
 __all__ = [
     "REASONS",
@@ -165,19 +166,20 @@ class Speculation:
         return self.kind != "refused"
 
 
-def may_speculate(facts: Facts, load: Instr, block: Block) -> Speculation:
+def may_speculate(facts: Facts, load: Instr, block: Block, evidence: Evidence | None = None) -> Speculation:
     """Whether ``load``, whose operands are available there, may be executed at the end of ``block``, before its branch,
-    even where the program would not have executed it. Says nothing about what it reads there: see `Memory.kills`."""
+    even where the program would not have executed it. Says nothing about what it reads there: see `Memory.kills`.
+    ``evidence`` is what to go by, where not all that ``facts`` know."""
     from .speculation import speculate
 
-    return speculate(facts, load, block)
+    return speculate(facts, load, block, evidence)
 
 
-def speculation_places(facts: Facts, load: Instr, blocks: Iterable[int]) -> set[int]:
+def speculation_places(facts: Facts, load: Instr, blocks: Iterable[int], evidence: Evidence | None = None) -> set[int]:
     """Those of ``blocks``, by number, at whose ends `may_speculate` answers *proven*."""
     from .speculation import proven_places
 
-    return proven_places(facts, load, blocks)
+    return proven_places(facts, load, blocks, evidence)
 
 
 def is_volatile_register(operand: Special) -> bool:

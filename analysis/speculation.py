@@ -20,11 +20,12 @@ Reference: shared notes on code motion, §5 (faults); LLVM's ``isSafeToSpeculati
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from ..ptx import TYPES, Block, Guard, Instr, Label, Param, Reg, Special, Sym, Variable
 from .affine import Affine
-from .alias import Reference
+from .alias import Memory, Reference
 from .dereferences import Dereferences
 from .divergence_bits import ValueBits
 from .divergence_sources import Sources
@@ -35,7 +36,7 @@ from .varying_bits import Bits
 if TYPE_CHECKING:
     from .manager import Facts
 
-__all__ = ["Bounds", "proven_places", "speculate", "speculate_reference"]
+__all__ = ["Bounds", "Evidence", "proven_places", "speculate", "speculate_reference"]
 
 #: What keeps a load from being moved and does not matter here: it is the copy that is asked about.
 _BESIDE = frozenset(["", "guarded", "several-results"])
@@ -47,31 +48,57 @@ PROVEN = Speculation("proven")
 _U32 = TYPES["u32"]
 
 
-def speculate(facts: Facts, load: Instr, block: Block) -> Speculation:
+class Evidence:
+    """What the answers for a kernel go by, each part found when first asked for."""
+
+    def __init__(self, facts: Facts, memory: Memory | None = None) -> None:
+        """``memory``: the references to go by, where not those of ``facts``."""
+        self._facts = facts
+        self._memory = memory
+
+    @cached_property
+    def memory(self) -> Memory:
+        """The references."""
+        return self._memory if self._memory is not None else self._facts.memory
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """The ranges of offsets in declared objects."""
+        return self._facts.get(Bounds) if self._memory is None else Bounds(self._facts, self._memory.values)
+
+    @cached_property
+    def dereferences(self) -> Dereferences:
+        """The addresses that are certain to be dereferenced."""
+        return self._facts.get(Dereferences) if self._memory is None else Dereferences(self._facts, self._memory)
+
+
+def speculate(facts: Facts, load: Instr, block: Block, evidence: Evidence | None = None) -> Speculation:
     """The answer of `effects.may_speculate`."""
-    reference = _reference(facts, load)
-    return reference if isinstance(reference, Speculation) else speculate_reference(facts, reference, block)
+    evidence = evidence or facts.get(Evidence)
+    reference = _reference(evidence, load)
+    return reference if isinstance(reference, Speculation) else speculate_reference(facts, reference, block, evidence)
 
 
-def _reference(facts: Facts, load: Instr) -> Reference | Speculation:
+def _reference(evidence: Evidence, load: Instr) -> Reference | Speculation:
     """What a load that can be asked about reads; else the refusal."""
     reason = may_move(load).reason
     if reason not in _BESIDE or load.form.op.base not in _LOADS:
         return Speculation("refused", reason if reason not in _BESIDE else "not-a-load")
     if is_call_parameter(load):
         return Speculation("refused", "call-parameter")
-    return facts.memory.reference(load) or Speculation("refused", "not-a-load")
+    return evidence.memory.reference(load) or Speculation("refused", "not-a-load")
 
 
-def proven_places(facts: Facts, load: Instr, blocks: Iterable[int]) -> set[int]:
+def proven_places(facts: Facts, load: Instr, blocks: Iterable[int], evidence: Evidence | None = None) -> set[int]:
     """Those of ``blocks``, by number, at whose ends `speculate` answers *proven*: at once, since most loads are proven
     nowhere or everywhere, and blocks in which the same is known need one look."""
-    reference = _reference(facts, load)
+    evidence = evidence or facts.get(Evidence)
+    reference = _reference(evidence, load)
     if isinstance(reference, Speculation):
         return set()
-    if facts.get(Bounds).is_inside_object(reference):
+    if evidence.bounds.is_inside_object(reference):
         return set(blocks)
-    known = facts.get(Dereferences)
+    known = evidence.dereferences
     relevant = known.at_base(reference.space, reference.base)
     # More sites never prove less.
     if not relevant or _covered(reference, known.members(relevant)):
@@ -89,15 +116,18 @@ def proven_places(facts: Facts, load: Instr, blocks: Iterable[int]) -> set[int]:
     return found
 
 
-def speculate_reference(facts: Facts, reference: Reference, block: Block) -> Speculation:
+def speculate_reference(
+    facts: Facts, reference: Reference, block: Block, evidence: Evidence | None = None
+) -> Speculation:
     """The same for any weak load of the bytes of ``reference``, where a value of the class of its base is current at
     the end of ``block``. It is the value that counts: the register that an instruction reads may have got another."""
-    if facts.get(Bounds).is_inside_object(reference):
+    evidence = evidence or facts.get(Evidence)
+    if evidence.bounds.is_inside_object(reference):
         return PROVEN
     number = facts.cfg.index[block]
     if not facts.cfg.reachable[number]:
         return Speculation("refused", "may-fault")
-    known = facts.get(Dereferences)
+    known = evidence.dereferences
     why = _covered(reference, known.known_at_end(number, reference.space, reference.base))
     if not why:
         return PROVEN
@@ -145,10 +175,11 @@ def _is_labelled(facts: Facts, block: int, label: object) -> bool:
 class Bounds:
     """The ranges of offsets in declared objects, by the known bits of the values that they are made of."""
 
-    def __init__(self, facts: Facts) -> None:
-        self.values: Values = facts.values
+    def __init__(self, facts: Facts, values: Values | None = None) -> None:
+        """``values``: the value numbers to go by, where not those of ``facts``."""
+        self.values: Values = values if values is not None else facts.values
         sources = Sources(facts.kernel, facts.shape, are_lanes_together=False)
-        self._bits = ValueBits(facts.ssa, sources, lambda value, block: 0)
+        self._bits = ValueBits(self.values.ssa, sources, lambda value, block: 0)
         self._sources = sources
         self._value_of: dict[int, int] | None = None
 

@@ -114,7 +114,7 @@ class _Overwritten:
                 reference = self.memory.reference(instr)
                 if reference is None or reference.space == "param":
                     continue
-                leaves = self.facts.get(AddressLeaves).of_instr(instr)
+                leaves = self.facts.get(AddressLeaves.of).of_instr(instr)
                 if leaves is None:
                     continue
                 number = self._number.get(reference)

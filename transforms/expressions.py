@@ -24,7 +24,7 @@ Reference: Knoop, Rüthing, Steffen, PLDI 1992; shared notes on code motion, §1
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..analysis.alias import Memory, Reference, is_inside_object, is_mutable_read
@@ -33,6 +33,7 @@ from ..analysis.effects import is_plain_store
 from ..analysis.manager import Facts
 from ..analysis.memory_effects import synchronization
 from ..analysis.reference_sets import ReferenceSet
+from ..analysis.speculation import Evidence
 from ..analysis.value_numbering import Values
 from ..ptx import Directive, Effect, Form, Instr, Reg, ScalarType
 
@@ -48,6 +49,7 @@ __all__ = [
     "collect",
     "is_spoken_of",
     "local_predicates",
+    "motion_evidence",
     "motion_values",
     "movable",
     "rewritten_candidates",
@@ -111,16 +113,16 @@ class Naming:
     def key(self, instr: Instr, reg: Reg) -> Hashable:
         """Equal for instructions that compute one value into registers of one type."""
         form = instr.form
-        if not self.by_value or is_mutable_read(instr):
-            operands: tuple[Hashable, ...] = tuple(operand.text for operand in instr.operands[1:])
-            if self.by_value:
-                address = instr.address
-                if address is None or address.rest or len(instr.operands) != 2:
-                    return ("unique", id(instr))
-                operands = self.values.address(instr, address)
-            mods = (*sorted(form.mods.items()), *sorted(form.flags))
-            return (form.op.pattern, mods, operands, reg.type.name)
-        return (self.values.result[instr], _bank(reg.type))
+        if self.by_value and not (form.effects & Effect.READ and is_mutable_read(instr)):
+            return (self.values.result[instr], _bank(reg.type))
+        operands: tuple[Hashable, ...] = tuple(operand.text for operand in instr.operands[1:])
+        if self.by_value:
+            address = instr.address
+            if address is None or address.rest or len(instr.operands) != 2:
+                return ("unique", id(instr))
+            operands = self.values.address(instr, address)
+        mods = (*sorted(form.mods.items()), *sorted(form.flags))
+        return (form.op.pattern, mods, operands, reg.type.name)
 
     def is_of_interest(self, instr: Instr) -> bool:
         return self._readers is None or instr in self._readers
@@ -152,17 +154,14 @@ class Naming:
         number, defined = self.values.number, self.ssa.defined
         return [number[defined(instr, reg)] for reg in defs]
 
-    def definitions(self, cfg: Cfg) -> Iterator[tuple[Instr, Hashable]]:
-        """Every instruction of the kernel with each name that it gives a new value to; after total redundancies have
-        been removed, some that are there no more."""
+    def definitions_of(self, names: Container[Hashable], cfg: Cfg) -> list[tuple[Instr, Hashable]]:
+        """The instructions of the kernel that give a new value to one of ``names``, with each such name; after total
+        redundancies have been removed, some that are there no more."""
         if self.by_value:
-            yield from self.values.result.items()
-            yield from self.values.several
-            return
-        for block in cfg.rpo:
-            for instr in cfg.blocks[block].instrs:
-                for reg in instr.defs():
-                    yield instr, reg
+            found: list[tuple[Instr, Hashable]] = [each for each in self.values.result.items() if each[1] in names]
+            return found + [each for each in self.values.several if each[1] in names]
+        blocks = [cfg.blocks[block].instrs for block in cfg.rpo]
+        return [(instr, reg) for instrs in blocks for instr in instrs for reg in instr.defs() if reg in names]
 
     def phi_names(self, block: int) -> list[Hashable]:
         """The names that get new values at the start of the block."""
@@ -202,6 +201,12 @@ def motion_memory(facts: Facts) -> Memory:
     """The memory references over `motion_values`."""
     values = facts.get(motion_values)
     return facts.memory if facts.are_values(values) else Memory.of(facts, values)
+
+
+def motion_evidence(facts: Facts) -> Evidence:
+    """What shows that loads cannot fault, by `motion_memory`."""
+    values = facts.get(motion_values)
+    return facts.get(Evidence) if facts.are_values(values) else Evidence(facts, facts.get(motion_memory))
 
 
 def candidates_by_value(facts: Facts) -> Candidates:
@@ -375,9 +380,8 @@ class Transfer:
         """The instructions that may change the value of a class, with all these classes."""
         by_name = self.by_name
         changed: dict[Instr, int] = {}
-        for instr, name in self.naming.definitions(cfg):
-            if name in by_name:
-                changed[instr] = changed.get(instr, 0) | by_name[name]
+        for instr, name in self.naming.definitions_of(by_name, cfg):
+            changed[instr] = changed.get(instr, 0) | by_name[name]
         if self._loads is not None:
             for block in cfg.rpo:
                 for instr in cfg.blocks[block].instrs:

@@ -240,6 +240,8 @@ class LazyCodeMotion:
             elif divergence is not None and not _is_in_cdrnd(facts, divergence, cdrnd, block, successor):
                 divergent |= bits
         redundant = _totally_redundant(facts, classes, local, placement)
+        if not deleted | redundant:
+            return 0, 0
         chosen = in_place = 0
         feeding = self.feeding_names(classes)
         places = _Places(facts, placement)

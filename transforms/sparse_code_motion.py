@@ -44,7 +44,7 @@ from .branch_divergence import BranchDivergence
 from .copy_propagation import CopyPropagation
 from .dead_code import DeadCodeElimination
 from .edges import EdgeInserter
-from .expressions import ExpressionClass, LocalPredicates, candidates_by_value, rewritten_candidates
+from .expressions import ExpressionClass, LocalPredicates, candidates_by_value, motion_evidence, rewritten_candidates
 from .insertion_region import RegionProblem, smallest_minimum_region
 from .lazy_code_motion import LazyCodeMotion, never_leaving
 from .remarks import Remarks, block_names
@@ -57,10 +57,12 @@ Point: TypeAlias = int
 
 
 class SplitGraph:
-    """The CFG with a node on every critical edge. ``edge`` of such a node is (block, successor)."""
+    """The CFG with a node on every critical edge. ``edge`` of such a node is (block, successor). It follows from the
+    CFG alone: ask through `Facts.get`."""
 
-    def __init__(self, facts: Facts, inserter: EdgeInserter) -> None:
+    def __init__(self, facts: Facts) -> None:
         cfg = facts.cfg
+        inserter = EdgeInserter(facts.kernel, cfg)
         count = len(cfg.blocks)
         succ = [list(successors) for successors in cfg.succ]
         self.edge: dict[int, tuple[int, int]] = {}
@@ -76,6 +78,9 @@ class SplitGraph:
                     succ.append([successor])
         blocks = [*cfg.blocks, *(Block() for _ in self.edge)]
         self.cfg = Cfg(blocks, succ, cfg.exits)
+        reachable = self.cfg.reachable
+        #: The reachable predecessors.
+        self.before = [[other for other in others if reachable[other]] for others in self.cfg.pred]
         # In units in which the least weight there is counts as well: the minimum cut is one of integers.
         weight = [round(each / NEVER) for each in facts.block_weights]
         self.weight = [*weight, *(min(weight[i], weight[j]) for i, j in self.edge.values())]
@@ -219,11 +224,11 @@ class _Motion:
         self.transfer = local.transfer
         self.by_value = local.transfer.naming.by_value
         self.inserter = EdgeInserter(kernel, facts.cfg)
-        self.graph = SplitGraph(facts, self.inserter)
+        self.graph = facts.get(SplitGraph, graph_only=True)
+        weight = self.graph.weight
+        self.weights = [1] * len(weight) if options.weights == "uniform" else weight  # by node
         self.universe = (1 << len(classes)) - 1
         self.local = Local.of(local, self.graph, never_leaving(facts), self.universe)
-        reachable = self.graph.cfg.reachable
-        self.before = [[other for other in others if reachable[other]] for others in self.graph.cfg.pred]
         #: By point, DnSafe \\ UpSafe, and the computations.
         self.may_hold: list[int] = []
         self.computed = _by_point(self.local.antloc, self.local.exit_comp)
@@ -232,14 +237,16 @@ class _Motion:
     # --- the sets ------------------------------------------------------------------------------------------------
 
     def solve(self) -> None:
-        strict = self.down_safety().exit
+        down = self.down_safety()
+        strict = down.exit
         up = self.up_safety()
         self.settle_on(strict, up)
         if self.options.speculates != "no" and self.may_gain_by_speculation(strict, up):
             unions = self.union_meets()
             if unions:
-                eager = self.down_safety([-(node in unions) for node in range(len(self.graph.cfg.blocks))])
-                strict = self.speculated(unions, strict, eager.exit)
+                everywhere = [-(node in unions) for node in range(len(self.graph.cfg.blocks))]
+                eager = self.down_safety(everywhere, down)
+                strict = self.speculated(unions, down, eager.exit)
                 self.settle_on(strict, up)
 
     def may_gain_by_speculation(self, strict: list[int], up: Solution) -> bool:
@@ -294,9 +301,10 @@ class _Motion:
             found |= item.may_fault << item.number
         return found
 
-    def speculated(self, unions: set[int], strict: list[int], eager: list[int]) -> list[int]:
+    def speculated(self, unions: set[int], down: Solution, eager: list[int]) -> list[int]:
         """The sets at block ends with ∪ in ``unions``; for what may fault, there only where `may_speculate` proves that
-        it does not. ``strict`` and ``eager`` are the sets without ∪ and with it everywhere."""
+        it does not. ``down`` is the solution without ∪, ``eager`` are the sets with it everywhere."""
+        strict = down.exit
         faulting = self.faulting()
         exits = [(s & faulting) | (e & ~faulting) for s, e in zip(strict, eager, strict=True)]
         cfg = self.facts.cfg
@@ -314,14 +322,17 @@ class _Motion:
             chosen = 0
             for numbers in proven:
                 chosen |= numbers
-            solution = self.down_safety(proven).exit
+            solution = self.down_safety(proven, down).exit
             exits = [(e & ~chosen) | (s & chosen) for e, s in zip(exits, solution, strict=True)]
         return exits
 
     def may_speculate(self, item: ExpressionClass, blocks: list[int]) -> frozenset[int]:
         """Those of ``blocks`` at whose ends the class, a load, cannot fault; a remark on the first where it might."""
         # A register that has several values may hold another one there than where the load stands.
-        proven = frozenset(speculation_places(self.facts, item.instr, blocks) if self.by_value else ())
+        proven: frozenset[int] = frozenset()
+        if self.by_value:
+            evidence = self.facts.get(motion_evidence)
+            proven = frozenset(speculation_places(self.facts, item.instr, blocks, evidence))
         if len(proven) < len(blocks):
             self.refuse(item, next(block for block in blocks if block not in proven))
         return proven
@@ -330,7 +341,8 @@ class _Motion:
         """Say why the class is not evaluated at the end of ``block``."""
         reason = "may-fault"
         if self.by_value:
-            reason = may_speculate(self.facts, item.instr, self.facts.cfg.blocks[block]).reason or reason
+            evidence = self.facts.get(motion_evidence)
+            reason = may_speculate(self.facts, item.instr, self.facts.cfg.blocks[block], evidence).reason or reason
         places = dict.fromkeys(occurrence.block for occurrence in item.occurrences)
         self.remarks.add(
             "Missed",
@@ -354,8 +366,8 @@ class _Motion:
             return set(self.divergence.blocks(self.facts))
         return set()
 
-    def down_safety(self, unions: Sequence[int] = ()) -> Solution:
-        """``unions``: for each node, the classes whose meet is ∪ there."""
+    def down_safety(self, unions: Sequence[int] = (), strict: Solution | None = None) -> Solution:
+        """``unions``: for each node, the classes whose meet is ∪ there; ``strict``: the solution without any."""
         cfg, local = self.graph.cfg, self.local
         nodes = range(len(cfg.blocks))
         return solve(
@@ -367,6 +379,7 @@ class _Motion:
             boundary=0,
             universe=self.universe,
             unions=unions or None,
+            strict=strict,
         )
 
     # --- the choice ----------------------------------------------------------------------------------------------
@@ -376,7 +389,7 @@ class _Motion:
         chosen: dict[int, list[Point]] = {}
         for item, required in self.worthwhile():
             problem = self.problem(item.number, required)
-            region = smallest_minimum_region(problem, below=sum(self.weight(point) for point in required))
+            region = smallest_minimum_region(problem, below=sum(self.weights[point >> 1] for point in required))
             if region is None:
                 continue
             if self.remarks.may_rewrite(self.options.name, item.instr):
@@ -407,29 +420,22 @@ class _Motion:
                 found.setdefault(number, []).append(2 * node + 1)
         return found
 
-    def weight(self, point: Point) -> int:
-        return 1 if self.options.weights == "uniform" else self.graph.weight[point >> 1]
-
     def problem(self, number: int, required: list[Point]) -> RegionProblem:
         """The region problem of one class, over the points that RelComp can draw in."""
         bit = 1 << number
         problem = RegionProblem(list(required))
-        costs, implications = problem.costs, problem.implications
+        costs, implications, weights = problem.costs, problem.implications, self.weights
         seen = set(required)
         work = list(required)
         while work:
             point = work.pop()
             before, forever = self.predecessors(point, bit)
-            costs.append((point, None if forever or not before else before[0], self.weight(point)))
+            costs.append((point, None if forever or not before else before[0], weights[point >> 1]))
             if len(before) > 1:
                 implications += zip(before, [*before[1:], before[0]], strict=True)
             after = self.implied(point, bit)
-            for other in after:
-                implications.append((point, other))
-                if other not in seen:
-                    seen.add(other)
-                    work.append(other)
-            for other in before:
+            implications += [(point, other) for other in after]
+            for other in (*after, *before):
                 if other not in seen:
                     seen.add(other)
                     work.append(other)
@@ -451,7 +457,7 @@ class _Motion:
             return [], True
         leaving = self.safety.leaving
         found: list[Point] = []
-        for predecessor in self.before[node]:
+        for predecessor in self.graph.before[node]:
             if leaving[predecessor] & bit:
                 continue
             end = 2 * predecessor + 1

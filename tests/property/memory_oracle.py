@@ -205,7 +205,7 @@ def _ever(memory: Any, places: list[tuple[Instr, Reference, int]], of: Any, tall
 def _in_turns(facts: Facts, places: list[tuple[Instr, Reference, int]], of: Any, tally: Tally) -> Iterator[str]:
     """References in one evaluation of the names of their bases."""
     memory = facts.memory
-    leaves = facts.get(AddressLeaves).of_instr
+    leaves = facts.get(AddressLeaves.of).of_instr
     fixed = [place for place in places if leaves(place[0]) == frozenset()]
     groups: dict[Reference, list[Instr]] = {}
     for instr, reference, _ in fixed:

@@ -115,6 +115,7 @@ def test_unions_by_fact(problem: tuple[Cfg, list[int], list[int], int], data: st
         )
 
     found = run(unions=unions)
+    assert found == run(unions=unions, strict=run())
     for fact in range(UNIVERSE.bit_length()):
         alone = run(meets=["union" if facts >> fact & 1 else "intersection" for facts in unions])
         for b in cfg.rpo:
