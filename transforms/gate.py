@@ -9,9 +9,10 @@ only where it is *better*, which is asked at both ends of what a launch may be, 
   or its cycles alone divided by the number of warps, whichever is more; registers cost here, through occupancy.
 
 Neither may get worse, nor may accesses to local memory (spills) increase, and something must get better. Figures that
-differ by less than one in a thousand are equal; of equals the one with fewer instructions, then registers, is better.
-Where a kernel got worse, its rewrites are tried again in halves (`gate_search.py`), so that one bad motion does not
-cost the good ones. A kernel whose machine code came out the same is left as it was given.
+differ by less than one in a thousand are equal; of equals the one with fewer weighted instructions or, where these are
+equal, too, fewer registers is better. Where a kernel got worse, its rewrites are tried again in halves
+(`gate_search.py`), so that one bad motion does not cost the good ones. A kernel whose machine code came out the same is
+left as it was given.
 
 The judge is handed in (`gate_figures.Judge`): `harness.gate` builds one on ptxas; `static_judge` is the stand-in where
 there is no assembler, and knows much less. What became of an entry is kept by a judge that remembers, and taken from

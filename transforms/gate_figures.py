@@ -122,7 +122,9 @@ def is_better(before: Figures, after: Figures) -> bool:
         return False
     if after.spills < before.spills or any(term.is_better for term in _terms(before, after)):
         return True
-    return not before.is_static and (after.weight, after.registers) < (before.weight, before.registers)
+    if before.is_static or _is_less(before.weight, after.weight):
+        return False
+    return _is_less(after.weight, before.weight) or after.registers < before.registers
 
 
 def _short(number: float) -> str:

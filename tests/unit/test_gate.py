@@ -14,6 +14,7 @@ from ptxmotion.harness.gate import PtxasJudge
 from ptxmotion.harness.toolchain import ToolMissing, find_tool
 from ptxmotion.ptx import Kernel, Module, parse, print_module
 from ptxmotion.transforms.gate import Figures, Gate, Refused, worse
+from ptxmotion.transforms.gate_figures import is_better
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
 from ptxmotion.transforms.static_judge import StaticJudge
@@ -223,6 +224,20 @@ def test_worse(change: dict[str, int], reason: str) -> None:
 LOADS = TEXT.replace("mul.lo.s32 %r3, %r1, 3", "ld.global.u32 %r3, [%rd1+64]").replace(
     "mul.lo.s32 %r5, %r1, 5", "ld.global.u32 %r5, [%rd1+64]"
 )
+
+
+@pytest.mark.parametrize(
+    ("change", "better"),
+    [
+        ({"weight": 77590.0}, False),  # half a thousandth: measured 2 % slower
+        ({"weight": 77000.0}, True),
+        ({"registers": 38}, True),
+        ({"weight": 78000.0, "registers": 38}, False),
+    ],
+)
+def test_differences_below_the_resolution_decide_nothing(change: dict[str, Any], better: bool) -> None:
+    before = Figures("a", 40, 0, 48.0, 77632.0, 375363.0)
+    assert is_better(before, replace(before, code="b", cycles=375254.0, **change)) is better
 
 
 def static(text: str, passes: str) -> tuple[Module, Remarks]:
