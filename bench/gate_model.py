@@ -54,6 +54,10 @@ NAMED = {
     "restrict": "-O3 --alias=restrict",
     "ssrqp_restrict": "--passes=ssrqp,dce,emptyblocks --alias=restrict",
     **{name: f"--passes={name},dce,emptyblocks" for name in METHODS},
+    "forwarding": "--passes=ssrqp,dce,emptyblocks",
+    "guarded": "--passes=ssrqp:forwarding=false:guarded=true,dce,emptyblocks",
+    "vectormerge": "--passes=vectormerge:aligned=256,dce,emptyblocks",
+    "readonly_restrict": "--passes=readonly,dce,emptyblocks --alias=restrict",
 }
 
 #: The least effect: smaller differences of time are none.
