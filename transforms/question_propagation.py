@@ -114,8 +114,9 @@ class Exploration:
 
     @property
     def reasons(self) -> list[str]:
-        """Why paths do not provide the value, each reason once."""
-        return list({reply.answer.reason: None for found in self.replies.values() for reply in found}.keys() - {""})
+        """Why paths do not provide the value, each reason once, the nearest first."""
+        reasons = dict.fromkeys(reply.answer.reason for found in self.replies.values() for reply in found)
+        return [reason for reason in reasons if reason]
 
 
 @dataclass(slots=True)

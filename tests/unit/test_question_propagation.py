@@ -19,7 +19,7 @@ from ptxmotion.ptx import Kernel, Module, parse
 from ptxmotion.transforms.anticipation import Anticipation
 from ptxmotion.transforms.memory_accesses import Accesses, Question
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
-from ptxmotion.transforms.question_propagation import THROUGH, Availability, solve
+from ptxmotion.transforms.question_propagation import THROUGH, Answer, Availability, Exploration, Reply, State, solve
 from ptxmotion.transforms.remarks import Remarks
 
 LOAD = "ld.global.u32"
@@ -389,3 +389,10 @@ def chain_of_loops(count: int) -> Module:
 
 def test_time_is_near_linear() -> None:
     assert_near_linear(chain_of_loops, lambda module: run(module, Remarks(module), "srqp:rounds=1"), 60)
+
+
+def test_reasons_come_in_the_order_in_which_they_are_met() -> None:
+    root = State(0, Question("global", 1, 0, 4, 64))
+    met = ["store", "", "barrier", "call", "operand", "store", "threshold", "entry"]
+    found = Exploration(root, {root: [Reply(1, None, Answer(reason=reason)) for reason in met]})
+    assert found.reasons == ["store", "barrier", "call", "operand", "threshold", "entry"]
