@@ -11,10 +11,11 @@ Guarantees: `cdrnd` is that of the graph as it is now, with the branches that we
 
 from __future__ import annotations
 
+from ..analysis.control_dependence import ENTRY
 from ..analysis.manager import Facts
 from ..ptx import Block
 
-__all__ = ["BranchDivergence"]
+__all__ = ["BranchDivergence", "Contexts"]
 
 
 class BranchDivergence:
@@ -60,3 +61,33 @@ class BranchDivergence:
     def cdrnd(self, facts: Facts) -> list[bool]:
         """For each block whether it lies in the control dependence region of non-divergence (thesis §4.3)."""
         return facts.control_dependence.cdrnd(self.blocks(facts))
+
+
+class Contexts:
+    """By block, the divergent branches that decide whether it is executed, directly or through others."""
+
+    def __init__(self, divergence: BranchDivergence, facts: Facts) -> None:
+        self._divergence = divergence
+        self._facts = facts
+        self._found: dict[int, frozenset[int]] = {}
+
+    def of(self, block: int) -> frozenset[int]:
+        """Those of ``block``, as the numbers of the blocks that they end."""
+        known = self._found.get(block)
+        if known is not None:
+            return known
+        controllers = self._facts.control_dependence.controllers
+        found: set[int] = set()
+        seen = {block}
+        work = [block]
+        for each in work:
+            for branch in controllers[each]:
+                if branch == ENTRY:
+                    continue
+                if self._divergence.is_divergent(self._facts, branch):
+                    found.add(branch)
+                if branch not in seen:
+                    seen.add(branch)
+                    work.append(branch)
+        result = self._found[block] = frozenset(found)
+        return result

@@ -29,14 +29,13 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..analysis.control_dependence import ENTRY
 from ..analysis.manager import Facts
 from ..analysis.pressure import units
 from ..analysis.speculation import speculate_reference
 from ..analysis.symbolic_values import Materializer, SymbolicValues
 from ..ptx import Guard, Instr, Kernel, Reg, Sink
 from .anticipation import Anticipation
-from .branch_divergence import BranchDivergence
+from .branch_divergence import BranchDivergence, Contexts
 from .copy_propagation import CopyPropagation
 from .dead_code import DeadCodeElimination
 from .edges import EdgeInserter
@@ -96,7 +95,7 @@ class Round:
         self.chains = Chains(kernel, self.symbols, self.inserter)
         self.divergence = options.divergence(facts)
         self._cdrnd = self.divergence.cdrnd(facts) if self.divergence is not None and paper else []
-        self._contexts: dict[int, frozenset[int]] = {}
+        self._contexts = Contexts(self.divergence, facts) if self.divergence is not None else None
         self._pending: dict[int, int] = {}
         self.accepted: list[Plan] = []
         self.payments = Payments(facts.cfg, max(facts.loops.depth, default=0))
@@ -436,26 +435,8 @@ class Round:
         return self._context(block) <= context and (not parts or block in context)
 
     def _context(self, block: int) -> frozenset[int]:
-        """The divergent branches that decide whether ``block`` is executed, directly or through others."""
-        known = self._contexts.get(block)
-        if known is not None:
-            return known
-        assert self.divergence is not None
-        controllers = self.facts.control_dependence.controllers
-        found: set[int] = set()
-        seen = {block}
-        work = [block]
-        for each in work:
-            for branch in controllers[each]:
-                if branch == ENTRY:
-                    continue
-                if self.divergence.is_divergent(self.facts, branch):
-                    found.add(branch)
-                if branch not in seen:
-                    seen.add(branch)
-                    work.append(branch)
-        result = self._contexts[block] = frozenset(found)
-        return result
+        assert self._contexts is not None
+        return self._contexts.of(block)
 
     # --- acceptance ------------------------------------------------------------------------------------------------
 
