@@ -28,7 +28,7 @@ from .affine import Affine
 from .manager import Facts
 from .value_numbering import Key, Values
 
-__all__ = ["Materializer", "Place", "SymbolicValues"]
+__all__ = ["Materializer", "Place", "SymbolicValues", "is_load"]
 
 #: Expressions nested deeper than this are not taken apart.
 MAX_DEPTH = 24
@@ -453,5 +453,6 @@ def _is_integer(reg: Reg) -> bool:
 
 
 def is_load(key: Key) -> bool:
+    """Whether the class is the result of a load."""
     head = key[0]
     return isinstance(head, tuple) and str(cast("tuple[object, ...]", head)[0]).startswith("ld")

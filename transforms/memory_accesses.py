@@ -114,9 +114,6 @@ class Accesses:
         self.ingredients = Ingredients(symbols)
         #: The addresses of all providers, by space and bytes.
         self._candidates: dict[tuple[str, int], Candidates] = {}
-        #: By block, space and bytes, what the bases of the providers are made of, and where the last of each stands.
-        self._by_size: dict[tuple[int, str, int], list[tuple[int, int]]] = {}
-        self._cuts: dict[tuple[int, str, Objects, bool], int] = {}
         self._block_of: dict[Instr, int] = {}
         self._kills: dict[tuple[Instr, Question], str] = {}
         self._nowhere: dict[Question, Question] = {}
@@ -214,33 +211,6 @@ class Accesses:
             addresses = ((base, offset) for space, base, offset, size in self.count if (space, size) == kind)
             candidates = self._candidates[kind] = Candidates(self.ingredients, addresses)
         return candidates.may_be_met(question.base, question.offset)
-
-    def cut(self, block: int, question: Question) -> int:
-        """The position of the last instruction of ``block`` that cuts off questions about this space and these
-        objects, whatever the address; -1 where there is none."""
-        key = (block, question.space, question.objects, question.is_constant)
-        found = self._cuts.get(key)
-        if found is None:
-            nowhere = self._unnamed(question)
-            kills = reversed(self.blocks[block].kills)
-            certain = (position for position, instr in kills if self.kill_of(instr, nowhere) not in ("", "store"))
-            found = self._cuts[key] = next(certain, -1)
-        return found
-
-    def may_be_met(self, block: int, question: Question) -> bool:
-        """Whether a provider in ``block``, behind what cuts off, has an address that the question asks for, or might
-        come to ask for. As quick and as rough as `has_candidate`."""
-        kind = (block, question.space, question.bytes)
-        providers = self._by_size.get(kind)
-        if providers is None:
-            found = self.blocks[block].providers.items()
-            of_kind = [(base, each[-1].position) for (space, base, _, size), each in found if (space, size) == kind[1:]]
-            providers = self._by_size[kind] = [(self.ingredients.of(base)[0], last) for base, last in of_kind]
-        if not providers:
-            return False
-        missing = ~self.ingredients.reached(question.base)
-        cut = self.cut(block, question)
-        return any(not needed & missing and last > cut for needed, last in providers)
 
     def _symbol_width(self) -> int:
         module = self.facts.module

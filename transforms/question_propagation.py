@@ -314,28 +314,10 @@ class Availability:
         paths."""
         if self.accesses.count.get(question.key, 0) > 1 or self._stays(question, block):
             return True
-        if not self.accesses.has_candidate(question) or not self._is_candidate_near(question, block):
+        if not self.accesses.has_candidate(question):
             return False
         count, (space, base, offset, size, width, *_) = self.accesses.count, question
         return any((space, other, offset + more, size) in count for other, more in self._renamed(base, width))
-
-    def _is_candidate_near(self, question: Question, block: int) -> bool:
-        """Whether some way to the start of ``block``, from where everything is cut off, meets an access that the
-        question might come to ask for; or is longer than the budget. Looks at blocks, whatever the question is called
-        there."""
-        accesses, reachable, pred = self.accesses, self.cfg.reachable, self.cfg.pred
-        seen: set[int] = set()
-        work = [block]
-        while work:
-            for before in pred[work.pop()]:
-                if before in seen or not reachable[before]:
-                    continue
-                if len(seen) >= self.budget or accesses.may_be_met(before, question):
-                    return True
-                seen.add(before)
-                if accesses.cut(before, question) < 0:
-                    work.append(before)
-        return False
 
     def _renamed(self, base: int, width: int) -> Iterator[tuple[int, int]]:
         """The other names that an address of this base may take, at most a few for each turn that is asked about, as

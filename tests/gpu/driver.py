@@ -101,13 +101,15 @@ class Gpu:
             *[ctypes.cast(ctypes.pointer(holder), ctypes.c_void_p) for holder in holders]
         )
         shape = [*grid, 1, 1][:3] + [*block, 1, 1][:3]
-        # Where a call fails, the context is at its end, and its memory with it.
-        self._call("cuLaunchKernel", function, *shape, shared, None, pointers, None)
-        self._call("cuCtxSynchronize")
-        for value, pointer in buffers:
-            self._call("cuMemcpyDtoH_v2", value.ctypes.data_as(ctypes.c_void_p), pointer, ctypes.c_size_t(value.nbytes))
-        for _, pointer in buffers:
-            self._call("cuMemFree_v2", pointer)
+        try:
+            self._call("cuLaunchKernel", function, *shape, shared, None, pointers, None)
+            self._call("cuCtxSynchronize")
+            for value, pointer in buffers:
+                target, size = value.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(value.nbytes)
+                self._call("cuMemcpyDtoH_v2", target, pointer, size)
+        finally:
+            for _, pointer in buffers:
+                self.cuda.cuMemFree_v2(pointer)  # after a fault this fails, too, which would hide the fault
 
 
 class GpuProcess:
