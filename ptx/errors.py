@@ -50,6 +50,12 @@ class SourceText:
         line = bisect_right(self._starts, pos)
         return line, pos - self._starts[line - 1] + 1
 
+    def offset(self, line: int, column: int) -> int:
+        """The opposite of `line_column`."""
+        self.line_column(0)
+        assert self._starts is not None
+        return self._starts[line - 1] + column - 1
+
     def line(self, number: int) -> str:
         """The text of the 1-based line ``number``, without its newline."""
         self.line_column(0)

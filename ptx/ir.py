@@ -571,6 +571,12 @@ class Module:
                 return kernel
         raise KeyError(name)
 
+    def put(self, kernel: Kernel) -> None:
+        """Put ``kernel`` in the place of the one of its name that has a body."""
+        for position, item in enumerate(self.items):
+            if isinstance(item, Kernel) and item.name == kernel.name and not item.is_declaration:
+                self.items[position] = kernel
+
     def unknown_opcodes(self) -> dict[str, Instr]:
         """Each opcode that is kept as opaque, as it is spelled, and the first instruction that has it."""
         found: dict[str, Instr] = {}

@@ -28,11 +28,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..ptx import Kernel, Module, Variable
+from ..ptx import Kernel, Module
 from .gate_figures import Figures, Judge, Refused, Remembering, gain, is_better, worse
-from .gate_memory import Given, Memory, Outcome
+from .gate_memory import Given, Memory
 from .gate_search import Search, Transform, budget, module_of, try_halves
 from .remarks import Remarks
+from .twins import Outcome, Twin, Twins, untouched_copy
 
 __all__ = ["Figures", "Gate", "Judge", "Refused", "Remembering", "is_better", "worse"]
 
@@ -72,12 +73,15 @@ class _Try:
 class Gate:
     """Runs a transform over a module under a judge. ``identity`` is all that the transform goes by besides the kernel
     and its module; `None` where that is not known, or is to be seen at work: then nothing is taken from earlier
-    runs."""
+    runs. ``goes_by_names`` says that kernels that differ in names only may become different."""
 
-    def __init__(self, judge: Judge, transform: Transform, identity: str | None = None) -> None:
+    def __init__(
+        self, judge: Judge, transform: Transform, identity: str | None = None, *, goes_by_names: bool = True
+    ) -> None:
         self.judge = judge
         self.transform = transform
         self.identity = identity
+        self.goes_by_names = goes_by_names
 
     def run(self, module: Module, kernels: Sequence[Kernel], remarks: Remarks) -> bool:
         """Transform ``kernels`` of ``module`` in place, and keep what is better; whether anything changed."""
@@ -94,6 +98,7 @@ class _Run:
         self.remarks = remarks
         self.tries: dict[str, _Try] = {}
         self.recalled: dict[str, Outcome] = {}
+        self.twins: list[Twin] = []
         #: Where to keep what becomes of kernels.
         self.places: list[tuple[Memory, Given]] = []
         self.rewrites = remarks.rewrites
@@ -107,9 +112,14 @@ class _Run:
             for kernel in functions:
                 self.transform(kernel)
             memory = None if any(each.changed for each in self.tries.values()) else self.memory()
+            twins = None if self.gate.goes_by_names else Twins.of(self.module, kernels, self.remarks)
             for kernel in kernels:
                 if kernel.is_entry and not self.recall(kernel, memory):
-                    self.transform(kernel)
+                    twin = twins.find(kernel) if twins is not None else None
+                    if twin is None:
+                        self.transform(kernel)
+                    else:
+                        self.twins.append(twin)
             self.judge_changed()
         return self.tell(kernels)
 
@@ -131,11 +141,11 @@ class _Run:
             outcome = memory.recall(each)
             if outcome is None:
                 for kernel in kernels:
-                    self.put(kernel)
+                    self.module.put(kernel)
                 self.recalled.clear()
                 self.places += [(memory, each) for each in given]
                 return False
-            self.put(outcome.kernel)  # at once, so that those that call it are read back with it
+            self.module.put(outcome.kernel)  # at once, so that those that call it are read back with it
             self.recalled[each.kernel.name] = outcome
         return True
 
@@ -148,7 +158,7 @@ class _Run:
         if outcome is None:
             self.places.append((memory, given))
             return False
-        self.put(outcome.kernel)
+        self.module.put(outcome.kernel)
         self.recalled[kernel.name] = outcome
         return True
 
@@ -157,7 +167,7 @@ class _Run:
         limit = self.remarks.limit
         left = None if limit is None else max(limit - self.rewrites, 0)
         own = Remarks(self.module, left, explains=self.remarks.explains)
-        original = _copy(kernel)
+        original = untouched_copy(kernel)
         changed = self.gate.transform(self.module, kernel, own)
         self.rewrites += own.rewrites
         self.tries[kernel.name] = _Try(kernel, original, own, changed)
@@ -178,6 +188,9 @@ class _Run:
     def tell(self, kernels: Sequence[Kernel]) -> bool:
         """Say what became of each kernel, and keep it; whether any is changed."""
         outcomes = self.recalled | {name: each.outcome for name, each in self.tries.items()}
+        for twin in self.twins:
+            outcome = outcomes[twin.kernel.name] = twin.outcome(outcomes[twin.elder])
+            self.module.put(outcome.kernel)
         if self.is_complete:
             for memory, given in self.places:
                 memory.remember(given, outcomes[given.kernel.name])
@@ -185,16 +198,9 @@ class _Run:
             self.remarks.take(outcomes[kernel.name].said)
         return any(outcome.is_changed for outcome in outcomes.values())
 
-    def put(self, kernel: Kernel) -> None:
-        """Put ``kernel`` in the place of the one of its name."""
-        items = self.module.items
-        for position, item in enumerate(items):
-            if isinstance(item, Kernel) and item.name == kernel.name and not item.is_declaration:
-                items[position] = kernel
-
     def give_back(self, each: _Try) -> None:
         """Put the kernel back as it was. What was refused holds whatever becomes of the rest."""
-        self.put(each.original)
+        self.module.put(each.original)
         each.kernel = each.original
         if each.said is None:
             each.said = Remarks(self.module)
@@ -258,16 +264,9 @@ class _Run:
         if found.best is None or found.best_said is None or found.best_figures is None:
             each.say("Missed", f"given back: {found.why}", "gate-worse")
             return
-        self.put(found.best)
+        self.module.put(found.best)
         each.kernel = found.best
         assert each.said is not None
         each.said.take(found.best_said)
         share = f"{len(found.best_said.keys)} of {len(found.groups)} rewrites kept ({found.why} with all)"
         each.say("Passed", f"{share}: {gain(found.before, found.best_figures)}", "")
-
-
-def _copy(kernel: Kernel) -> Kernel:
-    """A copy that later changes of the kernel do not touch."""
-    if any(isinstance(item, Variable) and item.space != "param" for item in kernel.scoped_names):
-        kernel.flatten_scopes()  # which may rename variables in place
-    return kernel.clone()

@@ -24,20 +24,12 @@ from ..ptx import Instr, Kernel, Module, PtxError, print_kernel, print_module
 from ..ptx.parser import parse_kernel
 from .gate_figures import Remembering
 from .remarks import Remark, Remarks
+from .twins import Outcome
 
-__all__ = ["Memory", "Outcome"]
+__all__ = ["Memory"]
 
 #: The folders whose code decides what becomes of a kernel.
 _DECIDERS = ("analysis", "ptx", "transforms")
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """``kernel`` is what it became; ``said`` is what is said of it."""
-
-    kernel: Kernel
-    said: Remarks
-    is_changed: bool
 
 
 @dataclass(frozen=True, slots=True)

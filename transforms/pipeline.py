@@ -22,6 +22,7 @@ from ..analysis.manager import Facts
 from ..ptx import Kernel, Module, PtxError, print_module
 from ..ptx.verify import falls_off_end
 from .remarks import Remarks
+from .twins import Outcome, Twins
 
 if TYPE_CHECKING:
     from ..analysis.alias import Promise
@@ -179,11 +180,39 @@ class Pipeline:
         if self.judge is not None:
             from .gate import Gate
 
-            return Gate(self.judge, self.run_kernel, self.identity()).run(module, kernels, remarks)
+            gate = Gate(self.judge, self.run_kernel, self.identity(), goes_by_names=self.goes_by_names)
+            return gate.run(module, kernels, remarks)
+        twins = None if self.goes_by_names else Twins.of(module, kernels, remarks)
+        if twins is not None:
+            return self._run_with_twins(module, kernels, remarks, twins)
         changed = False
         for kernel in kernels:
             changed |= self.run_kernel(module, kernel, remarks)
         return changed
+
+    @property
+    def goes_by_names(self) -> bool:
+        """Whether kernels of other names would become something else, or each is to be seen at work."""
+        named = self.promise is not None and (self.promise.kernels or self.promise.parameters)
+        return bool(named) or self.profile is not None or self.identity() is None
+
+    def _run_with_twins(self, module: Module, kernels: Sequence[Kernel], remarks: Remarks, twins: Twins) -> bool:
+        """Transform the kernels, and of those that differ in names only the first."""
+        outcomes: dict[str, Outcome] = {}
+        for kernel in kernels:
+            twin = twins.find(kernel)
+            if twin is None:
+                said = Remarks(module)
+                is_changed = self.run_kernel(module, kernel, said)
+                outcome = Outcome(kernel, said, is_changed)
+            else:
+                outcome = twin.outcome(outcomes[twin.elder])
+                module.put(outcome.kernel)
+                if outcome.is_changed:
+                    self._verify(module, outcome.kernel, "pipeline", fell_off=True)
+            outcomes[kernel.name] = outcome
+            remarks.take(outcome.said)
+        return any(outcome.is_changed for outcome in outcomes.values())
 
     def identity(self) -> str | None:
         """All that `run_kernel` goes by besides the kernel, its module and our own code; `None` where passes are not

@@ -1,0 +1,251 @@
+"""Kernels that are the same but for names, and what in one of them stands for what in the other.
+
+Compares: everything that decides about a kernel, in step: header, declarations, instructions with their operands and
+guards, directives, and lines in the source. The names of the kernel, of its parameters and labels, and of the objects
+declared in it may differ; registers have the same names. Refuses what need not be compared well: functions that return,
+labelled directives, operands that are not understood.
+
+Guarantees: of two kernels that correspond, one becomes the other by `Correspondence.carried`; so does what is made of
+one by changes that do not go by names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from .ir import Block, Declaration, Directive, Guard, Instr, Kernel, Loc, Param, RegisterDeclaration, Variable
+from .operands import Args, Element, Imm, Label, Mem, Not, Operand, Pair, Raw, Reg, Sym, Vec, substitute
+
+__all__ = ["Correspondence"]
+
+_WORD = re.compile(r"[A-Za-z_$%][\w$]*")
+_Declared: TypeAlias = Param | Variable | RegisterDeclaration
+_Leaf: TypeAlias = Reg | Sym | Label
+
+
+class Correspondence:
+    """What in a kernel stands for what in another. ``places`` maps the offsets of instructions in the source."""
+
+    def __init__(self, old: Kernel, new: Kernel) -> None:
+        self.places: dict[int, int] = {}
+        #: Of the kernel, its parameters, labels, and objects.
+        self._names: dict[str, str] = {old.name: new.name}
+        self._declarations: dict[Declaration | None, Declaration | None] = {}
+        self._variables: dict[str, Variable] = {}
+        self._variables_of_scopes: dict[Variable, Variable] = {}
+        self._labels: dict[str, Label] = {}
+        #: What has been found alike, by identity: both sides share operands among their instructions.
+        self._alike: dict[int, Operand] = {}
+        #: What stands for an operand: for registers that of the new kernel, for others what it is made into.
+        self._carried: dict[Operand, Operand] = {}
+
+    @classmethod
+    def of(cls, old: Kernel, new: Kernel) -> Correspondence | None:
+        """How the kernels correspond, where they do. Neither has nested scopes, but those of calls.
+
+        >>> from .parser import parse
+        >>> text = ".version 9.0\\n.target sm_90\\n"
+        >>> for name in ("k", "l"):
+        ...     text += f".entry {name}(.param .b32 {name}_param_0) {{ $L_{name}: bra $L_{name}; }}\\n"
+        >>> found = Correspondence.of(*parse(text).kernels)
+        >>> found.renamed("k_param_0 $L_k")
+        'l_param_0 $L_l'
+        """
+        found = cls(old, new)
+        return found if found._kernels_do(old, new) else None
+
+    def renamed(self, text: str) -> str:
+        """The text with the names of the new kernel in the place of those of the old."""
+        names = self._names
+        return _WORD.sub(lambda word: names.get(word[0], word[0]), text)
+
+    def carried(self, old: Kernel, new: Kernel) -> Kernel:
+        """What ``new``, one of the two kernels that correspond, becomes where the other one has become ``old``."""
+        carried = old.clone()
+        carried.name, carried.params, carried.pos = new.name, new.params, new.pos
+        carried.names = new.names | old.names.difference(self._names)
+        carried.scoped_names = list(new.scoped_names)
+        for number, declaration in enumerate(old.declarations):
+            if isinstance(declaration, Variable):
+                carried.declarations[number] = self._variables[declaration.name]
+        for block in carried.blocks:
+            block.label = self._label(block.label) if block.label is not None else None
+            for instr in block.instrs:
+                self._carry_over(instr)
+        return carried
+
+    # --- whether they correspond ---------------------------------------------------------------------------------
+
+    def _kernels_do(self, old: Kernel, new: Kernel) -> bool:
+        return (
+            _header(old) == _header(new)
+            and not (old.results or new.results)
+            and self._all_declared_do(old.params or (), new.params or ())
+            and self._all_declared_do(old.declarations, new.declarations)
+            and len(old.blocks) == len(new.blocks)
+            and all(map(self._labels_do, old.blocks, new.blocks))
+            and all(map(self._blocks_do, old.blocks, new.blocks))
+            and len(set(self._names.values())) == len(self._names)
+        )
+
+    def _all_declared_do(self, old: Sequence[_Declared], new: Sequence[_Declared]) -> bool:
+        return len(old) == len(new) and all(map(self._declared_do, old, new))
+
+    def _declared_do(self, old: _Declared, new: _Declared) -> bool:
+        if type(old) is not type(new):
+            return False
+        if isinstance(old, RegisterDeclaration) or isinstance(new, RegisterDeclaration):
+            return old.text == new.text
+        if isinstance(new, Variable):
+            self._variables[old.name] = new
+        return replace(old, name="").text == replace(new, name="").text and self._name(old.name, new.name)
+
+    def _name(self, old: str, new: str) -> bool:
+        """Let the names stand for one another; ``False`` where they cannot."""
+        # One without these might be a word of a text as well.
+        if old != new and not ("_" in old or "$" in old):
+            return False
+        return self._names.setdefault(old, new) == new
+
+    def _labels_do(self, old: Block, new: Block) -> bool:
+        if old.label is None or new.label is None:
+            return old.label is new.label
+        self._labels[old.label.text] = new.label
+        return self._name(old.label.text, new.label.text)
+
+    def _blocks_do(self, old: Block, new: Block) -> bool:
+        return len(old.instrs) == len(new.instrs) and all(map(self._instrs_do, old.instrs, new.instrs))
+
+    def _instrs_do(self, old: Instr, new: Instr) -> bool:
+        if isinstance(old, Directive) or isinstance(new, Directive):
+            same = isinstance(old, Directive) and isinstance(new, Directive) and self._directives_do(old, new)
+        else:
+            same = old.form is new.form and self._all_do(old.operands, new.operands) and self._guards_do(old, new)
+        self.places[old.pos] = new.pos
+        return same and (old.pos < 0) == (new.pos < 0) and _lines(old.loc) == _lines(new.loc)
+
+    def _directives_do(self, old: Directive, new: Directive) -> bool:
+        if any(each.label is not None or each.targets for each in (old, new)):
+            return False
+        if old.declaration is not None and new.declaration is not None:
+            if isinstance(old.declaration, Variable) and isinstance(new.declaration, Variable):
+                self._variables_of_scopes[old.declaration] = new.declaration
+            return self._declared_do(old.declaration, new.declaration)
+        return old.text == new.text
+
+    def _guards_do(self, old: Instr, new: Instr) -> bool:
+        if old.guard is None or new.guard is None:
+            return old.guard is new.guard
+        return old.guard.negated == new.guard.negated and self._operands_do(old.guard.reg, new.guard.reg)
+
+    def _all_do(self, old: Sequence[Operand], new: Sequence[Operand]) -> bool:
+        return len(old) == len(new) and all(map(self._operands_do, old, new))
+
+    def _operands_do(self, old: Operand, new: Operand) -> bool:
+        known = self._alike.get(id(old))
+        if known is not None:
+            return known is new or self._are_alike(old, new)
+        if not self._are_alike(old, new):
+            return False
+        self._alike[id(old)] = new
+        return True
+
+    def _are_alike(self, old: Operand, new: Operand) -> bool:
+        if type(old) is not type(new) or isinstance(old, Raw):
+            return False
+        if isinstance(old, Reg) and isinstance(new, Reg):
+            known = self._carried.setdefault(old, new)
+            return known is new and (old.text, old.type, old.lanes) == (new.text, new.type, new.lanes)
+        if isinstance(old, Sym) and isinstance(new, Sym):
+            return self._symbols_do(old, new)
+        if isinstance(old, Label) and isinstance(new, Label):
+            return self._names.get(old.text) == new.text
+        parts = _parts(old)
+        if not parts:
+            return old.text == new.text
+        return _detail(old) == _detail(new) and self._all_do(parts, _parts(new))
+
+    def _symbols_do(self, old: Sym, new: Sym) -> bool:
+        if old.name not in self._names:
+            return (old.name, old.declaration, old.offset) == (new.name, new.declaration, new.offset)
+        declaration = self._declarations.setdefault(old.declaration, new.declaration)
+        return (self._names[old.name], declaration, old.offset) == (new.name, new.declaration, new.offset)
+
+    # --- carrying over -------------------------------------------------------------------------------------------
+
+    def _carry_over(self, instr: Instr) -> None:
+        """Make an instruction of the old kernel one of the new."""
+        if instr.pos >= 0:
+            instr.pos = self.places[instr.pos]
+        if isinstance(instr, Directive):
+            if isinstance(instr.declaration, Variable):
+                instr.declaration = self._variables_of_scopes[instr.declaration]
+            return
+        instr.operands = tuple(map(self._carried_operand, instr.operands))
+        if instr.guard is not None:
+            reg = self._carried_operand(instr.guard.reg)
+            assert isinstance(reg, Reg | Imm)
+            instr.guard = Guard(reg, negated=instr.guard.negated)
+
+    def _carried_operand(self, operand: Operand) -> Operand:
+        found = self._carried.get(operand)
+        if found is None:
+            for leaf in _leaves((operand,)):
+                if leaf not in self._carried:
+                    self._carried[leaf] = self._counterpart(leaf)
+            found = self._carried[operand] = substitute(operand, self._carried)
+        return found
+
+    def _counterpart(self, leaf: _Leaf) -> _Leaf:
+        if isinstance(leaf, Reg):
+            return Reg(leaf.text, leaf.type, leaf.lanes)
+        if isinstance(leaf, Label):
+            return self._label(leaf)
+        declaration = self._declarations.get(leaf.declaration, leaf.declaration)
+        return Sym(self._names.get(leaf.name, leaf.name), declaration, leaf.offset)
+
+    def _label(self, label: Label) -> Label:
+        return self._labels.setdefault(label.text, Label(label.text))
+
+
+def _header(kernel: Kernel) -> object:
+    return kernel.is_entry, kernel.linkage, kernel.directives, kernel.attributes, kernel.has_scopes
+
+
+def _lines(loc: Loc | None) -> list[str]:
+    """The line in the source, and those that it is inlined at."""
+    found: list[str] = []
+    while loc is not None:
+        found.append(loc.text)
+        loc = loc.caller
+    return found
+
+
+def _parts(operand: Operand) -> tuple[Operand, ...]:
+    if isinstance(operand, Mem):
+        return (operand.base, *operand.rest)
+    if isinstance(operand, Vec | Args):
+        return operand.elements
+    if isinstance(operand, Pair):
+        return operand.first, operand.second
+    if isinstance(operand, Not):
+        return (operand.operand,)
+    return (operand.reg,) if isinstance(operand, Element) else ()
+
+
+def _detail(operand: Operand) -> object:
+    """What an operand is beside its parts."""
+    if isinstance(operand, Mem):
+        return operand.offset, operand.has_zero
+    return operand.component if isinstance(operand, Element) else None
+
+
+def _leaves(operands: Iterable[Operand]) -> Iterator[_Leaf]:
+    for operand in operands:
+        if isinstance(operand, Reg | Sym | Label):
+            yield operand
+        else:
+            yield from _leaves(_parts(operand))
