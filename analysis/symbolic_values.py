@@ -64,6 +64,8 @@ class SymbolicValues:
         self._holders: dict[int, list[int]] | None = None
         self._templates: dict[object, Instr] | None = None
         self._known: set[int] = set(self.values.number)
+        #: Operands that no value has, such as clocks.
+        self._strays = self.values.unique_numbers() - self._known
         #: The symbols that stand in addresses, by number.
         self.symbols: dict[int, Sym] = {}
         self._find_places()
@@ -96,22 +98,18 @@ class SymbolicValues:
         key = self.key(number)
         if key[0] == "unique":
             return True
-        return any(self.key(child)[0] == "unique" and child not in self._known for child in self.children(key))
+        return bool(self._strays) and not self._strays.isdisjoint(self.children(key))
 
     def children(self, key: Key) -> tuple[int, ...]:
         """The numbers that a class is computed from."""
         head = key[0]
         if head == "affine":
-            return tuple(atom for atom, _ in cast("tuple[tuple[int, int], ...]", key[3]))
-        if head in ("unique", "special", "symbol", "literal", "phi"):
-            return ()
+            return tuple([atom for atom, _ in cast("tuple[tuple[int, int], ...]", key[3])])
+        if isinstance(head, tuple):
+            return cast("tuple[int, ...]", key[1:2] if is_load(key) else key[1:])
         if head == "extend":
             return (cast("int", key[4]),)
-        if head in ("symbol+", "element"):
-            return (cast("int", key[1]),)
-        if is_load(key):
-            return (cast("int", key[1]),)
-        return cast("tuple[int, ...]", key[1:])
+        return (cast("int", key[1]),) if head in ("symbol+", "element") else ()
 
     def leaves(self, number: int) -> frozenset[int] | None:
         """The leaves that ``number`` is a function of; ``None`` where they are not known."""

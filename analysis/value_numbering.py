@@ -59,6 +59,10 @@ class Values:
         self._key_of.append(("unique", number))
         return number
 
+    def unique_numbers(self) -> set[int]:
+        """The classes of their own."""
+        return {number for number, key in enumerate(self._key_of) if key[0] == "unique"}
+
     def lookup(self, key: Key) -> int:
         """The class of ``key``, a new one the first time."""
         number = self._keys.get(key)

@@ -78,9 +78,6 @@ class Answer(NamedTuple):
 
 THROUGH = Answer()
 
-#: Whether a question may be answered under another name is looked into for so many names.
-MOST_NAMES = 16
-
 #: Nothing is planned.
 NOTHING: Mapping[int, Question] = MappingProxyType({})
 
@@ -175,8 +172,8 @@ class Availability:
         self._is_hopeful: dict[Question, bool] = {}
         #: By base and width, other names of an address, as bases and what its offset grows by.
         self._other_names: dict[tuple[int, int], tuple[list[tuple[int, int]], Iterator[tuple[int, int]]]] = {}
-        self._near_names: dict[tuple[int, int], list[tuple[int, int]] | None] = {}
-        self._askers: dict[AddressKey, list[tuple[int, int, Instr]]] | None = None
+        #: By space and bytes.
+        self._askers: dict[tuple[str, int], dict[AddressKey, list[tuple[int, int, Instr]]]] = {}
 
     def within(self, block: int, question: Question, end: int) -> Answer:
         """What the instructions of ``block`` before position ``end`` say to the question."""
@@ -314,13 +311,21 @@ class Availability:
         paths."""
         if self.accesses.count.get(question.key, 0) > 1 or self._stays(question, block):
             return True
-        if not self.accesses.has_candidate(question):
-            return False
-        count, (space, base, offset, size, width, *_) = self.accesses.count, question
-        return any((space, other, offset + more, size) in count for other, more in self._renamed(base, width))
+        return any(True for _ in self._other_names_provided(question))
+
+    def _other_names_provided(self, question: Question) -> Iterator[AddressKey]:
+        """The other names that the question may take under which something is provided; its own where it comes
+        back."""
+        space, base, offset, size, width, *_ = question
+        if self.accesses.has_candidate(question):
+            count = self.accesses.count
+            for other, more in self._renamed(base, width):
+                key = (space, other, offset + more, size)
+                if key in count:
+                    yield key
 
     def _renamed(self, base: int, width: int) -> Iterator[tuple[int, int]]:
-        """The other names that an address of this base may take, at most a few for each turn that is asked about, as
+        """The other names that an address of this base may take within ``threshold`` turns, at most a few for each, as
         bases and what the offset grows by; once more its own where it comes back. Found as far as they are asked for,
         and kept."""
         known = self._other_names.get((base, width))
@@ -333,15 +338,19 @@ class Availability:
             yield each
 
     def _find_names(self, base: int, width: int) -> Iterator[tuple[int, int]]:
-        seen = {(base, 0)}
-        work = [(base, 0)]
+        own: tuple[int, int] = (base, 0)
+        turns_of = {own: 0}
+        work = [own]
         for each in work:
-            for _, _, renamed in self._names_before(each, width):
-                if renamed == each:
+            for before, join, renamed in self._names_before(each, width):
+                turns = turns_of[each] + self._is_back_edge(before, join)
+                if renamed == each or turns > self.threshold:
                     continue
-                yield renamed
-                if renamed not in seen and len(work) < 4 * self.visits:
-                    seen.add(renamed)
+                known = turns_of.get(renamed)
+                if known is None or renamed == own:
+                    yield renamed
+                if (known is None or turns < known) and len(work) < 4 * self.visits:
+                    turns_of[renamed] = turns
                     work.append(renamed)
 
     def _names_before(self, name: tuple[int, int], width: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
@@ -362,53 +371,26 @@ class Availability:
         return known
 
     def _find_provided(self, question: Question) -> bool:
-        count, (space, base, offset, size, width, *_) = self.accesses.count, question
-        if question.key in count:
-            return True
-        if not self.accesses.has_candidate(question):
-            return False
-        names = self._names_within_turns(base, width)
-        return names is None or any((space, other, offset + more, size) in count for other, more in names)
-
-    def _names_within_turns(self, base: int, width: int) -> list[tuple[int, int]] | None:
-        """The names that an address of this base may take within ``threshold`` turns, its own among them; ``None``
-        where there are more than `MOST_NAMES`."""
-        if (base, width) in self._near_names:
-            return self._near_names[base, width]
-        turns_of = {(base, 0): 0}
-        work: list[tuple[int, int]] | None = [(base, 0)]
-        for each in work:
-            if len(work) > MOST_NAMES:
-                work = None
-                break
-            for before, join, renamed in self._names_before(each, width):
-                turns = turns_of[each] + self._is_back_edge(before, join)
-                if turns < turns_of.get(renamed, self.threshold + 1):
-                    turns_of[renamed] = turns
-                    work.append(renamed)
-        self._near_names[base, width] = work
-        return work
+        return question.key in self.accesses.count or any(True for _ in self._other_names_provided(question))
 
     def askers(self, question: Question, instr: Instr) -> list[tuple[int, int, Instr]]:
         """Block, position and instruction of the loads other than ``instr`` that ask for these bytes, under any name
         that their questions may take. Looks at names, not at paths."""
-        if self._askers is None:
-            self._askers = {}
-            for block, accesses in self.accesses.blocks.items():
-                for position, load in accesses.loads:
-                    own = self.accesses.question(load)
-                    if own is not None:
-                        for key in self._provided_names(own):
-                            self._askers.setdefault(key, []).append((block, position, load))
-        return [found for found in self._askers.get(question.key, ()) if found[2] is not instr]
+        kind = question.space, question.bytes
+        askers = self._askers.get(kind)
+        if askers is None:
+            askers = self._askers[kind] = self._find_askers(kind)
+        return [found for found in askers.get(question.key, ()) if found[2] is not instr]
 
-    def _provided_names(self, question: Question) -> set[AddressKey]:
-        """The question's own key, and those that it may take under which something is provided."""
-        found = {question.key}
-        if self.accesses.has_candidate(question):
-            count, (space, base, offset, size, width, *_) = self.accesses.count, question
-            names = ((space, other, offset + more, size) for other, more in self._renamed(base, width))
-            found.update(name for name in names if name in count)
+    def _find_askers(self, kind: tuple[str, int]) -> dict[AddressKey, list[tuple[int, int, Instr]]]:
+        """The loads of so many bytes from a space, by all that they may ask for and is provided."""
+        found: dict[AddressKey, list[tuple[int, int, Instr]]] = {}
+        for block, accesses in self.accesses.blocks.items():
+            for position, load in accesses.loads:
+                own = self.accesses.question(load)
+                if own is not None and (own.space, own.bytes) == kind:
+                    for key in {own.key, *self._other_names_provided(own)}:
+                        found.setdefault(key, []).append((block, position, load))
         return found
 
     def _stays(self, question: Question, block: int) -> bool:

@@ -310,7 +310,7 @@ class Round:
         """Whether anything reads the bytes besides the load, or it reads them again in a loop: else nothing becomes
         redundant, wherever they are read. Looks at names only, before the long questions."""
         availability = self.availability
-        return bool(availability.askers(question, plan.instr)) or availability.may_be_answered(question, plan.block)
+        return availability.may_be_answered(question, plan.block) or bool(availability.askers(question, plan.instr))
 
     def _helps(self, plan: Plan, question: Question, planned: dict[int, Question]) -> bool:
         """Whether another load becomes redundant by evaluating ``question`` at the ends of the ``planned`` blocks, or
