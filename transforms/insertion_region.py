@@ -19,6 +19,7 @@ who minimise the same count; ``tests/unit/test_insertion_region.py`` compares wi
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -35,12 +36,12 @@ Implication: TypeAlias = tuple[int, int]
 Cost: TypeAlias = tuple[int, int | None, int]
 
 #: Capacities left: from each point to its neighbours.
-_Arcs: TypeAlias = dict[int, dict[int, int]]
+_Arcs: TypeAlias = defaultdict[int, dict[int, int]]
 
 
 @dataclass
 class RegionProblem:
-    """Points are natural numbers. Weights are positive integers."""
+    """Points are natural numbers, with one cost each at most. Weights are positive integers."""
 
     required: list[int] = field(default_factory=list[int])  #: RelComp
     implications: list[Implication] = field(default_factory=list[Implication])
@@ -68,31 +69,19 @@ def smallest_minimum_region(problem: RegionProblem, *, below: int | None = None)
         for tail, head in path:
             if arcs[tail][head] < UNLIMITED:
                 arcs[tail][head] -= limit
-            if arcs[head][tail] < UNLIMITED:
-                arcs[head][tail] += limit
+            back = arcs[head].get(tail, 0)
+            if back < UNLIMITED:
+                arcs[head][tail] = back + limit
     return _reachable(arcs, problem.required)
 
 
 def _network(problem: RegionProblem) -> _Arcs:
-    arcs: _Arcs = {_SINK: {}}
-    for point in problem.required:
-        arcs[point] = {}
-    for point, predecessor, _ in problem.costs:
-        arcs[point] = {}
-        if predecessor is not None:
-            arcs[predecessor] = {}
-    for tail, head in problem.implications:
-        if tail not in arcs:
-            arcs[tail] = {}
-        if head not in arcs:
-            arcs[head] = {}
-        arcs[tail][head] = UNLIMITED
-        arcs[head].setdefault(tail, 0)
+    """The arcs with capacity; those on which flow can be taken back come with the flow."""
+    arcs: _Arcs = defaultdict(dict)
     for point, predecessor, weight in problem.costs:
-        head = _SINK if predecessor is None else predecessor
-        out = arcs[point]
-        out[head] = min(out.get(head, 0) + weight, UNLIMITED)
-        arcs[head].setdefault(point, 0)
+        arcs[point][_SINK if predecessor is None else predecessor] = min(weight, UNLIMITED)
+    for tail, head in problem.implications:
+        arcs[tail][head] = UNLIMITED
     return arcs
 
 

@@ -30,12 +30,10 @@ Reference: Rüthing, Knoop, Steffen, *Sparse Code Motion*, POPL 2000; thesis §4
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
-from ..analysis.block_weights import NEVER
-from ..analysis.cfg import Cfg
 from ..analysis.dataflow import Solution, bits, solve
 from ..analysis.effects import REASONS, may_speculate, speculation_places
 from ..analysis.manager import Facts
@@ -45,45 +43,13 @@ from .copy_propagation import CopyPropagation
 from .dead_code import DeadCodeElimination
 from .edges import EdgeInserter
 from .expressions import ExpressionClass, LocalPredicates, candidates_by_value, motion_evidence, rewritten_candidates
-from .insertion_region import RegionProblem, smallest_minimum_region
+from .insertion_region import smallest_minimum_region
 from .lazy_code_motion import LazyCodeMotion, never_leaving
+from .motion_points import Point, RegionPoints, SplitGraph
 from .remarks import Remarks, block_names
 from .replacement import evaluate_into, occurrences_of, replace_occurrences
 
 __all__ = ["SparseCodeMotion", "SpeculativePartialRedundancyElimination", "SpeculativeSparseCodeMotion"]
-
-#: A program point: twice its node, and 1 more for the exit part X(b). Nodes past the blocks are critical edges.
-Point: TypeAlias = int
-
-
-class SplitGraph:
-    """The CFG with a node on every critical edge. ``edge`` of such a node is (block, successor). It follows from the
-    CFG alone: ask through `Facts.get`."""
-
-    def __init__(self, facts: Facts) -> None:
-        cfg = facts.cfg
-        inserter = EdgeInserter(facts.kernel, cfg)
-        count = len(cfg.blocks)
-        succ = [list(successors) for successors in cfg.succ]
-        self.edge: dict[int, tuple[int, int]] = {}
-        exits = set(cfg.exits)
-        for block in cfg.rpo:
-            ways = len(cfg.succ[block]) + (block in exits)
-            for position, successor in enumerate(cfg.succ[block]):
-                is_critical = ways > 1 and (len(cfg.pred[successor]) > 1 or successor == cfg.rpo[0])
-                if is_critical and inserter.is_possible(block, successor):
-                    node = count + len(self.edge)
-                    self.edge[node] = (block, successor)
-                    succ[block][position] = node
-                    succ.append([successor])
-        blocks = [*cfg.blocks, *(Block() for _ in self.edge)]
-        self.cfg = Cfg(blocks, succ, cfg.exits)
-        reachable = self.cfg.reachable
-        #: The reachable predecessors.
-        self.before = [[other for other in others if reachable[other]] for others in self.cfg.pred]
-        # In units in which the least weight there is counts as well: the minimum cut is one of integers.
-        weight = [round(each / NEVER) for each in facts.block_weights]
-        self.weight = [*weight, *(min(weight[i], weight[j]) for i, j in self.edge.values())]
 
 
 @dataclass(slots=True)
@@ -263,7 +229,7 @@ class _Motion:
         if differing & self.faulting():
             return True
         self.settle_on(eager, up)
-        gains = any(differing >> item.number & 1 for item, _ in self.worthwhile())
+        gains = any(differing >> item.number & 1 for item, _ in self.worthwhile(self.region_points()))
         self.settle_on(strict, up)
         return gains
 
@@ -387,8 +353,9 @@ class _Motion:
     def choose(self) -> dict[int, list[Point]]:
         """For each class worth rewriting the points at which to evaluate it."""
         chosen: dict[int, list[Point]] = {}
-        for item, required in self.worthwhile():
-            problem = self.problem(item.number, required)
+        points = self.region_points()
+        for item, required in self.worthwhile(points):
+            problem = points.problem(item.number, required)
             region = smallest_minimum_region(problem, below=sum(self.weights[point >> 1] for point in required))
             if region is None:
                 continue
@@ -397,84 +364,61 @@ class _Motion:
                 self.report(item, required, chosen[item.number])
         return chosen
 
-    def worthwhile(self) -> Iterator[tuple[ExpressionClass, list[Point]]]:
+    def region_points(self) -> RegionPoints:
+        """Where regions may go on, by the sets as they are now."""
+        local = self.local
+        return RegionPoints(
+            self.graph,
+            self.weights,
+            kill=local.kill,
+            phi_kill=local.phi_kill,
+            computed=self.computed,
+            may_hold=self.may_hold,
+            leaving=self.safety.leaving,
+        )
+
+    def worthwhile(self, points: RegionPoints) -> Iterator[tuple[ExpressionClass, list[Point]]]:
         """The classes that might gain by being evaluated elsewhere, with their computations that are not up-safe."""
-        feeding = {name for item in self.classes if item.cost >= self.options.min_cost for name in item.names}
-        relevant = self.relevant_points()
-        for item in self.classes:
-            required = relevant.get(item.number, [])
-            if not required or (len(required) < 2 and self.options.weights == "uniform"):
+        rising = self.rising(points)
+        if not rising:
+            return
+        feeding: set[Hashable] | None = None
+        relevant = self.relevant_points(rising)
+        for number in bits(rising):
+            item, required = self.classes[number], relevant[number]
+            if len(required) < 2 and self.options.weights == "uniform":
                 continue
-            if item.cost < self.options.min_cost and item.result not in feeding:
-                continue
-            if any(self.may_rise(point, 1 << item.number) for point in required):
+            if item.cost < self.options.min_cost:
+                if feeding is None:
+                    feeding = self.feeding_names()
+                if item.result not in feeding:
+                    continue
+            if points.may_gain(number, required):
                 yield item, required
 
-    def relevant_points(self) -> dict[int, list[Point]]:
-        """RelComp by class: computations that are not up-safe."""
-        found: dict[int, list[Point]] = {}
+    def feeding_names(self) -> set[Hashable]:
+        """The operands of classes that are worth moving by themselves, which cheap ones are moved for."""
+        return {name for item in self.classes if item.cost >= self.options.min_cost for name in item.names}
+
+    def rising(self, points: RegionPoints) -> int:
+        """The classes with a computation that is not up-safe above which a region may go on: where none does, nothing
+        can be saved."""
+        antloc, exit_comp, up_entry, rises = self.local.antloc, self.local.exit_comp, self.safety.up_entry, points.rises
+        found = 0
         for node in self.facts.cfg.rpo:
-            for number in bits(self.local.antloc[node] & ~self.safety.up_entry[node]):
-                found.setdefault(number, []).append(2 * node)
-            for number in bits(self.local.exit_comp[node]):
-                found.setdefault(number, []).append(2 * node + 1)
+            found |= antloc[node] & ~up_entry[node] & rises[2 * node]
+            found |= exit_comp[node] & rises[2 * node + 1]
         return found
 
-    def problem(self, number: int, required: list[Point]) -> RegionProblem:
-        """The region problem of one class, over the points that RelComp can draw in."""
-        bit = 1 << number
-        problem = RegionProblem(list(required))
-        costs, implications, weights = problem.costs, problem.implications, self.weights
-        seen = set(required)
-        work = list(required)
-        while work:
-            point = work.pop()
-            before, forever = self.predecessors(point, bit)
-            costs.append((point, None if forever or not before else before[0], weights[point >> 1]))
-            if len(before) > 1:
-                implications += zip(before, [*before[1:], before[0]], strict=True)
-            after = self.implied(point, bit)
-            implications += [(point, other) for other in after]
-            for other in (*after, *before):
-                if other not in seen:
-                    seen.add(other)
-                    work.append(other)
-        return problem
-
-    def may_rise(self, point: Point, bit: int) -> bool:
-        """Whether a region that holds the point may go on above it: where none does, nothing can be saved."""
-        before, forever = self.predecessors(point, bit)
-        return bool(before) and not forever
-
-    def predecessors(self, point: Point, bit: int) -> tuple[list[Point], bool]:
-        """The predecessors that may join the region, and whether some way to the point can never be covered."""
-        node, may_hold = point >> 1, self.may_hold
-        if point & 1:
-            if self.local.kill[node] & bit or not may_hold[point - 1] & bit:
-                return [], True
-            return [point - 1], False
-        if node == self.graph.cfg.rpo[0] or self.local.phi_kill[node] & bit:
-            return [], True
-        leaving = self.safety.leaving
-        found: list[Point] = []
-        for predecessor in self.graph.before[node]:
-            if leaving[predecessor] & bit:
-                continue
-            end = 2 * predecessor + 1
-            if not may_hold[end] & bit:
-                return [], True
-            found.append(end)
-        return found, False
-
-    def implied(self, point: Point, bit: int) -> list[Point]:
-        """Points that a point without computation draws into the region below it."""
-        if self.computed[point] & bit:
-            return []
-        may_hold = self.may_hold
-        if not point & 1:
-            return [point + 1] if may_hold[point + 1] & bit else []
-        phi_kill = self.local.phi_kill
-        return [2 * s for s in self.graph.cfg.succ[point >> 1] if may_hold[2 * s] & bit and not phi_kill[s] & bit]
+    def relevant_points(self, wanted: int) -> dict[int, list[Point]]:
+        """RelComp by class, of the classes ``wanted``: computations that are not up-safe."""
+        found: dict[int, list[Point]] = {}
+        for node in self.facts.cfg.rpo:
+            for number in bits(self.local.antloc[node] & ~self.safety.up_entry[node] & wanted):
+                found.setdefault(number, []).append(2 * node)
+            for number in bits(self.local.exit_comp[node] & wanted):
+                found.setdefault(number, []).append(2 * node + 1)
+        return found
 
     # --- the rewriting -------------------------------------------------------------------------------------------
 
