@@ -24,7 +24,7 @@ Reference: Knoop, Rüthing, Steffen, PLDI 1992; shared notes on code motion, §1
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..analysis.alias import Memory, Reference, is_inside_object, is_mutable_read
@@ -35,7 +35,7 @@ from ..analysis.memory_effects import synchronization
 from ..analysis.reference_sets import ReferenceSet
 from ..analysis.speculation import Evidence
 from ..analysis.value_numbering import Values
-from ..ptx import Directive, Effect, Form, Instr, Reg, ScalarType
+from ..ptx import TYPES, Directive, Effect, Instr, Reg, ScalarType
 
 __all__ = [
     "Candidates",
@@ -110,11 +110,11 @@ class Naming:
         #: Where only instructions that read a register with several definitions are of interest: these.
         self._readers = self.ssa.readers_of_rewritten() if only_rewritten else None
 
-    def key(self, instr: Instr, reg: Reg) -> Hashable:
-        """Equal for instructions that compute one value into registers of one type."""
+    def key(self, instr: Instr, reg: Reg, bank: str) -> Hashable:
+        """Equal for instructions that compute one value into registers of one type. ``bank`` is that of ``reg``."""
         form = instr.form
         if self.by_value and not (form.effects & Effect.READ and is_mutable_read(instr)):
-            return (self.values.result[instr], _bank(reg.type))
+            return (self.values.result[instr], bank)
         operands: tuple[Hashable, ...] = tuple(operand.text for operand in instr.operands[1:])
         if self.by_value:
             address = instr.address
@@ -124,8 +124,12 @@ class Naming:
         mods = (*sorted(form.mods.items()), *sorted(form.flags))
         return (form.op.pattern, mods, operands, reg.type.name)
 
-    def is_of_interest(self, instr: Instr) -> bool:
-        return self._readers is None or instr in self._readers
+    def of_interest(self, instrs: list[Instr]) -> list[Instr]:
+        """Those of ``instrs`` that might be moved."""
+        readers, values = self._readers, self.values
+        if readers is not None:
+            instrs = [instr for instr in instrs if instr in readers]
+        return [instr for instr in instrs if not values.is_late(instr)] if values.late else instrs
 
     def reference(self, load: Instr, memory: Memory) -> Reference | None:
         """What ``load`` and all that are keyed like it read. Register names that stand for several values say nothing
@@ -176,9 +180,14 @@ class Naming:
         ]
 
 
-def _bank(scalar: ScalarType) -> tuple[str, int]:
+def _bank(scalar: ScalarType) -> str:
     """Registers of one bank can stand for each other in every instruction."""
-    return ("i" if scalar.kind in "usb" else scalar.kind if scalar.lanes == 1 else scalar.name, scalar.bits)
+    kind = "i" if scalar.kind in "usb" else scalar.kind if scalar.lanes == 1 else scalar.name
+    return f"{kind}:{scalar.bits}"
+
+
+#: By name, the banks of the types whose registers a ``mov`` copies.
+_BANKS = {each.name: _bank(each) for each in TYPES.values() if each.kind == "p" or each.bits in (16, 32, 64)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,24 +241,29 @@ def _candidates(facts: Facts, naming: Naming) -> Candidates:
 
 def collect(facts: Facts, naming: Naming) -> list[ExpressionClass]:
     """The classes that code motion could improve, numbered from 0."""
-    first: dict[Hashable, Occurrence] = {}
-    several: dict[Hashable, ExpressionClass] = {}
-    for occurrence in _occurrences(facts, naming):
-        result = occurrence.instr.operands[0]
-        assert isinstance(result, Reg)
-        key = naming.key(occurrence.instr, result)
-        known = several.get(key)
-        if known is not None:
-            known.occurrences.append(occurrence)
-        elif key in first:
-            several[key] = ExpressionClass(-1, result.type, [first.pop(key), occurrence])
-        else:
-            first[key] = occurrence
+    found: dict[Hashable, Occurrence | ExpressionClass] = {}
+    several: list[ExpressionClass] = []
+    for block, instrs in facts.get(movable):
+        for instr in naming.of_interest(instrs):
+            result = instr.operands[0]
+            assert isinstance(result, Reg)
+            bank = _BANKS.get(result.type.name)
+            if bank is None:
+                continue
+            key = naming.key(instr, result, bank)
+            known = found.get(key)
+            if known is None:
+                found[key] = Occurrence(block, instr)
+            elif isinstance(known, ExpressionClass):
+                known.occurrences.append(Occurrence(block, instr))
+            else:
+                found[key] = item = ExpressionClass(-1, result.type, [known, Occurrence(block, instr)])
+                several.append(item)
     alone = [
         ExpressionClass(-1, occurrence.instr.operands[0].type, [occurrence])  # pyright: ignore
-        for occurrence in _invariant(list(first.values()), facts, naming)
+        for occurrence in _invariant([each for each in found.values() if isinstance(each, Occurrence)], facts, naming)
     ]
-    return _numbered([*several.values(), *alone], facts, naming)
+    return _numbered([*several, *alone], facts, naming)
 
 
 def _invariant(occurrences: list[Occurrence], facts: Facts, naming: Naming) -> list[Occurrence]:
@@ -263,41 +277,25 @@ def _invariant(occurrences: list[Occurrence], facts: Facts, naming: Naming) -> l
     return [each for each in inside if defined_in_loop[loop_of[each.block]].isdisjoint(operand_names(each.instr))]
 
 
-def _occurrences(facts: Facts, naming: Naming) -> Iterator[Occurrence]:
-    """Every instruction that might be moved, in reverse postorder."""
-    values, is_of_interest = naming.values, naming.is_of_interest
-    for occurrence in facts.get(_copyable):
-        if is_of_interest(occurrence.instr) and not (values.late and values.is_late(occurrence.instr)):
-            yield occurrence
-
-
-def _copyable(facts: Facts) -> list[Occurrence]:
-    """Those of `movable` whose result a ``mov`` copies."""
-    found: list[Occurrence] = []
-    for occurrence in facts.get(movable):
-        result = occurrence.instr.operands[0]
-        assert isinstance(result, Reg)
-        if _has_copy(result.type):
-            found.append(occurrence)
-    return found
-
-
-def movable(facts: Facts) -> list[Occurrence]:
-    """Every instruction that computes something of a cost into a register and may move, in reverse postorder."""
-    found: list[Occurrence] = []
+def movable(facts: Facts) -> list[tuple[int, list[Instr]]]:
+    """By block, in reverse postorder, every instruction that computes something of a cost into a register and may
+    move."""
     cfg = facts.cfg
     may_move = facts.get(motion_values).movable
+    found: list[tuple[int, list[Instr]]] = []
     for block in cfg.rpo:
         instrs = cfg.blocks[block].instrs
-        for position, instr in enumerate(instrs):
-            if instr in may_move and instr.form.op.cost and not is_spoken_of(instrs, position):
-                found.append(Occurrence(block, instr))
+        moving = [
+            instr
+            for at, instr in enumerate(instrs)
+            if instr in may_move
+            and instr.form.op.cost
+            # At 0 this looks at the last one, which does no harm.
+            and not (instrs[at - 1].is_directive and is_spoken_of(instrs, at))
+        ]
+        if moving:
+            found.append((block, moving))
     return found
-
-
-def _has_copy(scalar: ScalarType) -> bool:
-    """Whether a ``mov`` copies a register of this type."""
-    return scalar.kind == "p" or scalar.bits in (16, 32, 64)
 
 
 def is_spoken_of(instrs: list[Instr], position: int) -> bool:
@@ -369,41 +367,51 @@ class Transfer:
                 self.by_name[name] = self.by_name.get(name, 0) | bit
             if candidate.may_fault:
                 self.faulting |= bit
-        self._kills = self._changed(facts.cfg) if classes else dict[Instr, int]()
-        self._pinches: dict[Form, int] = {}
+        #: The instructions that may change the value of a class, with all these classes.
+        self.kills: dict[Instr, int] = self._changed(facts) if classes else {}
 
     def kill(self, instr: Instr) -> int:
         """Classes whose value the instruction may change."""
-        return self._kills.get(instr, 0)
+        return self.kills.get(instr, 0)
 
-    def _changed(self, cfg: Cfg) -> dict[Instr, int]:
-        """The instructions that may change the value of a class, with all these classes."""
+    def _changed(self, facts: Facts) -> dict[Instr, int]:
         by_name = self.by_name
         changed: dict[Instr, int] = {}
-        for instr, name in self.naming.definitions_of(by_name, cfg):
+        for instr, name in self.naming.definitions_of(by_name, facts.cfg):
             changed[instr] = changed.get(instr, 0) | by_name[name]
         if self._loads is not None:
-            for block in cfg.rpo:
-                for instr in cfg.blocks[block].instrs:
-                    if instr.form.effects & _CHANGES and not instr.is_directive:
-                        changed[instr] = changed.get(instr, 0) | self._loads.changed_by(instr)
+            for instr in facts.get(_changing_memory):
+                classes = self._loads.changed_by(instr)
+                if classes:
+                    changed[instr] = changed.get(instr, 0) | classes
         return changed
-
-    def pinch(self, instr: Instr) -> int:
-        """Classes that must not move up across the instruction, because it may never come back; or because it waits for
-        a grid that may still write what is read-only from then on."""
-        form = instr.form
-        known = self._pinches.get(form)
-        if known is None:
-            is_one = form.is_opaque or form.op.base in ("call", "griddepcontrol")
-            known = self._pinches[form] = self.faulting if is_one else 0
-        return known
 
     def phi_kill(self, block: int) -> int:
         killed = 0
         for name in self.naming.phi_names(block):
             killed |= self.by_name.get(name, 0)
         return killed
+
+
+def _changing_memory(facts: Facts) -> list[Instr]:
+    """The instructions by which memory may come to hold something else, or after which it may not be what it was."""
+    blocks = facts.cfg.blocks
+    return [
+        instr
+        for block in facts.cfg.rpo
+        for instr in blocks[block].instrs
+        if instr.form.effects & _CHANGES and not instr.is_directive
+    ]
+
+
+def _pinching(facts: Facts) -> frozenset[Instr]:
+    """The instructions that what may fault must not move up across, because they may never come back; or because they
+    wait for a grid that may still write what is read-only from then on. All of them may change memory."""
+    return frozenset(
+        instr
+        for instr in facts.get(_changing_memory)
+        if instr.form.is_opaque or instr.form.op.base in ("call", "griddepcontrol")
+    )
 
 
 class _Loads:
@@ -442,25 +450,26 @@ def local_predicates(facts: Facts, classes: list[ExpressionClass], naming: Namin
     transfer = Transfer(classes, naming, facts)
     result = LocalPredicates([0] * count, [0] * count, [0] * count, [0] * count, [0] * count, [0] * count, transfer)
     bit_of = {occurrence.instr: 1 << item.number for item in classes for occurrence in item.occurrences}
-    may_pinch = transfer.faulting != 0
+    kills = transfer.kills
+    pinches = facts.get(_pinching) if transfer.faulting else frozenset[Instr]()
+    matters = {*bit_of, *kills, *pinches}
     for block in cfg.rpo if classes else ():
         result.phi_kill[block] = transfer.phi_kill(block)
         antloc = comp = exit_comp = killed = pinched = 0
-        for instr in cfg.blocks[block].instrs:
-            if instr in bit_of:
-                bit = bit_of[instr]
+        for instr in [each for each in cfg.blocks[block].instrs if each in matters]:
+            bit = bit_of.get(instr)
+            if bit is not None:
                 antloc |= bit & ~(killed | pinched)
                 comp |= bit
                 exit_comp |= bit
-            kill = transfer.kill(instr)
-            if kill:
+            kill = kills.get(instr)
+            if kill is not None:
                 killed |= kill
                 comp &= ~kill
                 exit_comp &= ~kill
-            if may_pinch and not instr.is_directive:
-                pinch = transfer.pinch(instr)
-                pinched |= pinch
-                exit_comp &= ~pinch
+            if instr in pinches:
+                pinched = transfer.faulting
+                exit_comp &= ~pinched
         result.antloc[block] = antloc
         result.comp[block] = comp
         result.exit_comp[block] = exit_comp

@@ -11,14 +11,14 @@ Reference: Briggs, Cooper, Simpson, "Value Numbering", SPE 1997, §4 (dominator-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ..analysis.alias import is_mutable_read
 from ..analysis.manager import Facts
 from ..analysis.value_numbering import Values
-from ..ptx import Instr, Kernel, Reg
+from ..ptx import Effect, Instr, Kernel, Reg
 from .branch_divergence import BranchDivergence
 from .copy_propagation import are_exchangeable, substitute_reads
 from .expressions import motion_values, movable
@@ -76,17 +76,14 @@ def remove_redundancy(
 
 def _find(kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, pass_name: str) -> dict[Reg, Reg]:
     """For each redundant register the one to read instead."""
-    ssa, cfg, dominance = values.ssa, facts.cfg, facts.dominance
+    cfg, dominance = facts.cfg, facts.dominance
     holders: dict[int, list[tuple[int, Reg]]] = {}
     replaced: dict[Reg, Reg] = {}
     is_read_in_place: set[Reg] | None = None
-    for occurrence in facts.get(movable):
-        block, instr = occurrence.block, occurrence.instr
+    for block, instr in _removable(facts, values):
         result = instr.operands[0]
         assert isinstance(result, Reg)
-        if not ssa.is_single(result) or is_mutable_read(instr) or (values.late and values.is_late(instr)):
-            continue
-        number = values.number[ssa.defined(instr, result)]
+        number = values.result[instr]
         known = holders.get(number)
         if known is None:
             holders[number] = [(block, result)]
@@ -103,6 +100,19 @@ def _find(kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, pass_n
             where = block_names(cfg.blocks, [block])
             remarks.add("Passed", pass_name, "Redundant", kernel, what, instr=instr, sources=where)
     return replaced
+
+
+def _removable(facts: Facts, values: Values) -> Iterator[tuple[int, Instr]]:
+    """The instructions whose value another one may have, and that may have another one's, with their blocks."""
+    is_single = values.ssa.is_single
+    for block, instrs in facts.get(movable):
+        for instr in instrs:
+            result = instr.operands[0]
+            assert isinstance(result, Reg)
+            if not is_single(result) or (instr.form.effects & Effect.READ and is_mutable_read(instr)):
+                continue
+            if not (values.late and values.is_late(instr)):
+                yield block, instr
 
 
 def _dominating(
