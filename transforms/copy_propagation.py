@@ -57,9 +57,10 @@ class CopyPropagation:
                 renamed[target] = source
         if not renamed:
             return False
+        reads_none = renamed.keys().isdisjoint
         for block in facts.cfg.rpo:
             for instr in facts.cfg.blocks[block].instrs:
-                if not renamed.keys().isdisjoint(instr.uses()):
+                if not reads_none(instr.uses()):
                     substitute_reads(kernel, instr, {reg: _root(reg, renamed) for reg in instr.uses()})
         remarks.count(kernel, self.name, "copies propagated", len(renamed))
         return True
@@ -78,27 +79,25 @@ class CopyPropagation:
         cfg = facts.cfg
         gen, kill = [0] * len(cfg.blocks), [0] * len(cfg.blocks)
         effects: dict[Instr, _Step] = {}
+        writes_none = involved.keys().isdisjoint
         for block in cfg.rpo:
-            for instr in cfg.blocks[block].instrs:
+            for instr in [each for each in cfg.blocks[block].instrs if not writes_none(each.defs())]:
                 killed = 0
                 for reg in instr.defs():
-                    if reg in involved:
-                        killed |= involved[reg]
-                if killed:
-                    number = numbers.get(instr)
-                    effects[instr] = step = (killed, 1 << number if number is not None else 0)
-                    gen[block], kill[block] = gen[block] & ~killed | step[1], (kill[block] | killed) & ~step[1]
+                    killed |= involved.get(reg, 0)
+                number = numbers.get(instr)
+                effects[instr] = step = (killed, 1 << number if number is not None else 0)
+                gen[block], kill[block] = gen[block] & ~killed | step[1], (kill[block] | killed) & ~step[1]
         universe = (1 << len(copies)) - 1
         solution = solve(
             cfg, direction="forward", meet="intersection", gen=gen, kill=kill, boundary=0, universe=universe
         )
         changed = False
+        reads_none = {target for target, _ in pairs}.isdisjoint
         for block in cfg.rpo:
             available = solution.entry[block]
             for instr in cfg.blocks[block].instrs:
-                if instr.is_directive:
-                    continue
-                if available:
+                if available and not reads_none(instr.uses()):
                     changed |= self._rewrite(kernel, instr, available, involved, pairs, remarks)
                 if instr in effects:
                     killed, own = effects[instr]
@@ -131,16 +130,32 @@ class CopyPropagation:
 
 def _copies(facts: Facts) -> list[Instr]:
     """Unguarded register copies that keep all bits, in reverse postorder."""
-    found: list[tuple[Instr, Reg, Reg]] = []
-    for block in facts.cfg.rpo:
-        for instr in facts.cfg.blocks[block].instrs:
-            if instr.form.op.semantics != "move_mov" or instr.guard is not None or len(instr.operands) != 2:
-                continue
-            target, source = instr.operands
-            if isinstance(target, Reg) and isinstance(source, Reg) and are_exchangeable(target.type, source.type):
-                found.append((instr, target, source))
-    late = late_registers(facts.kernel) if found else frozenset[Reg]()
-    return [instr for instr, target, source in found if target not in late and source not in late]
+    blocks = facts.cfg.blocks
+    moves = [
+        instr
+        for block in facts.cfg.rpo
+        for instr in blocks[block].instrs
+        if instr.form.op.semantics == "move_mov" and instr.guard is None and len(instr.operands) == 2
+    ]
+    found: list[Instr] = []
+    late: frozenset[Reg] | None = None
+    for instr in moves:
+        target, source = instr.operands
+        if isinstance(target, Reg) and isinstance(source, Reg) and are_exchangeable(target.type, source.type):
+            if late is None:
+                late = _late(facts)
+            if target not in late and source not in late:
+                found.append(instr)
+    return found
+
+
+def _late(facts: Facts) -> frozenset[Reg]:
+    """`effects.late_registers`. Where there are none, there never will be any: no transform makes an instruction that
+    has such registers, so nobody looks again."""
+    known: frozenset[Reg] | None = facts.lasting.get(_late)
+    if known is None or known:
+        known = facts.lasting[_late] = late_registers(facts.kernel)
+    return known
 
 
 def are_exchangeable(left: ScalarType, right: ScalarType) -> bool:

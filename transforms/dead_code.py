@@ -10,7 +10,10 @@ alone: a pragma or the debug information may need them, and the assembler's unro
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 from ..analysis.effects import may_remove
@@ -33,27 +36,7 @@ class DeadCodeElimination:
         """Remove dead instructions; whether there were any."""
         if facts.get(_has_none):
             return False
-        reads: dict[Reg, int] = {}
-        definitions: dict[Reg, list[Instr]] = {}
-        for instr in kernel.instructions():
-            for reg in instr.uses():
-                reads[reg] = reads.get(reg, 0) + 1
-            for reg in instr.defs():
-                definitions.setdefault(reg, []).append(instr)
-        dead: set[Instr] = set()
-        work = [instr for reg, found in definitions.items() if not reads.get(reg) for instr in found]
-        spoken_of = _spoken_of(kernel) if work else set[Instr]()
-        while work:
-            instr = work.pop()
-            if instr in dead or instr in spoken_of or any(reads.get(reg) for reg in instr.defs()):
-                continue
-            if not may_remove(instr) or not remarks.may_rewrite():
-                continue
-            dead.add(instr)
-            for reg in instr.uses():
-                reads[reg] -= 1
-                if not reads[reg]:
-                    work.extend(definitions.get(reg, ()))
+        dead = _dead(kernel, remarks)
         if dead:
             for block in kernel.blocks:
                 kept = [instr for instr in block.instrs if instr not in dead]
@@ -62,6 +45,44 @@ class DeadCodeElimination:
             remarks.count(kernel, self.name, "removed", len(dead))
         facts.keep(_has_none, True)
         return bool(dead)
+
+
+def _dead(kernel: Kernel, remarks: Remarks) -> set[Instr]:
+    """The instructions to remove."""
+    dead: set[Instr] = set()
+    instrs = [instr for block in kernel.blocks for instr in block.instrs]
+    reads = Counter(chain.from_iterable([instr.uses() for instr in instrs]))
+    unread = set(chain.from_iterable([instr.defs() for instr in instrs])) - reads.keys()
+    if not unread:
+        return dead
+    work = [instr for found in _definitions(instrs, unread).values() for instr in found]
+    spoken_of = _spoken_of(kernel)
+    # Of all registers; mostly nothing becomes unread by what is removed.
+    definitions: dict[Reg, list[Instr]] | None = None
+    while work:
+        instr = work.pop()
+        if instr in dead or instr in spoken_of or any(reads.get(reg) for reg in instr.defs()):
+            continue
+        if not may_remove(instr) or not remarks.may_rewrite():
+            continue
+        dead.add(instr)
+        for reg in instr.uses():
+            reads[reg] -= 1
+            if not reads[reg]:
+                if definitions is None:
+                    definitions = _definitions(instrs, reads)
+                work.extend(definitions.get(reg, ()))
+    return dead
+
+
+def _definitions(instrs: list[Instr], wanted: Container[Reg]) -> dict[Reg, list[Instr]]:
+    """The instructions that write each of the registers ``wanted``."""
+    found: dict[Reg, list[Instr]] = {}
+    for instr in instrs:
+        for reg in instr.defs():
+            if reg in wanted:
+                found.setdefault(reg, []).append(instr)
+    return found
 
 
 def _has_none(facts: Facts) -> bool:
@@ -76,8 +97,8 @@ def _spoken_of(kernel: Kernel) -> set[Instr]:
     return {
         instrs[at]
         for instrs in (block.instrs for block in kernel.blocks)
-        for at in range(1, len(instrs))
-        if instrs[at - 1].is_directive and is_spoken_of(instrs, at)
+        for at, before in enumerate(instrs[:-1], 1)
+        if before.is_directive and is_spoken_of(instrs, at)
     }
 
 

@@ -132,18 +132,19 @@ def _later(
     facts: Facts, local: LocalPredicates, earliest: dict[tuple[int, int], int], antin: list[int], universe: int
 ) -> list[int]:
     """laterin, the greatest solution; the entry has a virtual edge on which everything anticipated is earliest."""
-    cfg = facts.cfg
+    cfg, antloc = facts.cfg, local.antloc
     laterin = [universe] * len(cfg.blocks)
     entry = cfg.rpo[0]
+    incoming: list[list[tuple[int, int]]] = [[] for _ in cfg.blocks]
+    for (block, successor), edge in earliest.items():
+        incoming[successor].append((block, edge))
     changed = True
     while changed:
         changed = False
         for block in cfg.rpo:
             value = antin[block] if block == entry else universe
-            for predecessor in cfg.pred[block]:
-                edge = earliest.get((predecessor, block))
-                if edge is not None:
-                    value &= edge | (laterin[predecessor] & ~local.antloc[predecessor])
+            for predecessor, edge in incoming[block]:
+                value &= edge | (laterin[predecessor] & ~antloc[predecessor])
             if value != laterin[block]:
                 laterin[block] = value
                 changed = True
@@ -332,15 +333,14 @@ def _totally_redundant(
     cfg = facts.cfg
     bit_of = {occurrence.instr: 1 << item.number for item in classes for occurrence in item.occurrences}
     blocks = {occurrence.block for item in classes for occurrence in item.occurrences}
+    kills = local.transfer.kills
     redundant = 0
     for block in blocks:
         present = placement.available[block]
-        for instr in cfg.blocks[block].instrs:
+        for instr in [each for each in cfg.blocks[block].instrs if each in bit_of or each in kills]:
             bit = bit_of.get(instr, 0)
             redundant |= bit & present
-            present |= bit
-            if present:
-                present &= ~local.transfer.kill(instr)
+            present = (present | bit) & ~kills.get(instr, 0)
     return redundant
 
 
