@@ -108,7 +108,8 @@ class _Overwritten:
     def _find_sites(self) -> None:
         for block in self.cfg.rpo:
             instrs = self.cfg.blocks[block].instrs
-            for position, instr in enumerate(instrs):
+            for position in [at for at, instr in enumerate(instrs) if instr.form.op.name == "st"]:
+                instr = instrs[position]
                 if not is_plain_store(instr) or is_spoken_of(instrs, position):
                     continue
                 reference = self.memory.reference(instr)
@@ -189,7 +190,8 @@ class _Overwritten:
         steps: dict[int, list[_Step]] = {}
         for block in self.cfg.rpo:
             found = steps[block] = []
-            for instr in self.cfg.blocks[block].instrs:
+            instrs = self.cfg.blocks[block].instrs
+            for instr in [each for each in instrs if each in redefined or each.form.effects & _MEMORY]:
                 lost, certain = redefined.get(instr, 0), 0
                 if instr.form.effects & _MEMORY and not instr.is_directive:
                     lost |= self._seen_by(instr)

@@ -241,7 +241,8 @@ def _candidates(facts: Facts, naming: Naming) -> Candidates:
 
 def collect(facts: Facts, naming: Naming) -> list[ExpressionClass]:
     """The classes that code motion could improve, numbered from 0."""
-    found: dict[Hashable, Occurrence | ExpressionClass] = {}
+    #: By key the block and the instruction, where there is one alone.
+    found: dict[Hashable, tuple[int, Instr] | ExpressionClass] = {}
     several: list[ExpressionClass] = []
     for block, instrs in facts.get(movable):
         for instr in naming.of_interest(instrs):
@@ -253,28 +254,30 @@ def collect(facts: Facts, naming: Naming) -> list[ExpressionClass]:
             key = naming.key(instr, result, bank)
             known = found.get(key)
             if known is None:
-                found[key] = Occurrence(block, instr)
+                found[key] = (block, instr)
             elif isinstance(known, ExpressionClass):
                 known.occurrences.append(Occurrence(block, instr))
             else:
-                found[key] = item = ExpressionClass(-1, result.type, [known, Occurrence(block, instr)])
+                found[key] = item = ExpressionClass(-1, result.type, [Occurrence(*known), Occurrence(block, instr)])
                 several.append(item)
+    loop_of = facts.loops.loop_of
+    inside = [each for each in found.values() if not isinstance(each, ExpressionClass) and loop_of[each[0]] >= 0]
     alone = [
-        ExpressionClass(-1, occurrence.instr.operands[0].type, [occurrence])  # pyright: ignore
-        for occurrence in _invariant([each for each in found.values() if isinstance(each, Occurrence)], facts, naming)
+        ExpressionClass(-1, instr.operands[0].type, [Occurrence(block, instr)])  # pyright: ignore
+        for block, instr in _invariant(inside, facts, naming)
     ]
     return _numbered([*several, *alone], facts, naming)
 
 
-def _invariant(occurrences: list[Occurrence], facts: Facts, naming: Naming) -> list[Occurrence]:
-    """Those inside a loop in which none of their operands is defined."""
-    loop_of = facts.loops.loop_of
-    inside = [occurrence for occurrence in occurrences if loop_of[occurrence.block] >= 0]
+def _invariant(inside: list[tuple[int, Instr]], facts: Facts, naming: Naming) -> list[tuple[int, Instr]]:
+    """Of instructions inside loops, with their blocks, those of which the loop defines no operand."""
     if not inside:
         return []
+    loop_of, operand_names = facts.loops.loop_of, naming.operand_names
     defined_in_loop = _names_defined_in_loops(facts, naming)
-    operand_names = naming.operand_names
-    return [each for each in inside if defined_in_loop[loop_of[each.block]].isdisjoint(operand_names(each.instr))]
+    return [
+        (block, instr) for block, instr in inside if defined_in_loop[loop_of[block]].isdisjoint(operand_names(instr))
+    ]
 
 
 def movable(facts: Facts) -> list[tuple[int, list[Instr]]]:
@@ -330,9 +333,7 @@ def _names_defined_in_loops(facts: Facts, naming: Naming) -> list[set[Hashable]]
         loop = loops.loop_of[block]
         if loop < 0:
             continue
-        names = set(naming.phi_names(block))
-        for instr in cfg.blocks[block].instrs:
-            names.update(naming.defined_names(instr))
+        names = set(naming.phi_names(block)).union(*map(naming.defined_names, cfg.blocks[block].instrs))
         while loop >= 0:
             defined[loop] |= names
             loop = loops.loops[loop].parent

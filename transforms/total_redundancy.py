@@ -55,15 +55,14 @@ def remove_redundancy(
     if divergence is not None:
         divergence.settle()
     cfg = facts.cfg
+    reads_none = replaced.keys().isdisjoint
     for block in cfg.rpo:
         instrs = cfg.blocks[block].instrs
         kept: list[Instr] = []
         for instr in instrs:
             reads = instr.uses()
-            for reg in reads:
-                if reg in replaced:
-                    substitute_reads(kernel, instr, {each: replaced.get(each, each) for each in reads})
-                    break
+            if not reads_none(reads):
+                substitute_reads(kernel, instr, {each: replaced.get(each, each) for each in reads})
             defs = instr.defs()
             if not (len(defs) == 1 and defs[0] in replaced):
                 kept.append(instr)
