@@ -338,9 +338,9 @@ class Availability:
             yield each
 
     def _find_names(self, base: int, width: int) -> Iterator[tuple[int, int]]:
-        own: tuple[int, int] = (base, 0)
-        turns_of = {own: 0}
-        work = [own]
+        own = (base, 0)
+        turns_of: dict[tuple[int, int], int] = {own: 0}
+        work: list[tuple[int, int]] = [own]
         for each in work:
             for before, join, renamed in self._names_before(each, width):
                 turns = turns_of[each] + self._is_back_edge(before, join)
