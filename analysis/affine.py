@@ -9,12 +9,12 @@ with more terms, an operation that is not linear.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ..ptx import Form
 
-__all__ = ["MAX_TERMS", "Affine", "add", "affine_operation", "atom", "constant", "scale", "weighted_sum"]
+__all__ = ["MAX_TERMS", "Affine", "add", "atom", "constant", "operation_of", "scale", "weighted_sum"]
 
 MAX_TERMS = 8
 
@@ -132,14 +132,7 @@ _OPERATIONS: dict[str, Callable[..., Affine | None]] = {
 }
 
 
-def affine_operation(form: Form, operands: Sequence[Affine]) -> Affine | None:
-    """The form of the result of a linear operation, or ``None``. Operands must have the width of the result."""
-    operation = _OPERATIONS.get(form.op.semantics)
-    if operation is None or form.type is None or form.type.lanes != 1:
-        return None
-    return operation(*operands)
-
-
-def is_affine_operation(form: Form) -> bool:
-    """Whether `affine_operation` may succeed for the form."""
-    return form.op.semantics in _OPERATIONS and form.type is not None and form.type.lanes == 1
+def operation_of(form: Form) -> Callable[..., Affine | None] | None:
+    """What makes the form of the result, or ``None``, of those of the operands, which must have its width; ``None`` for
+    an operation that is never linear."""
+    return _OPERATIONS.get(form.op.semantics) if form.type is not None and form.type.lanes == 1 else None

@@ -99,6 +99,10 @@ class Dominance:
 
     def frontier(self) -> list[list[int]]:
         """The dominance frontier of each node, ascending."""
+        return self._frontiers
+
+    @cached_property
+    def _frontiers(self) -> list[list[int]]:
         frontiers: list[list[int]] = [[] for _ in self.idom]
         idom = self.idom
         for node, before in enumerate(self._pred):

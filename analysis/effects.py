@@ -26,8 +26,10 @@ __all__ = [
     "REASONS",
     "Speculation",
     "Verdict",
+    "is_constant_form",
     "is_constant_read",
     "is_may_definition",
+    "is_movable",
     "is_plain_store",
     "late_registers",
     "may_move",
@@ -150,6 +152,21 @@ def may_move(instr: Instr) -> Verdict:
     return _NO["several-results"]
 
 
+def is_movable(instr: Instr) -> bool:
+    """Whether `may_move` answers yes, without a reason where it does not: for those who ask of every instruction."""
+    form = instr.form
+    verdict = _FORM_VERDICTS.get(form)
+    if verdict is None:
+        verdict = _form_verdict(form)
+    operands = instr.operands
+    if verdict.reason or form.dst_count != 1 or instr.guard is not None or type(operands[0]) is not Reg:
+        return False
+    for operand in operands:
+        if type(operand) is Special and is_volatile_register(operand):
+            return False
+    return not (form.effects & Effect.READ and is_call_parameter(instr))
+
+
 @dataclass(frozen=True, slots=True)
 class Speculation:
     """Whether a load may be executed where the program would not have executed it.
@@ -236,9 +253,22 @@ def is_call_parameter(instr: Instr) -> bool:
 def is_constant_read(instr: Instr) -> bool:
     """Whether the load reads memory that nobody writes while the kernel runs: ``.const``, ``.param``, ``.nc``."""
     form = instr.form
-    if "nc" in form.flags or form.op.base == "ldu":
-        return True
-    return form.space in ("const", "param") and not is_call_parameter(instr)
+    is_constant = _CONSTANT_FORMS.get(form)
+    if is_constant is None:
+        is_constant = _CONSTANT_FORMS[form] = is_constant_form(form)
+    return is_constant and (_is_always_constant(form) or not is_call_parameter(instr))
+
+
+_CONSTANT_FORMS: dict[Form, bool] = {}
+
+
+def is_constant_form(form: Form) -> bool:
+    """Whether `is_constant_read` holds of all loads of this form, but for parameters of call sequences."""
+    return _is_always_constant(form) or form.space in ("const", "param")
+
+
+def _is_always_constant(form: Form) -> bool:
+    return "nc" in form.flags or form.op.base == "ldu"
 
 
 def is_plain_store(instr: Instr) -> bool:

@@ -59,8 +59,11 @@ class Liveness:
     as bit vectors. Where there are several columns they are put together when asked for, in time linear in the width.
     """
 
-    def __init__(self, cfg: Cfg, among: Container[Reg] | None = None) -> None:
-        """``among`` are the registers that are asked about, where it is not about all."""
+    def __init__(
+        self, cfg: Cfg, among: Container[Reg] | None = None, mentions: Mapping[int, Sequence[Instr]] | None = None
+    ) -> None:
+        """``among`` are the registers that are asked about, where it is not about all; ``mentions`` are the
+        instructions of each block that read or write one of them, where they are known."""
         self.cfg = cfg
         self.regs: list[Reg] = []
         self.index: dict[Reg, int] = {}
@@ -69,7 +72,10 @@ class Liveness:
         written: dict[int, set[Reg]] = {}
         regs, index = self.regs, self.index
         for block in cfg.rpo:
-            first_read, gone = _scan(cfg.blocks[block].instrs, among)
+            instrs = cfg.blocks[block].instrs if mentions is None else mentions.get(block)
+            if not instrs:
+                continue
+            first_read, gone = _scan(instrs, among)
             written[block] = gone
             if first_read:
                 exposed[block] = first_read

@@ -8,10 +8,10 @@ which ask `Facts` for what they need; no pass declares what it preserves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..ptx import Kernel, Module
+from ..ptx import Kernel, Module, Reg
 
 if TYPE_CHECKING:
     from .alias import Memory, Promise
@@ -173,11 +173,12 @@ class Facts:
         """The static single assignment view."""
         return self.get(_ssa)
 
-    @property
-    def single_definitions(self) -> Ssa:
-        """Which registers have one definition: `ssa` where it has been found, else the view without φs."""
+    def single_definitions(self, among: Set[Reg]) -> Ssa:
+        """Which of these registers have one definition: `ssa` where it has been found, else a view of them alone."""
+        from .ssa import single_definitions
+
         self.get(_cfg, graph_only=True)  # which drops what is stale
-        return self.ssa if _ssa in self._of_code else self.get(_single_definitions)
+        return self.ssa if _ssa in self._of_code else single_definitions(self.cfg, self.dominance, among)
 
     @property
     def values(self) -> Values:
@@ -239,12 +240,6 @@ def _ssa(facts: Facts) -> Ssa:
     from .ssa import build_ssa
 
     return build_ssa(facts.cfg, facts.dominance)
-
-
-def _single_definitions(facts: Facts) -> Ssa:
-    from .ssa import single_definitions
-
-    return single_definitions(facts.cfg, facts.dominance)
 
 
 def _values(facts: Facts) -> Values:

@@ -12,6 +12,7 @@ Reference: Briggs, Cooper, Simpson, "Value Numbering", SPE 1997; shared notes on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..ptx import Effect, Element, Form, Imm, Instr, Mem, Operand, Reg, ScalarType, Special, Sym
@@ -20,7 +21,7 @@ from ..ptx.types import is_integer_literal, literal_bits, literal_value
 from . import affine
 from .affine import Affine
 from .cfg import Cfg
-from .effects import is_constant_read, is_volatile_register, may_move
+from .effects import is_constant_form, is_movable, is_volatile_register
 from .ssa import Ssa
 
 __all__ = ["Values", "number_values"]
@@ -33,7 +34,20 @@ class Values:
     ``result[i]`` is the class of what instruction ``i`` computes, where that is one register, and ``several`` lists
     the results of those that compute more; ``movable`` are those of which `effects.may_move` holds."""
 
-    __slots__ = ("_affine", "_key_of", "_keys", "_literals", "late", "movable", "number", "result", "several", "ssa")
+    __slots__ = (
+        "_affine",
+        "_key_of",
+        "_keys",
+        "_literals",
+        "_of_form",
+        "_of_single",
+        "late",
+        "movable",
+        "number",
+        "result",
+        "several",
+        "ssa",
+    )
 
     def __init__(self, ssa: Ssa, late: frozenset[Reg] = frozenset()) -> None:
         self.ssa = ssa
@@ -42,10 +56,16 @@ class Values:
         self.result: dict[Instr, int] = {}
         self.several: list[tuple[Instr, int]] = []
         self.movable: set[Instr] = set()
-        self._keys: dict[Key, int] = {}
+        #: By class what it is the hash of.
         self._key_of: list[Key] = []
+        self._keys: dict[Key, int] = {}
+        #: The class of each affine form but those that are one atom, and the form of a class.
+        self._of_form: dict[Affine, int] = {}
         self._affine: dict[int, Affine] = {}
-        self._literals: dict[tuple[str, ScalarType | None], int] = {}
+        #: By spelling and name of the type.
+        self._literals: dict[tuple[str, str], int] = {}
+        #: The class of what is in each register with one definition, once that is numbered.
+        self._of_single: dict[Reg, int] = {}
 
     def is_late(self, instr: Instr) -> bool:
         """Whether the instruction reads or writes a register whose value changes without a definition."""
@@ -54,8 +74,7 @@ class Values:
 
     def fresh(self) -> int:
         """A class of its own."""
-        number = len(self._keys)
-        self._keys["unique", number] = number
+        number = len(self._key_of)
         self._key_of.append(("unique", number))
         return number
 
@@ -67,7 +86,7 @@ class Values:
         """The class of ``key``, a new one the first time."""
         number = self._keys.get(key)
         if number is None:
-            number = self._keys[key] = len(self._keys)
+            number = self._keys[key] = len(self._key_of)
             self._key_of.append(key)
         return number
 
@@ -78,29 +97,32 @@ class Values:
     def affine_of(self, number: int, width: int) -> Affine:
         """The affine form of a class, as a value of ``width`` bits."""
         form = self._affine.get(number)
-        return form if form is not None and form[0] == width else Affine(width, 0, ((number, 1),))
+        if form is None:
+            form = self._affine[number] = affine.atom(width, number)
+        return form if form[0] == width else affine.atom(width, number)
 
     def of_affine(self, form: Affine) -> int:
         """The class of an affine form."""
         width, constant, terms = form
         if not constant and len(terms) == 1 and terms[0][1] == 1:
             return terms[0][0]
-        key = ("affine", width, constant, terms)
-        number = self._keys.get(key)
+        number = self._of_form.get(form)
         if number is None:
-            number = self._keys[key] = len(self._keys)
-            self._key_of.append(key)
+            number = self._of_form[form] = len(self._key_of)
+            self._key_of.append(("affine", width, constant, terms))
             self._affine[number] = form
         return number
 
     def of_register(self, instr: Instr, reg: Reg) -> int:
         """The class of what ``instr`` reads from ``reg``."""
-        return self.number[self.ssa.read(instr, reg)]
+        number = self._of_single.get(reg)
+        return number if number is not None else self.number[self.ssa.read(instr, reg)]
 
     def of_operand(self, instr: Instr, operand: Operand, scalar: ScalarType | None) -> int:
         """The class of a source operand that is read as ``scalar`` (``None``: untyped)."""
         if type(operand) is Reg:
-            return self.number[self.ssa.read(instr, operand)]
+            number = self._of_single.get(operand)
+            return number if number is not None else self.number[self.ssa.read(instr, operand)]
         if type(operand) is Imm:
             return self.of_literal(operand.text, scalar)
         if isinstance(operand, Special):
@@ -117,9 +139,10 @@ class Values:
         return self.lookup(("symbol", symbol.name, id(symbol.declaration)))
 
     def of_literal(self, text: str, scalar: ScalarType | None) -> int:
-        known = self._literals.get((text, scalar))
+        key = (text, scalar.name if scalar is not None else "")
+        known = self._literals.get(key)
         if known is None:
-            known = self._literals[text, scalar] = self._literal(text, scalar)
+            known = self._literals[key] = self._literal(text, scalar)
         return known
 
     def _literal(self, text: str, scalar: ScalarType | None) -> int:
@@ -145,24 +168,33 @@ class Values:
 def number_values(cfg: Cfg, ssa: Ssa, late: frozenset[Reg] = frozenset()) -> Values:
     """Number all values of the reachable blocks."""
     values = Values(ssa, late)
-    number, result, defined, old = values.number, values.result, ssa.defined, ssa.old
-    for value, instr in enumerate(ssa.instr):
-        if instr is None and value not in ssa.phi_args:
-            # An undefined value: any number will do, but each read of it must see the same one.
-            number[value] = values.fresh()
+    number, result, single, old = values.number, values.result, ssa.single, ssa.old
+    of_single = values._of_single  # pyright: ignore[reportPrivateUsage]
+    for value in ssa.undefined:
+        # Any number will do, but each read of it must see the same one.
+        number[value] = values.fresh()
     for block in cfg.rpo:
         for phi in ssa.phis[block]:
             number[phi] = _phi(values, phi, block)
         for instr in cfg.blocks[block].instrs:
             defs = instr.defs()
-            for reg in defs:
-                value = defined(instr, reg)
-                number[value] = found = _definition(values, instr) if value not in old else values.fresh()
-                if len(defs) == 1:
-                    result[instr] = found
+            if len(defs) == 1:
+                (reg,) = defs
+                if reg in single:  # nearly all
+                    found = number[single[reg]] = of_single[reg] = _definition(values, instr)
                 else:
-                    values.several.append((instr, found))
+                    value = ssa.defined(instr, reg)
+                    found = number[value] = _definition(values, instr) if value not in old else values.fresh()
+                result[instr] = found
+            elif defs:
+                _several(values, instr)
     return values
+
+
+def _several(values: Values, instr: Instr) -> None:
+    for reg in instr.defs():
+        values.number[values.ssa.defined(instr, reg)] = found = values.fresh()
+        values.several.append((instr, found))
 
 
 def _phi(values: Values, phi: int, block: int) -> int:
@@ -179,10 +211,13 @@ def _phi(values: Values, phi: int, block: int) -> int:
 class _Plan:
     """What numbering needs to know of a form, worked out once."""
 
-    kind: str  #: ``copy``, ``affine``, ``widening``, ``load``, ``hash`` or ``unique``
+    #: ``copy``, ``affine``, ``shift``, ``extension``, ``product``, ``load`` of what nobody writes, ``hash``, ``unique``
+    kind: str
     key: Key
     scalars: tuple[ScalarType | None, ...]  #: the types in which the sources are read
     commutes: bool
+    operation: Callable[..., Affine | None] | None  #: where it is affine
+    is_sum: bool  #: a product to which something is added
 
 
 _PLANS: dict[Form, _Plan] = {}
@@ -190,25 +225,38 @@ _PLANS: dict[Form, _Plan] = {}
 
 def _plan(form: Form) -> _Plan:
     semantics = form.op.semantics
+    operation = affine.operation_of(form)
     if form.effects & Effect.READ:
-        kind = "load"
+        # What reads a parameter of a call sequence may not be moved, and is not asked about.
+        kind = "load" if is_constant_form(form) else "unique"
     elif semantics == "move_mov":
         kind = "copy"
-    elif affine.is_affine_operation(form):
-        kind = "affine"
-    elif semantics in ("convert", "int_mul_wide", "int_mad_wide"):
-        kind = "widening"
+    elif operation is not None:
+        kind = "shift" if semantics == "bits_shl" else "affine"
+    elif semantics == "convert" and _is_extension(form):
+        kind = "extension"
+    elif semantics in ("int_mul_wide", "int_mad_wide"):
+        kind = "product"
     else:
         kind = "hash"
     scalars = tuple(_scalar_of(form, spec) for spec in form.specs[1:])
     # Of two NaNs an operation on f64 keeps the payload of one: which, depends on their order.
     commutes = form.op.commutes and (form.type is None or form.type.name != "f64")
-    return _Plan(kind, (form.op.pattern, *_modifiers(form)), scalars, commutes)
+    key = (form.op.pattern, *_modifiers(form))
+    return _Plan(kind, key, scalars, commutes, operation, semantics == "int_mad_wide")
+
+
+def _is_extension(form: Form) -> bool:
+    """Whether a conversion makes a wider integer of an integer."""
+    source, target = form.scalar("atype"), form.scalar("dtype")
+    if source is None or target is None or form.flags or "rnd" in form.mods:
+        return False
+    return source.is_integer and target.is_integer and source.bits < target.bits in (32, 64)
 
 
 def _definition(values: Values, instr: Instr) -> int:
     """The class of the only result of ``instr``."""
-    if may_move(instr).reason:
+    if not is_movable(instr):
         return values.fresh()
     values.movable.add(instr)
     if values.late and values.is_late(instr):
@@ -218,10 +266,12 @@ def _definition(values: Values, instr: Instr) -> int:
     if plan is None:
         plan = _PLANS[form] = _plan(form)
     kind = plan.kind
+    if kind == "unique":
+        return values.fresh()
     if kind == "load":
-        return _load(values, instr, plan) if is_constant_read(instr) else values.fresh()
-    if kind == "affine" or kind == "widening":
-        linear = _affine_definition(values, instr) if kind == "affine" else _widening(values, instr)
+        return _load(values, instr, plan)
+    if kind in _LINEAR:
+        linear = _LINEAR[kind](values, instr, plan)
         if linear is not None:
             return values.of_affine(linear)
     of_operand = values.of_operand
@@ -245,57 +295,70 @@ def _is_whole_copy(instr: Instr) -> bool:
     )
 
 
-def _affine_definition(values: Values, instr: Instr) -> Affine | None:
-    scalar = instr.form.type
-    assert scalar is not None
+def _affine_result(values: Values, instr: Instr, plan: _Plan) -> Affine | None:
+    result, scalar, operation = instr.operands[0], instr.form.type, plan.operation
+    assert scalar is not None and operation is not None
     width = scalar.bits
-    result = instr.operands[0]
-    if not isinstance(result, Reg) or result.type.bits != width:
+    if type(result) is not Reg or result.type.bits != width:
         return None
-    forms: list[Affine] = []
-    for operand in instr.operands[1:]:
-        number = values.of_operand(instr, operand, scalar)
-        forms.append(values.affine_of(number, width))
-    if instr.form.op.semantics == "bits_shl":
-        count = values.affine_of(values.of_operand(instr, instr.operands[2], _U32), 32)
-        forms[1] = affine.constant(width, count.constant) if count.is_constant else affine.atom(width, -1)
-        if count.is_constant and count.constant >= width:
-            return affine.constant(width, 0)
-    return affine.affine_operation(instr.form, forms)
+    of_operand, affine_of = values.of_operand, values.affine_of
+    return operation(*[affine_of(of_operand(instr, operand, scalar), width) for operand in instr.operands[1:]])
 
 
-def _widening(values: Values, instr: Instr) -> Affine | None:
-    """``mul.wide`` and ``mad.wide`` by a constant, and the conversion of an integer to a wider one: multiples of the
-    extended operand. Extension does not distribute over sums that may wrap, so it makes an atom."""
+def _shifted(values: Values, instr: Instr, plan: _Plan) -> Affine | None:
+    result, scalar, operation = instr.operands[0], instr.form.type, plan.operation
+    assert scalar is not None and operation is not None
+    width = scalar.bits
+    if type(result) is not Reg or result.type.bits != width:
+        return None
+    number = values.of_operand(instr, instr.operands[1], scalar)
+    values.of_operand(instr, instr.operands[2], scalar)
+    count = values.affine_of(values.of_operand(instr, instr.operands[2], _U32), 32)
+    if not count.is_constant:
+        return None
+    if count.constant >= width:
+        return affine.constant(width, 0)
+    return operation(values.affine_of(number, width), affine.constant(width, count.constant))
+
+
+def _extension(values: Values, instr: Instr, plan: _Plan) -> Affine | None:
+    """The conversion of an integer to a wider one: extension does not distribute over sums that may wrap, so it makes
+    an atom."""
     form = instr.form
-    semantics = form.op.semantics
-    if semantics == "convert":
-        source, target = form.scalar("atype"), form.scalar("dtype")
-        if source is None or target is None or len(instr.operands) != 2 or form.flags or "rnd" in form.mods:
-            return None
-        if not (source.is_integer and target.is_integer and source.bits < target.bits in (32, 64)):
-            return None
-        return _extended(values, instr, instr.operands[1], source, target.bits)
-    if semantics not in ("int_mul_wide", "int_mad_wide"):
+    source, target = form.scalar("atype"), form.scalar("dtype")
+    if source is None or target is None or len(instr.operands) != 2:
         return None
-    scalar = form.type
+    return _extended(values, instr, instr.operands[1], source, target.bits)
+
+
+def _wide_product(values: Values, instr: Instr, plan: _Plan) -> Affine | None:
+    """``mul.wide`` and ``mad.wide`` by a constant: multiples of the extended operand."""
+    scalar = instr.form.type
     assert scalar is not None
     width = 2 * scalar.bits
     left = _extended(values, instr, instr.operands[1], scalar, width)
     right = _extended(values, instr, instr.operands[2], scalar, width)
     if left is None or right is None:
         return None
-    product = (
-        affine.scale(left, right.constant)
-        if right.is_constant
-        else affine.scale(right, left.constant)
-        if left.is_constant
-        else None
-    )
-    if product is None or semantics == "int_mul_wide":
+    if right.is_constant:
+        product = affine.scale(left, right.constant)
+    elif left.is_constant:
+        product = affine.scale(right, left.constant)
+    else:
+        return None
+    if not plan.is_sum:
         return product
     wide = ScalarType(f"{scalar.kind}{width}", width, scalar.kind)
     return affine.add(product, values.affine_of(values.of_operand(instr, instr.operands[3], wide), width))
+
+
+#: By kind of plan what finds the affine form of a result, or ``None``.
+_LINEAR: dict[str, Callable[[Values, Instr, _Plan], Affine | None]] = {
+    "affine": _affine_result,
+    "shift": _shifted,
+    "extension": _extension,
+    "product": _wide_product,
+}
 
 
 def _extended(values: Values, instr: Instr, operand: Operand, source: ScalarType, width: int) -> Affine | None:
@@ -309,7 +372,7 @@ def _extended(values: Values, instr: Instr, operand: Operand, source: ScalarType
     form = values.affine_of(number, source.bits)
     if form.is_constant:
         return affine.constant(width, form.signed_constant() if source.kind == "s" else form.constant)
-    return affine.atom(width, values.lookup(("extend", source.kind, source.bits, width, number)))
+    return values.affine_of(values.lookup(("extend", source.kind, source.bits, width, number)), width)
 
 
 _U32 = ScalarType("u32", 32, "u")

@@ -44,7 +44,7 @@ class CopyPropagation:
         copies = _copies(facts)
         if not copies:
             return False
-        ssa = facts.single_definitions
+        ssa = facts.single_definitions({reg for instr in copies for reg in (*instr.defs(), *instr.uses())})
         changed = self.single_definitions(kernel, facts, copies, ssa, remarks)
         return self.available_copies(kernel, facts, copies, ssa, remarks) or changed
 
