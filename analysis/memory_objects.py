@@ -23,6 +23,9 @@ Reference: C17 §6.5.6 and LLVM's rules of pointer aliasing ("based on"); PTX IS
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import ClassVar
+
 from ..ptx import Effect, Element, Form, Imm, Instr, Kernel, Mem, Operand, Param, Reg, Special, Sym, Variable
 from ..ptx.operands import Not, Pair, Vec
 from ..ptx.types import TYPES, is_integer_literal, literal_value
@@ -41,7 +44,8 @@ _ANYTHING = Variable("what an integer points into", "none", TYPES["b8"])
 _INTEGER_VALUE: frozenset[Object] = frozenset([_ANYTHING])
 #: Stands for what the constant 0 points to. Nobody reads there, but a value that may be 0 may be an integer in a sum.
 _NOTHING = Variable("nothing", "none", TYPES["b8"])
-_MARKS: frozenset[Object] = frozenset([_ANYTHING, _NOTHING])
+_NULL_VALUE: frozenset[Object] = frozenset([_NOTHING])
+_MARKS = _INTEGER_VALUE | _NULL_VALUE
 
 #: Opcodes whose result is an integer even where an operand may be an address that nobody knows.
 _INTEGER = frozenset(
@@ -53,7 +57,6 @@ _NO_ADDRESS = frozenset("setp testp isspacep vote match activemask redux istypep
 _HANDS_ON = frozenset("mov selp slct prmt shfl".split())
 #: Opcodes by which an integer changes an address, in any order; and the one that takes an integer from it.
 _SUMS = frozenset(["add", "addc"])
-_TWO_SIDED = frozenset("sum and or difference".split())
 #: Opcodes whose result is an integer where both operands are addresses.
 _DIFFERENCES = frozenset("sub subc xor".split())
 #: Opcodes that multiply the first two operands and add the third.
@@ -81,6 +84,8 @@ class Pointees:
         self._is_marked = any(".ptr" in param.attributes.split() for param in self._params)
         #: By SSA value; ``None`` is any object.
         self._of: list[Objects] = [_NONE] * len(ssa.instr)
+        #: Those in a state space among objects and marks.
+        self._named: dict[tuple[frozenset[Object], str], Objects] = {}
         #: What each ``alloca`` makes, as an object of no known size.
         self._stack: dict[Instr, Variable] = {}
         self._solve(cfg)
@@ -96,25 +101,23 @@ class Pointees:
         if not isinstance(base, Reg):
             return None
         try:
-            found = self._named(self._of[self.ssa.read(instr, base)])
+            found = self._of[self.ssa.read(instr, base)]
         except KeyError:
             return None  # in a block that nothing reaches, no value is known
-        if found is None or space == "generic":
-            return found
-        fitting = frozenset([each for each in found if space == _space_of(each)])
-        return fitting or None
-
-    def _named(self, found: Objects) -> Objects:
         # A constant or an integer is no address that anybody knows.
-        return found - _MARKS or None if found and _ANYTHING not in found else None
+        if not found or _ANYTHING in found:
+            return None
+        key = (found, space)
+        if key not in self._named:
+            self._named[key] = _fitting(found, space)
+        return self._named[key]
 
     # --- solution --------------------------------------------------------------------------------------------------
 
     def _solve(self, cfg: Cfg) -> None:
         ssa, of = self.ssa, self._of
-        for value, instr in enumerate(ssa.instr):
-            if instr is None and value not in ssa.phi_args:
-                of[value] = None  # never written: nothing is known of it
+        for value in ssa.undefined:
+            of[value] = None  # never written: nothing is known of it
         work: list[tuple[Instr | None, int]] = []
         for block in cfg.rpo:
             work += [(None, phi) for phi in ssa.phis[block]]
@@ -197,34 +200,74 @@ class Pointees:
             return _INTEGER_VALUE
         if kind == "integer":
             return self._integer(instr, instr.srcs)
-        if kind == "unknown" or (self._late and not self._late.isdisjoint(instr.defs())):
+        if self._late and not self._late.isdisjoint(instr.defs()):
             return None
-        if kind == "load":
-            return self._loaded(instr)
-        if kind == "alloca":
-            found = self._stack.get(instr)
-            if found is None:
-                found = self._stack[instr] = Variable(f"alloca at {instr.pos}", "local", TYPES["b8"], dims=(None,))
-            return frozenset([found])
-        if kind == "lane":  # the value of another one has the same name
-            return self._of_operand(instr, instr.srcs[0])
-        if kind == "wider":
-            found = self._of_operand(instr, instr.operands[1])
-            return found if found and not found & _MARKS else _INTEGER_VALUE
-        if kind == "mad":
-            return self._sum(self._integer(instr, instr.operands[1:3]), self._of_operand(instr, instr.operands[3]))
-        if kind == "and" and any(_is_small(operand) for operand in instr.srcs):
+        return self._RULES[kind](self, instr)
+
+    def _unknown(self, instr: Instr) -> Objects:
+        return None
+
+    def _alloca(self, instr: Instr) -> Objects:
+        found = self._stack.get(instr)
+        if found is None:
+            found = self._stack[instr] = Variable(f"alloca at {instr.pos}", "local", TYPES["b8"], dims=(None,))
+        return frozenset([found])
+
+    def _of_another_lane(self, instr: Instr) -> Objects:
+        """The value of another one has the same name."""
+        return self._of_operand(instr, instr.srcs[0])
+
+    def _widened(self, instr: Instr) -> Objects:
+        found = self._of_operand(instr, instr.operands[1])
+        return found if found and not found & _MARKS else _INTEGER_VALUE
+
+    def _multiplied_and_added(self, instr: Instr) -> Objects:
+        return self._sum(self._integer(instr, instr.operands[1:3]), self._of_operand(instr, instr.operands[3]))
+
+    def _added(self, instr: Instr) -> Objects:
+        sources = instr.srcs
+        if len(sources) != 2:
+            return self._copied(instr)
+        return self._sum(self._of_operand(instr, sources[0]), self._of_operand(instr, sources[1]))
+
+    def _masked(self, instr: Instr) -> Objects:
+        sources = instr.srcs
+        if any(_is_small(operand) for operand in sources):
             return _INTEGER_VALUE
-        if kind in _TWO_SIDED and len(instr.srcs) == 2:
-            left, right = (self._of_operand(instr, operand) for operand in instr.srcs)
-            found = self._sum(left, right, may_narrow=kind == "sum")
-            may_be_integer = False
-            if kind == "difference":
-                may_be_integer = self._may_be(left) or not self._are_integers(right)
-            elif kind == "and":  # with a mask that is not known, the address may be gone
-                may_be_integer = not any(isinstance(operand, Imm) for operand in instr.srcs)
-            return _union(found, _INTEGER_VALUE) if may_be_integer else found
-        return self._joined(instr, instr.srcs)
+        if len(sources) != 2:
+            return self._copied(instr)
+        left, right = (self._of_operand(instr, operand) for operand in sources)
+        found = self._sum(left, right, may_narrow=False)
+        # With a mask that is not known, the address may be gone.
+        is_known = any(isinstance(operand, Imm) for operand in sources)
+        return found if is_known else _union(found, _INTEGER_VALUE)
+
+    def _united(self, instr: Instr) -> Objects:
+        sources = instr.srcs
+        if len(sources) != 2:
+            return self._copied(instr)
+        left, right = (self._of_operand(instr, operand) for operand in sources)
+        return self._sum(left, right, may_narrow=False)
+
+    def _subtracted(self, instr: Instr) -> Objects:
+        sources = instr.srcs
+        if len(sources) != 2:
+            return self._copied(instr)
+        left, right = (self._of_operand(instr, operand) for operand in sources)
+        found = self._sum(left, right, may_narrow=False)
+        may_be_integer = self._may_be(left) or not self._are_integers(right)
+        return _union(found, _INTEGER_VALUE) if may_be_integer else found
+
+    def _copied(self, instr: Instr) -> Objects:
+        """What one of the operands points into."""
+        found = _NONE
+        for operand in instr.srcs:
+            other = self._of_operand(instr, operand)
+            if other is None:
+                return None
+            if other:
+                found = found | other if found else other
+        return found
 
     def _sum(self, left: Objects, right: Objects, *, may_narrow: bool = True) -> Objects:
         """What a sum points into: it is an integer if both sides may be one."""
@@ -267,22 +310,11 @@ class Pointees:
                 found = found | other
         return found
 
-    def _joined(self, instr: Instr, operands: tuple[Operand, ...]) -> Objects:
-        """What one of the operands points into."""
-        found = _NONE
-        for operand in operands:
-            other = self._of_operand(instr, operand)
-            if other is None:
-                return None
-            if other:
-                found = found | other
-        return found
-
     def _of_operand(self, instr: Instr, operand: Operand) -> Objects:
         if type(operand) is Reg:
             return self._of[self.ssa.read(instr, operand)] if operand.type.kind != "p" else _NONE
         if isinstance(operand, Imm):
-            return frozenset([_NOTHING]) if operand.text in _NULL else _INTEGER_VALUE
+            return _NULL_VALUE if operand.text in _NULL else _INTEGER_VALUE
         if isinstance(operand, Special):
             return _INTEGER_VALUE
         if isinstance(operand, Sym):
@@ -309,6 +341,26 @@ class Pointees:
         if scalar is None or scalar.bits < self.address_bits:
             return _INTEGER_VALUE
         return frozenset([param])
+
+    #: By kind of form what tells of an instruction what its result points into; two kinds are seen to before.
+    _RULES: ClassVar[dict[str, Callable[[Pointees, Instr], Objects]]] = {
+        "unknown": _unknown,
+        "load": _loaded,
+        "alloca": _alloca,
+        "lane": _of_another_lane,
+        "wider": _widened,
+        "mad": _multiplied_and_added,
+        "and": _masked,
+        "or": _united,
+        "difference": _subtracted,
+        "sum": _added,
+        "copy": _copied,
+    }
+
+
+def _fitting(found: frozenset[Object], space: str) -> Objects:
+    """The objects among ``found`` that are in ``space``; ``None`` if there are none."""
+    return frozenset([each for each in found if each not in _MARKS and space in ("generic", _space_of(each))]) or None
 
 
 def _union(left: Objects, right: Objects) -> Objects:
