@@ -37,6 +37,7 @@ from ..ptx import Effect, Instr, Kernel, Reg, Special, registers
 from .cfg import Cfg
 from .control_dependence import ControlDependence
 from .divergence_bits import ValueBits
+from .divergence_slice import BRANCHES, BranchSlice, values_of
 from .divergence_sources import Sources, block_shape, lane_selectors
 from .effects import is_constant_read, is_may_definition
 from .loops import Loops
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from .manager import Facts
 
 __all__ = ["Divergence", "Step"]
-
-_BRANCHES = frozenset(["bra", "brx", "ret", "exit", "trap"])
 
 _ARITHMETIC = frozenset("int_add int_sub int_neg int_mul_lo int_mad_lo int_mul_wide int_mad_wide".split())
 
@@ -225,10 +224,9 @@ class Divergence:
         self._reads: list[list[int]] = []
         self._writes: list[list[int]] = []
         self._node_of: dict[Instr, int] = {}
-        self._users: list[list[int]] = [[] for _ in range(count)]
+        self._users: dict[int, list[int]] = {}
         self._phi_nodes: dict[int, list[int]] = {}
         self._changes_in: list[int] = [-1] * count  #: the innermost loop in which a value changes
-        self._leaving: dict[int, list[int]] = {}  #: by loop: nodes that read a value that changes in it from outside
         self._carry_from: dict[int, int] = {}
         self._carry_to: dict[int, list[int]] = {}
         self._carry_varies: set[int] = set()
@@ -237,10 +235,9 @@ class Divergence:
         self._queue: deque[int] = deque()
         self._queued = bytearray(len(self._instr))
         self._done = 0
-        for value, instr in enumerate(ssa.instr):
-            if instr is None and value not in ssa.phi_args:
-                self.varying[value] = self._bits.mask(value)
-                self._why[value] = _Cause(-1, f"{ssa.reg[value].text}, which nothing has written")
+        for value in ssa.undefined:
+            self.varying[value] = self._bits.mask(value)
+            self._why[value] = _Cause(-1, f"{ssa.reg[value].text}, which nothing has written")
         for instr in self.cfg.unmodelled:
             if instr in self._node_of:
                 self._diverge(self._block_of(instr), _Cause(-1, "an unknown opcode that may branch"))
@@ -254,15 +251,17 @@ class Divergence:
 
     def _build(self) -> None:
         ssa, cfg = self.ssa, self.cfg
-        asked = self._slice() if self._branches_only else None
+        asked = BranchSlice(ssa, cfg) if self._branches_only else None
         for number in cfg.rpo:
             for phi in ssa.phis[number]:
+                if asked is not None and phi not in asked.joined:
+                    continue
                 self._phi_nodes.setdefault(number, []).append(len(self._instr))
                 self._add(None, number, [value for _, value in ssa.phi_args.get(phi, ())], [phi])
                 self._changes_in[phi] = self.loops.loop_of[number]
             carry = -1
             for instr in cfg.blocks[number].instrs:
-                if instr.is_directive or (asked is not None and instr not in asked):
+                if instr.is_directive or (asked is not None and instr not in asked.values):
                     continue
                 node = len(self._instr)
                 self._node_of[instr] = node
@@ -274,58 +273,31 @@ class Divergence:
                     if effects & Effect.CARRY_OUT:
                         # A guarded one leaves the flag of the other lanes as it was.
                         carry = node if instr.guard is None else -1
-                reads = [ssa.read(instr, reg) for reg in instr.uses()]
-                writes = [ssa.defined(instr, reg) for reg in instr.defs()]
-                if writes and writes[0] in ssa.old:
-                    reads = reads + [ssa.old[value] for value in writes if value in ssa.old]
+                reads, writes = asked.values[instr] if asked is not None else values_of(ssa, instr)
                 self._add(instr, number, reads, writes)
                 if writes:
                     changes = self._changes(instr, number, reads)
                     for value in writes:
                         self._changes_in[value] = changes
-        loops, changes_in = self.loops.loops, self._changes_in
-        if loops:
-            for node, reads in enumerate(self._reads):
-                block = self._block[node]
-                for value in reads:
-                    index = changes_in[value]
-                    if index >= 0 and block not in loops[index]:
-                        self._leaving.setdefault(index, []).append(node)
 
-    def _slice(self) -> set[Instr]:
-        """What a branch, a carry or an unknown opcode reads, directly or not, and these themselves."""
-        ssa, blocks = self.ssa, self.cfg.blocks
-        found: set[Instr] = set()
-        work: list[Instr] = []
-        for number in self.cfg.rpo:
-            for instr in blocks[number].instrs:
-                form = instr.form
-                if form.op.base in _BRANCHES or form.effects & (Effect.CARRY_IN | Effect.CARRY_OUT) or form.is_opaque:
-                    work.append(instr)
-        joined: set[int] = set()
-        while work:
-            instr = work.pop()
-            if instr in found:
-                continue
-            found.add(instr)
-            values = [ssa.read(instr, reg) for reg in instr.uses()]
-            written = [ssa.defined(instr, reg) for reg in instr.defs()]
-            values += [ssa.old[value] for value in written if value in ssa.old]
-            while values:
-                value = values.pop()
-                writer = ssa.instr[value]
-                if writer is not None:
-                    work.append(writer)
-                elif value not in joined:
-                    joined.add(value)
-                    values += [argument for _, argument in ssa.phi_args.get(value, ())]
-        return found
+    @cached_property
+    def _leaving(self) -> dict[int, list[int]]:
+        """By loop the nodes that read a value that changes in it from outside."""
+        leaving: dict[int, list[int]] = {}
+        loops, changes_in = self.loops.loops, self._changes_in
+        for node, reads in enumerate(self._reads):
+            block = self._block[node]
+            for value in reads:
+                index = changes_in[value]
+                if index >= 0 and block not in loops[index]:
+                    leaving.setdefault(index, []).append(node)
+        return leaving
 
     def _what_branches_read(self) -> bytearray:
         """By node, whether a branch reads what it computes, or what is computed from that."""
         writer = {value: node for node, values in enumerate(self._writes) for value in values}
         matters = bytearray(len(self._instr))
-        work = [n for n, instr in enumerate(self._instr) if instr is not None and instr.form.op.base in _BRANCHES]
+        work = [n for n, instr in enumerate(self._instr) if instr is not None and instr.form.op.base in BRANCHES]
         while work:
             node = work.pop()
             if matters[node]:
@@ -344,7 +316,10 @@ class Divergence:
         self._writes.append(writes)
         users = self._users
         for value in reads:
-            users[value].append(node)
+            if value in users:
+                users[value].append(node)
+            else:
+                users[value] = [node]
 
     def _changes(self, instr: Instr, block: int, reads: list[int]) -> int:
         """The innermost loop around ``block`` in which the results may change from iteration to iteration, or -1."""
@@ -410,7 +385,7 @@ class Divergence:
             self._visit_definition(node, instr)
         elif instr.form.effects & Effect.CARRY_OUT and not instr.form.is_opaque:
             self._note_carry(node, self._first_varying(node, self._reads[node]))
-        if instr.form.op.base in _BRANCHES:
+        if instr.form.op.base in BRANCHES:
             block = self._block[node]
             if block not in self._branch_cause and "uni" not in instr.form.flags:
                 cause = self._first_varying(node, self._reads[node])
@@ -518,7 +493,7 @@ class Divergence:
         steps = self._steps.get(value, 0) + 1
         self._steps[value] = steps
         self.varying[value] = new if steps < _MOST_STEPS else self._bits.mask(value)
-        for node in self._users[value]:
+        for node in self._users.get(value, ()):
             self._push(node)
 
     def _push(self, node: int) -> None:

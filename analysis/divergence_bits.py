@@ -24,6 +24,10 @@ _MOST_DEPTH = 5
 _MOST_ARGUMENTS = 4
 
 
+#: The bits of a value that is the same in all lanes, of which no more is known.
+_NOTHING = Bits(0)
+
+
 def _unasked(value: int, block: int) -> int:
     raise AssertionError("the bits of values are asked for where they are read after the solution")
 
@@ -36,6 +40,8 @@ class ValueBits:
         self._sources = sources
         self._seen = seen
         self._known: dict[int, Bits] = {}
+        #: By spelling and width.
+        self._constants: dict[tuple[str, int], Bits] = {}
 
     def settle(self) -> None:
         """Ask ``seen`` no more: from now on only `known` and `mask` are called. The solver and its bits would refer to
@@ -83,8 +89,7 @@ class ValueBits:
             varying = self._seen(value, block) if block >= 0 else 0
             return Bits(varying & ~(known.zero | known.one), known.zero, known.one)
         if isinstance(operand, Imm):
-            is_integer = width > 0 and is_integer_literal(operand.text)
-            return constant(int(literal_value(operand.text)), width) if is_integer else Bits(0)
+            return self._literal(operand.text, width)
         if isinstance(operand, Special):
             bits = self._sources.special(operand)
             return bits if block >= 0 else Bits(0, bits.zero, bits.one)
@@ -93,12 +98,20 @@ class ValueBits:
             return Bits(bits.varying, bits.one, bits.zero) if bits is not None else None
         return Bits(0) if isinstance(operand, Sym) else None
 
+    def _literal(self, text: str, width: int) -> Bits:
+        found = self._constants.get((text, width))
+        if found is None:
+            is_integer = width > 0 and is_integer_literal(text)
+            found = constant(int(literal_value(text)), width) if is_integer else _NOTHING
+            self._constants[text, width] = found
+        return found
+
     def known(self, value: int, depth: int = _MOST_DEPTH) -> Bits:
         """The bits of a value that are the same always and everywhere."""
         known = self._known.get(value)
         if known is not None:
             return known
-        found = self._look_up(value, depth) if depth > 0 else Bits(0)
+        found = self._look_up(value, depth) if depth > 0 else _NOTHING
         if depth == _MOST_DEPTH:
             self._known[value] = found
         return found
@@ -109,7 +122,7 @@ class ValueBits:
         if instr is None:
             arguments = ssa.phi_args.get(value, ())
             if not 0 < len(arguments) <= _MOST_ARGUMENTS:
-                return Bits(0)
+                return _NOTHING
             mask = self.mask(value)
             zero = one = mask
             for _, argument in arguments:
@@ -118,11 +131,11 @@ class ValueBits:
                 one &= bits.one
             return Bits(0, zero, one)
         if value in ssa.old:
-            return Bits(0)
+            return _NOTHING
         scalar, reg = instr.form.type, ssa.reg[value]
         if instr.form.op.base == "ld" and scalar is not None and scalar.kind in "ub" and scalar.bits < reg.type.bits:
             return Bits(0, self.mask(value) & ~((1 << scalar.bits) - 1))
         if len(instr.defs()) != 1:
-            return Bits(0)
+            return _NOTHING
         bits = self.precise(instr, -1, depth)
-        return Bits(0, bits.zero, bits.one) if bits is not None else Bits(0)
+        return Bits(0, bits.zero, bits.one) if bits is not None else _NOTHING
