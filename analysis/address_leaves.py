@@ -49,26 +49,37 @@ class AddressLeaves:
     def _of_value(self, value: int) -> frozenset[int] | None:
         """The values, no functions of others, that ``value`` is computed from; ``None`` if they are too many."""
         known = self._known
+        waiting: dict[int, list[int]] = {}  # what values on the way are functions of
         work = [value]
         while work:
             top = work[-1]
             if top in known:
                 work.pop()
                 continue
-            sources = self._sources(top)
+            sources = waiting.get(top)
             if sources is None:
-                known[top] = frozenset([top])
-                continue
-            missing = [each for each in sources if each not in known]
-            if missing:
-                work += missing
-                continue
-            found: frozenset[int] | None = frozenset()
-            for each in sources:
-                leaves = known[each]
-                found = None if found is None or leaves is None else found | leaves
-            known[top] = found if found is not None and len(found) <= _MOST_LEAVES else None
+                sources = self._sources(top)
+                if sources is None:
+                    known[top] = frozenset([top])
+                    continue
+                missing = [each for each in sources if each not in known]
+                if missing:
+                    waiting[top] = sources
+                    work += missing
+                    continue
+            known[top] = self._union(sources)
         return known[value]
+
+    def _union(self, sources: list[int]) -> frozenset[int] | None:
+        """The leaves of all ``sources``, which are known."""
+        found: frozenset[int] = frozenset()
+        for each in sources:
+            leaves = self._known[each]
+            if leaves is None:
+                return None
+            if leaves:
+                found = found | leaves if found else leaves
+        return found if len(found) <= _MOST_LEAVES else None
 
     def _sources(self, value: int) -> list[int] | None:
         """The values that a value is a function of; ``None`` for a leaf."""
@@ -82,7 +93,8 @@ class AddressLeaves:
             if any(number[argument] != number[value] for _, argument in arguments):
                 return None
             return [argument for _, argument in arguments]
-        if value in ssa.old or instr not in self.values.movable or self.values.is_late(instr):
+        values = self.values
+        if value in ssa.old or instr not in values.movable or (values.late and values.is_late(instr)):
             return None
         if instr.form.effects & Effect.READ and not is_constant_read(instr):
             return None

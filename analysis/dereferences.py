@@ -56,10 +56,10 @@ class Dereferences:
         self._site_of: dict[Instr, int] = {}
         self._leaves = AddressLeaves(memory.values) if memory is not None else facts.get(AddressLeaves.of)
         self._killed_by: dict[int, int] = {}  # by SSA value that is a leaf
+        self._forms = {instr.form for block in self.cfg.rpo for instr in self.cfg.blocks[block].instrs}
         self._find_sites()
         self._everything = (1 << len(self.sites)) - 1
-        forms = {instr.form for block in self.cfg.rpo for instr in self.cfg.blocks[block].instrs}
-        self._frees = any(map(_may_free, forms))
+        self._frees = any(map(_may_free, self._forms))
         count = len(self.cfg)
         #: At the start and at the end of each block.
         self.future_entry, self.future = [0] * count, [0] * count
@@ -100,9 +100,10 @@ class Dereferences:
     def _find_sites(self) -> None:
         numbers: dict[Reference, int] = {}
         leaves_of = self._leaves.of_instr
+        accesses = {form for form in self._forms if form.op.base in _ACCESSES and not form.is_opaque}
         for block in self.cfg.rpo:
             for instr in self.cfg.blocks[block].instrs:
-                if instr.guard is not None or instr.form.op.base not in _ACCESSES or instr.form.is_opaque:
+                if instr.form not in accesses or instr.guard is not None:
                     continue
                 reference = self.memory.reference(instr)
                 if reference is None or reference.space == "param":
