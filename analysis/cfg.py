@@ -28,7 +28,7 @@ from functools import cached_property
 from ..ptx import Block, Directive, Imm, Instr, Kernel, Label
 from ..ptx.types import literal_value
 
-__all__ = ["BrokenBranch", "Cfg", "build_cfg", "reverse_postorder", "strongly_connected_components"]
+__all__ = ["BrokenBranch", "Cfg", "Flow", "build_cfg", "reverse_postorder", "strongly_connected_components"]
 
 _LEAVES = frozenset(["ret", "exit", "trap"])
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
@@ -40,6 +40,32 @@ class BrokenBranch(ValueError):
     def __init__(self, message: str, instr: Instr) -> None:
         super().__init__(f"{message}: '{instr.text}'")
         self.instr = instr
+
+
+class Flow:
+    """The reachable blocks of a graph as facts pass through them, forward or backward.
+
+    ``order`` is reverse postorder of the direction, ``position`` that of each block in it; facts come to a block from
+    ``before`` and go on to ``after``. ``only`` is the one block that facts come from, -1 at the ``boundary`` (block 0, or
+    `Cfg.leaves`) and where there are several or none.
+    """
+
+    def __init__(self, cfg: Cfg, *, is_forward: bool) -> None:
+        reachable = cfg.reachable
+        before, after = (cfg.pred, cfg.succ) if is_forward else (cfg.succ, cfg.pred)
+        if not all(reachable):
+            before = [[other for other in others if reachable[other]] for others in before]
+            after = [[other for other in others if reachable[other]] for others in after]
+        self.order = cfg.rpo if is_forward else cfg.rpo[::-1]
+        self.before = before
+        self.after = after
+        self.boundary = frozenset(cfg.rpo[:1] if is_forward else cfg.leaves)
+        self.only = [
+            others[0] if len(others) == 1 and block not in self.boundary else -1 for block, others in enumerate(before)
+        ]
+        self.position = [0] * len(cfg)
+        for number, block in enumerate(self.order):
+            self.position[block] = number
 
 
 class Cfg:
@@ -104,6 +130,16 @@ class Cfg:
             if all(after in members for block in component for after in self.succ[block]):
                 found.append(max(component, key=number.__getitem__))
         return sorted(found)
+
+    @cached_property
+    def forward(self) -> Flow:
+        """How facts pass forward."""
+        return Flow(self, is_forward=True)
+
+    @cached_property
+    def backward(self) -> Flow:
+        """How facts pass backward."""
+        return Flow(self, is_forward=False)
 
     @cached_property
     def leaves(self) -> list[int]:

@@ -28,7 +28,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from .cfg import Cfg
+from .cfg import Cfg, Flow
 
 __all__ = ["Direction", "Meet", "Solution", "bits", "solve"]
 
@@ -66,27 +66,28 @@ def solve(
     >>> solve(ring, direction="forward", meet="union", gen=[1, 2], kill=[0, 1], boundary=0, universe=3)
     Solution(entry=[0, 3], exit=[1, 2])
     """
-    equations = _Equations(cfg, direction == "forward", gen, kill, boundary)
+    equations = _Equations(cfg.forward if direction == "forward" else cfg.backward, gen, kill, boundary)
     if unions is None:
         each_meet = meets if meets is not None else [meet] * len(cfg)
         unions = [-1 if each == "union" else 0 for each in each_meet]
     # What does not take part holds its neutral set; nothing reads it.
     source = [universe & ~facts for facts in unions]
     result = list(source)
-    mixed = [block for block in equations.order if unions[block]]
-    if not mixed or all(unions[block] == -1 for block in equations.order):
+    order = equations.flow.order
+    mixed = [block for block in order if unions[block]]
+    if not mixed or all(unions[block] == -1 for block in order):
         start = 0 if mixed else universe
-        for block in equations.order:
+        for block in order:
             result[block] = start
         equations.settle(unions, source, result)
     else:
         if strict is None:
-            for block in equations.order:
+            for block in order:
                 result[block] = universe
             equations.settle([0] * len(unions), source, result)
         else:
             known = strict.exit if direction == "forward" else strict.entry
-            for block in equations.order:
+            for block in order:
                 result[block] = known[block]
         _settle_mixed(equations, unions, mixed, universe, source, result)
     return Solution(source, result) if direction == "forward" else Solution(result, source)
@@ -102,52 +103,37 @@ def _settle_mixed(
         equations.settle(unions, source, result)
         held = {block: result[block] & unions[block] for block in mixed}
         # Downward from the universe: circles through intersections only may hold up a fact.
-        for block in equations.order:
+        for block in equations.flow.order:
             result[block] = universe & ~unions[block] | held.get(block, 0)
         equations.settle(unions, source, result, held)
-        if all(equations.flow(block, unions, source, result) & unions[block] == held[block] for block in mixed):
+        if all(equations.through(block, unions, source, result) & unions[block] == held[block] for block in mixed):
             return
 
 
 class _Equations:
     """The equations of one problem, and the iteration over them."""
 
-    def __init__(self, cfg: Cfg, is_forward: bool, gen: Sequence[int], kill: Sequence[int], boundary: int) -> None:
+    def __init__(self, flow: Flow, gen: Sequence[int], kill: Sequence[int], boundary: int) -> None:
+        self.flow = flow
         self.gen = gen
         self.kill = kill
         self.boundary = boundary
-        self.order = cfg.rpo if is_forward else cfg.rpo[::-1]
-        before = cfg.pred if is_forward else cfg.succ
-        self.after = cfg.succ if is_forward else cfg.pred
-        self.reachable = reachable = cfg.reachable
-        if not all(reachable):
-            before = [[other for other in others if reachable[other]] for others in before]
-        self.before = before
-        self.at_boundary = bytearray(len(cfg))
-        for block in cfg.rpo[:1] if is_forward else cfg.leaves:
-            self.at_boundary[block] = 1
-        self.position = [0] * len(cfg)
-        for number, block in enumerate(self.order):
-            self.position[block] = number
 
-    def flow(self, block: int, unions: Sequence[int], source: list[int], result: Sequence[int]) -> int:
+    def through(self, block: int, unions: Sequence[int], source: list[int], result: Sequence[int]) -> int:
         """What flows out of ``block``; what flows in is noted in ``source``."""
-        before = self.before[block]
-        if len(before) == 1 and not self.at_boundary[block]:
-            facts = result[before[0]]
+        before, is_boundary = self.flow.before[block], block in self.flow.boundary
+        union = unions[block]
+        if union != -1:
+            facts = self.boundary if is_boundary else -1
+            for other in before:
+                facts &= result[other]
         else:
-            union = unions[block]
-            if union != -1:
-                facts = self.boundary if self.at_boundary[block] else -1
-                for other in before:
-                    facts &= result[other]
-            else:
-                facts = 0
-            if union:
-                some = self.boundary if self.at_boundary[block] else 0
-                for other in before:
-                    some |= result[other]
-                facts |= some & union
+            facts = 0
+        if union:
+            some = self.boundary if is_boundary else 0
+            for other in before:
+                some |= result[other]
+            facts |= some & union
         source[block] = facts
         return self.gen[block] | (facts & ~self.kill[block])
 
@@ -156,34 +142,41 @@ class _Equations:
     ) -> None:
         """Bring ``result`` to a fixed point from where it is; with ``held``, facts whose meet is the union keep what is
         held of them."""
-        order, position, after, reachable = self.order, self.position, self.after, self.reachable
+        gen, kill, through = self.gen, self.kill, self.through
+        only, order, position, after = self.flow.only, self.flow.order, self.flow.position, self.flow.after
         work: list[int] = []
         is_waiting = bytearray(len(position))
-        for number, block in enumerate(order):
-            facts = self.flow(block, unions, source, result)
+
+        def settled(block: int) -> bool:
+            other = only[block]
+            if other >= 0:  # by far the most, so it is worth a way of its own
+                facts = source[block] = result[other]
+                facts = gen[block] | (facts & ~kill[block])
+            else:
+                facts = through(block, unions, source, result)
             if held is not None and unions[block]:
                 facts = facts & ~unions[block] | held[block]
-            if facts != result[block]:
-                result[block] = facts
+            if facts == result[block]:
+                return True
+            result[block] = facts
+            return False
+
+        for number, block in enumerate(order):
+            if not settled(block):
                 for other in after[block]:
                     # What stands later is still to come in this first round.
-                    if reachable[other] and position[other] <= number and not is_waiting[other]:
+                    if position[other] <= number and not is_waiting[other]:
                         is_waiting[other] = 1
                         work.append(position[other])
         heapq.heapify(work)
         while work:
             block = order[heapq.heappop(work)]
             is_waiting[block] = 0
-            facts = self.flow(block, unions, source, result)
-            if held is not None and unions[block]:
-                facts = facts & ~unions[block] | held[block]
-            if facts == result[block]:
-                continue
-            result[block] = facts
-            for other in after[block]:
-                if reachable[other] and not is_waiting[other]:
-                    is_waiting[other] = 1
-                    heapq.heappush(work, position[other])
+            if not settled(block):
+                for other in after[block]:
+                    if not is_waiting[other]:
+                        is_waiting[other] = 1
+                        heapq.heappush(work, position[other])
 
 
 def bits(facts: int) -> list[int]:
