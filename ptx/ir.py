@@ -80,9 +80,9 @@ class Instr:
 
     __slots__ = ("_defs", "_uses", "form", "guard", "loc", "operands", "pos")
 
-    #: What `defs` and `uses` have answered; unset until they are asked.
-    _defs: tuple[Reg, ...]
-    _uses: tuple[Reg, ...]
+    #: What `defs` and `uses` have answered; `None` until they are asked.
+    _defs: tuple[Reg, ...] | None
+    _uses: tuple[Reg, ...] | None
 
     def __init__(
         self,
@@ -97,6 +97,8 @@ class Instr:
         self.guard = guard
         self.loc = loc
         self.pos = pos
+        self._defs = None
+        self._uses = None
 
     is_directive = False
 
@@ -112,29 +114,29 @@ class Instr:
 
     def defs(self) -> tuple[Reg, ...]:
         """Registers written. With a guard, or for a component of a vector register, the old value may survive."""
-        try:
-            return self._defs
-        except AttributeError:
-            self._defs = _registers_written(self)
-            return self._defs
+        found = self._defs
+        if found is None:
+            found = self._defs = _registers_written(self)
+        return found
 
     def uses(self) -> tuple[Reg, ...]:
         """Registers read: sources, addresses, the guard, and results of read-modify-write forms."""
-        try:
-            return self._uses
-        except AttributeError:
-            self._uses = _registers_read(self)
-            return self._uses
+        found = self._uses
+        if found is None:
+            found = self._uses = _registers_read(self)
+        return found
 
     def clone(self) -> Instr:
         """An instruction of its own with the same parts."""
-        return Instr(self.form, self.operands, self.guard, self.loc, self.pos)
+        same = Instr(self.form, self.operands, self.guard, self.loc, self.pos)
+        same._defs = self._defs
+        same._uses = self._uses
+        return same
 
     def forget(self) -> None:
         """Forget what `defs` and `uses` have answered; `Kernel` calls it when it changes the instruction."""
-        for slot in ("_defs", "_uses"):
-            if hasattr(self, slot):
-                delattr(self, slot)
+        self._defs = None
+        self._uses = None
 
     @property
     def address(self) -> Mem | None:
@@ -174,25 +176,24 @@ def _registers_written(instr: Instr) -> tuple[Reg, ...]:
     if form.is_opaque:
         return tuple([reg for operand in operands for reg in registers(operand)])
     if form.op.base == "call" and operands:
-        return tuple(registers(operands[0]))
+        return registers(operands[0])
     return ()
 
 
 def _registers_read(instr: Instr) -> tuple[Reg, ...]:
     form = instr.form
-    start = 0 if form.inout else 1 if form.op.base == "call" else form.dst_count
     found: list[Reg] = []
-    for operand in instr.operands[start:]:
+    for operand in instr.operands[form.first_read :]:
         kind = type(operand)
         if kind is Reg:
             found.append(operand)  # pyright: ignore[reportArgumentType]
         elif kind is not Imm:
-            found.extend(registers(operand))
+            found += registers(operand)
     guard = instr.guard
-    if guard is not None and isinstance(guard.reg, Reg):
+    if guard is not None and type(guard.reg) is Reg:
         found.append(guard.reg)
     for operand in instr.operands[: form.dst_count]:
-        if isinstance(operand, Element):
+        if type(operand) is Element:
             found.append(operand.reg)
     return tuple(found)
 

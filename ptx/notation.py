@@ -225,6 +225,14 @@ class Form:
     inout: bool = False  #: the results are read as well
     lanes: int = 1  #: elements of a vector access, from ``.v2``, ``.v4``, ``.v8``
     specs: tuple[OperandSpec, ...] = field(default=())
+    #: The state space of the access, without sub-space; ``generic`` where none is named.
+    space: str = field(init=False)
+    #: The number of the first operand that is read; behind it all are.
+    first_read: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.space = self.mods.get("space", "generic").partition("::")[0]
+        self.first_read = 0 if self.inout else 1 if self.op.base == "call" else self.dst_count
 
     @property
     def name(self) -> str:
@@ -235,11 +243,6 @@ class Form:
         """The type that the row's ``slot`` has in this form."""
         word = self.mods.get(slot)
         return TYPES.get(word) if word is not None else None
-
-    @property
-    def space(self) -> str:
-        """The state space of the access, without sub-space; ``generic`` where none is named."""
-        return self.mods.get("space", "generic").partition("::")[0]
 
     def __repr__(self) -> str:
         return f"Form({self.text})"

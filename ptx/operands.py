@@ -8,7 +8,7 @@ the same name in different scopes are different registers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from .types import ScalarType
@@ -215,26 +215,28 @@ SINK = Sink()
 Operand: TypeAlias = Reg | Element | Special | Imm | Sym | Label | Mem | Vec | Args | Pair | Not | Sink | Raw
 
 
-def registers(operand: Operand) -> Iterator[Reg]:
+def registers(operand: Operand) -> tuple[Reg, ...]:
     """Every register that occurs in ``operand``, addresses included, in the order written."""
-    if isinstance(operand, Reg):
-        yield operand
-    elif isinstance(operand, Mem):
-        yield from registers(operand.base)
-        for part in operand.rest:
-            yield from registers(part)
-    elif isinstance(operand, Vec | Args):
-        for element in operand.elements:
-            yield from registers(element)
-    elif isinstance(operand, Pair):
-        yield from registers(operand.first)
-        yield from registers(operand.second)
-    elif isinstance(operand, Not):
-        yield from registers(operand.operand)
-    elif isinstance(operand, Element):
-        yield operand.reg
-    elif isinstance(operand, Raw):
-        yield from operand.registers
+    kind = type(operand)
+    if kind is Reg:
+        return (operand,)  # pyright: ignore[reportReturnType]
+    if kind is Imm or kind is Sym or kind is Label:
+        return ()
+    if isinstance(operand, Mem):
+        return _all_registers((operand.base, *operand.rest)) if operand.rest else registers(operand.base)
+    if isinstance(operand, Vec | Args):
+        return _all_registers(operand.elements)
+    if isinstance(operand, Pair):
+        return _all_registers((operand.first, operand.second))
+    if isinstance(operand, Not):
+        return registers(operand.operand)
+    if isinstance(operand, Element):
+        return (operand.reg,)
+    return operand.registers if isinstance(operand, Raw) else ()
+
+
+def _all_registers(operands: Iterable[Operand]) -> tuple[Reg, ...]:
+    return tuple([reg for operand in operands for reg in registers(operand)])
 
 
 def substitute(operand: Operand, replaced: Mapping[Operand, Operand]) -> Operand:
