@@ -10,10 +10,10 @@ Reference: PTX ISA 9.0, chapters 4, 5, 7, 11.
 
 from __future__ import annotations
 
-import gc
 import re
 
 from .body_parser import parse_body
+from .collector import paused
 from .declarations import LINKAGE, parameters, performance_directives, variables
 from .errors import PtxError, SourceText
 from .ir import Kernel, Module, Param, RawDirective, Variable
@@ -26,6 +26,9 @@ __all__ = ["load", "parse", "parse_kernel"]
 _VARIABLE_SPACES = frozenset([".global", ".const", ".shared", ".local", ".tex", ".param"])
 _TARGET = re.compile(r"\s*[\w.]+(?:\s*,\s*[\w.]+)*")
 _VERSION = re.compile(r"\s*(\d+\.\d+)\b")
+#: A text of this many characters makes so many objects that looking for garbage among them costs more than a look at
+#: everything else.
+_LARGE = 1 << 17
 
 
 def parse(text: str, name: str = "<ptx>") -> Module:
@@ -73,14 +76,8 @@ class _ModuleParser:
         self.scope = Scope(None)
 
     def parsed(self) -> Module:
-        # Parsing only allocates and leaves no cycles behind: looking for some would take a third of its time.
-        collects = gc.isenabled()
-        gc.disable()
-        try:
+        with paused(promotes=len(self.source.text) >= _LARGE):
             return self.module_items()
-        finally:
-            if collects:
-                gc.enable()
 
     def module_items(self) -> Module:
         cursor = self.cursor
