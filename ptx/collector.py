@@ -10,7 +10,7 @@ Reference: the documentation of Python's module ``gc``, ``gc.freeze``.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 __all__ = ["paused"]
@@ -44,7 +44,7 @@ _PROMOTIONS = _Promotions()
 
 
 @contextmanager
-def paused(*, promotes: bool) -> Iterator[None]:
+def paused(*, promotes: bool) -> Generator[None]:
     """Do without collections; with ``promotes``, what is made meanwhile counts as old and known to be in use."""
     if not gc.isenabled():
         yield

@@ -15,14 +15,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from math import prod
-from weakref import WeakKeyDictionary
 
 from .errors import PtxError, SourceText
 from .ir import Block, Directive, Guard, Instr, Kernel, Module, RegisterDeclaration, Variable
-from .operand_rules import REGISTER_TYPES, Kind, kind_of, problem
+from .known_operands import KINDS, known_operands
+from .operand_rules import REGISTER_TYPES, problem
 from .operands import Args, Label, Operand, Reg, Sym, registers
 from .prototypes import Signature, argument_problem, signature_of_kernel, signature_of_prototype
-from .types import ScalarType
 
 __all__ = ["falls_off_end", "problems", "verify", "verify_kernel"]
 
@@ -44,61 +43,12 @@ _TARGET_OPTIONS = frozenset(["texmode_unified", "texmode_independent", "debug", 
 _MOST_REGISTERS = 1 << 31
 _LARGEST_ARRAY = 1 << 63
 
-_DIGITS = "0123456789"
 _TERMINATORS = frozenset(["bra", "brx", "ret", "exit", "trap"])
 
 #: (form, number of each operand's kind) of instructions that have been found right, in this process.
 _GOOD: set[tuple[object, ...]] = set()
-_KIND_NUMBERS: dict[Kind, int] = {}
-_KINDS: list[Kind] = []
 #: The same for instructions that end a block: their operands are right, their place is looked at each time.
 _GOOD_TERMINATORS: set[tuple[object, ...]] = set()
-#: The number of the kind of a register, by its type's name and lanes.
-_REGISTER_NUMBERS: dict[tuple[str, int], int] = {}
-
-
-class _Seen:
-    """What earlier checks of a kernel have found of its operands and guards, which are immutable.
-
-    ``numbers`` maps the identity of an operand to its kind's number, ``guards`` holds identities, and ``alive`` keeps
-    identities unique. All of it holds as long as the declarations are the same; ranges only grow.
-    """
-
-    __slots__ = ("alive", "declarations", "guards", "has_scopes", "numbers", "registers")
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.declarations = list(kernel.declarations)
-        self.has_scopes = kernel.has_scopes
-        self.numbers: dict[int, int] = {}
-        self.guards: set[int] = {id(None)}
-        self.registers: set[Reg] = set()
-        self.alive: list[Operand | Guard] = []
-
-    def is_valid(self, kernel: Kernel) -> bool:
-        known, now = self.declarations, kernel.declarations
-        return (
-            len(now) >= len(known)
-            and self.has_scopes == kernel.has_scopes
-            and all(old is new for old, new in zip(known, now, strict=False))
-        )
-
-
-_SEEN: WeakKeyDictionary[Kernel, _Seen] = WeakKeyDictionary()
-
-
-def _seen(kernel: Kernel) -> _Seen:
-    seen = _SEEN.get(kernel)
-    if seen is None or not seen.is_valid(kernel):
-        seen = _SEEN[kernel] = _Seen(kernel)
-    return seen
-
-
-def _number(kind: Kind) -> int:
-    number = _KIND_NUMBERS.get(kind)
-    if number is None:
-        number = _KIND_NUMBERS[kind] = len(_KINDS)
-        _KINDS.append(kind)
-    return number
 
 
 def verify(module: Module) -> None:
@@ -252,9 +202,7 @@ class _KernelCheck:
         self.kernel = kernel
         self.source = source
         self.report = report
-        self.seen = _seen(kernel)
-        self.singles: dict[str, list[tuple[ScalarType, int]]] = {}
-        self.ranges: dict[str, list[tuple[ScalarType, int, int]]] = {}
+        self.known = known_operands(kernel)
         self.labels: set[Label] = set()
         self.directives: dict[Label, Directive] = {}
         self.waiting: list[tuple[Instr, Label, str]] = []
@@ -265,16 +213,16 @@ class _KernelCheck:
             self.declare(declaration, kernel.pos)
         for param in [*(kernel.results or ()), *(kernel.params or ())]:
             if param.space == "reg":
-                self.singles.setdefault(param.name, []).append((param.type, param.lanes))
+                self.known.declare(param.name, param.type, param.lanes)
         self.block_labels()
-        get = self.seen.numbers.get
-        guards = self.seen.guards
+        number = self.known.__getitem__
+        guards = self.known.guards
         good = _GOOD
         for block in kernel.blocks:
             for instr in block.instrs:
-                if (instr.form, *map(get, map(id, instr.operands))) not in good:
+                if (instr.form, *map(number, instr.operands)) not in good:
                     self.instruction(instr, block)
-                if id(instr.guard) not in guards:
+                if instr.guard not in guards:
                     self.guard(instr)
         for instr, label, kind in self.waiting:
             self.directive_use(instr, label, kind)
@@ -313,14 +261,11 @@ class _KernelCheck:
         if scalar.name not in REGISTER_TYPES:
             self.declaration_fault(f"a register cannot have type .{scalar.name}", declaration.name, pos)
         for name, count in ((declaration.name, declaration.count), *declaration.group):
-            if count is None:
-                self.singles.setdefault(name, []).append((scalar, lanes))
-                if not is_nested and self.range_of(name):
-                    self.declaration_fault(f"register '{name}' is declared twice", name, pos)
-                continue
-            if not 0 <= count < _MOST_REGISTERS:
+            if count is None and not is_nested and self.known.range_of(name):
+                self.declaration_fault(f"register '{name}' is declared twice", name, pos)
+            if count is not None and not 0 <= count < _MOST_REGISTERS:
                 self.declaration_fault(f"a range of {count} registers cannot be declared", name, pos)
-            self.ranges.setdefault(name, []).append((scalar, lanes, count))
+            self.known.declare(name, scalar, lanes, count)
 
     def declaration_fault(self, message: str, name: str, pos: int) -> None:
         """Report a fault of the declaration of ``name``, whose place the IR does not keep."""
@@ -328,45 +273,18 @@ class _KernelCheck:
         match = pattern.search(self.source.text, max(pos, 0))
         self.report(PtxError(message, self.source, match.start(1) if match is not None else max(pos, 0)))
 
-    def range_of(self, name: str) -> list[tuple[ScalarType, int]]:
-        """Type and lanes of the ranges that ``name`` belongs to."""
-        found: list[tuple[ScalarType, int]] = []
-        for split in range(len(name.rstrip(_DIGITS)), len(name)):
-            number = name[split:]
-            # A number of many digits may be too long to convert, and no range is that long.
-            if (number[0] == "0" and len(number) > 1) or len(number) > 10:
-                continue
-            for scalar, lanes, count in self.ranges.get(name[:split], ()):
-                if int(number) < count:
-                    found.append((scalar, lanes))
-        return found
-
-    def register(self, reg: Reg, instr: Instr) -> bool:
-        """Check that ``reg``, which has not been seen before, is declared as it is."""
+    def undeclared(self, reg: Reg, instr: Instr) -> None:
+        """Say of ``reg`` that it is not declared, or not as it is."""
         name = reg.text
-        prefix = name.rstrip(_DIGITS)
-        ranges = self.ranges.get(prefix)
-        if ranges is not None and len(ranges) == 1 and 0 < len(name) - len(prefix) < 10:
-            # The usual case in short: a number of the one range of that name.
-            scalar, lanes, count = ranges[0]
-            digits = name[len(prefix) :]
-            if scalar is reg.type and lanes == reg.lanes and digits[0] != "0" and int(digits) < count:
-                self.seen.registers.add(reg)
-                return True
-        declared = [*self.singles.get(name, ()), *self.range_of(name)]
-        if not declared:
-            self.fail(f"register '{name}' is not declared", instr, reg)
-            return False
-        if (reg.type, reg.lanes) not in declared:
+        declared = self.known.declared_as(name)
+        if declared:
             self.fail(f"register '{name}' is declared as .{declared[0][0].name}, not .{reg.type.name}", instr, reg)
-            return False
-        self.seen.registers.add(reg)
-        return True
+        else:
+            self.fail(f"register '{name}' is not declared", instr, reg)
 
     def register_names(self) -> None:
         """Without scopes, one name is one register object: analyses go by identity."""
-        seen = self.seen.registers
-        if self.kernel.has_scopes or len({reg.text for reg in seen}) == len(seen):
+        if self.kernel.has_scopes or not self.known.has_doubles:
             return
         first: dict[str, Reg] = {}
         for instr in self.kernel.instructions():
@@ -407,20 +325,21 @@ class _KernelCheck:
         if isinstance(instr, Directive):
             self.directive(instr)
             return
-        numbers = self.seen.numbers
-        for operand in instr.operands:
-            if id(operand) not in numbers and not self.operand(instr, operand):
-                return
         form = instr.form
-        key = (form, *map(numbers.__getitem__, map(id, instr.operands)))
-        if key in _GOOD:
-            return
+        numbers: list[int] = []
+        for operand in instr.operands:
+            number = self.known[operand]
+            if number is None:
+                self.undeclared(self.known.first_undeclared(operand), instr)
+                return
+            numbers.append(number)
         base = form.op.base
         if base == "call":
             self.call(instr)
             return
+        key = (form, *numbers)
         if key not in _GOOD_TERMINATORS:
-            complaint = problem(form, tuple(_KINDS[numbers[id(operand)]] for operand in instr.operands))
+            complaint = problem(form, tuple([KINDS[number] for number in numbers]))
             if complaint is not None:
                 operand = instr.operands[complaint.operand] if complaint.operand >= 0 else None
                 text = operand.text if operand is not None else ""
@@ -431,25 +350,6 @@ class _KernelCheck:
             self.terminator(instr, block)
         else:
             _GOOD.add(key)
-
-    def operand(self, instr: Instr, operand: Operand) -> bool:
-        """Note the kind of an operand that has not been seen in this function."""
-        seen = self.seen
-        if type(operand) is Reg:
-            if not self.register(operand, instr):
-                return False
-            key = (operand.type.name, operand.lanes)
-            number = _REGISTER_NUMBERS.get(key)
-            if number is None:
-                number = _REGISTER_NUMBERS[key] = _number(kind_of(operand))
-        else:
-            for reg in registers(operand):
-                if reg not in seen.registers and not self.register(reg, instr):
-                    return False
-            number = _number(kind_of(operand))
-        seen.numbers[id(operand)] = number
-        seen.alive.append(operand)
-        return True
 
     def directive(self, directive: Directive) -> None:
         if directive.declaration is not None:
@@ -464,13 +364,13 @@ class _KernelCheck:
         assert isinstance(guard, Guard)
         reg = guard.reg
         if isinstance(reg, Reg):
-            if reg not in self.seen.registers and not self.register(reg, instr):
+            if self.known[reg] is None:
+                self.undeclared(reg, instr)
                 return
             if reg.type.kind != "p":
                 self.fail(f"guard '{reg.text}' is not a predicate but a .{reg.type.name}", instr)
                 return
-        self.seen.guards.add(id(guard))
-        self.seen.alive.append(guard)
+        self.known.guards.add(guard)
 
     def terminator(self, instr: Instr, block: Block) -> None:
         if block.terminator is not instr:
