@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from .ir import Guard, Kernel
 from .operand_rules import Kind, kind_of
-from .operands import Operand, Reg, registers
+from .operands import Mem, Operand, Reg, registers
 from .types import ScalarType
 
 __all__ = ["KINDS", "KnownOperands", "known_operands"]
@@ -22,6 +22,9 @@ _DIGITS = "0123456789"
 #: The kinds by their numbers, and the other way round.
 KINDS: list[Kind] = []
 _KIND_NUMBERS: dict[Kind, int] = {}
+#: Of registers of one lane, by the name of their type; of addresses, by the number of their base.
+_REGISTER_NUMBERS: dict[str, int] = {}
+_ADDRESS_NUMBERS: dict[int, int] = {}
 
 
 def _number(kind: Kind) -> int:
@@ -94,54 +97,62 @@ class KnownOperands(dict[Operand, "int | None"]):
         """Type and lanes that register ``name`` is declared with; several where scopes hide names."""
         return [*self.singles.get(name, ()), *self.range_of(name)]
 
-    def _is_declared(self, reg: Reg) -> bool:
-        name = reg.text
-        prefix = name.rstrip(_DIGITS)
-        ranges = self.ranges.get(prefix)
-        if ranges is not None and len(ranges) == 1 and 0 < len(name) - len(prefix) < 10:
-            # The usual case in short: a number of the one range of that name.
-            scalar, lanes, count = ranges[0]
-            digits = name[len(prefix) :]
-            if scalar is reg.type and lanes == reg.lanes and digits[0] != "0" and int(digits) < count:
-                return True
-        return (reg.type, reg.lanes) in self.declared_as(name)
-
     # --- operands ------------------------------------------------------------------------------------------------
 
     def __missing__(self, operand: Operand) -> int | None:
         if type(operand) is Reg:
-            if not self._is_declared(operand):
-                return None
-            names = self.names
-            if operand.text in names:
-                self.has_doubles = True
-            names.add(operand.text)
-            number = _register_number(operand)
+            number = self._register(operand)
+        elif type(operand) is Mem and not operand.rest:
+            number = self._address(operand)
+        elif None in map(self.__getitem__, registers(operand)):
+            return None
         else:
-            for reg in registers(operand):
-                if self[reg] is None:
-                    return None
             number = _number(kind_of(operand))
-        self[operand] = number
+        if number is not None:
+            self[operand] = number
+        return number
+
+    def _register(self, reg: Reg) -> int | None:
+        name = reg.text
+        if not self._is_of_one_range(reg, name) and (reg.type, reg.lanes) not in self.declared_as(name):
+            return None
+        if name in self.names:
+            self.has_doubles = True
+        self.names.add(name)
+        number = _REGISTER_NUMBERS.get(reg.type.name) if reg.lanes == 1 else _number(kind_of(reg))
+        if number is None:
+            number = _REGISTER_NUMBERS[reg.type.name] = _number(kind_of(reg))
+        return number
+
+    def _is_of_one_range(self, reg: Reg, name: str) -> bool:
+        """Whether ``reg`` is declared as nearly all are: its prefix is that of one range, which it is a number of."""
+        prefix = name.rstrip(_DIGITS)
+        ranges = self.ranges.get(prefix)
+        if ranges is None or len(ranges) != 1:
+            return False
+        scalar, lanes, count = ranges[0]
+        digits = name[len(prefix) :]
+        return (
+            scalar is reg.type
+            and lanes == reg.lanes
+            and 0 < len(digits) < 10
+            and digits[0] != "0"
+            and int(digits) < count
+        )
+
+    def _address(self, operand: Mem) -> int | None:
+        """That of an address without further parts, which depends on the kind of its base only."""
+        base = self[operand.base]
+        if base is None:
+            return None
+        number = _ADDRESS_NUMBERS.get(base)
+        if number is None:
+            number = _ADDRESS_NUMBERS[base] = _number(kind_of(operand))
         return number
 
     def first_undeclared(self, operand: Operand) -> Reg:
         """The first register of ``operand`` that is not declared as it is; there must be one."""
         return next(reg for reg in registers(operand) if self[reg] is None)
-
-
-#: The number of the kind of a register of one lane, by the name of its type.
-_REGISTER_NUMBERS: dict[str, int] = {}
-
-
-def _register_number(reg: Reg) -> int:
-    if reg.lanes != 1:
-        return _number(kind_of(reg))
-    name = reg.type.name
-    number = _REGISTER_NUMBERS.get(name)
-    if number is None:
-        number = _REGISTER_NUMBERS[name] = _number(kind_of(reg))
-    return number
 
 
 _KNOWN: WeakKeyDictionary[Kernel, KnownOperands] = WeakKeyDictionary()

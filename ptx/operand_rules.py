@@ -39,6 +39,13 @@ class Kind(NamedTuple):
 
 
 _LARGEST_LITERAL = 1 << 64
+#: The operands whose class says all that matters.
+_KINDS_BY_CLASS: dict[type[Operand], Kind] = {
+    Sink: Kind("sink"),
+    Label: Kind("label"),
+    Raw: Kind("raw"),
+    Args: Kind("args"),
+}
 
 
 def kind_of(operand: Operand) -> Kind:
@@ -63,10 +70,7 @@ def kind_of(operand: Operand) -> Kind:
         return Kind("pair", parts=(kind_of(operand.first), kind_of(operand.second)))
     if isinstance(operand, Not):
         return Kind("not", parts=(kind_of(operand.operand),))
-    if isinstance(operand, Args):
-        return Kind("args")
-    names: dict[type[Operand], str] = {Sink: "sink", Label: "label", Raw: "raw"}
-    return Kind(names[type(operand)])
+    return _KINDS_BY_CLASS[type(operand)]
 
 
 def _literal_class(text: str) -> str:
