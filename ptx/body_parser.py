@@ -84,8 +84,8 @@ class _BodyParser:
         self.loc: Loc | None = None
         #: The last ``.loc`` of each "file line column".
         self.locs: dict[str, Loc] = {}
-        #: Branches to resolve: the instruction, its scope, the operand that is the label.
-        self.branches: list[tuple[Instr, Scope, int, str]] = []
+        #: Branches whose last operand, a label, is still missing: the instruction, its scope, the label's name.
+        self.branches: list[tuple[Instr, Scope, str]] = []
         self.tables: list[tuple[Directive, Scope, list[str]]] = []
         for param in [*(kernel.results or ()), *(kernel.params or ())]:
             declarations.declare_param(param, self.scope, cursor, kernel)
@@ -132,7 +132,7 @@ class _BodyParser:
                         self.transfer(found, form, parts, guard)
                         pos = cursor.pos
                         continue
-                    operands = tuple([scope[part] for part in parts])
+                    operands = tuple(map(scope.__getitem__, parts))
                 except OperandError as error:
                     self.careful_instruction(found, error)
                     continue
@@ -209,10 +209,9 @@ class _BodyParser:
             raise PtxError(
                 f"'{form.text}' takes {wanted} operand{'s'[: wanted - 1]}, not {len(parts)}", self.source, pos
             )
-        operands: list[Operand] = [self.scope[part] for part in parts[:-1]]
-        name = parts[-1].strip()
-        instr = Instr(form, (*operands, Label(name)), guard, self.loc, pos)
-        self.branches.append((instr, self.scope, len(operands), name))
+        scope = self.scope
+        instr = Instr(form, (scope[parts[0]],) if wanted == 2 else (), guard, self.loc, pos)
+        self.branches.append((instr, scope, parts[-1].strip()))
         self.block.instrs.append(instr)
         self.start_block()
 
@@ -331,9 +330,11 @@ class _BodyParser:
 
     def location(self, text: str) -> Loc:
         """The ``.loc`` with these operands, tied to the one at which its code was inlined."""
-        _, _, place = text.partition("inlined_at ")
+        here, comma, more = text.partition(",")
+        _, _, place = more.partition("inlined_at ")
         loc = Loc(text, self.locs.get(place) if place else None)
-        self.locs[" ".join(text.replace(",", " ").split()[:3])] = loc
+        words = here.split(" ", 3) if not comma else text.replace(",", " ").split()
+        self.locs[" ".join(words[:3])] = loc
         return loc
 
     def directive(self, word: str) -> None:
@@ -415,9 +416,8 @@ class _BodyParser:
         last = kernel.blocks[-1]
         if not last.instrs and last.label is None and len(kernel.blocks) > 1:
             kernel.blocks.pop()
-        for instr, scope, index, name in self.branches:
-            label = self.resolve(name, scope, instr.pos)
-            instr.operands = (*instr.operands[:index], label, *instr.operands[index + 1 :])
+        for instr, scope, name in self.branches:
+            instr.operands = (*instr.operands, self.resolve(name, scope, instr.pos))
         for table, scope, names in self.tables:
             table.targets = tuple(self.resolve(name, scope, table.pos) for name in names)
         for scope in self.scopes[1:]:

@@ -7,6 +7,8 @@ Reference: PTX ISA 9.0, §5.4.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from itertools import repeat
 
 from .errors import PtxError
 from .ir import Kernel, Param, RegisterDeclaration, Variable
@@ -133,19 +135,26 @@ def _declare_range(
     names = scope.names
     if prefix in scope.ranges:
         raise PtxError(f"registers '{prefix}<…>' are declared twice", cursor.source, start)
-    if count < len(names):
-        clash = next((f"{prefix}{i}" for i in range(count) if f"{prefix}{i}" in names), None)
+    # Making the registers of a range one by one, when each is met, takes four times as long. Not for a range that the
+    # body cannot use up, nor in a scope, where only those that are met have to be renamed.
+    if not is_nested and count * 8 < cursor.body_end() - cursor.pos:
+        each = [f"{prefix}{number}" for number in range(count)]
+        clash = None if names.keys().isdisjoint(each) else _clash(prefix, count, names)
     else:
-        suffixes = ((name, name.removeprefix(prefix)) for name in names if name.startswith(prefix))
-        clash = next((name for name, number in suffixes if is_below(number, count)), None)
+        each = []
+        clash = _clash(prefix, count, names)
     if clash is not None:
         raise PtxError(f"register '{clash}' is declared twice", cursor.source, start)
     scope.ranges[prefix] = (template.type, count, template.lanes)
-    # Making the registers of a range one by one, when each is met, takes four times as long. Not for a range that the
-    # body cannot use up, nor in a scope, where only those that are met have to be renamed.
-    if not is_nested and count * 8 < cursor.text.find("\n}", cursor.pos) - cursor.pos:
-        scalar, lanes = template.type, template.lanes
-        names.update({(name := f"{prefix}{number}"): Reg(name, scalar, lanes) for number in range(count)})
+    scope.declare(dict(zip(each, map(Reg, each, repeat(template.type), repeat(template.lanes)), strict=False)))
+
+
+def _clash(prefix: str, count: int, names: Collection[str]) -> str | None:
+    """A name of the range ``prefix<count>`` that is among ``names``."""
+    if count < len(names):
+        return next((f"{prefix}{i}" for i in range(count) if f"{prefix}{i}" in names), None)
+    suffixes = ((name, name.removeprefix(prefix)) for name in names if name.startswith(prefix))
+    return next((name for name, number in suffixes if is_below(number, count)), None)
 
 
 def local_variables(cursor: Cursor, scope: Scope, start: int) -> list[Variable]:

@@ -71,7 +71,7 @@ _BRACKETS = {pair: re.compile(rf'[\{pair[0]}\{pair[1]}]|"(?:[^"\\\n]|\\.)*"') fo
 class Cursor:
     """A place in a text whose comments are blanked, and the next token from there."""
 
-    __slots__ = ("_seen", "_seen_at", "_seen_end", "pos", "source", "text")
+    __slots__ = ("_body_end", "_seen", "_seen_at", "_seen_end", "pos", "source", "text")
 
     def __init__(self, source: SourceText, text: str, pos: int = 0) -> None:
         self.source = source
@@ -81,6 +81,7 @@ class Cursor:
         self._seen = ""
         self._seen_at = -1
         self._seen_end = -1
+        self._body_end = -1
 
     def peek(self) -> str:
         """The next token without taking it; empty at the end of the text."""
@@ -144,6 +145,12 @@ class Cursor:
         assert match is not None
         self.pos = match.end()
         return self.pos
+
+    def body_end(self) -> int:
+        """The end of the line before the next one that starts with a closing brace, as bodies end; -1 for none."""
+        if self._body_end < self.pos:
+            self._body_end = self.text.find("\n}", self.pos)
+        return self._body_end
 
     def line_rest(self) -> str:
         """Take the rest of the line."""

@@ -55,10 +55,12 @@ class UnmodelledOperand(OperandError):
 class Scope(dict[str, Operand]):
     """The names of one ``{ … }``, and as a dictionary the operand that each text denotes there, made when asked for."""
 
-    __slots__ = ("guards", "labels", "names", "parent", "ranges", "registers")
+    __slots__ = ("guards", "has_parsed", "labels", "names", "parent", "ranges", "registers")
 
     def __init__(self, parent: Scope | None) -> None:
         self.parent = parent
+        #: Whether there is more in the dictionary than `declare` has put there.
+        self.has_parsed = False
         self.names: dict[str, Reg | Declaration] = {}
         self.ranges: dict[str, tuple[ScalarType, int, int]] = {}
         self.labels: dict[str, Label] = {}
@@ -67,6 +69,7 @@ class Scope(dict[str, Operand]):
         self.registers: list[Reg] = []
 
     def __missing__(self, text: str) -> Operand:
+        self.has_parsed = True
         declared = self.names.get(text)
         first = text[:1]
         if type(declared) is Reg:
@@ -80,14 +83,21 @@ class Scope(dict[str, Operand]):
         self[text] = operand
         return operand
 
+    def declare(self, registers: dict[str, Reg]) -> None:
+        """Name ``registers`` here, none of which is named so far. That they are operands needs no parsing."""
+        self.names.update(registers)
+        self.update(registers)
+
     def forget(self) -> None:
         """Drop the operands: a declaration may now hide the outer name that they were parsed with."""
-        self.clear()
-        self.guards.clear()
+        if self.has_parsed:
+            self.clear()
+            self.guards.clear()
+            self.has_parsed = False
 
     # --- names ---------------------------------------------------------------------------------------------------
 
-    def _name(self, text: str) -> Operand | None:
+    def _name(self, text: str) -> Reg | Sym | None:
         """The operand if ``text`` is a declared name and nothing else."""
         found = self.find(text)
         return found if found is None or isinstance(found, Reg) else Sym(text, found)
@@ -196,9 +206,7 @@ class Scope(dict[str, Operand]):
         plain = _PLAIN_ADDRESS.fullmatch(text)
         if plain is not None:
             name, offset = plain.groups()
-            base = self.find(name)
-            if not isinstance(base, Reg):
-                base = self._named(name)
+            base = self._name(name) or self._named(name)
             return Mem(base, int(offset), has_zero=offset == "0") if offset else Mem(base)
         parts = split_operands(text[1:-1]) if text.endswith("]") else None
         if not parts:
