@@ -38,10 +38,30 @@ def blank_comments(source: SourceText) -> str:
         for match in _COMMENT.finditer(text):
             if match.group() == "/*":
                 raise PtxError("comment is not closed", source, match.start())
-    elif "//" not in text:
-        return text if text.isascii() else _ascii_only(source, text)
-    text = _COMMENT.sub(_blank, text)
+        text = _COMMENT.sub(_blank, text)
+    elif "\\" in text:  # which may continue a string in the next line
+        text = _COMMENT.sub(_blank, text)
+    else:
+        text = _blank_line_comments(text)
     return text if text.isascii() else _ascii_only(source, text)
+
+
+def _blank_line_comments(text: str) -> str:
+    """``text`` without its comments ``//``, where nothing else reaches beyond the end of a line: only the lines that
+    have some are looked at character by character."""
+    parts: list[str] = []
+    done = 0
+    at = text.find("//")
+    while at >= 0:
+        start = text.rfind("\n", done, at) + 1 or done
+        end = text.find("\n", at)
+        if end < 0:
+            end = len(text)
+        parts += (text[done:start], _COMMENT.sub(_blank, text[start:end]))
+        done = end
+        at = text.find("//", end)
+    parts.append(text[done:])
+    return "".join(parts)
 
 
 def _ascii_only(source: SourceText, text: str) -> str:
@@ -81,7 +101,7 @@ class Cursor:
         self._seen = ""
         self._seen_at = -1
         self._seen_end = -1
-        self._body_end = -1
+        self._body_end = 0
 
     def peek(self) -> str:
         """The next token without taking it; empty at the end of the text."""
@@ -148,7 +168,7 @@ class Cursor:
 
     def body_end(self) -> int:
         """The end of the line before the next one that starts with a closing brace, as bodies end; -1 for none."""
-        if self._body_end < self.pos:
+        if 0 <= self._body_end < self.pos:
             self._body_end = self.text.find("\n}", self.pos)
         return self._body_end
 
