@@ -128,10 +128,7 @@ class Instr:
 
     def clone(self) -> Instr:
         """An instruction of its own with the same parts."""
-        same = Instr(self.form, self.operands, self.guard, self.loc, self.pos)
-        same._defs = self._defs
-        same._uses = self._uses
-        return same
+        return Instr(self.form, self.operands, self.guard, self.loc, self.pos)
 
     def forget(self) -> None:
         """Forget what `defs` and `uses` have answered; `Kernel` calls it when it changes the instruction."""
