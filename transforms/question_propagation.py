@@ -325,7 +325,7 @@ class Availability:
                     yield key
 
     def _renamed(self, base: int, width: int) -> Iterator[tuple[int, int]]:
-        """The other names that an address of this base may take within ``threshold`` turns, at most a few for each, as
+        """The other names that an address of this base may take within ``threshold`` turns, at most two for each, as
         bases and what the offset grows by; once more its own where it comes back. Found as far as they are asked for,
         and kept."""
         known = self._other_names.get((base, width))
@@ -349,7 +349,7 @@ class Availability:
                 known = turns_of.get(renamed)
                 if known is None or renamed == own:
                     yield renamed
-                if (known is None or turns < known) and len(work) < 4 * self.visits:
+                if (known is None or turns < known) and len(work) < 2 * self.visits:
                     turns_of[renamed] = turns
                     work.append(renamed)
 

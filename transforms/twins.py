@@ -1,7 +1,7 @@
 """Entries of a module that are the same but for names: what became of one becomes of the others.
 
-A template is compiled for each of its types, and types of one size often make the same code: in a test of Thrust's
-`reduce_by_key`, half of all. The passes run over the first of such entries only.
+A template is compiled for each of its types, and types of one size often make the same code. The passes run over the
+first of such entries only.
 
 Requires: that passes go by the code of a kernel and by what else is in its module, not by names. Guarantees: the
 outcome of a twin is what the passes would have made of it, and have said.
