@@ -325,7 +325,7 @@ class Availability:
                     yield key
 
     def _renamed(self, base: int, width: int) -> Iterator[tuple[int, int]]:
-        """The other names that an address of this base may take within ``threshold`` turns, at most two for each, as
+        """The other names that an address of this base may take within ``threshold`` turns, two or so for each, as
         bases and what the offset grows by; once more its own where it comes back. Found as far as they are asked for,
         and kept."""
         known = self._other_names.get((base, width))
@@ -342,6 +342,8 @@ class Availability:
         turns_of: dict[tuple[int, int], int] = {own: 0}
         work: list[tuple[int, int]] = [own]
         for each in work:
+            if len(work) >= 2 * self.visits:
+                return
             for before, join, renamed in self._names_before(each, width):
                 turns = turns_of[each] + self._is_back_edge(before, join)
                 if renamed == each or turns > self.threshold:
@@ -349,7 +351,7 @@ class Availability:
                 known = turns_of.get(renamed)
                 if known is None or renamed == own:
                     yield renamed
-                if (known is None or turns < known) and len(work) < 2 * self.visits:
+                if known is None or turns < known:
                     turns_of[renamed] = turns
                     work.append(renamed)
 
