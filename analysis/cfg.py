@@ -46,8 +46,8 @@ class Flow:
     """The reachable blocks of a graph as facts pass through them, forward or backward.
 
     ``order`` is reverse postorder of the direction, ``position`` that of each block in it; facts come to a block from
-    ``before`` and go on to ``after``. ``only`` is the one block that facts come from, -1 at the ``boundary`` (block 0, or
-    `Cfg.leaves`) and where there are several or none.
+    ``before`` and go on to ``after``. ``only`` is the one block that facts come from, -1 at the ``boundary`` (block 0,
+    or `Cfg.leaves`) and where there are several or none.
     """
 
     def __init__(self, cfg: Cfg, *, is_forward: bool) -> None:
