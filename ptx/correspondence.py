@@ -34,6 +34,8 @@ class Correspondence:
         #: Of the kernel, its parameters, labels, and objects.
         self._names: dict[str, str] = {old.name: new.name}
         self._declarations: dict[Declaration | None, Declaration | None] = {}
+        #: The names that a symbol may have that stand for one another.
+        self._objects: set[str] = {old.name}
         self._variables: dict[str, Variable] = {}
         self._variables_of_scopes: dict[Variable, Variable] = {}
         self._labels: dict[str, Label] = {}
@@ -99,6 +101,7 @@ class Correspondence:
             return False
         if isinstance(old, RegisterDeclaration) or isinstance(new, RegisterDeclaration):
             return old.text == new.text
+        self._objects.add(old.name)
         if isinstance(new, Variable):
             self._variables[old.name] = new
         return replace(old, name="").text == replace(new, name="").text and self._name(old.name, new.name)
@@ -169,7 +172,7 @@ class Correspondence:
         return _detail(old) == _detail(new) and self._all_do(parts, _parts(new))
 
     def _symbols_do(self, old: Sym, new: Sym) -> bool:
-        if old.name not in self._names:
+        if old.name not in self._objects:  # a label may have the name of something else in the module
             return (old.name, old.declaration, old.offset) == (new.name, new.declaration, new.offset)
         declaration = self._declarations.setdefault(old.declaration, new.declaration)
         return (self._names[old.name], declaration, old.offset) == (new.name, new.declaration, new.offset)

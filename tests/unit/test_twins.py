@@ -158,6 +158,13 @@ def test_labels_that_are_exchanged_are_no_names_alone() -> None:
     assert Correspondence.of(*module.kernels) is None
 
 
+def test_a_label_does_not_make_functions_of_the_module_alike() -> None:
+    functions = ".func f_1() { ret; }\n.func f_2() { membar.gl; ret; }\n"
+    body = "{{ call {0}; bra.uni {0}; {0}: exit; }}\n"
+    module = parse(HEAD + functions + ".entry k()\n" + body.format("f_1") + ".entry l()\n" + body.format("f_2"))
+    assert Correspondence.of(*module.entries) is None
+
+
 def test_other_lines_in_the_source_are_no_names() -> None:
     head = HEAD + '.file 1 "a.cu"\n'
     located = entry("k_2").replace("\tmul", "\t.loc 1 3 4\n\tmul")
