@@ -226,16 +226,9 @@ def late_registers(kernel: Kernel) -> frozenset[Reg]:
     )
 
 
-#: By form the state space in its text.
-_SPACES: dict[Form, str] = {}
-
-
 def memory_space(instr: Instr) -> str:
     """The state space of the access: from the opcode, or from the symbol where the opcode says generic."""
-    form = instr.form
-    space = _SPACES.get(form)
-    if space is None:
-        space = _SPACES[form] = form.space
+    space = instr.form.space
     if space == "generic":
         address = instr.address
         if address is not None and isinstance(address.base, Sym):

@@ -295,24 +295,27 @@ def _is_whole_copy(instr: Instr) -> bool:
     )
 
 
+def _is_of_width(operand: Operand, width: int) -> bool:
+    return type(operand) is Reg and operand.type.bits == width
+
+
 def _affine_result(values: Values, instr: Instr, plan: _Plan) -> Affine | None:
-    result, scalar, operation = instr.operands[0], instr.form.type, plan.operation
+    scalar, operation = instr.form.type, plan.operation
     assert scalar is not None and operation is not None
     width = scalar.bits
-    if type(result) is not Reg or result.type.bits != width:
+    if not _is_of_width(instr.operands[0], width):
         return None
     of_operand, affine_of = values.of_operand, values.affine_of
     return operation(*[affine_of(of_operand(instr, operand, scalar), width) for operand in instr.operands[1:]])
 
 
 def _shifted(values: Values, instr: Instr, plan: _Plan) -> Affine | None:
-    result, scalar, operation = instr.operands[0], instr.form.type, plan.operation
+    scalar, operation = instr.form.type, plan.operation
     assert scalar is not None and operation is not None
     width = scalar.bits
-    if type(result) is not Reg or result.type.bits != width:
+    if not _is_of_width(instr.operands[0], width):
         return None
     number = values.of_operand(instr, instr.operands[1], scalar)
-    values.of_operand(instr, instr.operands[2], scalar)
     count = values.affine_of(values.of_operand(instr, instr.operands[2], _U32), 32)
     if not count.is_constant:
         return None

@@ -369,11 +369,9 @@ class Availability:
         within ``threshold`` turns. Where not, asking on finds nothing, and in a loop it would do so once a turn."""
         known = self._is_hopeful.get(question)
         if known is None:
-            known = self._is_hopeful[question] = self._find_provided(question)
+            known = question.key in self.accesses.count or any(True for _ in self._other_names_provided(question))
+            self._is_hopeful[question] = known
         return known
-
-    def _find_provided(self, question: Question) -> bool:
-        return question.key in self.accesses.count or any(True for _ in self._other_names_provided(question))
 
     def askers(self, question: Question, instr: Instr) -> list[tuple[int, int, Instr]]:
         """Block, position and instruction of the loads other than ``instr`` that ask for these bytes, under any name

@@ -164,6 +164,17 @@ def test_a_kernel_that_has_moved_in_its_file_is_recalled_with_its_lines_moved() 
     assert moved.all == fresh.all
 
 
+def test_twins_are_recalled_each_by_itself() -> None:
+    judge = Judge(KEPT)
+    text = HEAD + ENTRY.format(name="k_1") + ENTRY.format(name="a_longer_name")
+    first = Result(judge, text)
+    second = Result(judge, text)
+    assert first.ran and not second.ran
+    assert second.all == first.all
+    assert second.remarks.counts["a_longer_name", "gate", "kept"] == 1
+    assert len([key for key in judge.kept if key.startswith("outcome")]) == 2
+
+
 def test_only_the_kernel_that_was_edited_is_judged_again() -> None:
     judge = Judge(KEPT)
     Result(judge, ONE + ENTRY.format(name="other"))
