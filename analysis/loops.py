@@ -24,8 +24,14 @@ __all__ = ["Loop", "Loops"]
 class Loop:
     """One loop. Blocks are numbers; ``parent`` is the number of the loop around it, or -1; ``depth`` counts from 1."""
 
-    def __init__(self, nest: Loops, index: int, header: int, latches: list[int]) -> None:
-        self._nest = nest
+    def __init__(
+        self, cfg: Cfg, order: list[int], position: list[int], index: int, header: int, latches: list[int]
+    ) -> None:
+        """``order`` and ``position`` are those of the nest. It is not referred to itself: the two would be a cycle,
+        and the graph with all that goes by it would wait for the collector."""
+        self._cfg = cfg
+        self._order = order
+        self._position = position
         self.index = index
         self.header = header
         self.latches = latches  #: the blocks with an edge to the header that lie in the loop, ascending
@@ -35,23 +41,23 @@ class Loop:
         self.start = self.end = 0  #: the blocks of the loop in ``Loops.order``
 
     def __contains__(self, block: int) -> bool:
-        return self.start <= self._nest.position[block] < self.end
+        return self.start <= self._position[block] < self.end
 
     @cached_property
     def blocks(self) -> list[int]:
         """The blocks of the loop, those of inner loops included, ascending."""
-        return sorted(self._nest.order[self.start : self.end])
+        return sorted(self._order[self.start : self.end])
 
     @cached_property
     def exits(self) -> list[tuple[int, int]]:
         """The edges (block inside, block outside) that leave the loop. A `ret` in the loop is no edge."""
-        succ = self._nest.cfg.succ
+        succ = self._cfg.succ
         return [(block, to) for block in self.blocks for to in succ[block] if to not in self]
 
     @cached_property
     def entries(self) -> list[int]:
         """The blocks at which the loop can be entered, ascending: the header, and others where it is irreducible."""
-        cfg = self._nest.cfg
+        cfg = self._cfg
         found = [b for b in self.blocks if any(cfg.reachable[p] and p not in self for p in cfg.pred[b])]
         return sorted({self.header, *found}) if self.header == 0 else found
 
@@ -128,7 +134,10 @@ class Loops:
             inside[header] = sorted(body)
         # Found inside out; wanted outside in.
         number = {header: index for index, header in enumerate(reversed(inside))}
-        self.loops = [Loop(self, index, header, sorted(tree.back[header])) for header, index in number.items()]
+        self.loops = [
+            Loop(self.cfg, self.order, self.position, index, header, sorted(tree.back[header]))
+            for header, index in number.items()
+        ]
         for header, members in inside.items():
             index = number[header]
             self.loop_of[header] = index
@@ -156,7 +165,7 @@ class Loops:
                 size[loop.parent] += size[loop.index]
         free = [0] * len(loops)  # where the next inner loop of a loop starts
         top = 0
-        self.order = [-1] * sum(len(blocks) for blocks in own)
+        self.order += [-1] * sum(len(blocks) for blocks in own)
         for loop in loops:
             index = loop.index
             if loop.parent >= 0:

@@ -128,9 +128,14 @@ class GpuProcess:
         try:
             return self._pool.submit(_launched, code, kernel, grid, block, args, shared).result()
         except GpuError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the process; the next launch starts another."""
+        if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
-            raise
 
 
 @cache

@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 import sys
 import warnings
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,13 @@ from test_transforms import chosen, drawn, seeds
 @cache
 def the_gpu() -> GpuProcess:
     return GpuProcess()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed() -> Iterator[None]:
+    """End the process before the interpreter does, which takes apart what ends it."""
+    yield
+    the_gpu().close()
 
 
 @cache
