@@ -15,6 +15,8 @@ an address may be any address as well: so a value keeps the mark of one through 
 being added to what is certainly none. A 64-bit parameter that is added to a pointer may be either, so both are named,
 unless ``.ptr`` says of the kernel's parameters which ones are pointers.
 
+Only what addresses are made of is looked at, and the rest as soon as something else is asked about.
+
 Requires: SSA view. Guarantees: every object that the address may point into is named, or ``None`` (unknown) is the
 answer. Unknown are: what is loaded, results of calls and atomics, parameters of functions, addresses in another block's
 shared memory (``mapa``), addresses of parameters, registers never written, constants.
@@ -23,7 +25,7 @@ Reference: C17 §6.5.6 and LLVM's rules of pointer aliasing ("based on"); PTX IS
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import ClassVar
 
 from ..ptx import Effect, Element, Form, Imm, Instr, Kernel, Mem, Operand, Param, Reg, Special, Sym, Variable
@@ -47,6 +49,7 @@ _NOTHING = Variable("nothing", "none", TYPES["b8"])
 _NULL_VALUE: frozenset[Object] = frozenset([_NOTHING])
 _MARKS = _INTEGER_VALUE | _NULL_VALUE
 
+_TOUCHES = Effect.READ | Effect.WRITE
 #: Opcodes whose result is an integer even where an operand may be an address that nobody knows.
 _INTEGER = frozenset(
     "mul mul24 shl shr div rem abs neg not popc clz bfind bfe brev set dp4a dp2a sad fns szext bmsk cnot".split()
@@ -82,13 +85,17 @@ class Pointees:
         self._late = late
         self._params = frozenset(kernel.params or ()) if kernel.is_entry else frozenset[Param]()
         self._is_marked = any(".ptr" in param.attributes.split() for param in self._params)
+        self._cfg = cfg
+        self._version = kernel.version
+        #: The values that addresses are made of; those of which `_of` tells.
+        self._solved: Collection[int] = self._address_values()
         #: By SSA value; ``None`` is any object.
         self._of: list[Objects] = [_NONE] * len(ssa.instr)
         #: Those in a state space among objects and marks.
         self._named: dict[tuple[frozenset[Object], str], Objects] = {}
         #: What each ``alloca`` makes, as an object of no known size.
         self._stack: dict[Instr, Variable] = {}
-        self._solve(cfg)
+        self._solve()
 
     # --- questions -------------------------------------------------------------------------------------------------
 
@@ -101,9 +108,12 @@ class Pointees:
         if not isinstance(base, Reg):
             return None
         try:
-            found = self._of[self.ssa.read(instr, base)]
+            value = self.ssa.read(instr, base)
         except KeyError:
             return None  # in a block that nothing reaches, no value is known
+        if value not in self._solved and not self._solve_all():
+            return None
+        found = self._of[value]
         # A constant or an integer is no address that anybody knows.
         if not found or _ANYTHING in found:
             return None
@@ -114,15 +124,64 @@ class Pointees:
 
     # --- solution --------------------------------------------------------------------------------------------------
 
-    def _solve(self, cfg: Cfg) -> None:
-        ssa, of = self.ssa, self._of
+    def _address_values(self) -> set[int]:
+        """What the address registers of the kernel hold, and all that this is computed from."""
+        ssa = self.ssa
+        definition_of = ssa.instr
+        touching = [
+            instr
+            for block in self._cfg.rpo
+            for instr in self._cfg.blocks[block].instrs
+            if instr.form.effects & _TOUCHES  # of others it is not asked what they point to
+        ]
+        work = [
+            ssa.read(instr, operand.base)
+            for instr in touching
+            for operand in instr.operands
+            if type(operand) is Mem and type(operand.base) is Reg
+        ]
+        found: set[int] = set()
+        while work:
+            value = work.pop()
+            if value in found:
+                continue
+            found.add(value)
+            instr = definition_of[value]
+            if instr is None:
+                work += [argument for _, argument in ssa.phi_args.get(value, ())]
+                continue
+            if value in ssa.old:
+                work.append(ssa.old[value])
+            if _kind(instr.form) not in _LEAVES:
+                work += [ssa.read(instr, reg) for reg in instr.uses() if reg.type.kind != "p"]
+        return found
+
+    def _solve_all(self) -> bool:
+        """Find out about all values, since one is asked about that no address of the kernel is made of; whether it could
+        be done: the values are those of the code as it was at first."""
+        if self.kernel.version != self._version:
+            return False
+        self._solved = range(len(self._of))
+        self._of = [_NONE] * len(self._of)
+        self._solve()
+        return True
+
+    def _solve(self) -> None:
+        """Find out about the values `_solved`. Nothing else flows into these: what is left out makes no difference to
+        them, not even to the order in which they are looked at, on which marks depend."""
+        ssa, of, cfg, solved = self.ssa, self._of, self._cfg, self._solved
         for value in ssa.undefined:
             of[value] = None  # never written: nothing is known of it
+        definitions = {ssa.instr[value] for value in solved}
         work: list[tuple[Instr | None, int]] = []
         for block in cfg.rpo:
-            work += [(None, phi) for phi in ssa.phis[block]]
+            work += [(None, phi) for phi in ssa.phis[block] if phi in solved]
             for instr in cfg.blocks[block].instrs:
-                work += [(instr, ssa.defined(instr, reg)) for reg in instr.defs()]
+                if instr in definitions:
+                    for reg in instr.defs():
+                        value = ssa.defined(instr, reg)
+                        if value in solved:
+                            work.append((instr, value))
         again: list[tuple[Instr | None, int]] = []
         for instr, value in work:
             found = self._evaluate(instr, value)
@@ -193,9 +252,7 @@ class Pointees:
 
     def _definition(self, instr: Instr) -> Objects:
         form = instr.form
-        kind = _KINDS.get(form)
-        if kind is None:
-            kind = _KINDS[form] = _kind_of(form)
+        kind = _kind(form)
         if kind == "none":
             return _INTEGER_VALUE
         if kind == "integer":
@@ -378,7 +435,16 @@ def _space_of(found: Object) -> str:
     return "global" if isinstance(found, Param) else found.space
 
 
+#: Kinds of forms whose results do not depend on what their operands point into.
+_LEAVES = frozenset(["none", "unknown", "load", "alloca"])
 _KINDS: dict[Form, str] = {}
+
+
+def _kind(form: Form) -> str:
+    kind = _KINDS.get(form)
+    if kind is None:
+        kind = _KINDS[form] = _kind_of(form)
+    return kind
 
 
 def _kind_of(form: Form) -> str:
