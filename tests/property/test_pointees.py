@@ -14,8 +14,8 @@ from .random_pointers import pointer_kernel
 class _OfAll(Pointees):
     """Looks at all values."""
 
-    def _address_values(self) -> set[int]:
-        return set(range(len(self.ssa.instr)))
+    def _make_addresses(self) -> bytearray:
+        return bytearray(b"\1" * len(self.ssa.instr))
 
 
 def _pointees(kind: type[Pointees], facts: Facts) -> Pointees:
