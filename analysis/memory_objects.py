@@ -155,7 +155,9 @@ class Pointees:
             if _kind(instr.form) not in _LEAVES:
                 for reg in instr.uses():
                     if reg.type.kind != "p":
-                        work.append(single[reg] if reg in single else ssa.read(instr, reg))
+                        read = single[reg] if reg in single else ssa.read(instr, reg)
+                        if not found[read]:
+                            work.append(read)
         return found
 
     def _solve_all(self) -> bool:
