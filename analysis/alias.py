@@ -182,8 +182,9 @@ class Memory:
         """The memory references of the kernel of ``facts``, over ``values`` where those still hold."""
         values = values if values is not None else facts.values
         bits = (facts.module.address_size if facts.module is not None else None) or 64
-        pointees = Pointees(facts.kernel, facts.cfg, values.ssa, values.late, bits)
-        code = [facts.cfg.blocks[block].instrs for block in facts.cfg.rpo]
+        cfg = facts.cfg
+        pointees = Pointees(facts.kernel, cfg, values.ssa, values.late, bits)
+        code = [cfg.blocks[block].instrs for block in cfg.rpo]
         return cls(facts.kernel, code, values, pointees, facts.promise)
 
     # --- what is touched -------------------------------------------------------------------------------------------

@@ -230,8 +230,10 @@ class Divergence:
         self._carry_from: dict[int, int] = {}
         self._carry_to: dict[int, list[int]] = {}
         self._carry_varies: set[int] = set()
-        self._build()
-        self._matters = self._what_branches_read() if self._branches_only else bytearray(b"\1" * len(self._instr))
+        asked = BranchSlice(ssa, self.cfg) if self._branches_only else None
+        self._build(asked)
+        is_all = asked is None or asked.is_for_branches
+        self._matters = bytearray(b"\1" * len(self._instr)) if is_all else self._what_branches_read()
         self._queue: deque[int] = deque()
         self._queued = bytearray(len(self._instr))
         self._done = 0
@@ -249,9 +251,9 @@ class Divergence:
             pass
         self._bits.settle()
 
-    def _build(self) -> None:
+    def _build(self, asked: BranchSlice | None) -> None:
+        """Make the nodes, where ``asked`` is given those in it only."""
         ssa, cfg = self.ssa, self.cfg
-        asked = BranchSlice(ssa, cfg) if self._branches_only else None
         for number in cfg.rpo:
             for phi in ssa.phis[number]:
                 if asked is not None and phi not in asked.joined:

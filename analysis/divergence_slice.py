@@ -28,13 +28,15 @@ def values_of(ssa: Ssa, instr: Instr) -> tuple[list[int], list[int]]:
 
 class BranchSlice:
     """What a branch, a carry or an unknown opcode reads, directly or not, and these themselves: ``values`` are what
-    each such instruction reads and writes, ``joined`` the φs, and what nothing has written."""
+    each such instruction reads and writes, ``joined`` the φs, and what nothing has written. ``is_for_branches`` says
+    that there are no carries and unknown opcodes, so that a branch depends on all of it."""
 
     def __init__(self, ssa: Ssa, cfg: Cfg) -> None:
         self.values: dict[Instr, tuple[list[int], list[int]]] = {}
         self.joined: set[int] = set()
         starts: dict[Form, bool] = {}
         work: list[Instr] = []
+        self.is_for_branches = True
         for number in cfg.rpo:
             for instr in cfg.blocks[number].instrs:
                 form = instr.form
@@ -42,6 +44,8 @@ class BranchSlice:
                     starts[form] = _is_start(form)
                 if starts[form]:
                     work.append(instr)
+                    if form.op.base not in BRANCHES and not instr.is_directive:
+                        self.is_for_branches = False
         writer_of, joined = ssa.instr, self.joined
         while work:
             instr = work.pop()

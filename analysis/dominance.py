@@ -24,7 +24,7 @@ from functools import cached_property
 
 from .cfg import Cfg
 
-__all__ = ["Dominance", "dominators", "post_dominators"]
+__all__ = ["Dominance", "dominators", "immediate_dominators", "post_dominators"]
 
 
 class Dominance:
@@ -37,7 +37,7 @@ class Dominance:
         self.root = root
         self._succ = succ
         self._pred = pred
-        self.idom = _immediate_dominators(succ, pred, root)
+        self.idom = immediate_dominators(succ, pred, root)
         self.children: list[list[int]] = [[] for _ in self.idom]
         for node, parent in enumerate(self.idom):
             if parent >= 0:
@@ -182,8 +182,10 @@ def post_dominators(cfg: Cfg) -> Dominance:
     return Dominance(pred, succ, count)
 
 
-def _immediate_dominators(succ: Sequence[Sequence[int]], pred: Sequence[Sequence[int]], root: int) -> list[int]:
-    """Lengauer and Tarjan's simple version. All arrays but the result are indexed by depth-first number."""
+def immediate_dominators(succ: Sequence[Sequence[int]], pred: Sequence[Sequence[int]], root: int) -> list[int]:
+    """The immediate dominator of each node, -1 for the root and for nodes that the root does not reach.
+
+    Lengauer and Tarjan's simple version. All arrays but the result are indexed by depth-first number."""
     count = len(succ)
     idom = [-1] * count
     if not count:

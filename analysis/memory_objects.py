@@ -15,6 +15,8 @@ an address may be any address as well: so a value keeps the mark of one through 
 being added to what is certainly none. A 64-bit parameter that is added to a pointer may be either, so both are named,
 unless ``.ptr`` says of the kernel's parameters which ones are pointers.
 
+Only what addresses are made of is looked at, and the rest as soon as something else is asked about.
+
 Requires: SSA view. Guarantees: every object that the address may point into is named, or ``None`` (unknown) is the
 answer. Unknown are: what is loaded, results of calls and atomics, parameters of functions, addresses in another block's
 shared memory (``mapa``), addresses of parameters, registers never written, constants.
@@ -47,6 +49,7 @@ _NOTHING = Variable("nothing", "none", TYPES["b8"])
 _NULL_VALUE: frozenset[Object] = frozenset([_NOTHING])
 _MARKS = _INTEGER_VALUE | _NULL_VALUE
 
+_TOUCHES = Effect.READ | Effect.WRITE
 #: Opcodes whose result is an integer even where an operand may be an address that nobody knows.
 _INTEGER = frozenset(
     "mul mul24 shl shr div rem abs neg not popc clz bfind bfe brev set dp4a dp2a sad fns szext bmsk cnot".split()
@@ -82,13 +85,17 @@ class Pointees:
         self._late = late
         self._params = frozenset(kernel.params or ()) if kernel.is_entry else frozenset[Param]()
         self._is_marked = any(".ptr" in param.attributes.split() for param in self._params)
+        self._cfg = cfg
+        self._version = kernel.version
+        #: By SSA value whether `_of` tells of it; it does of those that addresses are made of.
+        self._is_solved = self._make_addresses()
         #: By SSA value; ``None`` is any object.
         self._of: list[Objects] = [_NONE] * len(ssa.instr)
         #: Those in a state space among objects and marks.
         self._named: dict[tuple[frozenset[Object], str], Objects] = {}
         #: What each ``alloca`` makes, as an object of no known size.
         self._stack: dict[Instr, Variable] = {}
-        self._solve(cfg)
+        self._solve()
 
     # --- questions -------------------------------------------------------------------------------------------------
 
@@ -101,9 +108,12 @@ class Pointees:
         if not isinstance(base, Reg):
             return None
         try:
-            found = self._of[self.ssa.read(instr, base)]
+            value = self.ssa.read(instr, base)
         except KeyError:
             return None  # in a block that nothing reaches, no value is known
+        if not (self._is_solved[value] or self._solve_all()):
+            return None
+        found = self._of[value]
         # A constant or an integer is no address that anybody knows.
         if not found or _ANYTHING in found:
             return None
@@ -114,22 +124,75 @@ class Pointees:
 
     # --- solution --------------------------------------------------------------------------------------------------
 
-    def _solve(self, cfg: Cfg) -> None:
-        ssa, of = self.ssa, self._of
+    def _make_addresses(self) -> bytearray:
+        """For each value whether an address register of the kernel holds it, or what it holds is computed from it."""
+        ssa = self.ssa
+        definition_of, single, old = ssa.instr, ssa.single, ssa.old
+        touching = [
+            instr
+            for block in self._cfg.rpo
+            for instr in self._cfg.blocks[block].instrs
+            if instr.form.effects & _TOUCHES  # of others it is not asked what they point to
+        ]
+        work = [
+            ssa.read(instr, operand.base)
+            for instr in touching
+            for operand in instr.operands
+            if type(operand) is Mem and type(operand.base) is Reg
+        ]
+        found = bytearray(len(definition_of))
+        while work:
+            value = work.pop()
+            if found[value]:
+                continue
+            found[value] = 1
+            instr = definition_of[value]
+            if instr is None:
+                work += [argument for _, argument in ssa.phi_args.get(value, ())]
+                continue
+            if value in old:
+                work.append(old[value])
+            if _kind(instr.form) not in _LEAVES:
+                for reg in instr.uses():
+                    if reg.type.kind != "p":
+                        read = single[reg] if reg in single else ssa.read(instr, reg)
+                        if not found[read]:
+                            work.append(read)
+        return found
+
+    def _solve_all(self) -> bool:
+        """Find out about all values, since one is asked about of which no address is made; whether that can be
+        done: the values are those of the code as it was at first."""
+        if self.kernel.version != self._version:
+            return False
+        self._is_solved = bytearray(b"\1" * len(self._of))
+        self._of = [_NONE] * len(self._of)
+        self._solve()
+        return True
+
+    def _solve(self) -> None:
+        """Find out about the values that are to be solved. Nothing else flows into these: what is left out makes no
+        difference to them, not even to the order in which they are looked at, on which marks depend."""
+        ssa, of, cfg, is_solved = self.ssa, self._of, self._cfg, self._is_solved
         for value in ssa.undefined:
             of[value] = None  # never written: nothing is known of it
-        work: list[tuple[Instr | None, int]] = []
-        for block in cfg.rpo:
-            work += [(None, phi) for phi in ssa.phis[block]]
-            for instr in cfg.blocks[block].instrs:
-                work += [(instr, ssa.defined(instr, reg)) for reg in instr.defs()]
+        single, old = ssa.single, ssa.old
+        definitions = {instr for instr, is_asked in zip(ssa.instr, is_solved, strict=True) if is_asked}
         again: list[tuple[Instr | None, int]] = []
-        for instr, value in work:
-            found = self._evaluate(instr, value)
-            of[value] = found
-            # What has no register operand, or is unknown already, will not change.
-            if found is not None and (instr is None or found or self._may_grow(instr)):
-                again.append((instr, value))
+        for block in cfg.rpo:
+            for phi in ssa.phis[block]:
+                if is_solved[phi]:
+                    found = of[phi] = self._evaluate(None, phi)
+                    if found is not None:  # what is unknown already will not change
+                        again.append((None, phi))
+            for instr in [each for each in cfg.blocks[block].instrs if each in definitions]:
+                for reg in instr.defs():
+                    value = single[reg] if reg in single else ssa.defined(instr, reg)
+                    if is_solved[value]:
+                        found = self._evaluate(instr, value) if value in old else self._definition(instr)
+                        of[value] = found
+                        if found is not None and (found or self._may_grow(instr)):
+                            again.append((instr, value))
         self._settle(again)
 
     def _settle(self, again: list[tuple[Instr | None, int]]) -> None:
@@ -192,17 +255,16 @@ class Pointees:
         return None if kept is None else found | kept
 
     def _definition(self, instr: Instr) -> Objects:
-        form = instr.form
-        kind = _KINDS.get(form)
-        if kind is None:
-            kind = _KINDS[form] = _kind_of(form)
-        if kind == "none":
-            return _INTEGER_VALUE
-        if kind == "integer":
-            return self._integer(instr, instr.srcs)
-        if self._late and not self._late.isdisjoint(instr.defs()):
+        kind = _kind(instr.form)
+        if self._late and kind not in _INTEGER_KINDS and not self._late.isdisjoint(instr.defs()):
             return None
         return self._RULES[kind](self, instr)
+
+    def _no_address(self, instr: Instr) -> Objects:
+        return _INTEGER_VALUE
+
+    def _made_of_all(self, instr: Instr) -> Objects:
+        return self._integer(instr, instr.srcs)
 
     def _unknown(self, instr: Instr) -> Objects:
         return None
@@ -273,9 +335,11 @@ class Pointees:
         """What a sum points into: it is an integer if both sides may be one."""
         if left is None or right is None:
             return None
-        if may_narrow:
+        if left is right is _INTEGER_VALUE:
+            return left  # nearly all
+        if may_narrow and self._is_marked:
             for pointer, integer in ((left, right), (right, left)):
-                if self._is_marked and self._are_pointers(pointer) and self._are_integers(integer):
+                if self._are_pointers(pointer) and self._are_integers(integer):
                     return pointer
         both = left | right
         return both if self._may_be(left) and self._may_be(right) else both - _INTEGER_VALUE
@@ -306,7 +370,7 @@ class Pointees:
         found = _INTEGER_VALUE
         for operand in operands:
             other = self._of_operand(instr, operand)
-            if other:
+            if other and other is not _INTEGER_VALUE:
                 found = found | other
         return found
 
@@ -342,8 +406,10 @@ class Pointees:
             return _INTEGER_VALUE
         return frozenset([param])
 
-    #: By kind of form what tells of an instruction what its result points into; two kinds are seen to before.
+    #: By kind of form what tells of an instruction what its result points into.
     _RULES: ClassVar[dict[str, Callable[[Pointees, Instr], Objects]]] = {
+        "none": _no_address,
+        "integer": _made_of_all,
         "unknown": _unknown,
         "load": _loaded,
         "alloca": _alloca,
@@ -378,7 +444,18 @@ def _space_of(found: Object) -> str:
     return "global" if isinstance(found, Param) else found.space
 
 
+#: Kinds of forms that make integers, even of registers that change later.
+_INTEGER_KINDS = frozenset(["none", "integer"])
+#: Kinds of forms whose results do not depend on what their operands point into.
+_LEAVES = frozenset(["none", "unknown", "load", "alloca"])
 _KINDS: dict[Form, str] = {}
+
+
+def _kind(form: Form) -> str:
+    kind = _KINDS.get(form)
+    if kind is None:
+        kind = _KINDS[form] = _kind_of(form)
+    return kind
 
 
 def _kind_of(form: Form) -> str:

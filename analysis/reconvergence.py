@@ -45,9 +45,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
+from functools import cached_property
 
 from .cfg import Cfg, reverse_postorder
-from .dominance import Dominance
+from .dominance import immediate_dominators
 from .loops import Loops
 
 __all__ = ["Reconvergence"]
@@ -238,7 +239,7 @@ class _Level:
             self._succ[source].append(target)
 
     def _finish(self, entry: int) -> None:
-        """Leave out what leads to a ``ret`` only, and compute dominators, post-dominators and an order."""
+        """Leave out what leads to a ``ret`` only, and compute post-dominators and an order."""
         count = len(self._succ)
         self._end = count
         succ = [*self._succ, []]
@@ -258,8 +259,8 @@ class _Level:
                     work.append(before)
         self._succ = [[to for to in after if is_live[to]] if is_live[node] else [] for node, after in enumerate(succ)]
         self._pred = [[b for b in before if is_live[b]] if is_live[node] else [] for node, before in enumerate(pred)]
-        self._dominance = Dominance(self._succ, self._pred, entry)
-        self._post_dominance = Dominance(self._pred, self._succ, count)
+        self._entry = entry
+        self._post_idom = immediate_dominators(self._pred, self._succ, count)
         self._position = [-1] * len(succ)
         for position, node in enumerate(reverse_postorder(self._succ, entry)):
             self._position[node] = position
@@ -270,7 +271,12 @@ class _Level:
             return False
         self._is_parted.add(node)
         insort(self._parted, (self._position[node], node, cause))
-        return self._post_dominance.idom[node] == self._end
+        return self._post_idom[node] == self._end
+
+    @cached_property
+    def _idom(self) -> list[int]:
+        """The immediate dominators, which only the test of a join behind a divergent node asks for."""
+        return immediate_dominators(self._succ, self._pred, self._entry)
 
     def test(self, join: int) -> int:
         """The cause that makes ``join`` a divergent join, or -1."""
@@ -278,7 +284,7 @@ class _Level:
             return -1
         self._tested[join] = len(self._parted)
         position = self._position
-        top = self._dominance.idom[join]
+        top = self._idom[join]
         if top < 0:
             return -1
         first = bisect_left(self._parted, (position[top],))
@@ -292,7 +298,7 @@ class _Level:
                 if before not in region and position[before] >= 0:
                     region.add(before)
                     work.append(before)
-        post = self._post_dominance.idom
+        post = self._post_idom
         for _, node, cause in self._parted[first:last]:
             if node not in region or (post[node] in region and post[node] != join):
                 continue

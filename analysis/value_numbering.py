@@ -40,7 +40,7 @@ class Values:
         "_keys",
         "_literals",
         "_of_form",
-        "_of_single",
+        "_single",
         "late",
         "movable",
         "number",
@@ -64,8 +64,7 @@ class Values:
         self._affine: dict[int, Affine] = {}
         #: By spelling and name of the type.
         self._literals: dict[tuple[str, str], int] = {}
-        #: The class of what is in each register with one definition, once that is numbered.
-        self._of_single: dict[Reg, int] = {}
+        self._single = ssa.single
 
     def is_late(self, instr: Instr) -> bool:
         """Whether the instruction reads or writes a register whose value changes without a definition."""
@@ -84,10 +83,11 @@ class Values:
 
     def lookup(self, key: Key) -> int:
         """The class of ``key``, a new one the first time."""
-        number = self._keys.get(key)
-        if number is None:
-            number = self._keys[key] = len(self._key_of)
-            self._key_of.append(key)
+        key_of = self._key_of
+        new = len(key_of)
+        number = self._keys.setdefault(key, new)
+        if number == new:
+            key_of.append(key)
         return number
 
     def key_of(self, number: int) -> Key:
@@ -106,23 +106,24 @@ class Values:
         width, constant, terms = form
         if not constant and len(terms) == 1 and terms[0][1] == 1:
             return terms[0][0]
-        number = self._of_form.get(form)
-        if number is None:
-            number = self._of_form[form] = len(self._key_of)
-            self._key_of.append(("affine", width, constant, terms))
+        key_of = self._key_of
+        new = len(key_of)
+        number = self._of_form.setdefault(form, new)
+        if number == new:
+            key_of.append(("affine", width, constant, terms))
             self._affine[number] = form
         return number
 
     def of_register(self, instr: Instr, reg: Reg) -> int:
         """The class of what ``instr`` reads from ``reg``."""
-        number = self._of_single.get(reg)
-        return number if number is not None else self.number[self.ssa.read(instr, reg)]
+        value = self._single.get(reg)
+        return self.number[value if value is not None else self.ssa.read(instr, reg)]
 
     def of_operand(self, instr: Instr, operand: Operand, scalar: ScalarType | None) -> int:
         """The class of a source operand that is read as ``scalar`` (``None``: untyped)."""
         if type(operand) is Reg:
-            number = self._of_single.get(operand)
-            return number if number is not None else self.number[self.ssa.read(instr, operand)]
+            value = self._single.get(operand)
+            return self.number[value if value is not None else self.ssa.read(instr, operand)]
         if type(operand) is Imm:
             return self.of_literal(operand.text, scalar)
         if isinstance(operand, Special):
@@ -169,7 +170,6 @@ def number_values(cfg: Cfg, ssa: Ssa, late: frozenset[Reg] = frozenset()) -> Val
     """Number all values of the reachable blocks."""
     values = Values(ssa, late)
     number, result, single, old = values.number, values.result, ssa.single, ssa.old
-    of_single = values._of_single  # pyright: ignore[reportPrivateUsage]
     for value in ssa.undefined:
         # Any number will do, but each read of it must see the same one.
         number[value] = values.fresh()
@@ -181,7 +181,7 @@ def number_values(cfg: Cfg, ssa: Ssa, late: frozenset[Reg] = frozenset()) -> Val
             if len(defs) == 1:
                 (reg,) = defs
                 if reg in single:  # nearly all
-                    found = number[single[reg]] = of_single[reg] = _definition(values, instr)
+                    found = number[single[reg]] = _definition(values, instr)
                 else:
                     value = ssa.defined(instr, reg)
                     found = number[value] = _definition(values, instr) if value not in old else values.fresh()
@@ -207,13 +207,34 @@ def _phi(values: Values, phi: int, block: int) -> int:
     return values.lookup(("phi", block, classes))
 
 
+class _Operation(tuple[object, ...]):
+    """The head of a key: an operation with its modifiers. There is one object of each (`_operation`), so these compare
+    and hash by identity, as keys do often."""
+
+    __slots__ = ()
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
+    __hash__ = object.__hash__
+
+
+_OPERATIONS: dict[Key, _Operation] = {}
+
+
+def _operation(form: Form) -> _Operation:
+    parts = (form.op.pattern, *_modifiers(form))
+    found = _OPERATIONS.get(parts)
+    if found is None:
+        found = _OPERATIONS[parts] = _Operation(parts)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """What numbering needs to know of a form, worked out once."""
 
     #: ``copy``, ``affine``, ``shift``, ``extension``, ``product``, ``load`` of what nobody writes, ``hash``, ``unique``
     kind: str
-    key: Key
+    head: _Operation
     scalars: tuple[ScalarType | None, ...]  #: the types in which the sources are read
     commutes: bool
     operation: Callable[..., Affine | None] | None  #: where it is affine
@@ -242,8 +263,7 @@ def _plan(form: Form) -> _Plan:
     scalars = tuple(_scalar_of(form, spec) for spec in form.specs[1:])
     # Of two NaNs an operation on f64 keeps the payload of one: which, depends on their order.
     commutes = form.op.commutes and (form.type is None or form.type.name != "f64")
-    key = (form.op.pattern, *_modifiers(form))
-    return _Plan(kind, key, scalars, commutes, operation, semantics == "int_mad_wide")
+    return _Plan(kind, _operation(form), scalars, commutes, operation, semantics == "int_mad_wide")
 
 
 def _is_extension(form: Form) -> bool:
@@ -282,7 +302,7 @@ def _definition(values: Values, instr: Instr) -> int:
         return classes[0]
     if plan.commutes:
         classes.sort()
-    return values.lookup((plan.key, *classes))
+    return values.lookup((plan.head, *classes))
 
 
 def _is_whole_copy(instr: Instr) -> bool:
@@ -385,7 +405,7 @@ def _load(values: Values, instr: Instr, plan: _Plan) -> int:
     address = instr.address
     if address is None or address.rest or len(instr.operands) != 2:
         return values.fresh()
-    return values.lookup((plan.key, *values.address(instr, address)))
+    return values.lookup((plan.head, *values.address(instr, address)))
 
 
 def _scalar_of(form: Form, spec: OperandSpec) -> ScalarType | None:

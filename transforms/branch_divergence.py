@@ -56,7 +56,8 @@ class BranchDivergence:
 
     def blocks(self, facts: Facts) -> list[int]:
         """The numbers of the blocks that end in a divergent branch, ascending."""
-        return [number for number, block in enumerate(facts.cfg.blocks) if block in self._divergent]
+        divergent = self._divergent
+        return [number for number, block in enumerate(facts.cfg.blocks) if block in divergent]
 
     def cdrnd(self, facts: Facts) -> list[bool]:
         """For each block whether it lies in the control dependence region of non-divergence (thesis §4.3)."""
