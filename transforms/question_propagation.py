@@ -224,6 +224,11 @@ class Availability:
         """What the whole of ``block`` says."""
         return self._at_end(block, self._known_of(question))
 
+    def said_of(self, question: Question) -> Callable[[int], Answer]:
+        """The same for one question and many blocks."""
+        asked = self._known_of(question)
+        return lambda block: self._at_end(block, asked)
+
     def _at_end(self, block: int, asked: _Asked) -> Answer:
         if block not in asked.concerning and block not in self.accesses.writing:
             return THROUGH
