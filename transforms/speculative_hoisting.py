@@ -153,6 +153,7 @@ class _Rise:
     def _at(self, m: int, n: int, depth: int) -> Places:
         """What ``n`` answers (Algorithm 2.2). Goes up in a loop as long as there is one predecessor, whose answer is
         that of all blocks that were passed."""
+        hoisting = self.hoisting
         passed: list[tuple[dict[int, Places | None], int]] = []
         while True:
             answers = self._answers.setdefault(m, {})
@@ -168,15 +169,13 @@ class _Rise:
             if answer is not None:
                 found = answer
                 break
-            hoisting = self.hoisting
-            if n in hoisting.controllers[m] and not hoisting.may_speculate(n) and hoisting.branches(n):
+            if n in hoisting.controllers[m] and hoisting.branches(n) and not hoisting.may_speculate(n):
                 m = n
             before = hoisting.before(n)
             if len(before) != 1 or n in self._joins:
                 found = self.above(m, n, depth)
                 break
-            n = before[0]
-            depth += 1
+            n, depth = before[0], depth + 1
         for answers, block in passed:
             answers[block] = found
         return found
@@ -188,7 +187,8 @@ class _Rise:
         if said.provider is not None:
             return ELSEWHERE
         if said.reason:
-            return Places(True, frozenset([n])) if hoisting.may_speculate(n) and n in hoisting.controllers[m] else NOWHERE
+            is_above = n in hoisting.controllers[m] and hoisting.may_speculate(n)
+            return Places(True, frozenset([n])) if is_above else NOWHERE
         if not hoisting.branches(n):
             return None
         if hoisting.may_speculate(n):
