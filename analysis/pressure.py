@@ -9,8 +9,8 @@ This is the pressure of the virtual registers in the order of the text. ptxas re
 values in registers of their own, so only differences between two versions of one kernel say something, and its own
 count decides.
 
-Requires: `Liveness`. Guarantees: linear in the kernel and its live ranges. Refuses: nothing; blocks that cannot be
-reached have pressure 0.
+Requires: `Liveness`, and that the kernel stays as it is. Guarantees: linear in the blocks that are asked for and their
+live ranges. Refuses: nothing; blocks that cannot be reached have pressure 0.
 """
 
 from __future__ import annotations
@@ -43,19 +43,28 @@ def units(reg: Reg) -> Units:
 
 
 class Pressure:
-    """``blocks[b]`` is the largest pressure within block b, ``maximum`` that of the kernel; words and predicates each
-    on their own."""
+    """Pressures of one kernel, block by block as they are asked for; words and predicates each on their own."""
 
     def __init__(self, liveness: Liveness) -> None:
-        cfg = liveness.cfg
+        self._liveness = liveness
         self._sizes: dict[Reg, Units] = {}
-        self.blocks: list[Units] = [Units(0, 0)] * len(cfg)
-        for block in cfg.rpo:
-            self.blocks[block] = self._of_block(liveness, block)
-        self.maximum = Units(
-            max((found.words for found in self.blocks), default=0),
-            max((found.predicates for found in self.blocks), default=0),
-        )
+        self._found: dict[int, Units] = {}
+
+    def of_block(self, block: int) -> Units:
+        """The largest pressure within the block."""
+        found = self._found.get(block)
+        if found is None:
+            liveness = self._liveness
+            found = self._of_block(liveness, block) if liveness.cfg.reachable[block] else Units(0, 0)
+            self._found[block] = found
+        return found
+
+    @property
+    def maximum(self) -> Units:
+        """The largest pressure of the kernel."""
+        found = [self.of_block(block) for block in self._liveness.cfg.rpo]
+        words = max((each.words for each in found), default=0)
+        return Units(words, max((each.predicates for each in found), default=0))
 
     def _size(self, reg: Reg) -> Units:
         size = self._sizes.get(reg)

@@ -50,7 +50,6 @@ class SymbolicValues:
         self.values: Values = facts.values
         self.ssa = facts.ssa
         self.cfg = facts.cfg
-        self.liveness = facts.liveness
         self.dominance = facts.dominance
         self._leaves: dict[int, frozenset[int] | None] = {}
         self._translated: dict[tuple[int, int], dict[int, int | None]] = {}
@@ -270,9 +269,9 @@ class SymbolicValues:
     def value_at_end(self, reg: Reg, block: int) -> int | None:
         """The SSA value that ``reg`` holds at the end of ``block``; ``None`` where that is not known."""
         ssa = self.ssa
-        liveness, idom = self.liveness, self.dominance.idom
         if ssa.is_single(reg):
             return None
+        liveness, idom = self.facts.liveness, self.dominance.idom
         while True:
             ends = self._ends.get(block)
             if ends is None:

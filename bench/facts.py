@@ -281,7 +281,7 @@ FACTS: dict[str, Callable[[Facts], object]] = {
     "loops": lambda facts: facts.loops,
     "control dependence": lambda facts: facts.control_dependence,
     "liveness": lambda facts: facts.liveness,
-    "pressure": lambda facts: facts.pressure,
+    "pressure": lambda facts: facts.pressure.maximum,
     "SSA": lambda facts: facts.ssa,
     "values": lambda facts: facts.values,
     "divergence": lambda facts: (facts.divergence, facts.expected_divergence.cdrnd),

@@ -108,8 +108,12 @@ class Accesses:
         self.values = facts.values
         self.memory = facts.memory
         self.blocks: dict[int, _Block] = {}
+        #: The blocks that write memory, or let others write it.
+        self.writing: set[int] = set()
         #: How many providers each address key has in the whole kernel.
         self.count: dict[AddressKey, int] = {}
+        #: The blocks that have them.
+        self._providing: dict[AddressKey, set[int]] = {}
         self.no_wrap = NoWrap(symbols)
         self.ingredients = Ingredients(symbols)
         #: The addresses of all providers, by space and bytes.
@@ -121,7 +125,9 @@ class Accesses:
         #: What ends in a fault or never comes back, or waits for another grid: nothing moves up across it.
         self.pinches: dict[int, list[int]] = {}
         for block in facts.cfg.rpo:
-            self.blocks[block] = self._scan(block)
+            found = self.blocks[block] = self._scan(block)
+            if found.kills:
+                self.writing.add(block)
 
     def _scan(self, block: int) -> _Block:
         found = _Block({}, [], [])
@@ -139,11 +145,11 @@ class Accesses:
             if effects & Effect.READ and self.is_plain_load(instr):
                 if not is_spoken_of(instrs, position):
                     found.loads.append((position, instr))
-                    self._add_providers(found, position, instr, is_store=False)
+                    self._add_providers(block, found, position, instr, is_store=False)
             elif is_pinch or effects & _CHANGES:
                 found.kills.append((position, instr))
                 if is_plain_store(instr) and not self.values.is_late(instr):
-                    self._add_providers(found, position, instr, is_store=True)
+                    self._add_providers(block, found, position, instr, is_store=True)
         return found
 
     def is_plain_load(self, instr: Instr) -> bool:
@@ -156,7 +162,7 @@ class Accesses:
         address = instr.address
         return address is not None and not address.rest and form.type is not None
 
-    def _add_providers(self, found: _Block, position: int, instr: Instr, *, is_store: bool) -> None:
+    def _add_providers(self, block: int, found: _Block, position: int, instr: Instr, *, is_store: bool) -> None:
         question = self.question(instr)
         if question is None or instr.guard is not None:
             return
@@ -169,6 +175,7 @@ class Accesses:
             provider = Provider(position, instr, operand, scalar, is_store)
             found.providers.setdefault(key, []).append(provider)
             self.count[key] = self.count.get(key, 0) + 1
+            self._providing.setdefault(key, set()).add(block)
 
     def question(self, instr: Instr) -> Question | None:
         """What the first component of a ``ld`` or ``st`` reads or writes, as a question at its place."""
@@ -220,16 +227,18 @@ class Accesses:
         """What provides the bytes in ``block``, in the order of the text."""
         return self.blocks[block].providers.get(question.key, [])
 
-    def is_quiet(self, block: int, question: Question) -> bool:
-        """Whether nothing in ``block`` writes memory, or provides the bytes, or defines what the address is made of."""
-        accesses = self.blocks[block]
-        if accesses.kills or question.key in accesses.providers:
-            return False
-        defined = self.symbols.defined_in.get(block)
-        if not defined:
-            return True
+    def concerning(self, question: Question) -> set[int]:
+        """The blocks that provide the bytes or define what the address is made of. Where it is not known what it is
+        made of, all that define anything."""
+        found = set(self._providing.get(question.key, ()))
         leaves = self.symbols.leaves(question.base)
-        return leaves is not None and leaves.isdisjoint(defined)
+        if leaves is None:
+            return found.union(self.symbols.defined_in)
+        for leaf in leaves:
+            place = self.symbols.places.get(leaf)
+            if place is not None and place.position >= 0:
+                found.add(place.block)
+        return found
 
     def kills_before(self, block: int, end: int, after: int) -> list[Instr]:
         """What may change memory behind position ``after`` and before ``end``, from the last to the first."""

@@ -62,8 +62,10 @@ __all__ = [
 ]
 
 
-class State(NamedTuple):
-    """A question at the start of a block."""
+@dataclass(eq=False, frozen=True, slots=True)
+class State:
+    """A question at the start of a block. `Availability` makes one for each, so that states are compared by
+    identity."""
 
     block: int
     question: Question
@@ -85,6 +87,12 @@ NOTHING: Mapping[int, Question] = MappingProxyType({})
 PLANNED = Provider(-1, Instr(decode("ret", 0), ()), Imm("0"), TYPES["b32"], is_store=False)
 
 
+_TOO_FAR = Answer(reason="threshold")
+_TOO_MANY = Answer(reason="budget")
+_NOTHING_EARLIER = Answer(reason="no-earlier-access")
+_NEW_OPERAND = Answer(reason="operand")
+
+
 class Reply(NamedTuple):
     """What predecessor ``block`` says to the question, which is ``question`` at its end; ``state`` is asked next."""
 
@@ -92,6 +100,10 @@ class Reply(NamedTuple):
     question: Question | None
     answer: Answer
     state: State | None = None
+
+
+#: What is said to a question that comes to the start of the kernel.
+_FROM_OUTSIDE = Reply(-1, None, Answer(reason="entry"))
 
 
 @dataclass(slots=True)
@@ -104,10 +116,12 @@ class Exploration:
     turns: dict[State, int] = field(default_factory=dict[State, int])
     #: The names that the question had on the way from the root to each state, its own among them.
     names: dict[State, frozenset[Question]] = field(default_factory=dict[State, "frozenset[Question]"])
+    #: The states of which a predecessor has a provider.
+    sources: list[State] = field(default_factory=list[State])
 
     @property
     def has_source(self) -> bool:
-        return any(reply.answer.provider for replies in self.replies.values() for reply in replies)
+        return bool(self.sources)
 
     @property
     def reasons(self) -> list[str]:
@@ -128,11 +142,16 @@ class Solution:
 
 
 @dataclass(slots=True)
-class _Known:
-    """The states that an exploration has met, by question and block, and how many they are."""
+class _Asked:
+    """What has been found out about a question, whoever asked it. ``concerning`` are the blocks that provide the bytes
+    or define what the address is made of: the others let the question through unless they write memory."""
 
-    states: dict[Question, dict[int, State]]
-    count: int
+    question: Question
+    concerning: set[int]
+    #: What whole blocks say of which that is not so.
+    answers: dict[int, Answer] = field(default_factory=dict[int, Answer])
+    #: By block, the question at its start.
+    states: dict[int, State] = field(default_factory=dict[int, State])
 
 
 #: Says why a load must not be inserted on the edge from the reply's block to the state's; empty where it may be.
@@ -165,8 +184,9 @@ class Availability:
         self.visits = threshold + 1
         self.budget = budget
         self.forwarding = forwarding
-        #: What whole blocks say, by question and block.
-        self._answers: dict[Question, dict[int, Answer]] = {}
+        self._asked: dict[Question, _Asked] = {}
+        #: What the predecessors of a state say, whichever way the question came there.
+        self._replies: dict[State, list[Reply]] = {}
         #: By base, width and edge, what the base is called in front of the edge, and the offset that it has there.
         self._called: dict[tuple[int, int, int, int], tuple[int, int] | None] = {}
         self._is_hopeful: dict[Question, bool] = {}
@@ -202,15 +222,27 @@ class Availability:
 
     def at_end(self, block: int, question: Question) -> Answer:
         """What the whole of ``block`` says."""
-        answers = self._answers.get(question)
-        if answers is None:
-            answers = self._answers[question] = {}
-        known = answers.get(block)
+        return self._at_end(block, self._known_of(question))
+
+    def said_of(self, question: Question) -> Callable[[int], Answer]:
+        """The same for one question and many blocks."""
+        asked = self._known_of(question)
+        return lambda block: self._at_end(block, asked)
+
+    def _at_end(self, block: int, asked: _Asked) -> Answer:
+        if block not in asked.concerning and block not in self.accesses.writing:
+            return THROUGH
+        known = asked.answers.get(block)
         if known is None:
-            is_quiet = self.accesses.is_quiet(block, question)
-            known = THROUGH if is_quiet else self.within(block, question, len(self.cfg.blocks[block].instrs))
-            answers[block] = known
+            known = self.within(block, asked.question, len(self.cfg.blocks[block].instrs))
+            asked.answers[block] = known
         return known
+
+    def _known_of(self, question: Question) -> _Asked:
+        found = self._asked.get(question)
+        if found is None:
+            found = self._asked[question] = _Asked(question, self.accesses.concerning(question))
+        return found
 
     def before(self, question: Question, block: int, successor: int) -> Question | None:
         """The question at the start of ``successor`` as it is called at the end of ``block``."""
@@ -238,72 +270,92 @@ class Availability:
     ) -> Exploration:
         """Ask all ways to the start of ``block``. At the ends of the blocks in ``planned`` the bytes of the question
         there will be available, from `PLANNED`."""
-        root = State(block, question)
+        root = self._state(block, self._known_of(question))
         found = Exploration(root)
         visited: dict[int, int] = {block: 1}
         found.names[root] = frozenset([question])
         found.turns[root] = 0
         work = [root]
-        known = _Known({question: {block: root}}, 1)
         entry = self.cfg.rpo[0]
-        pred, reachable = self.cfg.pred, self.cfg.reachable
         for state in work:
             replies = found.replies[state] = []
             if state.block == entry:
-                replies.append(Reply(-1, None, Answer(reason="entry")))
+                replies.append(_FROM_OUTSIDE)
             turns = found.turns[state]
-            for before in pred[state.block]:
-                if not reachable[before]:
-                    continue
-                count = known.count
-                reply = self._ask(state, before, known, visited, planned, turns)
-                replies.append(reply)
+            is_source = False
+            for reply in self._replies.get(state) or self._find_replies(state):
+                is_renamed = reply.question is not state.question
+                if planned or is_renamed:
+                    reply = self._cut_off(reply, state, turns, planned) or reply
                 following = reply.state
-                if following is not None and known.count > count:
-                    is_renamed = following.question is not state.question
-                    found.turns[following] = turns + (is_renamed and self._is_back_edge(before, state.block))
-                    names = found.names[state]
-                    is_new = is_renamed and following.question not in names
-                    found.names[following] = names | {following.question} if is_new else names
-                    work.append(following)
+                if following is None:
+                    is_source |= reply.answer.provider is not None
+                elif following not in found.turns:
+                    before = following.block
+                    count = visited.get(before, 0)
+                    if count >= self.visits:
+                        reply = Reply(before, following.question, _TOO_FAR)
+                    elif len(work) >= self.budget:
+                        reply = Reply(before, following.question, _TOO_MANY)
+                    else:
+                        visited[before] = count + 1
+                        found.turns[following] = turns + (is_renamed and self._is_back_edge(before, state.block))
+                        names = found.names[state]
+                        is_new = is_renamed and following.question not in names
+                        found.names[following] = names | {following.question} if is_new else names
+                        work.append(following)
+                replies.append(reply)
+            if is_source:
+                found.sources.append(state)
         return found
 
     def _is_back_edge(self, block: int, successor: int) -> bool:
         return self.symbols.dominance.dominates(successor, block)
 
-    def _ask(
-        self,
-        state: State,
-        before: int,
-        known: _Known,
-        visited: dict[int, int],
-        planned: Mapping[int, Question],
-        turns: int,
-    ) -> Reply:
-        question = self.before(state.question, before, state.block)
+    def _state(self, block: int, asked: _Asked) -> State:
+        found = asked.states.get(block)
+        if found is None:
+            found = asked.states[block] = State(block, asked.question)
+        return found
+
+    def _find_replies(self, state: State) -> list[Reply]:
+        """What the predecessors of a state say, but for what depends on the way that a question has come, or on what is
+        planned: so the replies are the same for all questions that lead to the state, and are kept."""
+        asked = self._known_of(state.question)
+        leaves = self.symbols.leaves(state.question.base)
+        phis = self.symbols.phis.get(state.block)
+        is_called_so = not phis or (leaves is not None and leaves.isdisjoint(phis))
+        reachable = self.cfg.reachable
+        found = self._replies[state] = []
+        for before in self.cfg.pred[state.block]:
+            if not reachable[before]:
+                continue
+            named = asked
+            if not is_called_so:
+                question = self.before(state.question, before, state.block)
+                if question is None:
+                    found.append(Reply(before, None, _NEW_OPERAND))
+                    continue
+                if question is not state.question:
+                    named = self._known_of(question)
+            answer = self._at_end(before, named)
+            following = self._state(before, named) if answer is THROUGH else None
+            found.append(Reply(before, named.question, answer, following))
+        return found
+
+    def _cut_off(self, reply: Reply, state: State, turns: int, planned: Mapping[int, Question]) -> Reply | None:
+        """What is said instead of ``reply`` after so many turns, with what is planned."""
+        before, question, _, following = reply
         if question is None:
-            return Reply(before, None, Answer(reason="operand"))
+            return None
         is_renamed = question is not state.question
         if is_renamed and turns >= self.threshold and self._is_back_edge(before, state.block):
-            return Reply(before, question, Answer(reason="threshold"))
-        if planned and planned.get(before) == question:
-            return Reply(before, question, Answer(PLANNED))
-        answer = self.at_end(before, question)
-        if answer is not THROUGH:
-            return Reply(before, question, answer)
-        if is_renamed and not planned and not self._may_be_provided(question):
-            return Reply(before, question, Answer(reason="no-earlier-access"))
-        states = known.states.setdefault(question, {})
-        following = states.get(before)
-        if following is None:
-            if visited.get(before, 0) >= self.visits:
-                return Reply(before, question, Answer(reason="threshold"))
-            if known.count >= self.budget:
-                return Reply(before, question, Answer(reason="budget"))
-            following = states[before] = State(before, question)
-            known.count += 1
-            visited[before] = visited.get(before, 0) + 1
-        return Reply(before, question, THROUGH, following)
+            return Reply(before, question, _TOO_FAR)
+        if planned:
+            return Reply(before, question, Answer(PLANNED)) if planned.get(before) == question else None
+        if is_renamed and following is not None and not self._may_be_provided(following.question):
+            return Reply(before, question, _NOTHING_EARLIER)
+        return None
 
     def may_be_answered(self, question: Question, block: int) -> bool:
         """Whether anything in the kernel provides the bytes under any name that the question may take: another access,
@@ -425,24 +477,35 @@ class _Solver:
         self.may_insert = may_insert
         self.replies = exploration.replies
         self.false: set[State] = set()
+        #: A state is here once for each reply that leads to the other.
         self.askers: dict[State, list[State]] = {}
+        #: How many replies to a state are not true.
+        self.missing: dict[State, int] = {}
         self._insertable: dict[tuple[State, int], str] = {}
-        #: The states from which a source can be reached at all.
-        self.hopeful: set[State] = set()
         for state, replies in self.replies.items():
-            for reply in replies:
-                if reply.state is not None:
-                    self.askers.setdefault(reply.state, []).append(state)
+            missing = 0
+            for _, _, answer, following in replies:
+                if following is not None:
+                    self.askers.setdefault(following, []).append(state)
+                elif answer.provider is None:
+                    missing += 1
+            self.missing[state] = missing
+        #: The states from which a source can be reached at all.
+        self.hopeful = self._real()
 
     def run(self, states: list[State]) -> None:
-        self.hopeful = self._real()
         self._spread(states)
         while True:
             real = self._real()
-            lost = [state for state in states if state not in self.false and not self._holds(state, real)]
+            lost = [
+                state
+                for state in states
+                if self.missing[state] and state not in self.false and not self._has_gain(state, real)
+            ]
             if not lost:
                 return
-            self.false.update(lost)
+            for state in lost:
+                self._take_back(state)
             self._spread([asker for state in lost for asker in self.askers.get(state, ())])
 
     def _is_true(self, reply: Reply) -> bool:
@@ -450,24 +513,27 @@ class _Solver:
             return True
         return reply.state is not None and reply.state not in self.false
 
+    def _take_back(self, state: State) -> None:
+        self.false.add(state)
+        for asker in self.askers.get(state, ()):
+            self.missing[asker] += 1
+
     def _spread(self, work: list[State]) -> None:
         """Take back what no longer holds, and what depended on it."""
         work = list(work)
         while work:
             state = work.pop()
-            if state in self.false or self._may_hold(state):
+            if not self.missing[state] or state in self.false or self._may_hold(state):
                 continue
-            self.false.add(state)
+            self._take_back(state)
             work.extend(self.askers.get(state, ()))
 
     def _may_hold(self, state: State) -> bool:
-        missing = [reply for reply in self.replies[state] if not self._is_true(reply)]
-        if not missing:
-            return True
+        """Whether a state holds although replies to it are missing."""
         # Whether a load may be inserted takes long to say: first whether there is something to gain.
-        if not self._holds(state, self.hopeful):
+        if state not in self.hopeful or not self._has_gain(state, self.hopeful):
             return False
-        return all(not self._refusal(reply, state) for reply in missing)
+        return all(self._is_true(reply) or not self._refusal(reply, state) for reply in self.replies[state])
 
     def _refusal(self, reply: Reply, state: State) -> str:
         key = (state, reply.block)
@@ -482,11 +548,7 @@ class _Solver:
 
     def _real(self) -> set[State]:
         """The available states that reach a source through available states."""
-        work = [
-            state
-            for state, replies in self.replies.items()
-            if state not in self.false and any(reply.answer.provider is not None for reply in replies)
-        ]
+        work = [state for state in self.exploration.sources if state not in self.false]
         real = set(work)
         while work:
             for asker in self.askers.get(work.pop(), ()):
@@ -495,13 +557,11 @@ class _Solver:
                     work.append(asker)
         return real
 
-    def _holds(self, state: State, real: set[State]) -> bool:
-        """Whether an available state needs no insertion, or has a predecessor that is available and real."""
-        replies = self.replies[state]
-        if all(self._is_true(reply) for reply in replies):
-            return True
+    def _has_gain(self, state: State, real: set[State]) -> bool:
+        """Whether a state has a predecessor that is available and real."""
         return any(
-            reply.answer.provider is not None or (self._is_true(reply) and reply.state in real) for reply in replies
+            reply.answer.provider is not None or (reply.state in real and reply.state not in self.false)
+            for reply in self.replies[state]
         )
 
     def result(self) -> Solution:

@@ -447,9 +447,8 @@ class Round:
             for state in part.solution.support if part.solution is not None else ():
                 if not self.chains.is_carried(state.question, part.kind):
                     added[state.block] = added.get(state.block, 0) + units(part.result).words
-        pressure = self.facts.pressure.blocks
         for block, words in added.items():
-            if pressure[block].words + self._pending.get(block, 0) + words > self._limit:
+            if self.facts.pressure.of_block(block).words + self._pending.get(block, 0) + words > self._limit:
                 return "pressure"
         return ""
 

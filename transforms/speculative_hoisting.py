@@ -25,7 +25,7 @@ Reference: thesis §4.3.3 and §4.5.2.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from ..analysis.manager import Facts
@@ -69,78 +69,131 @@ class Hoisting:
         self.controllers = facts.control_dependence.controllers
         self.availability = availability
         self.anticipation = anticipation
-        self.parts = parts
         self.is_convergent = is_convergent
-        self._answers: dict[tuple[int, int], Places | None] = {}
+        self._parts = parts
+        self._exits = frozenset(self.cfg.exits)
         self._reached: dict[int, list[int]] = {}
+        self._may_part: dict[int, bool] = {}
+        #: By the number of a φ, the blocks that have it.
+        self._joins: dict[int, list[int]] = {}
+        for block, phis in availability.symbols.phis.items():
+            for phi in phis:
+                self._joins.setdefault(phi, []).append(block)
 
     def places(self, block: int, question: Question) -> Places:
         """Where the load of ``question``, asked at the start of ``block``, may rise to."""
-        self._answers.clear()
-        return self._above(question, block, block, 0)
+        return _Rise(self, question).above(block, block, 0)
 
-    def _above(self, question: Question, m: int, n: int, depth: int) -> Places:
+    def before(self, block: int) -> list[int]:
+        """The predecessors that are reached; none of the first block, to which control comes from outside."""
+        found = self._reached.get(block)
+        if found is None:
+            reachable = self.cfg.reachable
+            found = [before for before in self.cfg.pred[block] if reachable[before]] if block != self.cfg.rpo[0] else []
+            self._reached[block] = found
+        return found
+
+    def may_speculate(self, block: int) -> bool:
+        """Whether the block ends in a branch above which one may speculate."""
+        found = self._may_part.get(block)
+        if found is None:
+            found = self._may_part[block] = self.branches(block) and self._parts(block)
+        return found
+
+    def branches(self, block: int) -> bool:
+        """Whether there are several ways on from the block, the end of the thread among them."""
+        return len(self.cfg.succ[block]) + (block in self._exits) > 1
+
+    def is_evaluated_behind(self, block: int, question: Question) -> bool:
+        """Whether all ways on from the end of ``block`` evaluate the load."""
+        is_evaluated = self.anticipation.is_evaluated
+        return block not in self._exits and all(is_evaluated(block, after, question) for after in self.cfg.succ[block])
+
+    def joins(self, question: Question) -> Container[int]:
+        """The blocks whose φs the address is made of; all that have some, where it is not known what it is made of."""
+        symbols = self.availability.symbols
+        leaves = symbols.leaves(question.base)
+        if leaves is None:
+            return symbols.phis
+        return frozenset(block for leaf in leaves for block in self._joins.get(leaf, ()))
+
+
+class _Rise:
+    """The query about one load; n and m as in the module's header."""
+
+    def __init__(self, hoisting: Hoisting, question: Question) -> None:
+        self.hoisting = hoisting
+        self.question = question
+        self._said = hoisting.availability.said_of(question)
+        self._joins = hoisting.joins(question)
+        #: By m and n; ``None`` while the answer is being found.
+        self._answers: dict[int, dict[int, Places | None]] = {}
+
+    def above(self, m: int, n: int, depth: int) -> Places:
         """What the predecessors of ``n`` answer (Algorithm 2.1)."""
-        before = self._before(n)
-        if not before or n == self.cfg.rpo[0] or self._is_named_anew(question, n):
+        before = self.hoisting.before(n)
+        if not before or n in self._joins:
             return NOWHERE
-        if len(before) == 1:
-            return self._at(question, m, before[0], depth + 1)
-        answers = {block: self._at(question, m, block, depth + 1) for block in before}
+        return self._at(m, before[0], depth + 1) if len(before) == 1 else self._of_all(m, n, before, depth)
+
+    def _of_all(self, m: int, n: int, before: list[int], depth: int) -> Places:
+        """What the predecessors of ``n`` answer together."""
+        answers = {block: self._at(m, block, depth + 1) for block in before}
         places = frozenset[int]().union(*(answer.blocks for answer in answers.values()))
         refusing = [block for block, answer in answers.items() if not answer.may_rise]
         if not refusing:
             return Places(True, places)
-        if len(refusing) == len(before) or not all(self.is_convergent(block) for block in refusing):
+        if len(refusing) == len(before) or not all(self.hoisting.is_convergent(block) for block in refusing):
             return NOWHERE
-        if not all(self.anticipation.is_evaluated(block, n, question) for block in refusing):
+        is_evaluated = self.hoisting.anticipation.is_evaluated
+        if not all(is_evaluated(block, n, self.question) for block in refusing):
             return NOWHERE
         return Places(True, places.union(refusing))
 
-    def _before(self, block: int) -> list[int]:
-        """The predecessors that are reached."""
-        found = self._reached.get(block)
-        if found is None:
-            reachable = self.cfg.reachable
-            found = self._reached[block] = [before for before in self.cfg.pred[block] if reachable[before]]
+    def _at(self, m: int, n: int, depth: int) -> Places:
+        """What ``n`` answers (Algorithm 2.2). Goes up in a loop as long as there is one predecessor, whose answer is
+        that of all blocks that were passed."""
+        hoisting = self.hoisting
+        passed: list[tuple[dict[int, Places | None], int]] = []
+        while True:
+            answers = self._answers.setdefault(m, {})
+            if n in answers:
+                found = answers[n] or ELSEWHERE
+                break
+            if depth > MAX_DEPTH:
+                found = NOWHERE
+                break
+            answers[n] = None
+            passed.append((answers, n))
+            answer = self._own(m, n, depth)
+            if answer is not None:
+                found = answer
+                break
+            if n in hoisting.controllers[m] and hoisting.branches(n) and not hoisting.may_speculate(n):
+                m = n
+            before = hoisting.before(n)
+            if len(before) != 1 or n in self._joins:
+                found = self.above(m, n, depth)
+                break
+            n, depth = before[0], depth + 1
+        for answers, block in passed:
+            answers[block] = found
         return found
 
-    def _is_named_anew(self, question: Question, n: int) -> bool:
-        phis = self.availability.symbols.phis.get(n)
-        if not phis:
-            return False
-        leaves = self.availability.symbols.leaves(question.base)
-        return leaves is None or not leaves.isdisjoint(phis)
-
-    def _at(self, question: Question, m: int, n: int, depth: int) -> Places:
-        """What ``n`` answers (Algorithm 2.2)."""
-        key = (m, n)
-        if key in self._answers:
-            return self._answers[key] or ELSEWHERE
-        if depth > MAX_DEPTH:
-            return NOWHERE
-        self._answers[key] = None
-        answer = self._answers[key] = self._find(question, m, n, depth)
-        return answer
-
-    def _find(self, question: Question, m: int, n: int, depth: int) -> Places:
-        said = self.availability.at_end(n, question)
+    def _own(self, m: int, n: int, depth: int) -> Places | None:
+        """What ``n`` answers, unless it is what its predecessors do."""
+        hoisting = self.hoisting
+        said = self._said(n)
         if said.provider is not None:
             return ELSEWHERE
-        ways = len(self.cfg.succ[n]) + (n in self.cfg.exits)
-        depends = n in self.controllers[m]
-        may_speculate = ways > 1 and self.parts(n)
         if said.reason:
-            return Places(True, frozenset([n])) if may_speculate and depends else NOWHERE
-        if may_speculate:
-            if not depends:
-                return self._above(question, m, n, depth)
-            higher = self._above(question, n, n, depth)
+            is_above = n in hoisting.controllers[m] and hoisting.may_speculate(n)
+            return Places(True, frozenset([n])) if is_above else NOWHERE
+        if not hoisting.branches(n):
+            return None
+        if hoisting.may_speculate(n):
+            if n not in hoisting.controllers[m]:
+                return None
+            higher = self.above(n, n, depth)
             return higher if higher.may_rise else Places(True, frozenset([n]))
-        if ways > 1:
-            if n in self.cfg.exits or not all(
-                self.anticipation.is_evaluated(n, successor, question) for successor in self.cfg.succ[n]
-            ):
-                return NOWHERE
-            return self._above(question, n if depends else m, n, depth)
-        return self._above(question, m, n, depth)
+        return None if hoisting.is_evaluated_behind(n, self.question) else NOWHERE
