@@ -30,7 +30,7 @@ Reference: Rüthing, Knoop, Steffen, *Sparse Code Motion*, POPL 2000; thesis §4
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -229,7 +229,7 @@ class _Motion:
         if differing & self.faulting():
             return True
         self.settle_on(eager, up)
-        gains = any(differing >> item.number & 1 for item, _ in self.worthwhile(self.region_points()))
+        gains = any(differing >> number & 1 for number in self.worthwhile(self.region_points()))
         self.settle_on(strict, up)
         return gains
 
@@ -354,14 +354,13 @@ class _Motion:
         """For each class worth rewriting the points at which to evaluate it."""
         chosen: dict[int, list[Point]] = {}
         points = self.region_points()
-        for item, required in self.worthwhile(points):
-            problem = points.problem(item.number, required)
-            region = smallest_minimum_region(problem, below=sum(self.weights[point >> 1] for point in required))
-            if region is None:
-                continue
-            if self.remarks.may_rewrite(self.options.name, item.instr):
-                chosen[item.number] = sorted({m for m, p, _ in problem.costs if m in region and p not in region})
-                self.report(item, required, chosen[item.number])
+        for number, required in self.worthwhile(points).items():
+            item = self.classes[number]
+            cost = sum([self.weights[point >> 1] for point in required])
+            region = smallest_minimum_region(required, points.arcs(number), below=cost)
+            if region is not None and self.remarks.may_rewrite(self.options.name, item.instr):
+                chosen[number] = list(region.earliest)
+                self.report(item, required, chosen[number])
         return chosen
 
     def region_points(self) -> RegionPoints:
@@ -377,12 +376,13 @@ class _Motion:
             leaving=self.safety.leaving,
         )
 
-    def worthwhile(self, points: RegionPoints) -> Iterator[tuple[ExpressionClass, list[Point]]]:
+    def worthwhile(self, points: RegionPoints) -> dict[int, list[Point]]:
         """The classes that might gain by being evaluated elsewhere, with their computations that are not up-safe."""
         rising = self.rising(points)
         if not rising:
-            return
+            return {}
         feeding: set[Hashable] | None = None
+        asked: dict[int, list[Point]] = {}
         relevant = self.relevant_points(rising)
         for number in bits(rising):
             item, required = self.classes[number], relevant[number]
@@ -393,8 +393,8 @@ class _Motion:
                     feeding = self.feeding_names()
                 if item.result not in feeding:
                     continue
-            if points.may_gain(number, required):
-                yield item, required
+            asked[number] = required
+        return {number: asked[number] for number in bits(points.gaining(asked))}
 
     def feeding_names(self) -> set[Hashable]:
         """The operands of classes that are worth moving by themselves, which cheap ones are moved for."""

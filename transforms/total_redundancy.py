@@ -11,20 +11,23 @@ Reference: Briggs, Cooper, Simpson, "Value Numbering", SPE 1997, §4 (dominator-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import ClassVar
 
 from ..analysis.alias import is_mutable_read
+from ..analysis.dominance import Dominance
 from ..analysis.manager import Facts
 from ..analysis.value_numbering import Values
 from ..ptx import Effect, Instr, Kernel, Reg
 from .branch_divergence import BranchDivergence
-from .copy_propagation import are_exchangeable, substitute_reads
+from .copy_propagation import substitute_reads
 from .expressions import motion_values, movable
 from .remarks import Remarks, block_names
 
-__all__ = ["TotalRedundancy", "remove_redundancy"]
+__all__ = ["Holders", "TotalRedundancy", "remove_redundancy"]
 
 
 @dataclass(frozen=True)
@@ -75,21 +78,15 @@ def remove_redundancy(
 
 def _find(kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, pass_name: str) -> dict[Reg, Reg]:
     """For each redundant register the one to read instead."""
-    cfg, dominance = facts.cfg, facts.dominance
-    holders: dict[int, list[tuple[int, Reg]]] = {}
+    cfg = facts.cfg
+    holders = Holders(facts.dominance)
     replaced: dict[Reg, Reg] = {}
     is_read_in_place: set[Reg] | None = None
     for block, instr in _removable(facts, values):
         result = instr.operands[0]
         assert isinstance(result, Reg)
-        number = values.result[instr]
-        known = holders.get(number)
-        if known is None:
-            holders[number] = [(block, result)]
-            continue
-        holder = _dominating(known, block, result, dominance.dominates)
+        holder = holders.dominating(values.result[instr], block, result)
         if holder is None:
-            known.append((block, result))
             continue
         if is_read_in_place is None:
             is_read_in_place = _read_in_place(facts)
@@ -114,14 +111,40 @@ def _removable(facts: Facts, values: Values) -> Iterator[tuple[int, Instr]]:
                 yield block, instr
 
 
-def _dominating(
-    holders: Iterable[tuple[int, Reg]], block: int, result: Reg, dominates: Callable[[int, int], bool]
-) -> Reg | None:
-    """A register that already has the value wherever control is at ``block``."""
-    for other, reg in holders:
-        if are_exchangeable(reg.type, result.type) and dominates(other, block):
-            return reg
-    return None
+class Holders:
+    """The registers that have each value, in blocks none of which dominates another, as far as registers can stand for
+    each other. Blocks are to be asked about in reverse postorder, so that what dominates one has been there before.
+
+    The subtrees of such blocks in the dominator tree are disjoint; so the only one that may dominate a block is the
+    last that comes, in preorder, not after it.
+    """
+
+    def __init__(self, dominance: Dominance) -> None:
+        self._dominates = dominance.dominates
+        self._position = {block: position for position, block in enumerate(dominance.preorder)}
+        #: By value and kind of register the block and the register where there is one, else these in preorder.
+        self._single: dict[tuple[int, object], tuple[int, Reg]] = {}
+        self._several: dict[tuple[int, object], list[tuple[int, int, Reg]]] = {}
+
+    def dominating(self, number: int, block: int, result: Reg) -> Reg | None:
+        """A register that already has the value wherever control is at ``block``. Where there is none, ``result`` will
+        be it."""
+        kind = result.type.bits if result.type.kind in "usb" else result.type.name
+        key = (number, kind)
+        first = self._single.setdefault(key, (block, result))
+        if first[1] is result:
+            return None
+        if self._dominates(first[0], block):
+            return first[1]
+        position = self._position[block]
+        several = self._several.setdefault(key, [(self._position[first[0]], *first)])
+        at = bisect_right(several, position, key=itemgetter(0))
+        if at:
+            _, other, reg = several[at - 1]
+            if self._dominates(other, block):
+                return reg
+        several.insert(at, (position, block, result))
+        return None
 
 
 def _read_in_place(facts: Facts) -> set[Reg]:

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Container
+from collections.abc import Collection
 from itertools import combinations
 
 import pytest
-from ptxmotion.transforms.insertion_region import RegionProblem, smallest_minimum_region
+from ptxmotion.transforms.insertion_region import SINK, Arcs, smallest_minimum_region
+
+#: The arcs of points 0, 1, …
+Problem = list[Arcs]
 
 
-def is_closed(region: Container[object], problem: RegionProblem) -> bool:
-    return all(head in region for tail, head in problem.implications if tail in region)
+def is_closed(region: Collection[int], problem: Problem) -> bool:
+    return all(head in region for tail in region for head in problem[tail][2])
 
 
-def brute_force(problem: RegionProblem, points: list[int]) -> tuple[int, int]:
+def earliest(region: Collection[int], problem: Problem) -> dict[int, int]:
+    """The points of ``region`` that are earliest, with what they cost."""
+    return {point: problem[point][1] for point in sorted(region) if problem[point][0] not in region}
+
+
+def brute_force(required: list[int], problem: Problem) -> tuple[int, int]:
     """Minimum cost, and the size of the smallest region that has it."""
     best: tuple[int, int] | None = None
-    optional = [point for point in points if point not in problem.required]
+    optional = [point for point in range(len(problem)) if point not in required]
     for size in range(len(optional) + 1):
         for extra in combinations(optional, size):
-            region = {*problem.required, *extra}
+            region = {*required, *extra}
             if is_closed(region, problem):
-                candidate = (problem.cost(region), len(region))
+                candidate = (sum(earliest(region, problem).values()), len(region))
                 best = candidate if best is None else min(best, candidate)
     assert best is not None
     return best
@@ -33,24 +41,28 @@ def test_region_is_minimal_and_smallest(chunk: int) -> None:
     for seed in range(chunk * 500, chunk * 500 + 500):
         choose = random.Random(seed)
         points = list(range(choose.randint(2, 9)))
-        problem = RegionProblem(required=list(choose.sample(points, choose.randint(1, len(points) - 1))))
-        for point in points:
-            kind = choose.random()
-            predecessor = None if kind < 0.35 else choose.choice(points)
-            if predecessor != point:
-                problem.costs.append((point, predecessor, choose.choice([1, 1, 1, 8])))
+        required = list(choose.sample(points, choose.randint(1, len(points) - 1)))
+        implied: list[list[int]] = [[] for _ in points]
         for _ in range(choose.randint(0, 8)):
-            problem.implications.append((choose.choice(points), choose.choice(points)))
-        region = smallest_minimum_region(problem)
+            implied[choose.choice(points)].append(choose.choice(points))
+        problem: Problem = []
+        for point in points:
+            above = SINK if choose.random() < 0.35 else choose.choice(points)
+            problem.append((above if above != point else SINK, choose.choice([0, 1, 1, 1, 8]), implied[point]))
+        region = smallest_minimum_region(required, problem.__getitem__)
         assert region is not None
-        assert set(problem.required) <= region
-        assert is_closed(region, problem), f"seed {seed}"
-        assert (problem.cost(region), len(region)) == brute_force(problem, points), f"seed {seed}"
+        assert set(required) <= region.points
+        assert is_closed(region.points, problem), f"seed {seed}"
+        assert region.earliest == earliest(region.points, problem), f"seed {seed}"
+        cost = sum(region.earliest.values())
+        assert (cost, len(region.points)) == brute_force(required, problem), f"seed {seed}"
         below = choose.randint(1, 12)
-        worth = region if problem.cost(region) < below else None
-        assert smallest_minimum_region(problem, below=below) == worth, f"seed {seed}"
+        worth = region if cost < below else None
+        assert smallest_minimum_region(required, problem.__getitem__, below=below) == worth, f"seed {seed}"
 
 
 def test_implications_from_required_points_are_followed() -> None:
-    problem = RegionProblem(required=[0], implications=[(0, 1), (1, 2)], costs=[(0, None, 1)])
-    assert smallest_minimum_region(problem) == {0, 1, 2}
+    problem: Problem = [(SINK, 1, [1]), (SINK, 0, [2]), (SINK, 0, [])]
+    region = smallest_minimum_region([0], problem.__getitem__)
+    assert region is not None
+    assert region.points == {0, 1, 2}

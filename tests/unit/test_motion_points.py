@@ -1,15 +1,19 @@
-"""What `RegionPoints` leaves out has nothing to gain: the minimum cut says the same."""
+"""`RegionPoints` against what it stands for: one class at a time, on all points that RelComp draws in."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pytest
 from ptxmotion.analysis.dataflow import solve
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.ptx import parse
-from ptxmotion.transforms.insertion_region import smallest_minimum_region
-from ptxmotion.transforms.motion_points import RegionPoints, SplitGraph
+from ptxmotion.transforms.insertion_region import SINK, Arcs, smallest_minimum_region
+from ptxmotion.transforms.motion_points import Point, RegionPoints, SplitGraph
+
+CLASSES = 5
 
 
 def kernel_of(choose: random.Random, blocks: int) -> str:
@@ -22,17 +26,30 @@ def kernel_of(choose: random.Random, blocks: int) -> str:
     return "\n".join([*lines, "ret;", "}", ""])
 
 
-@pytest.mark.parametrize("chunk", range(4))
-def test_what_cannot_gain_has_no_cheaper_region(chunk: int) -> None:
-    told = 0
-    for seed in range(chunk * 100, chunk * 100 + 100):
-        choose = random.Random(seed)
+def some_classes(choose: random.Random, chance: float) -> int:
+    return sum((choose.random() < chance) << number for number in range(CLASSES))
+
+
+@dataclass
+class Case:
+    """Random sets on a random graph, which fit together as those of code motion do."""
+
+    graph: SplitGraph
+    weights: list[int]
+    kill: list[int]
+    phi_kill: list[int]
+    computed: list[int]
+    may_hold: list[int]
+    leaving: list[int]
+    required: dict[int, list[Point]]
+
+    @classmethod
+    def of(cls, choose: random.Random) -> Case:
         (kernel,) = parse(kernel_of(choose, choose.randint(3, 8))).kernels
-        facts = Facts(kernel)
-        graph = facts.get(SplitGraph, graph_only=True)
+        graph = Facts(kernel).get(SplitGraph, graph_only=True)
         nodes = len(graph.cfg.blocks)
         kill, phi_kill, antloc, comp, down = (
-            [int(choose.random() < chance) for _ in range(2 * nodes)] for chance in (0.2, 0.1, 0.3, 0.5, 0.8)
+            [some_classes(choose, chance) for _ in range(2 * nodes)] for chance in (0.2, 0.1, 0.3, 0.5, 0.8)
         )
         exit_comp = [comp[node] & kill[node] for node in range(nodes)]
         up = solve(
@@ -42,32 +59,114 @@ def test_what_cannot_gain_has_no_cheaper_region(chunk: int) -> None:
             gen=[exit_comp[node] | (antloc[node] & ~kill[node]) for node in range(nodes)],
             kill=[kill[node] | phi_kill[node] for node in range(nodes)],
             boundary=0,
-            universe=1,
+            universe=(1 << CLASSES) - 1,
         )
+        weights = [choose.choice([1, 1, 1, 8, 64]) for _ in range(nodes)]
         computed, may_hold = [0] * (2 * nodes), [0] * (2 * nodes)
-        required: list[int] = []
+        required: dict[int, list[Point]] = {}
         for node in graph.cfg.rpo:
             entry, end = 2 * node, 2 * node + 1
             above = up.entry[node] & ~phi_kill[node]
             computed[entry], computed[end] = antloc[node], exit_comp[node]
             may_hold[entry] = (down[entry] | antloc[node]) & ~above
             may_hold[end] = (down[end] | exit_comp[node]) & ~((antloc[node] | above) & ~kill[node])
-            required += [point for point in (entry, end) if computed[point] & may_hold[point]]
-        weights = [choose.choice([1, 1, 1, 8]) for _ in range(nodes)]
-        points = RegionPoints(
-            graph,
-            weights,
-            kill=kill,
-            phi_kill=phi_kill,
-            computed=computed,
-            may_hold=may_hold,
-            leaving=up.exit,
+            for number in range(CLASSES):
+                points = [point for point in (entry, end) if computed[point] & may_hold[point] & 1 << number]
+                required.setdefault(number, []).extend(points)
+        return cls(graph, weights, kill, phi_kill, computed, may_hold, up.exit, required)
+
+    def points(self) -> RegionPoints:
+        return RegionPoints(
+            self.graph,
+            self.weights,
+            kill=self.kill,
+            phi_kill=self.phi_kill,
+            computed=self.computed,
+            may_hold=self.may_hold,
+            leaving=self.leaving,
         )
-        if not required or points.may_gain(0, required):
-            continue
-        told += 1
-        cost = sum(weights[point >> 1] for point in required)
-        region = smallest_minimum_region(points.problem(0, required))
-        assert region is not None
-        assert points.problem(0, required).cost(region) >= cost, f"seed {seed}"
-    assert told > 20
+
+    def above(self, point: Point, bit: int) -> list[Point]:
+        """The points above ``point``: a region with one of them has them all."""
+        node = point >> 1
+        if point & 1:
+            return [point - 1] if self.may_hold[point - 1] & ~self.kill[node] & bit else []
+        if node == self.graph.cfg.rpo[0] or self.phi_kill[node] & bit:
+            return []
+        found = [2 * other + 1 for other in self.graph.before[node] if not self.leaving[other] & bit]
+        return found if all(self.may_hold[other] & bit for other in found) else []
+
+    def below(self, point: Point, bit: int) -> list[Point]:
+        """The points below ``point`` that a region with it has as well."""
+        if self.computed[point] & bit:
+            return []
+        if not point & 1:
+            return [point + 1] if self.may_hold[point + 1] & bit else []
+        after = self.graph.cfg.succ[point >> 1]
+        return [2 * each for each in after if self.may_hold[2 * each] & ~self.phi_kill[each] & bit]
+
+    def may_gain(self, bit: int, required: Sequence[Point]) -> bool:
+        """Whether some point is above two of ``required``, or is above one and lighter."""
+        lowest_of: dict[Point, set[Point]] = {}
+        for lowest in required:
+            seen, work = {lowest}, [lowest]
+            while work:
+                for other in self.above(work.pop(), bit):
+                    if self.weights[other >> 1] < self.weights[lowest >> 1]:
+                        return True
+                    if other not in seen:
+                        seen.add(other)
+                        work.append(other)
+            for point in seen:
+                lowest_of.setdefault(point, set()).add(lowest)
+        return any(len(found) > 1 for found in lowest_of.values())
+
+    def problem(self, bit: int, required: Sequence[Point]) -> dict[Point, Arcs]:
+        """The whole problem, of all points that can be drawn in."""
+        paid: dict[Point, tuple[int, int]] = {}
+        implied: dict[Point, list[Point]] = {}
+        work = list(required)
+        while work:
+            point = work.pop()
+            if point in paid:
+                continue
+            above, below = self.above(point, bit), self.below(point, bit)
+            paid[point] = (above[0] if above else SINK, self.weights[point >> 1])
+            for tail, head in zip(above, [*above[1:], *above[:1]], strict=True):
+                implied.setdefault(tail, []).append(head)
+            implied.setdefault(point, []).extend(below)
+            work += above + below
+        return {point: (*paid[point], implied[point]) for point in paid}
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_what_cannot_gain_has_no_cheaper_region(chunk: int) -> None:
+    told = 0
+    for seed in range(chunk * 100, chunk * 100 + 100):
+        case = Case.of(random.Random(seed))
+        points = case.points()
+        gaining = points.gaining(case.required)
+        for number, required in case.required.items():
+            bit = 1 << number
+            assert bool(gaining & bit) == case.may_gain(bit, required), f"seed {seed}"
+            if required and not gaining & bit:
+                told += 1
+                cost = sum(case.weights[point >> 1] for point in required)
+                assert smallest_minimum_region(required, points.arcs(number), below=cost) is None, f"seed {seed}"
+    assert told > 100
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_regions_are_those_of_the_whole_problem(chunk: int) -> None:
+    told = 0
+    for seed in range(chunk * 100, chunk * 100 + 100):
+        case = Case.of(random.Random(seed))
+        points = case.points()
+        for number, required in case.required.items():
+            whole = smallest_minimum_region(required, case.problem(1 << number, required).__getitem__)
+            region = smallest_minimum_region(required, points.arcs(number))
+            assert whole is not None and region is not None
+            assert region.earliest == whole.earliest, f"seed {seed}"
+            assert {point for point in region.points if point < 2 * len(case.weights)} == whole.points, f"seed {seed}"
+            told += whole.points != set(required)
+    assert told > 100
