@@ -46,6 +46,7 @@ from typing import NamedTuple
 from ..analysis.manager import Facts
 from ..analysis.symbolic_values import SymbolicValues
 from ..ptx import TYPES, Imm, Instr, decode
+from .address_names import AddressNames
 from .memory_accesses import Accesses, AddressKey, Provider, Question
 
 __all__ = [
@@ -184,11 +185,10 @@ class Availability:
         self.visits = threshold + 1
         self.budget = budget
         self.forwarding = forwarding
+        self._names = AddressNames(facts.cfg, symbols, accesses, threshold)
         self._asked: dict[Question, _Asked] = {}
         #: What the predecessors of a state say, whichever way the question came there.
         self._replies: dict[State, list[Reply]] = {}
-        #: By base, width and edge, what the base is called in front of the edge, and the offset that it has there.
-        self._called: dict[tuple[int, int, int, int], tuple[int, int] | None] = {}
         self._is_hopeful: dict[Question, bool] = {}
         #: By base and width, other names of an address, as bases and what its offset grows by.
         self._other_names: dict[tuple[int, int], tuple[list[tuple[int, int]], Iterator[tuple[int, int]]]] = {}
@@ -248,22 +248,8 @@ class Availability:
         """The question at the start of ``successor`` as it is called at the end of ``block``."""
         if not self.symbols.phis.get(successor):
             return question
-        called = self._called_before(question.base, question.width, block, successor)
+        called = self._names.in_front(question.base, question.width, block, successor)
         return None if called is None else question.at(called[0], question.offset + called[1])
-
-    def _called_before(self, base: int, width: int, block: int, successor: int) -> tuple[int, int] | None:
-        """What an address of this base is called in front of the edge: another base, and what the offset grows by."""
-        key = (base, width, block, successor)
-        if key in self._called:
-            return self._called[key]
-        new = self.symbols.translate(base, block, successor)
-        found = None if new is None else (new, 0)
-        if new is not None and new != base:
-            stripped, offset = self.symbols.split(new, width)
-            named, more = self.accesses.normal(stripped, width, block)
-            found = (named, offset + more)
-        self._called[key] = found
-        return found
 
     def explore(
         self, block: int, question: Question, planned: Mapping[int, Question] = MappingProxyType({})
@@ -299,7 +285,7 @@ class Availability:
                         reply = Reply(before, following.question, _TOO_MANY)
                     else:
                         visited[before] = count + 1
-                        found.turns[following] = turns + (is_renamed and self._is_back_edge(before, state.block))
+                        found.turns[following] = turns + (is_renamed and self._names.is_back_edge(before, state.block))
                         names = found.names[state]
                         is_new = is_renamed and following.question not in names
                         found.names[following] = names | {following.question} if is_new else names
@@ -308,9 +294,6 @@ class Availability:
             if is_source:
                 found.sources.append(state)
         return found
-
-    def _is_back_edge(self, block: int, successor: int) -> bool:
-        return self.symbols.dominance.dominates(successor, block)
 
     def _state(self, block: int, asked: _Asked) -> State:
         found = asked.states.get(block)
@@ -349,7 +332,7 @@ class Availability:
         if question is None:
             return None
         is_renamed = question is not state.question
-        if is_renamed and turns >= self.threshold and self._is_back_edge(before, state.block):
+        if is_renamed and turns >= self.threshold and self._names.is_back_edge(before, state.block):
             return Reply(before, question, _TOO_FAR)
         if planned:
             return Reply(before, question, Answer(PLANNED)) if planned.get(before) == question else None
@@ -377,44 +360,15 @@ class Availability:
                     yield key
 
     def _renamed(self, base: int, width: int) -> Iterator[tuple[int, int]]:
-        """The other names that an address of this base may take within ``threshold`` turns, two or so for each, as
-        bases and what the offset grows by; once more its own where it comes back. Found as far as they are asked for,
-        and kept."""
+        """What `AddressNames.others` gives, found as far as it is asked for, and kept."""
         known = self._other_names.get((base, width))
         if known is None:
-            known = self._other_names[base, width] = ([], self._find_names(base, width))
+            known = self._other_names[base, width] = ([], self._names.others(base, width))
         found, more = known
         yield from found
         for each in more:
             found.append(each)
             yield each
-
-    def _find_names(self, base: int, width: int) -> Iterator[tuple[int, int]]:
-        own = (base, 0)
-        turns_of: dict[tuple[int, int], int] = {own: 0}
-        work: list[tuple[int, int]] = [own]
-        for each in work:
-            if len(work) >= 2 * self.visits:
-                return
-            for before, join, renamed in self._names_before(each, width):
-                turns = turns_of[each] + self._is_back_edge(before, join)
-                if renamed == each or turns > self.threshold:
-                    continue
-                known = turns_of.get(renamed)
-                if known is None or renamed == own:
-                    yield renamed
-                if known is None or turns < known:
-                    turns_of[renamed] = turns
-                    work.append(renamed)
-
-    def _names_before(self, name: tuple[int, int], width: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
-        """The edges into the block whose φs the base is made of, and the names in front of them."""
-        base, offset = name
-        join = self._join_of(base)
-        for before in self.cfg.pred[join] if join >= 0 else ():
-            called = self._called_before(base, width, before, join) if self.cfg.reachable[before] else None
-            if called is not None:
-                yield before, join, (called[0], offset + called[1])
 
     def _may_be_provided(self, question: Question) -> bool:
         """Whether an access provides the bytes under this name, or under one that the question may take from here
@@ -454,13 +408,6 @@ class Availability:
         loop = self.loops.loops[index]
         places = (self.symbols.places.get(leaf) for leaf in leaves)
         return not any(place is not None and place.block in loop for place in places)
-
-    def _join_of(self, base: int) -> int:
-        """Of the blocks whose φs the base is computed from, the one that is met first on all ways back from where the
-        base is known: all these blocks dominate that place, and it is the lowest. -1 where there is none."""
-        places = (self.symbols.places.get(leaf) for leaf in self.symbols.leaves(base) or ())
-        joins = [place.block for place in places if place is not None and place.position < 0]
-        return max(joins, key=self.cfg.rpo_number.__getitem__, default=-1)
 
 
 def solve(exploration: Exploration, may_insert: MayInsert) -> Solution:
