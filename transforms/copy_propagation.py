@@ -25,7 +25,7 @@ from ..ptx import Guard, Instr, Kernel, Operand, Reg, ScalarType
 from ..ptx.operands import substitute
 from .remarks import Remarks
 
-__all__ = ["CopyPropagation", "are_exchangeable", "substitute_reads"]
+__all__ = ["CopyPropagation", "are_exchangeable", "exchangeable_as", "substitute_reads"]
 
 #: What an instruction does to the available copies: those that it kills, and the one that it is.
 _Step: TypeAlias = tuple[int, int]
@@ -158,11 +158,14 @@ def _late(facts: Facts) -> frozenset[Reg]:
     return known
 
 
+def exchangeable_as(scalar: ScalarType) -> int | ScalarType:
+    """What types have in common whose registers can stand for each other in every instruction."""
+    return scalar.bits if scalar.kind in "usb" else scalar
+
+
 def are_exchangeable(left: ScalarType, right: ScalarType) -> bool:
     """Whether registers of the two types can stand for each other in every instruction."""
-    if left is right:
-        return True
-    return left.bits == right.bits and left.kind in "usb" and right.kind in "usb"
+    return left is right or exchangeable_as(left) == exchangeable_as(right)
 
 
 def _needs_dataflow(instr: Instr, ssa: Ssa) -> bool:

@@ -23,7 +23,7 @@ from ..analysis.manager import Facts
 from ..analysis.value_numbering import Values
 from ..ptx import Effect, Instr, Kernel, Reg
 from .branch_divergence import BranchDivergence
-from .copy_propagation import substitute_reads
+from .copy_propagation import exchangeable_as, substitute_reads
 from .expressions import motion_values, movable
 from .remarks import Remarks, block_names
 
@@ -129,8 +129,7 @@ class Holders:
     def dominating(self, number: int, block: int, result: Reg) -> Reg | None:
         """A register that already has the value wherever control is at ``block``. Where there is none, ``result`` will
         be it."""
-        kind = result.type.bits if result.type.kind in "usb" else result.type.name
-        key = (number, kind)
+        key = (number, exchangeable_as(result.type))
         first = self._single.setdefault(key, (block, result))
         if first[1] is result:
             return None
