@@ -1,7 +1,8 @@
-"""Python's cyclic garbage collector while a module is made.
+"""Python's cyclic garbage collector while a module is made or transformed.
 
 What is parsed is many small objects that live long and stand in no cycles, so that looking through them for garbage is
 in vain. The collector would do so thrice: once when it comes back, and once for each generation that they survive.
+Facts about a kernel are many more, which die with it; they stand in no cycles either, once `Facts.drop` has run.
 
 Guarantees: the collector is on or off afterwards as it was before; garbage in cycles is still found.
 Reference: the documentation of Python's module ``gc``, ``gc.freeze``.
@@ -13,7 +14,11 @@ import gc
 from collections.abc import Generator
 from contextlib import contextmanager
 
-__all__ = ["paused"]
+__all__ = ["is_large", "paused"]
+
+#: A text of this many characters makes so many objects that looking for garbage among them costs more than a look at
+#: everything else.
+_LARGE = 1 << 17
 
 #: Promotions that may follow each other before everything is looked through: each one sets back the counts by which
 #: the collector knows that this is due.
@@ -41,6 +46,11 @@ class _Promotions:
 
 
 _PROMOTIONS = _Promotions()
+
+
+def is_large(text: str) -> bool:
+    """Whether what is made of ``text`` is worth promoting."""
+    return len(text) >= _LARGE
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from .body_parser import parse_body
-from .collector import paused
+from .collector import is_large, paused
 from .declarations import LINKAGE, parameters, performance_directives, variables
 from .errors import PtxError, SourceText
 from .ir import Kernel, Module, Param, RawDirective, Variable
@@ -26,9 +26,6 @@ __all__ = ["load", "parse", "parse_kernel"]
 _VARIABLE_SPACES = frozenset([".global", ".const", ".shared", ".local", ".tex", ".param"])
 _TARGET = re.compile(r"\s*[\w.]+(?:\s*,\s*[\w.]+)*")
 _VERSION = re.compile(r"\s*(\d+\.\d+)\b")
-#: A text of this many characters makes so many objects that looking for garbage among them costs more than a look at
-#: everything else.
-_LARGE = 1 << 17
 
 
 def parse(text: str, name: str = "<ptx>") -> Module:
@@ -76,7 +73,7 @@ class _ModuleParser:
         self.scope = Scope(None)
 
     def parsed(self) -> Module:
-        with paused(promotes=len(self.source.text) >= _LARGE):
+        with paused(promotes=is_large(self.source.text)):
             return self.module_items()
 
     def module_items(self) -> Module:

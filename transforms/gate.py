@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..ptx import Kernel, Module
+from ..ptx.collector import is_large, paused
 from .gate_figures import Figures, Judge, Refused, Remembering, gain, is_better, worse
 from .gate_memory import Given, Memory
 from .gate_search import Search, Transform, budget, module_of, try_halves
@@ -106,22 +107,28 @@ class _Run:
 
     def run(self, kernels: Sequence[Kernel]) -> bool:
         """Transform, decide and say so; whether anything changed."""
-        functions = [kernel for kernel in kernels if not kernel.is_entry]
-        if not (functions and self.recall_all(kernels)):
-            # Functions first: an entry may be recalled only if these stay as they are.
-            for kernel in functions:
-                self.transform(kernel)
-            memory = None if any(each.changed for each in self.tries.values()) else self.memory()
-            twins = None if self.gate.goes_by_names else Twins.of(self.module, kernels, self.remarks)
-            for kernel in kernels:
-                if kernel.is_entry and not self.recall(kernel, memory):
-                    twin = twins.find(kernel) if twins is not None else None
-                    if twin is None:
-                        self.transform(kernel)
-                    else:
-                        self.twins.append(twin)
-            self.judge_changed()
+        with paused(promotes=is_large(self.module.source.text)):
+            self.transform_all(kernels)
+        self.judge_changed()
         return self.tell(kernels)
+
+    def transform_all(self, kernels: Sequence[Kernel]) -> None:
+        """Run the passes over all kernels of which it is not known what becomes of them."""
+        functions = [kernel for kernel in kernels if not kernel.is_entry]
+        if functions and self.recall_all(kernels):
+            return
+        # Functions first: an entry may be recalled only if these stay as they are.
+        for kernel in functions:
+            self.transform(kernel)
+        memory = None if any(each.changed for each in self.tries.values()) else self.memory()
+        twins = None if self.gate.goes_by_names else Twins.of(self.module, kernels, self.remarks)
+        for kernel in kernels:
+            if kernel.is_entry and not self.recall(kernel, memory):
+                twin = twins.find(kernel) if twins is not None else None
+                if twin is None:
+                    self.transform(kernel)
+                else:
+                    self.twins.append(twin)
 
     def memory(self, together: Sequence[Kernel] = ()) -> Memory | None:
         """What earlier runs came to, if this one goes by all that they did."""

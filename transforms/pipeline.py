@@ -10,7 +10,6 @@ broke it; kernels that a pass refuses are left as they were.
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ..analysis.manager import Facts
 from ..ptx import Kernel, Module, PtxError, print_module
+from ..ptx.collector import is_large, paused
 from ..ptx.verify import falls_off_end
 from .remarks import Remarks
 from .twins import Outcome, Twins
@@ -182,13 +182,14 @@ class Pipeline:
 
             gate = Gate(self.judge, self.run_kernel, self.identity(), goes_by_names=self.goes_by_names)
             return gate.run(module, kernels, remarks)
-        twins = None if self.goes_by_names else Twins.of(module, kernels, remarks)
-        if twins is not None:
-            return self._run_with_twins(module, kernels, remarks, twins)
-        changed = False
-        for kernel in kernels:
-            changed |= self.run_kernel(module, kernel, remarks)
-        return changed
+        with paused(promotes=is_large(module.source.text)):
+            twins = None if self.goes_by_names else Twins.of(module, kernels, remarks)
+            if twins is not None:
+                return self._run_with_twins(module, kernels, remarks, twins)
+            changed = False
+            for kernel in kernels:
+                changed |= self.run_kernel(module, kernel, remarks)
+            return changed
 
     @property
     def goes_by_names(self) -> bool:
@@ -227,23 +228,13 @@ class Pipeline:
 
     def run_kernel(self, module: Module, kernel: Kernel, remarks: Remarks) -> bool:
         """Transform one kernel in place; whether anything changed."""
-        # Facts are many small objects, nearly none of them in a cycle: collecting meanwhile costs time that grows with
-        # the square of the kernel's size.
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            return self._run_passes(module, kernel, remarks)
-        finally:
-            if collects:
-                gc.enable()
-
-    def _run_passes(self, module: Module, kernel: Kernel, remarks: Remarks) -> bool:
-        kernel.flatten_scopes()
-        facts = Facts(kernel, module, profile=self.profile, promise=self.promise)
-        try:
-            return self._run_over(module, kernel, facts, remarks)
-        finally:
-            facts.drop()
+        with paused(promotes=False):
+            kernel.flatten_scopes()
+            facts = Facts(kernel, module, profile=self.profile, promise=self.promise)
+            try:
+                return self._run_over(module, kernel, facts, remarks)
+            finally:
+                facts.drop()
 
     def _run_over(self, module: Module, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         if facts.cfg.unmodelled:

@@ -2,10 +2,17 @@
 
 import gc
 import weakref
+from collections import Counter
+from pathlib import Path
 
 import pytest
-from ptxmotion.ptx import collector
+from ptxmotion.ptx import collector, load
 from ptxmotion.ptx.collector import paused
+from ptxmotion.ptx.verify import verify_kernel
+from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.transforms.remarks import Remarks
+
+PTX = Path(__file__).parents[1] / "ptx"
 
 
 class Node:
@@ -61,3 +68,30 @@ def test_garbage_that_was_promoted_is_found_in_the_end() -> None:
         with paused(promotes=True):
             pass
     assert found() is None
+
+
+def _facts_alive() -> Counter[str]:
+    """How many objects of analyses and transforms there are, by class."""
+    alive: Counter[str] = Counter()
+    for each in gc.get_objects():
+        if type(each).__module__.startswith(("ptxmotion.analysis.", "ptxmotion.transforms.")):
+            alive[type(each).__qualname__] += 1
+    return alive
+
+
+@pytest.mark.parametrize("name", ["srqp_stencil", "srqp_refusals", "lcm_diamond", "vectormerge", "deadstores"])
+def test_facts_die_without_it(name: str) -> None:
+    """Nobody collects while a module is transformed, so what is found out of a kernel must go by itself."""
+    first, module = (load(str(PTX / f"{name}.ptx")) for _ in range(2))
+    pipeline = Pipeline(pipeline_of("O3"), lambda kernel, of: verify_kernel(kernel, of.source))
+    pipeline.run(first, Remarks(first))  # which makes what is kept by opcode
+    remarks = Remarks(module)
+    gc.collect()
+    gc.disable()
+    try:
+        before = _facts_alive()
+        assert pipeline.run(module, remarks)
+        left = _facts_alive() - before
+    finally:
+        gc.enable()
+    assert set(left) <= {"Remark"}
