@@ -75,6 +75,20 @@ class KnownOperands(dict[Operand, "int | None"]):
         else:
             self.ranges.setdefault(name, []).append((scalar, lanes, count))
 
+    def know_made(self, made: tuple[Reg, ...]) -> None:
+        """Take note of ``made``, the registers that the parser made of a range that is declared now. They are numbered
+        from 0 and differ in nothing else, so all of them are right if the last one is, and there is no need to look
+        at each. No two of them have the same name."""
+        last = made[-1]
+        if last in self:
+            return  # noted by an earlier check; at worst the others are looked at when they are asked for
+        names = [reg.text for reg in made]
+        self.has_doubles |= not self.names.isdisjoint(names)
+        number = self[last]
+        if number is not None:
+            self.names.update(names)
+            self.update(dict.fromkeys(made, number))
+
     def forget_declarations(self) -> None:
         """Start again with `declare`, as every check of the function does."""
         self.singles.clear()

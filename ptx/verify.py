@@ -266,6 +266,8 @@ class _KernelCheck:
             if count is not None and not 0 <= count < _MOST_REGISTERS:
                 self.declaration_fault(f"a range of {count} registers cannot be declared", name, pos)
             self.known.declare(name, scalar, lanes, count)
+        if declaration.registers:
+            self.known.know_made(declaration.registers)
 
     def declaration_fault(self, message: str, name: str, pos: int) -> None:
         """Report a fault of the declaration of ``name``, whose place the IR does not keep."""
