@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from .ir import Guard, Kernel
 from .operand_rules import Kind, kind_of
-from .operands import Mem, Operand, Reg, registers
+from .operands import Mem, Operand, Reg, Vec, registers
 from .types import ScalarType
 
 __all__ = ["KINDS", "KnownOperands", "known_operands"]
@@ -22,9 +22,11 @@ _DIGITS = "0123456789"
 #: The kinds by their numbers, and the other way round.
 KINDS: list[Kind] = []
 _KIND_NUMBERS: dict[Kind, int] = {}
-#: Of registers of one lane, by the name of their type; of addresses, by the number of their base.
+#: Of registers of one lane, by the name of their type; of addresses, by the number of their base; of brace lists, by
+#: those of their elements.
 _REGISTER_NUMBERS: dict[str, int] = {}
 _ADDRESS_NUMBERS: dict[int, int] = {}
+_VECTOR_NUMBERS: dict[tuple[int | None, ...], int] = {}
 
 
 def _number(kind: Kind) -> int:
@@ -118,6 +120,8 @@ class KnownOperands(dict[Operand, "int | None"]):
             number = self._register(operand)
         elif type(operand) is Mem and not operand.rest:
             number = self._address(operand)
+        elif type(operand) is Vec:
+            number = self._brace_list(operand)
         elif None in map(self.__getitem__, registers(operand)):
             return None
         else:
@@ -162,6 +166,16 @@ class KnownOperands(dict[Operand, "int | None"]):
         number = _ADDRESS_NUMBERS.get(base)
         if number is None:
             number = _ADDRESS_NUMBERS[base] = _number(kind_of(operand))
+        return number
+
+    def _brace_list(self, operand: Vec) -> int | None:
+        """That of a brace list, which depends on the kinds of its elements only."""
+        elements = tuple([self[element] for element in operand.elements])
+        if None in elements:
+            return None
+        number = _VECTOR_NUMBERS.get(elements)
+        if number is None:
+            number = _VECTOR_NUMBERS[elements] = _number(kind_of(operand))
         return number
 
     def first_undeclared(self, operand: Operand) -> Reg:
