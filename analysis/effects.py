@@ -218,12 +218,10 @@ def is_may_definition(instr: Instr) -> bool:
 def late_registers(kernel: Kernel) -> frozenset[Reg]:
     """Registers that an instruction reads or writes *later*, until it is waited for, as ``wgmma.mma_async`` does with
     its accumulators. What reads or writes one of them keeps its place: the value changes without a definition."""
-    return frozenset(
-        reg
-        for instr in kernel.instructions()
-        if instr.form.effects & Effect.REGISTERS_LATER
-        for reg in (*instr.defs(), *instr.uses())
-    )
+    found = [
+        instr for block in kernel.blocks for instr in block.instrs if instr.form.effects & Effect.REGISTERS_LATER
+    ]  # directives among them, which have no registers
+    return frozenset(reg for instr in found for reg in (*instr.defs(), *instr.uses()))
 
 
 def memory_space(instr: Instr) -> str:

@@ -79,16 +79,19 @@ def register_declaration(cursor: Cursor, scope: Scope, kernel: Kernel, *, is_nes
         scalar, lanes = register_type(cursor)
         names = _register_names(cursor)
     scope.forget()
+    made: list[tuple[Reg, ...]] = []
     for name, count in names:
         kernel.names.add(name)
         if count is None:
+            made.append(())
             reg = Reg(name, scalar, lanes)
             _declare_register(reg, scope, cursor, start)
             if is_nested:
                 kernel.scoped_names.append(reg)
         else:
-            _declare_range(name, count, Reg(name, scalar, lanes), scope, cursor, start, is_nested=is_nested)
-    return RegisterDeclaration(scalar, names[0][0], names[0][1], lanes, names[1:])
+            template = Reg(name, scalar, lanes)
+            made.append(_declare_range(name, count, template, scope, cursor, start, is_nested=is_nested))
+    return RegisterDeclaration(scalar, names[0][0], names[0][1], lanes, names[1:], made[0])
 
 
 def register_type(cursor: Cursor) -> tuple[ScalarType, int]:
@@ -131,7 +134,8 @@ def _declare_register(reg: Reg, scope: Scope, cursor: Cursor, start: int) -> Non
 
 def _declare_range(
     prefix: str, count: int, template: Reg, scope: Scope, cursor: Cursor, start: int, *, is_nested: bool
-) -> None:
+) -> tuple[Reg, ...]:
+    """Declare ``prefix<count>``; the registers of it that have been made, which are all of them or none."""
     names = scope.names
     if prefix in scope.ranges:
         raise PtxError(f"registers '{prefix}<…>' are declared twice", cursor.source, start)
@@ -146,7 +150,9 @@ def _declare_range(
     if clash is not None:
         raise PtxError(f"register '{clash}' is declared twice", cursor.source, start)
     scope.ranges[prefix] = (template.type, count, template.lanes)
-    scope.declare(dict(zip(each, map(Reg, each, repeat(template.type), repeat(template.lanes)), strict=False)))
+    made = tuple(map(Reg, each, repeat(template.type), repeat(template.lanes)))
+    scope.declare(dict(zip(each, made, strict=True)))
+    return made
 
 
 def _clash(prefix: str, count: int, names: Collection[str]) -> str | None:

@@ -166,9 +166,8 @@ def _registers_written(instr: Instr) -> tuple[Reg, ...]:
     form = instr.form
     count = form.dst_count
     if count:
-        first = operands[0] if operands else None
-        if count == 1 and type(first) is Reg:
-            return (first,)
+        if count == 1 and operands and type(operands[0]) is Reg:
+            return (operands[0],)
         return tuple([reg for operand in operands[:count] for reg in registers(operand)])
     if form.is_opaque:
         return tuple([reg for operand in operands for reg in registers(operand)])
@@ -298,6 +297,7 @@ class RegisterDeclaration:
     lanes: int = 1
     #: Further (name, count) of the same line.
     group: list[tuple[str, int | None]] = field(default_factory=list["tuple[str, int | None]"])
+    registers: tuple[Reg, ...] = ()  #: all of ``name<count>`` by number, where the parser made them at once
 
     @property
     def text(self) -> str:

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from .ir import Guard, Kernel
 from .operand_rules import Kind, kind_of
-from .operands import Mem, Operand, Reg, registers
+from .operands import Mem, Operand, Reg, Vec, registers
 from .types import ScalarType
 
 __all__ = ["KINDS", "KnownOperands", "known_operands"]
@@ -22,9 +22,11 @@ _DIGITS = "0123456789"
 #: The kinds by their numbers, and the other way round.
 KINDS: list[Kind] = []
 _KIND_NUMBERS: dict[Kind, int] = {}
-#: Of registers of one lane, by the name of their type; of addresses, by the number of their base.
+#: Of registers of one lane, by the name of their type; of addresses, by the number of their base; of brace lists, by
+#: those of their elements.
 _REGISTER_NUMBERS: dict[str, int] = {}
 _ADDRESS_NUMBERS: dict[int, int] = {}
+_VECTOR_NUMBERS: dict[tuple[int | None, ...], int] = {}
 
 
 def _number(kind: Kind) -> int:
@@ -75,6 +77,20 @@ class KnownOperands(dict[Operand, "int | None"]):
         else:
             self.ranges.setdefault(name, []).append((scalar, lanes, count))
 
+    def know_made(self, made: tuple[Reg, ...]) -> None:
+        """Take note of ``made``, the registers that the parser made of a range that is declared now. They are numbered
+        from 0 and differ in nothing else, so all of them are right if the last one is, and there is no need to look
+        at each. No two of them have the same name."""
+        last = made[-1]
+        if last in self:
+            return  # noted by an earlier check; at worst the others are looked at when they are asked for
+        names = [reg.text for reg in made]
+        self.has_doubles |= not self.names.isdisjoint(names)
+        number = self[last]
+        if number is not None:
+            self.names.update(names)
+            self.update(dict.fromkeys(made, number))
+
     def forget_declarations(self) -> None:
         """Start again with `declare`, as every check of the function does."""
         self.singles.clear()
@@ -104,6 +120,8 @@ class KnownOperands(dict[Operand, "int | None"]):
             number = self._register(operand)
         elif type(operand) is Mem and not operand.rest:
             number = self._address(operand)
+        elif type(operand) is Vec:
+            number = self._brace_list(operand)
         elif None in map(self.__getitem__, registers(operand)):
             return None
         else:
@@ -148,6 +166,16 @@ class KnownOperands(dict[Operand, "int | None"]):
         number = _ADDRESS_NUMBERS.get(base)
         if number is None:
             number = _ADDRESS_NUMBERS[base] = _number(kind_of(operand))
+        return number
+
+    def _brace_list(self, operand: Vec) -> int | None:
+        """That of a brace list, which depends on the kinds of its elements only."""
+        elements = tuple([self[element] for element in operand.elements])
+        if None in elements:
+            return None
+        number = _VECTOR_NUMBERS.get(elements)
+        if number is None:
+            number = _VECTOR_NUMBERS[elements] = _number(kind_of(operand))
         return number
 
     def first_undeclared(self, operand: Operand) -> Reg:

@@ -19,6 +19,7 @@ from math import prod
 from .errors import PtxError, SourceText
 from .ir import Block, Directive, Guard, Instr, Kernel, Module, RegisterDeclaration, Variable
 from .known_operands import KINDS, known_operands
+from .notation import Form
 from .operand_rules import REGISTER_TYPES, problem
 from .operands import Args, Label, Operand, Reg, Sym, registers
 from .prototypes import Signature, argument_problem, signature_of_kernel, signature_of_prototype
@@ -220,8 +221,9 @@ class _KernelCheck:
         good = _GOOD
         for block in kernel.blocks:
             for instr in block.instrs:
-                if (instr.form, *map(number, instr.operands)) not in good:
-                    self.instruction(instr, block)
+                key = (instr.form, *map(number, instr.operands))
+                if key not in good:
+                    self.instruction(instr, block, key)
                 if instr.guard not in guards:
                     self.guard(instr)
         for instr, label, kind in self.waiting:
@@ -266,6 +268,8 @@ class _KernelCheck:
             if count is not None and not 0 <= count < _MOST_REGISTERS:
                 self.declaration_fault(f"a range of {count} registers cannot be declared", name, pos)
             self.known.declare(name, scalar, lanes, count)
+        if declaration.registers:
+            self.known.know_made(declaration.registers)
 
     def declaration_fault(self, message: str, name: str, pos: int) -> None:
         """Report a fault of the declaration of ``name``, whose place the IR does not keep."""
@@ -320,26 +324,22 @@ class _KernelCheck:
 
     # --- instructions --------------------------------------------------------------------------------------------
 
-    def instruction(self, instr: Instr, block: Block) -> None:
-        """An instruction whose form and kinds have not been seen together, and all that control goes through."""
+    def instruction(self, instr: Instr, block: Block, key: tuple[Form, *tuple[int | None, ...]]) -> None:
+        """An instruction whose form and kinds, in ``key``, have not been seen together, and all that control goes
+        through."""
         if isinstance(instr, Directive):
             self.directive(instr)
             return
+        if None in key:
+            self.undeclared(self.known.first_undeclared(instr.operands[key.index(None) - 1]), instr)
+            return
         form = instr.form
-        numbers: list[int] = []
-        for operand in instr.operands:
-            number = self.known[operand]
-            if number is None:
-                self.undeclared(self.known.first_undeclared(operand), instr)
-                return
-            numbers.append(number)
         base = form.op.base
         if base == "call":
             self.call(instr)
             return
-        key = (form, *numbers)
         if key not in _GOOD_TERMINATORS:
-            complaint = problem(form, tuple([KINDS[number] for number in numbers]))
+            complaint = problem(form, tuple([KINDS[number] for number in key[1:] if number is not None]))
             if complaint is not None:
                 operand = instr.operands[complaint.operand] if complaint.operand >= 0 else None
                 text = operand.text if operand is not None else ""

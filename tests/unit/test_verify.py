@@ -2,6 +2,7 @@
 
 import pytest
 from ptxmotion.ptx import TYPES, Block, Instr, Label, Module, PtxError, Reg, decode, parse
+from ptxmotion.ptx.ir import RegisterDeclaration
 from ptxmotion.ptx.operands import Imm
 from ptxmotion.ptx.verify import falls_off_end, problems, verify, verify_kernel
 
@@ -232,6 +233,35 @@ def test_finds_two_objects_for_one_register() -> None:
     module = loop()
     block = block_with(module, "setp")
     block.instrs.insert(0, Instr(decode("mov.u32", 2), (Reg("%r1", TYPES["b32"]), Imm(3))))
+    assert "two registers have the name '%r1'" in message_of(module)
+
+
+def made_at_once() -> tuple[Module, RegisterDeclaration]:
+    """A kernel with a range of registers that the parser makes before it reads the body, and their declaration."""
+    module = parse(f"{HEAD}.entry k() {{\n.reg .b32 %r<3>;\nmov.b32 %r1, %r2;\nmov.b32 %r0, %r1;\nret;\n}}\n")
+    (declaration,) = module.kernels[0].declarations
+    assert isinstance(declaration, RegisterDeclaration)
+    assert [reg.text for reg in declaration.registers] == ["%r0", "%r1", "%r2"]
+    return module, declaration
+
+
+def test_finds_registers_that_their_range_no_longer_reaches() -> None:
+    module, declaration = made_at_once()
+    declaration.count = 2
+    assert "register '%r2' is not declared" in message_of(module)
+
+
+def test_finds_registers_that_their_range_has_another_type_than() -> None:
+    module, declaration = made_at_once()
+    declaration.type = TYPES["f32"]
+    assert "register '%r1' is declared as .f32, not .b32" in message_of(module)
+
+
+def test_finds_a_second_object_for_a_register_that_was_made_with_its_range() -> None:
+    module, _ = made_at_once()
+    verify(module)
+    (block,) = module.kernels[0].blocks
+    block.instrs.insert(0, Instr(decode("mov.b32"), (Reg("%r1", TYPES["b32"]), Imm(1))))
     assert "two registers have the name '%r1'" in message_of(module)
 
 
