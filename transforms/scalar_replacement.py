@@ -539,7 +539,8 @@ class ScalarReplacement:
             DeadCodeElimination().run(kernel, facts, remarks)
         return changed
 
-    def _questions(self, facts: Facts) -> Questions:
+    def questions(self, facts: Facts) -> Questions:
+        """What answers the questions of a round."""
         return Questions(
             facts,
             self.divergence(facts),
@@ -551,7 +552,7 @@ class ScalarReplacement:
     def _round(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> Round:
         """One round, asked again while insertions are not paid for."""
         without: set[Instr] = set()
-        questions = self._questions(facts)
+        questions = self.questions(facts)
         rewrites, keys = remarks.rewrites, dict(remarks.keys)
         for _ in range(MOST_ATTEMPTS):
             current = Round(self, kernel, facts, remarks, questions, without)
