@@ -63,41 +63,39 @@ class SymbolicValues:
         self._holders: dict[int, list[int]] | None = None
         self._templates: dict[object, Instr] | None = None
         self._known: set[int] = set(self.values.number)
+        unique = self.values.unique_numbers()
         #: Operands that no value has, such as clocks.
-        self._strays = self.values.unique_numbers() - self._known
+        self._strays = unique - self._known
         #: The symbols that stand in addresses, by number.
         self.symbols: dict[int, Sym] = {}
-        self._find_places()
+        self._find_places(unique)
 
     def key(self, number: int) -> Key:
         """What the class of ``number`` was made from; see `Values.lookup`."""
         return self.values.key_of(number)
 
-    def _find_places(self) -> None:
-        ssa, number = self.ssa, self.values.number
+    def _find_places(self, unique: set[int]) -> None:
+        ssa, number, places = self.ssa, self.values.number, self.places
+        defined, strays = ssa.defined, self._strays
         for block in self.cfg.rpo:
             for phi in ssa.phis[block]:
                 own = number[phi]
-                arguments = ssa.phi_args.get(phi, ())
-                if any(number[value] != own for _, value in arguments):
-                    self.places.setdefault(own, Place(block, -1))
-                    self.phis.setdefault(block, {}).setdefault(own, phi)
+                for _, value in ssa.phi_args.get(phi, ()):
+                    if number[value] != own:
+                        places.setdefault(own, Place(block, -1))
+                        self.phis.setdefault(block, {}).setdefault(own, phi)
+                        break
             for position, instr in enumerate(self.cfg.blocks[block].instrs):
                 address = instr.address
                 if address is not None and isinstance(address.base, Sym) and not address.base.offset:
                     self.symbols[self.values.of_symbol(address.base)] = address.base
                 for reg in instr.defs():
-                    own = number[ssa.defined(instr, reg)]
-                    if own not in self.places and self._is_opaque(own):
-                        self.places[own] = Place(block, position)
+                    own = number[defined(instr, reg)]
+                    # What is known by its place of definition only.
+                    is_opaque = own in unique or (strays and not strays.isdisjoint(self.children(self.key(own))))
+                    if is_opaque and own not in places:
+                        places[own] = Place(block, position)
                         self.defined_in.setdefault(block, []).append(own)
-
-    def _is_opaque(self, number: int) -> bool:
-        """Whether the value of ``number`` is known by its place of definition only."""
-        key = self.key(number)
-        if key[0] == "unique":
-            return True
-        return bool(self._strays) and not self._strays.isdisjoint(self.children(key))
 
     def children(self, key: Key) -> tuple[int, ...]:
         """The numbers that a class is computed from."""

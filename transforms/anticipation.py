@@ -100,6 +100,8 @@ class Anticipation:
         self._is_met = False
         self._becomes: dict[tuple[int, int], bool] = {}
         self._decided: dict[int, bool] = {}
+        #: By start, space, base and width.
+        self._apart: dict[tuple[int, str, int, int], bool] = {}
         #: By state, block and whether nothing is known of φs any more, the state behind. Kept here, not in the states,
         #: since what goes round in a circle waits for the collector.
         self._following: dict[tuple[_State, int, bool], _State] = {}
@@ -131,7 +133,15 @@ class Anticipation:
     def _is_apart(self, start: int, question: Question) -> bool:
         """Whether some way from the start of a block leaves the code, or is longer than the budget, over blocks without
         an access that could be to these bytes and without a branch of which one side only might be followed: then the
-        walk ends with *no*. Looks at blocks, not at states, and no further than the walk would."""
+        walk ends with *no*. Looks at blocks, not at states, and no further than the walk would; and at the base of the
+        address only, so that the answer is kept for all offsets."""
+        key = (start, question.space, question.base, question.width)
+        known = self._apart.get(key)
+        if known is None:
+            known = self._apart[key] = self._find_apart(start, question)
+        return known
+
+    def _find_apart(self, start: int, question: Question) -> bool:
         number = self.cfg.rpo_number
         seen = {start}
         work = [start]

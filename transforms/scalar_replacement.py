@@ -32,17 +32,17 @@ from typing import ClassVar
 from ..analysis.manager import Facts
 from ..analysis.pressure import units
 from ..analysis.speculation import speculate_reference
-from ..analysis.symbolic_values import Materializer, SymbolicValues
+from ..analysis.symbolic_values import Materializer
 from ..ptx import Guard, Instr, Kernel, Reg, Sink
-from .anticipation import Anticipation
-from .branch_divergence import BranchDivergence, Contexts
+from .branch_divergence import BranchDivergence
 from .copy_propagation import CopyPropagation
 from .dead_code import DeadCodeElimination
 from .edges import EdgeInserter
 from .load_plans import REASONS, Early, Part, Plan
-from .memory_accesses import Accesses, Question, data_operands
+from .load_questions import Questions
+from .memory_accesses import Question, data_operands
 from .path_loads import Insertion, Payments
-from .question_propagation import PLANNED, THROUGH, Availability, Exploration, Reply, Solution, State, solve
+from .question_propagation import PLANNED, THROUGH, Exploration, Reply, Solution, State, solve
 from .register_chains import Chains, deliver, kind_of
 from .register_limit import register_limit
 from .remarks import Remarks
@@ -71,6 +71,7 @@ class Round:
         kernel: Kernel,
         facts: Facts,
         remarks: Remarks,
+        questions: Questions,
         without: Container[Instr] = frozenset(),
     ) -> None:
         self.options = options
@@ -79,23 +80,15 @@ class Round:
         self.kernel = kernel
         self.facts = facts
         self.remarks = remarks
-        self.symbols = SymbolicValues(facts)
-        self.accesses = Accesses(facts, self.symbols)
-        paper = options.paper
-        self.availability = Availability(
-            facts,
-            self.symbols,
-            self.accesses,
-            threshold=1 if paper else options.threshold,
-            budget=options.budget,
-            forwarding=options.forwarding and not paper,
-        )
-        self.anticipation = Anticipation(facts, self.symbols, self.accesses)
+        self.symbols = questions.symbols
+        self.accesses = questions.accesses
+        self.availability = questions.availability
+        self.anticipation = questions.anticipation
         self.inserter = EdgeInserter(kernel, facts.cfg)
         self.chains = Chains(kernel, self.symbols, self.inserter)
-        self.divergence = options.divergence(facts)
-        self._cdrnd = self.divergence.cdrnd(facts) if self.divergence is not None and paper else []
-        self._contexts = Contexts(self.divergence, facts) if self.divergence is not None else None
+        self.divergence = questions.divergence
+        self._cdrnd = self.divergence.cdrnd(facts) if self.divergence is not None and options.paper else []
+        self._contexts = questions.contexts
         self._pending: dict[int, int] = {}
         self.accepted: list[Plan] = []
         self.payments = Payments(facts.cfg, max(facts.loops.depth, default=0))
@@ -546,18 +539,29 @@ class ScalarReplacement:
             DeadCodeElimination().run(kernel, facts, remarks)
         return changed
 
+    def questions(self, facts: Facts) -> Questions:
+        """What answers the questions of a round."""
+        return Questions(
+            facts,
+            self.divergence(facts),
+            threshold=1 if self.paper else self.threshold,
+            budget=self.budget,
+            forwarding=self.forwarding and not self.paper,
+        )
+
     def _round(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> Round:
         """One round, asked again while insertions are not paid for."""
         without: set[Instr] = set()
+        questions = self.questions(facts)
         rewrites, keys = remarks.rewrites, dict(remarks.keys)
         for _ in range(MOST_ATTEMPTS):
-            current = Round(self, kernel, facts, remarks, without)
+            current = Round(self, kernel, facts, remarks, questions, without)
             unpaid = current.run()
             if not unpaid:
                 return current
             without |= unpaid
             remarks.rewrites, remarks.keys = rewrites, dict(keys)
-        current = Round(self, kernel, facts, remarks, frozenset(kernel.instructions()))
+        current = Round(self, kernel, facts, remarks, questions, frozenset(kernel.instructions()))
         current.run()
         return current
 

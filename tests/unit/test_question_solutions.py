@@ -5,6 +5,7 @@ import random
 from motion import kernel_of
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.symbolic_values import SymbolicValues
+from ptxmotion.transforms.anticipation import Anticipation
 from ptxmotion.transforms.memory_accesses import Accesses, Question
 from ptxmotion.transforms.question_propagation import (
     PLANNED,
@@ -85,6 +86,28 @@ def test_what_is_kept_between_questions_changes_no_answer() -> None:
                     assert told(found) == told(new().explore(block, question, planned))
                     assert all(found.turns[state] <= threshold for state in found.replies)
                     assert len(found.replies) <= budget
+
+
+def test_what_is_kept_of_walks_ahead_changes_no_answer() -> None:
+    """At every edge, each load's address and some next to it, asked one behind the other and by themselves."""
+    module = kernel_of(BODY)
+    facts = Facts(module.kernels[0], module)
+    symbols = SymbolicValues(facts)
+    accesses = Accesses(facts, symbols)
+    found = {accesses.question(load) for block in facts.cfg.rpo for _, load in accesses.blocks[block].loads}
+    questions = [each.at(each.base, each.offset + more) for each in found if each is not None for more in (0, 4, 64)]
+    kept = Anticipation(facts, symbols, accesses)
+    answers: set[tuple[bool, bool]] = set()
+    for block in facts.cfg.rpo:
+        for successor in facts.cfg.succ[block]:
+            for each in questions:
+                alone = Anticipation(facts, symbols, accesses)
+                is_evaluated = kept.is_evaluated(block, successor, each)
+                is_dereferenced = kept.is_dereferenced(block, successor, each)
+                assert is_evaluated == alone.is_evaluated(block, successor, each)
+                assert is_dereferenced == alone.is_dereferenced(block, successor, each)
+                answers.add((is_evaluated, is_dereferenced))
+    assert len(answers) > 2
 
 
 class Plain:

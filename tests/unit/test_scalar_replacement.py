@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 
 import pytest
 from motion import HEADER, blocks_with, count, kernel_of, optimized
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.no_wrap import NoWrap
 from ptxmotion.analysis.symbolic_values import SymbolicValues
-from ptxmotion.ptx import Module, parse, print_module
+from ptxmotion.ptx import Instr, Kernel, Module, parse, print_module
+from ptxmotion.transforms import scalar_replacement
+from ptxmotion.transforms.load_questions import Questions
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.register_limit import register_limit
 from ptxmotion.transforms.remarks import Remarks
@@ -204,18 +207,48 @@ def test_an_insertion_is_paid_for_by_all_that_read_the_value() -> None:
     assert loads_in(module) == ["A", "$edge_0"]
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        "D: ld.global.v2.f32 {%f3, %f4}, [%rd1]; st.shared.f32 [%r40+4], %f4; ret;",
-        "D: @%p3 ld.global.f32 %f3, [%rd1]; ld.global.v2.f32 {%f3, %f4}, [%rd1]; st.shared.f32 [%r40+4], %f3; ret;",
-    ],
-)
+STAYS = [
+    "D: ld.global.v2.f32 {%f3, %f4}, [%rd1]; st.shared.f32 [%r40+4], %f4; ret;",
+    "D: @%p3 ld.global.f32 %f3, [%rd1]; ld.global.v2.f32 {%f3, %f4}, [%rd1]; st.shared.f32 [%r40+4], %f3; ret;",
+]
+
+
+@pytest.mark.parametrize("other", STAYS)
 def test_an_insertion_that_a_load_that_stays_would_pay_for_is_refused(other: str) -> None:
     """From B to D the value would be read twice: on the edge and by the vector, which gets no insertions."""
     module, remarks = optimized(TWO_READERS + other, "srqp")
     assert loads_in(module)[:2] == ["A", "C"]
     assert "not-anticipated" in [remark.reason for remark in remarks.items]
+
+
+@pytest.mark.parametrize("other", STAYS)
+@pytest.mark.parametrize("variant", ["srqp", "ssrqp"])
+def test_what_an_attempt_has_found_out_changes_no_later_one(
+    other: str, variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[scalar_replacement.Round] = []
+
+    class Anew(scalar_replacement.Round):
+        """A round that keeps nothing of the one before."""
+
+        def __init__(
+            self,
+            options: scalar_replacement.ScalarReplacement,
+            kernel: Kernel,
+            facts: Facts,
+            remarks: Remarks,
+            questions: Questions,
+            without: Container[Instr] = frozenset(),
+        ) -> None:
+            attempts.append(self)
+            super().__init__(options, kernel, facts, remarks, options.questions(facts), without)
+
+    kept, remarks = optimized(TWO_READERS + other, variant)
+    monkeypatch.setattr(scalar_replacement, "Round", Anew)
+    anew, others = optimized(TWO_READERS + other, variant)
+    assert len(attempts) > 1
+    assert print_module(kept) == print_module(anew)
+    assert remarks.items == others.items
 
 
 @pytest.mark.parametrize(("threshold", "expected"), [(1, ["L", "L"]), (2, ["P", "P", "L"]), (4, ["P", "P", "L"])])
