@@ -106,6 +106,7 @@ class _Overwritten:
         self._solve()
 
     def _find_sites(self) -> None:
+        address_leaves = self.facts.get(AddressLeaves.of)
         for block in self.cfg.rpo:
             instrs = self.cfg.blocks[block].instrs
             for position in [at for at, instr in enumerate(instrs) if instr.form.op.name == "st"]:
@@ -115,7 +116,7 @@ class _Overwritten:
                 reference = self.memory.reference(instr)
                 if reference is None or reference.space == "param":
                     continue
-                leaves = self.facts.get(AddressLeaves.of).of_instr(instr)
+                leaves = address_leaves.of_instr(instr)
                 if leaves is None:
                     continue
                 number = self._number.get(reference)
@@ -205,6 +206,8 @@ class _Overwritten:
     def _seen_by(self, instr: Instr) -> int:
         """The sites that ``instr`` may read, or order before what others read."""
         form = instr.form
+        if instr in self._stores:
+            return 0  # a plain store
         if form.is_opaque or form.op.base == "call":
             return self._asked
         seen = ~self._private if _orders(form) else 0

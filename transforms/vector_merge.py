@@ -94,14 +94,18 @@ class VectorMerge:
             kind = (load.instr.form.text, load.reference.base, load.result.type.name)
             by_kind.setdefault(kind, {}).setdefault(load.reference.offset, load)
         for at in by_kind.values():
+            if len(at) < 2:
+                continue
+            size = next(iter(at.values())).reference.bytes  # of all: they have one opcode
             for lanes in (4, 2):
+                if lanes * size > _MOST_BYTES:
+                    continue
                 for offset in sorted(at):
-                    if offset not in at:
+                    if offset not in at or offset + size not in at:
                         continue
-                    size = at[offset].reference.bytes
                     group = [at.get(offset + number * size) for number in range(lanes)]
                     found = [load for load in group if load is not None]
-                    if lanes * size > _MOST_BYTES or len(found) < lanes or len({load.result for load in found}) < lanes:
+                    if len(found) < lanes or len({load.result for load in found}) < lanes:
                         continue
                     if facts.get(Alignments).of(found[0].reference, self.aligned) % (lanes * size):
                         continue
@@ -113,9 +117,11 @@ class VectorMerge:
 
 def _stretches(instrs: list[Instr], facts: Facts) -> Iterator[list[_Load]]:
     """The candidates between one instruction that orders something and the next."""
-    loads = [position for position, instr in enumerate(instrs) if instr.form.op.base == "ld"]
-    if len(loads) < 2:
+    loads = [at for at, instr in enumerate(instrs) if instr.form.op.base == "ld" and instr.form.space != "param"]
+    # Loads of different opcodes are not merged, whatever they read.
+    if len({instrs[at].form.text for at in loads}) == len(loads):
         return
+    memory, values = facts.memory, facts.values
     found: list[_Load] = []
     for position in range(loads[0], loads[-1] + 1):
         instr = instrs[position]
@@ -126,8 +132,8 @@ def _stretches(instrs: list[Instr], facts: Facts) -> Iterator[list[_Load]]:
                 yield found
             found = []
         elif instr.form.op.base == "ld" and _is_candidate(instr) and not is_spoken_of(instrs, position):
-            reference, result = facts.memory.reference(instr), instr.operands[0]
-            if reference is not None and isinstance(result, Reg) and not facts.values.is_late(instr):
+            reference, result = memory.reference(instr), instr.operands[0]
+            if reference is not None and isinstance(result, Reg) and not values.is_late(instr):
                 found.append(_Load(position, instr, reference, result))
     if len(found) > 1:
         yield found
