@@ -36,8 +36,10 @@ class ReadOnlyLoads:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Turn loads into read-only ones; whether there were any."""
+        if not kernel.is_entry or _sm(facts) < _OLDEST:
+            return False
         loads = [instr for instr in kernel.instructions() if _is_candidate(instr) and remarks.allows(self.name, instr)]
-        if not loads or not kernel.is_entry or _sm(facts) < _OLDEST:
+        if not loads:
             return False
         memory = facts.memory
         outside = memory.outside
