@@ -74,7 +74,7 @@ def _facts_alive() -> Counter[str]:
     """How many objects of analyses and transforms there are, by class."""
     alive: Counter[str] = Counter()
     for each in gc.get_objects():
-        if type(each).__module__.startswith(("ptxmotion.analysis.", "ptxmotion.transforms.")):
+        if str(type(each).__module__).startswith(("ptxmotion.analysis.", "ptxmotion.transforms.")):
             alive[type(each).__qualname__] += 1
     return alive
 
