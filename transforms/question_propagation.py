@@ -399,6 +399,30 @@ class Availability:
                         found.setdefault(key, []).append((block, position, load))
         return found
 
+    def readers(self, question: Question) -> list[Instr]:
+        """The loads that may read these bytes later, in whichever turn, whether or not anything provides them there."""
+        found: list[Instr] = []
+        for accesses in self.accesses.blocks.values():
+            for _, load in accesses.loads:
+                own = self.accesses.question(load)
+                if own is not None and self._may_read(own, question):
+                    found.append(load)
+        return found
+
+    def _may_read(self, own: Question, question: Question) -> bool:
+        """Whether a load that asks ``own`` may read the bytes of ``question``, by the names that its address takes
+        within ``threshold`` turns, and by where they move on to from turn to turn."""
+        if (own.space, own.bytes, own.width) != (question.space, question.bytes, question.width):
+            return False
+        names = [(own.base, 0), *self._renamed(own.base, own.width)]
+        offsets = [own.offset + more for base, more in names if base == question.base]
+        if question.offset in offsets:
+            return True
+        if len(offsets) < 2:
+            return False
+        left, step = question.offset - offsets[-1], offsets[-1] - offsets[-2]
+        return left * step > 0 and left % step == 0
+
     def _stays(self, question: Question, block: int) -> bool:
         """Whether ``block`` is in a loop in which nothing that the address is made of is defined."""
         index = self.loops.loop_of[block]

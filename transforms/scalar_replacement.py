@@ -150,8 +150,7 @@ class Round:
         own = set(group)
         if not own <= gone:
             return False
-        readers = {load for each in questions for _, _, load in self.availability.askers(each, group[0])}
-        return readers <= gone
+        return all(load in gone for each in questions for load in self.availability.readers(each))
 
     def _treat(self, plan: Plan) -> None:
         if not self.remarks.allows(self.options.name, plan.instr):
