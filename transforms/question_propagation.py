@@ -400,7 +400,7 @@ class Availability:
         return found
 
     def readers(self, question: Question) -> list[Instr]:
-        """The loads that may read these bytes later, in whichever turn, whether or not anything provides them there."""
+        """The loads that may read these bytes later, whether or not anything provides them there."""
         found: list[Instr] = []
         for accesses in self.accesses.blocks.values():
             for _, load in accesses.loads:
@@ -411,7 +411,7 @@ class Availability:
 
     def _may_read(self, own: Question, question: Question) -> bool:
         """Whether a load that asks ``own`` may read the bytes of ``question``, by the names that its address takes
-        within ``threshold`` turns, and by where they move on to from turn to turn."""
+        within ``threshold`` turns; and in later ones, if it moves on by the same step as in the last two of these."""
         if (own.space, own.bytes, own.width) != (question.space, question.bytes, question.width):
             return False
         names = [(own.base, 0), *self._renamed(own.base, own.width)]

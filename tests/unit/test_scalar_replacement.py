@@ -450,3 +450,32 @@ def test_the_level_with_a_gate_keeps_what_is_better() -> None:
     assert by_label.count("global") == 2
     ungated, _ = optimized(body, "O3")
     assert blocks_with(ungated, "ld.global.nc.f32") == ["P", "L"]
+
+
+AHEAD = """
+F:  ld.global.u32 %r1, [%rd1+{first}];
+    mov.u64 %rd2, %rd1;
+L:  ld.global.u32 %r2, [%rd2-16];
+    st.shared.u32 [%r40], %r2;
+    add.s64 %rd2, %rd2, {step};
+    setp.lt.u32 %p1, %r2, %r40;
+    @%p1 bra L;
+    st.shared.u32 [%r40+4], %r1;
+    ret;
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "step", "is_read"),
+    [(-16, 4, True), (0, 4, True), (400, 4, True), (2, 4, False), (-20, 4, False), (-20, -4, True), (-400, -4, True)],
+)
+def test_a_load_may_read_what_it_comes_to_in_a_later_turn(first: int, step: int, is_read: bool) -> None:
+    """Also after more turns than those over which values are carried."""
+    module = kernel_of(START + AHEAD.format(first=first, step=step))
+    facts = Facts(module.kernels[0], module)
+    availability = scalar_replacement.SpeculativeScalarReplacement().questions(facts).availability
+    loads = [load for each in availability.accesses.blocks.values() for _, load in each.loads]
+    before, in_loop = (load for load in loads if load.form.space == "global")
+    question = availability.accesses.question(before)
+    assert question is not None
+    assert (in_loop in availability.readers(question)) == is_read
