@@ -3,8 +3,8 @@
     PYTHONPATH=typings python tests/gpu/record_matrix.py [--output FOLDER] [--raw]
 
 The kernels come from `golden/matrix.py` and `golden/collective.py`; the driver assembles their PTX. Writes the digests
-to `sm_90_matrix.npz` in the folder, and with ``--raw`` all results to `raw_0.npz` and so on, which a model of the tensor
-core's rounding is fitted to. A form that the driver refuses or that faults is named, and the others go on.
+to `sm_90_matrix.npz` in the folder, and with ``--raw`` all results to `raw_0.npz` and so on, to which a model of the
+tensor core's rounding is fitted. A form that the driver refuses or that faults is named, and the others go on.
 """
 
 from __future__ import annotations
