@@ -211,6 +211,11 @@ class Batch:
         self.local.bytes[index] = raw
         self.local.written[index] = 1
 
+    def is_written_local(self, threads: Array, at: Array, nbytes: int) -> Array:
+        """For each thread whether all of these bytes of its local memory have been written."""
+        assert self.local.written is not None
+        return (self.local.written[self._local_index(threads, at, nbytes)] != 0).all(axis=1)
+
     def get_local(self, threads: Array, at: Array, nbytes: int) -> Array:
         """A value of 1, 2, 4 or 8 bytes of each thread."""
         raw = self.local.bytes[self._local_index(threads, at, nbytes)]

@@ -22,7 +22,7 @@ from . import address_ops, atomic_ops, calls, control_ops, lane_ops, memory_ops,
 from .checks import LaunchError, UnsupportedInstruction
 from .layout import Frame, ParamLayout, SharedLayout, local_frame, param_layout, shared_layout
 from .liveness import StepFacts, solve
-from .memory import MemoryObject
+from .memory import MemoryObject, wrapped
 from .options import Options
 from .profile import starts
 from .registers import Binder, Getter, Refused, Registers
@@ -164,13 +164,14 @@ class Image:
                 shared = same[0] if same else None
             if shared is not None:
                 return shared + offset
-            return self.loaded.address(operand.name) + offset
+            return self.loaded.address_of(found, operand.name) + offset
         raise Refused(f"symbol '{operand.name}'")
 
     def _frame_address(self, body: Kernel, offset: int) -> int | Getter:
         if body.is_entry:
             return offset
-        return lambda c: c.batch.frame_base(c) + np.int64(offset)
+        distance = np.int64(wrapped(offset))
+        return lambda c: c.batch.frame_base(c) + distance
 
     # --- steps -----------------------------------------------------------------------------------------------------
 
@@ -297,6 +298,8 @@ class Image:
             step = sync_ops.bind(self, binder, instr)
         elif name == "control_nop":
             return _nothing
+        elif name == "move_vector":
+            step = lane_ops.bind_vector_move(binder, instr)
         else:
             step = lane_ops.bind(binder, instr)
         return self._checked(step, instr, binder)

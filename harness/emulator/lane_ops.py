@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ...ptx.ir import Instr, Kernel
 from ...ptx.notation import Effect, OperandSpec
-from ...ptx.operands import Operand, Pair, Vec
+from ...ptx.operands import Operand, Pair, Special, Vec
 from . import semantics as table
 from .liveness import StepFacts
 from .registers import Binder, Getter, Refused, Registers, Setter, operand_type
@@ -23,7 +23,7 @@ from .segments import semantics
 if TYPE_CHECKING:
     from .cohort import Cohort
 
-__all__ = ["bind", "carry", "defs", "facts", "is_warp_operation", "uses", "with_shadows"]
+__all__ = ["bind", "bind_vector_move", "carry", "defs", "facts", "is_warp_operation", "uses", "with_shadows"]
 
 Array: TypeAlias = npt.NDArray[Any]
 Step: TypeAlias = "Callable[[Cohort], None]"
@@ -121,6 +121,30 @@ def bind(binder: Binder, instr: Instr) -> Step:
         where = None if guard is None else guard(c)
         for write, result in zip(writes, results, strict=False):
             write(c, result, where)
+
+    return step
+
+
+def bind_vector_move(binder: Binder, instr: Instr) -> Step:
+    """The step of ``mov.v2`` and ``mov.v4``: a vector register, a list of registers, or a special register as a whole."""
+    form = instr.form
+    target, source = instr.operands
+    targets = binder.elements(target)
+    if isinstance(source, Special):
+        sources: list[Operand] = [Special(f"{source.text}.{letter}", source.type) for letter in "xyzw"]
+    else:
+        sources = binder.elements(source)
+    if not len(targets) == len(sources) == form.lanes:
+        raise Refused(f"{len(sources)} elements for {len(targets)} registers")
+    reads = [binder.source(element, form.type) for element in sources]
+    writes = [binder.destination(element, form.type) for element in targets]
+    guard = binder.guard(instr)
+
+    def step(c: Cohort) -> None:
+        values = [read(c) for read in reads]
+        where = None if guard is None else guard(c)
+        for write, value in zip(writes, values, strict=True):
+            write(c, value, where)
 
     return step
 

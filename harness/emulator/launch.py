@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...ptx import Kernel, Module, Param, parse
+from ...ptx.verify import verify
 from .batch import Batch
 from .checks import EmulatorFault, Finding, Findings, LaunchError
 from .counts import Counts
@@ -103,8 +104,15 @@ class Emulator:
         return self._space
 
     def load(self, ptx: str | Module) -> EmulatorModule:
-        """Load a module from PTX text or a parsed one. Raises `PtxError` or `LaunchError`."""
-        module = parse(ptx) if isinstance(ptx, str) else ptx
+        """Load a module from PTX text, which is verified, or a parsed one, which counts as verified.
+
+        Raises `PtxError` or `LaunchError`.
+        """
+        if isinstance(ptx, str):
+            module = parse(ptx)
+            verify(module)
+        else:
+            module = ptx
         return EmulatorModule(self, Loaded(module, self.space(module.address_size or 64)))
 
 

@@ -20,7 +20,7 @@ from ...ptx.ir import Instr, Param, Variable
 from ...ptx.operands import Imm, Mem, Operand, Reg, Sink, Sym
 from ...ptx.types import TYPES, ScalarType, literal_value
 from .access import Access, Piece
-from .memory import UINT, Selector, spread
+from .memory import UINT, Selector, spread, wrapped
 from .registers import Binder, Getter, Refused, Setter
 from .segments import semantics
 
@@ -88,15 +88,15 @@ def address_of(binder: Binder, operand: Operand) -> Getter:
     """The address as int64, one for each lane or one for all."""
     if not isinstance(operand, Mem) or operand.rest:
         raise Refused(f"address '{operand.text}'")
-    offset = np.int64(operand.offset)
+    offset = np.int64(wrapped(operand.offset))
     base = operand.base
     if isinstance(base, Imm):
-        constant = np.array([int(literal_value(base.text)) + operand.offset], np.int64)
+        constant = np.array([wrapped(int(literal_value(base.text)) + operand.offset)], np.int64)
         return lambda c: constant
     if isinstance(base, Sym):
         found = binder.symbol(base)
         if isinstance(found, int):
-            constant = np.array([found + operand.offset], np.int64)
+            constant = np.array([wrapped(found + operand.offset)], np.int64)
             return lambda c: constant
         return lambda c: found(c) + offset
     read = binder.source(base, None)

@@ -57,6 +57,7 @@ class Registers:
         #: For a register that may be read before it is written, the register that says whether it was.
         self.shadows: dict[int, int] = {}
         self._carries: dict[Kernel, int] = {}
+        self._unnamed: dict[tuple[Kernel, str], int] = {}
 
     def new(self, scalar: ScalarType, name: str) -> int:
         self.types.append(scalar)
@@ -68,6 +69,13 @@ class Registers:
         if found is None:
             name = reg.text if reg.lanes == 1 else f"{reg.text}.{'xyzw'[component]}"
             found = self._keys[reg, component] = self.new(reg.type, name)
+        return found
+
+    def of_parameter(self, kernel: Kernel, param: Param) -> int:
+        """The key of a ``.reg`` parameter or result that no instruction of ``kernel`` names."""
+        found = self._unnamed.get((kernel, param.name))
+        if found is None:
+            found = self._unnamed[kernel, param.name] = self.new(param.type, param.name)
         return found
 
     def keys(self, operand: Operand) -> list[int]:
