@@ -210,21 +210,6 @@ def _bulk_copies() -> Iterator[Launched]:
         lines.append(waiting)
         results = _kept_cell("shared", "%near", lines)
         yield Launched(row, str(size), kinds, results, tuple(lines))
-    row = "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
-    lines = []
-    _barrier(lines)
-    _cells(lines)
-    names = [load_operand(index, kind, lines) for index, kind in enumerate(kinds)]
-    lines.append(f".shared .align 32 .b8 sources[{BLOCK * CELL}]; .reg .b64 %source; mov.u64 %source, sources;")
-    lines.append(f"mov.u32 %j, %tid.x; mul.wide.u32 %own, %j, {CELL}; add.s64 %source, %source, %own;")
-    lines.append(f"st.shared.v2.b64 [%source], {{{names[0]}, {names[1]}}};")
-    lines.append(f"st.shared.v2.b64 [%source+16], {{{names[2]}, {names[3]}}};")
-    lines.append("mbarrier.init.shared.b64 [%bar], 1; fence.proxy.async;")
-    lines.append("mbarrier.arrive.expect_tx.shared.b64 %state, [%bar], 32;")
-    lines.append(f"{row} [%near], [%source], 32, [%bar];")
-    lines.append(waiting)
-    results = _kept_cell("shared", "%near", lines)
-    yield Launched(row, "32", kinds, results, tuple(lines))
     row = "cp.async.bulk.global.shared::cta.bulk_group"
     lines = []
     _cells(lines)

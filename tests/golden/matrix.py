@@ -1,6 +1,6 @@
 """Forms of `mma`: each is tried on whole warps, with operands that are chosen for the format of the matrices' elements.
 
-Computes: every form of `mma` that Hopper executes, as a frame for `forms.module_text`; its operands, made again from a
+Computes: every form of `mma` that Hopper's tensor cores execute, as a frame for `forms.module_text`; its operands, made again from a
     seed: one column of lanes for each register. Guarantees: no operand depends on how elements lie in the registers, so
     the columns need nothing of the emulator. Requires: the generator of `operands.mix`.
 A tensor core aligns exact products to the largest exponent and cuts off what lies below: so most operands have few
@@ -36,10 +36,11 @@ class Matrix:
     row: str
     elements: tuple[str, str, str]
     counts: tuple[int, int, int, int]
+    detail: str = ""
 
     @property
     def key(self) -> str:
-        return self.row
+        return f"{self.row} {self.detail}".rstrip()
 
     @property
     def width(self) -> int:
@@ -95,8 +96,6 @@ def _form(shape: str, a: str, b: str, c: str, *, before: str = "", after: str = 
     width = 64 if a == "f64" else 32
     counts = [m * k * _BITS[a] // (32 * width), k * n * _BITS[b] // (32 * width)]
     accumulators = m * n * {"f16": 16, "f32": 32, "s32": 32, "f64": 64}[c] // (32 * width)
-    if shape == "m8n8k4" and a == "f16":  # four products at once
-        counts, accumulators = [2, 2], 4 if c == "f16" else 8
     row = f"mma.sync.aligned.{shape}.row.col{before}.{c}.{a}.{b}.{c}{after}"
     return Matrix(row, (a, b, c), (counts[0], counts[1], accumulators, accumulators))
 
@@ -119,9 +118,17 @@ def _forms() -> Iterator[Matrix]:
             yield _form(shape, f"{a}{width}", f"{b}{width}", "s32", before=limit)
     for shape, operation in product(("m8n8k128", "m16n8k128", "m16n8k256"), ("xor", "and")):
         yield _form(shape, "b1", "b1", "s32", after=f".{operation}.popc")
-    for layout, c in product(("row.row", "row.col", "col.row", "col.col"), ("f32", "f16")):
-        form = _form("m8n8k4", "f16", "f16", c)
-        yield Matrix(form.row.replace("row.col", layout), form.elements, form.counts)
+    # Products that are far below the accumulator's format, alone.
+    for form in _TINY:
+        yield Matrix(form.row, form.elements, form.counts, "tiny")
+
+
+_TINY = (
+    _form("m16n8k16", "bf16", "bf16", "f32"),
+    _form("m16n8k8", "tf32", "tf32", "f32"),
+    _form("m16n8k16", "f16", "f16", "f16"),
+    _form("m16n8k32", "e5m2", "e5m2", "f16"),
+)
 
 
 @cache
@@ -192,6 +199,11 @@ _MODES = (
     _Mode((0, 0), (0, 0), (-2, 5), bits=0),
     _Mode((-12, 0), (0, 12), (10, 14), bits=3),
 )
+#: Products below the least subnormal f32, or f16, and an accumulator of zero.
+_TINY_MODES = (
+    _Mode((-100, -80), (-100, -80), (-5000, -5000), bits=0, keep=2),
+    _Mode((-80, -70), (-80, -70), (-5000, -5000), bits=0, keep=8),
+)
 
 
 def _floats(kind: str, exponents: tuple[int, int], mode: _Mode, keep: int, seed: int, shape: tuple[int, ...]) -> Lanes:
@@ -255,8 +267,9 @@ def _operand(kind: str, place: int, registers: int, case: Matrix) -> Lanes:
     width = {"tf32": 32, "f32": 32}.get(kind, _BITS.get(kind, 32))
     per = max(case.width // width, 1)
     words = np.zeros((registers, warps, 32), np.uint64)
-    for number, mode in enumerate(_MODES):
-        mine = np.arange(warps) % len(_MODES) == number
+    modes = _TINY_MODES if case.detail else _MODES
+    for number, mode in enumerate(modes):
+        mine = np.arange(warps) % len(modes) == number
         exponents = (mode.a, mode.b, mode.c)[place]
         keep = mode.keep if place < 2 or mode.zero_sign else 1
         shape = (registers, int(mine.sum()), 32, per)
