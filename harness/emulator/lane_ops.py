@@ -36,7 +36,7 @@ def carry(registers: Registers, kernel: Kernel) -> int:
 
 def is_warp_operation(instr: Instr) -> bool:
     """Whether the instruction runs only with lanes on which its guard holds, so that its writes are certain."""
-    return semantics(instr).startswith("sync_") and semantics(instr) != "sync_fence"
+    return semantics(instr).startswith(("sync_", "matrix_")) and semantics(instr) != "sync_fence"
 
 
 def defs(registers: Registers, instr: Instr) -> list[int]:

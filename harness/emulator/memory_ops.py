@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .cohort import Cohort
     from .image import Code, Image
 
-__all__ = ["Pending", "address_of", "bind", "is_strong", "space_of"]
+__all__ = ["Pending", "address_of", "bind", "is_strong", "load_bytes", "space_of", "store_bytes"]
 
 Array: TypeAlias = npt.NDArray[Any]
 Step: TypeAlias = "Callable[[Cohort], None]"
@@ -339,6 +339,57 @@ def _forget_unset(c: Cohort, piece: Piece, where: list[Selector], width: int, fl
 _UNSET = np.zeros(1, bool)
 
 
+# --- bytes of lanes --------------------------------------------------------------------------------------------------
+
+
+def load_bytes(c: Cohort, access: Access, addresses: Array, lanes: Array) -> Array:
+    """What ``lanes`` (positions in the cohort) read at ``addresses``: one row of bytes for each."""
+    options = access.options
+    data = np.zeros((lanes.size, access.nbytes), np.uint8)
+    position = np.full(c.n, -1)
+    position[lanes] = np.arange(lanes.size)
+    pieces = access.pieces(c, addresses, lanes)
+    for piece in pieces:
+        where = piece.selectors(access.width, access.count)
+        if options.checks:
+            access.check_read(c, piece, where)
+            if access.is_raceable(piece):
+                places = access.check_races(c, piece, None, where)
+                access.note_access(c, piece, None, where, places)
+        loaded = np.stack([piece.target.load(each, access.width) for each in where], axis=1)
+        loaded = np.broadcast_to(loaded, (len(_positions(piece, lanes)), access.count))
+        data[position[_positions(piece, lanes)]] = np.ascontiguousarray(loaded).view(np.uint8).reshape(
+            -1, access.nbytes
+        )
+    if options.counts or options.trace:
+        access.tally(c, pieces)
+    return data
+
+
+def store_bytes(c: Cohort, access: Access, addresses: Array, lanes: Array, data: Array) -> None:
+    """``lanes`` (positions in the cohort) write their rows of ``data`` at ``addresses``."""
+    options = access.options
+    values = np.ascontiguousarray(data).view(UINT[access.width])
+    position = np.full(c.n, -1)
+    position[lanes] = np.arange(lanes.size)
+    pieces = access.pieces(c, addresses, lanes)
+    for piece in pieces:
+        where = piece.selectors(access.width, access.count)
+        part = values[position[_positions(piece, lanes)]]
+        race = options.checks and access.is_raceable(piece)
+        places = access.check_races(c, piece, None, where) if race else []
+        for index, at in enumerate(where):
+            piece.target.store(at, access.width, part[:, index])
+        if race:
+            access.note_access(c, piece, None, where, places)
+    if options.counts or options.trace:
+        access.tally(c, pieces)
+
+
+def _positions(piece: Piece, lanes: Array) -> Array:
+    return lanes if piece.lanes is None else piece.lanes
+
+
 # --- cp.async --------------------------------------------------------------------------------------------------------
 
 
@@ -390,9 +441,8 @@ def _copy_async(image: Image, binder: Binder, instr: Instr) -> Step:
             ignore = binder.source(extra[0], TYPES["pred"])
         else:
             limit = binder.source(extra[0], TYPES["b32"])
-    options = image.options
-    source = Access(instr, "global", width, count, options, reads=True, writes=False)
-    target = Access(instr, "shared", width, count, options, reads=False, writes=True)
+    source = Access(instr, "global", width, count, image.options, reads=True, writes=False)
+    target = Access(instr, "shared", width, count, image.options, reads=False, writes=True)
     read_from, write_to = address_of(binder, operands[1]), address_of(binder, operands[0])
     guard = binder.guard(instr)
 
@@ -410,21 +460,7 @@ def _copy_async(image: Image, binder: Binder, instr: Instr) -> Step:
         data = np.zeros((at.size, nbytes), np.uint8)
         taking = wanted > 0
         if bool(taking.any()):
-            pieces = source.pieces(c, addresses[taking], at[taking])
-            position = np.full(c.n, -1)
-            position[at] = np.arange(at.size)
-            for piece in pieces:
-                where = piece.selectors(width, count)
-                if options.checks:
-                    source.check_read(c, piece, where)
-                    if source.is_raceable(piece):
-                        places = source.check_races(c, piece, None, where)
-                        source.note_access(c, piece, None, where, places)
-                loaded = np.stack([piece.target.load(each, width) for each in where], axis=1)
-                assert piece.lanes is not None
-                data[position[piece.lanes]] = np.ascontiguousarray(loaded).view(np.uint8).reshape(-1, nbytes)
-            if options.counts or options.trace:
-                source.tally(c, pieces)
+            data[taking] = load_bytes(c, source, addresses[taking], at[taking])
         data[np.arange(nbytes) >= wanted[:, None]] = 0
         _issue(c, instr, target, at, spread(write_to(c), c.n)[at], data)
 
@@ -481,20 +517,4 @@ def _finish(c: Cohort, copy: Copy, lanes: Array, done: Array) -> None:
     access = copy.access
     addresses, data = copy.addresses[done], copy.data[done]
     order = np.argsort(lanes, kind="stable")
-    lanes, addresses, data = lanes[order], addresses[order], data[order]
-    values = np.ascontiguousarray(data).view(UINT[access.width])
-    position = np.full(c.n, -1)
-    position[lanes] = np.arange(lanes.size)
-    for piece in access.pieces(c, addresses, lanes):
-        assert piece.lanes is not None
-        where = piece.selectors(access.width, access.count)
-        part = values[position[piece.lanes]]
-        places: list[Selector] = []
-        if access.options.checks:
-            places = access.check_races(c, piece, None, where)
-        for index, at in enumerate(where):
-            piece.target.store(at, access.width, part[:, index])
-        if access.options.checks:
-            access.note_access(c, piece, None, where, places)
-        if access.options.counts or access.options.trace:
-            access.tally(c, [piece])
+    store_bytes(c, access, addresses[order], lanes[order], data[order])

@@ -1,8 +1,8 @@
 """Forms of `mma`: each is tried on whole warps, with operands that are chosen for the format of the matrices' elements.
 
-Computes: every form of `mma` that Hopper's tensor cores execute, as a frame for `forms.module_text`; its operands, made again from a
-    seed: one column of lanes for each register. Guarantees: no operand depends on how elements lie in the registers, so
-    the columns need nothing of the emulator. Requires: the generator of `operands.mix`.
+Computes: every form of `mma` that Hopper's tensor cores execute, as a frame for `forms.module_text`; its operands, made
+    again from a seed: one column of lanes for each register. Requires: the generator of `operands.mix`.
+Guarantees: no operand depends on how elements lie in the registers, so the columns need nothing of the emulator.
 A tensor core aligns exact products to the largest exponent and cuts off what lies below: so most operands have few
     exponents, or powers of two, or sums that cancel; `_MODES` lists them.
 """
