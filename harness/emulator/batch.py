@@ -70,6 +70,7 @@ class Batch:
         self.local = MemoryObject("local memory", "local", 0, self.threads * self.local_stride)
         self.barriers: Any = None
         self.copies: Any = None
+        self.transfers: Any = None
 
     def _columns(self) -> dict[str, Array]:
         thread = np.arange(self.block_size, dtype=np.uint32)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...ptx.ir import Instr
-from . import sync_ops
+from . import sync_ops, transfers
 from .batch import Batch
 from .checks import Finding, triple_text
 from .cohort import Cohort
@@ -88,6 +88,7 @@ class Engine:
                     batch.prune(self.pinned)
                     if self.progress is not None:
                         self.progress(self._blocks_done())
+        transfers.finish(batch)
         if self.counting:
             self._count()
 

@@ -1,9 +1,9 @@
 """Forms of `mma`, and where the elements of their matrices lie in the registers of a warp.
 
 Computes: of a mnemonic its shape, element types and variant; index arrays between registers and matrices.
-The layouts of all forms are one rule. With ``e`` elements in a register, ``g = lane / 4`` and ``t = lane % 4``: register
-``r`` of A holds row ``g + 8 (r mod h)``, columns ``t e + i + 4 e (r div h)``, where ``h`` is 2 for 16 rows and 1 for 8;
-register ``r`` of B holds rows ``t e + i + 4 e r`` of column ``g``; element ``x`` of the accumulator is row
+The layouts of all forms are one rule. With ``e`` elements in a register, ``g = lane / 4`` and ``t = lane % 4``:
+register ``r`` of A holds row ``g + 8 (r mod h)``, columns ``t e + i + 4 e (r div h)``, where ``h`` is 2 for 16 rows and
+1 for 8; register ``r`` of B holds rows ``t e + i + 4 e r`` of column ``g``; element ``x`` of the accumulator is row
 ``g + 8 (x div 2)``, column ``2 t + x mod 2``.
 Refuses, with `Refused`: sparse and block-scaled products, `m8n8k4` of f16, and element types of later chips, by name.
 Reference: PTX ISA 9.0, §9.7.14.5.

@@ -18,7 +18,18 @@ import numpy.typing as npt
 
 from ...ptx.ir import Instr, Kernel, Param, Variable
 from ...ptx.operands import Args, Mem, Sym, Vec
-from . import address_ops, atomic_ops, calls, control_ops, lane_ops, matrix_ops, memory_ops, sync_ops
+from . import (
+    address_ops,
+    atomic_ops,
+    calls,
+    control_ops,
+    lane_ops,
+    matrix_ops,
+    mbarrier_ops,
+    memory_ops,
+    sync_ops,
+    transfers,
+)
 from .checks import LaunchError, UnsupportedInstruction
 from .layout import Frame, ParamLayout, SharedLayout, local_frame, param_layout, shared_layout
 from .liveness import StepFacts, solve
@@ -296,6 +307,10 @@ class Image:
             step = address_ops.bind(binder, instr, self.loaded.space.windows)
         elif family == "sync":
             step = sync_ops.bind(self, binder, instr)
+        elif family == "mbarrier":
+            step = mbarrier_ops.bind(self, binder, instr)
+        elif family == "bulk":
+            step = transfers.bind(self, binder, instr)
         elif family == "matrix":
             step = matrix_ops.bind(self, binder, instr)
         elif name == "control_nop":

@@ -126,7 +126,7 @@ def bind(binder: Binder, instr: Instr) -> Step:
 
 
 def bind_vector_move(binder: Binder, instr: Instr) -> Step:
-    """The step of ``mov.v2`` and ``mov.v4``: a vector register, a list of registers, or a special register as a whole."""
+    """The step of ``mov.v2`` and ``mov.v4``: of a vector register, a list, or a special register as a whole."""
     form = instr.form
     target, source = instr.operands
     targets = binder.elements(target)

@@ -1,8 +1,8 @@
 """A module on the emulated device: its variables have addresses and their first values.
 
 Requires: a parsed module. Guarantees: variables keep their values between launches, as on a device, those declared in
-a function's body too; functions have addresses, 16 bytes apart, that nothing can read. Refuses, with `LaunchError`: an ``extern`` variable that nobody
-defines when something uses it, an initializer that makes no sense.
+a function's body too; functions have addresses, 16 bytes apart, that nothing can read. Refuses, with `LaunchError`: an
+``extern`` variable that nobody defines when something uses it, an initializer that makes no sense.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .cohort import Cohort
     from .image import Code, Image
 
-__all__ = ["Pending", "address_of", "bind", "is_strong", "load_bytes", "space_of", "store_bytes"]
+__all__ = ["Pending", "address_of", "bind", "is_strong", "load_bytes", "space_of", "store_bytes", "taken_copies"]
 
 Array: TypeAlias = npt.NDArray[Any]
 Step: TypeAlias = "Callable[[Cohort], None]"
@@ -358,8 +358,8 @@ def load_bytes(c: Cohort, access: Access, addresses: Array, lanes: Array) -> Arr
                 access.note_access(c, piece, None, where, places)
         loaded = np.stack([piece.target.load(each, access.width) for each in where], axis=1)
         loaded = np.broadcast_to(loaded, (len(_positions(piece, lanes)), access.count))
-        data[position[_positions(piece, lanes)]] = np.ascontiguousarray(loaded).view(np.uint8).reshape(
-            -1, access.nbytes
+        data[position[_positions(piece, lanes)]] = (
+            np.ascontiguousarray(loaded).view(np.uint8).reshape(-1, access.nbytes)
         )
     if options.counts or options.trace:
         access.tally(c, pieces)
@@ -403,6 +403,11 @@ class Copy:
     addresses: Array
     data: Array
     access: Access
+
+    def take(self, keep: Array) -> None:
+        """Forget the threads that are not to be kept."""
+        self.threads, self.groups = self.threads[keep], self.groups[keep]
+        self.addresses, self.data = self.addresses[keep], self.data[keep]
 
 
 @dataclass(slots=True)
@@ -478,6 +483,23 @@ def _issue(c: Cohort, instr: Instr, target: Access, at: Array, addresses: Array,
     pending.copies.append(Copy(instr, threads, pending.group[threads].copy(), addresses, data, target))
 
 
+def taken_copies(batch: Batch, thread: int) -> list[tuple[Access, Array, Array]]:
+    """The copies that ``thread`` has under way, which are no longer waited for by group: access, addresses, data."""
+    if batch.copies is None:
+        return []
+    found: list[tuple[Access, Array, Array]] = []
+    rest: list[Copy] = []
+    for copy in _pending(batch).copies:
+        mine = copy.threads == thread
+        if bool(mine.any()):
+            found.append((copy.access, copy.addresses[mine], copy.data[mine]))
+            copy.take(~mine)
+        if copy.threads.size:
+            rest.append(copy)
+    _pending(batch).copies = rest
+    return found
+
+
 def _commit(c: Cohort) -> None:
     _pending(c.batch).group[c.threads] += 1
 
@@ -504,9 +526,7 @@ def _wait(instr: Instr) -> Step:
             if bool(done.any()):
                 _finish(c, copy, position[copy.threads[done]], done)
             if not bool(done.all()):
-                keep = ~done
-                copy.threads, copy.groups = copy.threads[keep], copy.groups[keep]
-                copy.addresses, copy.data = copy.addresses[keep], copy.data[keep]
+                copy.take(~done)
                 rest.append(copy)
         pending.copies = rest
 

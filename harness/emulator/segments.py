@@ -133,7 +133,11 @@ class _Cutter:
             if instr.guard is not None:
                 self.start()
         else:
-            if self.fine and name in _MEMORY and (self.now.body or self.now.receives is not None):
+            if (
+                self.fine
+                and (name in _MEMORY or name.startswith("mbarrier_"))
+                and (self.now.body or self.now.receives is not None)
+            ):
                 self.start()
             self.now.body.append(instr)
 

@@ -33,7 +33,10 @@ _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
 
 class Groups:
-    """The lanes of a cohort that act together. ``of[lane position]`` is the group; ``present[group, lane]`` says who takes part."""
+    """The lanes of a cohort that act together.
+
+    ``of[lane position]`` is the group; ``present[group, lane]`` says who takes part.
+    """
 
     def __init__(self, c: Cohort, masks: Array | None) -> None:
         lanes = c.column("lane").astype(np.int64)

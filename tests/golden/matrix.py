@@ -87,8 +87,10 @@ class Matrix:
 
 
 #: Bits that an element takes in a register.
-_BITS = {"b1": 1, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "e4m3": 8, "e5m2": 8}
-_BITS |= {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64}
+_BITS = {
+    **{"b1": 1, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "e4m3": 8, "e5m2": 8},
+    **{"f16": 16, "bf16": 16, "tf32": 32, "f64": 64},
+}
 
 
 def _form(shape: str, a: str, b: str, c: str, *, before: str = "", after: str = "") -> Matrix:
