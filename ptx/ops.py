@@ -242,6 +242,7 @@ MEMORY: list[Op] = [
     op("cp.async.mbarrier.arrive{.noinc}{.space}.b64 [a]", "mbarrier_copies", effects=_FENCED, cost=20),
     op("cp.async.bulk.commit_group", "bulk_commit", effects=_FENCED, cost=20),
     op("cp.async.bulk.wait_group{.read} a:any", "bulk_wait", effects=_FENCED, cost=20),
+    op("cp.reduce{.*} ...", effects=_FENCED, cost=20),
     op("cp.async.bulk.prefetch{.*} ...", effects=_FENCED, cost=20),
     op("cp.async.bulk.tensor{.*} ...", effects=_FENCED, cost=20),
     op("cp.async.bulk{.*} ...", "bulk_copy", effects=_FENCED, cost=20),

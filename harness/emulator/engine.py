@@ -72,7 +72,7 @@ class Engine:
             while True:
                 ready = np.flatnonzero(pool.state == READY)
                 if not ready.size:
-                    if sync_ops.release_rest(batch):
+                    if pool.release_parked() or sync_ops.release_rest(batch):
                         continue
                     if bool((pool.state != 0).any()):
                         self._stuck()

@@ -28,7 +28,7 @@ from golden.launch import trimmed
 from golden.launched import BLOCK, CELL, columns_of
 from golden.matrix import Matrix, matrix_cases
 from golden.matrix import columns_of as matrix_columns
-from golden.replay import GOLDEN, Golden, digests, save
+from golden.replay import GOLDEN, MATRIX, Golden, digests, save
 
 Lanes = npt.NDArray[Any]
 
@@ -103,7 +103,7 @@ def main() -> int:
             exact[case.key] = digests(first)
     if raw is not None:
         raw.flush()
-    save(options.output / "sm_90_matrix.npz", Golden({"gpu": gpu.name, "driver": "of the machine"}, exact, {}))
+    save(options.output / MATRIX.name, Golden({"gpu": gpu.name, "driver": "of the machine"}, exact, {}))
     seconds = time.perf_counter() - started
     print(f"{gpu.name}: {len(exact)} of {len(every)} forms recorded in {seconds:.1f} s, {len(failed)} failed")
     return 1 if failed else 0

@@ -203,3 +203,37 @@ def test_moves_of_vectors_read_before_they_write() -> None:
     st.global.u32 [%a], %v; ret;"""
     x, _ = run(body)
     assert x[0] == 211
+
+
+# --- exchanges in warps of which lanes have exited -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", ["order", "random", "warps"])
+@pytest.mark.parametrize(
+    "leave",
+    [
+        # The lanes exit before the others vote, while they wait, and from where the emulator lets lanes meet.
+        "@%p exit; {vote} st.global.u32 [%a], %v; ret;",
+        "@!%p bra V; L: add.u32 %w, %w, 1; setp.lt.u32 %p, %w, 9; @%p bra L; exit; "
+        "V: {vote} st.global.u32 [%a], %v; ret;",
+        "setp.ge.u32 %q, %t, 5; @!%q bra J; {vote} J: @%p exit; st.global.u32 [%a], %v; ret;",
+        "L: setp.lt.u32 %p, %t, 5; @%p bra E; {vote} add.u32 %w, %w, 1; setp.lt.u32 %p, %w, 3; @%p bra L; "
+        "st.global.u32 [%a], %v; E: ret;",
+    ],
+)
+@pytest.mark.parametrize(
+    ("vote", "value"),
+    [
+        ("vote.sync.ballot.b32 %v, 1, -1;", 0xFFFFFFE0),
+        ("redux.sync.add.u32 %v, %t, -1;", sum(range(5, 32))),
+        ("match.any.sync.b32 %v, 7, -1;", 0xFFFFFFE0),
+        ("shfl.sync.idx.b32 %v, %t, 9, 31, -1;", 9),
+        ("bar.warp.sync -1; mov.u32 %v, 3;", 3),
+    ],
+)
+def test_lanes_that_have_exited_are_not_waited_for(vote: str, value: int, leave: str, schedule: str) -> None:
+    """PTX ISA 9.0, §9.7.13.8: until all non-exited threads of the membermask have come."""
+    body = "setp.lt.u32 %p, %t, 5; mov.u32 %w, 0; mov.u32 %v, 0; " + leave.format(vote=vote)
+    x, result = run(body, 32, schedule=schedule)
+    assert x.tolist() == [0] * 5 + [value] * 27
+    assert kinds(result) == []
