@@ -221,7 +221,8 @@ def test_products_against_numpy(form: str) -> None:
     ("form", "words"),
     [
         (
-            "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f,%f,%f,%f}, {%r,%r}, {%r,%r}, {%f,%f,%f,%f}, %r, 0;",
+            "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+            "{%f,%f,%f,%f}, {%r,%r}, {%r,%r}, {%f,%f,%f,%f}, %r, 0;",
             "sparse",
         ),
         (
