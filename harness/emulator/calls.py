@@ -141,6 +141,9 @@ def bind_call(image: Image, code: Code) -> Finish:
         is_value = slot is None and not isinstance(argument, Sink)
         reads.append(call.binder.source(argument, scalar) if is_value else None)
     following = code.segment.targets[0].index
+    for slot, param in zip(slots, callee.kernel.params or () if callee is not None else (), strict=False):
+        if slot is not None and param.space == "reg" and slot[1] not in (1, 2, 4, 8):
+            raise Refused(f"{slot[1]} bytes for the register '{param.name}'")
     if callee is not None:
         return lambda batch, c: _enter(batch, c, call, callee, slots, reads, following, c.ids, None)
     pointer = call.binder.source(target, None)

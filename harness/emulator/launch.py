@@ -21,6 +21,7 @@ import numpy.typing as npt
 from ...ptx import Kernel, Module, Param, parse
 from ...ptx.verify import verify
 from .batch import Batch
+from .calls import MAX_FRAME
 from .checks import EmulatorFault, Finding, Findings, LaunchError
 from .counts import Counts
 from .engine import Engine
@@ -219,6 +220,7 @@ class EmulatorModule:
         shape = check_shape(entry, grid, block)
         image = self.loaded.image(entry, options)
         check_shared(image, shared)
+        check_local(image)
         _fill_parameters(image, values)
         blocks = math.prod(shape[0])
         launch = Launch(
@@ -309,6 +311,13 @@ def check_shared(image: Image, shared: int) -> None:
             f"{total} bytes of shared memory ({image.shared.static_bytes} static, {shared} dynamic), "
             f"more than {MAX_SHARED}"
         )
+
+
+def check_local(image: Image) -> None:
+    """`LaunchError` where the entry's variables need more local memory than a thread may have."""
+    nbytes = image.functions[image.kernel.name].frame.nbytes
+    if nbytes > MAX_FRAME:
+        raise LaunchError(f"{nbytes} bytes of local memory for each thread, more than {MAX_FRAME}")
 
 
 def check_arguments(entry: Kernel, args: Sequence[Any]) -> list[Param]:

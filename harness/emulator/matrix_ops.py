@@ -242,7 +242,7 @@ class _Rows:
 def _rows(image: Image, binder: Binder, instr: Instr, memory: Any, registers: int, *, writes: bool) -> _Rows:
     words = instr.form.mods.get("*", "").split(".")
     if "m8n8" not in words or "b16" not in words:
-        shape = next((word for word in words if word[0] == "m" and "n" in word), "?")
+        shape = next((word for word in words if word[:1] == "m" and "n" in word), "?")
         raise Refused(f"matrices of shape .{shape} and type .{words[-1]}, which need sm_100a")
     count = next((int(word[1:]) for word in words if word in ("x1", "x2", "x4")), 0)
     if count != registers:

@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from ...ptx.ir import Instr, Param, Variable
 from ...ptx.operands import Imm, Mem, Operand, Reg, Sink, Sym
-from ...ptx.types import TYPES, ScalarType, literal_value
+from ...ptx.types import TYPES, ScalarType
 from .access import Access, Piece
 from .memory import UINT, Selector, spread, wrapped
-from .registers import Binder, Getter, Refused, Setter
+from .registers import Binder, Getter, Refused, Setter, integer
 from .segments import semantics
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def address_of(binder: Binder, operand: Operand) -> Getter:
     offset = np.int64(wrapped(operand.offset))
     base = operand.base
     if isinstance(base, Imm):
-        constant = np.array([wrapped(int(literal_value(base.text)) + operand.offset)], np.int64)
+        constant = np.array([wrapped(integer(base.text, "an address") + operand.offset)], np.int64)
         return lambda c: constant
     if isinstance(base, Sym):
         found = binder.symbol(base)
@@ -430,7 +430,7 @@ def _copy_async(image: Image, binder: Binder, instr: Instr) -> Step:
     size = operands[2]
     if not isinstance(size, Imm):
         raise Refused("a size that is no constant")
-    nbytes = int(literal_value(size.text))
+    nbytes = integer(size.text, "a size")
     if nbytes not in (4, 8, 16):
         raise Refused(f"{nbytes} bytes")
     extra = [operand for operand in operands[3:] if not (isinstance(operand, Reg) and operand.type.bits == 64)]
@@ -511,7 +511,7 @@ def _wait(instr: Instr) -> Step:
         operand = instr.operands[0]
         if not isinstance(operand, Imm):
             raise Refused("a count that is no constant")
-        left = int(literal_value(operand.text))
+        left = integer(operand.text, "a count")
 
     def step(c: Cohort) -> None:
         pending = _pending(c.batch)

@@ -17,13 +17,13 @@ import numpy.typing as npt
 from ...ptx.ir import Instr, Kernel, Param
 from ...ptx.notation import Form, OperandSpec
 from ...ptx.operands import Args, Element, Imm, Mem, Not, Operand, Pair, Reg, Sink, Special, Sym, Vec
-from ...ptx.types import TYPES, ScalarType, literal_bits
+from ...ptx.types import TYPES, ScalarType, literal_bits, literal_value
 from .specials import special
 
 if TYPE_CHECKING:
     from .cohort import Cohort
 
-__all__ = ["Binder", "Getter", "Refused", "Registers", "Setter", "dtype_of", "operand_type"]
+__all__ = ["Binder", "Getter", "Refused", "Registers", "Setter", "dtype_of", "integer", "operand_type"]
 
 Array: TypeAlias = npt.NDArray[Any]
 Getter: TypeAlias = "Callable[[Cohort], Array]"
@@ -45,6 +45,14 @@ def dtype_of(scalar: ScalarType) -> np.dtype[Any]:
     if scalar.bits == 128:
         return np.dtype("u8")
     return np.dtype(f"u{max(scalar.bits // 8, 1)}")
+
+
+def integer(text: str, what: str) -> int:
+    """The value of an integer literal; `Refused` where it is none, with ``what`` it was to be."""
+    value = literal_value(text)
+    if value != value or value in (float("inf"), float("-inf")) or int(value) != value:
+        raise Refused(f"{what} of {text}")
+    return int(value)
 
 
 class Registers:
@@ -161,7 +169,10 @@ class Binder:
             return self._register(operand, scalar)
         if isinstance(operand, Imm):
             wanted = scalar if scalar is not None else TYPES["b32"]
-            return self.constant(literal_bits(operand.text, wanted), wanted)
+            try:
+                return self.constant(literal_bits(operand.text, wanted), wanted)
+            except ValueError:
+                raise Refused(f"literal '{operand.text}' as .{wanted.name}") from None
         if isinstance(operand, Not):
             inner = self.source(operand.operand, TYPES["pred"])
             return lambda c: ~inner(c)

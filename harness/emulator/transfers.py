@@ -20,12 +20,12 @@ import numpy.typing as npt
 
 from ...ptx.ir import Instr
 from ...ptx.operands import Imm, Mem
-from ...ptx.types import TYPES, literal_value
+from ...ptx.types import TYPES
 from . import memory_ops
 from .access import Access, Piece
 from .mbarrier_state import update_of, updated
 from .memory import spread
-from .registers import Binder, Refused
+from .registers import Binder, Refused, integer
 from .segments import semantics
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def bind(image: Image, binder: Binder, instr: Instr) -> Step:
     operand = instr.operands[0]
     if not isinstance(operand, Imm):
         raise Refused("a count that is no constant")
-    left = int(literal_value(operand.text))
+    left = integer(operand.text, "a count")
     if "read" in instr.form.flags:
         # The sources have been read when the copies were issued.
         return lambda c: None
