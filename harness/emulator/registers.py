@@ -131,11 +131,15 @@ def operand_type(form: Form, spec: OperandSpec) -> ScalarType | None:
     return form.scalar(name)
 
 
+def _check_extension(scalar: ScalarType, target: ScalarType) -> None:
+    """`Refused` where `extend` cannot convert between the types."""
+    if "p" in (scalar.kind, target.kind) or 128 in (scalar.bits, target.bits):
+        raise Refused(f"a .{scalar.name} value in a .{target.name} register")
+
+
 def extend(value: Array, scalar: ScalarType, target: ScalarType) -> Array:
     """``value`` of type ``scalar`` as bits of a register of type ``target``."""
-    if scalar.bits == target.bits or (scalar.bits == 128) != (target.bits == 128):
-        if scalar.bits != target.bits:
-            raise Refused(f"a .{scalar.name} value in a .{target.name} register")
+    if scalar.bits == target.bits:
         return value
     dtype = dtype_of(target)
     if value.dtype == dtype:
@@ -208,8 +212,7 @@ class Binder:
     def _converted(self, read: Getter, declared: ScalarType, scalar: ScalarType | None) -> Getter:
         if scalar is None or scalar.bits == declared.bits:
             return read
-        if scalar.kind == "p" or declared.kind == "p":
-            raise Refused(f"a .{declared.name} register as .{scalar.name}")
+        _check_extension(declared, scalar)
         target = scalar
         return lambda c: extend(read(c), declared, target)
 
@@ -261,8 +264,7 @@ class Binder:
         put = self.put(key)
         if scalar is None or scalar.bits == declared.bits:
             return put
-        if scalar.kind == "p" or declared.kind == "p":
-            raise Refused(f"a .{scalar.name} result in a .{declared.name} register")
+        _check_extension(scalar, declared)
         source = scalar
         return lambda c, value, guard: put(c, extend(value, source, declared), guard)
 

@@ -160,7 +160,7 @@ def _copy(image: Image, binder: Binder, instr: Instr) -> Step:
         for index, lane in enumerate(at.tolist()):
             nbytes = int(sizes[index])
             start, end = int(sources[index]), int(targets[index])
-            if not _is_aligned(c, instr, lane, start, end, nbytes):
+            if not _is_sound(c, instr, lane, start, end, nbytes):
                 continue
             offsets = np.arange(0, nbytes, _WORD, dtype=np.int64)
             data = _read(c, source, lane, start + offsets)
@@ -181,11 +181,15 @@ def _copy(image: Image, binder: Binder, instr: Instr) -> Step:
     return step
 
 
-def _is_aligned(c: Cohort, instr: Instr, lane: int, start: int, end: int, nbytes: int) -> bool:
+def _is_sound(c: Cohort, instr: Instr, lane: int, start: int, end: int, nbytes: int) -> bool:
     for what, value in (("source", start), ("destination", end), ("size", nbytes)):
         if value % 16:
             c.batch.report("misaligned", instr, c, np.array([lane]), f"its {what}, {value:#x}, is no multiple of 16")
             return False
+    if nbytes > c.batch.total_shared:
+        what = f"copies {nbytes} bytes, more than the {c.batch.total_shared} bytes of the block's shared memory"
+        c.batch.report("out-of-bounds", instr, c, np.array([lane]), what)
+        return False
     return True
 
 

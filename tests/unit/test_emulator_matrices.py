@@ -466,11 +466,12 @@ def test_a_copy_to_global_memory_arrives_at_the_wait_or_the_end() -> None:
         ("%r+8", "%x", "16", "its destination"),
         ("%r", "%x", "24", "its size"),
         ("%r", "%x", "64", "the end of p_x"),
-        ("%r+32", "%x", "16", "outside of the variables in shared memory"),
+        ("%r+64", "%x", "16", "outside of the variables in shared memory"),
+        ("%r", "%x", "128", "more than the 72 bytes"),
     ],
 )
 def test_bulk_copies_are_checked(target: str, source: str, size: str, words: str) -> None:
-    body = f""".shared .align 16 .b8 box[32]; .shared .align 8 .b64 bar; .reg .b32 %r, %b;
+    body = f""".shared .align 16 .b8 box[64]; .shared .align 8 .b64 bar; .reg .b32 %r, %b;
     mov.u32 %r, box; mov.u32 %b, bar;
     mbarrier.init.shared.b64 [%b], 1;
     cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [{target}], [{source}], {size}, [%b];"""
