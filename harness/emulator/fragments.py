@@ -5,7 +5,9 @@ The layouts of all forms are one rule. With ``e`` elements in a register, ``g = 
 register ``r`` of A holds row ``g + 8 (r mod h)``, columns ``t e + i + 4 e (r div h)``, where ``h`` is 2 for 16 rows and
 1 for 8; register ``r`` of B holds rows ``t e + i + 4 e r`` of column ``g``; element ``x`` of the accumulator is row
 ``g + 8 (x div 2)``, column ``2 t + x mod 2``.
-Refuses, with `Refused`: sparse and block-scaled products, `m8n8k4` of f16, and element types of later chips, by name.
+`m8n8k4` of f16, made for Volta, has layouts of its own: four lanes of each half of the warp have a product.
+Refuses, with `Refused`: sparse and block-scaled products, `m8n8k4` of f16 with an accumulator of f16, and element types
+of later chips, by name.
 Reference: PTX ISA 9.0, §9.7.14.5.
 """
 
@@ -69,9 +71,11 @@ _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A matrix of ``shape`` in ``registers`` of ``per`` elements: where each element lies, as arrays of that shape."""
+    """A matrix in ``registers`` of ``per`` elements: where each element lies, as arrays of the matrix's shape.
 
-    shape: tuple[int, int]
+    Where a warp has several products the arrays' first dimension counts them.
+    """
+
     registers: int
     bits: int
     per: int
@@ -80,8 +84,8 @@ class Fragment:
     element: Array
 
     def gather(self, words: Array) -> Array:
-        """The matrices in ``words`` of shape (registers, warps, 32), as raw bits: (warps, rows, columns)."""
-        found = words[self.register, :, self.lane]  # (rows, columns, warps)
+        """The matrices in ``words`` of shape (registers, warps, 32), as raw bits: (warps, …, rows, columns)."""
+        found = words[self.register, :, self.lane]  # (…, rows, columns, warps)
         if self.per > 1:
             shift = (self.element * self.bits).astype(found.dtype)
             found = (found >> shift[..., None]) & found.dtype.type((1 << self.bits) - 1)
@@ -136,6 +140,8 @@ def product_of(form: Form) -> Product:
         raise Refused(f"the types .{a}, .{b} and .{c} together")
     if result != c:
         raise Refused(f"an accumulator of .{c} for a result of .{result}")
+    if shape == "m8n8k4" and a == "f16":
+        return _quarters(words, c)
     if shape not in _SHAPES[a]:
         raise Refused(f"shape .{shape or '?'} with elements of .{a}")
     if "row" not in words or "col" not in words or words.index("row") > words.index("col"):
@@ -171,7 +177,7 @@ def _multiplicand(rows: int, columns: int, bits: int, width: int, *, is_a: bool)
     halves = rows // 8 if is_a else 1
     lane = 4 * (outer % 8) + inner // per % 4
     register = outer // 8 + halves * (inner // (4 * per))
-    return Fragment((rows, columns), rows * columns * bits // (32 * width), bits, per, register, lane, inner % per)
+    return Fragment(rows * columns * bits // (32 * width), bits, per, register, lane, inner % per)
 
 
 def _accumulator(rows: int, columns: int, bits: int, width: int) -> Fragment:
@@ -180,4 +186,34 @@ def _accumulator(rows: int, columns: int, bits: int, width: int) -> Fragment:
     number = 2 * (row // 8) + column % 2
     lane = 4 * (row % 8) + column // 2
     registers = rows * columns * bits // (32 * width)
-    return Fragment((rows, columns), registers, bits, per, number // per, lane, number % per)
+    return Fragment(registers, bits, per, number // per, lane, number % per)
+
+
+def _quarters(words: list[str], accumulator: str) -> Product:
+    """`m8n8k4` of f16: product ``q`` is that of lanes 4 q to 4 q + 3 and 16 + 4 q to 16 + 4 q + 3."""
+    if accumulator != "f32":
+        raise Refused("shape .m8n8k4 with an accumulator of .f16")
+    layouts = [word for word in words if word in ("row", "col")]
+    quarter, row, column = np.meshgrid(np.arange(4), np.arange(8), np.arange(4), indexing="ij")
+    # A lane has a row of A in .row, and in .col four rows of one column; of B the other way round.
+    a = _halves(row, column) if layouts[0] == "row" else _halves(row // 4 * 4 + column, row % 4)
+    quarter_b, row_b, column_b = np.meshgrid(np.arange(4), np.arange(4), np.arange(8), indexing="ij")
+    b = _halves(column_b, row_b) if layouts[1] == "col" else _halves(column_b // 4 * 4 + row_b, column_b % 4)
+    quarter_c, row_c, column_c = np.meshgrid(np.arange(4), np.arange(8), np.arange(8), indexing="ij")
+    number = (row_c & 2) | (column_c & 4) | (column_c & 1)
+    lane = (row_c & 1) | (column_c & 2) | (row_c & 4) << 2
+    return Product(
+        8,
+        8,
+        4,
+        ("f16", "f16", "f32"),
+        "quarters",
+        Fragment(2, 16, 2, a[1] // 2, a[0] + 4 * quarter, a[1] % 2),
+        Fragment(2, 16, 2, b[1] // 2, b[0] + 4 * quarter_b, b[1] % 2),
+        Fragment(8, 32, 1, number, lane + 4 * quarter_c, np.zeros_like(number)),
+    )
+
+
+def _halves(place: Array, element: Array) -> tuple[Array, Array]:
+    """Lane (of the first quarter) and element: four places are in the lower half of the warp, four in the upper."""
+    return place % 4 + 16 * (place // 4), element

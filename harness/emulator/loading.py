@@ -25,6 +25,10 @@ _ALIAS = re.compile(r"\.alias\s+([\w$%]+)\s*,\s*([\w$%]+)\s*;")
 _WORD = re.compile(r"[A-Za-z_$%][\w$]*")
 
 
+#: The largest variable.
+MOST_BYTES = 1 << 32
+
+
 class Loaded:
     """``module`` in the address space ``space``; ``variables`` are its global and constant objects by name.
 
@@ -89,12 +93,16 @@ class Loaded:
 
     def _allocated(self, variable: Variable, name: str) -> MemoryObject:
         nbytes = variable.bytes if variable.bytes is not None else _unsized(variable)
+        if nbytes > MOST_BYTES:
+            raise LaunchError(f"variable '{name}' has {nbytes} bytes, more than {MOST_BYTES}")
         # Without an initializer a variable is zero (PTX ISA 9.0, §5.4.4), so it counts as written.
         found = self.space.allocate(name, variable.space, nbytes, is_written=True, align=alignment(variable))
         found.is_read_only = variable.space == "const"
         return found
 
     def _initialize(self, found: MemoryObject, variable: Variable, address: Callable[[str], int]) -> None:
+        if variable.initializer is None:
+            return
         try:
             data = initial_bytes(variable, address, found.nbytes)
         except ValueError as error:

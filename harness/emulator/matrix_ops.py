@@ -105,6 +105,8 @@ Multiply: TypeAlias = Callable[[Array, Array, Array], Array]
 def _multiplier(product: Product) -> Multiply:
     """The function of matrices A, B and C of all warps, as raw bits, that gives the result's."""
     kind = product.types[0]
+    if product.variant == "quarters":
+        return _quarters
     if kind == "f64":
         return _doubles(product)
     if kind in ("f16", "bf16", "tf32"):
@@ -167,6 +169,18 @@ def _halves_of(kind: str) -> Array:
     """The f16 that each 8-bit float is."""
     every = np.arange(256, dtype=np.uint16)
     return (_function(f"cvt.rn.f16x2.{kind}x2")((every,))[0] & np.uint32(0xFFFF)).astype(np.uint16)
+
+
+def _quarters(a: Array, b: Array, c: Array) -> Array:
+    """`m8n8k4` of f16, which no tensor core of Hopper has: a chain of `fma.rn.f32` from zero, then the accumulator."""
+    widen, fma, add = _function("cvt.f32.f16"), _function("fma.rn.f32"), _function("add.rn.f32")
+    left, right = (widen((found.astype(np.uint16).reshape(-1),))[0].reshape(found.shape) for found in (a, b))
+    total = np.zeros(c.size, np.uint32)
+    for index in range(4):
+        column = np.broadcast_to(left[..., index, None], c.shape).reshape(-1)
+        row = np.broadcast_to(right[..., index, None, :], c.shape).reshape(-1)
+        total = fma((column, row, total))[0]
+    return add((total, c.astype(np.uint32).reshape(-1)))[0].reshape(c.shape)
 
 
 def _doubles(product: Product) -> Multiply:

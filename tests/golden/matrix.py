@@ -1,7 +1,7 @@
 """Forms of `mma`: each is tried on whole warps, with operands that are chosen for the format of the matrices' elements.
 
-Computes: every form of `mma` that Hopper's tensor cores execute, as a frame for `forms.module_text`; its operands, made
-    again from a seed: one column of lanes for each register. Requires: the generator of `operands.mix`.
+Computes: every form of `mma` that the emulator executes, as a frame for `forms.module_text`; its operands, made again
+    from a seed: one column of lanes for each register. Requires: the generator of `operands.mix`.
 Guarantees: no operand depends on how elements lie in the registers, so the columns need nothing of the emulator.
 A tensor core aligns exact products to the largest exponent and cuts off what lies below: so most operands have few
     exponents, or powers of two, or sums that cancel; `_MODES` lists them.
@@ -129,6 +129,9 @@ def _forms() -> Iterator[Matrix]:
             yield _form(shape, f"{a}{width}", f"{b}{width}", "s32", before=limit)
     for shape, operation in product(("m8n8k128", "m16n8k128", "m16n8k256"), ("xor", "and")):
         yield _form(shape, "b1", "b1", "s32", after=f".{operation}.popc")
+    for layout in ("row.row", "row.col", "col.row", "col.col"):
+        row = f"mma.sync.aligned.m8n8k4.{layout}.f32.f16.f16.f32"
+        yield Matrix(row, ("f16", "f16", "f32"), (2, 2, 8, 8))
     # Products that are far below the accumulator's format, alone.
     for form in _TINY:
         yield Matrix(form.row, form.elements, form.counts, "tiny")

@@ -226,9 +226,8 @@ def test_products_against_numpy(form: str) -> None:
             "sparse",
         ),
         (
-            "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%f,%f,%f,%f,%f,%f,%f,%f}, {%r,%r}, {%r,%r}, "
-            "{%f,%f,%f,%f,%f,%f,%f,%f};",
-            "shape .m8n8k4 with elements of .f16",
+            "mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16 {%r,%r,%r,%r}, {%r,%r}, {%r,%r}, {%r,%r,%r,%r};",
+            "shape .m8n8k4 with an accumulator of .f16",
         ),
         ("wgmma.fence.sync.aligned;", "wgmma.fence"),
         ("wgmma.commit_group.sync.aligned;", "wgmma.commit_group"),
