@@ -103,7 +103,7 @@ def main() -> int:
             exact[case.key] = digests(first)
     if raw is not None:
         raw.flush()
-    save(options.output / MATRIX.name, Golden({"gpu": gpu.name, "driver": "of the machine"}, exact, {}))
+    save(options.output / MATRIX.name, Golden({"gpu": gpu.name, "driver": gpu.driver_version}, exact, {}))
     seconds = time.perf_counter() - started
     print(f"{gpu.name}: {len(exact)} of {len(every)} forms recorded in {seconds:.1f} s, {len(failed)} failed")
     return 1 if failed else 0
