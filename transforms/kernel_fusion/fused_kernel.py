@@ -8,10 +8,11 @@ for. Where the grids differ, each body is left out by the blocks that its own la
 own ``%nctaid``. Loads that promise that nobody writes (``.nc``) lose that promise where a part does write. What the
 first body stored and the same thread loads in the second comes from the register (`forwarding`).
 
-Requires: two sites that `fusibility.decide` has called fusible, with that answer. Guarantees: every launch of the fused
-kernel with ``grid``, ``block``, ``shared`` and the arguments that ``parameters`` name leaves the memory of the two
-launches, except for ``dead_buffers``. Refuses, with `CannotFuse`: a pair that is not fusible, a grid barrier that was
-not asked for, modules of different architectures.
+Requires: two sites that `fusibility.decide` has called fusible, with that answer; the fused kernel is launched only
+where the answer's ``checks`` are true. Guarantees: every such launch of the fused kernel with ``grid``, ``block``,
+``shared`` and the arguments that ``parameters`` name leaves the memory of the two launches, except for
+``dead_buffers``. Refuses, with `CannotFuse`: a pair that is not fusible, a grid barrier that was not asked for, modules
+of different architectures.
 Reference: thesis §5.1, figure 5.1; shared notes, §6.
 """
 
@@ -128,7 +129,8 @@ class _Fusion:
 
     def build(self) -> FusedKernel:
         first, second = self.sites
-        forwarded = forward(first, second, self.dead, is_ordered=self.fusibility.kind != "grid")
+        is_ordered = self.fusibility.kind != "grid"
+        forwarded = forward(first, second, self.dead, is_ordered=is_ordered, checks=self.fusibility.checks)
         # What the bodies declare would hide what the module declares under the same name.
         taken = {self.name, self._counter, *(each.name for site in self.sites for each in site.kernel.declarations)}
         functions = merged_functions((first, second), self.symbols, self.globals, taken)
