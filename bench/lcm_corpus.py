@@ -21,13 +21,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ptxmotion.harness.machine_diff import COSTS, figures
+from ptxmotion.harness.python_child import process_pool
 from ptxmotion.harness.toolchain import PtxasError, ToolTimeout, find_tool
 from ptxmotion.ptx import Module, PtxError, load, print_module
 from ptxmotion.ptx.verify import verify, verify_kernel
@@ -85,7 +85,7 @@ def _outcomes(arguments: argparse.Namespace) -> Iterator[Outcome]:
     paths = sorted(str(p.relative_to(root)) for p in root.rglob("*.ptx") if arguments.only in str(p))
     known = _read_cache(arguments.cache)
     judge = partial(_judge, root, arguments.passes, known, find_tool("ptxas").version)
-    with ProcessPoolExecutor(max_workers=max(1, arguments.jobs)) as pool:
+    with process_pool(max(1, arguments.jobs)) as pool:
         for number, outcome in enumerate(pool.map(judge, paths, chunksize=4), 1):
             _append_cache(arguments.cache, outcome.cached)
             if outcome.state in ("refused after", "error"):

@@ -33,6 +33,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from generated import kernel, module
+from ptxmotion.harness.python_child import child_environment, module_command
 from ptxmotion.harness.toolchain import PtxasError, assemble, compile_cuda
 from ptxmotion.ptx import parse, print_module
 from ptxmotion.ptx.verify import verify, verify_kernel
@@ -197,9 +198,9 @@ def _start_seconds(level: str, runs: int = 9) -> list[tuple[float, float]]:
 def _child(source: Path, output: Path, level: str) -> tuple[float, float, int]:
     """Run `opt`; wall and CPU seconds, and the most memory that it held in bytes."""
     options = ["--no-config", f"-{level}" if level in LEVELS else f"--passes={level}", "--gate=off"]
-    command = [sys.executable, "-m", "ptxmotion", "opt", *options, str(source), "-o", str(output)]
+    command = module_command("opt", *options, str(source), "-o", str(output))
     started = time.perf_counter()
-    child = subprocess.Popen(command)
+    child = subprocess.Popen(command, env=child_environment())
     _, status, usage = os.wait4(child.pid, 0)
     seconds = time.perf_counter() - started
     child.returncode = os.waitstatus_to_exitcode(status)

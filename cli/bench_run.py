@@ -165,7 +165,9 @@ def _commit() -> dict[str, Any]:
         return {"id": told, "time": None, "dirty": None}
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+        # A repository's own settings can name programs to run; these two would be run by what is asked here.
+        command = ["git", "-c", "core.fsmonitor=false", "-c", "log.showSignature=false", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
 
     try:
         dirty = bool(git("status", "--porcelain", "--untracked-files=no"))

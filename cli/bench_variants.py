@@ -25,7 +25,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import tarfile
 import tempfile
 import threading
@@ -35,6 +34,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ..harness.python_child import FOLDER, child_environment, module_command
 from .bench_fusion import FUSIONS
 from .outcome import USAGE
 
@@ -63,7 +63,6 @@ DEFAULT = "-O2"
 METHODS = ("lcm", "scm", "spre", "sscm", "srqp", "esrqp", "ssrqp_s", "ssrqp")
 _CLEAN_UP = "dce,emptyblocks"
 
-_PACKAGE = __name__.partition(".")[0]
 _ROOT = Path(__file__).resolve().parents[1]
 _TIMEOUT = 600.0
 #: The folders of this package on which what `opt` does depends.
@@ -188,14 +187,13 @@ class Variants:
         return self._done[key]
 
     def _optimize(self, variant: Variant, text: str) -> str:
-        path = [self._of_revision(variant.revision)] if variant.revision else []
-        path += [each or os.getcwd() for each in sys.path]
+        folder = self._of_revision(variant.revision) if variant.revision else FOLDER
         try:
             done = subprocess.run(
-                [sys.executable, "-m", _PACKAGE, "opt", "--no-config", *(variant.options or ()), "-"],
+                module_command("opt", "--no-config", *(variant.options or ()), "-", folder=folder),
                 input=text.encode("utf-8", "surrogateescape"),
                 capture_output=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+                env=child_environment(),
                 timeout=_TIMEOUT,
             )
         except subprocess.TimeoutExpired:
@@ -207,7 +205,7 @@ class Variants:
         return done.stdout.decode("utf-8", "surrogateescape")
 
     def _of_revision(self, revision: str) -> str:
-        """A folder from which the optimizer of a revision is imported."""
+        """The package of a revision: a folder."""
         with self._lock:
             return self._revisions.get(revision) or self._unpack(revision)
 
@@ -221,7 +219,7 @@ class Variants:
         if done.returncode != 0:
             raise VariantError(f"variant of revision {revision}: {done.stderr.decode(errors='replace').strip()}")
         with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-            archive.extractall(folder / _PACKAGE, filter="data")
+            archive.extractall(folder, filter="data")
         self._revisions[revision] = str(folder)
         return self._revisions[revision]
 

@@ -17,13 +17,13 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..ptx import Module, PtxError, load, parse, print_module
+from .python_child import process_pool
 from .toolchain import PtxasError, ToolTimeout, arch_for, assemble, find_tool
 
 __all__ = ["FileResult", "Report", "check_file", "check_folder", "sections"]
@@ -122,7 +122,7 @@ def check_folder(
     judge = partial(_judge, root, arch, known)
     found: list[FileResult] = []
     if jobs > 1:
-        with ProcessPoolExecutor(max_workers=jobs) as pool:
+        with process_pool(jobs) as pool:
             for key, result in pool.map(judge, paths):
                 found.append(result)
                 _append(log, known, key, result)

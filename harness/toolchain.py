@@ -28,6 +28,8 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .python_child import import_paths
+
 #: An older system CUDA is passed over.
 OLDEST_CUDA = (13, 0)
 
@@ -290,8 +292,8 @@ def _executable(folder: Path, name: str) -> Path | None:
 
 def _wheel_folders() -> Iterator[Path]:
     """`nvidia/cu13/bin` of every folder that this Python imports from."""
-    for entry in dict.fromkeys(sys.path):
-        folder = Path(entry or ".") / "nvidia" / "cu13" / "bin"
+    for entry in dict.fromkeys(import_paths()):
+        folder = Path(entry) / "nvidia" / "cu13" / "bin"
         if folder.is_dir():
             yield folder
 

@@ -17,7 +17,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -27,8 +26,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from .alias_check import guarded
-from .machine import Machine, MachineMissing, child_environment
+from .machine import Machine, MachineMissing
 from .protocol import CONTROL, Plan, Rounds
+from .python_child import child_environment, python_command
 from .results import Correctness
 from .stats import Estimate
 from .workload import Arm, Recording, Work
@@ -145,7 +145,7 @@ class Worker:
         ours, theirs = socket.socketpair()
         script = f"from {__name__} import serve; serve({theirs.fileno()})"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", script],
+            python_command(script),
             env=child_environment(self.machine.environment),
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
