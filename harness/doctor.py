@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -49,9 +49,10 @@ def collect() -> list[Check]:
     return [_python(), *map(_tool, TOOLS), _host_compiler(), _scratch_folder(), *_gpu()]
 
 
-def run(out: Writer, json: bool = False) -> int:
-    """Write the checks as text, or as one JSON document; 0 where all that is needed is here, else 4."""
-    checks = collect()
+def run(out: Writer, json: bool = False, more: Sequence[Check] = ()) -> int:
+    """Write the checks, and ``more`` of them, as text or as one JSON document; 0 where all that is needed is here, else
+    4."""
+    checks = [*collect(), *more]
     if json:
         from json import dumps
 
