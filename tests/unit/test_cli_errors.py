@@ -2,8 +2,8 @@
 
 import io
 import os
-import re
 import random
+import re
 import resource
 import subprocess
 import sys
