@@ -18,10 +18,7 @@ Refuses: `VariantError` where a variant cannot be read, made or found; the optim
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import io
-import os
 import re
 import shlex
 import subprocess
@@ -34,6 +31,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ..cache import Cache, cache_folder, source_digest
 from ..harness.python_child import FOLDER, child_environment, module_command
 from .bench_fusion import FUSIONS
 from .outcome import USAGE
@@ -178,13 +176,21 @@ class Variants:
         options = variant.options or ()
         key = (variant.revision, options, text)
         if key not in self._done:
-            kept = None if variant.revision or any(map(_names_a_file, options)) else _kept(options, text)
-            found = _read(kept)
-            if found is None:
+            cache = Cache("opt", None if self._depends_on_more(variant) else cache_folder())
+            identity = _package_hash(), "\0".join(options), text
+            body = cache.get(*identity)
+            if body is not None:
+                found = body.decode("utf-8", "surrogateescape")
+            else:
                 found = self._optimize(variant, text)
-                _write(kept, found)
+                cache.put(found.encode("utf-8", "surrogateescape"), *identity)
             self._done[key] = found
         return self._done[key]
+
+    @staticmethod
+    def _depends_on_more(variant: Variant) -> bool:
+        """Whether what becomes of a text depends on more than the text, the options and this package."""
+        return bool(variant.revision) or any(map(_names_a_file, variant.options or ()))
 
     def _optimize(self, variant: Variant, text: str) -> str:
         folder = self._of_revision(variant.revision) if variant.revision else FOLDER
@@ -227,14 +233,6 @@ class Variants:
 # What the optimizer made, on disk
 
 
-def _kept(options: tuple[str, ...], text: str) -> Path:
-    """Where what becomes of a text is kept."""
-    from ..dsl.compilation import default_cache
-
-    identity = "\0".join((_package_hash(), *options, text))
-    return default_cache() / "opt" / f"{hashlib.sha256(identity.encode('utf-8', 'surrogateescape')).hexdigest()}.ptx"
-
-
 def _names_a_file(option: str) -> bool:
     """Whether what an option does may depend on a file: then nothing is kept."""
     return any(Path(word).exists() for word in (option, option.partition("=")[2]) if word)
@@ -245,37 +243,11 @@ def _package_hash() -> str:
     """Of every module of this package, and of the ptxas that a gate would ask."""
     from ..harness.toolchain import ToolchainError, find_tool
 
-    digest = hashlib.sha256()
-    for path in sorted(each for folder in _PARTS for each in (_ROOT / folder).glob("*.py")):
-        digest.update(f"{path.relative_to(_ROOT)}\0".encode() + path.read_bytes())
     try:
-        digest.update(find_tool("ptxas").version.encode())
-    except ToolchainError:
-        digest.update(b"no ptxas")
-    return digest.hexdigest()
-
-
-def _read(path: Path | None) -> str | None:
-    try:
-        return None if path is None else path.read_text(encoding="utf-8", errors="surrogateescape")
-    except FileNotFoundError:
-        return None
-
-
-def _write(path: Path | None, text: str) -> None:
-    """Keep a text, whole or not at all; a cache that cannot be written costs time only."""
-    if path is None:
-        return
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
-                file.write(text)
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
+        tool = find_tool("ptxas").identity
+    except (ToolchainError, OSError):
+        tool = "no ptxas"
+    return f"{source_digest(_ROOT, _PARTS)}\0{tool}"
 
 
 def _from_file(path: str, plain: Mapping[str, str]) -> dict[str, str]:

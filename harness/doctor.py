@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from ..cache import usage
 from .toolchain import TOOLS, ToolchainError, ToolMissing, find_tool, supported_targets
 
 #: The exit status that says that something is missing in the environment.
@@ -46,7 +47,7 @@ class Writer(Protocol):
 
 def collect() -> list[Check]:
     """Every check, in the order in which they matter."""
-    return [_python(), *map(_tool, TOOLS), _host_compiler(), _scratch_folder(), *_gpu()]
+    return [_python(), *map(_tool, TOOLS), _host_compiler(), _scratch_folder(), _cache(), *_gpu()]
 
 
 def run(out: Writer, json: bool = False, more: Sequence[Check] = ()) -> int:
@@ -109,6 +110,14 @@ def _scratch_folder() -> Check:
     except OSError as error:
         return Check("temporary files", False, f"{folder or 'no folder'}: {error}", "set TMPDIR to a writable folder")
     return Check("temporary files", True, f"{folder}, {free / 2**30:.1f} GiB free")
+
+
+def _cache() -> Check:
+    found = usage()
+    if found.problem:
+        fix = "set PTXMOTION_CACHE to a writable folder; without a cache everything is made anew"
+        return Check("cache", False, found.problem, fix, False)
+    return Check("cache", True, f"{found.folder}, {found.entries} files, {found.bytes / 2**20:.1f} MiB", needed=False)
 
 
 def _gpu() -> Iterator[Check]:

@@ -2,20 +2,19 @@
 
 Figures are kept on disk under the hash of the text, the architecture, the assembler and the code that reads a cubin,
 so that a second run starts no assembler. Requires: ptxas (`toolchain`). Guarantees: the figures are those of the cubin;
-a damaged entry is made anew (`kept_entries`). Refuses: what ptxas refuses, crashes on, or takes too long for, with
+what is damaged is made anew (`cache`). Refuses: what ptxas refuses, crashes on, or takes too long for, with
 `ToolchainError`; that is not kept, and asked again in the next run.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .kept_entries import cache_folder, read_entry, write_entry
+from ..cache import Cache, cache_folder, source_digest
 from .toolchain import ToolchainError, arch_for, assemble, find_tool
 
 if TYPE_CHECKING:
@@ -29,9 +28,6 @@ USUAL_THREADS = (128, 256, 512)
 #: How long ptxas may take for one module before the gate gives up.
 SECONDS = 300.0
 
-#: The modules whose code says what the figures are.
-_READERS = ("cubin", "gate", "machine_code", "machine_ops", "occupancy", "warp_schedule")
-
 
 class PtxasJudge:
     """Judges PTX text by its machine code. ``arch`` overrides the module's target; ``seconds`` is ptxas's limit."""
@@ -39,7 +35,7 @@ class PtxasJudge:
     def __init__(self, arch: str | None = None, folder: Path | None = None, seconds: float = SECONDS) -> None:
         self.arch = arch
         self.seconds = seconds
-        self.folder = (folder or cache_folder()) / "gate"
+        self.cache = Cache("gate", folder or cache_folder())
         self.tool = find_tool("ptxas")
 
     def figures(self, ptx: str) -> Mapping[str, dict[str, Any]]:
@@ -55,25 +51,37 @@ class PtxasJudge:
 
     def _figures(self, ptx: str) -> Mapping[str, dict[str, Any]]:
         arch = self.arch or arch_for(ptx, self.tool)
-        path = self._place(f"{arch}\0{ptx}")
-        known = _read(path)
+        known = self._get("figures", arch, ptx)
         if known is None:
             known = _read_figures(assemble(ptx, arch, tool=self.tool, timeout=self.seconds).cubin)
-            _write(path, known)
+            self._put(known, "figures", arch, ptx)
         return known
 
     def recall(self, key: str) -> Any:
         """What has been kept under ``key``, for this architecture; `None` where nothing has been."""
-        found = _read(self._place(f"kept\0{self.arch}\0{key}"))
+        found = self._get("kept", str(self.arch), key)
         return found["kept"] if found is not None else None
 
     def remember(self, key: str, value: Any) -> None:
         """Keep ``value``, of JSON, under ``key``."""
-        _write(self._place(f"kept\0{self.arch}\0{key}"), {"kept": value})
+        self._put({"kept": value}, "kept", str(self.arch), key)
 
-    def _place(self, identity: str) -> Path:
-        whole = f"{_readers()}\0{self.tool.path}\0{self.tool.version}\0{identity}"
-        return self.folder / (hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest() + ".json")
+    def _get(self, *key: str) -> dict[str, Any] | None:
+        whole = self._key(key)
+        body = self.cache.get(*whole) if whole else None
+        return None if body is None else json.loads(body)
+
+    def _put(self, value: Mapping[str, Any], *key: str) -> None:
+        whole = self._key(key)
+        if whole:
+            self.cache.put(json.dumps(value).encode(), *whole)
+
+    def _key(self, key: tuple[str, ...]) -> tuple[str, ...]:
+        """The key with what every answer depends on; empty where ptxas or our own code cannot be read."""
+        try:
+            return (_readers(), self.tool.identity, *key)
+        except OSError:
+            return ()
 
 
 def _read_figures(cubin: bytes) -> dict[str, dict[str, Any]]:
@@ -114,16 +122,5 @@ def _warps(code: KernelCode) -> float:
 @cache
 def _readers() -> str:
     """A hash of the code that reads figures: what was read by other code is not taken for what this would read."""
-    digest = hashlib.sha256()
-    for name in _READERS:
-        digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
-    return digest.hexdigest()
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    body = read_entry(path)
-    return None if body is None else json.loads(body)
-
-
-def _write(path: Path, figures: Mapping[str, Any]) -> None:
-    write_entry(path, json.dumps(figures).encode())
+    root = Path(__file__).parents[1]
+    return source_digest(root, ["harness"])

@@ -1,17 +1,14 @@
 """What ptxas made of a module, kept on disk: arms come back in other runs, and other processes load them.
 
-Requires: ptxas. Guarantees: equal text, target and version of ptxas give the bytes and the log that ptxas gave; a
-damaged entry is made anew; entries are written whole, so that processes may share them; a folder that cannot be
-written costs time only.
+Requires: ptxas. Guarantees: equal text and target give the bytes and the log that this very ptxas gave (`cache`).
 Refuses: what ptxas refuses raises `PtxasError` each time.
 """
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
-from .kept_entries import cache_folder, read_entry, write_entry
+from ..cache import Cache, cache_folder
 from .toolchain import Assembled, assemble, find_tool, target_of
 
 __all__ = ["assemble_kept"]
@@ -20,30 +17,24 @@ __all__ = ["assemble_kept"]
 def assemble_kept(ptx: str, arch: str, folder: Path | None = None) -> Assembled:
     """`toolchain.assemble` with ptxas's own figures in the log, from the cache where it is there.
 
-    ``folder`` is where it is kept, by default in the cache of this package. ``seconds`` of what was kept are 0.
+    ``folder`` is that of the cache, by default the user's. ``seconds`` of what was kept are 0.
     """
     tool = find_tool("ptxas")
-    identity = f"{tool.version}\0{arch}\0{ptx}".encode("utf-8", "surrogateescape")
-    path = (folder or cache_folder() / "cubin") / hashlib.sha256(identity).hexdigest()
-    known = _read(path)
-    if known is not None:
+    cache = Cache("cubin", folder or cache_folder())
+    key = tool.identity, arch, ptx
+    body = cache.get(*key)
+    if body is not None:
+        log, cubin = _parts(body)
         own = target_of(ptx)
-        return Assembled(known[1], known[0], 0.0, arch, own if own != arch else "")
+        return Assembled(cubin, log, 0.0, arch, own if own != arch else "")
     made = assemble(ptx, arch, verbose=True, tool=tool)
-    _write(path, made)
+    log = made.log.encode("utf-8", "surrogateescape")
+    cache.put(b"%d\n%s%s" % (len(log), log, made.cubin), *key)
     return made
 
 
-def _read(path: Path) -> tuple[str, bytes] | None:
-    """Log and cubin; None where they are not there, or damaged."""
-    body = read_entry(path)
-    if body is None:
-        return None
+def _parts(body: bytes) -> tuple[str, bytes]:
+    """Log and cubin of an entry."""
     length, _, rest = body.partition(b"\n")
     end = int(length)
     return rest[:end].decode("utf-8", "surrogateescape"), rest[end:]
-
-
-def _write(path: Path, made: Assembled) -> None:
-    log = made.log.encode("utf-8", "surrogateescape")
-    write_entry(path, b"%d\n%s%s" % (len(log), log, made.cubin))

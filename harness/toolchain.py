@@ -28,6 +28,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..cache import file_identity
 from .python_child import import_paths
 
 #: An older system CUDA is passed over.
@@ -115,6 +116,12 @@ class Tool:
     def version(self) -> str:
         """The tool's version, as in `13.0.88`; asked of the tool once for each path, which takes some 10 ms."""
         return _version_of(self.path)
+
+    @property
+    def identity(self) -> str:
+        """What tells the tool from every other one, that at the same path before included; for keys. Of a script, which
+        may run anything, its version is a part. Raises `OSError`, `ToolchainError`."""
+        return _identity_of(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +325,14 @@ def _requirement(name: str) -> str:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version)))
+
+
+@functools.cache
+def _identity_of(path: Path) -> str:
+    found = file_identity(path)
+    with path.open("rb") as file:
+        is_program = file.read(4) == b"\x7fELF"
+    return found if is_program else f"{found}\0{_version_of(path)}"
 
 
 @functools.cache

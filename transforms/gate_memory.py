@@ -7,7 +7,8 @@ and the code of this package that reads, analyses and transforms. The judge adds
 
 Requires: that no pass looks at another entry; of the memory of entries alone, that the functions are as they were
 given. Guarantees: a recalled outcome is the one that the run that kept it had, places in the PTX text moved along with
-the kernel; what cannot be read back as it was written is as if it were not there.
+the kernel. Its kernel has the name, parameters and directives of the given one, and passes the verifier. An entry of
+which that is not true, or that cannot be read back as it was written, counts as not there.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..cache import source_digest
 from ..ptx import Instr, Kernel, Module, PtxError, print_kernel, print_module
 from ..ptx.parser import parse_kernel
+from ..ptx.verify import verify_kernel
 from .gate_figures import Remembering
 from .remarks import Remark, Remarks
 from .twins import Outcome
@@ -91,6 +94,13 @@ class Memory:
         kept = self._judge.recall(given.key)
         if kept is None:
             return None
+        try:
+            return self._outcome(given, kept)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            return None  # it has not the form of an outcome: another program has written it
+
+    def _outcome(self, given: Given, kept: dict[str, Any]) -> Outcome | None:
+        """The outcome that an entry describes; `None` where its kernel cannot stand in the place of the given one."""
         kernel = given.kernel if kept["text"] is None else self._read_back(given, kept)
         if kernel is None:
             return None
@@ -131,10 +141,11 @@ class Memory:
         places: list[int | None] = kept["places"]
         try:
             kernel = parse_kernel(text, self._module, given.kernel)
+            verify_kernel(kernel, self._module.source)
         except PtxError:
             return None
         instrs = list(_all(kernel))
-        if len(instrs) != len(places) or print_kernel(kernel) != text:
+        if len(instrs) != len(places) or print_kernel(kernel) != text or _heading(text) != _heading(given.text):
             return None
         for instr, place in zip(instrs, places, strict=True):
             instr.pos = -1 if place is None else given.pos + place
@@ -164,6 +175,11 @@ def _all(kernel: Kernel) -> Iterator[Instr]:
     return (instr for block in kernel.blocks for instr in block.instrs)
 
 
+def _heading(text: str) -> str:
+    """What stands before a kernel's body: its name, parameters and directives, which no pass changes."""
+    return text.partition("\n{")[0]
+
+
 def _is_body_of_entry(item: object) -> bool:
     return isinstance(item, Kernel) and item.is_entry and not item.is_declaration
 
@@ -176,9 +192,4 @@ def _encoded(text: str) -> bytes:
 def _deciders() -> str:
     """A hash of the code that decides: what became of a kernel under other code is not what this would make of it.
     Raises `OSError`."""
-    digest = hashlib.sha256()
-    root = Path(__file__).parent.parent
-    for folder in _DECIDERS:
-        for path in sorted((root / folder).glob("*.py")):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
+    return source_digest(Path(__file__).parents[1], _DECIDERS)

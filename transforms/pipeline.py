@@ -273,5 +273,19 @@ class Pipeline:
     def _write_dump(self, module: Module, kernel: Kernel, number: int, each: Pass) -> None:
         assert self.dump is not None
         self.dump.mkdir(parents=True, exist_ok=True)
-        path = self.dump / f"{number:02}-{each.name}-{kernel.name[:80]}.ptx"
+        path = self.dump / f"{number:02}-{each.name}-{_file_name(kernel.name)}.ptx"
         path.write_text(print_module(module), encoding="utf-8", errors="surrogateescape")
+
+
+#: The most of a kernel's name that stands in the name of a dump: file systems take 255 bytes.
+_LONGEST_NAME = 80
+
+
+def _file_name(kernel: str) -> str:
+    """The kernel's name as a part of a file's. Where it is shortened, a part of its hash follows, so that different
+    kernels have different files."""
+    if len(kernel) <= _LONGEST_NAME:
+        return kernel
+    import hashlib
+
+    return f"{kernel[:_LONGEST_NAME]}-{hashlib.sha256(kernel.encode()).hexdigest()[:12]}"

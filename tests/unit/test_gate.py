@@ -314,9 +314,11 @@ def test_ptxas_figures_are_cached(judge: PtxasJudge, monkeypatch: pytest.MonkeyP
 
 def test_a_damaged_cache_entry_is_made_anew(judge: PtxasJudge) -> None:
     first = judge.figures(TEXT)
-    for path in judge.folder.iterdir():
+    assert judge.cache.folder is not None
+    damaged = [path for path in judge.cache.folder.rglob("*") if path.is_file()]
+    for path in damaged:
         path.write_text("{")
-    assert judge.figures(TEXT) == first
+    assert damaged and judge.figures(TEXT) == first
 
 
 def test_a_module_with_ptxas_in_the_gate_gets_no_worse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

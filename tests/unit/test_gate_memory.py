@@ -290,6 +290,37 @@ def test_a_search_that_was_cut_short_is_made_again() -> None:
     assert judge.kept == {}
 
 
+FOREIGN: dict[str, Callable[[dict[str, Any]], object]] = {
+    "another kernel": lambda kept: kept.update(text=kept["text"].replace(" k(", " other(")),
+    "another parameter": lambda kept: kept.update(text=kept["text"].replace(".param .u64 out", ".param .u32 out")),
+    "a directive": lambda kept: kept.update(text=kept["text"].replace("\n{", "\n.maxntid 1, 1, 1\n{", 1)),
+    "a type error": lambda kept: kept.update(text=kept["text"].replace("mov.u32 %r1", "mov.u32 %rd1")),
+    "no text": lambda kept: kept.update(text=3),
+    "no places": lambda kept: kept.update(places=None),
+    "other places": lambda kept: kept.update(places=["x"] * len(kept["places"])),
+    "a bare number": lambda kept: kept.update(bare=[10_000]),
+    "no remarks": lambda kept: kept.update(remarks=[[1]]),
+    "no counts": lambda kept: kept.update(counts=7),
+    "nothing": lambda kept: kept.clear(),
+}
+
+
+@pytest.mark.parametrize("change", FOREIGN.values(), ids=FOREIGN)
+def test_an_outcome_that_does_not_fit_its_kernel_is_not_taken(change: Callable[[dict[str, Any]], object]) -> None:
+    """As another program, or a damaged disk, may leave it: it is written to the output, so it has to fit and hold."""
+    judge = Judge(KEPT)
+    first = Result(judge, ONE)
+    (key,) = [key for key in judge.kept if key.startswith("outcome")]
+    good = judge.kept[key]
+    kept = json.loads(good)
+    change(kept)
+    assert json.dumps(kept) != good
+    judge.kept[key] = json.dumps(kept)
+    again = Result(judge, ONE)
+    assert again.ran and again.all == first.all
+    assert judge.kept[key] == good  # mended
+
+
 @pytest.mark.parametrize("text", ["", "ret;", ".version 8.0", ".entry k()", ".entry k() { foo %r1; }", "{", "\0"])
 def test_a_text_that_is_no_kernel_is_not_taken(text: str) -> None:
     judge = Judge(KEPT)

@@ -15,15 +15,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 #: Which rooms each room may import from. `cli` and `suites` see everything; the root is the public API over all.
 MAY_SEE = {
+    "cache": set[str](),
     "ptx": set[str](),
     "analysis": {"ptx"},
-    "transforms": {"ptx", "analysis", "dsl"},
-    "dsl": {"ptx"},
-    "harness": {"ptx"},
-    "suites": {"", "ptx", "analysis", "transforms", "dsl", "harness"},
-    "cli": {"", "ptx", "analysis", "transforms", "dsl", "harness", "suites"},
+    "transforms": {"cache", "ptx", "analysis", "dsl"},
+    "dsl": {"cache", "ptx"},
+    "harness": {"cache", "ptx"},
+    "suites": {"", "cache", "ptx", "analysis", "transforms", "dsl", "harness"},
+    "cli": {"", "cache", "ptx", "analysis", "transforms", "dsl", "harness", "suites"},
     "__main__": {"cli"},
-    "": {"ptx", "analysis", "transforms", "dsl", "harness"},
+    "": {"cache", "ptx", "analysis", "transforms", "dsl", "harness"},
 }
 
 #: What only the verb that needs it may load.
