@@ -42,6 +42,8 @@ def read_costs() -> MachineCosts:
     if cache_folder() is None:
         return MachineCosts()
     path = costs_path()
+    if path.exists() and not path.is_file():
+        raise CommandError(BAD_INPUT, f"{path}: error: this is no regular file, and no calibration")
     try:
         return MachineCosts.of(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
