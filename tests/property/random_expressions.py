@@ -62,7 +62,7 @@ def of_value(value: int, rng: random.Random, depth: int = 2) -> str:
 
 
 def with_expressions(text: str, rng: random.Random, share: float = 0.5) -> str:
-    """The instructions of ``text`` with a ``share`` of their integer literals replaced by expressions of their value."""
+    """``text`` with a ``share`` of the integer literals in instructions replaced by expressions of their value."""
 
     def one(match: re.Match[str]) -> str:
         return of_value(int(match[0]), rng) if rng.random() < share else match[0]

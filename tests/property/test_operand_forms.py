@@ -57,7 +57,7 @@ def candidates(rng: random.Random, count: int) -> list[str]:
 def replaced(line: str, rng: random.Random) -> str:
     """``line`` with another form of one of its sources; empty where it has none to replace."""
     instr = next(parse(f"{HEAD}{line}\nret;\n}}\n").kernel("k").instructions())
-    sources = [number for number in range(instr.form.dst_count, len(instr.operands))]
+    sources = list(range(instr.form.dst_count, len(instr.operands)))
     if instr.form.is_opaque or instr.form.op.base == "call" or not sources:
         return ""
     place = rng.choice(sources)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ptxmotion.analysis import Facts
 from ptxmotion.harness.emulator.initializer import initial_bytes
 from ptxmotion.ptx import PtxError, parse, print_module
 from ptxmotion.ptx.constants import ConstantError, constant_integer, constant_literal
 from ptxmotion.ptx.ir import Module
 from ptxmotion.ptx.types import TYPES, literal_bits
-from ptxmotion.ptx.verify import problems
+from ptxmotion.ptx.verify import problems, verify_kernel
+from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.transforms.remarks import Remarks
 
 HEAD = """.version 9.0
 .target sm_90
@@ -287,3 +290,21 @@ def test_what_is_no_initializer_is_refused(text: str) -> None:
     module = parse(f".version 9.0\n.target sm_90\n.address_size 64\n.global .u32 b[64];\n.global .u64 a = {text};\n")
     with pytest.raises(ValueError, match=r"constant|address|integer|ends too early"):
         initial_bytes(module.variables[1], {"b": 1000}.__getitem__, 8)
+
+
+def test_no_level_loses_an_offset() -> None:
+    text = print_module(module_of("mov.u32 %r1, %laneid+1;\nadd.u32 %r2, %r1, WARP_SZ+1;\nst.global.u32 [%rd1], %r2;"))
+    for level in ("none", "O1", "O2", "O3"):
+        module = parse(text)
+        Pipeline(pipeline_of(level), verify=lambda kernel, of: verify_kernel(kernel, of.source)).run(module, Remarks())
+        shown = print_module(module)
+        assert "%laneid+1;" in shown and ", 33;" in shown, level
+
+
+def test_a_special_register_with_an_offset_diverges() -> None:
+    module = module_of(
+        "mov.u32 %r1, %laneid+1;\nmov.u32 %r2, WARP_SZ+1;\n"
+        "setp.eq.u32 %p1, %r1, 3;\nsetp.eq.u32 %p2, %r2, 33;\n@%p2 bra A;\n@%p1 bra A;\nmov.u32 %r3, 1;\nA:"
+    )
+    found = Facts(module.kernel("k")).divergence
+    assert found.divergent_branches == [1]
