@@ -110,7 +110,7 @@ class _ModuleParser:
             elif token == ";":
                 cursor.next()
             elif token == ".reg":
-                raise cursor.error("a register cannot be declared outside of a function")
+                raise cursor.error("a register cannot be declared outside of a function: the ABI has no such registers")
             else:
                 raise cursor.error(f"expected a module directive, found '{token}'")
         return self.module

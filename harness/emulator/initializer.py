@@ -11,36 +11,59 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from ...ptx.constants import constant_integer, constant_literal
 from ...ptx.ir import Variable
-from ...ptx.types import literal_bits
+from ...ptx.types import literal_bits, literal_value
 
 __all__ = ["initial_bytes"]
 
-_TOKEN = re.compile(
-    r"\s*(0[fF][0-9A-Fa-f]{8}|0[dD][0-9A-Fa-f]{16}|[-+]?[\d.][\w.]*(?:(?<=[eE])[-+]\d+)?|[A-Za-z_$%][\w$]*|.)"
-)
+#: What matters of an element: where it may end, and the parentheses that hide a comma or brace.
+_END = re.compile(r"[{},()]")
+_NAME = r"[A-Za-z_$%][\w$]*"
+#: A symbol's own or generic address, and a constant expression behind ``+``.
+_SYMBOL = re.compile(rf"(?:(generic)\s*\(\s*({_NAME})\s*\)|({_NAME}))\s*(?:\+(.*))?", re.DOTALL)
+_MASKED = re.compile(r"(0[xX][0-9A-Fa-f]+|\d+)\s*\(\s*([A-Za-z_$%].*)\)", re.DOTALL)
 
 
 class _Reader:
     def __init__(self, text: str, variable: Variable, address: Callable[[str], int]) -> None:
-        self.tokens = [token for token in _TOKEN.findall(text) if not token.isspace()]
+        self.text = text
         self.pos = 0
         self.variable = variable
         self.address = address
         self.width = max(variable.type.bytes, 1)
 
     def peek(self) -> str:
-        return self.tokens[self.pos] if self.pos < len(self.tokens) else ""
+        """The next character that is no blank; empty at the end."""
+        text = self.text
+        while self.pos < len(text) and text[self.pos].isspace():
+            self.pos += 1
+        return text[self.pos : self.pos + 1]
 
     def next(self) -> str:
-        token = self.peek()
-        self.pos += 1
-        return token
+        found = self.peek()
+        self.pos += len(found)
+        return found
 
     def expect(self, token: str) -> None:
         found = self.next()
         if found != token:
             raise ValueError(f"expected '{token}' in the initializer of '{self.variable.name}', found '{found}'")
+
+    def element(self) -> str:
+        """The text up to the comma or brace that ends a single value."""
+        start = self.pos
+        depth = 0
+        for match in _END.finditer(self.text, start):
+            if match[0] == "(":
+                depth += 1
+            elif match[0] == ")":
+                depth -= 1
+            elif not depth:
+                self.pos = match.start()
+                return self.text[start : self.pos].strip()
+        self.pos = len(self.text)
+        return self.text[start:].strip()
 
     def fill(self, target: bytearray, start: int, shape: Sequence[int]) -> None:
         """A brace list into ``target`` at byte ``start``, or a single value where ``shape`` is empty."""
@@ -78,50 +101,28 @@ class _Reader:
         return 1
 
     def value(self) -> bytes:
-        """A number, or an address with an offset and perhaps a mask."""
-        sign = ""
-        if self.peek() in "+-" and self.peek():
-            sign = self.next()
-        token = self.peek()
-        if not token:
+        """A constant expression, an address with an offset, or the part of an address that a mask selects."""
+        text = self.element()
+        if not text:
             raise ValueError(f"the initializer of '{self.variable.name}' ends too early")
-        if token[0].isdigit() or token[0] in "+-.":
-            bits = literal_bits(sign + self.next(), self.variable.type)
-            return bits.to_bytes(self.width, "little")
-        return (self.symbol() & ((1 << 8 * self.width) - 1)).to_bytes(self.width, "little")
+        masked = _MASKED.fullmatch(text)
+        if masked is not None:
+            mask = int(literal_value(masked[1]))
+            shift = (mask & -mask).bit_length() - 1
+            bits = (self.symbol(masked[2]) & mask) >> max(shift, 0)
+        elif (text[0].isalpha() or text[0] in "_$%") and re.match(r"WARP_SZ(?![\w$])", text) is None:
+            bits = self.symbol(text)
+        else:
+            bits = literal_bits(constant_literal(text), self.variable.type)
+        return (bits & ((1 << 8 * self.width) - 1)).to_bytes(self.width, "little")
 
-    def symbol(self) -> int:
-        name = self.next()
-        if self.peek() == "(":
-            self.next()
-            if name == "generic":
-                value = self.address(self.next())
-                self.expect(")")
-                return value + self.offset()
-            if self.peek() and (name[:2] == "0x" or name.isdigit()):
-                raise ValueError(f"malformed mask in the initializer of '{self.variable.name}'")
-            raise ValueError(f"'{name}' is no operator of initializers")
-        return self.address(name) + self.offset()
-
-    def offset(self) -> int:
-        total = 0
-        while (token := self.peek()) and (token[0] in "+-"):
-            self.next()
-            digits = token[1:] or self.next()
-            total += int(digits.rstrip("uU"), 0) * (-1 if token[0] == "-" else 1)
-        return total
-
-
-def _masked(text: str, reader: _Reader) -> str:
-    """Replace ``0xFF00(symbol)`` — the byte of an address that the mask selects — by its number."""
-
-    def number(match: re.Match[str]) -> str:
-        mask = int(match.group(1), 16)
-        shift = (mask & -mask).bit_length() - 1
-        inner = _Reader(match.group(2), reader.variable, reader.address)
-        return str((inner.symbol() & mask) >> shift)
-
-    return re.sub(r"(0[xX][0-9A-Fa-f]+)\s*\(((?:[^()]|\([^()]*\))*)\)", number, text)
+    def symbol(self, text: str) -> int:
+        """The address ``symbol+offset`` or ``generic(symbol)+offset``."""
+        match = _SYMBOL.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(f"'{text}' in the initializer of '{self.variable.name}' is no address")
+        address = self.address(match[2] or match[3])
+        return address + (constant_integer(match[4]) if match[4] is not None else 0)
 
 
 def initial_bytes(variable: Variable, address: Callable[[str], int], nbytes: int) -> bytes:
@@ -129,8 +130,7 @@ def initial_bytes(variable: Variable, address: Callable[[str], int], nbytes: int
     data = bytearray(nbytes)
     if variable.initializer is None:
         return bytes(data)
-    reader = _Reader("", variable, address)
-    reader = _Reader(_masked(variable.initializer, reader), variable, address)
+    reader = _Reader(variable.initializer, variable, address)
     shape = tuple(dim if dim is not None else nbytes // reader.width for dim in variable.dims)
     if variable.lanes > 1:
         shape = (*shape, variable.lanes)

@@ -325,7 +325,7 @@ def test_initializers(declaration: str, want: bytes) -> None:
     ("declaration", "words"),
     [
         (".global .u8 v[2] = {1, 2, 3};", "more values than elements"),
-        (".global .u32 v = what(x);", "no operator"),
+        (".global .u32 v = what(x);", "no address"),
     ],
 )
 def test_bad_initializers(declaration: str, words: str) -> None:
