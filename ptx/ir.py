@@ -35,6 +35,7 @@ __all__ = [
     "Param",
     "RawDirective",
     "RegisterDeclaration",
+    "Return",
     "Variable",
 ]
 
@@ -101,6 +102,8 @@ class Instr:
         self._uses = None
 
     is_directive = False
+    #: Registers that are read though they do not stand in the text: see `Return`.
+    implicit: tuple[Reg, ...] = ()
 
     @property
     def dsts(self) -> tuple[Operand, ...]:
@@ -120,11 +123,16 @@ class Instr:
         return found
 
     def uses(self) -> tuple[Reg, ...]:
-        """Registers read: sources, addresses, the guard, and results of read-modify-write forms."""
+        """Registers read: sources, addresses, the guard, results of read-modify-write forms, what a `Return` gives."""
         found = self._uses
         if found is None:
             found = self._uses = _registers_read(self)
         return found
+
+    def fixed_uses(self) -> tuple[Reg, ...]:
+        """Those of `uses` that are not to be exchanged for another register with the same value: all registers of a
+        call and of a read-modify-write form, and what a `Return` gives to its caller."""
+        return self.uses() if self.form.inout or self.form.op.base == "call" else self.implicit
 
     def clone(self) -> Instr:
         """An instruction of its own with the same parts."""
@@ -191,6 +199,7 @@ def _registers_read(instr: Instr) -> tuple[Reg, ...]:
     for operand in instr.operands[: form.dst_count]:
         if type(operand) is Element:
             found.append(operand.reg)
+    found += instr.implicit
     return tuple(found)
 
 
@@ -203,6 +212,25 @@ def _call_text(instr: Instr) -> str:
         if not isinstance(operand, Args) or operand.elements or len(rest) > 1:
             parts.append(operand.text)
     return f"{instr.form.text} " + ", ".join(parts)
+
+
+class Return(Instr):
+    """The ``ret`` of a function that returns registers. It reads them: they are its ``implicit`` operands.
+
+    The parser makes every ``ret`` of such a function one, and puts one where control runs off the end. So whoever asks
+    `uses` knows that the results are live there (PTX ISA 9.0, §7.1: ``.reg`` variables in a function's return list).
+    """
+
+    __slots__ = ("implicit",)
+
+    def __init__(
+        self, form: Form, results: tuple[Reg, ...], guard: Guard | None = None, loc: Loc | None = None, pos: int = -1
+    ) -> None:
+        super().__init__(form, (), guard, loc, pos)
+        self.implicit = results
+
+    def clone(self) -> Return:
+        return Return(self.form, self.implicit, self.guard, self.loc, self.pos)
 
 
 _DIRECTIVE_FORM = decode(".directive")
@@ -282,6 +310,12 @@ class Block:
                 continue
             return instr if instr.is_terminator else None
         return None
+
+    @property
+    def falls_through(self) -> bool:
+        """Whether control may go on behind the block in the text; behind the last one, that is a return."""
+        terminator = self.terminator
+        return terminator is None or terminator.guard is not None
 
     def __repr__(self) -> str:
         return f"<block {self.label.text if self.label else '(no label)'}: {len(self.instrs)}>"

@@ -181,7 +181,7 @@ def _root(reg: Reg, renamed: dict[Reg, Reg]) -> Reg:
 
 
 def substitute_reads(kernel: Kernel, instr: Instr, renamed: Mapping[Reg, Reg]) -> bool:
-    """Exchange registers that the instruction reads; those that it also writes in place are left alone."""
+    """Exchange registers that the instruction reads, but for `Instr.fixed_uses`."""
     if instr.form.inout or instr.form.op.base == "call":
         return False
     count = instr.form.dst_count
