@@ -58,6 +58,7 @@ REASONS: dict[str, str] = {
     "volatile-register": "reads a register that changes by itself",
     "call-parameter": "reads a parameter of a call sequence",
     "vector-component": "defines one component of a vector register",
+    "vector-register": "defines a vector register",
     "pragma": "a pragma speaks of it",
     "store": "may write the same memory",
     "grid-dependency": "waits for another grid, which may write the memory",
@@ -147,7 +148,7 @@ def may_move(instr: Instr) -> Verdict:
     if instr.form.dst_count == 1:
         result = instr.operands[0]
         if type(result) is Reg:
-            return YES
+            return YES if result.lanes == 1 else _NO["vector-register"]
         return _NO["vector-component" if isinstance(result, Element) else "several-results"]
     return _NO["several-results"]
 
@@ -159,7 +160,10 @@ def is_movable(instr: Instr) -> bool:
     if verdict is None:
         verdict = _form_verdict(form)
     operands = instr.operands
-    if verdict.reason or form.dst_count != 1 or instr.guard is not None or type(operands[0]) is not Reg:
+    if verdict.reason or form.dst_count != 1 or instr.guard is not None:
+        return False
+    result = operands[0]
+    if type(result) is not Reg or result.lanes != 1:
         return False
     for operand in operands:
         if type(operand) is Special and is_volatile_register(operand):
@@ -210,9 +214,7 @@ def is_may_definition(instr: Instr) -> bool:
     form = instr.form
     if instr.guard is not None or form.is_opaque:
         return True
-    if form.dst_count == 1:  # nearly all instructions
-        return isinstance(instr.operands[0], Element)
-    return any(isinstance(operand, Element) for operand in instr.dsts)
+    return bool(instr.partial_defs())
 
 
 def late_registers(kernel: Kernel) -> frozenset[Reg]:

@@ -311,7 +311,7 @@ def _is_whole_copy(instr: Instr) -> bool:
     return (
         isinstance(result, Reg)
         and isinstance(source, Reg | Imm | Special | Sym)
-        and (not isinstance(source, Reg) or source.type.bits == result.type.bits)
+        and (not isinstance(source, Reg) or (source.lanes == 1 and source.type.bits == result.type.bits))
     )
 
 

@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from .errors import SourceText
 from .notation import Effect, Form
-from .operands import Args, Element, Imm, Label, Mem, Operand, Reg, registers
+from .operands import Args, Element, Imm, Label, Mem, Operand, Pair, Reg, Vec, registers
 from .ops import decode, form_of
 from .types import TYPES, ScalarType
 
@@ -122,6 +122,13 @@ class Instr:
             found = self._defs = _registers_written(self)
         return found
 
+    def partial_defs(self) -> tuple[Reg, ...]:
+        """The vector registers of which only elements are written: the others keep their values."""
+        results = self.operands[:1] if self.form.op.base == "call" else self.operands[: self.form.dst_count]
+        if len(results) == 1 and type(results[0]) is Reg:  # nearly all instructions
+            return ()
+        return tuple([part.reg for result in results for part in _parts(result) if isinstance(part, Element)])
+
     def uses(self) -> tuple[Reg, ...]:
         """Registers read: sources, addresses, the guard, results of read-modify-write forms, what a `Return` gives."""
         found = self._uses
@@ -184,6 +191,18 @@ def _registers_written(instr: Instr) -> tuple[Reg, ...]:
     return ()
 
 
+def _parts(operand: Operand) -> Iterator[Operand]:
+    """The operand, or what stands in its braces, parentheses or pair."""
+    if isinstance(operand, Vec | Args):
+        for element in operand.elements:
+            yield from _parts(element)
+    elif isinstance(operand, Pair):
+        yield from _parts(operand.first)
+        yield from _parts(operand.second)
+    else:
+        yield operand
+
+
 def _registers_read(instr: Instr) -> tuple[Reg, ...]:
     form = instr.form
     found: list[Reg] = []
@@ -196,9 +215,7 @@ def _registers_read(instr: Instr) -> tuple[Reg, ...]:
     guard = instr.guard
     if guard is not None and type(guard.reg) is Reg:
         found.append(guard.reg)
-    for operand in instr.operands[: form.dst_count]:
-        if type(operand) is Element:
-            found.append(operand.reg)
+    found += instr.partial_defs()
     found += instr.implicit
     return tuple(found)
 

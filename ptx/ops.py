@@ -136,7 +136,7 @@ LOGIC: list[Op] = [
 
 MOVE: list[Op] = [
     op("mov.type d, a", "move_mov", cost=0),
-    op("mov.vec.type d:any, a:any", cost=0),
+    op("mov.vec.type d:any, a:any", "move_vector", cost=0),
     op("mov d, a", "move_mov", cost=0),
     op("movmatrix{.sync}.aligned{.*} d:b32, a:b32", effects=_LANE, divergence="source", cost=8),
     op("prmt.b32{.(f4e|b4e|rc8|ecl|ecr|rc16)} d:b32, a:b32, b:b32, c:b32", "bits_prmt"),

@@ -141,7 +141,9 @@ def _copies(facts: Facts) -> list[Instr]:
     late: frozenset[Reg] | None = None
     for instr in moves:
         target, source = instr.operands
-        if isinstance(target, Reg) and isinstance(source, Reg) and are_exchangeable(target.type, source.type):
+        if not isinstance(target, Reg) or not isinstance(source, Reg) or not target.lanes == source.lanes == 1:
+            continue
+        if are_exchangeable(target.type, source.type):
             if late is None:
                 late = _late(facts)
             if target not in late and source not in late:

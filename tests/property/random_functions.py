@@ -247,6 +247,12 @@ class _Body(Writer):
         elif choice < 0.55:
             guard = f"@{self.predicate()} " if rng.random() < 0.3 else ""
             self.emit(f"{guard}add.u32 {element}, {rng.choice([element, self.value('b32')])}, {self.value('b32')}")
+        elif choice < 0.65:
+            # Only one element is written, among braces; or all, by one word of twice the width.
+            into = rng.choice([f"{{{element}, _}}", f"{{_, {element}}}", known])
+            self.emit(f"mov.b64 {into}, {self.value('b64')}")
+        elif choice < 0.75:
+            self.define("b64", f"mov.b64 {{}}, {rng.choice([known, f'{{{{{element}, {known}.y}}}}'])}")
         else:
             # Twice, so that there is something to merge.
             for _ in range(rng.randint(1, 2)):

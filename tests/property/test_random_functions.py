@@ -48,7 +48,7 @@ def test_results_stay(share: int, pytestconfig: pytest.Config) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(0, 24))
+@pytest.mark.parametrize("seed", range(24))
 def test_ptxas_accepts(seed: int) -> None:
     drawn = program(seed)
     assert refused(drawn.ptx) == ""
