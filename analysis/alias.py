@@ -381,7 +381,7 @@ class Memory:
             return ""
         if is_constant:
             # Read-only memory is so from the wait for the grid before on.
-            is_late = instr.form.op.base == "griddepcontrol" and not (reference and reference.space in _CONSTANT)
+            is_late = effects & Effect.GRID and not (reference and reference.space in _CONSTANT)
             return "grid-dependency" if is_late else ""
         if is_unwritten:
             return ""

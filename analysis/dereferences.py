@@ -217,7 +217,7 @@ def _may_free(form: Form) -> bool:
 
 def _may_wait(form: Form) -> bool:
     """Whether a thread may stay for ever at the instruction, or end there."""
-    if form.is_opaque or form.op.base in ("call", "trap", "brkpt", "griddepcontrol"):
+    if form.effects & Effect.GRID or form.op.base in ("trap", "brkpt"):
         return True
     waits = Effect.CROSS_LANE | Effect.BARRIER | Effect.ASYNC | Effect.STATE
     return form.effects & waits != 0 and form.op.base not in _NEVER_WAITS

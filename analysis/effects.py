@@ -31,6 +31,7 @@ __all__ = [
     "is_may_definition",
     "is_movable",
     "is_plain_store",
+    "is_promised_read",
     "late_registers",
     "may_move",
     "may_remove",
@@ -260,6 +261,13 @@ def is_constant_read(instr: Instr) -> bool:
 
 
 _CONSTANT_FORMS: dict[Form, bool] = {}
+
+
+def is_promised_read(instr: Instr) -> bool:
+    """Whether the load promises that nobody writes what it reads, as ``ld.global.nc`` and ``ldu`` do, though somebody
+    could. The promise holds from the last wait for another grid on (`Effect.GRID`)."""
+    form = instr.form
+    return form.effects & Effect.READ != 0 and _is_always_constant(form) and form.space not in ("const", "param")
 
 
 def is_constant_form(form: Form) -> bool:

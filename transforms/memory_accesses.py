@@ -137,7 +137,7 @@ class Accesses:
                 continue
             form = instr.form
             effects = form.effects
-            is_pinch = form.is_opaque or form.op.base in ("call", "griddepcontrol")
+            is_pinch = effects & Effect.GRID != 0
             if is_pinch:
                 self.pinches.setdefault(block, []).append(position)
             if effects & (Effect.READ | Effect.WRITE):
@@ -272,7 +272,12 @@ class Accesses:
         form = instr.form
         if not question.is_constant:
             return self.memory.kills(instr, question.reference)
-        return form.op.base if form.op.base == "griddepcontrol" else "opaque" if form.is_opaque else ""
+        if not form.effects & Effect.GRID:
+            return ""
+        # Parameters and constants are the same for the whole kernel.
+        if question.space in ("param", "const") and not form.is_opaque:
+            return ""
+        return "opaque" if form.is_opaque else form.op.base
 
 
 def _is_plain(reg: Reg) -> bool:
