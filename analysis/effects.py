@@ -34,6 +34,7 @@ __all__ = [
     "is_promised_read",
     "late_registers",
     "may_move",
+    "may_not_return",
     "may_remove",
     "may_speculate",
     "speculation_places",
@@ -208,6 +209,13 @@ def is_volatile_register(operand: Special) -> bool:
     """Whether two reads of the special register may differ within one thread."""
     name = operand.name.partition(".")[0]
     return name in _VOLATILE_REGISTERS or name.startswith("%pm")
+
+
+def may_not_return(form: Form) -> bool:
+    """Whether a thread may stay at the instruction for ever, or end there: at a barrier or an exchange with lanes that
+    never come, in a call, in a wait for what is asynchronous, at a trap. A load that may fault does not move up across
+    it. Fences and atomics always return."""
+    return form.effects & (Effect.CROSS_LANE | Effect.ASYNC | Effect.STATE | Effect.GRID) != 0
 
 
 def is_may_definition(instr: Instr) -> bool:

@@ -6,8 +6,8 @@ Computes: classes of instructions that compute one value, by one of two namings,
     comp     an occurrence after which nothing in the block changes it      (an exit computation)
     exit_comp  the same, and neither does anything in ``pinch`` come after it
     kill     something in the block changes an operand or the memory        (not transparent)
-    pinch    something in the block may end the thread, or waits for the grid before (``griddepcontrol``), so that a
-             load must not move up across it, be it of memory that nobody writes
+    pinch    something in the block may not return, or waits for the grid before (``griddepcontrol``), so that a load
+             that may fault must not move up across it, be it of memory that nobody writes
 
 *lexical* naming: same opcode, same operand registers; any definition of an operand register changes the value.
 *value* naming: same value number (`value_numbering.py`), whatever the registers are called; a definition of a value of
@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 
 from ..analysis.alias import Memory, Reference, is_inside_object, is_mutable_read
 from ..analysis.cfg import Cfg
-from ..analysis.effects import is_plain_store, is_promised_read
+from ..analysis.effects import is_plain_store, is_promised_read, may_not_return
 from ..analysis.manager import Facts
 from ..analysis.memory_effects import synchronization
 from ..analysis.reference_sets import ReferenceSet
@@ -413,9 +413,15 @@ def _changing_memory(facts: Facts) -> list[Instr]:
 
 
 def _pinching(facts: Facts) -> frozenset[Instr]:
-    """The instructions that what may fault must not move up across, because they may never come back; or because they
-    wait for a grid that may still write what is read-only from then on. All of them may change memory."""
-    return frozenset(instr for instr in facts.get(_changing_memory) if instr.form.effects & Effect.GRID)
+    """The instructions that what may fault must not move up across (`may_not_return`). Some of them wait for a grid
+    that may still write what is read-only from then on."""
+    blocks = facts.cfg.blocks
+    return frozenset(
+        instr
+        for block in facts.cfg.rpo
+        for instr in blocks[block].instrs
+        if may_not_return(instr.form) and not instr.is_directive
+    )
 
 
 class _Loads:

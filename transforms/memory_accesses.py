@@ -20,6 +20,7 @@ from ..analysis.effects import (
     is_call_parameter,
     is_constant_read,
     is_plain_store,
+    may_not_return,
     may_remove,
 )
 from ..analysis.ingredients import Candidates, Ingredients
@@ -124,6 +125,8 @@ class Accesses:
         self._questions: dict[Instr, Question | None] = {}
         #: What ends in a fault or never comes back, or waits for another grid: nothing moves up across it.
         self.pinches: dict[int, list[int]] = {}
+        #: What else may not return: nothing that may fault moves up across it.
+        self.waits: dict[int, list[int]] = {}
         for block in facts.cfg.rpo:
             found = self.blocks[block] = self._scan(block)
             if found.kills:
@@ -140,6 +143,8 @@ class Accesses:
             is_pinch = effects & Effect.GRID != 0
             if is_pinch:
                 self.pinches.setdefault(block, []).append(position)
+            elif may_not_return(form):
+                self.waits.setdefault(block, []).append(position)
             if effects & (Effect.READ | Effect.WRITE):
                 self._block_of[instr] = block
             if effects & Effect.READ and self.is_plain_load(instr):
