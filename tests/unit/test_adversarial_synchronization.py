@@ -290,3 +290,32 @@ def test_read_only_loads_cross_everything_else(between: str) -> None:
     assert text.count("ld.global.nc") == 1
     text = print_module(transformed(promised(PROMISED, between), "srqp"))
     assert text.count("ld.global.nc") == 1
+
+
+FUNCTION = """\
+.version 8.8
+.target sm_90
+.address_size 64
+.shared .align 16 .b8 s[256];
+.func (.reg .u32 o) f(.reg .u64 p)
+{{
+	.reg .u32 %r<8>;
+	.reg .pred %p<2>;
+	ld.{space}.u32 %r1, [{address}];
+	{between}
+	ld.{space}.u32 %r2, [{address}];
+	add.u32 o, %r1, %r2;
+	ret;
+}}
+"""
+
+
+@pytest.mark.parametrize(("space", "address"), [("global", "p"), ("shared", "s+8")])
+@pytest.mark.parametrize("between", ["bar.sync 0;", "membar.cta;", "atom.shared.add.u32 %r3, [s+128], 1;"])
+@pytest.mark.parametrize("passes", [*MOTION, "O1", "O2", "O3"])
+def test_what_calls_a_function_may_write(space: str, address: str, between: str, passes: str) -> None:
+    """That the function itself stores nothing says nothing of the kernel that calls it."""
+    ptx = FUNCTION.format(space=space, address=address, between=between)
+    text = print_module(transformed(ptx, passes, RESTRICT))
+    assert text.partition(between.partition(" ")[0])[2].count(f"ld.{space}") == 1
+    assert ".nc" not in text
