@@ -96,6 +96,6 @@ class AddressLeaves:
         values = self.values
         if value in ssa.old or instr not in values.movable or (values.late and values.is_late(instr)):
             return None
-        if instr.form.effects & Effect.READ and not is_constant_read(instr):
+        if instr.form.effects & Effect.READ and (not is_constant_read(instr) or instr in values.awaiting):
             return None
         return [ssa.read(instr, reg) for reg in instr.uses()]

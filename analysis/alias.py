@@ -335,7 +335,9 @@ class Memory:
         key = (space, objects)
         found = self._unwritten.get(key)
         if found is None:
-            found = all(self.are_apart(*key, *written) for written in self._all_writes())
+            # What calls a function may write whatever another thread can reach.
+            is_own = self.kernel.is_entry or _regions(space, objects) <= {"local", "const", "param"}
+            found = is_own and all(self.are_apart(*key, *written) for written in self._all_writes())
             if found and "global" in _regions(space, objects):
                 found = self.outside is None
             self._unwritten[key] = found
@@ -381,7 +383,7 @@ class Memory:
             return ""
         if is_constant:
             # Read-only memory is so from the wait for the grid before on.
-            is_late = instr.form.op.base == "griddepcontrol" and not (reference and reference.space in _CONSTANT)
+            is_late = effects & Effect.GRID and not (reference and reference.space in _CONSTANT)
             return "grid-dependency" if is_late else ""
         if is_unwritten:
             return ""

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ..ptx import Effect, Form, Instr
 from .address_leaves import AddressLeaves
 from .alias import Memory, Reference
+from .effects import may_not_return
 
 if TYPE_CHECKING:
     from .manager import Facts
@@ -38,8 +39,6 @@ __all__ = ["Dereferences"]
 #: The form of an instruction, the site that it dereferences and those whose base it defines anew, as bits.
 _Event: TypeAlias = tuple[Form, int, int]
 _ACCESSES = frozenset(["ld", "ldu", "st", "atom", "red"])
-#: What orders memory and waits for nobody.
-_NEVER_WAITS = frozenset("ld ldu st atom red fence membar prefetch prefetchu applypriority".split())
 
 
 class Dereferences:
@@ -135,7 +134,7 @@ class Dereferences:
             for instr in self.cfg.blocks[block].instrs:
                 form = instr.form
                 if form not in matters:
-                    matters[form] = not instr.is_directive and (_may_wait(form) or form.effects & Effect.STATE != 0)
+                    matters[form] = not instr.is_directive and may_not_return(form)
                 if matters[form] or instr in redefined or instr in self._site_of:
                     found.append((form, self._site_of.get(instr, 0), redefined.get(instr, 0)))
             events[block] = found
@@ -156,7 +155,7 @@ class Dereferences:
         for block in cfg.rpo:
             generated = killed = 0
             for form, site, redefined in reversed(events[block]):
-                changed = self._everything if _may_wait(form) else redefined
+                changed = self._everything if may_not_return(form) else redefined
                 generated = generated & ~changed | site
                 killed |= changed
             gen[block], kill[block] = generated, killed
@@ -208,16 +207,8 @@ class Dereferences:
         """Whether memory may be gone after an instruction: what this thread frees, or another one before a barrier."""
         if _may_free(form) or form.effects & Effect.STATE:
             return True
-        return self._frees and _may_wait(form)
+        return self._frees and may_not_return(form)
 
 
 def _may_free(form: Form) -> bool:
     return form.is_opaque or form.op.base == "call"
-
-
-def _may_wait(form: Form) -> bool:
-    """Whether a thread may stay for ever at the instruction, or end there."""
-    if form.is_opaque or form.op.base in ("call", "trap", "brkpt", "griddepcontrol"):
-        return True
-    waits = Effect.CROSS_LANE | Effect.BARRIER | Effect.ASYNC | Effect.STATE
-    return form.effects & waits != 0 and form.op.base not in _NEVER_WAITS

@@ -133,6 +133,8 @@ class ValueBits:
         if value in ssa.old:
             return _NOTHING
         scalar, reg = instr.form.type, ssa.reg[value]
+        if reg.lanes != 1:
+            return _NOTHING
         if instr.form.op.base == "ld" and scalar is not None and scalar.kind in "ub" and scalar.bits < reg.type.bits:
             return Bits(0, self.mask(value) & ~((1 << scalar.bits) - 1))
         if len(instr.defs()) != 1:

@@ -115,7 +115,8 @@ class Sources:
     def _written_spaces(self) -> frozenset[str]:
         """The state spaces that the kernel may write; ``generic`` stands for any."""
         if self._written is None:
-            found: set[str] = set()
+            # What calls a function may write anything.
+            found: set[str] = set() if self.kernel.is_entry else {"generic"}
             for instr in self.kernel.instructions():
                 effects = instr.form.effects
                 if effects & Effect.ASYNC or (effects & Effect.WRITE and instr.address is None):

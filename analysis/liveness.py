@@ -22,7 +22,7 @@ import heapq
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import overload
 
-from ..ptx import Args, Effect, Element, Instr, Operand, Pair, Reg, Vec
+from ..ptx import Effect, Instr, Reg
 from .cfg import Cfg
 from .dataflow import bits
 
@@ -37,19 +37,8 @@ def certain_defs(instr: Instr) -> Sequence[Reg]:
     if instr.guard is not None or instr.form.effects & Effect.REGISTERS_LATER:
         return []
     found = instr.defs()
-    kept = [part.reg for operand in instr.dsts for part in _parts(operand) if isinstance(part, Element)]
+    kept = instr.partial_defs()
     return [reg for reg in found if reg not in kept] if kept else found
-
-
-def _parts(operand: Operand) -> Iterator[Operand]:
-    if isinstance(operand, Vec | Args):
-        for element in operand.elements:
-            yield from _parts(element)
-    elif isinstance(operand, Pair):
-        yield from _parts(operand.first)
-        yield from _parts(operand.second)
-    else:
-        yield operand
 
 
 class Liveness:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..ptx import Effect, Form, Instr, Mem, Param
+from ..ptx.notation import STRONG, SYNCHRONIZING
 from .effects import memory_space
 from .memory_objects import Object, Objects
 
@@ -106,18 +107,20 @@ def is_with_outside(form: Form) -> bool:
 
     That takes an acquiring operation or a fence of a scope wider than a cluster, or a wait for another grid. A volatile
     or relaxed load from global memory is taken for one, too: it may be what a thread waits on. A relaxed atomic is not.
+    The row's effects and the modifiers decide, so that an opcode that is new is treated as the others are.
     """
-    base = form.op.base
-    if form.is_opaque or base in ("call", "griddepcontrol"):
+    effects = form.effects
+    if effects & Effect.GRID:
         return True
-    words = form.flags | {form.mods.get("scope", ""), form.mods.get("level", "")}
-    if words & _NARROW or not form.effects & (Effect.BARRIER | Effect.ORDERED):
+    words = frozenset(form.text.split("."))
+    if words & _NARROW or not effects & (Effect.BARRIER | Effect.ORDERED):
         return False
-    if base in ("fence", "membar"):
-        return "proxy" not in form.flags or bool(words & _WIDE)
-    if form.effects & Effect.BARRIER and base in ("ld", "st", "atom", "red"):
+    if form.op.base in ("fence", "membar"):
+        return "proxy" not in words or bool(words & _WIDE)
+    if words & SYNCHRONIZING:
         return True
-    return base == "ld" and form.space in ("global", "generic")
+    is_only_read = effects & Effect.READ != 0 and not effects & Effect.WRITE
+    return is_only_read and bool(words & STRONG) and form.space in ("global", "generic")
 
 
 # --- buffers ---------------------------------------------------------------------------------------------------------

@@ -376,6 +376,8 @@ class Pointees:
 
     def _of_operand(self, instr: Instr, operand: Operand) -> Objects:
         if type(operand) is Reg:
+            if operand.lanes != 1:
+                return None  # a vector register as a whole: its elements put together
             return self._of[self.ssa.read(instr, operand)] if operand.type.kind != "p" else _NONE
         if isinstance(operand, Imm):
             return _NULL_VALUE if operand.text in _NULL else _INTEGER_VALUE

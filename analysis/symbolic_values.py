@@ -122,7 +122,7 @@ class SymbolicValues:
             for value, instr in enumerate(self.ssa.instr):
                 if instr is None or instr.guard is not None or instr.form.dst_count != 1 or instr.form.inout:
                     continue
-                if all(isinstance(operand, Reg | Imm | Special) for operand in instr.operands):
+                if all(_is_scalar(operand) for operand in instr.operands):
                     own = self.key(self.values.number[value])[0]
                     if isinstance(own, tuple):
                         self._templates.setdefault(cast("object", own), instr)
@@ -441,6 +441,10 @@ def _special(name: str) -> Special | None:
 
     kind = special_type(name)
     return Special(name, TYPES[kind]) if kind == "u32" else None
+
+
+def _is_scalar(operand: Operand) -> bool:
+    return operand.lanes == 1 if isinstance(operand, Reg) else isinstance(operand, Imm | Special)
 
 
 def _is_integer(reg: Reg) -> bool:

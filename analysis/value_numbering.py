@@ -21,7 +21,7 @@ from ..ptx.types import is_integer_literal, literal_bits, literal_value
 from . import affine
 from .affine import Affine
 from .cfg import Cfg
-from .effects import is_constant_form, is_movable, is_volatile_register
+from .effects import is_constant_form, is_movable, is_promised_read, is_volatile_register
 from .ssa import Ssa
 
 __all__ = ["Values", "number_values"]
@@ -32,7 +32,8 @@ Key = tuple[object, ...]
 class Values:
     """``number[v]`` is the class of SSA value ``v``; ``late`` are the registers of `effects.late_registers`;
     ``result[i]`` is the class of what instruction ``i`` computes, where that is one register, and ``several`` lists
-    the results of those that compute more; ``movable`` are those of which `effects.may_move` holds."""
+    the results of those that compute more; ``movable`` are those of which `effects.may_move` holds. ``awaiting`` are
+    the read-only loads behind which another grid may be waited for, which may change what they read."""
 
     __slots__ = (
         "_affine",
@@ -41,6 +42,7 @@ class Values:
         "_literals",
         "_of_form",
         "_single",
+        "awaiting",
         "late",
         "movable",
         "number",
@@ -52,6 +54,7 @@ class Values:
     def __init__(self, ssa: Ssa, late: frozenset[Reg] = frozenset()) -> None:
         self.ssa = ssa
         self.late = late
+        self.awaiting: frozenset[Instr] = frozenset()
         self.number: list[int] = [-1] * len(ssa.instr)
         self.result: dict[Instr, int] = {}
         self.several: list[tuple[Instr, int]] = []
@@ -169,6 +172,7 @@ class Values:
 def number_values(cfg: Cfg, ssa: Ssa, late: frozenset[Reg] = frozenset()) -> Values:
     """Number all values of the reachable blocks."""
     values = Values(ssa, late)
+    values.awaiting = _awaiting(cfg)
     number, result, single, old = values.number, values.result, ssa.single, ssa.old
     for value in ssa.undefined:
         # Any number will do, but each read of it must see the same one.
@@ -189,6 +193,32 @@ def number_values(cfg: Cfg, ssa: Ssa, late: frozenset[Reg] = frozenset()) -> Val
             elif defs:
                 _several(values, instr)
     return values
+
+
+def _awaiting(cfg: Cfg) -> frozenset[Instr]:
+    """The loads of `Values.awaiting`. Between two others no wait for a grid is passed, so that equal addresses are
+    equal values."""
+    waiting: set[int] = set()
+    loads: list[tuple[int, int, Instr]] = []
+    last_wait: dict[int, int] = {}
+    for block in cfg.rpo:
+        for position, instr in enumerate(cfg.blocks[block].instrs):
+            effects = instr.form.effects
+            if effects & Effect.GRID and not instr.is_directive:
+                last_wait[block] = position
+            elif effects & Effect.READ and is_promised_read(instr):
+                loads.append((block, position, instr))
+    if not last_wait or not loads:
+        return frozenset()
+    work = list(last_wait)
+    while work:
+        for before in cfg.pred[work.pop()]:
+            if before not in waiting:
+                waiting.add(before)
+                work.append(before)
+    return frozenset(
+        instr for block, position, instr in loads if block in waiting or position < last_wait.get(block, -1)
+    )
 
 
 def _several(values: Values, instr: Instr) -> None:
@@ -286,7 +316,7 @@ def _definition(values: Values, instr: Instr) -> int:
     if plan is None:
         plan = _PLANS[form] = _plan(form)
     kind = plan.kind
-    if kind == "unique":
+    if kind == "unique" or instr in values.awaiting:
         return values.fresh()
     if kind == "load":
         return _load(values, instr, plan)
@@ -311,7 +341,7 @@ def _is_whole_copy(instr: Instr) -> bool:
     return (
         isinstance(result, Reg)
         and isinstance(source, Reg | Imm | Special | Sym)
-        and (not isinstance(source, Reg) or source.type.bits == result.type.bits)
+        and (not isinstance(source, Reg) or (source.lanes == 1 and source.type.bits == result.type.bits))
     )
 
 

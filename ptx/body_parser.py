@@ -14,7 +14,7 @@ import re
 
 from . import declarations
 from .errors import PtxError
-from .ir import Block, Directive, Guard, Instr, Kernel, Loc, RegisterDeclaration, Variable
+from .ir import Block, Directive, Guard, Instr, Kernel, Loc, RegisterDeclaration, Return, Variable
 from .lexer import Cursor
 from .notation import Effect, Form
 from .operand_parser import OperandError, Scope, closing_parenthesis, raw_operand, split_operands
@@ -417,9 +417,28 @@ class _BodyParser:
             instr.operands = (*instr.operands, self.resolve(name, scope, instr.pos))
         for table, scope, names in self.tables:
             table.targets = tuple(self.resolve(name, scope, table.pos) for name in names)
+        self.give_results()
         for scope in self.scopes[1:]:
             kernel.scoped_names.extend(scope.registers)
             kernel.names.update(reg.text for reg in scope.registers)
+
+    def give_results(self) -> None:
+        """Make each ``ret`` of a function that returns registers a `Return`, and put one at the end of the text if
+        control may run off it."""
+        kernel = self.kernel
+        names = self.scopes[0].names
+        found = [names[param.name] for param in kernel.results or () if param.name in names]
+        results = tuple([each for each in found if isinstance(each, Reg)])
+        if not results:
+            return
+        for block in kernel.blocks:
+            for at, instr in enumerate(block.instrs):
+                if instr.form.op.base == "ret":
+                    block.instrs[at] = Return(instr.form, results, instr.guard, instr.loc, instr.pos)
+        if kernel.blocks[-1].falls_through:
+            if kernel.blocks[-1].terminator is not None:
+                kernel.blocks.append(Block())
+            kernel.blocks[-1].instrs.append(Return(decode("ret", 0), results))
 
     def resolve(self, name: str, scope: Scope, pos: int) -> Label:
         label = scope.find_label(name)

@@ -23,6 +23,7 @@ _R, _W, _TRAP, _CTRL = Effect.READ, Effect.WRITE, Effect.TRAP, Effect.CONTROL
 _BAR, _LANE, _ORD, _ASYNC, _STATE = Effect.BARRIER, Effect.CROSS_LANE, Effect.ORDERED, Effect.ASYNC, Effect.STATE
 _LATER = Effect.REGISTERS_LATER
 _FENCED = Effect.FENCED
+_GRID = Effect.GRID
 
 _I16 = "u16 s16 u32 s32 u64 s64"
 _I32 = "u32 s32"
@@ -136,7 +137,7 @@ LOGIC: list[Op] = [
 
 MOVE: list[Op] = [
     op("mov.type d, a", "move_mov", cost=0),
-    op("mov.vec.type d:any, a:any", cost=0),
+    op("mov.vec.type d:any, a:any", "move_vector", cost=0),
     op("mov d, a", "move_mov", cost=0),
     op("movmatrix{.sync}.aligned{.*} d:b32, a:b32", effects=_LANE, divergence="source", cost=8),
     op("prmt.b32{.(f4e|b4e|rc8|ecl|ecr|rc16)} d:b32, a:b32, b:b32, c:b32", "bits_prmt"),
@@ -259,7 +260,7 @@ TEXTURE: list[Op] = [
 CONTROL: list[Op] = [
     op("bra{.uni} a:label", "control_bra", effects=_CTRL),
     op("brx.idx{.uni} a:u32, b:label", "control_brx", effects=_CTRL, cost=4),
-    op("call{.uni} ...", "control_call", effects=_FENCED, cost=40),
+    op("call{.uni} ...", "control_call", effects=_FENCED | _GRID, cost=40),
     op("ret{.uni}", "control_ret", effects=_CTRL),
     op("exit", "control_exit", effects=_CTRL),
     op("trap", "control_trap", effects=_CTRL | _STATE | _ORD),
@@ -267,7 +268,7 @@ CONTROL: list[Op] = [
     op("nanosleep{.type} a:u32", "control_nop", types="u32", effects=_STATE | _ORD),
     op("pmevent{.mask} a:any", "control_nop", effects=_STATE | _ORD),
     op("setmaxnreg{.*} a:any", effects=_STATE | _LANE | _ORD),
-    op("griddepcontrol{.*}", "control_nop", effects=_FENCED),
+    op("griddepcontrol{.*}", "control_nop", effects=_FENCED | _GRID),
 ]
 
 _SYNC = _BAR | _LANE | _ORD

@@ -25,7 +25,9 @@ from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from ..analysis.alias import Reference
+from ..analysis.cfg import strongly_connected_components
 from ..analysis.effects import is_plain_store
+from ..analysis.finite_loops import FiniteLoops
 from ..analysis.manager import Facts
 from ..analysis.symbolic_values import SymbolicValues
 from ..ptx import Effect, Instr, Label, Reg, ScalarType
@@ -60,7 +62,8 @@ class _State:
 
 @dataclass(eq=False, slots=True)
 class _Event:
-    """Something on the way: ``kind`` is ``load``, ``kill`` (a store among them), or ``pinch``."""
+    """Something on the way: ``kind`` is ``load``, ``kill`` (a store among them), ``pinch`` or ``wait``
+    (`Accesses.waits`)."""
 
     position: int
     kind: str
@@ -270,7 +273,29 @@ class Anticipation:
                 if after not in seen:
                     seen.add(after)
                     work.append(after)
-        return is_met and (is_value or not _goes_round(ways))
+        return is_met and (is_value or not self._goes_round(ways))
+
+    def _goes_round(self, ways: Mapping[_State, list[_State]]) -> bool:
+        """Whether one may go on for ever without meeting the address.
+
+        An endless way stays in some loop and passes its header again and again; so where that loop is shown to end, it
+        comes to the header no more.
+        """
+        states = list(ways)
+        number = {state: at for at, state in enumerate(states)}
+        succ = [[number[after] for after in ways[state] if after in number] for state in states]
+        loops, finite = self._loops, self.facts.get(FiniteLoops)
+        work = [list(range(len(states)))]
+        while work:
+            for part in strongly_connected_components(succ, work.pop()):
+                if len(part) == 1 and part[0] not in succ[part[0]]:
+                    continue
+                blocks = {states[at].block for at in part}
+                common = [each for each in loops.around(next(iter(blocks))) if all(block in each for block in blocks)]
+                if not common or common[-1].header not in blocks or not finite.is_finite(common[-1]):
+                    return True
+                work.append([at for at in part if states[at].block != common[-1].header])
+        return False
 
     def _enter(self, state: _State, successor: int, *, is_lost: bool) -> _State:
         """The state at the start of ``successor`` behind ``state``, whose block has been passed; ``is_lost``: without
@@ -386,8 +411,10 @@ class Anticipation:
     def _within(self, state: _State, question: Question, *, is_value: bool) -> bool | None:
         """True at the load, False where it is cut off, None where the block says nothing."""
         for event in self._events_of(state.block):
-            if event.kind == "pinch":
+            if event.kind == "pinch" or (event.kind == "wait" and not is_value):
                 return False
+            if event.kind == "wait":
+                continue
             if event.kind == "load":
                 if event.question is not None and self._is_read(event, state, question, is_value=is_value):
                     return True
@@ -413,6 +440,7 @@ class Anticipation:
                 events.append(_Event(position, "kill", instr, self.accesses.question(instr) if is_store else None))
             instrs = self.cfg.blocks[block].instrs
             events += [_Event(position, "pinch", instrs[position]) for position in self.accesses.pinches.get(block, ())]
+            events += [_Event(position, "wait", instrs[position]) for position in self.accesses.waits.get(block, ())]
             events.sort(key=lambda event: event.position)
             self._events[block] = events
         return events
@@ -527,22 +555,6 @@ class Anticipation:
             return None
         left, right = (values.of_operand(instr, operand, scalar) for operand in instr.operands[1:])
         return instr, left, right, scalar, self._blocks.get(target, -1)
-
-
-def _goes_round(ways: dict[_State, list[_State]]) -> bool:
-    """Whether one may go on for ever without meeting the address."""
-    waiting = {state: sum(after in ways for after in following) for state, following in ways.items()}
-    before: dict[_State, list[_State]] = {}
-    for state, following in ways.items():
-        for after in following:
-            before.setdefault(after, []).append(state)
-    work = [state for state, count in waiting.items() if not count]
-    for state in work:
-        for each in before.get(state, ()):
-            waiting[each] -= 1
-            if not waiting[each]:
-                work.append(each)
-    return len(work) < len(ways)
 
 
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {

@@ -141,7 +141,9 @@ def _copies(facts: Facts) -> list[Instr]:
     late: frozenset[Reg] | None = None
     for instr in moves:
         target, source = instr.operands
-        if isinstance(target, Reg) and isinstance(source, Reg) and are_exchangeable(target.type, source.type):
+        if not isinstance(target, Reg) or not isinstance(source, Reg) or not target.lanes == source.lanes == 1:
+            continue
+        if are_exchangeable(target.type, source.type):
             if late is None:
                 late = _late(facts)
             if target not in late and source not in late:
@@ -181,7 +183,7 @@ def _root(reg: Reg, renamed: dict[Reg, Reg]) -> Reg:
 
 
 def substitute_reads(kernel: Kernel, instr: Instr, renamed: Mapping[Reg, Reg]) -> bool:
-    """Exchange registers that the instruction reads; those that it also writes in place are left alone."""
+    """Exchange registers that the instruction reads, but for `Instr.fixed_uses`."""
     if instr.form.inout or instr.form.op.base == "call":
         return False
     count = instr.form.dst_count

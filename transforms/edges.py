@@ -87,8 +87,8 @@ class EdgeInserter:
         assert terminator is not None and target.label is not None
         label = kernel.new_label(SYNTHETIC)
         at = kernel.blocks.index(target)
-        if _falls_through(kernel.blocks[at - 1]):
-            if _falls_through(kernel.blocks[-1]):
+        if kernel.blocks[at - 1].falls_through:
+            if kernel.blocks[-1].falls_through:
                 # Control runs off the end, which is a return; not into what comes to stand there.
                 kernel.blocks.append(Block(None, [Instr(decode("ret", 0), ())]))
             kernel.blocks.append(Block(label, [*code, Instr(decode("bra.uni", 1), (target.label,))]))
@@ -101,8 +101,3 @@ class EdgeInserter:
 
 def _is_loop_pragma(instr: Instr) -> bool:
     return isinstance(instr, Directive) and instr.kind == "pragma" and "used_bytes_mask" not in instr.payload
-
-
-def _falls_through(block: Block) -> bool:
-    terminator = block.terminator
-    return terminator is None or terminator.guard is not None

@@ -6,8 +6,8 @@ Computes: classes of instructions that compute one value, by one of two namings,
     comp     an occurrence after which nothing in the block changes it      (an exit computation)
     exit_comp  the same, and neither does anything in ``pinch`` come after it
     kill     something in the block changes an operand or the memory        (not transparent)
-    pinch    something in the block may end the thread, or waits for the grid before (``griddepcontrol``), so that a
-             load must not move up across it, be it of memory that nobody writes
+    pinch    something in the block may not return, or waits for the grid before (``griddepcontrol``), so that a load
+             that may fault must not move up across it, be it of memory that nobody writes
 
 *lexical* naming: same opcode, same operand registers; any definition of an operand register changes the value.
 *value* naming: same value number (`value_numbering.py`), whatever the registers are called; a definition of a value of
@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 
 from ..analysis.alias import Memory, Reference, is_inside_object, is_mutable_read
 from ..analysis.cfg import Cfg
-from ..analysis.effects import is_plain_store
+from ..analysis.effects import is_plain_store, is_promised_read, may_not_return
 from ..analysis.manager import Facts
 from ..analysis.memory_effects import synchronization
 from ..analysis.reference_sets import ReferenceSet
@@ -113,7 +113,8 @@ class Naming:
     def key(self, instr: Instr, reg: Reg, bank: str) -> Hashable:
         """Equal for instructions that compute one value into registers of one type. ``bank`` is that of ``reg``."""
         form = instr.form
-        if self.by_value and not (form.effects & Effect.READ and is_mutable_read(instr)):
+        is_by_address = form.effects & Effect.READ and (is_mutable_read(instr) or instr in self.values.awaiting)
+        if self.by_value and not is_by_address:
             return (self.values.result[instr], bank)
         operands: tuple[Hashable, ...] = tuple(operand.text for operand in instr.operands[1:])
         if self.by_value:
@@ -362,8 +363,12 @@ class Transfer:
         written = [candidate for candidate in classes if candidate.is_mutable and not candidate.is_unwritten]
         self._loads = _Loads(written, facts.get(motion_memory)) if written else None
         self.faulting = 0
+        #: Loads that promise that nobody writes what they read: a grid that is waited for may still do so.
+        self.promised = 0
         for candidate in classes:
             bit = 1 << candidate.number
+            if is_promised_read(candidate.instr):
+                self.promised |= bit
             for name in candidate.names:
                 self.by_name[name] = self.by_name.get(name, 0) | bit
             if candidate.may_fault:
@@ -380,9 +385,11 @@ class Transfer:
         changed: dict[Instr, int] = {}
         for instr, name in self.naming.definitions_of(by_name, facts.cfg):
             changed[instr] = changed.get(instr, 0) | by_name[name]
-        if self._loads is not None:
+        if self._loads is not None or self.promised:
             for instr in facts.get(_changing_memory):
-                classes = self._loads.changed_by(instr)
+                classes = self._loads.changed_by(instr) if self._loads is not None else 0
+                if instr.form.effects & Effect.GRID:
+                    classes |= self.promised
                 if classes:
                     changed[instr] = changed.get(instr, 0) | classes
         return changed
@@ -406,12 +413,14 @@ def _changing_memory(facts: Facts) -> list[Instr]:
 
 
 def _pinching(facts: Facts) -> frozenset[Instr]:
-    """The instructions that what may fault must not move up across, because they may never come back; or because they
-    wait for a grid that may still write what is read-only from then on. All of them may change memory."""
+    """The instructions that what may fault must not move up across (`may_not_return`). Some of them wait for a grid
+    that may still write what is read-only from then on."""
+    blocks = facts.cfg.blocks
     return frozenset(
         instr
-        for instr in facts.get(_changing_memory)
-        if instr.form.is_opaque or instr.form.op.base in ("call", "griddepcontrol")
+        for block in facts.cfg.rpo
+        for instr in blocks[block].instrs
+        if may_not_return(instr.form) and not instr.is_directive
     )
 
 

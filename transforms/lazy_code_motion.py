@@ -2,7 +2,7 @@
 
 For all expression classes at once, over bit vectors, with antloc, comp, kill, pinch and phi_kill of `expressions.py`:
 
-    transp_d(b)    = ¬(kill(b) ∪ pinch(b))           an evaluation may move up across b
+    transp_d(b)    = ¬(kill(b) ∪ pinch(b) ∪ endless(b))   an evaluation may move up across b (`endless_loops.py`)
     transp_u(b)    = ¬kill(b)                        a value stays valid down across b
     antin(b)       = antloc(b) ∪ (transp_d(b) ∩ antout(b))
     antout(b)      = ∩ over successors s of antin(s) \\ phi_kill(s);  ∅ where b may leave
@@ -37,6 +37,7 @@ from .branch_divergence import BranchDivergence
 from .copy_propagation import CopyPropagation
 from .dead_code import DeadCodeElimination
 from .edges import EdgeInserter
+from .endless_loops import endless_at_headers
 from .expressions import (
     ExpressionClass,
     LocalPredicates,
@@ -73,16 +74,25 @@ def solve_placement(facts: Facts, local: LocalPredicates, universe: int) -> Plac
     count = len(cfg.blocks)
     endless = never_leaving(facts)
     down_kill = [universe if b in endless else local.kill[b] | local.pinch[b] for b in range(count)]
-    anticipation = solve(
-        cfg,
-        direction="backward",
-        meet="intersection",
-        gen=[local.antloc[b] & ~local.phi_kill[b] for b in range(count)],
-        kill=[down_kill[b] | local.phi_kill[b] for b in range(count)],
-        boundary=0,
-        universe=universe,
-    )
-    antout = anticipation.exit
+
+    def anticipated() -> list[int]:
+        return solve(
+            cfg,
+            direction="backward",
+            meet="intersection",
+            gen=[local.antloc[b] & ~local.phi_kill[b] for b in range(count)],
+            kill=[down_kill[b] | local.phi_kill[b] for b in range(count)],
+            boundary=0,
+            universe=universe,
+        ).exit
+
+    antout = anticipated()
+    if local.transfer.faulting:
+        ahead = [antout[b] & ~down_kill[b] & local.transfer.faulting for b in range(count)]
+        stuck = endless_at_headers(facts, local.antloc, ahead)
+        if any(stuck):
+            down_kill = [each | more for each, more in zip(down_kill, stuck, strict=True)]
+            antout = anticipated()
     antin = [local.antloc[b] | (antout[b] & ~down_kill[b]) for b in range(count)]
     availability = solve(
         cfg,

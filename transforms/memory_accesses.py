@@ -20,6 +20,7 @@ from ..analysis.effects import (
     is_call_parameter,
     is_constant_read,
     is_plain_store,
+    may_not_return,
     may_remove,
 )
 from ..analysis.ingredients import Candidates, Ingredients
@@ -124,6 +125,8 @@ class Accesses:
         self._questions: dict[Instr, Question | None] = {}
         #: What ends in a fault or never comes back, or waits for another grid: nothing moves up across it.
         self.pinches: dict[int, list[int]] = {}
+        #: What else may not return: nothing that may fault moves up across it.
+        self.waits: dict[int, list[int]] = {}
         for block in facts.cfg.rpo:
             found = self.blocks[block] = self._scan(block)
             if found.kills:
@@ -137,9 +140,11 @@ class Accesses:
                 continue
             form = instr.form
             effects = form.effects
-            is_pinch = form.is_opaque or form.op.base in ("call", "griddepcontrol")
+            is_pinch = effects & Effect.GRID != 0
             if is_pinch:
                 self.pinches.setdefault(block, []).append(position)
+            elif may_not_return(form):
+                self.waits.setdefault(block, []).append(position)
             if effects & (Effect.READ | Effect.WRITE):
                 self._block_of[instr] = block
             if effects & Effect.READ and self.is_plain_load(instr):
@@ -272,7 +277,12 @@ class Accesses:
         form = instr.form
         if not question.is_constant:
             return self.memory.kills(instr, question.reference)
-        return form.op.base if form.op.base == "griddepcontrol" else "opaque" if form.is_opaque else ""
+        if not form.effects & Effect.GRID:
+            return ""
+        # Parameters and constants are the same for the whole kernel.
+        if question.space in ("param", "const") and not form.is_opaque:
+            return ""
+        return "opaque" if form.is_opaque else form.op.base
 
 
 def _is_plain(reg: Reg) -> bool:

@@ -399,8 +399,9 @@ class Round:
             is_lax = self.options.paper or self.options.readable
             if not is_lax or not any(self._is_anticipated(name, block, successor) for name in names):
                 return "not-anticipated"
-            if not self._is_safe(block, successor, question):
-                return "may-fault"
+        # What is read on every way that comes to an end may yet never be: a loop or a barrier may come before it.
+        if not self._is_safe(block, successor, question):
+            return "may-fault"
         maker = Materializer(self.symbols, block, is_trial=True)
         if maker.address(question.base, question.offset, question.width) is None:
             return "address"

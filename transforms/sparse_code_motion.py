@@ -42,6 +42,7 @@ from .branch_divergence import BranchDivergence
 from .copy_propagation import CopyPropagation
 from .dead_code import DeadCodeElimination
 from .edges import EdgeInserter
+from .endless_loops import endless_at_headers
 from .expressions import ExpressionClass, LocalPredicates, candidates_by_value, motion_evidence, rewritten_candidates
 from .insertion_region import smallest_minimum_region
 from .lazy_code_motion import LazyCodeMotion, never_leaving
@@ -196,11 +197,21 @@ class _Motion:
         self.universe = (1 << len(classes)) - 1
         self.local = Local.of(local, self.graph, never_leaving(facts), self.universe)
         #: By point, DnSafe \\ UpSafe, and the computations.
+        self.endless = self.find_endless()
         self.may_hold: list[int] = []
         self.computed = _by_point(self.local.antloc, self.local.exit_comp)
         self.solve()
 
     # --- the sets ------------------------------------------------------------------------------------------------
+
+    def find_endless(self) -> list[int]:
+        """By node, the classes that are not anticipated at its start, since a thread may go round for ever."""
+        extra = [0] * len(self.graph.edge)
+        faulting = self.faulting()
+        if not faulting:
+            return [0] * len(self.local.antloc)
+        antloc = self.local.antloc[: len(self.facts.cfg)]
+        return endless_at_headers(self.facts, antloc, [faulting] * len(antloc)) + extra
 
     def solve(self) -> None:
         down = self.down_safety()
@@ -238,7 +249,7 @@ class _Motion:
         cfg, local = self.graph.cfg, self.local
         nodes = range(len(cfg.blocks))
         down_exit = [local.exit_comp[n] | exits[n] for n in nodes]
-        down_entry = [local.antloc[n] | (down_exit[n] & ~local.kill[n]) for n in nodes]
+        down_entry = [local.antloc[n] | (down_exit[n] & ~(local.kill[n] | self.endless[n])) for n in nodes]
         up_entry = [up.entry[n] & ~local.phi_kill[n] for n in nodes]
         up_exit = [(local.antloc[n] | up_entry[n]) & ~local.kill[n] for n in nodes]
         self.safety = Safety(down_entry, down_exit, up_entry, up_exit, up.exit)
@@ -340,8 +351,11 @@ class _Motion:
             cfg,
             direction="backward",
             meet="intersection",
-            gen=[(local.antloc[n] | (local.exit_comp[n] & ~local.kill[n])) & ~local.phi_kill[n] for n in nodes],
-            kill=[local.kill[n] | local.phi_kill[n] for n in nodes],
+            gen=[
+                (local.antloc[n] | (local.exit_comp[n] & ~(local.kill[n] | self.endless[n]))) & ~local.phi_kill[n]
+                for n in nodes
+            ],
+            kill=[local.kill[n] | local.phi_kill[n] | self.endless[n] for n in nodes],
             boundary=0,
             universe=self.universe,
             unions=unions or None,

@@ -147,10 +147,6 @@ class Holders:
 
 
 def _read_in_place(facts: Facts) -> set[Reg]:
-    """Registers whose reads cannot be exchanged: operands of calls and of read-modify-write forms."""
-    found: set[Reg] = set()
-    for block in facts.cfg.rpo:
-        for instr in facts.cfg.blocks[block].instrs:
-            if instr.form.inout or instr.form.op.base == "call":
-                found.update(instr.uses())
-    return found
+    """Registers with a read that cannot be exchanged."""
+    blocks = facts.cfg.blocks
+    return {reg for block in facts.cfg.rpo for instr in blocks[block].instrs for reg in instr.fixed_uses()}

@@ -129,7 +129,7 @@ def bind_call(image: Image, code: Code) -> Finish:
         return _builtin(call, target.name)
     callee = call.callee()
     slots = [call.slot(argument) for argument in call.arguments]
-    reads: list[Getter | None] = []
+    reads: list[list[Getter]] = []
     for argument, slot in zip(call.arguments, slots, strict=True):
         is_value = slot is None and not isinstance(argument, Sink)
         scalar = (
@@ -139,7 +139,8 @@ def bind_call(image: Image, code: Code) -> Finish:
             if isinstance(argument, Imm)
             else None
         )
-        reads.append(call.binder.source(argument, scalar) if is_value else None)
+        parts = call.binder.elements(argument) if is_value else []
+        reads.append([call.binder.source(part, scalar) for part in parts])
     following = code.segment.targets[0].index
     if callee is not None:
         _check_arity(call, callee)
@@ -189,7 +190,7 @@ def _enter(
     call: _Call,
     function: Function,
     slots: list[tuple[Getter, int] | None],
-    reads: list[Getter | None],
+    reads: list[list[Getter]],
     following: int,
     ids: Array,
     lanes: Array | None,
@@ -207,7 +208,7 @@ def _pass(
     call: _Call,
     function: Function,
     slots: list[tuple[Getter, int] | None],
-    reads: list[Getter | None],
+    reads: list[list[Getter]],
     lanes: Array | None,
 ) -> None:
     """Make the callee's frame and copy the arguments into it, for ``lanes`` of the cohort."""
@@ -230,11 +231,12 @@ def _pass(
             source = np.broadcast_to(mine * 0 + slot[0](c), (c.n,))
             source = source if lanes is None else source[lanes]
             batch.copy_local(threads, source, base + offset, min(slot[1], size))
-        elif read is not None and into:
-            values = np.broadcast_to(read(c), (c.n,))
-            batch.write_file(c.depth + 1, into[0], threads, values if lanes is None else values[lanes])
-        elif read is not None and offset >= 0:
-            values = np.ascontiguousarray(np.broadcast_to(read(c), (c.n,)))
+        elif read and into:
+            for part, key in zip(read, into, strict=True):
+                values = np.broadcast_to(part(c), (c.n,))
+                batch.write_file(c.depth + 1, key, threads, values if lanes is None else values[lanes])
+        elif read and offset >= 0:
+            values = np.ascontiguousarray(np.broadcast_to(read[0](c), (c.n,)))
             batch.put_local(threads, base + offset, values if lanes is None else values[lanes], size)
 
 
@@ -277,7 +279,8 @@ def receive(image: Image, code: Code) -> Callable[[Cohort], None] | None:
         if slot is not None and offset >= 0:
             memory.append((slot, offset))
         elif source and not isinstance(operand, Sink):
-            copies.append((source[0], call.binder.destination(operand, None)))
+            for key, part in zip(source, call.binder.elements(operand), strict=True):
+                copies.append((key, call.binder.destination(part, None)))
     size = -(-code.function.frame.nbytes // 16) * 16
 
     def take(c: Cohort) -> None:

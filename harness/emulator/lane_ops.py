@@ -92,6 +92,8 @@ def pair_specs(instr: Instr) -> list[tuple[Operand, OperandSpec]]:
 def bind(binder: Binder, instr: Instr) -> Step:
     """The step of an arithmetic instruction."""
     form = instr.form
+    if semantics(instr) == "move_vector":
+        return _vector_move(binder, instr)
     function = table.resolve(form)
     if function is None:
         raise Refused("")
@@ -121,6 +123,24 @@ def bind(binder: Binder, instr: Instr) -> Step:
         where = None if guard is None else guard(c)
         for write, result in zip(writes, results, strict=False):
             write(c, result, where)
+
+    return step
+
+
+def _vector_move(binder: Binder, instr: Instr) -> Step:
+    """``mov.v2`` and ``mov.v4``: all elements are read before any is written."""
+    targets, sources = (binder.elements(operand) for operand in instr.operands)
+    if len(targets) != instr.form.lanes or len(sources) != len(targets):
+        raise Refused(f"'{instr.operands[1].text}' as a vector of {instr.form.lanes}")
+    reads = [binder.source(operand, instr.form.type) for operand in sources]
+    writes = [binder.destination(operand, instr.form.type) for operand in targets]
+    guard = binder.guard(instr)
+
+    def step(c: Cohort) -> None:
+        where = None if guard is None else guard(c)
+        values = [read(c) for read in reads]
+        for write, value in zip(writes, values, strict=True):
+            write(c, value, where)
 
     return step
 

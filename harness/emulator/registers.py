@@ -3,7 +3,8 @@
 Computes: a key for every register (component), getters that give an operand's raw bits at its type's width, setters
 that put results into registers of any width.
 Requires: `layout` for symbols. Guarantees: a register wider than the type is truncated when read and extended when
-    written, by sign where the type is signed (PTX ISA 9.0, §9.4.1); `{a, b}` where a scalar stands packs and unpacks.
+    written, by sign where the type is signed (PTX ISA 9.0, §9.4.1); `{a, b}` or a vector register where a scalar stands
+    pack and unpack.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ Getter: TypeAlias = "Callable[[Cohort], Array]"
 #: Called with the cohort, the value, and the guard (``None``: all lanes).
 Setter: TypeAlias = "Callable[[Cohort, Array, Array | None], None]"
 
+_VECTOR_SPECIALS = frozenset(["%tid", "%ntid", "%ctaid", "%nctaid"])
 _COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}
 _SIGNED = {1: np.dtype("i1"), 2: np.dtype("i2"), 4: np.dtype("i4"), 8: np.dtype("i8")}
 
@@ -179,7 +181,7 @@ class Binder:
     def _register(self, operand: Reg | Element, scalar: ScalarType | None) -> Getter:
         keys = self.registers.keys(operand)
         if len(keys) != 1:
-            raise Refused(f"vector register '{operand.text}' as a whole")
+            return self._packed(self._as_list(operand), scalar)
         key = keys[0]
         declared = self.registers.types[key]
         if scalar is None or scalar.bits == declared.bits:
@@ -236,7 +238,7 @@ class Binder:
             raise Refused(f"result '{operand.text}'")
         keys = self.registers.keys(operand)
         if len(keys) != 1:
-            raise Refused(f"vector register '{operand.text}' as a whole")
+            return self._unpacked(self._as_list(operand), scalar)
         key = keys[0]
         declared = self.registers.types[key]
         put = self.put(key)
@@ -299,7 +301,13 @@ class Binder:
             return list(operand.elements)
         if isinstance(operand, Reg) and operand.lanes > 1:
             return [Element(operand, "xyzw"[index]) for index in range(operand.lanes)]
+        if isinstance(operand, Special) and operand.text in _VECTOR_SPECIALS:
+            return [Special(f"{operand.text}.{component}", operand.type) for component in "xyzw"]
         return [operand]
+
+    def _as_list(self, operand: Operand) -> Vec:
+        """A vector register as the list of its elements."""
+        return Vec(tuple(self.elements(operand)))
 
     def guard(self, instr: Instr) -> Getter | None:
         """The lanes on which ``instr`` takes effect; ``None`` for all."""

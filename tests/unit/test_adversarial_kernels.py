@@ -22,6 +22,7 @@ FOLDER = Path(__file__).parents[1] / "ptx" / "adversarial"
 #: By code motion alone, by scalar replacement alone, with everything speculated, and as a user has it.
 LISTS = (
     "O3",
+    "cse,sscm:min_cost=0,copyprop,dce",
     "lcm:min_cost=0",
     "spre:min_cost=0:lazy=false,ssrqp_s,deadstores",
     "ssrqp:guarded=true,vectormerge,readonly,copyprop,dce",

@@ -94,9 +94,11 @@ INVARIANT_LOAD = """
         ("red.shared.add.u32 [%rd3], 1;", "global", False),
         ("ld.volatile.global.f32 %f9, [%rd3];", "global", False),
         ("unknown.op %r9, %r9;", "global", False),
-        ("bar.sync 0;", "global.nc", True),
+        ("bar.sync 0;", "global.nc", False),  # some thread may never come to the barrier
         ("st.global.f32 [%rd3], %f2;", "global.nc", True),
-        ("bar.sync 0;", "const", True),
+        ("bar.sync 0;", "const", False),
+        ("membar.gl;", "global.nc", True),
+        ("membar.gl;", "const", True),
         ("", "volatile.global", False),
         ("", "relaxed.gpu.global", False),
         ("add.s64 %rd1, %rd1, 4;", "global", False),
