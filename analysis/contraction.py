@@ -3,14 +3,17 @@
 A product (``mul``, ``div.approx``) and a sum (``add``, ``sub``) without a rounding modifier may become one fused
 multiply-add, which rounds once. So the bits of a sum depend on what else reads its product.
 
-Computes: for each product that is read, one of three kinds.
+Computes: for each product that is read, one of four kinds.
 
 ``rounded``     ptxas rounds it: no sum can see it, or another instruction reads it whenever it is computed.
 ``contracted``  ptxas contracts it with all of its readers, which are sums in the block of the product.
-``open``        anything else. The answer depends on how ptxas unrolls loops, removes branches and promotes memory.
+``paired``      the same, but one of the sums adds it to another such product, and ptxas contracts one of the two.
+``open``        anything else. The answer depends on how ptxas unrolls loops, removes branches, sinks instructions
+                into blocks and promotes memory, which other instructions of the kernel may change.
 
-A rounded product may get ``.rn``, which changes no bit; then nothing contracts it any more. The others must keep the
-readers that they have, in the blocks in which they are. `Contraction.fixed` holds these products and their sums.
+A rounded product may get ``.rn``, which changes no bit; then nothing contracts it any more. Contracted and paired ones
+must keep their sums, in the block in which they are. `Contraction.fixed` holds these products and their sums. A kernel
+with an open product is left as it is (`Contraction.is_fragile`).
 
 What ptxas 13.0 does at ``-O3``, the same for sm_75, 80, 90, 100 and 120 and for f32, f64, f16, f16x2, bf16, bf16x2 and
 f32x2, except where a type is named (`tests/unit/test_contraction_ptxas.py` repeats it):
@@ -24,6 +27,7 @@ f32x2, except where a type is named (`tests/unit/test_contraction_ptxas.py` repe
    products of these copies are contracted.
 4. ``mov``, ``neg``, ``cvt`` without effect, packing and unpacking, and a guard on the sum hide no product. ``selp`` and
    φ do, unless ptxas folds them.
+   ptxas may also sink a product into the block of its only reader: a kernel in which it did that had one load less.
 5. Of a sum of two contractible products one is contracted. ptxas chooses it. ``add p, p`` is not contracted.
 6. Equal products are not merged before contraction: of two ``mul`` of the same operands, one that is stored and one
    that is summed, the second is contracted.
@@ -105,6 +109,8 @@ class Contraction:
     sources: dict[Instr, set[Instr]] = field(default_factory=dict[Instr, "set[Instr]"])
     live: set[Instr] = field(default_factory=set[Instr])
     fixed: frozenset[Instr] = frozenset()
+    #: Whether another change of the kernel might change what is contracted.
+    is_fragile: bool = False
 
     @classmethod
     def of(cls, facts: Facts) -> Contraction:
@@ -212,15 +218,18 @@ class _Classes:
         incoming = {each for instr in self._incoming() for each in self._reach(instr).sums}
         for each, products in sources.items():
             unsure = [product for product in products if kinds[product] != "rounded"]
-            if len(unsure) > 1 or each in incoming or len({operand.text for operand in each.operands[1:3]}) < 2:
+            if each in incoming:
                 kinds.update((product, "open") for product in unsure)
+            elif len(unsure) > 1 or len({operand.text for operand in each.operands[1:3]}) < 2:
+                kinds.update((product, "paired") for product in unsure if kinds[product] == "contracted")
         found = {
             instr: Product(kinds[instr], frozenset(reach.sums), frozenset(reach.readers))
             for instr, reach in reached.items()
         }
         fixed = {instr for instr, product in found.items() if product.kind != "rounded"}
         fixed |= {each for instr in list(fixed) for each in found[instr].sums} | incoming
-        return Contraction(found, sources, self.live, frozenset(fixed))
+        is_fragile = bool(incoming) or "open" in kinds.values()
+        return Contraction(found, sources, self.live, frozenset(fixed), is_fragile=is_fragile)
 
     def _incoming(self) -> Iterable[Instr]:
         """The instructions whose results may be a product that is computed elsewhere."""

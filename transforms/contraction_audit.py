@@ -39,8 +39,8 @@ def _is_unchanged(instr: Instr, old: Product, after: Contraction) -> bool:
     new = after.products.get(instr)
     if new is None:
         return not any(reader in after.live for reader, _, _ in old.readers)
-    if old.kind == "open":
-        return new.kind == "open" and new.readers == old.readers
+    if old.kind in ("paired", "open"):
+        return new.kind == old.kind and new.readers == old.readers
     gone = old.sums - new.sums
     return new.kind == "contracted" and new.sums <= old.sums and gone.isdisjoint(after.live)
 

@@ -244,6 +244,11 @@ class Pipeline:
         from .contraction_audit import keep_contraction
 
         before = contraction_of(facts)
+        if before.is_fragile:
+            message = "left as it is, since ptxas might contract other products than before"
+            remarks.add("Missed", "contraction", "Refused", kernel, message, reason="contraction")
+            remarks.count(kernel, "contraction", "refused")
+            return False
         original, checkpoint = kernel.clone(), remarks.checkpoint()
         if not self._run_over(module, kernel, facts, remarks):
             return False
