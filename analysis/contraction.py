@@ -51,7 +51,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..ptx import TYPES, Effect, Form, Instr, Kernel, Reg
+from ..ptx import TYPES, Form, Instr, Kernel, Reg
 from .effects import is_call_parameter, may_remove, memory_space
 
 if TYPE_CHECKING:
@@ -152,6 +152,7 @@ class _Reach:
     others: set[Instr] = field(default_factory=set[Instr])
     is_rounded: bool = False
     escapes: bool = False
+    is_in_local: bool = False  #: stored to local memory
     readers: set[tuple[Instr, bool, int]] = field(default_factory=set["tuple[Instr, bool, int]"])
 
 
@@ -210,17 +211,20 @@ class _Classes:
     def classify(self) -> Contraction:
         """The kinds of all live products."""
         reached = {instr: self._reach(instr) for instr in self.live if role(instr.form) == "product"}
+        spaces = self._spaces(reached.values())
+        incoming = {each for instr in self._incoming(spaces) for each in self._reach(instr).sums}
+        for reach in reached.values():
+            reach.escapes |= reach.is_in_local and bool(incoming)
         kinds = {instr: _kind(instr, reach) for instr, reach in reached.items()}
         sources: dict[Instr, set[Instr]] = {}
         for instr, reach in reached.items():
             for each in reach.sums:
                 sources.setdefault(each, set()).add(instr)
-        incoming = {each for instr in self._incoming() for each in self._reach(instr).sums}
         for each, products in sources.items():
             unsure = [product for product in products if kinds[product] != "rounded"]
             if each in incoming:
                 kinds.update((product, "open") for product in unsure)
-            elif len(unsure) > 1 or len({operand.text for operand in each.operands[1:3]}) < 2:
+            elif len(unsure) > 1:
                 kinds.update((product, "paired") for product in unsure if kinds[product] == "contracted")
         found = {
             instr: Product(kinds[instr], frozenset(reach.sums), frozenset(reach.readers))
@@ -231,12 +235,26 @@ class _Classes:
         is_fragile = bool(incoming) or "open" in kinds.values()
         return Contraction(found, sources, self.live, frozenset(fixed), is_fragile=is_fragile)
 
-    def _incoming(self) -> Iterable[Instr]:
-        """The instructions whose results may be a product that is computed elsewhere."""
+    def _spaces(self, reached: Iterable[_Reach]) -> set[str]:
+        """The state spaces through which a product may come without being rounded: ``local`` where this kernel stores
+        one there, ``param`` where another function of the module has one."""
+        found = {"local"} if any(reach.is_in_local for reach in reached) else set[str]()
+        module, kernel = self.facts.module, self.facts.kernel
+        others = [] if module is None else [each for each in module.kernels if each is not kernel]
+        if module is None or any(role(instr.form) == "product" for each in others for instr in each.instructions()):
+            found.add("param")
+        return found
+
+    def _incoming(self, spaces: set[str]) -> Iterable[Instr]:
+        """The instructions whose results may be a product that is not rounded, computed elsewhere."""
         for instr in self.live:
-            form = instr.form
-            if form.op.base == "call" or (form.op.base == "ld" and self._is_promotable(instr)):
-                yield instr
+            if instr.form.op.base == "call":
+                if "param" in spaces:
+                    yield instr
+            elif instr.form.op.base == "ld" and self._is_promotable(instr):
+                space = memory_space(instr)
+                if ("local" if space == "generic" else space) in spaces:
+                    yield instr
 
     def _is_promotable(self, access: Instr) -> bool:
         """Whether ptxas may turn the memory into registers, so that a store does not round."""
@@ -273,24 +291,25 @@ class _Classes:
         depth = self.facts.loops.depth
         found.readers.add((reader, is_here, depth[self.block_of[reader]] - depth[self.block_of[start]]))
         form = reader.form
-        if role(form) == "sum":
+        if role(form) == "sum" and len({operand.text for operand in reader.operands[1:3]}) == 2:
             found.sums[reader] = is_here and _agrees(start.form, form)
-        elif form.op.base in ("call", "ret") or (form.effects & Effect.WRITE and self._may_promote_store(reader)):
-            found.escapes = True
+        elif form.op.base == "call" or (form.op.base == "st" and self._is_promotable(reader)):
+            found.escapes |= form.op.base == "call" or memory_space(reader) == "param"
+            found.is_in_local |= not found.escapes
         else:
             found.others.add(reader)
-            found.is_rounded |= is_direct and reader.guard is None and self._is_certain(start, reader)
-
-    def _may_promote_store(self, reader: Instr) -> bool:
-        return reader.form.op.base == "st" and self._is_promotable(reader)
+            found.is_rounded |= is_direct and self._is_certain(start, reader)
 
     def _is_certain(self, start: Instr, reader: Instr) -> bool:
-        """Whether each time that ``start`` is executed ``reader`` is, in the same turn of the same loop."""
+        """Whether every copy of ``start`` that ptxas may make has a copy of ``reader``: outside of loops there is one,
+        in a loop those of one turn of the body."""
         here, there = self.block_of[start], self.block_of[reader]
-        if here == there:
-            return True
         loop_of = self.facts.loops.loop_of
-        return loop_of[here] == loop_of[there] and self.facts.post_dominance.dominates(there, here)
+        if loop_of[here] < 0:
+            return True
+        if reader.guard is not None:
+            return False
+        return here == there or (loop_of[here] == loop_of[there] and self.facts.post_dominance.dominates(there, here))
 
 
 def _kind(instr: Instr, reach: _Reach) -> str:
