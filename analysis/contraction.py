@@ -16,7 +16,7 @@ must keep their sums, in the block in which they are. `Contraction.fixed` holds 
 with an open product is left as it is (`Contraction.is_fragile`).
 
 What ptxas 13.0 does at ``-O3``, the same for sm_75, 80, 90, 100 and 120 and for f32, f64, f16, f16x2, bf16, bf16x2 and
-f32x2, except where a type is named (`tests/unit/test_contraction_ptxas.py` repeats it):
+f32x2, except where a type is named (`tests/unit/test_contraction.py` repeats it):
 
 1. A product is contracted with all sums that read it, or with none. Several sums get one FMA each.
 2. One reader that is no contractible sum keeps the product rounded for all readers: a store, a comparison, another

@@ -88,22 +88,27 @@ def note(
     return found
 
 
-def fused_kernels() -> Iterator[tuple[str, str, str, list[str]]]:
-    """Program, name and text of each fused kernel, and the texts of what it is made of."""
+def compare_fused(args: argparse.Namespace, total: Counter[str]) -> list[dict[str, Any]]:
+    """The kernels that ``fuse`` makes of the suites' programs and that have other counts than their parts together."""
     from ptxmotion.cli.fuse_program import FuseRequest, fuse
     from ptxmotion.suites.registry import benchmarks
 
+    found: list[dict[str, Any]] = []
     for benchmark in benchmarks():
-        result = fuse(FuseRequest(benchmark.name, passes="none"))
-        parts = {kernel.name: kernel.text for kernel in result.parts}
-        for kernel in result.kernels:
-            yield benchmark.name, kernel.name, kernel.text, [parts[name] for name in kernel.parts]
+        result = fuse(FuseRequest(benchmark.name, benefit="none"))
+        for pair in result.found.fused.values():
+            parts = [contraction_counts(code.text, args.arch)[code.entry.name] for code in pair.parts]
+            before = FloatCounts(*(sum(asdict(part)[key] for part in parts) for key in NAMES))
+            after = contraction_counts(optimized(pair.code.text, args.passes, total), args.arch)
+            found += note(benchmark.name, {pair.code.entry.name: before}, after, total)
+    return found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", metavar="DIR")
     parser.add_argument("--suites", action="store_true")
+    parser.add_argument("--fuse", action="store_true")
     parser.add_argument("--passes", default="O3")
     parser.add_argument("--arch", default=None, help="default: the module's target")
     parser.add_argument("--kernels", action="store_true", help="list the kernels that differ")
@@ -121,6 +126,8 @@ def main() -> int:
         except (PtxasError, ToolFailed, ToolTimeout, PtxError) as error:
             total["refused"] += 1
             print(f"{name}: {str(error).splitlines()[0]}", file=sys.stderr)
+    if args.fuse:
+        differing += compare_fused(args, total)
     for key, value in total.items():
         print(f"{key:32} {value:10}")
     if args.kernels:

@@ -16,8 +16,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from ..analysis.manager import Facts
-from ..ptx import Directive, Module, parse, print_module
+from ..ptx import RawDirective, parse, print_module
 from .toolchain import assemble, disassemble
 
 __all__ = ["FloatCounts", "contraction_counts"]
@@ -41,7 +40,7 @@ class FloatCounts:
 def contraction_counts(ptx: str, arch: str | None = None) -> dict[str, FloatCounts]:
     """The counts of each kernel of the module."""
     module = parse(ptx)
-    _forbid_unrolling(module)
+    module.items.insert(0, RawDirective('.pragma "nounroll";'))
     text = print_module(module)
     plain = _counted(disassemble(assemble(text, arch).cubin))
     rounded = _counted(disassemble(assemble(text, arch, flags=("--fmad", "false")).cubin))
@@ -49,15 +48,6 @@ def contraction_counts(ptx: str, arch: str | None = None) -> dict[str, FloatCoun
         name: FloatCounts(found["fma"], found["add"], found["mul"], found["fma"] - rounded[name]["fma"])
         for name, found in plain.items()
     }
-
-
-def _forbid_unrolling(module: Module) -> None:
-    for kernel in module.kernels:
-        kernel.flatten_scopes()
-        facts = Facts(kernel, module)
-        for header in {loop.header for loop in facts.loops.loops}:
-            block = facts.cfg.blocks[header]
-            kernel.set_instrs(block, [Directive("pragma", '.pragma "nounroll"'), *block.instrs])
 
 
 def _counted(listing: str) -> dict[str, Counter[str]]:

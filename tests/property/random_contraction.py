@@ -1,8 +1,8 @@
 """Random kernels of products, sums, stores and loads, and what ptxas makes of each sum.
 
-Sums add a constant of their own, so that they can be found in the machine code: as ``FADD`` with the constant where the
-other operand is rounded, as ``FFMA`` where ptxas contracts it. Some products have a constant factor of their own and are
-summed in pairs: one is ``FMUL`` with its factor, the other one ``FFMA``. That is what must stay the same.
+Sums add a constant of their own, so that they can be found in the machine code: as ``FADD`` with the constant where
+the other operand is rounded, as ``FFMA`` where ptxas contracts it. Some products have a constant factor of their own
+and are summed in pairs: one is ``FMUL`` with its factor, the other one ``FFMA``. That is what must stay the same.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class _Writer:
         return f"%f{self.registers}"
 
     def statement(self, depth: int) -> None:
-        kind = self.rng.choices(("mul", "add", "store", "load", "move", "pair", "if", "loop"), (6, 7, 4, 5, 1, 1, depth, depth))[0]
+        weights = {"mul": 6, "add": 7, "store": 4, "load": 5, "move": 1, "pair": 1, "if": depth, "loop": depth}
+        kind = self.rng.choices(tuple(weights), tuple(weights.values()))[0]
         getattr(self, "_" + kind)(depth)
 
     def _mul(self, depth: int) -> None:
@@ -99,7 +100,8 @@ class _Writer:
         number = self.labels
         self.lines += [f"mov.u32 %i{number}, 0;", f'$L{number}: .pragma "nounroll";']
         self._scope(depth)
-        self.lines += [f"add.u32 %i{number}, %i{number}, 1;", f"setp.lt.u32 %q, %i{number}, %n;", f"@%q bra $L{number};"]
+        counter = f"%i{number}"
+        self.lines += [f"add.u32 {counter}, {counter}, 1;", f"setp.lt.u32 %q, {counter}, %n;", f"@%q bra $L{number};"]
 
 
 def contraction_kernel(seed: int, name: str, first: int) -> str:

@@ -33,7 +33,8 @@ def transformed(text: str, passes: str) -> tuple[str, Remarks]:
 @pytest.mark.fuzz
 def test_sums_are_contracted_as_before(share: int, pytestconfig: pytest.Config) -> None:
     try:
-        find_tool("ptxas"), find_tool("nvdisasm")
+        for tool in ("ptxas", "nvdisasm"):
+            find_tool(tool)
     except ToolMissing as missing:
         pytest.skip(str(missing))
     start = random.randrange(1 << 40) if pytestconfig.getoption("--fuzz-n") else share * TOGETHER
