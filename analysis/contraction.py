@@ -301,11 +301,11 @@ class _Classes:
             found.is_rounded |= is_direct and self._is_certain(start, reader)
 
     def _is_certain(self, start: Instr, reader: Instr) -> bool:
-        """Whether every copy of ``start`` that ptxas may make has a copy of ``reader``: outside of loops there is one,
-        in a loop those of one turn of the body."""
+        """Whether every copy of ``start`` that ptxas may make has a copy of ``reader``. Outside of loops there is one
+        copy, but for functions, which may be inlined into a loop; in a loop, copies are of one turn of the body."""
         here, there = self.block_of[start], self.block_of[reader]
         loop_of = self.facts.loops.loop_of
-        if loop_of[here] < 0:
+        if loop_of[here] < 0 and self.facts.kernel.is_entry:
             return True
         if reader.guard is not None:
             return False
