@@ -15,8 +15,9 @@ A rounded product may get ``.rn``, which changes no bit; then nothing contracts 
 must keep their sums, in the block in which they are. `Contraction.fixed` holds these products and their sums. A kernel
 with an open product is left as it is (`Contraction.is_fragile`).
 
-What ptxas 13.0 does at ``-O3``, the same for sm_75, 80, 90, 100 and 120 and for f32, f64, f16, f16x2, bf16, bf16x2 and
-f32x2, except where a type is named (`tests/unit/test_contraction.py` repeats it):
+What ptxas 13.0 does at ``-O3``, tried for f32 on sm_75, 80, 90, 100 and 120, for f64, f16 and f16x2 on sm_75 and 100,
+for bf16 on sm_90, 100 and 120, and for f32x2 on sm_100. They agree, except where a type is named; bf16x2 is taken to be
+like f16x2. `tests/unit/test_contraction.py` repeats it for f32 and f64 on sm_80:
 
 1. A product is contracted with all sums that read it, or with none. Several sums get one FMA each.
 2. One reader that is no contractible sum keeps the product rounded for all readers: a store, a comparison, another
