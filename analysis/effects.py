@@ -63,6 +63,7 @@ REASONS: dict[str, str] = {
     "vector-register": "defines a vector register",
     "pragma": "a pragma speaks of it",
     "store": "may write the same memory",
+    "contraction": "ptxas may contract it to a fused multiply-add, which rounds otherwise elsewhere",
     "grid-dependency": "waits for another grid, which may write the memory",
     "outside": "may wait for another grid or the host, who may write the memory",
     "not-a-load": "is no load from one address",

@@ -545,6 +545,13 @@ class Kernel:
             same._new_registers[key] = copied
         return same
 
+    def restore(self, original: Kernel) -> None:
+        """Become what ``original``, an unchanged `clone` of this kernel, is. That one must not be used any more."""
+        version, cfg_version = self.version, self.cfg_version
+        vars(self).update(vars(original))
+        self.version, self.cfg_version = version, cfg_version
+        self.cfg_changed()
+
     def set_instrs(self, block: Block, instrs: list[Instr]) -> None:
         """Replace the instructions of ``block``; edges must stay as they are."""
         block.instrs = instrs

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 
 from ..analysis.alias import Memory, Reference, is_inside_object, is_mutable_read
 from ..analysis.cfg import Cfg
+from ..analysis.contraction import contraction_of
 from ..analysis.effects import is_plain_store, is_promised_read, may_not_return
 from ..analysis.manager import Facts
 from ..analysis.memory_effects import synchronization
@@ -283,9 +284,10 @@ def _invariant(inside: list[tuple[int, Instr]], facts: Facts, naming: Naming) ->
 
 def movable(facts: Facts) -> list[tuple[int, list[Instr]]]:
     """By block, in reverse postorder, every instruction that computes something of a cost into a register and may
-    move."""
+    move. Products that ptxas may contract, and the sums that see them, are left out (`analysis/contraction.py`)."""
     cfg = facts.cfg
     may_move = facts.get(motion_values).movable
+    fixed = contraction_of(facts).fixed
     found: list[tuple[int, list[Instr]]] = []
     for block in cfg.rpo:
         instrs = cfg.blocks[block].instrs
@@ -294,6 +296,7 @@ def movable(facts: Facts) -> list[tuple[int, list[Instr]]]:
             for at, instr in enumerate(instrs)
             if instr in may_move
             and instr.form.op.cost
+            and instr not in fixed
             # At 0 this looks at the last one, which does no harm.
             and not (instrs[at - 1].is_directive and is_spoken_of(instrs, at))
         ]

@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from ..analysis.contraction import contraction_of, may_contract
 from ..analysis.manager import Facts
 from ..ptx import Kernel, Module, PtxError, print_module
 from ..ptx.collector import is_large, paused
@@ -232,9 +233,37 @@ class Pipeline:
             kernel.flatten_scopes()
             facts = Facts(kernel, module, profile=self.profile, promise=self.promise)
             try:
-                return self._run_over(module, kernel, facts, remarks)
+                if not may_contract(kernel) or facts.cfg.unmodelled:
+                    return self._run_over(module, kernel, facts, remarks)
+                return self._run_and_audit(module, kernel, facts, remarks)
             finally:
                 facts.drop()
+
+    def _run_and_audit(self, module: Module, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+        """Transform a kernel with products and sums that ptxas may contract; revert it where that would change."""
+        from .contraction_audit import keep_contraction
+
+        before = contraction_of(facts)
+        if before.is_fragile:
+            message = "left as it is, since ptxas might contract other products than before"
+            remarks.add("Missed", "contraction", "Refused", kernel, message, reason="contraction")
+            remarks.count(kernel, "contraction", "refused")
+            return False
+        original, checkpoint = kernel.clone(), remarks.checkpoint()
+        if not self._run_over(module, kernel, facts, remarks):
+            return False
+        pins = keep_contraction(kernel, facts, before)
+        if pins < 0:
+            kernel.restore(original)
+            remarks.restore(checkpoint)
+            remarks.count(kernel, "contraction", "reverted")
+            message = "reverted, since ptxas might contract other products than before"
+            remarks.add("Missed", "contraction", "Reverted", kernel, message, reason="contraction")
+            return False
+        remarks.count(kernel, "contraction", "pinned", pins)
+        if pins:
+            self._verify(module, kernel, "contraction", fell_off=True)
+        return True
 
     def _run_over(self, module: Module, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         if facts.cfg.unmodelled:
