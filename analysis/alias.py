@@ -234,9 +234,7 @@ class Memory:
         """Whether the references may share a byte, in one thread and one evaluation of the names of their bases."""
         if self.are_apart(a.space, a.objects, b.space, b.objects):
             return False
-        if not _are_comparable(a.space, b.space):
-            return True
-        distance = self._distance(a, b)
+        distance = self.distance(a, b)
         if distance is None:
             return True
         start, modulus = distance
@@ -288,8 +286,12 @@ class Memory:
             return False
         return self.promise.covers(self.kernel.name, param.name)
 
-    def _distance(self, a: Reference, b: Reference) -> tuple[int, int] | None:
-        """(d, m): the address of ``a`` is that of ``b`` plus d, modulo m; ``None`` where nothing is known of it."""
+    def distance(self, a: Reference, b: Reference) -> tuple[int, int] | None:
+        """(d, m): the address of ``a`` is that of ``b`` plus d, modulo m; ``None`` where nothing is known of it. For
+        references with the same bases and spaces, d grows as the offset of ``a`` less that of ``b``, and m is the same.
+        """
+        if not _are_comparable(a.space, b.space):
+            return None
         if a.base == b.base:
             return (a.offset - b.offset) % _ADDRESSES, _ADDRESSES
         between = self._base_distance(a.base, b.base)

@@ -23,13 +23,14 @@ Reference: Fukuhara's thesis, §7.2 (dynamic divergence instead of the pessimist
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ..ptx import Block, Instr, Kernel
 from ..ptx.digest import code_digest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Measured", "Profile", "ProfileError"]
 
@@ -71,6 +72,9 @@ class Profile:
     @classmethod
     def load(cls, path: str | Path) -> Profile:
         """The profile in a file. Raises `OSError`, and `ProfileError` where it is none."""
+        import json
+        from pathlib import Path
+
         raw = Path(path).read_bytes()
         try:
             data = json.loads(raw)

@@ -17,6 +17,8 @@ from .outcome import FINE, say, usage_error, warn
 from .profiles import PROFILE_HELP, load_profile
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..analysis.manager import Facts
     from ..ptx import Instr, Kernel, Module
     from ..transforms.gate_figures import Judge
@@ -201,8 +203,6 @@ class _Run:
         return module
 
     def transform(self, module: Module, remarks: Remarks) -> Pipeline:
-        from pathlib import Path
-
         from ..ptx.verify import verify_kernel
         from ..transforms.pipeline import Pipeline
 
@@ -220,7 +220,7 @@ class _Run:
             passes,
             verify=lambda kernel, of: verify_kernel(kernel, of.source),
             verify_each=bool(self.arguments.verify_each),
-            dump=Path(self.arguments.dump) if self.arguments.dump else None,
+            dump=self.dump(),
             judge=self.judge(),
             profile=load_profile(self.arguments.profile, module.kernels) if self.arguments.profile else None,
             promise=self.arguments.alias,
@@ -231,6 +231,14 @@ class _Run:
             _show_gate(kernel, shown)
         self.step("passes")
         return pipeline
+
+    def dump(self) -> Path | None:
+        """The folder for the module after each pass, where one is wanted."""
+        if not self.arguments.dump:
+            return None
+        from pathlib import Path
+
+        return Path(self.arguments.dump)
 
     def judge(self) -> Judge | None:
         if not _has_gate(self.arguments):

@@ -30,6 +30,7 @@ from ..analysis.no_wrap import NoWrap
 from ..analysis.symbolic_values import SymbolicValues
 from ..ptx import Effect, Imm, Instr, Operand, Reg, ScalarType, Vec
 from .expressions import is_spoken_of
+from .nearest_change import Changes
 
 __all__ = ["Accesses", "AddressKey", "Provider", "Question", "data_operands"]
 
@@ -121,6 +122,8 @@ class Accesses:
         self._candidates: dict[tuple[str, int], Candidates] = {}
         self._block_of: dict[Instr, int] = {}
         self._kills: dict[tuple[Instr, Question], str] = {}
+        #: By block.
+        self._changes: dict[int, Changes] = {}
         self._nowhere: dict[Question, Question] = {}
         self._questions: dict[Instr, Question | None] = {}
         #: What ends in a fault or never comes back, or waits for another grid: nothing moves up across it.
@@ -245,10 +248,13 @@ class Accesses:
                 found.add(place.block)
         return found
 
-    def kills_before(self, block: int, end: int, after: int) -> list[Instr]:
-        """What may change memory behind position ``after`` and before ``end``, from the last to the first."""
-        kills = self.blocks[block].kills
-        return [instr for position, instr in reversed(kills) if after < position < end]
+    def last_kill(self, block: int, question: Question, after: int, end: int) -> str:
+        """Why the last instruction behind position ``after`` and before ``end`` that may change what the question is
+        about does so; empty where none does."""
+        changes = self._changes.get(block)
+        if changes is None:
+            changes = self._changes[block] = Changes(self.blocks[block].kills, self.memory, self.kill_of)
+        return changes.reason(question, after, end)
 
     def kill_of(self, instr: Instr, question: Question) -> str:
         """Why the instruction may change what the question, asked at its place, is about; empty if it does not."""

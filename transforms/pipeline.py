@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ..analysis.contraction import contraction_of, may_contract
@@ -26,6 +25,8 @@ from .remarks import Remarks
 from .twins import Outcome, Twins
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..analysis.alias import Promise
     from ..analysis.profile import Profile
     from .gate_figures import Judge

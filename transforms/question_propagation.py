@@ -212,10 +212,9 @@ class Availability:
                     provider = each
                 break
         after = max(operand, provider.position if provider is not None else -1)
-        for instr in self.accesses.kills_before(block, end, after):
-            reason = self.accesses.kill_of(instr, question)
-            if reason:
-                return Answer(reason=reason)
+        reason = self.accesses.last_kill(block, question, after, end)
+        if reason:
+            return Answer(reason=reason)
         if provider is not None:
             return Answer(provider)
         return Answer(reason="operand") if operand >= 0 else THROUGH

@@ -146,6 +146,16 @@ def test_a_start_loads_nothing_heavy(module: str) -> None:
     assert not HEAVY & set(done.stdout.split())
 
 
+def test_opt_loads_nothing_that_it_does_not_need() -> None:
+    file = ROOT / "tests" / "ptx" / "lcm_diamond.ptx"
+    command = ["opt", str(file), "-o", os.devnull, "-O3", "--gate=off", "--no-config"]
+    program = f"import sys; from ptxmotion.cli import main; assert main({command}) == 0; print(*sorted(sys.modules))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "typings")}
+    done = subprocess.run([sys.executable, "-Sc", program], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert not (HEAVY | {"pathlib", "json", "subprocess", "hashlib", "tomllib"}) & set(done.stdout.split())
+
+
 def test_names_and_lengths() -> None:
     for module, path in modules():
         stem = module.split(".")[-1]
