@@ -47,8 +47,8 @@ class Region:
     """What is known of a region.
 
     ``width`` is the widest element in bytes that is accessed, 0 where none is known; ``pointers`` has the numbers of
-    the 8-byte words that served as pointers. They repeat every ``stride`` words as the elements of an array do, 0 where no
-    pattern is known.
+    the 8-byte words that served as pointers. They repeat every ``stride`` words as the elements of an array do; 0 where
+    no pattern is known.
     """
 
     is_float: bool = False

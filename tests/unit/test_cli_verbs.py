@@ -77,7 +77,7 @@ def test_diff_of_the_same_file(loop: Path, capfd: pytest.CaptureFixture[str]) ->
     assert main(["diff", str(loop), str(loop), "--fail-on=different"]) == 0
     out = capfd.readouterr().out
     assert re.search(r"^k +identical", out, re.MULTILINE)
-    assert "1 of 1 kernels have the same machine code" in out
+    assert "1 of 1 kernels are identical" in out
 
 
 def test_diff_finds_what_is_worse(loop: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
