@@ -302,10 +302,14 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, default=8, help="of each kernel")
     parser.add_argument("--budget", type=float, default=10.0, help="seconds of a comparison")
     parser.add_argument("--long", type=float, default=40.0, help="seconds of the longer search")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no file after so many")
     arguments = parser.parse_args()
+    begin = time.monotonic()
     score = Score()
     limits = Limits(arguments.budget, arguments.long)
     for path in files_of(arguments.folder, arguments.part)[arguments.first : arguments.first + arguments.files]:
+        if time.monotonic() - begin > arguments.seconds:
+            break
         text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
         rng = random.Random(str(path.name))
         try:

@@ -53,8 +53,11 @@ UNSUPPORTED = "unsupported"
 
 #: Instructions that the first run may issue: a generated input may well loop for ever. The second may issue
 #: `_MORE` times as many, so that a kernel that takes somewhat longer is not taken for one that does not end.
-BUDGET = 50_000
+BUDGET = 20_000
 _MORE = 3
+
+#: Inputs whose first run the budget ended are tried again at the end, with so many times the budget.
+_AGAIN = 16
 
 #: Inputs for each kernel, and seconds for each kernel, where nobody says otherwise.
 INPUTS = 24
@@ -78,7 +81,8 @@ class Launch:
 @dataclass(slots=True)
 class Comparison:
     """The outcome for one kernel and input. ``details`` are lines that say what differs, or why nothing is known;
-    ``changed`` is the number of bytes that the first run changed and that were compared."""
+    ``changed`` is the number of bytes that the first run changed and that were compared; ``ended_by_budget`` says that
+    the first run issued as many instructions as it may."""
 
     kernel: str
     seed: int
@@ -86,6 +90,7 @@ class Comparison:
     details: list[str] = field(default_factory=list[str])
     name: str = ""
     changed: int = 0
+    ended_by_budget: bool = False
 
 
 @dataclass(slots=True)
@@ -186,12 +191,12 @@ class _Pair:
             if not chosen:
                 yield Comparison(self.entry.name, seed, INCONCLUSIVE, ["there is no input for it"])
             for launch in chosen:
-                yield self._judged(seed, f"seed {seed}", partial(self._given, launch, seed))
+                yield self._judged(seed, f"seed {seed}", partial(self._given, launch, seed), self.budget)
 
     def compare_generated(self, seeds: Sequence[int], seconds: float | None, *, restrict: bool) -> Iterator[Comparison]:
         """Generated inputs, those with few threads first, up to the first difference."""
         name = self.entry.name
-        regions = Regions(self.first.module.address_size or 64)
+        regions = Regions(Signature.address_bits(self.first.module, self.entry))
         numbers = {each: place for place, each in enumerate(self.first.open_variables())}
         signature = Signature.of(self.entry, regions)
         limit = time.monotonic() + (SECONDS if seconds is None else seconds) * _SEARCH
@@ -208,13 +213,22 @@ class _Pair:
         may_share = not restrict and not _promises_no_writes(self.entry) and len(signature.pointers) > 1
         inputs = [each for each in inputs if each.buffers == "apart" or may_share]
         inputs.sort(key=lambda each: (each.seed >= len(CASES), each.threads))
-        for done, each in enumerate(inputs):
+        yield from self._in_turn(inputs, regions, numbers)
+
+    def _in_turn(self, inputs: Sequence[Input], regions: Regions, numbers: dict[str, int]) -> Iterator[Comparison]:
+        """Compare on ``inputs``; at the end again on those that need a larger budget."""
+        waiting = [(each, self.budget) for each in inputs]
+        while waiting:
+            each, budget = waiting.pop(0)
             if self.deadline is not None and time.monotonic() > self.deadline:
-                left = [f"the time for this kernel ended with {len(inputs) - done} inputs left"]
-                yield Comparison(name, each.seed, INCONCLUSIVE, left, "the rest")
+                left = [f"the time for this kernel ended with {len(waiting) + 1} inputs left"]
+                yield Comparison(self.entry.name, each.seed, INCONCLUSIVE, left, "the rest")
                 return
             memory = GeneratedMemory(regions, each.fill, each.seed, each.threads)
-            found = self._judged(each.seed, each.name, partial(self._generated, each, memory, numbers))
+            found = self._judged(each.seed, each.name, partial(self._generated, each, memory, numbers), budget)
+            if found.ended_by_budget and budget == self.budget:
+                waiting.append((each, budget * _AGAIN))
+                continue
             yield found
             if found.outcome in (DIFFERENT, UNSUPPORTED):  # no further input changes the verdict
                 return
@@ -247,12 +261,15 @@ class _Pair:
             deadline=self.deadline,
         )
 
-    def _judged(self, seed: int, name: str, run: Callable[[Device, int], Run]) -> Comparison:
+    def _judged(self, seed: int, name: str, run: Callable[[Device, int], Run], budget: int) -> Comparison:
         """Run both sides and compare what they leave behind."""
         kernel = self.entry.name
         try:
-            first = run(self.first, self.budget)
-            second = run(self.second, self.budget * _MORE)
+            first = run(self.first, budget)
+            if first.fault is not None and first.fault.kind == "endless":
+                details = [f"the first does not end: {first.fault}"]
+                return Comparison(kernel, seed, INCONCLUSIVE, details, name, ended_by_budget=True)
+            second = run(self.second, budget * _MORE)
             outcome, details, changed = judge(first, second, self.first.module, self.describe)
         except UnsupportedInstruction as error:
             return Comparison(kernel, seed, UNSUPPORTED, [str(error)], name)

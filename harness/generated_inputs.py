@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..ptx import Imm, Instr, Kernel, Mem, Param, Reg, ScalarType, Sym, Variable, registers
+from ..ptx import Imm, Instr, Kernel, Mem, Module, Param, Reg, ScalarType, Sym, Variable, registers
 from .input_regions import Regions
 
 __all__ = ["CASES", "Case", "Field", "Input", "ParamUse", "Signature", "float_registers", "generate", "param_uses"]
@@ -70,6 +70,13 @@ class Signature:
         return "no parameter"
 
     @staticmethod
+    def address_bits(module: Module, kernel: Kernel) -> int:
+        """Bits of the kernel's pointers: as the module states; else 64 where a parameter has so many, else 32."""
+        if module.address_size is not None:
+            return module.address_size
+        return 64 if any(param.dims or param.type.bits == 64 for param in kernel.params or ()) else 32
+
+    @staticmethod
     def of(kernel: Kernel, regions: Regions) -> Signature:
         """The signature; notes in ``regions`` what the text shows of the elements behind pointers."""
         bits = 64 if regions.is_wide else 32
@@ -121,6 +128,7 @@ CASES = (
     Case("one buffer", 0, 1, "threads", buffers="same"),
     Case("overlapping buffers", 1, 1, "small", buffers="shifted"),
     Case("large blocks", 3, 2, "threads"),
+    Case("one long block", 6, 1, "threads", fill="wide"),
     Case("sizes above the grid", 0, 2, "above", fill="wide"),
 )
 
@@ -195,6 +203,8 @@ class _Values:
         """The next integer."""
         self.ints += 1
         value = self._int(self.case.ints, 8 * min(nbytes, 8))
+        if nbytes == 8 and self.case.ints in ("threads", "above"):
+            value = -(-value // 16) * 16  # such an integer may be a distance in bytes, as in arrays with strides
         return (value & (1 << 8 * nbytes) - 1).to_bytes(nbytes, "little")
 
     def _int(self, kind: str, bits: int) -> int:

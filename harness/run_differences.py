@@ -48,8 +48,6 @@ def judge(first: Run, second: Run, module: Module, describe: Callable[[int], str
 def _judge_faults(first: Run, second: Run) -> tuple[str, list[str]]:
     if first.fault is not None and second.fault is not None and first.fault.kind == second.fault.kind:
         return INCONCLUSIVE, [f"both end with: {first.fault}"]
-    if first.fault is not None and first.fault.kind == "endless":
-        return INCONCLUSIVE, [f"the first does not end: {first.fault}"]
     which, fault = ("second", second.fault) if first.fault is None else ("first", first.fault)
     return DIFFERENT, [f"only the {which} ends with: {fault}"]
 
