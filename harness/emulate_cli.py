@@ -289,7 +289,7 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments that `verify A.ptx B.ptx` needs beside the two files."""
     parser.add_argument("--inputs", metavar="FILE.py", help="a Python file whose launches(seed) gives the inputs")
     parser.add_argument(
-        "--seeds", type=_count, metavar="N", help="inputs for each kernel (default: 24, with --inputs 3)"
+        "--seeds", type=_count, metavar="N", help="inputs for each kernel (default: 48, with --inputs 3)"
     )
     parser.add_argument(
         "--budget",

@@ -57,10 +57,10 @@ BUDGET = 20_000
 _MORE = 3
 
 #: Inputs whose first run the budget ended are tried again at the end, with so many times the budget.
-_AGAIN = 16
+_AGAIN = 8
 
 #: Inputs for each kernel, and seconds for each kernel, where nobody says otherwise.
-INPUTS = 24
+INPUTS = 48
 SECONDS = 10.0
 
 #: The part of a kernel's time in which pointers are searched for.
@@ -136,14 +136,15 @@ def compare(
     kernels: Sequence[str] | None = None,
     launches: Callable[[int], Sequence[Launch]] | None = None,
     budget: int = BUDGET,
-    seconds: float | None = None,
+    seconds: float | None = SECONDS,
     schedule: str = "order",
     restrict: bool = False,
 ) -> Iterator[Comparison]:
     """Compare every entry of ``before`` (or those named) with that of ``after``; one result for each input.
 
-    ``seeds`` are the numbers of the inputs, ``seconds`` the time for each kernel, after which a last result says how
-    many inputs were left; ``restrict`` leaves out inputs in which pointers share a buffer. Raises `LaunchError`.
+    ``seeds`` are the numbers of the inputs, ``seconds`` the time for each kernel (``None``: no limit), after which a
+    last result says how many inputs were left; ``restrict`` leaves out inputs in which pointers share a buffer.
+    Raises `LaunchError`.
     """
     devices: list[Device] = []
     for entry in [entry for entry in before.entries if kernels is None or entry.name in kernels]:

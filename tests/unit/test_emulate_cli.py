@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -182,7 +183,8 @@ def test_changes_are_seen(old: str, new: str) -> None:
 
 def test_a_first_that_does_not_end_says_nothing() -> None:
     endless = ".visible .entry k() { L: bra L; }"
-    assert outcome(endless, ".visible .entry k() { ret; }") == INCONCLUSIVE
+    found = compare(parse(HEAD + endless), parse(HEAD + ".visible .entry k() { ret; }"), seconds=1)
+    assert verdict("k", list(found)).outcome == INCONCLUSIVE
 
 
 def test_uses_of_parameters() -> None:
@@ -257,3 +259,46 @@ def test_a_variable_that_others_see_may_not_go() -> None:
     assert outcome(".visible .global .b32 v;\n" + body, gone) == DIFFERENT
     # The variable is the module's own, so it may go; then nothing is left that could be compared.
     assert outcome(".global .b32 v;\n" + body, gone) == INCONCLUSIVE
+
+
+def pair(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    emulate_cli.add_pair_arguments(parser)
+    return parser.parse_args(words)
+
+
+def test_the_verdict_says_how_many_inputs_decided(scale: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert emulate_cli.run_pair(str(scale), str(scale), pair("--seeds", "8")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"scale: same \(7 of 8 inputs, \d+ changed bytes compared\)", lines[0])
+    assert lines[1:] == ["  1 undecided: the first changes nothing that is compared"]
+
+
+def test_an_inconclusive_kernel_has_its_own_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "silent.ptx"
+    path.write_text(HEAD + BODY.replace("st.global.f32 [%d3], %f3;", ""))
+    assert emulate_cli.run_pair(str(path), str(path), pair()) == 5
+    assert "scale: inconclusive" in capsys.readouterr().out
+
+
+def test_the_budget_ends_the_comparison(scale: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert emulate_cli.run_pair(str(scale), str(scale), pair("--budget", "1e-9")) == 5
+    assert "the time for this kernel ended with" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "x"])
+def test_the_budget_is_a_time(text: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        pair(f"--budget={text}")
+
+
+def test_a_terminal_shows_the_kernel(
+    scale: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emulate_cli, "_PATIENCE", 0.0)
+    assert emulate_cli.run_pair(str(scale), str(scale), pair("--seeds", "2")) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert emulate_cli.run_pair(str(scale), str(scale), pair("--seeds", "2")) == 0
+    assert "kernel 1 of 1: scale" in capsys.readouterr().err

@@ -1,14 +1,16 @@
 """What `bench/mutation_score.py` makes of kernels, and that `verify` notices it."""
 
+import importlib
 import random
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ptxmotion.ptx import parse, print_module
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
-from mutation_score import KINDS, Limits, Score, files_of, mutants, score_kernel  # noqa: E402
-from ptxmotion.ptx import parse, print_module  # noqa: E402
+tool: Any = importlib.import_module("mutation_score")
 
 RUN = Path(__file__).parents[1] / "run"
 ELEMENTWISE = (RUN / "elementwise.ptx").read_text()
@@ -22,21 +24,21 @@ def test_mutants_are_of_all_kinds_and_can_be_undone() -> None:
         module = parse(text)
         whole = print_module(module)
         for kernel in module.entries:
-            for mutant in mutants(kernel, 12, random.Random(kernel.name)):
+            for mutant in tool.mutants(kernel, 12, random.Random(kernel.name)):
                 seen.add(mutant.kind)
                 mutant.apply()
                 changed = print_module(module)
                 mutant.undo()
                 assert changed != whole, mutant
                 assert print_module(module) == whole, mutant
-    assert seen == (set(KINDS) - {"guard"}) | {"guard negated", "guard dropped"}
+    assert seen == (set(tool.KINDS) - {"guard"}) | {"guard negated", "guard dropped"}
 
 
 @pytest.mark.parametrize("part", range(3))
 def test_nearly_all_that_differ_are_noticed(part: int) -> None:
-    score = Score()
+    score = tool.Score()
     for name in KERNELS[part::3]:
-        score_kernel(ELEMENTWISE, name, 4, Limits(5.0, 10.0, 60), random.Random(name), score)
+        tool.score_kernel(ELEMENTWISE, name, 4, tool.Limits(5.0, 10.0, 60), random.Random(name), score)
     assert score.noticed.total() > 10
     assert score.share >= 0.95, list(score.lines())
 
@@ -44,7 +46,7 @@ def test_nearly_all_that_differ_are_noticed(part: int) -> None:
 def test_halves_of_a_folder_share_no_file(tmp_path: Path) -> None:
     for number in range(40):
         (tmp_path / f"{number}.ptx").write_text(ELEMENTWISE)
-    fit, report = files_of(tmp_path, "fit"), files_of(tmp_path, "report")
+    fit, report = tool.files_of(tmp_path, "fit"), tool.files_of(tmp_path, "report")
     assert fit and report
     assert not {*fit} & {*report}
-    assert {*fit, *report} == {*files_of(tmp_path, "all")}
+    assert {*fit, *report} == {*tool.files_of(tmp_path, "all")}
