@@ -117,6 +117,7 @@ class Case:
 
 CASES = (
     Case("one warp", 0, 1, "threads"),
+    Case("half a warp", 7, 2, "threads"),
     Case("blocks that are not full", 1, 2, "fewer"),
     Case("several blocks", 2, 3, "more", fill="wide"),
     Case("small numbers", 0, 2, "small"),
@@ -132,9 +133,9 @@ CASES = (
     Case("sizes above the grid", 0, 2, "above", fill="wide"),
 )
 
-_LINES = (32, 96, 128, 256, 64, 33, 512)
-_PLANES = ((8, 4), (48, 2), (16, 16), (32, 8), (16, 8), (5, 3), (64, 4))
-_SOLIDS = ((8, 2, 2), (33, 2, 2), (8, 8, 4), (16, 4, 4), (4, 4, 2), (5, 3, 2), (64, 2, 2))
+_LINES = (32, 96, 128, 256, 64, 33, 512, 16)
+_PLANES = ((8, 4), (48, 2), (16, 16), (32, 8), (16, 8), (5, 3), (64, 4), (4, 4))
+_SOLIDS = ((8, 2, 2), (33, 2, 2), (8, 8, 4), (16, 4, 4), (4, 4, 2), (5, 3, 2), (64, 2, 2), (4, 2, 2))
 
 
 @dataclass(slots=True)
