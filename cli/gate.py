@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Any
 from .outcome import warn
 
 if TYPE_CHECKING:
+    from ..harness.cubin import KernelCode
     from ..harness.gate import PtxasJudge
     from ..ptx import Module
     from ..transforms.gate_figures import Figures, Judge
 
-__all__ = ["Assembled", "judge_for"]
+__all__ = ["Assembled", "judge_for", "judged"]
+
+
+def judged(before: KernelCode, after: KernelCode) -> tuple[str, bool]:
+    """In what a kernel is worse than before, by the gate's rule, and whether it is better."""
+    from ..harness.gate import figures_of
+    from ..transforms.gate_figures import Figures, is_better, worse
+
+    one, two = Figures(**figures_of(before)), Figures(**figures_of(after))
+    return worse(one, two), is_better(one, two)
 
 
 class Assembled:

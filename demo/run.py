@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from ptxmotion.cli.gate import judge_for
+from ptxmotion.cli.gate import judge_for, judged
 from ptxmotion.harness.machine_diff import KernelDiff, figures
 from ptxmotion.harness.toolchain import ToolchainError, ToolMissing, compile_cuda
 from ptxmotion.ptx import Module, parse, print_module
@@ -71,7 +71,7 @@ def optimize(path: Path, arch: str) -> list[KernelDiff]:
     module, remarks = _optimized(source, path.name, gated=True)
     tried: Remarks | None = None
     before, after = figures(source), figures(print_module(module))
-    diffs = [KernelDiff(name, before[name], after[name]) for name in before]
+    diffs = [KernelDiff(name, before[name], after[name], judged) for name in before]
     for diff in diffs:
         of_kernel = _of(remarks, diff.name)
         decision = next((remark for remark in of_kernel if remark.pass_name == "gate"), None)

@@ -79,7 +79,7 @@ def _plain(of: Figures, launch: tuple[int, int] | None) -> dict[str, Any]:
         "shared_bytes": code.shared_bytes,
         "code_bytes": code.code_bytes,
         "instructions": code.instructions,
-        "weighted_instructions": of.weighted_instructions,
+        "weighted_instructions": of.code.weighted_instructions,
         "loops": code.loops,
         "by_kind": code.by_kind,
         "in_loops": code.in_loops,

@@ -25,13 +25,20 @@ from typing import Any
 
 from .machine_code import SIZE, Code, count
 
+#: How often an instruction in a loop of depth d is taken to run, for want of a profile: this to the power of d, d being
+#: at most `_DEEPEST`, since the depth of what is called through a pointer is a bound and no more.
+_TRIPS = 8
+_DEEPEST = 6
+
 #: EIATTR_… numbers of `.nv.info`, as nvdisasm names them.
 _MAX_THREADS, _PARAM_CBANK, _REQNTID, _FRAME_SIZE, _MIN_STACK_SIZE = 0x05, 0x0A, 0x10, 0x11, 0x12
+_KPARAM_INFO, _MAXREG_COUNT, _EXPLICIT_CLUSTER, _MAX_CLUSTER_RANK = 0x17, 0x1B, 0x3E, 0x3F
 _REGCOUNT, _INDIRECT_BRANCH_TARGETS, _CTA_PER_CLUSTER, _NUM_BARRIERS = 0x2F, 0x34, 0x3D, 0x4C
 
 _EM_CUDA = 190
 _OSABI_CUDA_13 = 65
-_STT_FUNC = 2
+_STT_OBJECT, _STT_FUNC = 1, 2
+_BINDINGS = {0: "local", 1: "global", 2: "weak"}
 _STO_CUDA_ENTRY = 0x10
 _CALLS = (0x143, 0x144)
 
@@ -56,6 +63,8 @@ class KernelCode:
     `code_bytes` includes padding, `instructions` does not. `by_depth[d]` counts the instructions inside exactly `d`
     loops, by class (`machine_ops.KINDS`), with the functions that the kernel calls. `code_sha256` is over the kernel's
     code, its relocations and constants and the functions it calls; `data_sha256` over the module's initialised data.
+    `attributes` are what else decides how the kernel may be launched and linked, in words by name; `variables` are the
+    module's variables by name: state space, place, size, binding and a hash of the contents.
     """
 
     name: str
@@ -79,6 +88,13 @@ class KernelCode:
     unknown_instructions: int
     cycles: float
     calls: tuple[str, ...]
+    attributes: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+
+    @property
+    def weighted_instructions(self) -> int:
+        """Machine instructions, each counted `_TRIPS` to the power of its loop depth times."""
+        return sum(sum(kinds.values()) * _TRIPS ** min(depth, _DEEPEST) for depth, kinds in enumerate(self.by_depth))
 
     @property
     def by_kind(self) -> dict[str, int]:
@@ -132,7 +148,10 @@ def read_cubin(cubin: bytes) -> dict[str, KernelCode]:
 class _Symbol:
     name: str
     section: int
+    offset: int
     size: int
+    binding: str
+    is_object: bool
     is_function: bool
     is_kernel: bool
 
@@ -158,6 +177,7 @@ class _Image:
         self.symbols = list(self._read_symbols())
         self._values = dict(self._read_values())
         self.data_sha256 = _digest(self, (name for name in self.names if _is_module_data(name)))
+        self.variables = dict(sorted(_variables(self)))
 
     def has(self, name: str) -> bool:
         """Whether there is a section of that name."""
@@ -175,10 +195,11 @@ class _Image:
 
     def _read_symbols(self) -> Iterator[_Symbol]:
         strings = self.data(".strtab")
-        for name, info, other, section, _value, size in struct.iter_unpack("<IBBHQQ", self.data(".symtab")):
+        for name, info, other, section, offset, size in struct.iter_unpack("<IBBHQQ", self.data(".symtab")):
             text = strings[name : strings.index(b"\0", name)].decode("utf-8", "surrogateescape")
-            is_function = info & 0xF == _STT_FUNC
-            yield _Symbol(text, section, size, is_function, is_function and bool(other & _STO_CUDA_ENTRY))
+            kind, binding = info & 0xF, _BINDINGS.get(info >> 4, str(info >> 4))
+            is_kernel = kind == _STT_FUNC and bool(other & _STO_CUDA_ENTRY)
+            yield _Symbol(text, section, offset, size, binding, kind == _STT_OBJECT, kind == _STT_FUNC, is_kernel)
 
     def _read_values(self) -> Iterator[tuple[tuple[int, str], int]]:
         """What `.nv.info` says of symbols: those of its attributes that are a symbol's index and a value."""
@@ -241,7 +262,59 @@ def _kernel(image: _Image, symbol: _Symbol) -> KernelCode:
         unknown_instructions=counts.unknown,
         cycles=counts.cycles,
         calls=tuple(sorted(set(functions) - {name})),
+        attributes=dict(_kernel_attributes(image, symbol)),
+        variables=image.variables,
     )
+
+
+def _kernel_attributes(image: _Image, symbol: _Symbol) -> Iterator[tuple[str, str]]:
+    """What decides how a kernel is launched and linked, besides its figures."""
+    yield "binding", symbol.binding
+    of_kernel = list(_attributes(image.data(f".nv.info.{symbol.name}")))
+    for number, payload in of_kernel:
+        if number in _SHAPES and len(payload) >= 12:
+            yield _SHAPES[number], ", ".join(str(each) for each in struct.unpack_from("<III", payload))
+        elif number == _EXPLICIT_CLUSTER:
+            yield "explicit cluster (.explicitcluster)", "yes"
+        elif number == _MAX_CLUSTER_RANK and len(payload) >= 4:
+            yield "largest cluster (.maxclusterrank)", str(struct.unpack_from("<I", payload)[0])
+        elif number == _MAXREG_COUNT:
+            yield "limit of registers", str(struct.unpack_from("<H", payload)[0])
+    layout = sorted(_parameter(payload) for number, payload in of_kernel if number == _KPARAM_INFO)
+    if layout:
+        yield "parameters", ", ".join(f"{size} bytes at {offset}" for _, offset, size in layout)
+
+
+#: Attributes that are three extents, in words.
+_SHAPES = {
+    _MAX_THREADS: "largest block (.maxntid)",
+    _REQNTID: "block (.reqntid)",
+    _CTA_PER_CLUSTER: "blocks of a cluster",
+}
+
+
+def _parameter(payload: bytes) -> tuple[int, int, int]:
+    """Position, offset and size of a parameter: an index, two halves, then the size above bit 18 of a word."""
+    _, position, offset, rest = struct.unpack_from("<IHHI", payload)
+    return position, offset, rest >> 18
+
+
+def _variables(image: _Image) -> Iterator[tuple[str, str]]:
+    """The module's variables: where they are, and a hash of what they hold at first."""
+    for symbol in image.symbols:
+        if not symbol.is_object or symbol.section >= len(image.names):
+            continue
+        section = image.names[symbol.section]
+        if not section.startswith((".nv.global", ".nv.constant")):
+            continue
+        end = symbol.offset + symbol.size
+        digest = hashlib.sha256(image.data(section)[symbol.offset : end])
+        for offset, kind, target, addend in sorted(image.relocations(section), key=lambda r: r[:2]):
+            if symbol.offset <= offset < end:
+                text = f"{offset - symbol.offset} {kind} {target.name} {addend}\n"
+                digest.update(text.encode("utf-8", "surrogateescape"))
+        place = f"{symbol.size} bytes at {symbol.offset} of {section}, {symbol.binding}"
+        yield symbol.name, f"{place}, contents {digest.hexdigest()[:12]}"
 
 
 def _reached(image: _Image, kernel: str) -> dict[str, Code]:

@@ -1,10 +1,14 @@
 """Do two PTX files compute the same? Both run on the emulator with the same inputs.
 
 Computes, for every entry of the first file and every input: whether the second file has it, with the same parameters;
-whether all arrays and module variables end with the same bits; whether the second run has a finding that the first has
-not. Inputs are generated from the kernel (`generated_inputs`) or come from a Python file.
-Guarantees: bit for bit, NaN payloads included. Where the first run is ended by a fault or the budget, that input says
-nothing (`INCONCLUSIVE`), unless the second ends otherwise. A kernel that races is inconclusive where results differ.
+whether all memory and module variables end with the same bytes; whether the second run has a finding, skips an access
+or touches a page of memory that the first does not. Inputs are generated from the kernel (`generated_inputs`,
+`pointer_search`) or come from a Python file. Generated inputs use sparse memory, in which every address is mapped, so
+no pointer has to be known for what is done through it to be compared.
+Guarantees: bit for bit, NaN payloads included. An input says *same* only where the first run changed memory, a variable
+or the output that is compared, and skipped no access. Where the first run is ended by a fault or the budget, that
+input says nothing (`INCONCLUSIVE`), unless the second ends otherwise. A kernel that races is inconclusive where results
+differ.
 Refuses: kernels that the emulator does not execute; they are named (`UNSUPPORTED`).
 
 A Python file of inputs defines ``launches(seed)``, which gives dictionaries with the keys ``kernel``, ``grid``,
@@ -14,22 +18,53 @@ A Python file of inputs defines ``launches(seed)``, which gives dictionaries wit
 from __future__ import annotations
 
 import runpy
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
-from ..ptx import Module
-from .emulator import Emulator, EmulatorFault, EmulatorModule, Finding, LaunchError, UnsupportedInstruction
-from .generated_inputs import generate
+from ..ptx import Kernel, Module
+from .emulator import LaunchError, UnsupportedInstruction
+from .generated_inputs import CASES, Input, Signature, generate
+from .input_regions import GeneratedMemory, Regions
+from .input_runs import Device, OutOfTime, Run
+from .pointer_search import find_pointers
+from .run_differences import DIFFERENT, INCONCLUSIVE, SAME, judge
 
-__all__ = ["DIFFERENT", "INCONCLUSIVE", "SAME", "UNSUPPORTED", "Comparison", "Launch", "compare", "launches_from_file"]
+__all__ = [
+    "DIFFERENT",
+    "INCONCLUSIVE",
+    "INPUTS",
+    "SAME",
+    "SECONDS",
+    "UNSUPPORTED",
+    "Comparison",
+    "Launch",
+    "Verdict",
+    "compare",
+    "launches_from_file",
+    "verdict",
+]
 
-SAME, DIFFERENT, INCONCLUSIVE, UNSUPPORTED = "same", "different", "inconclusive", "unsupported"
+UNSUPPORTED = "unsupported"
 
-#: Instructions that one run may issue: an input that was made up may well loop for ever.
-BUDGET = 200_000
+#: Instructions that the first run may issue: a generated input may well loop for ever. The second may issue
+#: `_MORE` times as many, so that a kernel that takes somewhat longer is not taken for one that does not end.
+BUDGET = 20_000
+_MORE = 3
+
+#: Inputs whose first run the budget ended are tried again at the end, with so many times the budget.
+_AGAIN = 8
+
+#: Inputs for each kernel, and seconds for each kernel, where nobody says otherwise.
+INPUTS = 48
+SECONDS = 10.0
+
+#: The part of a kernel's time in which pointers are searched for.
+_SEARCH = 0.3
 
 
 @dataclass(slots=True)
@@ -45,142 +80,219 @@ class Launch:
 
 @dataclass(slots=True)
 class Comparison:
-    """The outcome for one kernel and input. ``details`` are lines that say what differs, or why nothing is known."""
+    """The outcome for one kernel and input. ``details`` are lines that say what differs, or why nothing is known;
+    ``changed`` is the number of bytes that the first run changed and that were compared; ``ended_by_budget`` says that
+    the first run issued as many instructions as it may."""
 
     kernel: str
     seed: int
     outcome: str
     details: list[str] = field(default_factory=list[str])
+    name: str = ""
+    changed: int = 0
+    ended_by_budget: bool = False
 
 
 @dataclass(slots=True)
-class _Run:
-    args: list[Any]
-    variables: dict[str, bytes]
-    visible: set[str]
-    findings: list[Finding]
-    output: list[str]
-    fault: Finding | None
+class Verdict:
+    """The outcome for a kernel over all its inputs: how many of them said what, and why."""
+
+    kernel: str
+    outcome: str
+    comparisons: list[Comparison]
+
+    @property
+    def summary(self) -> str:
+        """One line: the outcome and the number of inputs behind it."""
+        decided = [each for each in self.comparisons if each.outcome == self.outcome]
+        text = f"{self.outcome} ({len(decided)} of {len(self.comparisons)} inputs"
+        if self.outcome == SAME:
+            text += f", {sum(each.changed for each in decided)} changed bytes compared"
+        return text + ")"
+
+    @property
+    def undecided(self) -> list[str]:
+        """For each reason why inputs say nothing, one line with their number."""
+        reasons: dict[str, int] = {}
+        for each in self.comparisons:
+            if each.outcome in (INCONCLUSIVE, UNSUPPORTED):
+                for reason in each.details[-1:]:
+                    reasons[reason] = reasons.get(reason, 0) + 1
+        return [f"{number} undecided: {reason}" for reason, number in reasons.items()]
+
+
+def verdict(kernel: str, comparisons: Sequence[Comparison]) -> Verdict:
+    """*different* where an input is; else *same* where at least one input is; else what the inputs say."""
+    outcomes = {each.outcome for each in comparisons}
+    ranked = (DIFFERENT, SAME, UNSUPPORTED, INCONCLUSIVE)
+    return Verdict(kernel, next((each for each in ranked if each in outcomes), INCONCLUSIVE), list(comparisons))
 
 
 def compare(
     before: Module,
     after: Module,
     *,
-    seeds: Sequence[int] = (0, 1, 2),
+    seeds: Sequence[int] | None = None,
     kernels: Sequence[str] | None = None,
     launches: Callable[[int], Sequence[Launch]] | None = None,
     budget: int = BUDGET,
+    seconds: float | None = SECONDS,
     schedule: str = "order",
+    restrict: bool = False,
 ) -> Iterator[Comparison]:
-    """Compare every entry of ``before`` (or those named) with that of ``after``; one result for each input."""
-    wanted = [entry for entry in before.entries if kernels is None or entry.name in kernels]
-    for entry in wanted:
-        other = next((kernel for kernel in after.entries if kernel.name == entry.name), None)
-        if other is None:
-            yield Comparison(entry.name, 0, DIFFERENT, ["the kernel is missing"])
+    """Compare every entry of ``before`` (or those named) with that of ``after``; one result for each input.
+
+    ``seeds`` are the numbers of the inputs, ``seconds`` the time for each kernel (``None``: no limit), after which a
+    last result says how many inputs were left; ``restrict`` leaves out inputs in which pointers share a buffer.
+    Raises `LaunchError`.
+    """
+    devices: list[Device] = []
+    for entry in [entry for entry in before.entries if kernels is None or entry.name in kernels]:
+        problem = _signature_problem(entry, after)
+        if problem is not None:
+            yield problem
             continue
-        mine = [param.text for param in entry.params or ()]
-        if len(mine) != len(other.params or ()) or [p.bytes for p in entry.params or ()] != [
-            p.bytes for p in other.params or ()
-        ]:
-            yield Comparison(entry.name, 0, DIFFERENT, ["the parameters differ"])
-            continue
+        if not devices:
+            devices += [Device(before, schedule), Device(after, schedule)]
+        pair = _Pair(entry, devices[0], devices[1], budget, None if seconds is None else time.monotonic() + seconds)
+        if launches is not None:
+            yield from pair.compare_given(launches, range(3) if seeds is None else seeds)
+        else:
+            yield from pair.compare_generated(range(INPUTS) if seeds is None else seeds, seconds, restrict=restrict)
+
+
+def _signature_problem(entry: Kernel, after: Module) -> Comparison | None:
+    other = next((kernel for kernel in after.entries if kernel.name == entry.name), None)
+    if other is None:
+        return Comparison(entry.name, 0, DIFFERENT, ["the kernel is missing"])
+    if [param.bytes for param in entry.params or ()] != [param.bytes for param in other.params or ()]:
+        return Comparison(entry.name, 0, DIFFERENT, ["the parameters differ"])
+    for name in ("reqntid", "reqnctapercluster"):
+        if entry.directive(name) != other.directive(name):
+            stated = f".{name} {entry.directive(name)} and .{name} {other.directive(name)}"
+            return Comparison(entry.name, 0, DIFFERENT, [f"launches that are possible differ: {stated}"])
+    return None
+
+
+@dataclass(slots=True)
+class _Pair:
+    """A kernel on two devices. ``deadline`` is a time by `time.monotonic`; ``describe`` names an address of memory."""
+
+    entry: Kernel
+    first: Device
+    second: Device
+    budget: int
+    deadline: float | None
+    describe: Callable[[int], str] = hex
+
+    def compare_given(self, launches: Callable[[int], Sequence[Launch]], seeds: Sequence[int]) -> Iterator[Comparison]:
+        """The launches of a file of inputs."""
         for seed in seeds:
-            if launches is not None:
-                chosen = [launch for launch in launches(seed) if launch.kernel == entry.name]
-            else:
-                made = generate(entry, seed, before.address_size or 64)
-                chosen = [Launch(entry.name, made.grid, made.block, made.shared, made.arguments)]
+            chosen = [launch for launch in launches(seed) if launch.kernel == self.entry.name]
             if not chosen:
-                yield Comparison(entry.name, seed, INCONCLUSIVE, ["there is no input for it"])
+                yield Comparison(self.entry.name, seed, INCONCLUSIVE, ["there is no input for it"])
             for launch in chosen:
-                yield _compare(before, after, launch, seed, budget, schedule)
+                yield self._judged(seed, f"seed {seed}", partial(self._given, launch, seed), self.budget)
 
+    def compare_generated(self, seeds: Sequence[int], seconds: float | None, *, restrict: bool) -> Iterator[Comparison]:
+        """Generated inputs, those with few threads first, up to the first difference."""
+        name = self.entry.name
+        regions = Regions(Signature.address_bits(self.first.module, self.entry))
+        numbers = {each: place for place, each in enumerate(self.first.open_variables())}
+        signature = Signature.of(self.entry, regions)
+        limit = time.monotonic() + (SECONDS if seconds is None else seconds) * _SEARCH
+        try:
+            find_pointers(self.first, self.entry, signature, regions, numbers, limit)
+        except UnsupportedInstruction as error:
+            yield Comparison(name, 0, UNSUPPORTED, [str(error)])
+            return
+        except LaunchError as error:
+            yield Comparison(name, 0, INCONCLUSIVE, [str(error)])
+            return
+        self.describe = lambda address: _described(address, regions, signature)
+        inputs = [generate(self.entry, signature, regions, seed) for seed in seeds]
+        may_share = not restrict and not _promises_no_writes(self.entry) and len(signature.pointers) > 1
+        inputs = [each for each in inputs if each.buffers == "apart" or may_share]
+        inputs.sort(key=lambda each: (each.seed >= len(CASES), each.threads))
+        yield from self._in_turn(inputs, regions, numbers)
 
-def _compare(before: Module, after: Module, launch: Launch, seed: int, budget: int, schedule: str) -> Comparison:
-    try:
-        first = _run(before, launch, seed, budget, schedule)
-        second = _run(after, launch, seed, budget, schedule)
-    except UnsupportedInstruction as error:
-        return Comparison(launch.kernel, seed, UNSUPPORTED, [str(error)])
-    except LaunchError as error:
-        return Comparison(launch.kernel, seed, INCONCLUSIVE, [str(error)])
-    if first.fault is not None or second.fault is not None:
-        if first.fault is not None and second.fault is not None and first.fault.kind == second.fault.kind:
-            return Comparison(launch.kernel, seed, INCONCLUSIVE, [f"both end with: {first.fault}"])
-        if first.fault is not None and first.fault.kind == "endless":
-            return Comparison(launch.kernel, seed, INCONCLUSIVE, [f"the first does not end: {first.fault}"])
-        which, fault = ("second", second.fault) if first.fault is None else ("first", first.fault)
-        return Comparison(launch.kernel, seed, DIFFERENT, [f"only the {which} ends with: {fault}"])
-    details = _differences(first, second)
-    news = _new_findings(first, second)
-    if news:
-        return Comparison(launch.kernel, seed, DIFFERENT, [*details, *(f"new: {finding}" for finding in news)])
-    if details:
-        racing = next((finding for finding in first.findings if finding.kind == "race"), None)
-        if racing is not None:
-            return Comparison(launch.kernel, seed, INCONCLUSIVE, [*details, f"but the first races: {racing}"])
-        return Comparison(launch.kernel, seed, DIFFERENT, details)
-    return Comparison(launch.kernel, seed, SAME)
+    def _in_turn(self, inputs: Sequence[Input], regions: Regions, numbers: dict[str, int]) -> Iterator[Comparison]:
+        """Compare on ``inputs``; at the end again on those that need a larger budget."""
+        waiting = [(each, self.budget) for each in inputs]
+        while waiting:
+            each, budget = waiting.pop(0)
+            if self.deadline is not None and time.monotonic() > self.deadline:
+                left = [f"the time for this kernel ended with {len(waiting) + 1} inputs left"]
+                yield Comparison(self.entry.name, each.seed, INCONCLUSIVE, left, "the rest")
+                return
+            memory = GeneratedMemory(regions, each.fill, each.seed, each.threads)
+            found = self._judged(each.seed, each.name, partial(self._generated, each, memory, numbers), budget)
+            if found.ended_by_budget and budget == self.budget:
+                waiting.append((each, budget * _AGAIN))
+                continue
+            yield found
+            if found.outcome in (DIFFERENT, UNSUPPORTED):  # no further input changes the verdict
+                return
 
-
-def _run(module: Module, launch: Launch, seed: int, budget: int, schedule: str) -> _Run:
-    loaded = Emulator(budget=budget).load(module)
-    args = list(launch.arguments())
-    fault: Finding | None = None
-    findings: list[Finding] = []
-    output = ""
-    try:
-        result = loaded.launch(
+    def _given(self, launch: Launch, seed: int, device: Device, budget: int) -> Run:
+        return device.run(
             launch.kernel,
             launch.grid,
             launch.block,
-            args,
             launch.shared,
-            counts=False,
-            keep_going=True,
-            schedule=schedule,
+            launch.arguments(),
             seed=seed,
+            budget=budget,
+            deadline=self.deadline,
         )
-        findings, output = result.findings, result.output
-    except EmulatorFault as error:
-        fault, findings = error.finding, error.findings
-    visible = {variable.name for variable in module.variables if ".visible" in variable.linkage}
-    return _Run(args, _variables(loaded), visible, findings, sorted(output.splitlines()), fault)
+
+    def _generated(
+        self, launch: Input, memory: GeneratedMemory, numbers: dict[str, int], device: Device, budget: int
+    ) -> Run:
+        return device.run(
+            launch.kernel,
+            launch.grid,
+            launch.block,
+            launch.shared,
+            launch.arguments,
+            seed=launch.seed,
+            budget=budget,
+            memory=memory,
+            numbers=numbers,
+            deadline=self.deadline,
+        )
+
+    def _judged(self, seed: int, name: str, run: Callable[[Device, int], Run], budget: int) -> Comparison:
+        """Run both sides and compare what they leave behind."""
+        kernel = self.entry.name
+        try:
+            first = run(self.first, budget)
+            if first.fault is not None and first.fault.kind == "endless":
+                details = [f"the first does not end: {first.fault}"]
+                return Comparison(kernel, seed, INCONCLUSIVE, details, name, ended_by_budget=True)
+            second = run(self.second, budget * _MORE)
+            outcome, details, changed = judge(first, second, self.first.module, self.describe)
+        except UnsupportedInstruction as error:
+            return Comparison(kernel, seed, UNSUPPORTED, [str(error)], name)
+        except LaunchError as error:
+            return Comparison(kernel, seed, INCONCLUSIVE, [str(error)], name)
+        except OutOfTime:
+            return Comparison(kernel, seed, INCONCLUSIVE, ["the time for this kernel ended within a run"], name)
+        return Comparison(kernel, seed, outcome, details, name, changed)
 
 
-def _variables(loaded: EmulatorModule) -> dict[str, bytes]:
-    return {
-        name: found.bytes[: found.nbytes].tobytes()
-        for name, found in loaded.loaded.variables.items()
-        if not found.is_read_only
-    }
+def _promises_no_writes(kernel: Kernel) -> bool:
+    """Whether the kernel reads memory of which it promises that nothing writes it: then buffers may not overlap."""
+    return any("nc" in instr.form.flags or instr.form.op.base == "ldu" for instr in kernel.instructions())
 
 
-def _differences(first: _Run, second: _Run) -> list[str]:
-    found: list[str] = []
-    for number, (mine, other) in enumerate(zip(first.args, second.args, strict=True)):
-        if isinstance(mine, np.ndarray):
-            at = np.flatnonzero(mine.reshape(-1).view(np.uint8) != other.reshape(-1).view(np.uint8))
-            if at.size:
-                where = int(at[0]) // mine.itemsize
-                values = f"{mine.reshape(-1)[where]!r} and {other.reshape(-1)[where]!r}"
-                found.append(f"argument {number} differs in {at.size} bytes, first at element {where}: {values}")
-    for name, data in first.variables.items():
-        if second.variables.get(name, data) != data:
-            found.append(f"variable {name} differs")
-        elif name in first.visible and name not in second.variables:
-            found.append(f"variable {name} is missing")
-    if first.output != second.output:
-        found.append("what is printed differs")
-    return found
-
-
-def _new_findings(first: _Run, second: _Run) -> list[Finding]:
-    """Findings of the second run of a kind, at a kind of instruction, that the first does not have."""
-    known = {(finding.kind, finding.opcode.partition(".")[0]) for finding in first.findings}
-    return [f for f in second.findings if (f.kind, f.opcode.partition(".")[0]) not in known]
+def _described(address: int, regions: Regions, signature: Signature) -> str:
+    """The address by the pointer that leads to it."""
+    origin = regions.origin(address)
+    if origin is None:
+        return hex(address)
+    place = signature.name_of(origin[1]) if origin[0] == "parameter" else "a pointer in memory"
+    return f"byte {regions.offset(address)} behind {place}"
 
 
 def launches_from_file(path: str) -> Callable[[int], Sequence[Launch]]:

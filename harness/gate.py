@@ -20,7 +20,7 @@ from .toolchain import ToolchainError, arch_for, assemble, find_tool
 if TYPE_CHECKING:
     from .cubin import KernelCode
 
-__all__ = ["SECONDS", "PtxasJudge"]
+__all__ = ["SECONDS", "PtxasJudge", "figures_of", "warps"]
 
 #: Threads of a block where the kernel does not say: how many warps fit is the mean over these.
 USUAL_THREADS = (128, 256, 512)
@@ -89,24 +89,24 @@ def _read_figures(cubin: bytes) -> dict[str, dict[str, Any]]:
     from .cubin import CubinError, read_cubin  # imported where there is something to read: most runs recall
 
     try:
-        return {name: _of_code(code) for name, code in read_cubin(cubin).items()}
+        return {name: figures_of(code) for name, code in read_cubin(cubin).items()}
     except CubinError as error:
         raise ToolchainError(str(error)) from error
 
 
-def _of_code(code: KernelCode) -> dict[str, Any]:
-    weight = sum(8.0 ** min(depth, 6) * sum(kinds.values()) for depth, kinds in enumerate(code.by_depth))
+def figures_of(code: KernelCode) -> dict[str, Any]:
+    """The figures of a kernel that the gate compares, by name."""
     return {
         "code": f"{code.code_sha256}/{code.data_sha256}",
         "registers": code.registers,
         "spills": code.local_accesses,
-        "warps": _warps(code),
-        "weight": weight,
+        "warps": warps(code),
+        "weight": float(code.weighted_instructions),
         "cycles": code.cycles,
     }
 
 
-def _warps(code: KernelCode) -> float:
+def warps(code: KernelCode) -> float:
     """Warps on a multiprocessor, 0 where the architecture is not known. The mean over block sizes is the harmonic one,
     since what is shared among the warps is time; a block that does not fit counts as one warp."""
     from .occupancy import occupancy
@@ -115,8 +115,8 @@ def _warps(code: KernelCode) -> float:
     found = [occupancy(code.sm, each, code.registers, code.shared_bytes) for each in (threads,) if each]
     if not found:
         found = [occupancy(code.sm, each, code.registers, code.shared_bytes) for each in USUAL_THREADS]
-    warps = [max(each.warps, 1) for each in found if each is not None]
-    return len(warps) / sum(1 / each for each in warps) if warps else 0.0
+    fitting = [max(each.warps, 1) for each in found if each is not None]
+    return len(fitting) / sum(1 / each for each in fitting) if fitting else 0.0
 
 
 @cache

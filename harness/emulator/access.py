@@ -103,6 +103,8 @@ class Access:
         else:
             what = f"{self.verb} {self.nbytes} bytes at {shown}, {why}"
         c.batch.report(kind, self.instr, c, where, what, first)
+        skipped: list[int] = np.unique(address[bad]).tolist()
+        c.batch.launch.findings.skip(kind, self.space, self.verb, skipped)
         return address[~bad], all_lanes[~bad]
 
     def _in_global(self, c: Cohort, address: Array, lanes: Array | None) -> list[Piece]:
@@ -131,8 +133,30 @@ class Access:
                 where = None if lanes is None and bool(inside.all()) else all_lanes[spread(inside, all_lanes.size)]
                 pieces.append(Piece(found, where, offsets))
         if bool(outside.any()):
-            self._drop(c, address, lanes, outside, "out-of-bounds", self._outside(c, int(address[outside][0])))
+            pieces += self._in_sparse(c, address, lanes, outside)
         return self._allowed(c, pieces)
+
+    def _in_sparse(self, c: Cohort, address: Array, lanes: Array | None, outside: Array) -> list[Piece]:
+        """The access to those addresses that are ``outside`` of every object."""
+        space = c.batch.launch.space
+        mapped = outside & space.is_sparse(address)
+        unmapped = outside & ~mapped
+        if bool(unmapped.any()):
+            self._drop(c, address, lanes, unmapped, "out-of-bounds", self._outside(c, int(address[unmapped][0])))
+        if space.sparse is None or not bool(mapped.any()):
+            return []
+        if bool(mapped.all()):
+            within, where = address, lanes
+        else:
+            all_lanes = np.arange(c.n) if lanes is None else lanes
+            within = address[mapped]
+            where = all_lanes[spread(mapped, all_lanes.size)]
+        offsets, missing = space.sparse.offsets(within, self.instr)
+        if missing is not None:
+            why = f"beyond the {space.sparse.limit} pages that a run may touch"
+            _, kept = self._drop(c, within, where, missing, "out-of-bounds", why)
+            offsets, where = offsets[~missing], kept
+        return [Piece(space.sparse.target, where, offsets)] if offsets.size else []
 
     def _outside(self, c: Cohort, address: int) -> str:
         near = c.batch.launch.space.nearest(address)
@@ -153,6 +177,8 @@ class Access:
                 lanes = np.arange(c.n) if piece.lanes is None else piece.lanes
                 what = f"{self.verb} {piece.target.name}, which is in {piece.target.space} memory"
                 c.batch.report("read-only", self.instr, c, lanes, what)
+                skipped: list[int] = np.unique(piece.offsets).tolist()
+                c.batch.launch.findings.skip("read-only", piece.target.name, self.verb, skipped)
             else:
                 found.append(piece)
         return found

@@ -9,6 +9,7 @@ Kinds: `out-of-bounds`, `misaligned`, `read-only`, `uninitialised-register`, `un
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...ptx.ir import Instr
@@ -97,10 +98,15 @@ FATAL = frozenset(["deadlock", "endless", "assert", "trap", "call", "barrier-cou
 
 @dataclass(slots=True)
 class Findings:
-    """The findings of one launch, by kind and instruction."""
+    """The findings of one launch, by kind and instruction.
+
+    ``skipped`` has the addresses of the accesses that were left out, by kind of finding, state space, and what the
+    access does.
+    """
 
     keep_going: bool = False
     limit: int = 1000
+    skipped: dict[tuple[str, str, str], set[int]] = field(default_factory=dict[tuple[str, str, str], set[int]])
     _known: dict[tuple[str, Instr | None, str], Finding] = field(
         default_factory=dict[tuple[str, Instr | None, str], Finding]
     )
@@ -115,6 +121,10 @@ class Findings:
             self._known[finding.kind, instr, detail] = finding
         if finding.kind in FATAL or (finding.kind in FAULTS and not self.keep_going):
             raise EmulatorFault(finding, self.all)
+
+    def skip(self, kind: str, space: str, verb: str, addresses: Iterable[int]) -> None:
+        """Note accesses that are left out."""
+        self.skipped.setdefault((kind, space, verb), set()).update(addresses)
 
     @property
     def all(self) -> list[Finding]:

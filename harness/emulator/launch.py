@@ -51,12 +51,16 @@ MAX_SHARED = 227 * 1024
 
 @dataclass(slots=True)
 class LaunchResult:
-    """What a launch left behind: ``output`` is what the kernel printed, ``trace`` its accesses if asked for."""
+    """What a launch left behind: ``output`` is what the kernel printed, ``trace`` its accesses if asked for.
+
+    ``skipped``: the addresses of accesses that were left out with ``keep_going``, as `Findings.skipped` has them.
+    """
 
     counts: Counts
     findings: list[Finding]
     trace: Trace | None
     output: str
+    skipped: dict[tuple[str, str, str], set[int]] = field(default_factory=dict[tuple[str, str, str], set[int]])
 
 
 @dataclass(slots=True)
@@ -130,6 +134,15 @@ class EmulatorModule:
         if found is None:
             raise LaunchError(f"no variable '{name}'")
         return found.bytes[: found.nbytes].view(dtype)
+
+    def reset(self) -> None:
+        """Give variables their first values again, and free what kernels allocated."""
+        self.loaded.reset()
+        space = self.loaded.space
+        for found in self.device.heap.values():
+            space.free(found)
+        self.device.heap.clear()
+        space.rewind()
 
     def launch(
         self,
@@ -243,7 +256,8 @@ class EmulatorModule:
         except EmulatorFault as fault:
             fault.output = "".join(launch.output)
             raise
-        return LaunchResult(launch.counts, launch.findings.all, launch.trace, "".join(launch.output))
+        findings = launch.findings
+        return LaunchResult(launch.counts, findings.all, launch.trace, "".join(launch.output), findings.skipped)
 
 
 def _tell(progress: Callable[[int, int], None], first: int, blocks: int, done: int) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import numpy as np
+
 from ...ptx.ir import Instr, Kernel, Module, RawDirective, Variable
 from .checks import LaunchError
 from .image import Image
@@ -43,6 +45,8 @@ class Loaded:
         for alias, name in self.aliases.items():
             self.code[alias] = self.code.get(name, 0)
         self.variables: dict[str, MemoryObject] = {}
+        #: The bytes that each variable holds when the module is loaded, by its name.
+        self._first_values: dict[str, bytes] = {}
         self._images: dict[tuple[str, Options], Image] = {}
         self._define()
         #: Functions whose address something takes.
@@ -71,6 +75,12 @@ class Loaded:
             except ValueError as error:
                 raise LaunchError(str(error)) from None
             found.fill_from(data)
+            self._first_values[name] = found.bytes.tobytes()
+
+    def reset(self) -> None:
+        """Give all variables their first values again."""
+        for name, data in self._first_values.items():
+            self.variables[name].bytes[:] = np.frombuffer(data, np.uint8)
 
     def _addressed(self) -> set[str]:
         names: set[str] = set()

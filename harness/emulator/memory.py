@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from .sparse import SparseMemory
 
 __all__ = ["GUARD", "UINT", "AddressSpace", "MemoryObject", "Windows", "selector", "spread"]
 
@@ -129,9 +132,13 @@ class Windows:
 
 @dataclass(slots=True)
 class AddressSpace:
-    """The objects that have generic addresses, ordered by address."""
+    """The objects that have generic addresses, ordered by address.
+
+    With ``sparse`` every other address is memory, too, except for the first `GUARD` bytes and the gaps among objects.
+    """
 
     windows: Windows
+    sparse: SparseMemory | None = None
     objects: list[MemoryObject] = field(default_factory=list[MemoryObject])
     _next: int = 0
     _bases: list[int] = field(default_factory=list[int])
@@ -150,12 +157,24 @@ class AddressSpace:
         self._table = None
         return found
 
+    def rewind(self) -> None:
+        """Let the next object begin behind the last one there is: addresses of freed objects are used again."""
+        ends = [each.base + each.nbytes + max(GUARD, min(each.nbytes, 1 << 20)) for each in self.objects]
+        self._next = max(ends, default=0)
+
     def free(self, found: MemoryObject) -> None:
-        """Forget ``found``; its address is not used again."""
+        """Forget ``found``; its address is not used again before `rewind`."""
         found.is_free = True
         position = bisect_right(self._bases, found.base) - 1
         del self._bases[position], self.objects[position]
         self._table = None
+
+    def is_sparse(self, addresses: Array) -> Array:
+        """Which of the addresses, all outside of every object, are those of sparse memory."""
+        if self.sparse is None:
+            return np.zeros(addresses.shape, bool)
+        among = (addresses >= self.windows.first - GUARD) & (addresses < max(self._next, self.windows.first))
+        return ~among & ((addresses < 0) | (addresses >= GUARD))
 
     def at(self, address: int) -> MemoryObject | None:
         """The object whose bytes ``address`` belongs to."""

@@ -184,6 +184,14 @@ class Races:
             found = self.columns[name] = np.zeros((self.nbytes >> self.shift) + 2, np.int64)
         return found
 
+    def grow(self, nbytes: int) -> None:
+        """The object has ``nbytes`` bytes now; new ones were never accessed."""
+        self.nbytes = nbytes
+        for name, column in self.columns.items():
+            grown = np.zeros((nbytes >> self.shift) + 2, np.int64)
+            grown[: column.size] = column
+            self.columns[name] = grown
+
     def refine(self) -> None:
         """Go over to one location for each byte."""
         for name, column in self.columns.items():
