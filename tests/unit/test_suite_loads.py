@@ -10,7 +10,6 @@ from suite_programs import compiled, optimized
 #: Programs in which scalar replacement finds something, and which the emulator runs in a second.
 PROGRAMS = (
     "cuda_samples/SobelFilter-consecutive",
-    "cuda_samples/bilateralFilter-consecutive",
     "rodinia/lud",
     "rodinia/particlefilter",
 )
