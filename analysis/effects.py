@@ -20,7 +20,7 @@ from ..ptx import Block, Effect, Element, Form, Guard, Instr, Kernel, Param, Reg
 
 if TYPE_CHECKING:
     from .manager import Facts
-    from .speculation import Evidence
+    from .memory.speculation import Evidence
 
 __all__ = [
     "REASONS",
@@ -194,14 +194,14 @@ def may_speculate(facts: Facts, load: Instr, block: Block, evidence: Evidence | 
     """Whether ``load``, whose operands are available there, may be executed at the end of ``block``, before its branch,
     even where the program would not have executed it. Says nothing about what it reads there: see `Memory.kills`.
     ``evidence`` is what to go by, where not all that ``facts`` know."""
-    from .speculation import speculate
+    from .memory.speculation import speculate
 
     return speculate(facts, load, block, evidence)
 
 
 def speculation_places(facts: Facts, load: Instr, blocks: Iterable[int], evidence: Evidence | None = None) -> set[int]:
     """Those of ``blocks``, by number, at whose ends `may_speculate` answers *proven*."""
-    from .speculation import proven_places
+    from .memory.speculation import proven_places
 
     return proven_places(facts, load, blocks, evidence)
 

@@ -13,7 +13,7 @@ A profile says what happened with some inputs, not what can happen. So it may de
 correct. It may be used for
 
 - weights of blocks (`Facts.block_weight`), where a cost is weighed against another;
-- which branches are *expected* to diverge (`expected_divergence.py`): where SSCM joins by ∪, and the CDRND that bounds
+- which branches are *expected* to diverge (`expected.py`): where SSCM joins by ∪, and the CDRND that bounds
   insertions, both of which say what a warp executes anyway, and so what an evaluation costs.
 
 It must not be used where a wrong answer breaks a program: whether a value or branch is uniform (`Divergence`), whether

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from ptxmotion.cli.gate import judge_for
-from ptxmotion.harness.emulator.backend import EmulatorBackend
-from ptxmotion.harness.machine_diff import figures
+from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.ptx import parse, print_module
 from ptxmotion.ptx.verify import verify_kernel
 from ptxmotion.suites.registry import Benchmark, benchmarks, find
 from ptxmotion.suites.runner import Outcome, compiler, ptx_of, run
+from ptxmotion.toolchain.machine_diff import figures
 from ptxmotion.transforms.opportunities import opportunities
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks

@@ -4,7 +4,7 @@
 
 For every PTX file below the folders, every kernel of the suites (``--suites``), and every kernel that ``fuse`` builds
 of the suites' programs (``--fuse``; the kernels that it is made of are what stands before): the counts of
-`harness/contraction_counts.py`, the pins that were set, and the kernels that were reverted. A kernel *differs* where
+`toolchain/contraction_counts.py`, the pins that were set, and the kernels that were reverted. A kernel *differs* where
 another number of sums is contracted after than before. ``--kernels`` lists these. Fewer sums may be contracted because
 there are fewer: what is removed as redundant was contracted several times.
 
@@ -22,11 +22,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ptxmotion.analysis.contraction import may_contract
-from ptxmotion.harness.contraction_counts import FloatCounts, contraction_counts
-from ptxmotion.harness.toolchain import PtxasError, ToolFailed, ToolTimeout
+from ptxmotion.analysis.values.contraction import may_contract
 from ptxmotion.ptx import PtxError, parse, print_module
 from ptxmotion.ptx.verify import verify_kernel
+from ptxmotion.toolchain.contraction_counts import FloatCounts, contraction_counts
+from ptxmotion.toolchain.tools import PtxasError, ToolFailed, ToolTimeout
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
 

@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ptxmotion.cli.gate import Assembled
-from ptxmotion.harness.gate import PtxasJudge
-from ptxmotion.harness.toolchain import PtxasError, ToolTimeout, assemble
 from ptxmotion.ptx import PtxError, load, print_module
 from ptxmotion.ptx.verify import verify, verify_kernel
-from ptxmotion.transforms.gate import Judge
+from ptxmotion.toolchain.ptxas_judge import PtxasJudge
+from ptxmotion.toolchain.tools import PtxasError, ToolTimeout, assemble
+from ptxmotion.transforms.gate.gate import Judge
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
 

@@ -45,13 +45,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ptxmotion.analysis.alias import Promise
-from ptxmotion.harness.machine_diff import Figures, figures
+from ptxmotion.analysis.memory.alias import Promise
 from ptxmotion.ptx import parse, print_module
 from ptxmotion.ptx.verify import verify_kernel
 from ptxmotion.suites.registry import find
 from ptxmotion.suites.runner import compiler, ptx_of
 from ptxmotion.suites.thesis_figures import FIGURES
+from ptxmotion.toolchain.machine_diff import Figures, figures
 from ptxmotion.transforms.opportunities import opportunities
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks

@@ -26,11 +26,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ptxmotion.harness.machine_diff import COSTS, figures
 from ptxmotion.harness.python_child import process_pool
-from ptxmotion.harness.toolchain import PtxasError, ToolTimeout, find_tool
 from ptxmotion.ptx import Module, PtxError, load, print_module
 from ptxmotion.ptx.verify import verify, verify_kernel
+from ptxmotion.toolchain.machine_diff import COSTS, figures
+from ptxmotion.toolchain.tools import PtxasError, ToolTimeout, find_tool
 from ptxmotion.transforms.opportunities import opportunities
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ptxmotion.harness.equivalence import DIFFERENT, SAME, Verdict, compare, verdict
+from ptxmotion.harness.verification.equivalence import DIFFERENT, SAME, Verdict, compare, verdict
 from ptxmotion.ptx import Block, Guard, Imm, Instr, Kernel, Mem, Module, PtxError, decode, parse
 from ptxmotion.ptx.operands import Operand, Special
 from ptxmotion.ptx.types import literal_value

@@ -34,9 +34,9 @@ from pathlib import Path
 
 from generated import kernel, module
 from ptxmotion.harness.python_child import child_environment, module_command
-from ptxmotion.harness.toolchain import PtxasError, assemble, compile_cuda
 from ptxmotion.ptx import parse, print_module
 from ptxmotion.ptx.verify import verify, verify_kernel
+from ptxmotion.toolchain.tools import PtxasError, assemble, compile_cuda
 from ptxmotion.transforms.pipeline import LEVELS, Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
 

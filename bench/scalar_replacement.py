@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ptxmotion.analysis.alias import Promise
-from ptxmotion.harness.emulator.backend import EmulatorBackend
+from ptxmotion.analysis.memory.alias import Promise
+from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.ptx import parse, print_module
 from ptxmotion.ptx.verify import verify_kernel
 from ptxmotion.suites.registry import Benchmark, benchmarks, find

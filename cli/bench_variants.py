@@ -241,7 +241,7 @@ def _names_a_file(option: str) -> bool:
 @cache
 def _package_hash() -> str:
     """Of every module of this package, and of the ptxas that a gate would ask."""
-    from ..harness.toolchain import ToolchainError, find_tool
+    from ..toolchain.tools import ToolchainError, find_tool
 
     try:
         tool = find_tool("ptxas").identity

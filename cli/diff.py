@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .outcome import DIFFERENT, FINE
 
 if TYPE_CHECKING:
-    from ..harness.machine_diff import KernelDiff
+    from ..toolchain.machine_diff import KernelDiff
 
 EPILOG = """\
 A kernel is worse or better by the rule of opt's gate: cycles of one warp alone, cycles on a full
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb; its exit code."""
-    from ..harness.machine_diff import KernelDiff
+    from ..toolchain.machine_diff import KernelDiff
     from .assembly import assembled_figures
     from .files import decoded, read_bytes
     from .gate import judged

@@ -204,7 +204,7 @@ def _programs_of(file: Path) -> dict[str, tuple[Program[...], tuple[str, ...]]]:
 
 
 def _benefit(request: FuseRequest) -> BenefitModel:
-    from ..harness.toolchain import ToolMissing, find_tool
+    from ..toolchain.tools import ToolMissing, find_tool
     from ..transforms.kernel_fusion.benefit import BenefitModel
     from .machine_costs import read_costs
 
@@ -227,8 +227,8 @@ def _assembled(text: str) -> Any:
 def residency(multiprocessors: int) -> Callable[[KernelCode, int, int], int | None]:
     """How many blocks, of so many threads and bytes of dynamic shared memory, run at the same time on a GPU with so
     many multiprocessors; None where there is no ptxas, or the architecture is not known."""
-    from ..harness.occupancy import occupancy
-    from ..harness.toolchain import ToolFailed, ToolMissing
+    from ..toolchain.occupancy import occupancy
+    from ..toolchain.tools import ToolFailed, ToolMissing
 
     def resident(code: KernelCode, threads: int, shared: int) -> int | None:
         try:
@@ -245,8 +245,8 @@ def residency(multiprocessors: int) -> Callable[[KernelCode, int, int], int | No
 
 def ptx_resources() -> Callable[[KernelCode, int], Resources | None]:
     """What ptxas gives a kernel: occupancy for blocks of a size, and spills."""
-    from ..harness.occupancy import MAX_THREADS, occupancy
-    from ..harness.toolchain import ToolFailed
+    from ..toolchain.occupancy import MAX_THREADS, occupancy
+    from ..toolchain.tools import ToolFailed
     from ..transforms.kernel_fusion.benefit import Resources
 
     def resources(code: KernelCode, threads: int) -> Resources | None:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 from .outcome import warn
 
 if TYPE_CHECKING:
-    from ..harness.cubin import KernelCode
-    from ..harness.gate import PtxasJudge
     from ..ptx import Module
-    from ..transforms.gate_figures import Figures, Judge
+    from ..toolchain.cubin import KernelCode
+    from ..toolchain.ptxas_judge import PtxasJudge
+    from ..transforms.gate.figures import Figures, Judge
 
 __all__ = ["Assembled", "judge_for", "judged"]
 
 
 def judged(before: KernelCode, after: KernelCode) -> tuple[str, bool]:
     """In what a kernel is worse than before, by the gate's rule, and whether it is better."""
-    from ..harness.gate import figures_of
-    from ..transforms.gate_figures import Figures, is_better, worse
+    from ..toolchain.ptxas_judge import figures_of
+    from ..transforms.gate.figures import Figures, is_better, worse
 
     one, two = Figures(**figures_of(before)), Figures(**figures_of(after))
     return worse(one, two), is_better(one, two)
@@ -34,9 +34,9 @@ class Assembled:
         self._judge = judge
 
     def figures(self, module: Module) -> dict[str, Figures]:
-        from ..harness.toolchain import ToolchainError
         from ..ptx import print_module
-        from ..transforms.gate_figures import Figures, Refused
+        from ..toolchain.tools import ToolchainError
+        from ..transforms.gate.figures import Figures, Refused
 
         try:
             found = self._judge.figures(print_module(module))
@@ -48,7 +48,7 @@ class Assembled:
 
     def recall(self, key: str) -> Any:
         """What a kernel or a search came to in an earlier run."""
-        from ..harness.toolchain import ToolchainError
+        from ..toolchain.tools import ToolchainError
 
         try:
             return self._judge.recall(key)
@@ -57,7 +57,7 @@ class Assembled:
 
     def remember(self, key: str, value: Any) -> None:
         """Keep what a kernel or a search came to."""
-        from ..harness.toolchain import ToolchainError
+        from ..toolchain.tools import ToolchainError
 
         with suppress(ToolchainError, OSError):
             self._judge.remember(key, value)
@@ -69,14 +69,14 @@ def judge_for(choice: str | None, arch: str | None, seconds: float | None = None
 
     Raises `ToolMissing` for ``ptxas`` where it is not found.
     """
-    from ..harness.toolchain import ToolMissing
-    from ..transforms.static_judge import StaticJudge
+    from ..toolchain.tools import ToolMissing
+    from ..transforms.gate.static_judge import StaticJudge
 
     if choice == "off":
         return None
     if choice == "static":
         return StaticJudge()
-    from ..harness.gate import SECONDS, PtxasJudge
+    from ..toolchain.ptxas_judge import SECONDS, PtxasJudge
 
     try:
         return Assembled(PtxasJudge(arch, seconds=SECONDS if seconds is None else seconds))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ..analysis.manager import Facts
     from ..ptx import Instr, Kernel, Module
-    from ..transforms.gate_figures import Judge
+    from ..transforms.gate.figures import Judge
     from ..transforms.pipeline import Pass, Pipeline
     from ..transforms.remarks import Remarks
 

@@ -90,7 +90,7 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 
 def _round_trip(arguments: argparse.Namespace) -> int:
-    from ..harness.round_trip import check_folder
+    from ..toolchain.round_trip import check_folder
 
     report = check_folder(arguments.round_trip, jobs=arguments.jobs or 1, arch=arguments.arch, log=arguments.log)
     sys.stdout.write(report.table() + "\n")

@@ -20,10 +20,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ptxmotion.cli.gate import judge_for, judged
-from ptxmotion.harness.machine_diff import KernelDiff, figures
-from ptxmotion.harness.toolchain import ToolchainError, ToolMissing, compile_cuda
 from ptxmotion.ptx import Module, parse, print_module
 from ptxmotion.ptx.verify import verify, verify_kernel
+from ptxmotion.toolchain.machine_diff import KernelDiff, figures
+from ptxmotion.toolchain.tools import ToolchainError, ToolMissing, compile_cuda
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remark, Remarks
 

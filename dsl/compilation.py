@@ -1,6 +1,6 @@
 """CUDA C++ to PTX: which compiler, kept on disk by content, its errors at the Python line.
 
-The compiler is handed in (``harness.toolchain.compile_cuda``): this package imports no harness.
+The compiler is handed in (``toolchain.tools.compile_cuda``): this package imports no harness.
 Guarantees: equal source, flags, target, compiler and included files give the PTX that was kept (`includes`, `cache`).
 """
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .cubin import KernelCode, read_cubin
-from .kept_cubins import assemble_kept
-from .machine_diff import Figures
-from .occupancy import occupancy
-from .ptxas_log import PtxasFigures, ptxas_figures
+from ..toolchain.cubin import KernelCode, read_cubin
+from ..toolchain.cubin_cache import assemble_kept
+from ..toolchain.machine_diff import Figures
+from ..toolchain.occupancy import occupancy
+from ..toolchain.ptxas_log import PtxasFigures, ptxas_figures
+from ..toolchain.tools import arch_for, target_of
 from .results import hashes
-from .toolchain import arch_for, target_of
 
 __all__ = ["ArmCode", "arch_on", "assemble_arm"]
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from ..cache import usage
-from .toolchain import TOOLS, ToolchainError, ToolMissing, find_tool, supported_targets
+from ..toolchain.tools import TOOLS, ToolchainError, ToolMissing, find_tool, supported_targets
 
 #: The exit status that says that something is missing in the environment.
 MISSING = 4

@@ -26,9 +26,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    from ..emulator import Counts, LaunchResult
     from ..ptx import Module
-    from .emulator import Counts, LaunchResult
-    from .equivalence import Verdict
+    from .verification.equivalence import Verdict
 
 __all__ = ["add_arguments", "add_pair_arguments", "run", "run_pair"]
 
@@ -80,9 +80,9 @@ def _shape(text: str) -> tuple[int, ...]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run `emulate`; 1 where the checks found something."""
+    from ..emulator import Emulator, EmulatorFault, LaunchError, UnsupportedInstruction
+    from ..emulator.launch import BUDGET
     from ..ptx import PtxError
-    from .emulator import Emulator, EmulatorFault, LaunchError, UnsupportedInstruction
-    from .emulator.launch import BUDGET
 
     try:
         module = Emulator(budget=arguments.budget or BUDGET).load(_load(arguments.file))
@@ -315,9 +315,9 @@ def _seconds(text: str) -> float:
 
 def run_pair(before: str, after: str, arguments: argparse.Namespace) -> int:
     """Compare the files ``before`` and ``after``; 1 where they differ, 5 where nothing could be said of a kernel."""
+    from ..emulator import LaunchError
     from ..ptx import PtxError, load
-    from .emulator import LaunchError
-    from .equivalence import launches_from_file
+    from .verification.equivalence import launches_from_file
 
     try:
         first, second = load(before), load(after)
@@ -345,7 +345,7 @@ def _compare_kernels(
     first: Module, second: Module, names: list[str], launches: Any, arguments: argparse.Namespace
 ) -> int:
     """Print the verdict on each kernel; the exit code."""
-    from .equivalence import DIFFERENT, SAME, SECONDS, Comparison, compare, verdict
+    from .verification.equivalence import DIFFERENT, SAME, SECONDS, Comparison, compare, verdict
 
     seconds = SECONDS if arguments.budget is None else arguments.budget
     seeds = None if arguments.seeds is None else range(arguments.seeds)

@@ -32,8 +32,8 @@ class Outcome:
 
 
 def compiler(arch: str = "sm_90a", flags: Sequence[str] = (), cache: Path | None = None) -> Nvcc:
-    """The nvcc of this machine. Raises `harness.toolchain.ToolMissing`, which says how to install it."""
-    from ..harness.toolchain import compile_cuda, find_tool
+    """The nvcc of this machine. Raises `toolchain.tools.ToolMissing`, which says how to install it."""
+    from ..toolchain.tools import compile_cuda, find_tool
 
     tool = find_tool("nvcc")
     return Nvcc(compile_cuda, f"{tool.version} {tool.identity}", arch, tuple(flags), cache=cache or cache_folder())

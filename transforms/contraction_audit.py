@@ -1,6 +1,6 @@
 """The last step after the passes: no sum is contracted otherwise than before.
 
-Computes: the products of the kernel as it is now (`analysis/contraction.py`) against those that it had. A product that
+Computes: the products of the kernel as it is now (`analysis/values/contraction.py`) against those that it had. A product that
 was rounded and might not be any more, or that a sum reads which did not, gets ``.rn``: it was rounded, so its readers
 see the same bits. Where the opcode has no ``.rn`` the sums get it, if nothing else that they read is contracted.
 
@@ -12,8 +12,8 @@ readers than before, or the same ones in other blocks; the caller then reverts t
 
 from __future__ import annotations
 
-from ..analysis.contraction import Contraction, Product, pinned
 from ..analysis.manager import Facts
+from ..analysis.values.contraction import Contraction, Product, pinned
 from ..ptx import Instr, Kernel
 
 __all__ = ["keep_contraction"]

@@ -16,20 +16,20 @@ from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from ..analysis.contraction import contraction_of, may_contract
 from ..analysis.manager import Facts
+from ..analysis.values.contraction import contraction_of, may_contract
 from ..ptx import Kernel, Module, PtxError, print_module
 from ..ptx.collector import is_large, paused
 from ..ptx.verify import falls_off_end
+from .equal_kernels import Outcome, Twins
 from .remarks import Remarks
-from .twins import Outcome, Twins
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..analysis.alias import Promise
+    from ..analysis.memory.alias import Promise
     from ..analysis.profile import Profile
-    from .gate_figures import Judge
+    from .gate.figures import Judge
 
 __all__ = ["LEVELS", "Pass", "PassFailed", "Pipeline", "UnknownPass", "create_pass", "pass_names", "pipeline_of"]
 
@@ -160,7 +160,7 @@ class Pipeline:
 
     ``verify`` is the verifier of one kernel (it raises), called after each pass if ``verify_each``; ``dump`` is a
     folder for numbered ``.ptx`` files of every pass that changed something; ``only`` selects kernels by name; with a
-    ``judge``, a kernel stays changed only where the judge finds it better (`gate.py`); ``profile`` says what was
+    ``judge``, a kernel stays changed only where the judge finds it better (`ptxas_judge.py`); ``profile`` says what was
     measured, ``promise`` what is promised of pointer parameters.
     """
 
@@ -180,7 +180,7 @@ class Pipeline:
             return False
         kernels = [kernel for kernel in module.kernels if self.only is None or self.only(kernel.name)]
         if self.judge is not None:
-            from .gate import Gate
+            from .gate.gate import Gate
 
             gate = Gate(self.judge, self.run_kernel, self.identity(), goes_by_names=self.goes_by_names)
             return gate.run(module, kernels, remarks)

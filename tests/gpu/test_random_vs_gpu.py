@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import pytest
 from ptxmotion.harness.arm_code import arch_on
-from ptxmotion.harness.toolchain import assemble
 from ptxmotion.ptx import print_module
+from ptxmotion.toolchain.tools import assemble
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "property"))

@@ -28,14 +28,14 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
-from ptxmotion.analysis.alias import Promise
 from ptxmotion.analysis.manager import Facts
-from ptxmotion.harness.emulator import Emulator, EmulatorError, InstanceJudge
-from ptxmotion.harness.emulator.counts import Counts
-from ptxmotion.harness.emulator.trace import SPACES
-from ptxmotion.harness.toolchain import PtxasError, assemble
+from ptxmotion.analysis.memory.alias import Promise
+from ptxmotion.emulator import Emulator, EmulatorError, InstanceJudge
+from ptxmotion.emulator.counts import Counts
+from ptxmotion.emulator.trace import SPACES
 from ptxmotion.ptx import Kernel, Module, PtxError, parse, print_module
 from ptxmotion.ptx.verify import problems, verify_kernel
+from ptxmotion.toolchain.tools import PtxasError, assemble
 from ptxmotion.transforms.pipeline import PassFailed, Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
 from random_programs import RandomProgram

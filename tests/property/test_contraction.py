@@ -3,9 +3,9 @@
 import random
 
 import pytest
-from ptxmotion.harness.toolchain import ToolMissing, assemble, disassemble, find_tool
 from ptxmotion.ptx import parse, print_module
 from ptxmotion.ptx.verify import verify_kernel
+from ptxmotion.toolchain.tools import ToolMissing, assemble, disassemble, find_tool
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
 from random_contraction import contraction_kernel, sums_in

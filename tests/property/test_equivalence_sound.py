@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from ptxmotion.harness.equivalence import DIFFERENT, SAME, compare, verdict
+from ptxmotion.harness.verification.equivalence import DIFFERENT, SAME, compare, verdict
 from ptxmotion.ptx import parse
 from random_pointer_routes import kernel_with_route
 

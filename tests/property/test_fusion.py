@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from ptxmotion.dsl.host_program import HostProgram
 from ptxmotion.dsl.run import Loaded
-from ptxmotion.harness.emulator.backend import EmulatorBackend
+from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.harness.workload import Recorder
 from ptxmotion.transforms.kernel_fusion.kernel_code import KernelCode
 from ptxmotion.transforms.kernel_fusion.kfcm import ORDERS

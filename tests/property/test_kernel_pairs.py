@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from ptxmotion.harness.toolchain import ToolMissing, assemble
 from ptxmotion.ptx import parse, print_module
 from ptxmotion.ptx.verify import verify, verify_kernel
+from ptxmotion.toolchain.tools import ToolMissing, assemble
 from ptxmotion.transforms.kernel_fusion.fused_kernel import FusedKernel, build
 from ptxmotion.transforms.kernel_fusion.fusibility import decide
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of

@@ -10,10 +10,10 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from ptxmotion.harness.round_trip import sections
-from ptxmotion.harness.toolchain import PtxasError, ToolTimeout, assemble
 from ptxmotion.ptx import Mem, PtxError, Reg, parse, print_module
 from ptxmotion.ptx.verify import problems
+from ptxmotion.toolchain.round_trip import sections
+from ptxmotion.toolchain.tools import PtxasError, ToolTimeout, assemble
 from test_table_against_ptxas import HEAD, SPELLINGS, draw, has_ptxas, refused
 
 #: Candidates without --fuzz-n, and the seed of these.

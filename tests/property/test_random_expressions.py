@@ -6,11 +6,11 @@ from io import BytesIO
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from ptxmotion.harness.toolchain import assemble
 from ptxmotion.ptx import PtxError, parse, print_module
 from ptxmotion.ptx.constants import ConstantError, constant_literal
 from ptxmotion.ptx.types import TYPES, literal_bits
 from ptxmotion.ptx.verify import problems
+from ptxmotion.toolchain.tools import assemble
 from random_expressions import drawn, of_value, with_expressions
 from random_programs import random_kernel
 from test_table_against_ptxas import has_ptxas

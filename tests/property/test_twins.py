@@ -14,9 +14,9 @@ import pytest
 from ptxmotion.ptx import Directive, Instr, Kernel, PtxError, parse, print_kernel, print_module
 from ptxmotion.ptx.correspondence import Correspondence
 from ptxmotion.ptx.verify import verify, verify_kernel
+from ptxmotion.transforms.equal_kernels import Twins
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
-from ptxmotion.transforms.twins import Twins
 from random_programs import random_kernel
 from random_rewrites import rewritten
 

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from ptxmotion.harness.emulator.backend import EmulatorBackend
-from ptxmotion.harness.toolchain import ToolMissing, assemble
+from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.ptx import parse, print_module
 from ptxmotion.ptx.verify import verify_kernel
 from ptxmotion.suites.registry import Benchmark, find
 from ptxmotion.suites.runner import Outcome, compiler, ptx_of, run
+from ptxmotion.toolchain.tools import ToolMissing, assemble
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
 

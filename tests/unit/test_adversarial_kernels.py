@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from ladder import Launch, refused, run, transformed
-from ptxmotion.analysis.alias import CONSERVATIVE, Promise
+from ptxmotion.analysis.memory.alias import CONSERVATIVE, Promise
 from ptxmotion.ptx import parse, print_module
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from ladder import transformed
-from ptxmotion.analysis.alias import CONSERVATIVE, Promise
+from ptxmotion.analysis.memory.alias import CONSERVATIVE, Promise
 from ptxmotion.ptx import print_module
 
 KERNEL = """\

@@ -12,7 +12,7 @@ from ptxmotion import dsl
 from ptxmotion.dsl import program_from_text, ptx_source
 from ptxmotion.dsl.host_program import HostProgram
 from ptxmotion.dsl.run import Loaded
-from ptxmotion.harness.emulator.backend import EmulatorBackend
+from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.transforms.kernel_fusion.host_values import HostValues, Signs, bounds_of_check
 from ptxmotion.transforms.kernel_fusion.kernel_code import AnyKernel
 from ptxmotion.transforms.kernel_fusion.plan import FusedProgram, FusionOptions, fuse_program

@@ -14,7 +14,7 @@ import pytest
 from bad_inputs import BAD_INPUTS, HEAD, BadInput, kernel
 from ptxmotion import cli, settings
 from ptxmotion.cli import main
-from ptxmotion.harness.toolchain import ToolMissing
+from ptxmotion.toolchain.tools import ToolMissing
 from ptxmotion.transforms.pipeline import Pipeline
 
 GOOD = kernel(".reg .b64 %rd<2>;\nld.param.u64 %rd1, [p];\nst.global.u32 [%rd1], 1;\nret;")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ptxmotion.analysis import Facts
-from ptxmotion.harness.emulator.initializer import initial_bytes
+from ptxmotion.emulator.initializer import initial_bytes
 from ptxmotion.ptx import PtxError, parse, print_module
 from ptxmotion.ptx.constants import ConstantError, constant_integer, constant_literal
 from ptxmotion.ptx.ir import Module

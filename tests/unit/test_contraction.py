@@ -1,12 +1,12 @@
 """Products, sums, and what ptxas makes of them: the kinds of products, and the facts that they rest on."""
 
 import pytest
-from ptxmotion.analysis.contraction import Contraction, may_contract, pinned, role
 from ptxmotion.analysis.manager import Facts
-from ptxmotion.harness.contraction_counts import contraction_counts
-from ptxmotion.harness.toolchain import ToolMissing, find_tool
+from ptxmotion.analysis.values.contraction import Contraction, may_contract, pinned, role
 from ptxmotion.ptx import decode, parse, print_module
 from ptxmotion.ptx.verify import verify_kernel
+from ptxmotion.toolchain.contraction_counts import contraction_counts
+from ptxmotion.toolchain.tools import ToolMissing, find_tool
 from ptxmotion.transforms.kernel_fusion.fused_kernel import build
 from ptxmotion.transforms.kernel_fusion.fusibility import decide
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from ptxmotion.dsl import DslError, Nvcc, blockIdx, const_ptr, cuda_source, f32, i32, kernel, ptr, ptx_source
-from ptxmotion.harness.toolchain import ToolFailed, ToolMissing, compile_cuda, find_tool
 from ptxmotion.ptx import PtxError, parse
+from ptxmotion.toolchain.tools import ToolFailed, ToolMissing, compile_cuda, find_tool
 
 
 @kernel

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ptxmotion.harness import emulate_cli
-from ptxmotion.harness.equivalence import DIFFERENT, INCONCLUSIVE, SAME, compare, verdict
-from ptxmotion.harness.generated_inputs import param_uses
+from ptxmotion.harness.verification.equivalence import DIFFERENT, INCONCLUSIVE, SAME, compare, verdict
+from ptxmotion.harness.verification.generated_inputs import param_uses
 from ptxmotion.ptx import parse
 
 HEAD = ".version 9.0\n.target sm_90\n.address_size 64\n"

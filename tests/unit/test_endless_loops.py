@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ladder import transformed
-from ptxmotion.analysis.finite_loops import FiniteLoops
+from ptxmotion.analysis.graph.finite_loops import FiniteLoops
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.ptx import parse, print_module
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ptxmotion.harness.equivalence import DIFFERENT, INCONCLUSIVE, SAME, Comparison, Verdict, compare, verdict
-from ptxmotion.harness.generated_inputs import Signature, generate
-from ptxmotion.harness.input_regions import Regions
-from ptxmotion.harness.input_runs import Device
-from ptxmotion.harness.pointer_search import find_pointers
+from ptxmotion.harness.verification.equivalence import (
+    DIFFERENT,
+    INCONCLUSIVE,
+    SAME,
+    Comparison,
+    Verdict,
+    compare,
+    verdict,
+)
+from ptxmotion.harness.verification.generated_inputs import Signature, generate
+from ptxmotion.harness.verification.input_regions import Regions
+from ptxmotion.harness.verification.input_runs import Device
+from ptxmotion.harness.verification.pointer_search import find_pointers
 from ptxmotion.ptx import Instr, Module, PtxError, parse
 
 HEAD = ".version 9.0\n.target sm_90\n.address_size 64\n"

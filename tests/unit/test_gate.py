@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from ptxmotion.cli.gate import judge_for
-from ptxmotion.harness.gate import PtxasJudge
-from ptxmotion.harness.toolchain import ToolMissing, find_tool
 from ptxmotion.ptx import Kernel, Module, parse, print_module
-from ptxmotion.transforms.gate import Figures, Gate, Refused, worse
-from ptxmotion.transforms.gate_figures import is_better
+from ptxmotion.toolchain.ptxas_judge import PtxasJudge
+from ptxmotion.toolchain.tools import ToolMissing, find_tool
+from ptxmotion.transforms.gate.figures import is_better
+from ptxmotion.transforms.gate.gate import Figures, Gate, Refused, worse
+from ptxmotion.transforms.gate.static_judge import StaticJudge
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
-from ptxmotion.transforms.static_judge import StaticJudge
 
 TEXT = """.version 8.0
 .target sm_80
@@ -291,7 +291,7 @@ def test_no_assembler_falls_back_to_the_model_unless_asked_for(monkeypatch: pyte
     def missing(name: str) -> object:
         raise ToolMissing(name, "is not installed", "pip install it")
 
-    monkeypatch.setattr("ptxmotion.harness.gate.find_tool", missing)
+    monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge.find_tool", missing)
     assert isinstance(judge_for(None, None), StaticJudge)
     assert judge_for("off", None) is None
     with pytest.raises(ToolMissing):
@@ -308,7 +308,7 @@ def test_ptxas_figures_are_cached(judge: PtxasJudge, monkeypatch: pytest.MonkeyP
     first = judge.figures(TEXT)
     assert first["k"]["registers"] > 0
     assert first["k"]["weight"] > 0
-    monkeypatch.setattr("ptxmotion.harness.gate.assemble", None)
+    monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge.assemble", None)
     assert judge.figures(TEXT) == first
 
 

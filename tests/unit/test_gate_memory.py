@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from motion import DIVISION_AGAIN
-from ptxmotion.analysis.alias import Promise
+from ptxmotion.analysis.memory.alias import Promise
 from ptxmotion.cli import main
 from ptxmotion.ptx import Module, PtxError, Sym, parse, print_kernel, print_module
 from ptxmotion.ptx.parser import parse_kernel
 from ptxmotion.ptx.verify import verify_kernel
-from ptxmotion.transforms import gate_memory
-from ptxmotion.transforms.gate import Figures, Refused
+from ptxmotion.transforms.gate import outcome_cache as gate_memory
+from ptxmotion.transforms.gate.gate import Figures, Refused
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
 
@@ -377,7 +377,7 @@ def test_the_command_line_says_the_same_the_second_time(
     for _ in range(2):
         assert opt(source, "--remarks", f"--stats-json={stats}", "--remarks-output", tmp_path / "r.yaml") == 0
         results.append((capfd.readouterr(), without_seconds(stats), (tmp_path / "r.yaml").read_text()))
-        monkeypatch.setattr("ptxmotion.harness.gate.assemble", None)
+        monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge.assemble", None)
     assert results[0] == results[1]
 
 

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import pytest
 from motion import DIVISION_AGAIN
 from ptxmotion.cli import main
-from ptxmotion.harness import toolchain
-from ptxmotion.harness.gate import PtxasJudge
-from ptxmotion.harness.toolchain import Assembled, assemble, find_tool
+from ptxmotion.toolchain import tools as toolchain
+from ptxmotion.toolchain.ptxas_judge import PtxasJudge
+from ptxmotion.toolchain.tools import Assembled, assemble, find_tool
 
 SOURCE = DIVISION_AGAIN
 
@@ -128,7 +128,7 @@ def test_another_program_of_the_same_version_and_path_is_asked_anew(
         asked.append(ptx)
         return assemble(ptx, *arguments, **options)
 
-    monkeypatch.setattr("ptxmotion.harness.gate.assemble", assembled)
+    monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge.assemble", assembled)
     for turn in range(3):
         PtxasJudge(folder=tmp_path / "cache").figures(SOURCE)
         if turn == 1:  # an update in place: the bytes of a program that nothing runs
@@ -194,7 +194,7 @@ def test_a_cache_that_cannot_be_written_costs_time_only(
 def test_what_is_read_by_other_code_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge = PtxasJudge(folder=tmp_path)
     judge.figures(SOURCE)
-    monkeypatch.setattr("ptxmotion.harness.gate._readers", lambda: "another")
+    monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge._readers", lambda: "another")
     judge.figures(SOURCE)
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2
 

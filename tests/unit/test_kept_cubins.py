@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from ptxmotion.harness.kept_cubins import assemble_kept
-from ptxmotion.harness.ptxas_log import ptxas_figures
+from ptxmotion.toolchain.cubin_cache import assemble_kept
+from ptxmotion.toolchain.ptxas_log import ptxas_figures
 
 PTX = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() { ret; }\n"
 

@@ -9,7 +9,7 @@ import pytest
 from motion import DIVISION_AGAIN
 from ptxmotion.cli import main
 from ptxmotion.cli.gate import judged
-from ptxmotion.harness.machine_diff import KernelDiff, figures
+from ptxmotion.toolchain.machine_diff import KernelDiff, figures
 
 MODULE = """
 .version 8.0

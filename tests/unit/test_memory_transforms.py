@@ -3,10 +3,10 @@
 import pytest
 from growth import assert_near_linear
 from ptxmotion.analysis import Facts
-from ptxmotion.analysis.alias import Promise
-from ptxmotion.analysis.alignment import Alignments
+from ptxmotion.analysis.memory.alias import Promise
+from ptxmotion.analysis.values.alignment import Alignments
 from ptxmotion.ptx import Module, parse, print_module
-from ptxmotion.transforms.dead_stores import DeadStores
+from ptxmotion.transforms.memory.dead_stores import DeadStores
 from ptxmotion.transforms.pipeline import Pipeline, UnknownPass, create_pass, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
 

@@ -5,13 +5,13 @@ from collections import Counter
 
 import pytest
 from growth import assert_near_linear
-from ptxmotion.analysis.alias import CONSERVATIVE, Promise
 from ptxmotion.analysis.manager import Facts
-from ptxmotion.analysis.symbolic_values import SymbolicValues
+from ptxmotion.analysis.memory.alias import CONSERVATIVE, Promise
+from ptxmotion.analysis.values.symbolic_values import SymbolicValues
 from ptxmotion.ptx import Module, parse, print_module
-from ptxmotion.transforms.memory_accesses import Accesses, Question
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
+from ptxmotion.transforms.scalar_replacement.access_index import Accesses, Question
 
 HEAD = """
 .version 9.0

@@ -1,7 +1,7 @@
 """Theoretical occupancy, against figures of the CUDA occupancy calculator's rules worked by hand."""
 
 import pytest
-from ptxmotion.harness.occupancy import MULTIPROCESSORS, occupancy
+from ptxmotion.toolchain.occupancy import MULTIPROCESSORS, occupancy
 
 
 @pytest.mark.parametrize(

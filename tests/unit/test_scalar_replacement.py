@@ -8,15 +8,15 @@ from collections.abc import Container
 import pytest
 from motion import HEADER, blocks_with, count, kernel_of, optimized
 from ptxmotion.analysis.manager import Facts
-from ptxmotion.analysis.no_wrap import NoWrap
-from ptxmotion.analysis.symbolic_values import SymbolicValues
+from ptxmotion.analysis.values.no_wrap import NoWrap
+from ptxmotion.analysis.values.symbolic_values import SymbolicValues
 from ptxmotion.ptx import Instr, Kernel, Module, parse, print_module
-from ptxmotion.transforms import scalar_replacement
-from ptxmotion.transforms.load_questions import Questions
+from ptxmotion.transforms.gate.register_limit import register_limit
+from ptxmotion.transforms.gate.static_judge import StaticJudge
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
-from ptxmotion.transforms.register_limit import register_limit
 from ptxmotion.transforms.remarks import Remarks
-from ptxmotion.transforms.static_judge import StaticJudge
+from ptxmotion.transforms.scalar_replacement import passes as scalar_replacement
+from ptxmotion.transforms.scalar_replacement.queries import Questions
 
 CLEAN = ",copyprop,dce"
 START = "ld.param.u64 %rd1, [out];\nmov.u32 %r40, %tid.x;\nsetp.eq.u32 %p1, %r40, 3;\n"

@@ -10,8 +10,8 @@ from functools import cache
 
 import pytest
 from ladder import transformed
-from ptxmotion.analysis.alias import CONSERVATIVE, Promise
-from ptxmotion.analysis.memory_effects import is_with_outside, synchronization
+from ptxmotion.analysis.memory.alias import CONSERVATIVE, Promise
+from ptxmotion.analysis.memory.touched_memory import is_with_outside, synchronization
 from ptxmotion.ptx import ROWS, Effect, Form, Op, decode, parse, print_module
 from ptxmotion.ptx.notation import OperandSpec
 from ptxmotion.ptx.operand_rules import expected_type

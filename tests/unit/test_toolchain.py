@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from ptxmotion.harness import toolchain
-from ptxmotion.harness.toolchain import (
+from ptxmotion.toolchain import tools as toolchain
+from ptxmotion.toolchain.tools import (
     PtxasError,
     Tool,
     ToolFailed,
@@ -222,7 +222,7 @@ def test_nothing_is_left_behind_and_threads_do_not_meet(tmp_path: Path, monkeypa
 
 
 def test_importing_it_loads_nothing_that_runs_processes() -> None:
-    program = "import sys, ptxmotion.harness.toolchain; print({'subprocess', 'tempfile', 'numpy'} & set(sys.modules))"
+    program = "import sys, ptxmotion.toolchain.tools; print({'subprocess', 'tempfile', 'numpy'} & set(sys.modules))"
     link = Path(__file__).resolve().parents[2] / "typings"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(link), *sys.path])}
     done = subprocess.run([sys.executable, "-Sc", program], capture_output=True, text=True, env=environment)

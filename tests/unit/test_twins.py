@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ptxmotion.analysis.alias import Promise
+from ptxmotion.analysis.memory.alias import Promise
 from ptxmotion.ptx import Kernel, Module, parse, print_kernel, print_module
 from ptxmotion.ptx.correspondence import Correspondence
 from ptxmotion.ptx.verify import verify, verify_kernel
-from ptxmotion.transforms.gate import Figures
+from ptxmotion.transforms.equal_kernels import Twins
+from ptxmotion.transforms.gate.gate import Figures
 from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
 from ptxmotion.transforms.remarks import Remarks
-from ptxmotion.transforms.twins import Twins
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n.global .align 4 .u32 table[8];\n"
 

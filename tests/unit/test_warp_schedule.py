@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from ptxmotion.harness.cubin import read_cubin
-from ptxmotion.harness.toolchain import ToolMissing, assemble
-from ptxmotion.harness.warp_schedule import LATENCY, OTHER, TRIPS, alone
+from ptxmotion.toolchain.cubin import read_cubin
+from ptxmotion.toolchain.tools import ToolMissing, assemble
+from ptxmotion.toolchain.warp_schedule import LATENCY, OTHER, TRIPS, alone
 
 NEVER = 7
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...analysis.access_sets import Access, Comparison
 from ...analysis.effects import is_plain_store
-from ...analysis.polynomial import Atom, Poly, TooManyTerms
+from ...analysis.memory.thread_accesses import Access, Comparison
+from ...analysis.values.polynomial import Atom, Poly, TooManyTerms
 from ...ptx import Effect, Imm, Instr, Reg
 from .buffer_use import accesses_of, buffer_of, facts_of, is_of_variable
 from .host_values import HostValues, Signs

@@ -22,8 +22,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ...analysis.contraction import Contraction, may_contract
 from ...analysis.manager import Facts
+from ...analysis.values.contraction import Contraction, may_contract
 from ...ptx import (
     TYPES,
     Block,

@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from ...analysis.polynomial import ZERO, Atom, Poly, TooManyTerms, constant, variable
+from ...analysis.values.polynomial import ZERO, Atom, Poly, TooManyTerms, constant, variable
 
 __all__ = ["Bounds", "HostValues", "Signs", "bounds_of_check", "interval", "narrowed"]
 
