@@ -28,11 +28,11 @@ from typing import Any
 
 from ptxmotion.harness.python_child import process_pool
 from ptxmotion.ptx import Module, PtxError, load, print_module
-from ptxmotion.ptx.verify import verify, verify_kernel
+from ptxmotion.ptx.verify import verify
 from ptxmotion.toolchain.machine_diff import COSTS, figures
 from ptxmotion.toolchain.tools import PtxasError, ToolTimeout, find_tool
 from ptxmotion.transforms.opportunities import opportunities
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
 
 Side = dict[str, dict[str, Any]]  #: by kernel its figures, and a digest of everything the cubin says of it
@@ -122,7 +122,7 @@ def _run(path: Path, passes: str, known: dict[str, Any], ptxas: str, outcome: Ou
     _count_opportunities(module, outcome)
     started = time.perf_counter()
     remarks = Remarks(module)
-    Pipeline(pipeline_of(passes), lambda kernel, of: verify_kernel(kernel, of.source)).run(module, remarks)
+    run_passes(module, passes, remarks)
     printed = print_module(module)
     outcome.counts["moved by value"] += sum(n for (_, _, what), n in remarks.counts.items() if what == "moved by value")
     outcome.counts["moved lexically"] += sum(

@@ -35,10 +35,10 @@ from pathlib import Path
 from generated import kernel, module
 from ptxmotion.harness.python_child import child_environment, module_command
 from ptxmotion.ptx import parse, print_module
-from ptxmotion.ptx.verify import verify, verify_kernel
+from ptxmotion.ptx.verify import verify
 from ptxmotion.toolchain.tools import PtxasError, assemble, compile_cuda
-from ptxmotion.transforms.pipeline import LEVELS, Pipeline, pipeline_of
-from ptxmotion.transforms.remarks import Remarks
+from ptxmotion.transforms.passes import LEVELS
+from ptxmotion.transforms.pipeline import run_passes
 
 MOST_PARSE_PRINT = 0.15
 MOST_PIPELINE = 1.0
@@ -171,7 +171,7 @@ def _pipeline_seconds(text: str, level: str) -> tuple[float, int]:
     counting = time.process_time()
     count = sum(1 for each in module.kernels for _ in each.instructions())
     started += time.process_time() - counting
-    Pipeline(pipeline_of(level), lambda kernel, of: verify_kernel(kernel, of.source)).run(module, Remarks(module))
+    run_passes(module, level)
     print_module(module)
     return time.process_time() - started, count
 

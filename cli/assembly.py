@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .outcome import BAD_INPUT, CommandError
 
 if TYPE_CHECKING:
-    from ..toolchain.machine_diff import Figures
+    from ..toolchain.machine_diff import MachineFigures
     from ..toolchain.tools import PtxasError
 
 __all__ = ["assembled", "assembled_figures"]
@@ -24,7 +24,7 @@ def assembled(text: str, name: str, arch: str | None, *, sass: bool) -> str | by
     return disassemble(cubin) if sass else cubin
 
 
-def assembled_figures(text: str, name: str, arch: str | None) -> dict[str, Figures]:
+def assembled_figures(text: str, name: str, arch: str | None) -> dict[str, MachineFigures]:
     """The figures of each kernel of a module called ``name``. Raises `CommandError` where ptxas refuses it."""
     from ..toolchain.machine_diff import figures
     from ..toolchain.tools import PtxasError

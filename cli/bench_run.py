@@ -16,6 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..arch import target_of_sm
 from .bench import dsl_errors, read_result
 from .outcome import BAD_INPUT, DIFFERENT, FINE, MISSING, CommandError, say, usage_error
 
@@ -128,7 +129,7 @@ def _tasks(
     from .bench_tasks import task_of
 
     sm = told.get("compute_capability")
-    arch = arguments.arch or (f"sm_{sm}{'a' if sm >= 90 else ''}" if sm else "sm_90a")
+    arch = arguments.arch or target_of_sm(sm or None)
 
     @cache
     def nvcc() -> Any:

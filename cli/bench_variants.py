@@ -94,7 +94,7 @@ def parse_variants(text: str) -> list[Variant]:
     >>> [each.id for each in parse_variants("lcm,dce")]
     ['lcm,dce']
     """
-    from ..transforms.pipeline import LEVELS, UnknownPass, pipeline_of
+    from ..transforms.passes import LEVELS, UnknownPass, passes_of
 
     found = [parse_variant(text)]
     if text == "thesis":
@@ -104,7 +104,7 @@ def parse_variants(text: str) -> list[Variant]:
         for option in variant.options or ():
             if option.startswith("--passes=") and not variant.revision:
                 try:
-                    pipeline_of(option.removeprefix("--passes="))
+                    passes_of(option.removeprefix("--passes="))
                 except UnknownPass as error:
                     raise VariantError(f"variant '{text}': {error}") from error
     return found

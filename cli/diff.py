@@ -38,13 +38,12 @@ def run(arguments: argparse.Namespace) -> int:
     from ..toolchain.machine_diff import KernelDiff
     from .assembly import assembled_figures
     from .files import decoded, read_bytes
-    from .gate import judged
 
     sides = [
         assembled_figures(decoded(read_bytes(path)), path, arguments.arch)
         for path in (arguments.before, arguments.after)
     ]
-    found = [KernelDiff(name, sides[0].get(name), sides[1].get(name), judged) for name in {**sides[0], **sides[1]}]
+    found = [KernelDiff(name, sides[0].get(name), sides[1].get(name)) for name in {**sides[0], **sides[1]}]
     if arguments.json:
         import json
 

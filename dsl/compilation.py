@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from ..arch import DEFAULT_TARGET
 from ..cache import cache_folder
 from .errors import DslError, Place
 from .includes import IncludingCache, include_folders, may_include, read_dependencies
@@ -49,7 +50,7 @@ class Nvcc:
 
     compile: CompileCuda
     version: str
-    arch: str = "sm_90a"
+    arch: str = DEFAULT_TARGET
     flags: tuple[str, ...] = ()
     line_info: bool = True
     cache: Path | None = field(default_factory=cache_folder)

@@ -58,7 +58,7 @@ class Machine:
 
 _HERE = __package__ or ""
 CUDA = Machine("cuda", f"{_HERE}.cuda:open_backend", f"{_HERE}.cuda_stopwatch:CudaStopwatch")
-EMULATOR = Machine("emulator", f"{_HERE}.emulator.backend:EmulatorBackend", is_deterministic=True)
+EMULATOR = Machine("emulator", f"{_HERE.rpartition('.')[0]}.emulator.backend:EmulatorBackend", is_deterministic=True)
 
 
 def _named(text: str) -> Any:

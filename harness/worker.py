@@ -265,7 +265,8 @@ def _end_with(parent: int) -> None:
 
 def _place(error: Exception) -> str:
     """Where an error was raised, if that is not in this package: in a benchmark's own data or reference, say."""
-    ours = os.path.dirname(__file__)
+    root = os.path.dirname(os.path.dirname(__file__))
+    ours = (os.path.join(root, "harness"), os.path.join(root, "emulator"))
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(ours)]
     return f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
 

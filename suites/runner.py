@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..arch import DEFAULT_TARGET
 from ..cache import cache_folder
 from ..dsl import Nvcc
 from .registry import Benchmark
@@ -31,7 +32,7 @@ class Outcome:
     differences: list[str]
 
 
-def compiler(arch: str = "sm_90a", flags: Sequence[str] = (), cache: Path | None = None) -> Nvcc:
+def compiler(arch: str = DEFAULT_TARGET, flags: Sequence[str] = (), cache: Path | None = None) -> Nvcc:
     """The nvcc of this machine. Raises `toolchain.tools.ToolMissing`, which says how to install it."""
     from ..toolchain.tools import compile_cuda, find_tool
 

@@ -126,7 +126,7 @@ def read_cubin(cubin: bytes) -> dict[str, KernelCode]:
 
     Raises `CubinError`.
 
-    >>> from .toolchain import assemble
+    >>> from .tools import assemble
     >>> done = assemble(".version 8.0\\n.target sm_90\\n.address_size 64\\n.entry k() { ret; }")
     >>> read_cubin(done.cubin)["k"].by_kind["exit"]
     1

@@ -4,28 +4,26 @@ Computes: for each kernel name of either module the figures of both, whether the
 everything that decides how the kernel is launched and linked, which costs grew or shrank, and the verdict. Spill bytes
 come from ptxas's log, all else from the cubin.
 
-Requires: ptxas; the rule that says what is worse, which is the gate's (`transforms.gate.figures`) and is handed in.
+Requires: ptxas. What is worse is decided by the rule of the gate (`cost`).
 Guarantees: no GPU is asked and nothing is timed; equal input gives equal output.
 Refuses: what ptxas refuses, with `PtxasError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
+from ..cost import is_better, worse
 from .cubin import KernelCode, read_cubin
-from .ptxas_judge import warps
+from .ptxas_judge import figures_of, warps
 from .ptxas_log import PtxasFigures, ptxas_figures
 from .tools import assemble
 
-__all__ = ["COSTS", "Figures", "KernelDiff", "Rule", "figures"]
+__all__ = ["COSTS", "KernelDiff", "MachineFigures", "figures"]
 
-#: Says of a kernel's code before and after in what it is worse (empty: in nothing), and whether it is better.
-Rule: TypeAlias = Callable[[KernelCode, KernelCode], tuple[str, bool]]
-
-#: The figures that are costs. That one of them grew makes no kernel worse by itself: the rule weighs them.
+#: The figures that are costs. That one of them grew makes no kernel worse by itself: the rule of the gate weighs them.
 COSTS = ("registers", "spill bytes", "stack bytes", "shared bytes", "weighted instructions", "cycles of one warp")
 
 #: Cycles come from a model of latencies; what differs by less than this share is the same.
@@ -33,7 +31,7 @@ _RESOLUTION = 0.001
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class MachineFigures:
     """What one kernel takes. ``spill_bytes`` are those stored and those loaded, as ptxas counts them."""
 
     code: KernelCode
@@ -59,12 +57,11 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class KernelDiff:
-    """One kernel before and after; `None` where a module does not have it. ``rule`` says what is worse."""
+    """One kernel before and after; `None` where a module does not have it."""
 
     name: str
-    before: Figures | None
-    after: Figures | None
-    rule: Rule
+    before: MachineFigures | None
+    after: MachineFigures | None
 
     @property
     def is_identical(self) -> bool:
@@ -93,7 +90,7 @@ class KernelDiff:
             return ""
         if self.after is None:
             return "the kernel is missing"
-        return self.rule(self.before.code, self.after.code)[0]
+        return worse(figures_of(self.before.code), figures_of(self.after.code))
 
     @property
     def verdict(self) -> str:
@@ -105,8 +102,8 @@ class KernelDiff:
             return "worse"
         if self.is_identical:
             return "identical"
-        worse, is_better = self.rule(self.before.code, self.after.code)
-        return "worse" if worse else "better" if is_better else "different"
+        before, after = figures_of(self.before.code), figures_of(self.after.code)
+        return "worse" if worse(before, after) else "better" if is_better(before, after) else "different"
 
     @property
     def changes(self) -> list[tuple[str, str, str]]:
@@ -159,16 +156,16 @@ def _less(left: dict[str, int], right: dict[str, int]) -> tuple[str, ...]:
     return tuple(name for name in COSTS if right[name] - left[name] > limits[name])
 
 
-def _side(side: Figures | None) -> dict[str, Any] | None:
+def _side(side: MachineFigures | None) -> dict[str, Any] | None:
     return {**side.code.to_json(), "figures": side.table()} if side is not None else None
 
 
-def figures(ptx: str, arch: str | None = None) -> dict[str, Figures]:
+def figures(ptx: str, arch: str | None = None) -> dict[str, MachineFigures]:
     """Assemble a module and read the figures of its kernels. Raises `PtxasError`, `CubinError`, `ToolMissing`."""
     done = assemble(ptx, arch, verbose=True)
     told = ptxas_figures(done.log)
-    found: dict[str, Figures] = {}
+    found: dict[str, MachineFigures] = {}
     for name, code in read_cubin(done.cubin).items():
         said = told.get(name, PtxasFigures())
-        found[name] = Figures(code, said.spill_store_bytes + said.spill_load_bytes)
+        found[name] = MachineFigures(code, said.spill_store_bytes + said.spill_load_bytes)
     return found

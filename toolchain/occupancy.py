@@ -3,51 +3,13 @@
 Requires: the kernel's registers per thread, shared memory and block size, and the architecture.
 Guarantees: the blocks that `cudaOccupancyMaxActiveBlocksPerMultiprocessor` gives for a kernel that may use all of the
 multiprocessor's shared memory (carveout 100 %).
-Refuses: an architecture that is not in the table gives `None`, never a guess.
-Reference: `cuda_occupancy.h` of CUDA 13.0 for granularities, blocks and the order of the limits; CUDA C++ Programming
-Guide 13.0, table "Technical Specifications per Compute Capability", for warps and shared memory.
+Refuses: an architecture without a row in `arch.py` gives `None`, never a guess.
+Reference: `cuda_occupancy.h` of CUDA 13.0 for the order of the limits; `arch.py` for the limits.
 """
 
 from dataclasses import dataclass
 
-#: Threads of a warp; registers of a multiprocessor; what registers of a warp are rounded up to; its sub-partitions.
-WARP = 32
-REGISTERS = 65536
-REGISTER_GRANULE = 256
-PARTITIONS = 4
-
-#: The most threads that one block may have.
-MAX_THREADS = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Multiprocessor:
-    """What one multiprocessor holds: warps, blocks, bytes of shared memory.
-
-    Shared memory is handed out in units of `granule` bytes, and each block takes `reserved` bytes for the system.
-    """
-
-    warps: int
-    blocks: int
-    shared: int
-    granule: int = 128
-    reserved: int = 1024
-
-
-#: By the number in `sm_…`.
-MULTIPROCESSORS: dict[int, Multiprocessor] = {
-    75: Multiprocessor(warps=32, blocks=16, shared=64 << 10, granule=256, reserved=0),
-    80: Multiprocessor(warps=64, blocks=32, shared=164 << 10),
-    86: Multiprocessor(warps=48, blocks=16, shared=100 << 10),
-    87: Multiprocessor(warps=48, blocks=16, shared=164 << 10),
-    89: Multiprocessor(warps=48, blocks=24, shared=100 << 10),
-    90: Multiprocessor(warps=64, blocks=32, shared=228 << 10),
-    100: Multiprocessor(warps=64, blocks=32, shared=228 << 10),
-    103: Multiprocessor(warps=64, blocks=32, shared=228 << 10),
-    110: Multiprocessor(warps=48, blocks=24, shared=228 << 10),
-    120: Multiprocessor(warps=48, blocks=24, shared=100 << 10),
-    121: Multiprocessor(warps=48, blocks=24, shared=100 << 10),
-}
+from ..arch import MAX_THREADS, PARTITIONS, REGISTER_GRANULE, REGISTERS, WARP, Architecture, architecture
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +35,7 @@ def occupancy(sm: int, threads: int, registers: int, shared: int = 0) -> Occupan
     """
     if threads <= 0:
         raise ValueError(f"a block has at least one thread, not {threads}")
-    of = MULTIPROCESSORS.get(sm)
+    of = architecture(sm)
     if of is None:
         return None
     warps = -(-threads // WARP)
@@ -98,7 +60,7 @@ def _by_registers(warps: int, registers: int, unlimited: int) -> int:
     return REGISTERS // PARTITIONS // per_warp * PARTITIONS // warps
 
 
-def _by_shared(of: Multiprocessor, shared: int) -> int:
+def _by_shared(of: Architecture, shared: int) -> int:
     per_block = _round_up(shared + of.reserved, of.granule)
     return of.shared // per_block if per_block else of.blocks
 

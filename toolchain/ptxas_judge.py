@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cache import Cache, cache_folder, source_digest
+from ..cost import Figures
 from .tools import ToolchainError, arch_for, assemble, find_tool
 
 if TYPE_CHECKING:
@@ -38,24 +40,22 @@ class PtxasJudge:
         self.cache = Cache("gate", folder or cache_folder())
         self.tool = find_tool("ptxas")
 
-    def figures(self, ptx: str) -> Mapping[str, dict[str, Any]]:
-        """For each kernel ``code``, ``registers``, ``spills``, ``warps``, ``weight``, ``cycles``.
-
-        Raises `ToolchainError`.
-        """
+    def figures(self, ptx: str) -> dict[str, Figures]:
+        """The figures of each kernel by name. Raises `ToolchainError`."""
         try:
             return self._figures(ptx)
         except OSError as error:  # it cannot be started, or there is no room for its files
             place = f": {error.filename}" if error.filename else ""
             raise ToolchainError(f"ptxas cannot be run: {error.strerror}{place}") from error
 
-    def _figures(self, ptx: str) -> Mapping[str, dict[str, Any]]:
+    def _figures(self, ptx: str) -> dict[str, Figures]:
         arch = self.arch or arch_for(ptx, self.tool)
-        known = self._get("figures", arch, ptx)
-        if known is None:
-            known = _read_figures(assemble(ptx, arch, tool=self.tool, timeout=self.seconds).cubin)
-            self._put(known, "figures", arch, ptx)
-        return known
+        cached = self._get("figures", arch, ptx)
+        if cached is not None:
+            return {name: Figures(**fields) for name, fields in cached.items()}
+        found = _read_figures(assemble(ptx, arch, tool=self.tool, timeout=self.seconds).cubin)
+        self._put({name: asdict(figures) for name, figures in found.items()}, "figures", arch, ptx)
+        return found
 
     def recall(self, key: str) -> Any:
         """What has been kept under ``key``, for this architecture; `None` where nothing has been."""
@@ -84,7 +84,7 @@ class PtxasJudge:
             return ()
 
 
-def _read_figures(cubin: bytes) -> dict[str, dict[str, Any]]:
+def _read_figures(cubin: bytes) -> dict[str, Figures]:
     """Raises `ToolchainError`."""
     from .cubin import CubinError, read_cubin  # imported where there is something to read: most runs recall
 
@@ -94,16 +94,16 @@ def _read_figures(cubin: bytes) -> dict[str, dict[str, Any]]:
         raise ToolchainError(str(error)) from error
 
 
-def figures_of(code: KernelCode) -> dict[str, Any]:
-    """The figures of a kernel that the gate compares, by name."""
-    return {
-        "code": f"{code.code_sha256}/{code.data_sha256}",
-        "registers": code.registers,
-        "spills": code.local_accesses,
-        "warps": warps(code),
-        "weight": float(code.weighted_instructions),
-        "cycles": code.cycles,
-    }
+def figures_of(code: KernelCode) -> Figures:
+    """The figures of a kernel that the gate compares."""
+    return Figures(
+        code=f"{code.code_sha256}/{code.data_sha256}",
+        registers=code.registers,
+        spills=code.local_accesses,
+        warps=warps(code),
+        weight=float(code.weighted_instructions),
+        cycles=code.cycles,
+    )
 
 
 def warps(code: KernelCode) -> float:

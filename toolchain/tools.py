@@ -28,14 +28,12 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..arch import DEFAULT_TARGET, OLDEST
 from ..cache import file_identity
 from ..harness.python_child import import_paths
 
 #: An older system CUDA is passed over.
 OLDEST_CUDA = (13, 0)
-
-#: ptxas 13.0 assembles for sm_75 and newer: only a module for less than this is worth asking ptxas about.
-OLDEST_TARGET = 75
 
 #: The wheel that brings each tool.
 _WHEELS = {
@@ -190,7 +188,7 @@ def supported_targets(ptxas: Tool | None = None) -> tuple[str, ...]:
 def arch_for(ptx: str, ptxas: Tool | None = None) -> str:
     """What `assemble` assembles a module for when it is not told: its own target, or the oldest that is supported."""
     found = _TARGET.search(ptx)
-    if found and int(found[2]) >= OLDEST_TARGET:
+    if found and int(found[2]) >= OLDEST:
         return found[1]
     targets = supported_targets(ptxas)
     return found[1] if found and found[1] in targets else targets[0]
@@ -235,7 +233,7 @@ def assemble(
 
 def compile_cuda(
     source: str | Path,
-    arch: str = "sm_90a",
+    arch: str = DEFAULT_TARGET,
     *,
     flags: Sequence[str] = (),
     timeout: float = 600.0,

@@ -28,30 +28,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-__all__ = ["LATENCY", "TRIPS", "alone"]
+from ..arch import LATENCY, OTHER_LATENCY
+from ..cost import loop_weight
 
-#: How often a loop is taken to run, for want of a profile, and the deepest nest that still counts.
-TRIPS = 8
-DEEPEST = 6
+__all__ = ["alone"]
 
-#: Cycles until a result is there, rounded, by class of `machine_ops`; global memory as on a miss of both caches, local
-#: memory as on a hit.
-LATENCY: Mapping[str, int] = {
-    "load_global": 480,
-    "load_generic": 480,
-    "atomic": 480,
-    "texture": 480,
-    "surface": 480,
-    "fence": 200,
-    "load_local": 40,
-    "load_constant": 40,
-    "mma": 35,
-    "load_shared": 30,
-    "barrier": 30,
-    "shuffle": 25,
-}
-#: Everything else that sets a barrier: conversions, special functions, wide products, special registers, …
-OTHER = 20
 #: Until operands have been read.
 READ = 20
 
@@ -71,15 +52,16 @@ def alone(
     blocks: Sequence[tuple[int, int]],
     successors: Sequence[Sequence[int]],
     depth: Sequence[int],
+    latency: Mapping[str, int] = LATENCY,
 ) -> float:
-    """Cycles of one warp. ``words`` and ``classes`` are by instruction, the rest by block.
+    """Cycles of one warp. ``words`` and ``classes`` are by instruction, the rest by block; ``latency`` is by class.
 
     >>> stall = 4 << 41 | 7 << 46 | 7 << 49
     >>> alone([(0, stall), (0, stall)], ["integer", "integer"], [(0, 2)], [[]], [0])
     8.0
     """
-    events = [_events(words[start:end], classes[start:end]) for start, end in blocks]
-    weights = [float(TRIPS ** min(each, DEEPEST)) for each in depth]
+    events = [_events(words[start:end], classes[start:end], latency) for start, end in blocks]
+    weights = [loop_weight(each) for each in depth]
     predecessors: list[list[int]] = [[] for _ in blocks]
     for block, after in enumerate(successors):
         for successor in after:
@@ -114,7 +96,9 @@ def _block(
     return total
 
 
-def _events(words: Sequence[tuple[int, int]], classes: Sequence[str]) -> tuple[list[_Event], int]:
+def _events(
+    words: Sequence[tuple[int, int]], classes: Sequence[str], latency: Mapping[str, int]
+) -> tuple[list[_Event], int]:
     """What the block does with barriers, and the cycles behind the last of that."""
     found: list[_Event] = []
     cycles = 0
@@ -125,7 +109,7 @@ def _events(words: Sequence[tuple[int, int]], classes: Sequence[str]) -> tuple[l
             found.append((cycles, tuple(b for b in range(_BARRIERS) if waits >> b & 1), -1, 0))
             cycles = 0
         if written < _BARRIERS:
-            found.append((cycles, (), written, LATENCY.get(kind, OTHER)))
+            found.append((cycles, (), written, latency.get(kind, OTHER_LATENCY)))
             cycles = 0
         if read < _BARRIERS:
             found.append((cycles, (), read, READ))

@@ -1,81 +1,67 @@
-"""Entries of a module that are the same but for names: what became of one becomes of the others.
+"""Entries of a module that are equal but for names: the passes run over the first of them only.
 
-A template is compiled for each of its types, and types of one size often make the same code. The passes run over the
-first of such entries only.
+A template is compiled for each of its types, and types of one size often make the same code.
 
-Requires: that passes go by the code of a kernel and by what else is in its module, not by names. Guarantees: the
-outcome of a twin is what the passes would have made of it, and have said.
+Requires: passes that go by the code of a kernel and by the rest of its module, not by names. Guarantees: the outcome of
+an equal kernel is what the passes would have made of it, remarks included.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from ..ptx import Kernel, Module, Variable
+from ..ptx import Kernel, Module
 from ..ptx.correspondence import Correspondence
+from .attempt import Outcome, untouched_copy
 from .code_motion.edges import SYNTHETIC
+from .pipeline import verify_result
 from .remarks import Remark, Remarks
 
-__all__ = ["Outcome", "Twin", "Twins", "untouched_copy"]
+__all__ = ["EqualKernel", "EqualKernels"]
 
-#: An entry is compared with so many others that have the same opcodes.
+#: With how many others of the same opcodes an entry is compared.
 _MOST_COMPARED = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """``kernel`` is what it became; ``said`` is what is said of it."""
+class EqualKernels:
+    """Finds entries that are equal but for names. Each kernel is compared before any of them is transformed."""
 
-    kernel: Kernel
-    said: Remarks
-    is_changed: bool
-
-
-def untouched_copy(kernel: Kernel) -> Kernel:
-    """A copy that later changes of the kernel do not touch."""
-    if any(isinstance(item, Variable) and item.space != "param" for item in kernel.scoped_names):
-        kernel.flatten_scopes()  # which may rename variables in place
-    return kernel.clone()
-
-
-class Twins:
-    """The twins among the entries of ``kernels``. Each is asked about once, before it is transformed."""
-
-    def __init__(self, module: Module, kernels: Sequence[Kernel]) -> None:
+    def __init__(self, module: Module) -> None:
         self._module = module
-        #: By opcodes, those that were asked about and have no elder twin: names, and flat copies of what was given.
-        self._first: dict[object, dict[str, Kernel]] = {}
-        alike: dict[object, list[str]] = {}
-        for kernel in kernels:
-            if kernel.is_entry and not any(name.startswith(SYNTHETIC) for name in kernel.names):
-                alike.setdefault(_opcodes(kernel), []).append(kernel.name)
-        self._opcodes = {name: opcodes for opcodes, names in alike.items() if len(names) > 1 for name in names}
+        #: Opcodes of a kernel → name and flat copy of each kernel seen with these opcodes that equals no earlier one.
+        self._seen: dict[object, dict[str, Kernel]] = {}
 
     @classmethod
-    def of(cls, module: Module, kernels: Sequence[Kernel], remarks: Remarks) -> Twins | None:
-        """The twins, if there may be any: where all rewrites are made, and what is said names no lines of the PTX text
-        that cannot be told from others."""
-        is_listing = module.source.name in module.files.values()
-        if remarks.explains or is_listing or remarks.limit is not None or remarks.allowed is not None:
-            return None
-        found = cls(module, kernels)
-        return found if found._opcodes else None
+    def among(cls, module: Module, kernels: Sequence[Kernel], log: Remarks) -> dict[str, EqualKernel]:
+        """The kernels that equal an earlier one of ``kernels``, by name.
 
-    def find(self, kernel: Kernel) -> Twin | None:
-        """The kernel as the twin of one that was asked about before, if there is one."""
-        opcodes = self._opcodes.get(kernel.name)
-        if opcodes is None:
-            return None
+        None where the numbers of rewrites are limited, or where messages may name lines of the PTX text, which are
+        those of one kernel only.
+        """
+        is_listing = module.source.name in module.files.values()
+        if log.explains or is_listing or log.limit is not None or log.allowed is not None:
+            return {}
+        by_opcodes: dict[object, list[Kernel]] = {}
+        for kernel in kernels:
+            if kernel.is_entry and not any(name.startswith(SYNTHETIC) for name in kernel.names):
+                by_opcodes.setdefault(_opcodes(kernel), []).append(kernel)
+        finder = cls(module)
+        groups = [(opcodes, group) for opcodes, group in by_opcodes.items() if len(group) > 1]
+        found = [finder.find(opcodes, kernel) for opcodes, group in groups for kernel in group]
+        return {each.kernel.name: each for each in found if each is not None}
+
+    def find(self, opcodes: object, kernel: Kernel) -> EqualKernel | None:
+        """The kernel with the name of an earlier one that it equals; `None` where it equals none."""
         flat = untouched_copy(kernel)
         flat.flatten_scopes()
-        first = self._first.setdefault(opcodes, {})
-        for name, given in first.items():
+        seen = self._seen.setdefault(opcodes, {})
+        for name, given in seen.items():
             correspondence = Correspondence.of(given, flat)
             if correspondence is not None:
-                return Twin(self._module, name, kernel, correspondence)
-        if len(first) < _MOST_COMPARED:
-            first[kernel.name] = flat
+                return EqualKernel(self._module, name, kernel, correspondence)
+        if len(seen) < _MOST_COMPARED:
+            seen[kernel.name] = flat
         return None
 
 
@@ -83,29 +69,30 @@ def _opcodes(kernel: Kernel) -> object:
     return tuple([tuple([instr.form.text for instr in block.instrs]) for block in kernel.blocks])
 
 
-class Twin:
-    """An entry that is left as it was given, and ``elder``, the name of the one that it is like."""
+class EqualKernel:
+    """An entry that is not transformed, because it equals the kernel named ``first``."""
 
-    def __init__(self, module: Module, elder: str, kernel: Kernel, correspondence: Correspondence) -> None:
-        self.elder = elder
+    def __init__(self, module: Module, first: str, kernel: Kernel, correspondence: Correspondence) -> None:
+        self.first = first
         self.kernel = kernel
         self._module = module
         self._correspondence = correspondence
 
-    def outcome(self, elder: Outcome) -> Outcome:
-        """What becomes of the entry where this became of its elder."""
+    def outcome(self, first: Outcome) -> Outcome:
+        """The outcome of this entry, where ``first`` is that of the kernel it equals. A changed kernel is verified."""
         kernel = self.kernel
-        if not elder.kernel.has_scopes:
+        if not first.kernel.has_scopes:
             kernel.flatten_scopes()
-        if elder.is_changed:
-            kernel = self._correspondence.carried(elder.kernel, kernel)
+        if first.is_changed:
+            kernel = self._correspondence.carried(first.kernel, kernel)
+            verify_result(self._module, kernel, "equal kernels", fell_off=True)
         said = Remarks(self._module)
-        said.rewrites = elder.said.rewrites
-        for remark in elder.said.items:
+        said.rewrites = first.said.rewrites
+        for remark in first.said.items:
             said.put(self._carried(remark))
-        for (_, pass_name, what), number in elder.said.counts.items():
+        for (_, pass_name, what), number in first.said.counts.items():
             said.counts[kernel.name, pass_name, what] = number
-        return Outcome(kernel, said, elder.is_changed)
+        return Outcome(kernel, said, first.is_changed)
 
     def _carried(self, remark: Remark) -> Remark:
         renamed, source = self._correspondence.renamed, self._module.source

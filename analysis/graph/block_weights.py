@@ -1,32 +1,32 @@
 """How often each block runs, for each time that a warp enters the kernel: measured, or estimated by loop depth.
 
-Computes: for each block a weight. Without a profile that matches it is `TRIPS` to the power of the loop depth (at most
-`DEEPEST`). With one it is the number of times that warps entered the block, divided by those that entered the kernel; a
+Computes: for each block a weight. Without a profile that matches it is `cost.loop_weight` of its depth. With one it is
+the number of times that warps entered the block, divided by those that entered the kernel; a
 block that a transform has made has what its predecessors or successors allow, whichever is less; one that was never
 entered has `NEVER`, so that it costs something still.
 
 Guarantees: weights are positive; those of one kernel are all measured or all estimated. For profitability only
 (`profile.py`).
-Reference: LLVM's ``BlockFrequencyInfo`` to the same end; the base of 8 is that of the gate.
+Reference: LLVM's ``BlockFrequencyInfo``, which has the same purpose.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...cost import loop_weight
+
 if TYPE_CHECKING:
     from ..manager import Facts
 
-__all__ = ["DEEPEST", "NEVER", "TRIPS", "block_weights"]
+__all__ = ["NEVER", "block_weights"]
 
-TRIPS = 8.0
-DEEPEST = 6
 NEVER = 1 / 1024
 
 
 def block_weights(facts: Facts) -> list[float]:
     """The weight of each block of the kernel that ``facts`` is about."""
-    estimate = [TRIPS ** min(depth, DEEPEST) for depth in facts.loops.depth]
+    estimate = [loop_weight(depth) for depth in facts.loops.depth]
     profile = facts.profile
     if profile is None or profile.match(facts.kernel):
         return estimate

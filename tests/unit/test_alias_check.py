@@ -11,8 +11,7 @@ from ptxmotion.harness.alias_check import AliasGuard, Place, broken_promise, gua
 from ptxmotion.harness.correctness import Checker, run_once
 from ptxmotion.harness.workload import Arm, KernelWork
 from ptxmotion.ptx import parse, print_module
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
-from ptxmotion.transforms.remarks import Remarks
+from ptxmotion.transforms.pipeline import run_passes
 
 
 class Touches:
@@ -75,7 +74,7 @@ L:
 
 def restricted() -> str:
     module = parse(PTX)
-    Pipeline(pipeline_of("O1"), lambda kernel, of: None, promise=Promise(everything=True)).run(module, Remarks(module))
+    run_passes(module, "O1", promise=Promise(everything=True))
     return print_module(module)
 
 

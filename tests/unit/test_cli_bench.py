@@ -14,7 +14,7 @@ import pytest
 from ptxmotion.cli import main
 from ptxmotion.cli.bench_variants import METHODS, Variant, VariantError, Variants, parse_variant, parse_variants
 from ptxmotion.harness.results import read, schema, settle, write
-from ptxmotion.transforms.pipeline import pass_names
+from ptxmotion.transforms.passes import pass_names
 
 ROOT = Path(__file__).parents[2]
 PLANTED = Path(__file__).parents[1] / "results" / "h200_planted.json"

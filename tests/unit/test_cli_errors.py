@@ -15,7 +15,6 @@ from bad_inputs import BAD_INPUTS, HEAD, BadInput, kernel
 from ptxmotion import cli, settings
 from ptxmotion.cli import main
 from ptxmotion.toolchain.tools import ToolMissing
-from ptxmotion.transforms.pipeline import Pipeline
 
 GOOD = kernel(".reg .b64 %rd<2>;\nld.param.u64 %rd1, [p];\nst.global.u32 [%rd1], 1;\nret;")
 
@@ -173,7 +172,7 @@ def test_an_interrupt_is_no_matter_of_words(
     def interrupt(*_: object) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Pipeline, "run", interrupt)
+    monkeypatch.setattr("ptxmotion.driver.optimize_module", interrupt)
     assert main(["opt", str(good), "-o", str(good.parent / "out.ptx")]) == 130
     assert capfd.readouterr().err == ""
     assert entries(good.parent) == ["good.ptx"]
@@ -189,7 +188,7 @@ def test_an_error_of_ours_saves_a_reproducer(
     def fail(*_: object) -> bool:
         raise ZeroDivisionError("by design")
 
-    monkeypatch.setattr(Pipeline, "run", fail)
+    monkeypatch.setattr("ptxmotion.driver.optimize_module", fail)
     assert main(["opt", str(good), "--verify-each"]) == 70
     out, err = capfd.readouterr()
     assert out == ""

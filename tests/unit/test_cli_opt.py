@@ -269,7 +269,7 @@ def test_the_gate_keeps_only_what_is_better(
     out, err = capfd.readouterr()
     assert out[out.index(".visible .entry second") :] == before[before.index(".visible .entry second") :]
     assert "remark: gate: first: cycles of one warp" in err
-    assert "remark: gate: second: given back" in err
+    assert "remark: gate: second: reverted" in err
     assert opt(source, "--remarks=gate") == 0
     assert capfd.readouterr() == (out, err)
     assert opt(source, "--gate=ptxas", "--arch=sm_100") == 0
@@ -311,7 +311,7 @@ def test_imports_only_what_it_needs(source: Path) -> None:
 
 
 def test_every_pass_stands_under_its_name() -> None:
-    from ptxmotion.transforms.pipeline import create_pass, pass_names
+    from ptxmotion.transforms.passes import create_pass, pass_names
 
     assert [create_pass(name).name for name in pass_names()] == pass_names()
 

@@ -12,12 +12,14 @@ import pytest
 from motion import DIVISION_AGAIN
 from ptxmotion.analysis.memory.alias import Promise
 from ptxmotion.cli import main
+from ptxmotion.cli.observers import Observers
+from ptxmotion.driver import optimize_module
 from ptxmotion.ptx import Module, PtxError, Sym, parse, print_kernel, print_module
 from ptxmotion.ptx.parser import parse_kernel
-from ptxmotion.ptx.verify import verify_kernel
 from ptxmotion.transforms.gate import outcome_cache as gate_memory
 from ptxmotion.transforms.gate.gate import Figures, Refused
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.transforms.passes import passes_of
+from ptxmotion.transforms.pipeline import KernelTransform, run_passes
 from ptxmotion.transforms.remarks import Remarks
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n.global .align 4 .u32 table[8];\n"
@@ -99,13 +101,15 @@ class Result:
         passes: str = "cse,dce",
         name: str = "a.ptx",
         remarks: Callable[[Module], Remarks] = Remarks,
+        only: Callable[[str], bool] = lambda name: True,
         **options: Any,
     ) -> None:
         self.module = parse(text, name)
         self.remarks = remarks(self.module)
-        pipeline = Pipeline(pipeline_of(passes), lambda k, of: verify_kernel(k, of.source), judge=judge, **options)
-        self.changed = pipeline.run(self.module, self.remarks)
-        self.ran = bool(pipeline.timings)
+        transform = KernelTransform(passes_of(passes), **options)
+        kernels = [kernel for kernel in self.module.kernels if only(kernel.name)]
+        self.changed = bool(optimize_module(self.module, kernels, transform, judge, self.remarks))
+        self.ran = bool(transform.timings)
 
     @property
     def all(self) -> object:
@@ -147,7 +151,7 @@ def test_what_is_read_back_has_the_symbols_of_its_module_and_can_be_transformed_
     module = Result(judge, ONE).module
     symbols = [each for instr in module.kernel("k").instructions() for each in instr.operands if isinstance(each, Sym)]
     assert [symbol.declaration for symbol in symbols] == module.variables
-    Pipeline(pipeline_of("lcm,dce"), lambda k, of: verify_kernel(k, of.source)).run(module, Remarks(module))
+    run_passes(module, "lcm,dce")
 
 
 def test_a_kernel_that_has_moved_in_its_file_is_recalled_with_its_lines_moved() -> None:
@@ -230,7 +234,7 @@ def test_code_that_cannot_be_read_keeps_nothing(monkeypatch: pytest.MonkeyPatch)
 def test_a_dump_shows_the_passes_at_work(tmp_path: Path) -> None:
     judge = Judge(KEPT)
     Result(judge, ONE)
-    assert Result(judge, ONE, dump=tmp_path / "dump").ran
+    assert Result(judge, ONE, observer=Observers(False, tmp_path / "dump")).ran
     assert list((tmp_path / "dump").iterdir())
 
 
@@ -258,14 +262,6 @@ def test_a_module_of_which_a_part_is_known_is_done_as_a_whole() -> None:
     assert second.ran and second.all == first.all
 
 
-def test_where_functions_stay_as_they_are_entries_are_recalled_one_by_one() -> None:
-    judge = Judge(KEPT)
-    plain = HEAD + FUNCTION.replace("%r1, 3;\n\tadd", "%r1, 7;\n\tadd")
-    Result(judge, plain + ENTRY.format(name="k"))
-    asked = judge.asked
-    more = Result(judge, plain + ENTRY.format(name="k") + ".entry other()\n{\n\tret;\n}\n")
-    assert more.changed and judge.asked == asked
-    assert not Result(judge, plain + ENTRY.format(name="k") + ".entry other()\n{\n\tret;\n}\n").ran
 
 
 def test_a_judge_that_refuses_keeps_nothing() -> None:

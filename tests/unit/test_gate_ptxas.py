@@ -62,7 +62,7 @@ def is_as_given(written: str) -> bool:
         ("exec sleep 1000", "ptxas was ended after 0.3 s"),
         ('echo "ptxas fatal   : Memory allocation failure" >&2; exit 255', "Memory allocation failure"),
         # It takes the module as it was given, and crashes on what the passes made of it.
-        ('[ $(grep -c div.s32 module.ptx) = 2 ] || kill -SEGV $$; exec PTXAS "$@"', "what the passes made: ptxas"),
+        ('[ $(grep -c div.s32 module.ptx) = 2 ] || kill -SEGV $$; exec PTXAS "$@"', "after the passes: ptxas"),
     ],
 )
 def test_where_ptxas_gives_no_answer_the_kernel_is_as_it_was_and_that_is_said(
@@ -72,10 +72,10 @@ def test_where_ptxas_gives_no_answer_the_kernel_is_as_it_was_and_that_is_said(
     assert opt(source, "--gate-timeout=0.3" if "sleep" in body else "--gate=ptxas") == 0
     out, err = capfd.readouterr()
     assert is_as_given(out)
-    assert err.startswith("ptxmotion: warning: k: given back, since it cannot be judged: ")
+    assert err.startswith("ptxmotion: warning: k: reverted, because it cannot be judged: ")
     assert said in err
     # What was not answered is asked again.
-    assert not list((source.parent / "cache").rglob("*.json")) or "passes made" in said
+    assert not list((source.parent / "cache").rglob("*.json")) or "after the passes" in said
     ptxas('exec PTXAS "$@"')
     assert opt(source) == 0
     out, err = capfd.readouterr()
@@ -204,7 +204,7 @@ def test_diffs_of_the_gate_begin_where_the_last_one_ended(source: Path, capfd: p
     source.write_text(SOURCE.replace("div.s32 %r4, %r1, %r2", "mul.lo.s32 %r5, %r1, %r2;\n\tmul.lo.s32 %r4, %r1, %r2"))
     assert opt(source, "--print-changed=diff", "--remarks=gate", "-o", "/dev/null") == 0
     err = capfd.readouterr().err
-    assert "the machine code came out the same" in err
+    assert "the machine code is the same" in err
     shown = [line for line in err.splitlines() if line.startswith(("--- ", "+++ "))]
     assert shown[0] == "--- k before sscm"
     assert shown[-2:] == ["--- k before gate", "+++ k after gate"]

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from motion import DIVISION_AGAIN
 from ptxmotion.cli import main
-from ptxmotion.cli.gate import judged
 from ptxmotion.toolchain.machine_diff import KernelDiff, figures
 
 MODULE = """
@@ -55,7 +54,7 @@ CHANGES = [
 
 
 def diff_of(before: str, after: str) -> KernelDiff:
-    return KernelDiff("k", figures(before)["k"], figures(after)["k"], judged)
+    return KernelDiff("k", figures(before)["k"], figures(after)["k"])
 
 
 @pytest.mark.parametrize(("old", "new", "what"), CHANGES, ids=[f"{old} {new}" for old, new, _ in CHANGES])
@@ -113,8 +112,8 @@ def test_more_registers_alone_make_no_kernel_worse() -> None:
 
     found = figures(MODULE)["k"]
     more = dataclasses.replace(found, code=dataclasses.replace(found.code, registers=found.code.registers + 1))
-    diff = KernelDiff("k", found, more, judged)
+    diff = KernelDiff("k", found, more)
     assert diff.grown == ("registers",)
     assert (diff.worse, diff.verdict) == ("", "different")
     slower = dataclasses.replace(found, code=dataclasses.replace(found.code, cycles=2 * found.code.cycles))
-    assert KernelDiff("k", found, slower, judged).verdict == "worse"
+    assert KernelDiff("k", found, slower).verdict == "worse"

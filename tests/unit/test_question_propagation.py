@@ -17,7 +17,7 @@ from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.values.symbolic_values import SymbolicValues
 from ptxmotion.ptx import Kernel, Module, parse
 from ptxmotion.transforms.code_motion.anticipation import Anticipation
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
 from ptxmotion.transforms.scalar_replacement.access_index import Accesses, Question
 from ptxmotion.transforms.scalar_replacement.question_propagation import (
@@ -194,7 +194,7 @@ def kernel_text(body: str) -> str:
 
 
 def run(module: Module, remarks: Remarks, passes: str) -> None:
-    Pipeline(pipeline_of(passes), lambda kernel, of: None).run(module, remarks)
+    run_passes(module, passes, remarks)
 
 
 def test_figure_4_12_ssrqp_reads_once_at_node_1() -> None:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from ptxmotion.arch import OLDEST
 from ptxmotion.toolchain import tools as toolchain
 from ptxmotion.toolchain.tools import (
     PtxasError,
@@ -126,7 +127,7 @@ def test_an_arch_that_was_asked_for_is_taken() -> None:
 
 def test_targets() -> None:
     targets = supported_targets()
-    assert targets[0] == f"sm_{toolchain.OLDEST_TARGET}"
+    assert targets[0] == f"sm_{OLDEST}"
     assert targets.index("sm_90") < targets.index("sm_90a") < targets.index("sm_100")
     assert target_of("// .target sm_99\n\t.target\tsm_100f, debug\n") == "sm_100f"
     assert target_of(".version 8.0") == ""

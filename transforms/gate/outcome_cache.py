@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -25,11 +25,11 @@ from ...cache import source_digest
 from ...ptx import Instr, Kernel, Module, PtxError, print_kernel, print_module
 from ...ptx.parser import parse_kernel
 from ...ptx.verify import verify_kernel
-from ..equal_kernels import Outcome
+from ..attempt import Outcome
 from ..remarks import Remark, Remarks
-from .figures import Remembering
+from .judge import Remembering
 
-__all__ = ["Memory"]
+__all__ = ["OutcomeCache"]
 
 #: The folders whose code decides what becomes of a kernel.
 _DECIDERS = ("analysis", "ptx", "transforms")
@@ -46,34 +46,59 @@ class Given:
     line: int
 
 
-class Memory:
-    """The outcomes of kernels of ``module``: of ``together``, none of which can be told without the others; of entries
-    that do not depend on one another, where that is empty. ``identity`` is what the transform goes by besides kernel
-    and module; ``explains`` says that refusals are told which name lines in their messages."""
+class OutcomeCache:
+    """The recorded outcomes of ``kernels`` of ``module``, as they were when this was made.
+
+    Where there is a function among them, an entry may change because a function does. The key of each kernel then
+    covers the whole module, and either all outcomes are recalled or none. Otherwise the key of an entry covers the
+    module without the other entries.
+    """
 
     def __init__(
-        self, judge: Remembering, module: Module, identity: str, together: Sequence[Kernel], *, explains: bool
+        self, judge: Remembering, module: Module, kernels: Sequence[Kernel], identity: str, *, explains: bool
     ) -> None:
         self._judge = judge
         self._module = module
         self._explains = explains
-        shared = [item for item in module.items if together or not _is_body_of_entry(item)]
-        names = [kernel.name for kernel in together]
+        self._together = any(not kernel.is_entry for kernel in kernels)
+        shared = [item for item in module.items if self._together or not _is_body_of_entry(item)]
+        names = [kernel.name for kernel in kernels] if self._together else []
         parts = (_deciders(), identity, *names, print_module(replace(module, items=shared)))
         self._shared = hashlib.sha256(_encoded("\0".join(parts))).hexdigest()
         self._is_listing = module.source.name in module.files.values()
+        self._given = {kernel.name: self.given(kernel) for kernel in kernels}
 
     @classmethod
     def of(
-        cls, judge: object, module: Module, identity: str | None, together: Sequence[Kernel] = (), *, explains: bool
-    ) -> Memory | None:
-        """The memory, where the judge has one and it is known what the transform goes by."""
-        if identity is None or not isinstance(judge, Remembering):
+        cls, judge: object, module: Module, kernels: Sequence[Kernel], identity: str | None, log: Remarks
+    ) -> OutcomeCache | None:
+        """The cache, where the judge keeps one, ``identity`` says what the transform depends on, and the number of
+        rewrites is not limited."""
+        if identity is None or log.limit is not None or not isinstance(judge, Remembering):
             return None
         try:
-            return cls(judge, module, identity, together, explains=explains)
-        except OSError:  # our own code is not there to be read
+            return cls(judge, module, kernels, identity, explains=log.explains)
+        except OSError:  # the source files of this package cannot be read, so there is no key
             return None
+
+    def recall(self) -> dict[str, Outcome]:
+        """The outcomes that are recorded, by the names of the kernels; each kernel is put into the module."""
+        found: dict[str, Outcome] = {}
+        for name, given in self._given.items():
+            outcome = self._recall(given)
+            if outcome is not None:
+                found[name] = outcome
+                self._module.put(outcome.kernel)  # a kernel that calls it is read back with it
+            elif self._together:
+                for each in self._given.values():
+                    self._module.put(each.kernel)
+                return {}
+        return found
+
+    def record(self, outcomes: Mapping[str, Outcome]) -> None:
+        """Record ``outcomes`` for later runs."""
+        for name, given in self._given.items():
+            self.remember(given, outcomes[name])
 
     def given(self, kernel: Kernel) -> Given:
         """The kernel as it is now, before anything is done to it."""
@@ -89,7 +114,7 @@ class Memory:
             digest.update(_encoded(f"{len(part)}\0{part}"))
         return Given(kernel, text, "outcome\0" + digest.hexdigest(), start, line)
 
-    def recall(self, given: Given) -> Outcome | None:
+    def _recall(self, given: Given) -> Outcome | None:
         """What became of the kernel in an earlier run."""
         kept = self._judge.recall(given.key)
         if kept is None:

@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from ...cost import Figures, is_better, worse
 from ...ptx import Kernel, Module
 from ..remarks import Remarks
-from .figures import Figures, Judge, Refused, is_better, worse
+from .judge import Judge, Refused
 
 __all__ = ["Search", "Transform", "budget", "module_of", "size_of", "try_halves"]
 

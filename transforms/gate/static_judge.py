@@ -9,23 +9,19 @@ merely saves short arithmetic is given back.
 
 Requires: nothing but the kernel. Guarantees: one more access is never taken for better; nor is a kernel whose live
 values come to exceed the registers of a thread, which ptxas would spill.
-Does not know: which of them ptxas merges by itself, whether accesses coalesce, and everything that `toolchain.ptxas_judge`
-knows.
+Does not know: which of them ptxas merges by itself, whether accesses coalesce, and everything that
+`toolchain.ptxas_judge` knows.
 """
 
 from __future__ import annotations
 
 from ...analysis.effects import memory_space
 from ...analysis.manager import Facts
+from ...analysis.register_limit import register_limit
+from ...cost import Figures, loop_weight
 from ...ptx import Effect, Instr, Kernel, Module
-from .figures import Figures
-from .register_limit import register_limit
 
 __all__ = ["StaticJudge"]
-
-#: How often a loop is taken to run, and the deepest nest that still counts.
-_TRIPS = 8.0
-_DEEPEST = 6
 
 #: The cost (in the opcode table) from which ptxas makes a sequence of an operation: exact division, remainder, root.
 _LONG = 16
@@ -49,7 +45,7 @@ def _figures(kernel: Kernel, module: Module) -> Figures:
     total = 0.0
     code: list[str] = []
     for number in facts.cfg.rpo:
-        weight = _TRIPS ** min(facts.loops.depth[number], _DEEPEST)
+        weight = loop_weight(facts.loops.depth[number])
         for instr in facts.cfg.blocks[number].instrs:
             if not instr.is_directive:
                 code.append(instr.text)

@@ -31,6 +31,7 @@ from typing import ClassVar
 
 from ...analysis.manager import Facts
 from ...analysis.memory.speculation import speculate_reference
+from ...analysis.register_limit import register_limit
 from ...analysis.values.pressure import units
 from ...analysis.values.symbolic_values import Materializer
 from ...ptx import Guard, Instr, Kernel, Reg, Sink
@@ -39,7 +40,6 @@ from ..cleanup.dead_code import DeadCodeElimination
 from ..code_motion.branch_divergence import BranchDivergence
 from ..code_motion.edges import EdgeInserter
 from ..code_motion.speculative_hoisting import Hoisting
-from ..gate.register_limit import register_limit
 from ..remarks import Remarks
 from .access_index import Question, data_operands
 from .decisions import REASONS, Early, Part, Plan

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from math import prod
 
-from ...ptx import Kernel
+from ..arch import MAX_REGISTERS, REGISTERS
+from ..ptx import Kernel
 
-__all__ = ["MOST", "register_limit"]
-
-#: Registers of 32 bits that one thread can have, and that a multiprocessor has.
-MOST = 255
-FILE = 65536
+__all__ = ["register_limit"]
 
 
 def register_limit(kernel: Kernel) -> int:
@@ -25,7 +22,7 @@ def register_limit(kernel: Kernel) -> int:
     >>> register_limit(Kernel("k", True, directives=[".maxntid 512, 1, 1"]))
     128
     """
-    limits = [MOST]
+    limits = [MAX_REGISTERS]
     maximum = _numbers(kernel.directive("maxnreg"))
     if maximum:
         limits.append(maximum[0])
@@ -34,7 +31,7 @@ def register_limit(kernel: Kernel) -> int:
         blocks = _numbers(kernel.directive("minnctapersm")) or [1]
         resident = -(-prod(threads) // 32) * 32 * blocks[0]
         if resident > 0:
-            limits.append(FILE // resident)
+            limits.append(REGISTERS // resident)
     return min(limits)
 
 

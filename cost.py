@@ -1,17 +1,24 @@
-"""What a judge says of kernels, and when one is worse than another.
+"""What a kernel costs: how loops weigh, the figures of its machine code, and when one version is worse than another.
 
-Computes: by `Figures` of a kernel before and after, in what it got worse (`worse`), and whether it got better
-(`is_better`), by the rule that `ptxas_judge.py` tells. Guarantees: no kernel is both; nothing is better than itself.
+To change the costs that the gate uses, change this module.
+
+- A loop is taken to run `TRIPS` times, so an instruction at loop depth d weighs ``TRIPS ** min(d, DEEPEST)``.
+- `Figures` are those of one kernel. `worse` says in what a kernel got worse, `is_better` whether it got better, `gain`
+  what differs, in words. The rule is described in `transforms/gate/gate.py`.
+
+Imports nothing of this package, so every folder may import it. Guarantees: no kernel is both worse and better; nothing
+is better than itself.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
 
-from ...ptx import Module
+__all__ = ["DEEPEST", "TRIPS", "Figures", "gain", "is_better", "loop_weight", "worse"]
 
-__all__ = ["Figures", "Judge", "Refused", "Remembering", "gain", "is_better", "worse"]
+#: How often a loop is taken to run where no profile says, and the loop depth from which the weight grows no more.
+TRIPS = 8.0
+DEEPEST = 6
 
 #: Instructions that a multiprocessor issues in a cycle.
 SCHEDULERS = 4
@@ -20,9 +27,18 @@ SCHEDULERS = 4
 RESOLUTION = 0.001
 
 
+def loop_weight(depth: int) -> float:
+    """How often an instruction at this loop depth is taken to run, for each time that its kernel is entered.
+
+    >>> loop_weight(0), loop_weight(2)
+    (1.0, 64.0)
+    """
+    return TRIPS ** min(depth, DEEPEST)
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the judge says of one kernel. ``code`` is equal for equal machine code; ``warps`` is how many fit on a
+    """The figures of one kernel. ``code`` is equal for equal machine code; ``warps`` is how many fit on a
     multiprocessor; ``weight`` is weighted instructions; ``spills`` counts accesses to local memory; ``cycles`` are
     those of one warp alone, 0 where the judge knows no schedule.
 
@@ -43,20 +59,6 @@ class Figures:
     def full(self) -> float:
         """Cycles per warp on a full multiprocessor."""
         return max(self.weight / SCHEDULERS, self.cycles / max(self.warps, 1.0))
-
-
-class Refused(Exception):
-    """The judge cannot judge the module; the message says why."""
-
-
-class Judge(Protocol):
-    """Says what becomes of the kernels of a module."""
-
-    name: str
-
-    def figures(self, module: Module) -> dict[str, Figures]:
-        """The figures of each entry by name. Raises `Refused`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +95,6 @@ def _terms(before: Figures, after: Figures) -> list[_Term]:
 
 def _is_less(left: float, right: float) -> bool:
     return right - left > RESOLUTION * abs(right)
-
-
-@runtime_checkable
-class Remembering(Protocol):
-    """A judge that also keeps what things came to, from run to run: values of JSON by keys."""
-
-    def recall(self, key: str) -> Any:
-        """What was kept under ``key``; `None` where nothing was."""
-        ...
-
-    def remember(self, key: str, value: Any) -> None:
-        """Keep ``value`` under ``key``."""
-        ...
 
 
 def worse(before: Figures, after: Figures) -> str:
