@@ -24,10 +24,9 @@ from typing import Any
 
 from ptxmotion.analysis.values.contraction import may_contract
 from ptxmotion.ptx import PtxError, parse, print_module
-from ptxmotion.ptx.verify import verify_kernel
 from ptxmotion.toolchain.contraction_counts import FloatCounts, contraction_counts
 from ptxmotion.toolchain.tools import PtxasError, ToolFailed, ToolTimeout
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
 
 NAMES = ("fma", "add", "mul", "contracted")
@@ -37,7 +36,7 @@ def optimized(text: str, passes: str, total: Counter[str]) -> str:
     """The module after the passes; what was pinned and reverted is added to ``total``."""
     module = parse(text)
     remarks = Remarks(module)
-    Pipeline(pipeline_of(passes), lambda kernel, of: verify_kernel(kernel, of.source)).run(module, remarks)
+    run_passes(module, passes, remarks)
     for (_, name, what), number in remarks.counts.items():
         total[f"{name}: {what}" if name == "contraction" else "rewrites"] += number
     return print_module(module)

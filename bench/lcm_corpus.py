@@ -26,9 +26,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ptxmotion.harness.python_child import process_pool
 from ptxmotion.ptx import Module, PtxError, load, print_module
 from ptxmotion.ptx.verify import verify
+from ptxmotion.python_child import process_pool
 from ptxmotion.toolchain.machine_diff import COSTS, figures
 from ptxmotion.toolchain.tools import PtxasError, ToolTimeout, find_tool
 from ptxmotion.transforms.opportunities import opportunities

@@ -33,9 +33,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from generated import kernel, module
-from ptxmotion.harness.python_child import child_environment, module_command
 from ptxmotion.ptx import parse, print_module
 from ptxmotion.ptx.verify import verify
+from ptxmotion.python_child import child_environment, module_command
 from ptxmotion.toolchain.tools import PtxasError, assemble, compile_cuda
 from ptxmotion.transforms.passes import LEVELS
 from ptxmotion.transforms.pipeline import run_passes

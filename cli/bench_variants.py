@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..cache import Cache, cache_folder, source_digest
-from ..harness.python_child import FOLDER, child_environment, module_command
+from ..python_child import FOLDER, child_environment, module_command
 from .bench_fusion import FUSIONS
 from .outcome import USAGE
 
@@ -64,7 +64,7 @@ _CLEAN_UP = "dce,emptyblocks"
 _ROOT = Path(__file__).resolve().parents[1]
 _TIMEOUT = 600.0
 #: The folders of this package on which what `opt` does depends.
-_PARTS = (".", "analysis", "cli", "harness", "ptx", "transforms")
+_PARTS = (".", "analysis", "cli", "harness", "ptx", "toolchain", "transforms")
 
 
 class VariantError(Exception):

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..python_child import child_environment, python_command
 from .protocol import Stopwatch
-from .python_child import child_environment, python_command
 from .workload import Arm, Recording, Work
 
 __all__ = ["CUDA", "EMULATOR", "DeviceFailed", "Machine", "MachineMissing", "choose", "gpu_count"]

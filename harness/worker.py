@@ -25,10 +25,10 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from ..python_child import child_environment, python_command
 from .alias_check import guarded
 from .machine import Machine, MachineMissing
 from .protocol import CONTROL, Plan, Rounds
-from .python_child import child_environment, python_command
 from .results import Correctness
 from .stats import Estimate
 from .workload import Arm, Recording, Work

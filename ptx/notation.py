@@ -131,8 +131,8 @@ class Op:
     cost: int = 1  #: rough issue slots plus exposed latency, 0 for a copy
     relaxed: bool = False  #: a data register may be wider than the type, as for ``ld``, ``st`` and ``cvt``
     approximate: bool = False  #: the manual gives an error bound instead of a value
-    #: What it is to contraction (`analysis/values/contraction.py`), as long as it has no rounding modifier: ``product`` or
-    #: ``sum``; ``through`` where ptxas may see a product behind it.
+    #: What it is to contraction (`analysis/values/contraction.py`), as long as it has no rounding modifier: ``product``
+    #: or ``sum``; ``through`` where ptxas may see a product behind it.
     contraction: str = ""
 
     @cached_property

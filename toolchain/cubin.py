@@ -23,12 +23,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..cost import loop_weight
 from .machine_code import SIZE, Code, count
-
-#: How often an instruction in a loop of depth d is taken to run, for want of a profile: this to the power of d, d being
-#: at most `_DEEPEST`, since the depth of what is called through a pointer is a bound and no more.
-_TRIPS = 8
-_DEEPEST = 6
 
 #: EIATTR_… numbers of `.nv.info`, as nvdisasm names them.
 _MAX_THREADS, _PARAM_CBANK, _REQNTID, _FRAME_SIZE, _MIN_STACK_SIZE = 0x05, 0x0A, 0x10, 0x11, 0x12
@@ -93,8 +89,8 @@ class KernelCode:
 
     @property
     def weighted_instructions(self) -> int:
-        """Machine instructions, each counted `_TRIPS` to the power of its loop depth times."""
-        return sum(sum(kinds.values()) * _TRIPS ** min(depth, _DEEPEST) for depth, kinds in enumerate(self.by_depth))
+        """Machine instructions, each weighted by `cost.loop_weight`."""
+        return sum(sum(kinds.values()) * int(loop_weight(depth)) for depth, kinds in enumerate(self.by_depth))
 
     @property
     def by_kind(self) -> dict[str, int]:

@@ -123,4 +123,4 @@ def warps(code: KernelCode) -> float:
 def _readers() -> str:
     """A hash of the code that reads figures: what was read by other code is not taken for what this would read."""
     root = Path(__file__).parents[1]
-    return source_digest(root, ["harness"])
+    return source_digest(root, [".", "toolchain"])

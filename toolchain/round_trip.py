@@ -22,8 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..harness.python_child import process_pool
 from ..ptx import Module, PtxError, load, parse, print_module
+from ..python_child import process_pool
 from .tools import PtxasError, ToolTimeout, arch_for, assemble, find_tool
 
 __all__ = ["FileResult", "Report", "check_file", "check_folder", "sections"]

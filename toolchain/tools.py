@@ -30,7 +30,7 @@ from pathlib import Path
 
 from ..arch import DEFAULT_TARGET, OLDEST
 from ..cache import file_identity
-from ..harness.python_child import import_paths
+from ..python_child import import_paths
 
 #: An older system CUDA is passed over.
 OLDEST_CUDA = (13, 0)

@@ -1,8 +1,9 @@
 """The last step after the passes: no sum is contracted otherwise than before.
 
-Computes: the products of the kernel as it is now (`analysis/values/contraction.py`) against those that it had. A product that
-was rounded and might not be any more, or that a sum reads which did not, gets ``.rn``: it was rounded, so its readers
-see the same bits. Where the opcode has no ``.rn`` the sums get it, if nothing else that they read is contracted.
+Computes: the products of the kernel as it is now (`analysis/values/contraction.py`) against those that it had. A
+product that was rounded and might not be any more, or that a sum reads which did not, gets ``.rn``: it was rounded, so
+its readers see the same bits. Where the opcode has no ``.rn`` the sums get it, if nothing else that they read is
+contracted.
 
 Requires: `contraction_of` of the kernel before the passes; that passes leave the instructions in its ``fixed`` as the
 objects that they are. Guarantees: where `is_kept` says yes, ptxas contracts each sum with the product with which it

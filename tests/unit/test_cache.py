@@ -12,7 +12,7 @@ import pytest
 from ptxmotion import cache as cache_module
 from ptxmotion.cache import Cache, cache_folder, file_identity, source_digest, usage
 from ptxmotion.cli import main
-from ptxmotion.harness.python_child import child_environment, python_command
+from ptxmotion.python_child import child_environment, python_command
 from ptxmotion.toolchain.tools import find_tool
 
 ROOT = Path(__file__).parents[2]

@@ -10,9 +10,8 @@ from ptxmotion.ptx import PtxError, parse, print_module
 from ptxmotion.ptx.constants import ConstantError, constant_integer, constant_literal
 from ptxmotion.ptx.ir import Module
 from ptxmotion.ptx.types import TYPES, literal_bits
-from ptxmotion.ptx.verify import problems, verify_kernel
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
-from ptxmotion.transforms.remarks import Remarks
+from ptxmotion.ptx.verify import problems
+from ptxmotion.transforms.pipeline import run_passes
 
 HEAD = """.version 9.0
 .target sm_90
@@ -296,7 +295,7 @@ def test_no_level_loses_an_offset() -> None:
     text = print_module(module_of("mov.u32 %r1, %laneid+1;\nadd.u32 %r2, %r1, WARP_SZ+1;\nst.global.u32 [%rd1], %r2;"))
     for level in ("none", "O1", "O2", "O3"):
         module = parse(text)
-        Pipeline(pipeline_of(level), verify=lambda kernel, of: verify_kernel(kernel, of.source)).run(module, Remarks())
+        run_passes(module, level)
         shown = print_module(module)
         assert "%laneid+1;" in shown and ", 33;" in shown, level
 

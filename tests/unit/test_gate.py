@@ -307,8 +307,8 @@ def judge(tmp_path: Path) -> PtxasJudge:
 
 def test_ptxas_figures_are_cached(judge: PtxasJudge, monkeypatch: pytest.MonkeyPatch) -> None:
     first = judge.figures(TEXT)
-    assert first["k"]["registers"] > 0
-    assert first["k"]["weight"] > 0
+    assert first["k"].registers > 0
+    assert first["k"].weight > 0
     monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge.assemble", None)
     assert judge.figures(TEXT) == first
 

@@ -9,8 +9,7 @@ from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.memory.alias import CONSERVATIVE, Promise
 from ptxmotion.analysis.values.symbolic_values import SymbolicValues
 from ptxmotion.ptx import Module, parse, print_module
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
-from ptxmotion.transforms.remarks import Remarks
+from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.scalar_replacement.access_index import Accesses, Question
 
 HEAD = """
@@ -124,7 +123,7 @@ def straight_line(accesses: int) -> Module:
 @pytest.mark.parametrize("promise", [CONSERVATIVE, Promise(everything=True)], ids=lambda promise: promise.text)
 def test_straight_line_code_takes_near_linear_time(promise: Promise) -> None:
     def optimize(module: Module) -> str:
-        Pipeline(pipeline_of("O3"), lambda kernel, module: None, promise=promise).run(module, Remarks())
+        run_passes(module, "O3", promise=promise)
         return print_module(module)
 
     assert_near_linear(straight_line, optimize, 500)

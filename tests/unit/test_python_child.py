@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ptxmotion.harness.python_child import FOLDER, child_environment, import_paths, module_command, python_command
+from ptxmotion.python_child import FOLDER, child_environment, import_paths, module_command, python_command
 
 ROOT = Path(__file__).parents[2]
 #: Modules of this package, of its libraries, and of Python: the first three are what children really import.
@@ -118,7 +118,7 @@ def test_every_kind_of_installation(hostile: Path, tmp_path: Path, installed: st
     )
     code = (find if installed == "editable" else "") + (
         "from ptxmotion.harness.machine import gpu_count\n"
-        "from ptxmotion.harness.python_child import *\n"
+        "from ptxmotion.python_child import *\n"
         "import subprocess\n"
         "count, why = gpu_count()\n"
         "assert 'failed' not in why, why\n"

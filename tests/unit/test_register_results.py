@@ -8,8 +8,7 @@ import pytest
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.cli import main
 from ptxmotion.ptx import Kernel, Module, Return, parse, print_module
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
-from ptxmotion.transforms.remarks import Remarks
+from ptxmotion.transforms.pipeline import run_passes
 
 HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"
 ADD = HEADER + ".func (.reg .u32 o) f(.reg .u32 x) { add.u32 o, x, 1; ret; }\n"
@@ -22,7 +21,7 @@ def function(text: str) -> Kernel:
 
 def optimized(ptx: str, passes: str) -> Module:
     module = parse(ptx)
-    Pipeline(pipeline_of(passes), lambda kernel, module: None).run(module, Remarks(module))
+    run_passes(module, passes)
     return module
 
 

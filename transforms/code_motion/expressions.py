@@ -284,7 +284,8 @@ def _invariant(inside: list[tuple[int, Instr]], facts: Facts, naming: Naming) ->
 
 def movable(facts: Facts) -> list[tuple[int, list[Instr]]]:
     """By block, in reverse postorder, every instruction that computes something of a cost into a register and may
-    move. Products that ptxas may contract, and the sums that see them, are left out (`analysis/values/contraction.py`)."""
+    move. Products that ptxas may contract, and the sums that see them, are left out
+    (`analysis/values/contraction.py`)."""
     cfg = facts.cfg
     may_move = facts.get(motion_values).movable
     fixed = contraction_of(facts).fixed

@@ -32,7 +32,7 @@ from .judge import Remembering
 __all__ = ["OutcomeCache"]
 
 #: The folders whose code decides what becomes of a kernel.
-_DECIDERS = ("analysis", "ptx", "transforms")
+_DECIDERS = (".", "analysis", "ptx", "transforms")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ __all__ = ["FOLDER", "child_environment", "import_paths", "module_command", "pro
 
 #: The name of the package, and the folder that this process imports it from.
 PACKAGE = __name__.partition(".")[0]
-FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 _IMPORT = """\
 import sys, importlib.util as util
