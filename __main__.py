@@ -1,8 +1,15 @@
-"""`python -m ptxmotion` is the command `ptxmotion`."""
+"""`python -m ptxmotion` is the command `ptxmotion`.
 
+``python -m`` has put the current folder in front of everything that is imported. The command imports nothing from
+there.
+"""
+
+import os
 import sys
 
-from .cli import main
-
 if __name__ == "__main__":
+    if not sys.flags.safe_path and sys.path[:1] == [os.getcwd()]:
+        del sys.path[0]
+    from .cli import main
+
     sys.exit(main())

@@ -7,8 +7,14 @@ table for each verb, with the long options of that verb as keys:
     passes = "cse,lcm"
     verify-each = true
 
-The nearest file counts, from the current folder upwards; a `ptxmotion.toml` before a `pyproject.toml` beside it; a
-`pyproject.toml` without the table is passed over. What the command line says comes first.
+The nearest file counts, from the current folder upwards to the root of its git repository, or to the top where it is in
+none; a `ptxmotion.toml` before a `pyproject.toml` beside it; a `pyproject.toml` without the table is passed over. What
+the command line says comes first.
+
+A folder above the current one may be anybody's, such as the system's folder for temporary files. So a file that was
+found, rather than named with ``--config``, may name Python to execute or files to write only where it is in a git
+repository, and the repository, its root, the file and the file's folder belong to the user and cannot be written to by
+everybody. `Source.doubt` says which of these fails.
 
 Refuses: a table that is no verb, a key that is no option of it, a value of the wrong type: `SettingsError`, which names
 the file and the key.
@@ -20,7 +26,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, cast
 
-__all__ = ["Settings", "SettingsError", "find_settings", "read_settings"]
+__all__ = ["Settings", "SettingsError", "Source", "find_settings", "read_settings"]
 
 
 class SettingsError(ValueError):
@@ -39,20 +45,60 @@ class Settings:
         return self.tables.get(verb, {})
 
 
-def find_settings(folder: str) -> str | None:
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A settings file. ``doubt`` says why it may not name what is executed or written; empty where it may."""
+
+    path: str
+    doubt: str = ""
+
+
+def find_settings(folder: str) -> Source | None:
     """The settings file that holds for ``folder``, an absolute path; ``None`` where there is none."""
+    start = folder
     while True:
-        own = os.path.join(folder, "ptxmotion.toml")
-        if os.path.isfile(own):
-            return own
-        project = os.path.join(folder, "pyproject.toml")
-        # Reading TOML costs more than most files take to optimize: look whether it speaks of us first.
-        if os.path.isfile(project) and b"tool.ptxmotion" in _bytes(project) and "ptxmotion" in _tool_tables(project):
-            return project
+        is_root = os.path.lexists(os.path.join(folder, ".git"))
+        if path := _settings_in(folder):
+            return Source(path, _doubt(path, start))
         above = os.path.dirname(folder)
-        if above == folder:
+        if is_root or above == folder:
             return None
         folder = above
+
+
+def _settings_in(folder: str) -> str | None:
+    own = os.path.join(folder, "ptxmotion.toml")
+    if os.path.isfile(own):
+        return own
+    project = os.path.join(folder, "pyproject.toml")
+    # Reading TOML costs more than most files take to optimize: look first whether it mentions this package.
+    if os.path.isfile(project) and b"tool.ptxmotion" in _bytes(project) and "ptxmotion" in _tool_tables(project):
+        return project
+    return None
+
+
+def _doubt(path: str, folder: str) -> str:
+    """Why the file is not known to be of the user's own project, in which ``folder`` lies."""
+    root = folder
+    while not os.path.lexists(os.path.join(root, ".git")):
+        if root == os.path.dirname(root):
+            return "it is in no git repository"
+        root = os.path.dirname(root)
+    for each in (os.path.join(root, ".git"), root, os.path.dirname(path), path):
+        if why := _foreign(each):
+            return why
+    return ""
+
+
+def _foreign(path: str) -> str:
+    """Why others than the user may have made what is at ``path``."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+        return f"{path} belongs to another user"
+    return f"everybody may write to {path}" if found.st_mode & 0o002 else ""
 
 
 def read_settings(path: str | None, verbs: frozenset[str]) -> Settings:

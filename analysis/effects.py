@@ -20,7 +20,7 @@ from ..ptx import Block, Effect, Element, Form, Guard, Instr, Kernel, Param, Reg
 
 if TYPE_CHECKING:
     from .manager import Facts
-    from .speculation import Evidence
+    from .memory.speculation import Evidence
 
 __all__ = [
     "REASONS",
@@ -31,8 +31,10 @@ __all__ = [
     "is_may_definition",
     "is_movable",
     "is_plain_store",
+    "is_promised_read",
     "late_registers",
     "may_move",
+    "may_not_return",
     "may_remove",
     "may_speculate",
     "speculation_places",
@@ -58,8 +60,10 @@ REASONS: dict[str, str] = {
     "volatile-register": "reads a register that changes by itself",
     "call-parameter": "reads a parameter of a call sequence",
     "vector-component": "defines one component of a vector register",
+    "vector-register": "defines a vector register",
     "pragma": "a pragma speaks of it",
     "store": "may write the same memory",
+    "contraction": "ptxas may contract it to a fused multiply-add, which rounds otherwise elsewhere",
     "grid-dependency": "waits for another grid, which may write the memory",
     "outside": "may wait for another grid or the host, who may write the memory",
     "not-a-load": "is no load from one address",
@@ -147,7 +151,7 @@ def may_move(instr: Instr) -> Verdict:
     if instr.form.dst_count == 1:
         result = instr.operands[0]
         if type(result) is Reg:
-            return YES
+            return YES if result.lanes == 1 else _NO["vector-register"]
         return _NO["vector-component" if isinstance(result, Element) else "several-results"]
     return _NO["several-results"]
 
@@ -159,7 +163,10 @@ def is_movable(instr: Instr) -> bool:
     if verdict is None:
         verdict = _form_verdict(form)
     operands = instr.operands
-    if verdict.reason or form.dst_count != 1 or instr.guard is not None or type(operands[0]) is not Reg:
+    if verdict.reason or form.dst_count != 1 or instr.guard is not None:
+        return False
+    result = operands[0]
+    if type(result) is not Reg or result.lanes != 1:
         return False
     for operand in operands:
         if type(operand) is Special and is_volatile_register(operand):
@@ -187,14 +194,14 @@ def may_speculate(facts: Facts, load: Instr, block: Block, evidence: Evidence | 
     """Whether ``load``, whose operands are available there, may be executed at the end of ``block``, before its branch,
     even where the program would not have executed it. Says nothing about what it reads there: see `Memory.kills`.
     ``evidence`` is what to go by, where not all that ``facts`` know."""
-    from .speculation import speculate
+    from .memory.speculation import speculate
 
     return speculate(facts, load, block, evidence)
 
 
 def speculation_places(facts: Facts, load: Instr, blocks: Iterable[int], evidence: Evidence | None = None) -> set[int]:
     """Those of ``blocks``, by number, at whose ends `may_speculate` answers *proven*."""
-    from .speculation import proven_places
+    from .memory.speculation import proven_places
 
     return proven_places(facts, load, blocks, evidence)
 
@@ -205,14 +212,19 @@ def is_volatile_register(operand: Special) -> bool:
     return name in _VOLATILE_REGISTERS or name.startswith("%pm")
 
 
+def may_not_return(form: Form) -> bool:
+    """Whether a thread may stay at the instruction for ever, or end there: at a barrier or an exchange with lanes that
+    never come, in a call, in a wait for what is asynchronous, at a trap. A load that may fault does not move up across
+    it. Fences and atomics always return."""
+    return form.effects & (Effect.CROSS_LANE | Effect.ASYNC | Effect.STATE | Effect.GRID) != 0
+
+
 def is_may_definition(instr: Instr) -> bool:
     """Whether an old value may survive the instruction's definitions: guarded, or only a component is written."""
     form = instr.form
     if instr.guard is not None or form.is_opaque:
         return True
-    if form.dst_count == 1:  # nearly all instructions
-        return isinstance(instr.operands[0], Element)
-    return any(isinstance(operand, Element) for operand in instr.dsts)
+    return bool(instr.partial_defs())
 
 
 def late_registers(kernel: Kernel) -> frozenset[Reg]:
@@ -258,6 +270,13 @@ def is_constant_read(instr: Instr) -> bool:
 
 
 _CONSTANT_FORMS: dict[Form, bool] = {}
+
+
+def is_promised_read(instr: Instr) -> bool:
+    """Whether the load promises that nobody writes what it reads, as ``ld.global.nc`` and ``ldu`` do, though somebody
+    could. The promise holds from the last wait for another grid on (`Effect.GRID`)."""
+    form = instr.form
+    return form.effects & Effect.READ != 0 and _is_always_constant(form) and form.space not in ("const", "param")
 
 
 def is_constant_form(form: Form) -> bool:

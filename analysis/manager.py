@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..ptx import Kernel, Module, Reg
 
 if TYPE_CHECKING:
-    from .alias import Memory, Promise
-    from .cfg import Cfg
-    from .control_dependence import ControlDependence
-    from .divergence import Divergence
-    from .dominance import Dominance
-    from .expected_divergence import ExpectedDivergence
-    from .liveness import Liveness
-    from .loops import Loops
-    from .pressure import Pressure
+    from .divergence.divergence import Divergence
+    from .divergence.expected import ExpectedDivergence
+    from .graph.cfg import Cfg
+    from .graph.control_dependence import ControlDependence
+    from .graph.dominance import Dominance
+    from .graph.loops import Loops
+    from .memory.alias import Memory, Promise
     from .profile import Profile
-    from .ssa import Ssa
-    from .value_numbering import Values
+    from .values.liveness import Liveness
+    from .values.pressure import Pressure
+    from .values.ssa import Ssa
+    from .values.value_numbering import Values
 
 __all__ = ["Facts"]
 
@@ -134,7 +134,7 @@ class Facts:
     def promise(self) -> Promise:
         """What is promised of pointer parameters; nothing, where nothing was said."""
         if self._promise is None:
-            from .alias import CONSERVATIVE
+            from .memory.alias import CONSERVATIVE
 
             self._promise = CONSERVATIVE
         return self._promise
@@ -175,7 +175,7 @@ class Facts:
 
     def single_definitions(self, among: Set[Reg]) -> Ssa:
         """Which of these registers have one definition: `ssa` where it has been found, else a view of them alone."""
-        from .ssa import single_definitions
+        from .values.ssa import single_definitions
 
         self.get(_cfg, graph_only=True)  # which drops what is stale
         return self.ssa if _ssa in self._of_code else single_definitions(self.cfg, self.dominance, among)
@@ -195,85 +195,85 @@ class Facts:
 
 
 def _cfg(facts: Facts) -> Cfg:
-    from .cfg import build_cfg
+    from .graph.cfg import build_cfg
 
     return build_cfg(facts.kernel)
 
 
 def _dominance(facts: Facts) -> Dominance:
-    from .dominance import dominators
+    from .graph.dominance import dominators
 
     return dominators(facts.cfg)
 
 
 def _post_dominance(facts: Facts) -> Dominance:
-    from .dominance import post_dominators
+    from .graph.dominance import post_dominators
 
     return post_dominators(facts.cfg)
 
 
 def _loops(facts: Facts) -> Loops:
-    from .loops import Loops
+    from .graph.loops import Loops
 
     return Loops(facts.cfg)
 
 
 def _liveness(facts: Facts) -> Liveness:
-    from .liveness import Liveness
+    from .values.liveness import Liveness
 
     return Liveness(facts.cfg)
 
 
 def _pressure(facts: Facts) -> Pressure:
-    from .pressure import Pressure
+    from .values.pressure import Pressure
 
     return Pressure(facts.liveness)
 
 
 def _control_dependence(facts: Facts) -> ControlDependence:
-    from .control_dependence import ControlDependence
+    from .graph.control_dependence import ControlDependence
 
     return ControlDependence(facts.cfg, facts.post_dominance)
 
 
 def _ssa(facts: Facts) -> Ssa:
-    from .ssa import build_ssa
+    from .values.ssa import build_ssa
 
     return build_ssa(facts.cfg, facts.dominance)
 
 
 def _values(facts: Facts) -> Values:
     from .effects import late_registers
-    from .value_numbering import number_values
+    from .values.value_numbering import number_values
 
     return number_values(facts.cfg, facts.ssa, late_registers(facts.kernel))
 
 
 def _memory(facts: Facts) -> Memory:
-    from .alias import Memory
+    from .memory.alias import Memory
 
     return Memory.of(facts)
 
 
 def _divergence(facts: Facts) -> Divergence:
-    from .divergence import Divergence
+    from .divergence.divergence import Divergence
 
     return Divergence.of(facts)
 
 
 def _branch_divergence(facts: Facts) -> Divergence:
-    from .divergence import Divergence
+    from .divergence.divergence import Divergence
 
     return Divergence.of(facts, branches_only=True)
 
 
 def _expected_divergence(facts: Facts) -> ExpectedDivergence:
-    from .expected_divergence import ExpectedDivergence
+    from .divergence.expected import ExpectedDivergence
 
     return ExpectedDivergence.of(facts)
 
 
 def _block_weights(facts: Facts) -> list[float]:
-    from .block_weights import block_weights
+    from .graph.block_weights import block_weights
 
     return block_weights(facts)

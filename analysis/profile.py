@@ -13,7 +13,7 @@ A profile says what happened with some inputs, not what can happen. So it may de
 correct. It may be used for
 
 - weights of blocks (`Facts.block_weight`), where a cost is weighed against another;
-- which branches are *expected* to diverge (`expected_divergence.py`): where SSCM joins by ∪, and the CDRND that bounds
+- which branches are *expected* to diverge (`expected.py`): where SSCM joins by ∪, and the CDRND that bounds
   insertions, both of which say what a warp executes anyway, and so what an evaluation costs.
 
 It must not be used where a wrong answer breaks a program: whether a value or branch is uniform (`Divergence`), whether
@@ -23,13 +23,14 @@ Reference: Fukuhara's thesis, §7.2 (dynamic divergence instead of the pessimist
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ..ptx import Block, Instr, Kernel
 from ..ptx.digest import code_digest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Measured", "Profile", "ProfileError"]
 
@@ -71,6 +72,9 @@ class Profile:
     @classmethod
     def load(cls, path: str | Path) -> Profile:
         """The profile in a file. Raises `OSError`, and `ProfileError` where it is none."""
+        import json
+        from pathlib import Path
+
         raw = Path(path).read_bytes()
         try:
             data = json.loads(raw)

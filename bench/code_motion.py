@@ -17,16 +17,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
-from ptxmotion.cli.gate import judge_for
-from ptxmotion.harness.emulator.backend import EmulatorBackend
-from ptxmotion.harness.machine_diff import figures
+from ptxmotion.driver import Policy, optimize_in_place
+from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.ptx import parse, print_module
-from ptxmotion.ptx.verify import verify_kernel
 from ptxmotion.suites.registry import Benchmark, benchmarks, find
 from ptxmotion.suites.runner import Outcome, compiler, ptx_of, run
+from ptxmotion.toolchain.machine_diff import figures
 from ptxmotion.transforms.opportunities import opportunities
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
-from ptxmotion.transforms.remarks import Remarks
 
 CLEAN = ",dce,emptyblocks"
 ARMS = {"lcm": f"lcm{CLEAN}", "scm": f"scm{CLEAN}", "spre": f"spre{CLEAN}", "sscm": f"sscm{CLEAN}", "-O2": "O2"}
@@ -83,11 +80,8 @@ def _made(passes: str, plain: dict[str, str], gated: bool) -> Arm:
     for kernel, text in plain.items():
         if text not in done:
             module = parse(text)
-            remarks = Remarks(module, explains=True)
-            judge = judge_for("ptxas", None) if gated else None
-            Pipeline(pipeline_of(passes), lambda kernel, of: verify_kernel(kernel, of.source), judge=judge).run(
-                module, remarks
-            )
+            policy = Policy(gate="ptxas" if gated else "off", explain=True)
+            remarks = optimize_in_place(module, passes, policy).log
             done[text] = print_module(module)
             kept = [remark for remark in remarks.items if remark.pass_name not in ("gate", "dce")]
             arm.moved += sum(remark.kind == "Passed" for remark in kept)

@@ -28,14 +28,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from ptxmotion.cli.gate import Assembled
-from ptxmotion.harness.gate import PtxasJudge
-from ptxmotion.harness.toolchain import PtxasError, ToolTimeout, assemble
+from ptxmotion.driver import Policy, optimize_in_place
+from ptxmotion.judges import Assembled
 from ptxmotion.ptx import PtxError, load, print_module
-from ptxmotion.ptx.verify import verify, verify_kernel
-from ptxmotion.transforms.gate import Judge
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
-from ptxmotion.transforms.remarks import Remarks
+from ptxmotion.ptx.verify import verify
+from ptxmotion.toolchain.ptxas_judge import PtxasJudge
+from ptxmotion.toolchain.tools import PtxasError, ToolTimeout, assemble
+from ptxmotion.transforms.gate.judge import Judge
 
 #: What is measured, and how many times ptxas's own time it may take over a whole corpus.
 LIMITS = {"without the gate": 1.0, "cold gate": 3.5, "warm gate": 0.3}
@@ -206,8 +205,7 @@ def _measure(path: Path, levels: Sequence[str], arms: Sequence[str], repeat: int
 def _optimize(path: Path, level: str, judge: Judge | None) -> None:
     module = load(str(path))
     verify(module)
-    passes = pipeline_of(level)
-    Pipeline(passes, lambda kernel, of: verify_kernel(kernel, of.source), judge=judge).run(module, Remarks())
+    optimize_in_place(module, level, Policy(judge=judge, gate="off"))
     print_module(module)
 
 

@@ -110,7 +110,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
 
-    from ptxmotion.harness.emulator import Emulator
+    from ptxmotion.emulator import Emulator
 
     try:
         sys.path.insert(0, str(HERE))

@@ -33,14 +33,14 @@ from typing import Any, cast
 import generated
 import numpy as np
 from ptxmotion.analysis import Facts
-from ptxmotion.analysis.alias import CONSERVATIVE, Promise, Reference
 from ptxmotion.analysis.effects import may_speculate
-from ptxmotion.harness.emulator import InstanceJudge
-from ptxmotion.harness.emulator.backend import Buffer, EmulatorBackend, EmulatorKernel, LoadedModule
-from ptxmotion.harness.toolchain import ToolTimeout, assemble
+from ptxmotion.analysis.memory.alias import CONSERVATIVE, Promise, Reference
+from ptxmotion.emulator import InstanceJudge
+from ptxmotion.emulator.backend import Buffer, EmulatorBackend, EmulatorKernel, LoadedModule
 from ptxmotion.ptx import Effect, Instr, Kernel, Module, parse
 from ptxmotion.suites.registry import Benchmark, benchmarks
 from ptxmotion.suites.runner import compiler, ptx_of, run
+from ptxmotion.toolchain.tools import ToolTimeout, assemble
 
 Shape = tuple[int, int, int]
 RESTRICT = Promise.parse("restrict")

@@ -50,7 +50,7 @@ THESIS: dict[str, tuple[int, int, int, float, float]] = {
 def counted(host: Any, ptx: Callable[[Any], str], data: Any) -> tuple[dict[str, Any], Any, set[str]]:
     """Outputs, counts, kinds of findings of one run."""
     from ptxmotion.dsl.run import Loaded
-    from ptxmotion.harness.emulator.backend import EmulatorBackend
+    from ptxmotion.emulator.backend import EmulatorBackend
 
     backend = EmulatorBackend(schedule="random", seed=1)
     outputs = Loaded(host, backend, ptx).run(data)
@@ -62,7 +62,7 @@ class Watching:
     different blocks, one of them a write."""
 
     def __init__(self) -> None:
-        from ptxmotion.harness.emulator.backend import EmulatorBackend
+        from ptxmotion.emulator.backend import EmulatorBackend
 
         watching = self
 

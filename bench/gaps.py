@@ -45,15 +45,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ptxmotion.analysis.alias import Promise
-from ptxmotion.harness.machine_diff import Figures, figures
+from ptxmotion.analysis.memory.alias import Promise
+from ptxmotion.arch import target_of_sm
 from ptxmotion.ptx import parse, print_module
-from ptxmotion.ptx.verify import verify_kernel
 from ptxmotion.suites.registry import find
 from ptxmotion.suites.runner import compiler, ptx_of
 from ptxmotion.suites.thesis_figures import FIGURES
+from ptxmotion.toolchain.machine_diff import MachineFigures, figures
 from ptxmotion.transforms.opportunities import opportunities
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.transforms.passes import passes_of
+from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
 
 CLEAN = "copyprop,dce,emptyblocks"
@@ -107,9 +108,9 @@ def transformed(text: str, method: str, made: Made) -> str:
     name, _, promise = method.partition("@")
     module = parse(text)
     remarks = Remarks(module, explains=True)
-    chosen = pipeline_of(f"{name},{CLEAN}")
+    chosen = passes_of(f"{name},{CLEAN}")
     promised = Promise.parse(promise) if promise else None
-    Pipeline(chosen, lambda kernel, of: verify_kernel(kernel, of.source), promise=promised).run(module, remarks)
+    run_passes(module, chosen, remarks, promise=promised)
     ours = [each for each in remarks.items if each.pass_name not in CLEAN.split(",")]
     made.moved += sum(each.kind == "Passed" for each in ours)
     refused = Counter(made.refused)
@@ -118,7 +119,7 @@ def transformed(text: str, method: str, made: Made) -> str:
     return print_module(module)
 
 
-def machine(modules: Mapping[str, str], made: Made) -> list[Figures]:
+def machine(modules: Mapping[str, str], made: Made) -> list[MachineFigures]:
     """What ptxas makes of the modules, added up in ``made``."""
     found = [each for text in dict.fromkeys(modules.values()) for each in figures(text).values()]
     for each in found:
@@ -151,7 +152,7 @@ def _verdict(base: Made, made: Made, is_same: bool) -> str:
     return "less" if after < before else "more"
 
 
-def _changed(before: Figures, after: Figures) -> str:
+def _changed(before: MachineFigures, after: MachineFigures) -> str:
     """By how many instructions of each class a kernel changed; nothing where its machine code is the same."""
     one, other = before.code, after.code
     if one.is_same_code(other):
@@ -272,7 +273,7 @@ def time_them(programs: Sequence[str], methods: Sequence[str], arguments: argpar
     with Worker(chosen) as worker:
         told: dict[str, Any] = worker.describe(120)
     sm = told.get("compute_capability", 90)
-    arch, flags = f"sm_{sm}{'a' if sm >= 90 else ''}", FRONT_ENDS[arguments.low]
+    arch, flags = target_of_sm(sm), FRONT_ENDS[arguments.low]
     low = f"front end {arguments.low}" if flags else "nvcc -O3"
 
     def task(name: str, maker: Variants) -> Task:

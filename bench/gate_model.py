@@ -31,14 +31,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ptxmotion.cli.bench_variants import METHODS, Variants, parse_variants
-from ptxmotion.cli.gate import Assembled
-from ptxmotion.harness.gate import PtxasJudge
 from ptxmotion.harness.results import ArmResult, BenchmarkResult, read
+from ptxmotion.judges import Assembled
 from ptxmotion.ptx import parse
 from ptxmotion.suites.registry import find
 from ptxmotion.suites.runner import compiler, ptx_of
-from ptxmotion.transforms.gate import Figures, is_better, worse
-from ptxmotion.transforms.static_judge import StaticJudge
+from ptxmotion.toolchain.ptxas_judge import PtxasJudge
+from ptxmotion.transforms.gate.gate import Figures, is_better, worse
+from ptxmotion.transforms.gate.static_judge import StaticJudge
 
 RESULTS = Path(__file__).resolve().parents[1] / "tests" / "results"
 FILES = (

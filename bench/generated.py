@@ -137,9 +137,8 @@ class _Writer:
 def main() -> int:
     """Print how the seconds of a level or list of passes grow with the kernel, passes and final check, text apart."""
     from ptxmotion.ptx import parse
-    from ptxmotion.ptx.verify import verify_kernel
-    from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
-    from ptxmotion.transforms.remarks import Remarks
+    from ptxmotion.transforms.passes import passes_of
+    from ptxmotion.transforms.pipeline import run_passes
 
     parser = argparse.ArgumentParser(description="Print how the CPU seconds of levels grow with the kernel's size.")
     parser.add_argument("--level", action="append", metavar="LEVEL", help="a level or list of passes; O2 by default")
@@ -148,9 +147,9 @@ def main() -> int:
     for level in arguments.level or ["O2"]:
         for instructions in arguments.instructions:
             parsed = parse(module(1, instructions))
-            passes = Pipeline(pipeline_of(level), lambda kernel, of: verify_kernel(kernel, of.source))
+            passes = passes_of(level)
             started = time.process_time()
-            passes.run(parsed, Remarks())
+            run_passes(parsed, passes)
             seconds = time.process_time() - started
             print(
                 f"{level:20} {instructions:8} {seconds:8.2f} s  {1e6 * seconds / instructions:6.0f} us each", flush=True

@@ -5,7 +5,7 @@
 Each program's kernels are compiled three times: without optimization (``-Xcicc -O0``: calls stay as well, and nothing
 is replaced across a call), by nvcc's ``-O3`` less the passes that move or remove loads (`WITHOUT`: here loads stand
 where the source has them), and by ``-O3`` as it is. Each is run on the emulator as it is and after each variant (as in
-`scalar_replacement.py`; no gate), and has to compute the same as the code that it was made from, bit for bit. A cell is
+`passes.py`; no gate), and has to compute the same as the code that it was made from, bit for bit. A cell is
 the number of loads that a thread executes (``ld`` from global, generic, shared and local memory), with the number of
 loads that were taken out of the code in parentheses; ``faults`` where the emulator stopped it. ``paper=true`` with
 ``readable=true`` is the thesis's method to the letter, which does not ask whether a load may fault where it is put. No
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ptxmotion.harness.emulator import EmulatorError
+from ptxmotion.emulator import EmulatorError
 from ptxmotion.suites.registry import Benchmark, benchmarks, find
 from ptxmotion.suites.runner import compiler, ptx_of
 from scalar_replacement import Figures, measured, passes_of, transformed

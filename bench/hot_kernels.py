@@ -46,7 +46,7 @@ def launch(name: str, size: str) -> None:
 def rows(name: str, size: str, launches: int) -> list[dict[str, str]]:
     """A row for each launch and metric, as ncu writes them."""
     command = ["ncu", "--clock-control", "none", "--launch-count", str(launches), "--metrics", ",".join(METRICS)]
-    command += ["--csv", "--print-units", "base", sys.executable, __file__, "--launch", name, "--size", size]
+    command += ["--csv", "--print-units", "base", sys.executable, "-P", __file__, "--launch", name, "--size", size]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=300)
     found = list(csv.DictReader(line for line in done.stdout.splitlines() if line.startswith('"')))
     if not found:

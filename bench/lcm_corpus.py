@@ -21,18 +21,18 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ptxmotion.harness.machine_diff import COSTS, figures
-from ptxmotion.harness.toolchain import PtxasError, ToolTimeout, find_tool
 from ptxmotion.ptx import Module, PtxError, load, print_module
-from ptxmotion.ptx.verify import verify, verify_kernel
+from ptxmotion.ptx.verify import verify
+from ptxmotion.python_child import process_pool
+from ptxmotion.toolchain.machine_diff import COSTS, figures
+from ptxmotion.toolchain.tools import PtxasError, ToolTimeout, find_tool
 from ptxmotion.transforms.opportunities import opportunities
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
 
 Side = dict[str, dict[str, Any]]  #: by kernel its figures, and a digest of everything the cubin says of it
@@ -85,7 +85,7 @@ def _outcomes(arguments: argparse.Namespace) -> Iterator[Outcome]:
     paths = sorted(str(p.relative_to(root)) for p in root.rglob("*.ptx") if arguments.only in str(p))
     known = _read_cache(arguments.cache)
     judge = partial(_judge, root, arguments.passes, known, find_tool("ptxas").version)
-    with ProcessPoolExecutor(max_workers=max(1, arguments.jobs)) as pool:
+    with process_pool(max(1, arguments.jobs)) as pool:
         for number, outcome in enumerate(pool.map(judge, paths, chunksize=4), 1):
             _append_cache(arguments.cache, outcome.cached)
             if outcome.state in ("refused after", "error"):
@@ -122,7 +122,7 @@ def _run(path: Path, passes: str, known: dict[str, Any], ptxas: str, outcome: Ou
     _count_opportunities(module, outcome)
     started = time.perf_counter()
     remarks = Remarks(module)
-    Pipeline(pipeline_of(passes), lambda kernel, of: verify_kernel(kernel, of.source)).run(module, remarks)
+    run_passes(module, passes, remarks)
     printed = print_module(module)
     outcome.counts["moved by value"] += sum(n for (_, _, what), n in remarks.counts.items() if what == "moved by value")
     outcome.counts["moved lexically"] += sum(

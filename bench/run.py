@@ -33,11 +33,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from generated import kernel, module
-from ptxmotion.harness.toolchain import PtxasError, assemble, compile_cuda
 from ptxmotion.ptx import parse, print_module
-from ptxmotion.ptx.verify import verify, verify_kernel
-from ptxmotion.transforms.pipeline import LEVELS, Pipeline, pipeline_of
-from ptxmotion.transforms.remarks import Remarks
+from ptxmotion.ptx.verify import verify
+from ptxmotion.python_child import child_environment, module_command
+from ptxmotion.toolchain.tools import PtxasError, assemble, compile_cuda
+from ptxmotion.transforms.passes import LEVELS
+from ptxmotion.transforms.pipeline import run_passes
 
 MOST_PARSE_PRINT = 0.15
 MOST_PIPELINE = 1.0
@@ -170,7 +171,7 @@ def _pipeline_seconds(text: str, level: str) -> tuple[float, int]:
     counting = time.process_time()
     count = sum(1 for each in module.kernels for _ in each.instructions())
     started += time.process_time() - counting
-    Pipeline(pipeline_of(level), lambda kernel, of: verify_kernel(kernel, of.source)).run(module, Remarks(module))
+    run_passes(module, level)
     print_module(module)
     return time.process_time() - started, count
 
@@ -197,9 +198,9 @@ def _start_seconds(level: str, runs: int = 9) -> list[tuple[float, float]]:
 def _child(source: Path, output: Path, level: str) -> tuple[float, float, int]:
     """Run `opt`; wall and CPU seconds, and the most memory that it held in bytes."""
     options = ["--no-config", f"-{level}" if level in LEVELS else f"--passes={level}", "--gate=off"]
-    command = [sys.executable, "-m", "ptxmotion", "opt", *options, str(source), "-o", str(output)]
+    command = module_command("opt", *options, str(source), "-o", str(output))
     started = time.perf_counter()
-    child = subprocess.Popen(command)
+    child = subprocess.Popen(command, env=child_environment())
     _, status, usage = os.wait4(child.pid, 0)
     seconds = time.perf_counter() - started
     child.returncode = os.waitstatus_to_exitcode(status)

@@ -24,13 +24,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ptxmotion.analysis.alias import Promise
-from ptxmotion.harness.emulator.backend import EmulatorBackend
+from ptxmotion.analysis.memory.alias import Promise
+from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.ptx import parse, print_module
-from ptxmotion.ptx.verify import verify_kernel
 from ptxmotion.suites.registry import Benchmark, benchmarks, find
 from ptxmotion.suites.runner import compiler, ptx_of, run
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
 
 VARIANTS = "srqp,esrqp,ssrqp_s,ssrqp,O3,O3@restrict"
@@ -76,9 +75,7 @@ def transformed(ptx: str, passes: str, figures: Figures) -> str:
     remarks = Remarks(module)
     listed, _, promise = passes.partition("@")
     promised = Promise.parse(promise) if promise else None
-    Pipeline(pipeline_of(listed), verify=lambda kernel, of: verify_kernel(kernel, of.source), promise=promised).run(
-        module, remarks
-    )
+    run_passes(module, listed, remarks, promise=promised)
     reasons: Counter[str] = Counter(figures.reasons)
     for (_, _, what), number in remarks.counts.items():
         if what == "loads removed":

@@ -29,8 +29,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     >>> main(["opt", "--print-passes"])  # doctest: +ELLIPSIS
     cse...
     """
+    if argv is None:
+        _collect_garbage_rarely()
     arguments = list(sys.argv[1:] if argv is None else argv)
     return guarded(arguments, _run)
+
+
+def _collect_garbage_rarely() -> None:
+    """Let Python look for reference cycles after 50,000 new objects instead of 700.
+
+    Parsing and analyses make many objects that live long and hardly any cycles. With Python's own threshold `opt -O3`
+    without the gate takes 16 % more time (six public files of 30 to 120 kB, two cores, Python 3.11).
+    """
+    import gc
+
+    gc.set_threshold(50_000, 20, 50)
 
 
 def _run(argv: list[str]) -> int:

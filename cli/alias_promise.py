@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .outcome import warn
 
 if TYPE_CHECKING:
-    from ..analysis.alias import Promise
+    from ..analysis.memory.alias import Promise
     from ..harness.alias_check import Promised, Touched
     from ..ptx import Module
 
@@ -24,7 +24,7 @@ ALIAS_HELP = (
 
 def alias_promise(text: str) -> Promise:
     """The type of the argument."""
-    from ..analysis.alias import Promise
+    from ..analysis.memory.alias import Promise
 
     try:
         return Promise.parse(text)
@@ -57,9 +57,9 @@ def promised_modules(
 
 @lru_cache(maxsize=256)
 def _promised(before: str, promise: str) -> Promised:
-    from ..analysis.alias import Promise
     from ..analysis.manager import Facts
-    from ..analysis.memory_objects import is_pointer_parameter
+    from ..analysis.memory.alias import Promise
+    from ..analysis.memory.points_to import is_pointer_parameter
     from ..harness.alias_check import Promised
     from ..ptx import parse
 

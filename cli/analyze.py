@@ -16,8 +16,8 @@ from .outcome import BAD_INPUT, FINE, MISSING, CommandError, say, usage_error
 from .profiles import PROFILE_HELP, load_profile
 
 if TYPE_CHECKING:
-    from ..analysis.alias import Promise
     from ..analysis.manager import Facts
+    from ..analysis.memory.alias import Promise
     from ..analysis.profile import Profile
     from ..ptx import Kernel, Module
 
@@ -165,7 +165,7 @@ def _draw(
 
 def describe(kernel: Kernel, module: Module, facts: Facts) -> dict[str, Any]:
     """The figures of one kernel: counts, and sizes of register files in units of 32 bits."""
-    from ..analysis.pressure import Pressure
+    from ..analysis.values.pressure import Pressure
     from ..transforms.opportunities import opportunities
 
     loops = facts.loops.loops

@@ -15,9 +15,9 @@ from typing import Any, Protocol, cast
 
 from .. import __version__
 from . import color
-from .outcome import usage_error
+from .outcome import usage_error, warn
 
-__all__ = ["VERBS", "Verb", "build_parser", "parse_arguments", "verb_module"]
+__all__ = ["TRUSTED_ONLY", "VERBS", "Verb", "build_parser", "parse_arguments", "settable", "verb_module"]
 
 #: The verbs in the order of the help, each with its line of help.
 VERBS: dict[str, str] = {
@@ -156,14 +156,26 @@ def _explicit(argv: list[str]) -> list[str]:
 _EXCLUSIVE = (frozenset(["level", "passes"]),)
 
 
+#: By verb, the settings that execute a file, write one, or promise something that wrong code follows from if it is not
+#: true: not every settings file that is found may set them.
+TRUSTED_ONLY = {
+    "opt": frozenset(["remarks-output", "stats-json", "dump", "alias"]),
+    "analyze": frozenset(["picture", "alias"]),
+    "verify": frozenset(["inputs", "log"]),
+    "emulate": frozenset(["trace"]),
+    "fuse": frozenset(["assume-independent"]),
+    "doctor": frozenset(["calibrate"]),
+}
+
+
 def _apply_settings(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
     if arguments.no_config:
         return
-    from ..settings import find_settings, read_settings
+    from ..settings import Source, find_settings, read_settings
 
-    path = arguments.config or find_settings(os.getcwd())
-    settings = read_settings(path, frozenset(VERBS))
-    options = {verb: _settable(parser, verb) for verb in settings.tables if verb == arguments.verb}
+    source = Source(arguments.config) if arguments.config else find_settings(os.getcwd())
+    settings = read_settings(source.path if source else None, frozenset(VERBS))
+    options = {verb: settable(parser, verb) for verb in settings.tables if verb == arguments.verb}
     given = {dest for dest, value in vars(arguments).items() if value is not None}
     for key, value in settings.table(arguments.verb).items():
         action = options[arguments.verb].get(key)
@@ -172,10 +184,13 @@ def _apply_settings(parser: argparse.ArgumentParser, arguments: argparse.Namespa
             usage_error(f"{settings.path}: unknown key '{key}' in table '{arguments.verb}'; there are {known}")
         if action.dest in given or any(action.dest in group and group & given for group in _EXCLUSIVE):
             continue
+        if source and source.doubt and key in TRUSTED_ONLY.get(arguments.verb, ()):
+            warn(f"{source.path}: '{key}' is ignored: {source.doubt}; name the file with --config to use it")
+            continue
         setattr(arguments, action.dest, _converted(action, key, value, str(settings.path)))
 
 
-def _settable(parser: argparse.ArgumentParser, verb: str) -> dict[str, argparse.Action]:
+def settable(parser: argparse.ArgumentParser, verb: str) -> dict[str, argparse.Action]:
     """The options of a verb that a settings file may set: those whose default is ``None``, by long name."""
     found: dict[str, argparse.Action] = {}
     of_command: list[Any] = cast("Any", parser)._actions  # argparse has no public way to ask

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from .outcome import BAD_INPUT, CommandError
 
 if TYPE_CHECKING:
-    from ..harness.machine_diff import Figures
-    from ..harness.toolchain import PtxasError
+    from ..toolchain.machine_diff import MachineFigures
+    from ..toolchain.tools import PtxasError
 
 __all__ = ["assembled", "assembled_figures"]
 
 
 def assembled(text: str, name: str, arch: str | None, *, sass: bool) -> str | bytes:
     """The cubin of a module called ``name``, or its machine code as text. Raises `CommandError` where ptxas refuses."""
-    from ..harness.toolchain import PtxasError, assemble, disassemble
+    from ..toolchain.tools import PtxasError, assemble, disassemble
 
     try:
         cubin = assemble(text, arch).cubin
@@ -24,10 +24,10 @@ def assembled(text: str, name: str, arch: str | None, *, sass: bool) -> str | by
     return disassemble(cubin) if sass else cubin
 
 
-def assembled_figures(text: str, name: str, arch: str | None) -> dict[str, Figures]:
+def assembled_figures(text: str, name: str, arch: str | None) -> dict[str, MachineFigures]:
     """The figures of each kernel of a module called ``name``. Raises `CommandError` where ptxas refuses it."""
-    from ..harness.machine_diff import figures
-    from ..harness.toolchain import PtxasError
+    from ..toolchain.machine_diff import figures
+    from ..toolchain.tools import PtxasError
 
     try:
         return figures(text, arch)

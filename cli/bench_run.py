@@ -16,6 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..arch import target_of_sm
 from .bench import dsl_errors, read_result
 from .outcome import BAD_INPUT, DIFFERENT, FINE, MISSING, CommandError, say, usage_error
 
@@ -128,7 +129,7 @@ def _tasks(
     from .bench_tasks import task_of
 
     sm = told.get("compute_capability")
-    arch = arguments.arch or (f"sm_{sm}{'a' if sm >= 90 else ''}" if sm else "sm_90a")
+    arch = arguments.arch or target_of_sm(sm or None)
 
     @cache
     def nvcc() -> Any:
@@ -165,7 +166,9 @@ def _commit() -> dict[str, Any]:
         return {"id": told, "time": None, "dirty": None}
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+        # A repository's own settings can name programs to run; these two would be run by what is asked here.
+        command = ["git", "-c", "core.fsmonitor=false", "-c", "log.showSignature=false", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
 
     try:
         dirty = bool(git("status", "--porcelain", "--untracked-files=no"))

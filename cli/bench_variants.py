@@ -18,14 +18,10 @@ Refuses: `VariantError` where a variant cannot be read, made or found; the optim
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import io
-import os
 import re
 import shlex
 import subprocess
-import sys
 import tarfile
 import tempfile
 import threading
@@ -35,6 +31,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ..cache import Cache, cache_folder, source_digest
+from ..python_child import FOLDER, child_environment, module_command
 from .bench_fusion import FUSIONS
 from .outcome import USAGE
 
@@ -63,11 +61,10 @@ DEFAULT = "-O2"
 METHODS = ("lcm", "scm", "spre", "sscm", "srqp", "esrqp", "ssrqp_s", "ssrqp")
 _CLEAN_UP = "dce,emptyblocks"
 
-_PACKAGE = __name__.partition(".")[0]
 _ROOT = Path(__file__).resolve().parents[1]
 _TIMEOUT = 600.0
 #: The folders of this package on which what `opt` does depends.
-_PARTS = (".", "analysis", "cli", "harness", "ptx", "transforms")
+_PARTS = (".", "analysis", "cli", "harness", "ptx", "toolchain", "transforms")
 
 
 class VariantError(Exception):
@@ -97,7 +94,7 @@ def parse_variants(text: str) -> list[Variant]:
     >>> [each.id for each in parse_variants("lcm,dce")]
     ['lcm,dce']
     """
-    from ..transforms.pipeline import LEVELS, UnknownPass, pipeline_of
+    from ..transforms.passes import LEVELS, UnknownPass, passes_of
 
     found = [parse_variant(text)]
     if text == "thesis":
@@ -107,7 +104,7 @@ def parse_variants(text: str) -> list[Variant]:
         for option in variant.options or ():
             if option.startswith("--passes=") and not variant.revision:
                 try:
-                    pipeline_of(option.removeprefix("--passes="))
+                    passes_of(option.removeprefix("--passes="))
                 except UnknownPass as error:
                     raise VariantError(f"variant '{text}': {error}") from error
     return found
@@ -179,23 +176,30 @@ class Variants:
         options = variant.options or ()
         key = (variant.revision, options, text)
         if key not in self._done:
-            kept = None if variant.revision or any(map(_names_a_file, options)) else _kept(options, text)
-            found = _read(kept)
-            if found is None:
+            cache = Cache("opt", None if self._depends_on_more(variant) else cache_folder())
+            identity = _package_hash(), "\0".join(options), text
+            body = cache.get(*identity)
+            if body is not None:
+                found = body.decode("utf-8", "surrogateescape")
+            else:
                 found = self._optimize(variant, text)
-                _write(kept, found)
+                cache.put(found.encode("utf-8", "surrogateescape"), *identity)
             self._done[key] = found
         return self._done[key]
 
+    @staticmethod
+    def _depends_on_more(variant: Variant) -> bool:
+        """Whether what becomes of a text depends on more than the text, the options and this package."""
+        return bool(variant.revision) or any(map(_names_a_file, variant.options or ()))
+
     def _optimize(self, variant: Variant, text: str) -> str:
-        path = [self._of_revision(variant.revision)] if variant.revision else []
-        path += [each or os.getcwd() for each in sys.path]
+        folder = self._of_revision(variant.revision) if variant.revision else FOLDER
         try:
             done = subprocess.run(
-                [sys.executable, "-m", _PACKAGE, "opt", "--no-config", *(variant.options or ()), "-"],
+                module_command("opt", "--no-config", *(variant.options or ()), "-", folder=folder),
                 input=text.encode("utf-8", "surrogateescape"),
                 capture_output=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+                env=child_environment(),
                 timeout=_TIMEOUT,
             )
         except subprocess.TimeoutExpired:
@@ -207,7 +211,7 @@ class Variants:
         return done.stdout.decode("utf-8", "surrogateescape")
 
     def _of_revision(self, revision: str) -> str:
-        """A folder from which the optimizer of a revision is imported."""
+        """The package of a revision: a folder."""
         with self._lock:
             return self._revisions.get(revision) or self._unpack(revision)
 
@@ -221,20 +225,12 @@ class Variants:
         if done.returncode != 0:
             raise VariantError(f"variant of revision {revision}: {done.stderr.decode(errors='replace').strip()}")
         with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-            archive.extractall(folder / _PACKAGE, filter="data")
+            archive.extractall(folder, filter="data")
         self._revisions[revision] = str(folder)
         return self._revisions[revision]
 
 
 # What the optimizer made, on disk
-
-
-def _kept(options: tuple[str, ...], text: str) -> Path:
-    """Where what becomes of a text is kept."""
-    from ..dsl.compilation import default_cache
-
-    identity = "\0".join((_package_hash(), *options, text))
-    return default_cache() / "opt" / f"{hashlib.sha256(identity.encode('utf-8', 'surrogateescape')).hexdigest()}.ptx"
 
 
 def _names_a_file(option: str) -> bool:
@@ -245,39 +241,13 @@ def _names_a_file(option: str) -> bool:
 @cache
 def _package_hash() -> str:
     """Of every module of this package, and of the ptxas that a gate would ask."""
-    from ..harness.toolchain import ToolchainError, find_tool
+    from ..toolchain.tools import ToolchainError, find_tool
 
-    digest = hashlib.sha256()
-    for path in sorted(each for folder in _PARTS for each in (_ROOT / folder).glob("*.py")):
-        digest.update(f"{path.relative_to(_ROOT)}\0".encode() + path.read_bytes())
     try:
-        digest.update(find_tool("ptxas").version.encode())
-    except ToolchainError:
-        digest.update(b"no ptxas")
-    return digest.hexdigest()
-
-
-def _read(path: Path | None) -> str | None:
-    try:
-        return None if path is None else path.read_text(encoding="utf-8", errors="surrogateescape")
-    except FileNotFoundError:
-        return None
-
-
-def _write(path: Path | None, text: str) -> None:
-    """Keep a text, whole or not at all; a cache that cannot be written costs time only."""
-    if path is None:
-        return
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
-                file.write(text)
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
+        tool = find_tool("ptxas").identity
+    except (ToolchainError, OSError):
+        tool = "no ptxas"
+    return f"{source_digest(_ROOT, _PARTS)}\0{tool}"
 
 
 def _from_file(path: str, plain: Mapping[str, str]) -> dict[str, str]:

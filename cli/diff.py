@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from .outcome import DIFFERENT, FINE
 
 if TYPE_CHECKING:
-    from ..harness.machine_diff import KernelDiff
+    from ..toolchain.machine_diff import KernelDiff
 
 EPILOG = """\
-A kernel is worse where registers, spills, stack, shared memory or machine instructions, weighted by
-loop depth, grew, or where B does not have it.
+A kernel is worse or better by the rule of opt's gate: cycles of one warp alone, cycles on a full
+multiprocessor, and accesses to local memory. It is worse, too, where B does not have it. Kernels
+are identical where code, resources, attributes and the module's variables are.
 
 examples:
   ptxmotion diff before.ptx after.ptx
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb; its exit code."""
-    from ..harness.machine_diff import KernelDiff
+    from ..toolchain.machine_diff import KernelDiff
     from .assembly import assembled_figures
     from .files import decoded, read_bytes
 
@@ -59,7 +60,7 @@ def _print(found: list[KernelDiff]) -> None:
 
     rows: list[tuple[str | int | None, ...]] = []
     for each in found:
-        rows.append((each.name, each.verdict, "", None, None))
+        rows.append((each.name, each.verdict, each.worse, None, None))
         if each.is_identical:
             continue
         before = each.before.table() if each.before is not None else {}
@@ -71,6 +72,7 @@ def _print(found: list[KernelDiff]) -> None:
             for kind, (old, new) in each.by_kind().items():
                 if old != new:
                     rows.append(("", "", f"  {kind}", old, new))
+        rows += [("", "", what, old, new) for what, old, new in each.changes]
     print_table(("kernel", "verdict", "figure", "before", "after"), rows)
     same = sum(each.is_identical for each in found)
-    sys.stdout.write(f"{same} of {len(found)} kernels have the same machine code\n")
+    sys.stdout.write(f"{same} of {len(found)} kernels are identical\n")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from .outcome import FINE, MISSING, CommandError
+
+if TYPE_CHECKING:
+    from ..harness.doctor import Check
 
 EPILOG = """\
 examples:
@@ -31,7 +35,25 @@ def run(arguments: argparse.Namespace) -> int:
         return _calibrate(is_json=bool(arguments.json))
     from ..harness import doctor
 
-    return doctor.run(sys.stdout, json=bool(arguments.json))
+    return doctor.run(sys.stdout, json=bool(arguments.json), more=[_settings(arguments)])
+
+
+def _settings(arguments: argparse.Namespace) -> Check:
+    """Which settings file is used, and whether it may name what is executed and written."""
+    import os
+
+    from ..harness.doctor import Check
+    from ..settings import Source, find_settings
+
+    if arguments.no_config:
+        return Check("settings", True, "none: --no-config", needed=False)
+    source = Source(arguments.config) if arguments.config else find_settings(os.getcwd())
+    if source is None:
+        return Check("settings", True, "no file", needed=False)
+    if not source.doubt:
+        return Check("settings", True, source.path, needed=False)
+    detail = f"{source.path}: nothing in it that executes or writes counts: {source.doubt}"
+    return Check("settings", False, detail, "name it with --config where it is yours", needed=False)
 
 
 _COSTS = {

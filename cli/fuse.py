@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ..arch import DEFAULT_TARGET
 from .opt import regex
 from .outcome import FINE, say, usage_error
 
@@ -107,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
             cooperative=not arguments.no_cooperative,
             may_pad=not arguments.same_grids,
             passes=arguments.passes or "",
-            arch=arguments.arch or "sm_90a",
+            arch=arguments.arch or DEFAULT_TARGET,
         )
     )
     if arguments.remarks is not None:

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..arch import DEFAULT_TARGET
 from .bench import dsl_errors
 from .outcome import BAD_INPUT, CommandError, usage_error, warn
 
@@ -46,7 +47,7 @@ class FuseRequest:
     cooperative: bool = True
     may_pad: bool = True
     passes: str = ""
-    arch: str = "sm_90a"
+    arch: str = DEFAULT_TARGET
 
 
 @dataclass
@@ -204,7 +205,7 @@ def _programs_of(file: Path) -> dict[str, tuple[Program[...], tuple[str, ...]]]:
 
 
 def _benefit(request: FuseRequest) -> BenefitModel:
-    from ..harness.toolchain import ToolMissing, find_tool
+    from ..toolchain.tools import ToolMissing, find_tool
     from ..transforms.kernel_fusion.benefit import BenefitModel
     from .machine_costs import read_costs
 
@@ -227,8 +228,8 @@ def _assembled(text: str) -> Any:
 def residency(multiprocessors: int) -> Callable[[KernelCode, int, int], int | None]:
     """How many blocks, of so many threads and bytes of dynamic shared memory, run at the same time on a GPU with so
     many multiprocessors; None where there is no ptxas, or the architecture is not known."""
-    from ..harness.occupancy import occupancy
-    from ..harness.toolchain import ToolFailed, ToolMissing
+    from ..toolchain.occupancy import occupancy
+    from ..toolchain.tools import ToolFailed, ToolMissing
 
     def resident(code: KernelCode, threads: int, shared: int) -> int | None:
         try:
@@ -245,8 +246,9 @@ def residency(multiprocessors: int) -> Callable[[KernelCode, int, int], int | No
 
 def ptx_resources() -> Callable[[KernelCode, int], Resources | None]:
     """What ptxas gives a kernel: occupancy for blocks of a size, and spills."""
-    from ..harness.occupancy import MAX_THREADS, occupancy
-    from ..harness.toolchain import ToolFailed
+    from ..arch import MAX_THREADS
+    from ..toolchain.occupancy import occupancy
+    from ..toolchain.tools import ToolFailed
     from ..transforms.kernel_fusion.benefit import Resources
 
     def resources(code: KernelCode, threads: int) -> Resources | None:
@@ -263,15 +265,10 @@ def ptx_resources() -> Callable[[KernelCode, int], Resources | None]:
 
 
 def _optimized(text: str, passes: str) -> str:
-    from ..ptx import parse, print_module
-    from ..ptx.verify import verify_kernel
-    from ..transforms.pipeline import Pipeline, UnknownPass, pipeline_of
-    from ..transforms.remarks import Remarks
+    from ..driver import Policy, optimize
+    from ..transforms.passes import UnknownPass
 
     try:
-        chosen = pipeline_of(passes.removeprefix("-"))
+        return optimize(text, passes.removeprefix("-"), Policy(gate="off")).text
     except UnknownPass as error:
         usage_error(f"--passes: {error}")
-    module = parse(text)
-    Pipeline(chosen, verify=lambda kernel, of: verify_kernel(kernel, of.source)).run(module, Remarks())
-    return print_module(module)

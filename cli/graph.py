@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from ..analysis.cfg import Cfg, build_cfg
+from ..analysis.graph.cfg import Cfg, build_cfg
 from ..ptx import Kernel, Module
 
 __all__ = ["cfg_dot", "module_json"]

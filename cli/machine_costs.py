@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .outcome import BAD_INPUT, CommandError
+from ..cache import cache_folder
+from .outcome import BAD_INPUT, MISSING, CommandError
 
 if TYPE_CHECKING:
     from ..transforms.kernel_fusion.benefit import MachineCosts
@@ -16,10 +17,11 @@ __all__ = ["costs_path", "read_costs", "write_costs"]
 
 
 def costs_path() -> Path:
-    """Where they are kept: in ``$PTXMOTION_CACHE`` or the user's cache folder."""
-    from ..dsl.compilation import default_cache
-
-    return default_cache() / "machine-costs.json"
+    """Where they are kept: in ``$PTXMOTION_CACHE`` or the user's cache folder. Raises `CommandError` without either."""
+    folder = cache_folder()
+    if folder is None:
+        raise CommandError(MISSING, "ptxmotion: error: there is no home folder: set PTXMOTION_CACHE to a folder")
+    return folder / "machine-costs.json"
 
 
 def write_costs(costs: Mapping[str, Any]) -> None:
@@ -37,7 +39,11 @@ def read_costs() -> MachineCosts:
     """What was measured here; an H200's costs where nothing was. Raises `CommandError` for a file that is broken."""
     from ..transforms.kernel_fusion.benefit import MachineCosts
 
+    if cache_folder() is None:
+        return MachineCosts()
     path = costs_path()
+    if path.exists() and not path.is_file():
+        raise CommandError(BAD_INPUT, f"{path}: error: this is no regular file, and no calibration")
     try:
         return MachineCosts.of(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:

@@ -17,8 +17,8 @@ from .divergence_report import Place, place_text
 from .tables import print_table
 
 if TYPE_CHECKING:
-    from ..analysis.alias import Memory, Reference
     from ..analysis.manager import Facts
+    from ..analysis.memory.alias import Memory, Reference
     from ..ptx import Instr
 
 __all__ = ["describe_memory", "print_memory"]
@@ -189,7 +189,7 @@ class _Description:
 
     def synchronizations(self) -> list[dict[str, Any]]:
         """The barriers, fences, atomics and calls, with the loads whose values may be others behind them."""
-        from ..analysis.memory_effects import synchronization
+        from ..analysis.memory.touched_memory import synchronization
 
         loads: dict[tuple[str, bool], tuple[Instr, int]] = {}
         for _, instr, reference in self.references:

@@ -10,18 +10,18 @@ import argparse
 import re
 import sys
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from .alias_promise import ALIAS_HELP, alias_promise, warn_of_unknown_names
+from .observers import Observers, observer_of
 from .outcome import FINE, say, usage_error, warn
 from .profiles import PROFILE_HELP, load_profile
 
 if TYPE_CHECKING:
-    from ..analysis.manager import Facts
+    from ..driver import Policy, Result
     from ..ptx import Instr, Kernel, Module
-    from ..transforms.gate_figures import Judge
-    from ..transforms.pipeline import Pass, Pipeline
-    from ..transforms.remarks import Remarks
+    from ..transforms.passes import Pass
+    from ..transforms.remarks import Remark
 
 EPILOG = """\
 examples:
@@ -132,16 +132,16 @@ def _has_gate(arguments: argparse.Namespace) -> bool:
 
 
 def _passes(arguments: argparse.Namespace) -> list[Pass]:
-    from ..transforms.pipeline import UnknownPass, pipeline_of
+    from ..transforms.passes import UnknownPass, passes_of
 
     try:
-        return pipeline_of(arguments.passes if arguments.passes is not None else f"O{arguments.level or 2}")
+        return passes_of(arguments.passes if arguments.passes is not None else f"O{arguments.level or 2}")
     except UnknownPass as error:
         usage_error(str(error))
 
 
 class _Run:
-    """One run of the verb. ``seconds`` are those of each step in order."""
+    """One run of the verb. ``seconds`` maps each step to its time, in order."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
@@ -152,41 +152,42 @@ class _Run:
 
     @property
     def wants_remarks(self) -> bool:
-        """Whether anybody reads them."""
+        """Whether the remarks are printed or written."""
         return self.arguments.remarks is not None or bool(self.arguments.remarks_output)
 
     def step(self, name: str) -> None:
-        """Count the seconds since the last step as those of ``name``."""
+        """Add the seconds since the last step to those of ``name``."""
         now = time.perf_counter()
         self.seconds[name] = self.seconds.get(name, 0.0) + now - self.last
         self.last = now
 
     def run(self) -> int:
-        from ..transforms.remarks import Remarks
         from .files import Outputs
 
         module = self.read()
-        remarks = Remarks(module, self.arguments.bisect_limit, explains=self.wants_remarks)
-        remark_unknown_opcodes(module, remarks)
         wants_stats = self.arguments.stats_json is not None
         found: dict[str, Any] = {}
         if wants_stats and self.passes:
             found = self.opportunities(module)
-        pipeline = self.transform(module, remarks)
+        unknown = unknown_opcode_remarks(module)
+        result = self.optimize(module)
+        for warning in result.warnings:
+            warn(warning)
+        result.log.items[:0] = unknown
         outputs = Outputs()
         outputs.add(self.arguments.output, self.emitted(module))
         self.step(f"emit {self.emit}")
         if wants_stats and not self.passes:
             found = self.opportunities(module)
         if self.arguments.remarks_output:
-            outputs.add(self.arguments.remarks_output, remarks.yaml())
+            outputs.add(self.arguments.remarks_output, result.log.yaml())
         if self.arguments.stats_json:
-            outputs.add(self.arguments.stats_json, self.stats(pipeline, remarks, found))
+            outputs.add(self.arguments.stats_json, self.stats(result, found))
         outputs.commit()
         self.step("write")
-        self.tell(pipeline, remarks)
+        self.report(result)
         if self.arguments.stats_json == "":
-            print(self.stats(pipeline, remarks, found), file=sys.stderr, end="")
+            print(self.stats(result, found), file=sys.stderr, end="")
         return FINE
 
     def read(self) -> Module:
@@ -200,11 +201,9 @@ class _Run:
         self.step("verify input")
         return module
 
-    def transform(self, module: Module, remarks: Remarks) -> Pipeline:
-        from pathlib import Path
-
-        from ..ptx.verify import verify_kernel
-        from ..transforms.pipeline import Pipeline
+    def optimize(self, module: Module) -> Result:
+        """Optimize ``module`` in place."""
+        from ..driver import optimize_in_place
 
         only = self.arguments.kernel
         if only is not None and not any(only.search(kernel.name) for kernel in module.kernels):
@@ -212,32 +211,29 @@ class _Run:
             warn(f"no kernel's name matches '{only.pattern}'; there are {names}")
         if self.arguments.alias is not None:
             warn_of_unknown_names(self.arguments.alias, module)
-        passes = self.passes
-        shown: dict[str, list[str]] = {}
-        if self.arguments.print_changed:
-            passes = [cast("Pass", _Shown(each, shown)) for each in passes]
-        pipeline = Pipeline(
-            passes,
-            verify=lambda kernel, of: verify_kernel(kernel, of.source),
-            verify_each=bool(self.arguments.verify_each),
-            dump=Path(self.arguments.dump) if self.arguments.dump else None,
-            judge=self.judge(),
-            profile=load_profile(self.arguments.profile, module.kernels) if self.arguments.profile else None,
-            promise=self.arguments.alias,
-            only=(lambda name: only.search(name) is not None) if only is not None else None,
-        )
-        pipeline.run(module, remarks)
-        for kernel in module.kernels:
-            _show_gate(kernel, shown)
+        policy = self.policy(module)
+        result = optimize_in_place(module, self.passes, policy)
+        if isinstance(policy.observer, Observers):
+            policy.observer.finished(module)
         self.step("passes")
-        return pipeline
+        return result
 
-    def judge(self) -> Judge | None:
-        if not _has_gate(self.arguments):
-            return None
-        from .gate import judge_for
+    def policy(self, module: Module) -> Policy:
+        from ..driver import Policy
 
-        return judge_for(self.arguments.gate, self.arguments.arch, self.arguments.gate_timeout)
+        arguments, only = self.arguments, self.arguments.kernel
+        return Policy(
+            gate=(arguments.gate or "auto") if _has_gate(arguments) else "off",
+            arch=arguments.arch,
+            gate_timeout=arguments.gate_timeout,
+            promise=arguments.alias,
+            profile=load_profile(arguments.profile, module.kernels) if arguments.profile else None,
+            kernels=(lambda name: only.search(name) is not None) if only is not None else None,
+            limit=arguments.bisect_limit,
+            explain=self.wants_remarks,
+            verify_each=bool(arguments.verify_each),
+            observer=observer_of(bool(arguments.print_changed), arguments.dump),
+        )
 
     def opportunities(self, module: Module) -> dict[str, Any]:
         from ..transforms.opportunities import opportunities
@@ -264,34 +260,36 @@ class _Run:
 
         return assembled(text, "<output>", self.arguments.arch, sass=self.emit == "sass")
 
-    def tell(self, pipeline: Pipeline, remarks: Remarks) -> None:
-        """What was asked for about the run."""
-        pattern = self.arguments.remarks
-        # Where the gate cannot judge, nothing is optimized at all, so that is said unasked, too.
+    def report(self, result: Result) -> None:
+        """Print the remarks and times that the user wants."""
+        pattern, remarks = self.arguments.remarks, result.log
+        # Where the gate cannot judge, nothing is optimized at all. The user has to know that.
         refused = [remark for remark in remarks.items if remark.reason == "gate-refused"]
         if refused and (pattern is None or not pattern.search("gate")):
             others = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
             warn(f"{refused[0].kernel}{others}: {refused[0].message}")
         for remark in dict.fromkeys(remarks.items):  # a pass that runs twice refuses twice
-            # A new opcode may cost all the optimization there is, so that is said unasked.
+            # An unknown opcode may prevent all optimization. The user has to know that, too.
             if remark.name == "UnknownOpcode" or (pattern is not None and pattern.search(remark.pass_name)):
                 say(remark.text)
         if self.arguments.time_passes:
-            print(self.times(pipeline), file=sys.stderr, end="")
+            print(self.times(result), file=sys.stderr, end="")
 
-    def times(self, pipeline: Pipeline) -> str:
+    def times(self, result: Result) -> str:
         lines = ["   seconds  changed  step"]
         for name, seconds in self.seconds.items():
             lines.append(f"{seconds:10.4f}           {name}")
             if name == "passes":
-                for each, timing in pipeline.timings.items():
+                for each, timing in result.timings.items():
                     lines.append(f"{timing.seconds:10.4f} {timing.changed:8}    {each}")
         lines.append(f"{time.perf_counter() - self.started:10.4f}           in all")
         return "\n".join(lines) + "\n"
 
-    def stats(self, pipeline: Pipeline, remarks: Remarks, found: dict[str, Any]) -> str:
-        """The statistics as JSON: by kernel what could be found, what each pass did; seconds."""
+    def stats(self, result: Result, found: dict[str, Any]) -> str:
+        """The statistics as JSON: by kernel the candidates and the counts of each pass; seconds."""
         import json
+
+        remarks = result.log
 
         kernels: dict[str, dict[str, Any]] = {name: {"candidates": each, "passes": {}} for name, each in found.items()}
         totals: dict[str, dict[str, int]] = {}
@@ -306,14 +304,15 @@ class _Run:
             "rewrites": remarks.rewrites,
             "kernels": kernels,
             "totals": totals,
-            "seconds": {**self.seconds, **{f"pass {name}": t.seconds for name, t in pipeline.timings.items()}},
+            "seconds": {**self.seconds, **{f"pass {name}": t.seconds for name, t in result.timings.items()}},
         }
         return json.dumps(document, indent=2) + "\n"
 
 
-def remark_unknown_opcodes(module: Module, remarks: Remarks) -> None:
-    """One remark for each spelling of an opcode that is not in the table, at the first place where it stands."""
+def unknown_opcode_remarks(module: Module) -> list[Remark]:
+    """One remark for each spelling of an opcode that is not in the table, at its first place."""
     from ..ptx.errors import shortened
+    from ..transforms.remarks import Remarks
 
     first: dict[str, tuple[Kernel, Instr]] = {}
     times: dict[str, int] = {}
@@ -323,55 +322,18 @@ def remark_unknown_opcodes(module: Module, remarks: Remarks) -> None:
                 text = instr.form.text
                 first.setdefault(text, (kernel, instr))
                 times[text] = times.get(text, 0) + 1
+    remarks = Remarks(module)
     for text, (kernel, instr) in first.items():
         often = f" ({times[text]} times)" if times[text] > 1 else ""
         message = f"opcode '{text}' is unknown{often}: it is kept, and nothing moves across it"
         remarks.add("Missed", "parse", "UnknownOpcode", kernel, shortened(message), instr=instr, reason="opaque")
-
-
-class _Shown:
-    """A pass that prints what it changed. ``shown`` is each kernel as it was printed last."""
-
-    def __init__(self, inner: Pass, shown: dict[str, list[str]]) -> None:
-        self.inner = inner
-        self.name = inner.name
-        self.shown = shown
-
-    def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
-        _show_gate(kernel, self.shown)
-        before = _lines(kernel)
-        changed = self.inner.run(kernel, facts, remarks)
-        if changed:
-            after = self.shown[kernel.name] = _lines(kernel)
-            _print_diff(before, after, f"{kernel.name} before {self.name}", f"{kernel.name} after {self.name}")
-        return changed
-
-
-def _show_gate(kernel: Kernel, shown: dict[str, list[str]]) -> None:
-    """Print what the gate gave back of what was shown last, so that each diff begins where the last one ended."""
-    last, now = shown.get(kernel.name), _lines(kernel) if kernel.name in shown else []
-    if last is not None and last != now:
-        _print_diff(last, now, f"{kernel.name} before gate", f"{kernel.name} after gate")
-        shown[kernel.name] = now
-
-
-def _lines(kernel: Kernel) -> list[str]:
-    from ..ptx import print_kernel
-
-    return print_kernel(kernel).splitlines()
-
-
-def _print_diff(before: list[str], after: list[str], old: str, new: str) -> None:
-    import difflib
-
-    for line in difflib.unified_diff(before, after, old, new, lineterm=""):
-        print(line, file=sys.stderr)
+    return remarks.items
 
 
 def _describe_passes() -> str:
     from dataclasses import fields
 
-    from ..transforms.pipeline import LEVELS, create_pass, pass_names
+    from ..transforms.passes import LEVELS, create_pass, pass_names
 
     lines: list[str] = []
     for name in pass_names():

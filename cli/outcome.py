@@ -115,14 +115,14 @@ def _known(error: Exception) -> int:
     if errors is not None and isinstance(error, errors.PtxError):
         say(str(error))
         return BAD_INPUT
-    toolchain = sys.modules.get("ptxmotion.harness.toolchain")
+    toolchain = sys.modules.get("ptxmotion.toolchain.tools")
     if toolchain is not None and isinstance(error, toolchain.ToolMissing):
         say(f"ptxmotion: error: {error}")
         return MISSING
     if toolchain is not None and isinstance(error, toolchain.ToolchainError):
         say(f"ptxmotion: error: {error}")
         return BAD_INPUT
-    cubin = sys.modules.get("ptxmotion.harness.cubin")
+    cubin = sys.modules.get("ptxmotion.toolchain.cubin")
     if cubin is not None and isinstance(error, cubin.CubinError):
         say(f"ptxmotion: error: {error}")
         return BAD_INPUT

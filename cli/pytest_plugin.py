@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..arch import target_of_sm
+
 if TYPE_CHECKING:
     from ..harness.machine import Machine
     from ..harness.results import BenchmarkResult
@@ -75,7 +77,7 @@ def kernel_benchmark(request: pytest.FixtureRequest) -> Callable[..., BenchmarkR
         ((benchmark, file),) = select([program], None)
         wanted = size or request.config.getoption("--kernel-size") or ("tiny" if machine == EMULATOR else "full")
         chosen = [variant for each in (baseline, *(variants or [DEFAULT])) for variant in parse_variants(each)]
-        arch = f"sm_{sm}{'a' if sm >= 90 else ''}" if sm else "sm_90a"
+        arch = target_of_sm(sm or None)
         plan = Plan(rounds=int(request.config.getoption("--kernel-rounds") or 30))
         with Variants() as maker:
             task = task_of(benchmark, file, wanted, chosen, maker, lambda: compiler(arch))

@@ -8,17 +8,17 @@ import sys
 from .outcome import BAD_INPUT, DIFFERENT, FINE, say, usage_error
 
 EPILOG = """\
-Exits with 1 where two files differ or a round trip lost something, 3 where a file is not well-formed, 5 where nothing
-could be said of a kernel.
+Exits with 1 where two files differ or a round trip lost something, 3 where a file is not well-formed, 5 where the
+comparison of a kernel is inconclusive: no input changed anything that is compared, or none could be run to its end.
 
 examples:
   ptxmotion verify kernel.ptx
-  ptxmotion verify kernel.ptx faster.ptx --seeds 5
+  ptxmotion verify kernel.ptx faster.ptx --seeds 50 --budget 60
   ptxmotion verify --round-trip build/ptx --jobs 4
 """
 
 _OF_FOLDER = ("arch", "jobs", "log")
-_OF_PAIR = ("inputs", "seeds", "kernel")
+_OF_PAIR = ("inputs", "seeds", "kernel", "budget", "restrict")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     folder.add_argument("--arch", metavar="SM", help="assemble for this instead of each module's target")
     folder.add_argument("--jobs", type=_jobs, metavar="N", help="processes at a time (default: 1)")
     folder.add_argument("--log", metavar="FILE", help="keep results here, and do not judge a file twice")
-    parser.set_defaults(seeds=None)
 
 
 def _jobs(text: str) -> int:
@@ -87,12 +86,11 @@ def _check(path: str) -> int:
 def _compare(arguments: argparse.Namespace) -> int:
     from ..harness import emulate_cli
 
-    arguments.seeds = 3 if arguments.seeds is None else arguments.seeds
     return emulate_cli.run_pair(arguments.before, arguments.after, arguments)
 
 
 def _round_trip(arguments: argparse.Namespace) -> int:
-    from ..harness.round_trip import check_folder
+    from ..toolchain.round_trip import check_folder
 
     report = check_folder(arguments.round_trip, jobs=arguments.jobs or 1, arch=arguments.arch, log=arguments.log)
     sys.stdout.write(report.table() + "\n")

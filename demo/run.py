@@ -19,12 +19,10 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from ptxmotion.cli.gate import judge_for
-from ptxmotion.harness.machine_diff import KernelDiff, figures
-from ptxmotion.harness.toolchain import ToolchainError, ToolMissing, compile_cuda
+from ptxmotion.driver import Policy, optimize
 from ptxmotion.ptx import Module, parse, print_module
-from ptxmotion.ptx.verify import verify, verify_kernel
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.toolchain.machine_diff import KernelDiff, figures
+from ptxmotion.toolchain.tools import ToolchainError, ToolMissing, compile_cuda
 from ptxmotion.transforms.remarks import Remark, Remarks
 
 SHOWN = ("registers", "spill bytes", "instructions", "instructions in loops")
@@ -43,7 +41,7 @@ def main() -> int:
     print(f"nvcc → opt -O2, gated → ptxas, for {arguments.arch}. Lines are the CUDA file's; no figure is a time.\n")
     try:
         for path in files:
-            found += optimize(path, arguments.arch)
+            found += optimize_file(path, arguments.arch)
     except ToolMissing as error:
         print(f"demo: error: {error}", file=sys.stderr)
         return 4
@@ -65,7 +63,7 @@ def _guarded() -> int:
         return 141
 
 
-def optimize(path: Path, arch: str) -> list[KernelDiff]:
+def optimize_file(path: Path, arch: str) -> list[KernelDiff]:
     """Compile, optimize and assemble one CUDA file, and print what happened to each kernel."""
     source = compile_cuda(path, arch, flags=("-lineinfo",))
     module, remarks = _optimized(source, path.name, gated=True)
@@ -77,7 +75,7 @@ def optimize(path: Path, arch: str) -> list[KernelDiff]:
         decision = next((remark for remark in of_kernel if remark.pass_name == "gate"), None)
         rewrites = [remark for remark in of_kernel if remark.kind == "Passed" and remark is not decision]
         if decision is not None and decision.kind != "Passed":
-            # What was given back has left no remarks: the same once more, with every change kept.
+            # A reverted kernel has no remarks of its rewrites: optimize again without the gate.
             tried = tried or _optimized(source, path.name, gated=False)[1]
             rewrites = [remark for remark in _of(tried, diff.name) if remark.kind == "Passed"]
         _print_kernel(path, diff, rewrites, decision, [remark for remark in of_kernel if remark.kind == "Missed"])
@@ -86,16 +84,9 @@ def optimize(path: Path, arch: str) -> list[KernelDiff]:
 
 def _optimized(source: str, name: str, *, gated: bool) -> tuple[Module, Remarks]:
     module = parse(source, name)
-    verify(module)
-    remarks = Remarks(module, explains=True)
-    pipeline = Pipeline(
-        pipeline_of("O2"),
-        lambda kernel, of: verify_kernel(kernel, of.source),
-        verify_each=True,
-        judge=judge_for("ptxas", None) if gated else None,
-    )
-    pipeline.run(module, remarks)
-    return module, remarks
+    policy = Policy(gate="ptxas" if gated else "off", explain=True, verify_each=True)
+    result = optimize(module, "O2", policy)
+    return result.module, result.log
 
 
 def _of(remarks: Remarks, kernel: str) -> list[Remark]:
@@ -117,7 +108,7 @@ def _print_kernel(
     if decision is None:
         _say("gate", "nothing to decide: no rewrite was found")
     else:
-        words = {"Passed": "kept: ", "Analysis": "given back: "}
+        words = {"Passed": "kept: ", "Analysis": "reverted: "}
         _say("gate", words.get(decision.kind, "") + decision.message)
     assert diff.before is not None and diff.after is not None
     before, after = diff.before.table(), diff.after.table()

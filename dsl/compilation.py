@@ -1,14 +1,11 @@
 """CUDA C++ to PTX: which compiler, kept on disk by content, its errors at the Python line.
 
-The compiler is handed in (``harness.toolchain.compile_cuda``): this package imports no harness.
-Guarantees: equal source, flags, target and compiler version give the PTX that was kept; a file of the cache is written
-whole or not at all, so that processes may share one.
+The compiler is handed in (``toolchain.tools.compile_cuda``): this package imports no harness.
+Guarantees: equal source, flags, target, compiler and included files give the PTX that was kept (`includes`, `cache`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
 import re
 import tempfile
@@ -17,9 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from ..arch import DEFAULT_TARGET
+from ..cache import cache_folder
 from .errors import DslError, Place
+from .includes import IncludingCache, include_folders, may_include, read_dependencies
 
-__all__ = ["CompileCuda", "Nvcc", "default_cache"]
+__all__ = ["CompileCuda", "Nvcc"]
+
+#: Flags that have nvcc list files by themselves.
+_LISTING = ("-M", "--generate-dep", "--dependency")
+
+#: What nvcc's preprocessor goes by besides its command line.
+_PATHS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_CCBIN")
 
 #: nvcc's and cudafe's forms: `file(12): error: message` and gcc's `file:12:3: error: message`.
 _MESSAGE = re.compile(
@@ -35,13 +41,6 @@ class CompileCuda(Protocol):
     def __call__(self, source: str, arch: str, *, flags: Sequence[str]) -> str: ...
 
 
-def default_cache() -> Path:
-    """``$PTXMOTION_CACHE``, or ``ptxmotion`` in the user's cache folder."""
-    if told := os.environ.get("PTXMOTION_CACHE"):
-        return Path(told)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ptxmotion"
-
-
 @dataclass(frozen=True)
 class Nvcc:
     """A compiler with its version, target and flags; ``cache`` of None keeps nothing.
@@ -51,46 +50,44 @@ class Nvcc:
 
     compile: CompileCuda
     version: str
-    arch: str = "sm_90a"
+    arch: str = DEFAULT_TARGET
     flags: tuple[str, ...] = ()
     line_info: bool = True
-    cache: Path | None = field(default_factory=default_cache)
+    cache: Path | None = field(default_factory=cache_folder)
 
     def ptx(self, source: str) -> str:
         """The PTX of a unit. Raises `DslError` at the line that nvcc names; what else the compiler raises passes."""
         flags = (*(("-lineinfo",) if self.line_info else ()), *self.flags)
-        kept = self._kept(source, flags)
+        if self.cache is None:
+            return self._compiled(source, flags)
+        entries = IncludingCache(self.cache)
+        key = (self.version, self.arch, str(len(flags)), *flags, source, *(os.environ.get(name, "") for name in _PATHS))
+        folders = include_folders(flags)
+        kept = entries.get(key, folders)
         if kept is not None:
-            with contextlib.suppress(FileNotFoundError):
-                return kept.read_text(encoding="utf-8")
+            return kept
+        if not may_include(source, flags):
+            made = self._compiled(source, flags)
+            entries.put(made, key, {}, folders)
+            return made
+        if "__has_include" in source or any(flag.startswith(_LISTING) for flag in flags):
+            return self._compiled(source, flags)  # what it depends on cannot be listed, or is listed elsewhere
+        with tempfile.TemporaryDirectory(prefix="ptxmotion-", ignore_cleanup_errors=True) as scratch:
+            listed = Path(scratch) / "dependencies"
+            made = self._compiled(source, (*flags, "-MD", "-MF", str(listed)))
+            files = read_dependencies(listed, folders)
+        if files is not None:
+            entries.put(made, key, files, folders)
+        return made
+
+    def _compiled(self, source: str, flags: tuple[str, ...]) -> str:
         try:
-            made = self.compile(source, self.arch, flags=flags)
+            return self.compile(source, self.arch, flags=flags)
         except Exception as why:
             log = getattr(why, "log", None)
             if not isinstance(log, str):
                 raise
             raise _mapped(log, source) from why
-        if kept is not None:
-            _write(kept, made)
-        return made
-
-    def _kept(self, source: str, flags: tuple[str, ...]) -> Path | None:
-        if self.cache is None:
-            return None
-        key = "\0".join((self.version, self.arch, *flags, source))
-        return self.cache / "ptx" / f"{hashlib.sha256(key.encode()).hexdigest()}.ptx"
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(scratch, path)
-    except BaseException:
-        os.unlink(scratch)
-        raise
 
 
 def _mapped(log: str, source: str) -> DslError:

@@ -5,7 +5,8 @@ promise covers overlap no other parameter's buffer, as far as one of the two is 
 for one launch. `AliasGuard` is a backend around a backend: it loads both the kernel with the promise and the one
 without, looks at the arguments of each launch, launches the one that is right, and keeps what it had to say.
 
-Requires: what each kernel may read and write, by parameter (`Touched`; `analysis.memory_effects.Buffers` is one): of
+Requires: what each kernel may read and write, by parameter (`Touched`; `analysis.memory.touched_memory.Buffers` is
+one): of
 the kernel as it was before optimization. Guarantees: never silently wrong: a launch whose buffers overlap runs the
 conservative kernel, and is reported. A scalar of a pointer's size is taken for a pointer where it lies in a buffer.
 Reference: shared notes on code motion, §5 (aliasing).

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .cubin import KernelCode, read_cubin
-from .kept_cubins import assemble_kept
-from .machine_diff import Figures
-from .occupancy import occupancy
-from .ptxas_log import PtxasFigures, ptxas_figures
+from ..toolchain.cubin import KernelCode, read_cubin
+from ..toolchain.cubin_cache import assemble_kept
+from ..toolchain.machine_diff import MachineFigures
+from ..toolchain.occupancy import occupancy
+from ..toolchain.ptxas_log import PtxasFigures, ptxas_figures
+from ..toolchain.tools import arch_for, target_of
 from .results import hashes
-from .toolchain import arch_for, target_of
 
 __all__ = ["ArmCode", "arch_on", "assemble_arm"]
 
@@ -38,7 +38,7 @@ class ArmCode:
     """``kernels`` by module and name; ``cubin_sha256`` is over all cubins."""
 
     cubin_sha256: str
-    kernels: Mapping[tuple[str, str], Figures]
+    kernels: Mapping[tuple[str, str], MachineFigures]
 
     def is_same_code(self, other: ArmCode) -> bool:
         """Whether both consist of the same kernels, with the same machine code and resources each."""
@@ -54,7 +54,7 @@ class ArmCode:
 def assemble_arm(modules: Mapping[str, str], sm: int | None = None) -> ArmCode:
     """Assemble the modules of an arm for a GPU (`arch_on`). Raises `PtxasError`, `CubinError`, `ToolMissing`."""
     cubins: dict[str, bytes] = {}
-    kernels: dict[tuple[str, str], Figures] = {}
+    kernels: dict[tuple[str, str], MachineFigures] = {}
     done_before: dict[str, Any] = {}
     for module, ptx in modules.items():
         done = done_before.get(ptx)
@@ -64,11 +64,11 @@ def assemble_arm(modules: Mapping[str, str], sm: int | None = None) -> ArmCode:
         cubins[module] = done.cubin
         for name, code in read_cubin(done.cubin).items():
             said = told.get(name, PtxasFigures())
-            kernels[module, name] = Figures(code, said.spill_store_bytes + said.spill_load_bytes)
+            kernels[module, name] = MachineFigures(code, said.spill_store_bytes + said.spill_load_bytes)
     return ArmCode(hashes(cubins), kernels)
 
 
-def _plain(of: Figures, launch: tuple[int, int] | None) -> dict[str, Any]:
+def _plain(of: MachineFigures, launch: tuple[int, int] | None) -> dict[str, Any]:
     code: KernelCode = of.code
     found: dict[str, Any] = {
         "sm": code.sm,
@@ -79,7 +79,7 @@ def _plain(of: Figures, launch: tuple[int, int] | None) -> dict[str, Any]:
         "shared_bytes": code.shared_bytes,
         "code_bytes": code.code_bytes,
         "instructions": code.instructions,
-        "weighted_instructions": of.weighted_instructions,
+        "weighted_instructions": of.code.weighted_instructions,
         "loops": code.loops,
         "by_kind": code.by_kind,
         "in_loops": code.in_loops,

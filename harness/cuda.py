@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..toolchain.cubin_cache import assemble_kept
 from .arm_code import arch_on
-from .kept_cubins import assemble_kept
 from .machine import DeviceFailed, MachineMissing
 
 if TYPE_CHECKING:

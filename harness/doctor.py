@@ -12,11 +12,12 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from .toolchain import TOOLS, ToolchainError, ToolMissing, find_tool, supported_targets
+from ..cache import usage
+from ..toolchain.tools import TOOLS, ToolchainError, ToolMissing, find_tool, supported_targets
 
 #: The exit status that says that something is missing in the environment.
 MISSING = 4
@@ -46,12 +47,13 @@ class Writer(Protocol):
 
 def collect() -> list[Check]:
     """Every check, in the order in which they matter."""
-    return [_python(), *map(_tool, TOOLS), _host_compiler(), _scratch_folder(), *_gpu()]
+    return [_python(), *map(_tool, TOOLS), _host_compiler(), _scratch_folder(), _cache(), *_gpu()]
 
 
-def run(out: Writer, json: bool = False) -> int:
-    """Write the checks as text, or as one JSON document; 0 where all that is needed is here, else 4."""
-    checks = collect()
+def run(out: Writer, json: bool = False, more: Sequence[Check] = ()) -> int:
+    """Write the checks, and ``more`` of them, as text or as one JSON document; 0 where all that is needed is here, else
+    4."""
+    checks = [*collect(), *more]
     if json:
         from json import dumps
 
@@ -108,6 +110,14 @@ def _scratch_folder() -> Check:
     except OSError as error:
         return Check("temporary files", False, f"{folder or 'no folder'}: {error}", "set TMPDIR to a writable folder")
     return Check("temporary files", True, f"{folder}, {free / 2**30:.1f} GiB free")
+
+
+def _cache() -> Check:
+    found = usage()
+    if found.problem:
+        fix = "set PTXMOTION_CACHE to a writable folder; without a cache everything is made anew"
+        return Check("cache", False, found.problem, fix, False)
+    return Check("cache", True, f"{found.folder}, {found.entries} files, {found.bytes / 2**20:.1f} MiB", needed=False)
 
 
 def _gpu() -> Iterator[Check]:

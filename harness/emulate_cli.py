@@ -26,7 +26,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from .emulator import Counts, LaunchResult
+    from ..emulator import Counts, LaunchResult
+    from ..ptx import Module
+    from .verification.equivalence import Verdict
 
 __all__ = ["add_arguments", "add_pair_arguments", "run", "run_pair"]
 
@@ -78,9 +80,9 @@ def _shape(text: str) -> tuple[int, ...]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run `emulate`; 1 where the checks found something."""
+    from ..emulator import Emulator, EmulatorFault, LaunchError, UnsupportedInstruction
+    from ..emulator.launch import BUDGET
     from ..ptx import PtxError
-    from .emulator import Emulator, EmulatorFault, LaunchError, UnsupportedInstruction
-    from .emulator.launch import BUDGET
 
     try:
         module = Emulator(budget=arguments.budget or BUDGET).load(_load(arguments.file))
@@ -286,15 +288,36 @@ class _Progress:
 def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments that `verify A.ptx B.ptx` needs beside the two files."""
     parser.add_argument("--inputs", metavar="FILE.py", help="a Python file whose launches(seed) gives the inputs")
-    parser.add_argument("--seeds", type=_count, default=3, metavar="N", help="inputs for each kernel (default: 3)")
+    parser.add_argument(
+        "--seeds", type=_count, metavar="N", help="inputs for each kernel (default: 48, with --inputs 3)"
+    )
+    parser.add_argument(
+        "--budget",
+        type=_seconds,
+        metavar="SECONDS",
+        help="time for each kernel, the smallest launches first (default: 10)",
+    )
+    parser.add_argument(
+        "--restrict", action="store_true", default=None, help="no inputs in which two pointers share a buffer"
+    )
     parser.add_argument("--kernel", action="append", metavar="NAME", help="compare this entry only; may be repeated")
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of seconds above zero")
+    return value
 
 
 def run_pair(before: str, after: str, arguments: argparse.Namespace) -> int:
     """Compare the files ``before`` and ``after``; 1 where they differ, 5 where nothing could be said of a kernel."""
+    from ..emulator import LaunchError
     from ..ptx import PtxError, load
-    from .emulator import LaunchError
-    from .equivalence import DIFFERENT, SAME, compare, launches_from_file
+    from .verification.equivalence import launches_from_file
 
     try:
         first, second = load(before), load(after)
@@ -305,20 +328,93 @@ def run_pair(before: str, after: str, arguments: argparse.Namespace) -> int:
         return _say(f"{error.filename}: error: {error.strerror}", _BAD_INPUT)
     except LaunchError as error:
         return _say(f"ptxmotion: error: {error}", _BAD_INPUT)
-    unknown = set(arguments.kernel or ()) - {entry.name for entry in first.entries}
+    names = list(dict.fromkeys(entry.name for entry in first.entries))
+    unknown = set(arguments.kernel or ()) - set(names)
     if unknown:
         return _say(f"ptxmotion: error: {before} has no kernel '{sorted(unknown)[0]}'", _USAGE)
-    outcomes: dict[str, set[str]] = {}
+    names = [name for name in names if arguments.kernel is None or name in arguments.kernel]
+    if not names:
+        return _say(f"ptxmotion: error: {before} has no kernel to compare", _NOTHING_SAID)
     try:
-        for result in compare(first, second, seeds=range(arguments.seeds), kernels=arguments.kernel, launches=launches):
-            outcomes.setdefault(result.kernel, set()).add(result.outcome)
-            sys.stdout.write(f"{result.kernel} seed {result.seed}: {result.outcome}\n")
-            for line in result.details:
-                sys.stdout.write(f"  {line}\n")
+        return _compare_kernels(first, second, names, launches, arguments)
     except LaunchError as error:
         return _say(f"ptxmotion: error: {error}", _BAD_INPUT)
-    if not outcomes:
-        return _say(f"ptxmotion: error: {before} has no kernel to compare", _NOTHING_SAID)
-    if any(DIFFERENT in found for found in outcomes.values()):
+
+
+def _compare_kernels(
+    first: Module, second: Module, names: list[str], launches: Any, arguments: argparse.Namespace
+) -> int:
+    """Print the verdict on each kernel; the exit code."""
+    from .verification.equivalence import DIFFERENT, SAME, SECONDS, Comparison, compare, verdict
+
+    seconds = SECONDS if arguments.budget is None else arguments.budget
+    seeds = None if arguments.seeds is None else range(arguments.seeds)
+    restrict = bool(arguments.restrict)
+    results: dict[str, list[Comparison]] = {}
+    outcomes: set[str] = set()
+    with _PairProgress(len(names)) as progress:
+        for name in names:
+            progress.start(name)
+            for each in compare(
+                first, second, seeds=seeds, kernels=[name], launches=launches, seconds=seconds, restrict=restrict
+            ):
+                results.setdefault(name, []).append(each)
+                progress.update(len(results[name]))
+            found = verdict(name, results.get(name, ()))
+            outcomes.add(found.outcome)
+            progress.print("".join(f"{line}\n" for line in _lines_of(found)))
+    if DIFFERENT in outcomes:
         return 1
-    return _FINE if all(SAME in found for found in outcomes.values()) else _NOTHING_SAID
+    return _FINE if outcomes == {SAME} else _NOTHING_SAID
+
+
+def _lines_of(found: Verdict) -> list[str]:
+    """What is said of a kernel: its verdict, the differences with their input, and what was not decided."""
+    lines = [f"{found.kernel}: {found.summary}"]
+    for each in found.comparisons:
+        if each.outcome == "different":
+            place = f"input {each.seed} ({each.name}): " if each.name else ""
+            lines += [f"  {place}{line}" for line in each.details]
+    return lines + [f"  {line}" for line in found.undecided]
+
+
+class _PairProgress:
+    """A line on stderr where that is a terminal and the comparison is not over at once."""
+
+    def __init__(self, kernels: int) -> None:
+        self._kernels = kernels
+        self._number = 0
+        self._name = ""
+        self._status: Any = None
+        self._begin = time.monotonic()
+
+    def __enter__(self) -> _PairProgress:
+        return self
+
+    def start(self, name: str) -> None:
+        """The next kernel."""
+        self._number += 1
+        self._name = name
+        self.update(0)
+
+    def update(self, inputs: int) -> None:
+        """So many inputs of this kernel are compared."""
+        if not sys.stderr.isatty() or (self._status is None and time.monotonic() - self._begin < _PATIENCE):
+            return
+        text = f"kernel {self._number} of {self._kernels}: {self._name}, {inputs} inputs compared"
+        if self._status is None:
+            from rich.console import Console
+
+            self._status = Console(stderr=True, markup=False).status(text)
+            self._status.start()
+        else:
+            self._status.update(text)
+
+    def print(self, text: str) -> None:
+        """Write to stdout at once: a run may take long."""
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()

@@ -9,7 +9,7 @@ import os
 import subprocess
 from typing import TYPE_CHECKING, Any
 
-from .toolchain import find_tool
+from ..toolchain.tools import find_tool
 
 if TYPE_CHECKING:
     from .cuda import CudaBackend

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import importlib
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..python_child import child_environment, python_command
 from .protocol import Stopwatch
 from .workload import Arm, Recording, Work
 
-__all__ = ["CUDA", "EMULATOR", "DeviceFailed", "Machine", "MachineMissing", "child_environment", "choose", "gpu_count"]
+__all__ = ["CUDA", "EMULATOR", "DeviceFailed", "Machine", "MachineMissing", "choose", "gpu_count"]
 
 
 class MachineMissing(Exception):
@@ -58,7 +58,7 @@ class Machine:
 
 _HERE = __package__ or ""
 CUDA = Machine("cuda", f"{_HERE}.cuda:open_backend", f"{_HERE}.cuda_stopwatch:CudaStopwatch")
-EMULATOR = Machine("emulator", f"{_HERE}.emulator.backend:EmulatorBackend", is_deterministic=True)
+EMULATOR = Machine("emulator", f"{_HERE.rpartition('.')[0]}.emulator.backend:EmulatorBackend", is_deterministic=True)
 
 
 def _named(text: str) -> Any:
@@ -66,19 +66,10 @@ def _named(text: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a child process that imports what this one imports."""
-    import os
-
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path), **(extra or {})}
-
-
 def gpu_count() -> tuple[int, str]:
     """How many GPUs can be used here; and, if none, why."""
     script = f"from {_HERE}.cuda import probe; print(*probe(), sep='\\n')"
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=child_environment(), capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run(python_command(script), env=child_environment(), capture_output=True, text=True, timeout=120)
     count, _, reason = done.stdout.strip().partition("\n")
     if not count.isdecimal():
         return 0, f"asking the driver failed: {done.stderr.strip().splitlines()[-1:] or done.returncode}"

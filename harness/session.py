@@ -25,8 +25,8 @@ from typing import Any, Protocol
 
 from . import results
 from .machine import Machine, MachineMissing
+from .measurement_lock import Quiet
 from .protocol import CONTROL, Plan
-from .quiet import Quiet
 from .results import ArmResult, BenchmarkResult, ComparisonResult, Correctness, ResultError, ResultFile, Stats, Timing
 from .stats import Verdict, summarize
 from .verdicts import comparisons_of

@@ -17,7 +17,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -26,8 +25,9 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from ..python_child import child_environment, python_command
 from .alias_check import guarded
-from .machine import Machine, MachineMissing, child_environment
+from .machine import Machine, MachineMissing
 from .protocol import CONTROL, Plan, Rounds
 from .results import Correctness
 from .stats import Estimate
@@ -145,7 +145,7 @@ class Worker:
         ours, theirs = socket.socketpair()
         script = f"from {__name__} import serve; serve({theirs.fileno()})"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", script],
+            python_command(script),
             env=child_environment(self.machine.environment),
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
@@ -265,7 +265,8 @@ def _end_with(parent: int) -> None:
 
 def _place(error: Exception) -> str:
     """Where an error was raised, if that is not in this package: in a benchmark's own data or reference, say."""
-    ours = os.path.dirname(__file__)
+    root = os.path.dirname(os.path.dirname(__file__))
+    ours = (os.path.join(root, "harness"), os.path.join(root, "emulator"))
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(ours)]
     return f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
 

@@ -1,7 +1,20 @@
 """The language: PTX text ⇄ IR, and what each opcode means."""
 
 from .errors import PtxError, SourceText
-from .ir import Block, Directive, Guard, Instr, Kernel, Loc, Module, Param, RawDirective, RegisterDeclaration, Variable
+from .ir import (
+    Block,
+    Directive,
+    Guard,
+    Instr,
+    Kernel,
+    Loc,
+    Module,
+    Param,
+    RawDirective,
+    RegisterDeclaration,
+    Return,
+    Variable,
+)
 from .notation import Effect, Form, Op
 from .operands import (
     Args,
@@ -53,6 +66,7 @@ __all__ = [
     "RawDirective",
     "Reg",
     "RegisterDeclaration",
+    "Return",
     "ScalarType",
     "Sink",
     "SourceText",

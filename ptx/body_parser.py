@@ -14,10 +14,10 @@ import re
 
 from . import declarations
 from .errors import PtxError
-from .ir import Block, Directive, Guard, Instr, Kernel, Loc, RegisterDeclaration, Variable
+from .ir import Block, Directive, Guard, Instr, Kernel, Loc, RegisterDeclaration, Return, Variable
 from .lexer import Cursor
 from .notation import Effect, Form
-from .operand_parser import OperandError, Scope, raw_operand, split_operands
+from .operand_parser import OperandError, Scope, closing_parenthesis, raw_operand, split_operands
 from .operands import Args, Label, Operand, Reg
 from .ops import decode, form_of, may_skip_elements, opaque_form
 
@@ -33,6 +33,11 @@ _STATEMENT = re.compile(
       | (\.[A-Za-z_]\w*+)                                            # 7 directive
     )""",
     re.VERBOSE | re.ASCII,
+)
+#: An instruction with parentheses among its operands; the groups are those of `_STATEMENT`.
+_PARENTHESIZED = re.compile(
+    r"\s*+(?:@\s*+(!?+)\s*+([\w$%]++)\s++)?([a-z]\w*+(?:\.[\w:]++)*+)(?=[\s{\[(])\s*+((?:[^;\"{}]++|\{[^;\"{}]*+\})*+);",
+    re.ASCII,
 )
 _CALL = re.compile(r"\s*(?:@\s*(!?)\s*([\w$%]+)\s+)?(call(?:\.[\w:]+)*)(?=[\s(;{\[])")
 #: What may end an instruction that has no semicolon.
@@ -251,7 +256,7 @@ class _BodyParser:
         cursor = self.cursor
         cursor.expect("(", "before arguments")
         start = cursor.skip_space()
-        end = cursor.text.find(")", start)
+        end = closing_parenthesis(cursor.text, start)
         if end < 0:
             raise cursor.error("'(' is not closed in a call", start)
         parts = split_operands(cursor.text[start:end])
@@ -377,7 +382,7 @@ class _BodyParser:
     # --- the careful path ----------------------------------------------------------------------------------------
 
     def unusual_statement(self, opening: int) -> None:
-        """What the statement pattern does not match: a call with parentheses, an empty statement, or an error."""
+        """What the statement pattern does not match: parentheses, an empty statement, or an error."""
         cursor = self.cursor
         if _CALL.match(cursor.text, cursor.pos):
             self.call()
@@ -391,23 +396,15 @@ class _BodyParser:
             return
         end = _STATEMENT_END.search(cursor.text, start)
         if token == "@" or token[0].isalpha():
-            at = end.start() if end else len(cursor.text)
-            if end is None or end.group() != ";":
-                raise PtxError("expected ';' after the instruction", self.source, at)
-            if token[0].isalpha() and self.opaque_statement(start, at):
+            found = _PARENTHESIZED.match(cursor.text, start)
+            if found is not None:
+                self.careful_instruction(found, OperandError("malformed operands", found[4].strip()))
+                cursor.pos = found.end()
                 return
+            if end is None or end.group() != ";":
+                at = end.start() if end else len(cursor.text)
+                raise PtxError("expected ';' after the instruction", self.source, at)
         raise PtxError(f"expected a statement, found '{token}'", self.source, start)
-
-    def opaque_statement(self, start: int, end: int) -> bool:
-        """An instruction of unknown shape and unknown opcode: kept as text."""
-        mnemonic, _, text = self.cursor.text[start:end].partition(" ")
-        form = decode(mnemonic)
-        if not form.is_opaque:
-            return False
-        operands = (raw_operand(text.strip(), self.scope),)
-        self.block.instrs.append(Instr(form, operands, None, self.loc, start))
-        self.cursor.pos = end + 1
-        return True
 
     # --- the end -------------------------------------------------------------------------------------------------
 
@@ -420,9 +417,28 @@ class _BodyParser:
             instr.operands = (*instr.operands, self.resolve(name, scope, instr.pos))
         for table, scope, names in self.tables:
             table.targets = tuple(self.resolve(name, scope, table.pos) for name in names)
+        self.give_results()
         for scope in self.scopes[1:]:
             kernel.scoped_names.extend(scope.registers)
             kernel.names.update(reg.text for reg in scope.registers)
+
+    def give_results(self) -> None:
+        """Make each ``ret`` of a function that returns registers a `Return`, and put one at the end of the text if
+        control may run off it."""
+        kernel = self.kernel
+        names = self.scopes[0].names
+        found = [names[param.name] for param in kernel.results or () if param.name in names]
+        results = tuple([each for each in found if isinstance(each, Reg)])
+        if not results:
+            return
+        for block in kernel.blocks:
+            for at, instr in enumerate(block.instrs):
+                if instr.form.op.base == "ret":
+                    block.instrs[at] = Return(instr.form, results, instr.guard, instr.loc, instr.pos)
+        if kernel.blocks[-1].falls_through:
+            if kernel.blocks[-1].terminator is not None:
+                kernel.blocks.append(Block())
+            kernel.blocks[-1].instrs.append(Return(decode("ret", 0), results))
 
     def resolve(self, name: str, scope: Scope, pos: int) -> Label:
         label = scope.find_label(name)

@@ -208,7 +208,7 @@ class Correspondence:
         if isinstance(leaf, Label):
             return self._label(leaf)
         declaration = self._declarations.get(leaf.declaration, leaf.declaration)
-        return Sym(self._names.get(leaf.name, leaf.name), declaration, leaf.offset)
+        return Sym(self._names.get(leaf.name, leaf.name), declaration, leaf.offset, has_zero=leaf.has_zero)
 
     def _label(self, label: Label) -> Label:
         return self._labels.setdefault(label.text, Label(label.text))

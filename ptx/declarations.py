@@ -12,10 +12,10 @@ from itertools import repeat
 
 from .errors import PtxError
 from .ir import Kernel, Param, RegisterDeclaration, Variable
-from .lexer import Cursor
+from .lexer import Cursor, integer_of
 from .operand_parser import Scope, is_below
 from .operands import Reg
-from .types import SPACES, TYPES, ScalarType, literal_value
+from .types import SPACES, TYPES, ScalarType
 
 __all__ = [
     "LINKAGE",
@@ -100,10 +100,12 @@ def register_type(cursor: Cursor) -> tuple[ScalarType, int]:
     scalar = None
     while (token := cursor.peek()).startswith("."):
         word = token[1:]
-        if word in ("v2", "v4"):
+        if word in ("v2", "v4") and lanes == 1:
             lanes = int(word[1:])
-        elif word in _REGISTER_TYPES:
+        elif word in _REGISTER_TYPES and scalar is None:
             scalar = TYPES[word]
+        elif word in _REGISTER_TYPES or word in ("v2", "v4"):
+            raise cursor.error(f"'{token}' is one type too many for a register")
         else:
             raise cursor.error(f"'{token}' is no register type")
         cursor.next()
@@ -204,14 +206,14 @@ def parameter(cursor: Cursor) -> Param:
     while (token := cursor.peek()).startswith("."):
         cursor.next()
         word = token[1:]
-        if word == "align" and not attributes:
+        if word == "align" and not attributes and param.align is None:
             param.align = cursor.integer("an alignment")
-        elif word in ("v2", "v4") and not typed:
+        elif word in ("v2", "v4") and not typed and param.lanes == 1:
             param.lanes = int(word[1:])
         elif word in TYPES and not typed:
             param.type = TYPES[word]
             typed = True
-        elif typed:
+        elif typed and word not in TYPES:
             attributes.append(token)
             if word == "align":
                 attributes.append(str(cursor.integer("an alignment")))
@@ -251,10 +253,13 @@ def performance_directives(cursor: Cursor, kernel: Kernel) -> None:
         start = cursor.skip_space()
         cursor.next()
         operands: list[str] = []
-        while (value := cursor.peek()) and (value[0].isdigit() or value[0] == '"'):
+        while (value := cursor.peek()) and (value[0].isdigit() or value[0] == '"' or value == "WARP_SZ"):
             operands.append(cursor.next())
             if not cursor.accept(","):
                 break
+        else:
+            if operands:
+                raise cursor.error(f"expected a number after ',' in '{token}', found '{value}'")
         if cursor.peek() == "(":
             operands.append(cursor.balanced("(", ")", token))
         if token in _LIMITS:
@@ -265,11 +270,8 @@ def performance_directives(cursor: Cursor, kernel: Kernel) -> None:
 def _extents(cursor: Cursor, directive: str, operands: list[str], start: int) -> list[str]:
     """The numbers behind a directive that limits something, in decimal digits, so that nobody reads them again."""
     most = _LIMITS[directive]
-    try:
-        numbers = [literal_value(operand) for operand in operands]
-    except ValueError:  # no digits, or more than Python converts
-        numbers = []
-    if not 1 <= len(numbers) <= most or not all(isinstance(number, int) for number in numbers):
+    numbers = [number for number in map(integer_of, operands) if number is not None]
+    if not 1 <= len(numbers) <= most or len(numbers) != len(operands):
         wanted = "a number" if most == 1 else f"up to {most} numbers"
         raise cursor.error(f"'{directive}' takes {wanted}", start)
     if directive in _POSITIVE and min(numbers) < 1:
@@ -293,16 +295,16 @@ def variables(cursor: Cursor, linkage: str, start: int) -> list[Variable]:
     while (token := cursor.peek()).startswith("."):
         cursor.next()
         word = token[1:]
-        if word == "align":
+        if word == "align" and template.align is None:
             template.align = cursor.integer("an alignment")
-        elif word == "attribute":
+        elif word == "attribute" and not template.attributes:
             template.attributes = ".attribute" + cursor.balanced("(", ")", "an attribute")
-        elif word in ("v2", "v4", "v8"):
+        elif word in ("v2", "v4", "v8") and template.lanes == 1:
             template.lanes = int(word[1:])
-        elif word in TYPES:
+        elif word in TYPES and not typed:
             template.type = TYPES[word]
             typed = True
-        elif word in SPACES:
+        elif word in SPACES or word in TYPES or word in ("align", "attribute", "v2", "v4", "v8"):
             raise cursor.error(f"unexpected '{token}' in a declaration")
         else:
             template.attributes = f"{template.attributes} {token}".strip()

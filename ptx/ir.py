@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from .errors import SourceText
 from .notation import Effect, Form
-from .operands import Args, Element, Imm, Label, Mem, Operand, Reg, registers
+from .operands import Args, Element, Imm, Label, Mem, Operand, Pair, Reg, Vec, registers
 from .ops import decode, form_of
 from .types import TYPES, ScalarType
 
@@ -35,6 +35,7 @@ __all__ = [
     "Param",
     "RawDirective",
     "RegisterDeclaration",
+    "Return",
     "Variable",
 ]
 
@@ -101,6 +102,8 @@ class Instr:
         self._uses = None
 
     is_directive = False
+    #: Registers that are read though they do not stand in the text: see `Return`.
+    implicit: tuple[Reg, ...] = ()
 
     @property
     def dsts(self) -> tuple[Operand, ...]:
@@ -119,12 +122,24 @@ class Instr:
             found = self._defs = _registers_written(self)
         return found
 
+    def partial_defs(self) -> tuple[Reg, ...]:
+        """The vector registers of which only elements are written: the others keep their values."""
+        results = self.operands[:1] if self.form.op.base == "call" else self.operands[: self.form.dst_count]
+        if len(results) == 1 and type(results[0]) is Reg:  # nearly all instructions
+            return ()
+        return tuple([part.reg for result in results for part in _parts(result) if isinstance(part, Element)])
+
     def uses(self) -> tuple[Reg, ...]:
-        """Registers read: sources, addresses, the guard, and results of read-modify-write forms."""
+        """Registers read: sources, addresses, the guard, results of read-modify-write forms, what a `Return` gives."""
         found = self._uses
         if found is None:
             found = self._uses = _registers_read(self)
         return found
+
+    def fixed_uses(self) -> tuple[Reg, ...]:
+        """Those of `uses` that are not to be exchanged for another register with the same value: all registers of a
+        call and of a read-modify-write form, and what a `Return` gives to its caller."""
+        return self.uses() if self.form.inout or self.form.op.base == "call" else self.implicit
 
     def clone(self) -> Instr:
         """An instruction of its own with the same parts."""
@@ -176,6 +191,18 @@ def _registers_written(instr: Instr) -> tuple[Reg, ...]:
     return ()
 
 
+def _parts(operand: Operand) -> Iterator[Operand]:
+    """The operand, or what stands in its braces, parentheses or pair."""
+    if isinstance(operand, Vec | Args):
+        for element in operand.elements:
+            yield from _parts(element)
+    elif isinstance(operand, Pair):
+        yield from _parts(operand.first)
+        yield from _parts(operand.second)
+    else:
+        yield operand
+
+
 def _registers_read(instr: Instr) -> tuple[Reg, ...]:
     form = instr.form
     found: list[Reg] = []
@@ -188,9 +215,8 @@ def _registers_read(instr: Instr) -> tuple[Reg, ...]:
     guard = instr.guard
     if guard is not None and type(guard.reg) is Reg:
         found.append(guard.reg)
-    for operand in instr.operands[: form.dst_count]:
-        if type(operand) is Element:
-            found.append(operand.reg)
+    found += instr.partial_defs()
+    found += instr.implicit
     return tuple(found)
 
 
@@ -203,6 +229,25 @@ def _call_text(instr: Instr) -> str:
         if not isinstance(operand, Args) or operand.elements or len(rest) > 1:
             parts.append(operand.text)
     return f"{instr.form.text} " + ", ".join(parts)
+
+
+class Return(Instr):
+    """The ``ret`` of a function that returns registers. It reads them: they are its ``implicit`` operands.
+
+    The parser makes every ``ret`` of such a function one, and puts one where control runs off the end. So whoever asks
+    `uses` knows that the results are live there (PTX ISA 9.0, §7.1: ``.reg`` variables in a function's return list).
+    """
+
+    __slots__ = ("implicit",)
+
+    def __init__(
+        self, form: Form, results: tuple[Reg, ...], guard: Guard | None = None, loc: Loc | None = None, pos: int = -1
+    ) -> None:
+        super().__init__(form, (), guard, loc, pos)
+        self.implicit = results
+
+    def clone(self) -> Return:
+        return Return(self.form, self.implicit, self.guard, self.loc, self.pos)
 
 
 _DIRECTIVE_FORM = decode(".directive")
@@ -282,6 +327,12 @@ class Block:
                 continue
             return instr if instr.is_terminator else None
         return None
+
+    @property
+    def falls_through(self) -> bool:
+        """Whether control may go on behind the block in the text; behind the last one, that is a return."""
+        terminator = self.terminator
+        return terminator is None or terminator.guard is not None
 
     def __repr__(self) -> str:
         return f"<block {self.label.text if self.label else '(no label)'}: {len(self.instrs)}>"
@@ -493,6 +544,13 @@ class Kernel:
             assert isinstance(copied, RegisterDeclaration)
             same._new_registers[key] = copied
         return same
+
+    def restore(self, original: Kernel) -> None:
+        """Become what ``original``, an unchanged `clone` of this kernel, is. That one must not be used any more."""
+        version, cfg_version = self.version, self.cfg_version
+        vars(self).update(vars(original))
+        self.version, self.cfg_version = version, cfg_version
+        self.cfg_changed()
 
     def set_instrs(self, block: Block, instrs: list[Instr]) -> None:
         """Replace the instructions of ``block``; edges must stay as they are."""

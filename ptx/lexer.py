@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 
+from .constants import WARP_SIZE
 from .errors import PtxError, SourceText
+from .types import literal_value
 
-__all__ = ["Cursor", "blank_comments"]
+__all__ = ["Cursor", "blank_comments", "integer_of"]
 
 _COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|/\*', re.DOTALL)
 
@@ -82,6 +84,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
+_INTEGER = re.compile(r"(?:0[xX][0-9A-Fa-f]+|0[bB][01]+|0[0-7]*|[1-9]\d*)[uU]?", re.ASCII)
 _FILE = re.compile(r'\.file\s+\d{1,9}\s+"[^"\n]*"')
 _SPACE = re.compile(r"\s*")
 #: The brackets of each kind, and the strings that may hide some.
@@ -149,13 +152,11 @@ class Cursor:
         return self.next()
 
     def integer(self, what: str) -> int:
-        """Take an integer literal."""
+        """Take an integer literal without a sign, or ``WARP_SZ``. ptxas takes no expression where this is wanted."""
         token = self.peek()
-        digits = token.rstrip("uU") if token[:2].lower() != "0x" else token.rstrip("U")
-        try:
-            value = int(digits, 0)
-        except ValueError:
-            raise self.error(f"expected {what}, found {_shown(token)}") from None
+        value = integer_of(token)
+        if value is None:
+            raise self.error(f"expected {what}, found {_shown(token)}")
         self.next()
         return value
 
@@ -215,6 +216,22 @@ class Cursor:
     def error(self, message: str, pos: int = -1) -> PtxError:
         """An error at ``pos``, or at the next token."""
         return PtxError(message, self.source, pos if pos >= 0 else self.skip_space())
+
+
+def integer_of(token: str) -> int | None:
+    """The value of ``token`` where it is an integer literal without a sign, or ``WARP_SZ``; else ``None``.
+
+    >>> integer_of("0x1F"), integer_of("010"), integer_of("16U"), integer_of("WARP_SZ"), integer_of("-1")
+    (31, 8, 16, 32, None)
+    """
+    if token == "WARP_SZ":
+        return WARP_SIZE
+    if _INTEGER.fullmatch(token) is None:
+        return None
+    try:
+        return int(literal_value(token))
+    except ValueError:  # more digits than Python converts
+        return None
 
 
 def _shown(token: str) -> str:

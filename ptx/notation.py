@@ -27,7 +27,7 @@ from functools import cached_property
 
 from .types import TYPES, ScalarType
 
-__all__ = ["SLOTS", "Effect", "Form", "Op", "OperandSpec", "decode_with"]
+__all__ = ["SLOTS", "STRONG", "SYNCHRONIZING", "Effect", "Form", "Op", "OperandSpec", "decode_with"]
 
 
 class Effect:
@@ -45,8 +45,10 @@ class Effect:
     ASYNC = 512  #: reads or writes memory or registers later, until it is waited for
     STATE = 1024  #: changes or observes the state of the thread or machine (stack, register budget, timers)
     REGISTERS_LATER = 2048  #: reads or writes its register operands later: none may be touched until it is waited for
-    ALL = 4095
-    FENCED = ALL & ~(CONTROL | CARRY_IN | CARRY_OUT | REGISTERS_LATER)  #: nothing crosses it, but control goes on
+    GRID = 4096  #: may wait for another grid: what is read-only for the rest of the kernel may have changed behind it
+    ALL = 8191
+    #: Nothing but read-only memory crosses it, and control goes on.
+    FENCED = ALL & ~(CONTROL | CARRY_IN | CARRY_OUT | REGISTERS_LATER | GRID)
 
 
 _INT = "u16 s16 u32 s32 u64 s64"
@@ -129,6 +131,9 @@ class Op:
     cost: int = 1  #: rough issue slots plus exposed latency, 0 for a copy
     relaxed: bool = False  #: a data register may be wider than the type, as for ``ld``, ``st`` and ``cvt``
     approximate: bool = False  #: the manual gives an error bound instead of a value
+    #: What it is to contraction (`analysis/values/contraction.py`), as long as it has no rounding modifier: ``product``
+    #: or ``sum``; ``through`` where ptxas may see a product behind it.
+    contraction: str = ""
 
     @cached_property
     def base(self) -> str:
@@ -294,16 +299,17 @@ def decode_with(op: Op, text: str, words: list[str]) -> Form | None:
 
 #: Words that order memory accesses wherever they stand, in rows that do not model them as well.
 #: ``.lu`` reads for the last time: what it has read may be gone for a second read.
-_STRONG = frozenset(["volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio", "cv", "lu"])
-_SYNCHRONIZING = frozenset(["acquire", "release", "acq_rel", "sc"])
+STRONG = frozenset(["volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio", "cv", "lu"])
+#: Those of them by which a thread may learn that another one has written, or let it know.
+SYNCHRONIZING = frozenset(["acquire", "release", "acq_rel", "sc"])
 
 
 def _effects_of_modifiers(words: list[str]) -> int:
     effects = 0
     for word in words:
-        if word in _STRONG:
+        if word in STRONG:
             effects |= Effect.ORDERED
-        if word in _SYNCHRONIZING:
+        if word in SYNCHRONIZING:
             effects |= Effect.BARRIER
         elif word == "cc":
             effects |= Effect.CARRY_OUT

@@ -8,13 +8,16 @@ Reference: PTX ISA 9.0, chapter 6 and §5.4 (names and scopes).
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
-from .ir import Declaration, Guard
+from .constants import ConstantError, constant_integer, constant_literal
+from .ir import Declaration, Guard, Param, Variable
 from .operands import SINK, Element, Imm, Label, Mem, Not, Operand, Pair, Raw, Reg, Special, Sym, Vec
 from .ops import special_type
 from .types import TYPES, ScalarType, literal_value
 
-__all__ = ["OperandError", "Scope", "is_below", "raw_operand", "split_operands"]
+__all__ = ["OperandError", "Scope", "closing_parenthesis", "is_below", "raw_operand", "split_operands"]
 
 _INTEGER = r"(?:0[xX][0-9A-Fa-f]+|0[bB][01]+|\d+)[uU]?"
 _LITERAL = re.compile(
@@ -23,10 +26,15 @@ _LITERAL = re.compile(
 )
 _NAME_OFFSET = re.compile(rf"([A-Za-z_$%][\w$.]*)((?:\s*\+\s*-?\s*{_INTEGER}|\s*-\s*{_INTEGER})*)")
 _OFFSET = re.compile(rf"([-+])\s*(-?)\s*({_INTEGER})")
+#: A name, and what follows it: ``+`` and a constant expression, or an index in brackets.
+_NAME_AND_MORE = re.compile(r"([A-Za-z_$%][\w$.]*)\s*([+\[])(.*)", re.DOTALL)
+#: The start of a constant expression, where it is no literal by itself.
+_CONSTANT = re.compile(r"[-+~!(.\d]|WARP_SZ(?![\w$])")
 #: The usual address, ``[name]`` or ``[name+decimal]``.
 _PLAIN_ADDRESS = re.compile(r"\[([A-Za-z_$%][\w$]*)(?:\+(-?[1-9]\d{0,9}|0))?\]")
 #: One operand; a comma inside of braces or brackets does not end it.
 _PART = re.compile(r"(?:[^,{}\[\]]|\{[^{}]*\}|\[(?:[^\[\]{}]|\{[^{}]*\})*\])+")
+_PARENTHESES = re.compile(r"[()]")
 _WORDS = re.compile(r"[A-Za-z_$%][\w$]*")
 #: A component of a vector register, or the bytes or halves that a video instruction selects.
 _COMPONENT = re.compile(r"[xyzwrgba]|b[0-7]{1,4}|h[0-3]{1,2}")
@@ -151,45 +159,67 @@ class Scope(dict[str, Operand]):
 
     def _parse(self, text: str) -> Operand:
         first = text[:1]
+        if not first:
+            raise OperandError("operand is missing", text)
         if first.isspace() or text[-1:].isspace():
             return self[text.strip()]
-        if first in "-+." or first.isdigit():
-            if not first:
-                raise OperandError("operand is missing", text)
-            if _LITERAL.fullmatch(text) is None:
-                if first == "-" and isinstance(self.find(text[1:].partition(".")[0].strip()), Reg):
-                    raise UnmodelledOperand(f"register operand '{text}' is negated", text)
-                raise OperandError(f"malformed literal '{text}'", text)
+        if _LITERAL.fullmatch(text) is not None:
             return Imm("".join(text.split()))
-        if "|" in text:
+        if first == "-" and isinstance(self.find(text[1:].partition(".")[0].strip()), Reg):
+            raise UnmodelledOperand(f"register operand '{text}' is negated", text)
+        if first == "!":
+            negated = self._negated_predicate(text)
+            if negated is not None:
+                return negated
+        if text != "WARP_SZ" and _CONSTANT.match(text) is not None:
+            return Imm(_evaluated(constant_literal, text))
+        if "|" in text and "+" not in text:
             if text.count("|") > 2:  # each one is a call
                 raise OperandError("the operand has too many parts", text)
             left, _, right = text.rpartition("|")
             return Pair(self[left.strip()], self[right.strip()])
         if first == "{":
             raise OperandError(f"malformed vector '{text}'", text)
-        if first == "!":
-            if text[1:].lstrip()[:1] == "!":
-                raise OperandError("a predicate can be negated only once", text)
-            inner = self[text[1:].strip()]
-            if not isinstance(inner, Reg | Imm):
-                raise OperandError(f"'{text}' is no negated predicate", text)
-            return Not(inner)
         return SINK if text == "_" else self._named(text)
 
+    def _negated_predicate(self, text: str) -> Not | None:
+        """``!%p1``; ``None`` where the text is a constant expression."""
+        inner = text[1:].lstrip()
+        name = inner.lstrip("! ")
+        if _CONSTANT.match(name) is not None:
+            return None
+        if name != inner:
+            raise OperandError("a predicate can be negated only once", text)
+        found = self[name]
+        if not isinstance(found, Reg):
+            raise OperandError(f"'{text}' is no negated predicate", text)
+        return Not(found)
+
     def _named(self, text: str) -> Reg | Element | Special | Sym:
-        match = _NAME_OFFSET.fullmatch(text)
-        if match is None:
-            raise OperandError(f"'{text}' is no operand", text)
-        name, offsets = match.groups()
+        """A name, alone or with an offset or an index."""
+        name, offset, has_offset = _name_and_offset(text)
+        if not has_offset:
+            found = self.find(name)
+            if found is None:
+                return self._special_or_component(name)
+            return found if isinstance(found, Reg) else Sym(name, found)
+        return self._offset_or_index(text, name, offset)
+
+    def _offset_or_index(self, text: str, name: str, offset: int) -> Sym:
+        """``name+offset`` or ``name[index]``, where the text is not in brackets."""
         found = self.find(name)
         if found is None:
-            return self._special_or_component(name)
-        if isinstance(found, Reg):
-            if offsets:
-                raise UnmodelledOperand(f"register '{name}' has an offset outside of brackets", text)
-            return found
-        return Sym(name, found, _offset(offsets))
+            found = self._special_or_component(name)
+        if isinstance(found, Reg | Element | Special):
+            is_integer = found.reg.type.kind in "bus" if isinstance(found, Element) else found.type.kind in "bus"
+            if not is_integer or text[len(name) :].lstrip()[:1] != "+":
+                raise OperandError(f"'{text}' is no operand", text)
+            raise UnmodelledOperand(f"'{name}' has an offset outside of brackets", text)
+        if text.endswith("]"):
+            if not isinstance(found, Variable | Param) or not found.dims:
+                raise OperandError(f"'{name}' is no array", text)
+            offset *= found.type.bytes
+        return Sym(name, found, offset, has_zero=not offset and not text.endswith("]"))
 
     def _special_or_component(self, name: str) -> Element | Special:
         kind = special_type(name)
@@ -215,16 +245,14 @@ class Scope(dict[str, Operand]):
             raise OperandError(f"malformed address '{text}'", text)
         rest = tuple([self[part] for part in parts[1:]])
         base = parts[0]
-        if base[0].isdigit() or base[0] == "-":
-            if _LITERAL.fullmatch(base) is None:
-                raise OperandError(f"malformed address '{text}'", text)
+        if _LITERAL.fullmatch(base) is not None:
             return Mem(Imm(base), 0, rest)
-        match = _NAME_OFFSET.fullmatch(base)
-        if match is None:
+        if _CONSTANT.match(base) is not None:
+            return Mem(Imm(_evaluated(constant_literal, base)), 0, rest)
+        if base.endswith("]"):
             raise OperandError(f"malformed address '{text}'", text)
-        name, offsets = match.groups()
-        offset = _offset(offsets)
-        return Mem(self._named(name), offset, rest, has_zero=offset == 0 and offsets != "")
+        name, offset, has_offset = _name_and_offset(base)
+        return Mem(self._named(name), offset, rest, has_zero=has_offset and not offset)
 
     def _vector(self, text: str) -> Vec:
         parts = split_operands(text[1:-1]) if text.endswith("}") else None
@@ -262,6 +290,16 @@ def split_operands(text: str) -> list[str] | None:
         pos += 1
 
 
+def closing_parenthesis(text: str, start: int) -> int:
+    """The offset of the parenthesis that closes the one before ``start``; -1 where there is none."""
+    depth = 1
+    for match in _PARENTHESES.finditer(text, start):
+        depth += 1 if match[0] == "(" else -1
+        if not depth:
+            return match.start()
+    return -1
+
+
 def is_below(number: str, count: int) -> bool:
     """Whether ``number`` is, in the spelling of a register's name, one of 0 … ``count`` - 1."""
     if not (number.isascii() and number.isdigit()) or (number[0] == "0" and len(number) > 1):
@@ -269,7 +307,32 @@ def is_below(number: str, count: int) -> bool:
     return len(number) <= 10 and int(number) < count
 
 
+def _name_and_offset(text: str) -> tuple[str, int, bool]:
+    """``name``, ``name+offset`` or ``name[index]``: the name, the number, and whether there is one."""
+    match = _NAME_OFFSET.fullmatch(text)
+    if match is not None:
+        name, offsets = match.groups()
+        return name, _offset(offsets), offsets != ""
+    match = _NAME_AND_MORE.fullmatch(text)
+    if match is None or (match[2] == "[" and not text.endswith("]")):
+        raise OperandError(f"'{text}' is no operand", text)
+    name, operator, rest = match.groups()
+    return name, _evaluated(constant_integer, rest if operator == "+" else rest[:-1]), True
+
+
+_T = TypeVar("_T")
+
+
+def _evaluated(evaluate: Callable[[str], _T], text: str) -> _T:
+    """What the constant expression ``text`` stands for."""
+    try:
+        return evaluate(text)
+    except ConstantError as error:
+        raise OperandError(str(error), text) from None
+
+
 def _offset(text: str) -> int:
+    """The sum of offsets such as ``+4-8``, as a signed number of 64 bits."""
     total = 0
     for sign, minus, digits in _OFFSET.findall(text):
         try:
@@ -277,7 +340,7 @@ def _offset(text: str) -> int:
         except ValueError:  # octal digits, or more digits than Python converts
             raise OperandError("malformed offset", text) from None
         total += -value if (sign == "-") != (minus == "-") else value
-    return total
+    return (total + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def raw_operand(text: str, scope: Scope) -> Raw:

@@ -90,7 +90,7 @@ def _symbol_kind(symbol: Sym) -> Kind:
         return Kind("function")
     space = declaration.space if isinstance(declaration, Param | Variable) else ""
     # ptxas takes a symbol with an offset wherever it takes an integer, and the symbol alone in fewer places.
-    return Kind("var", "offset" if symbol.offset else "", 1, space)
+    return Kind("var", "offset" if symbol.offset or symbol.has_zero else "", 1, space)
 
 
 def _special_key(special: Special) -> str:

@@ -96,15 +96,19 @@ class Imm:
 
 
 class Sym:
-    """A symbol: a variable, parameter or function, with a byte offset from its start."""
+    """A symbol: a variable, parameter or function, with a byte offset from its start.
 
-    __slots__ = ("declaration", "name", "offset", "text")
+    ``has_zero`` says that an offset of 0 is written out: ptxas takes ``tab+0`` in places where it refuses ``tab``.
+    """
 
-    def __init__(self, name: str, declaration: Declaration | None, offset: int = 0) -> None:
+    __slots__ = ("declaration", "has_zero", "name", "offset", "text")
+
+    def __init__(self, name: str, declaration: Declaration | None, offset: int = 0, *, has_zero: bool = False) -> None:
         self.name = name
         self.declaration = declaration
         self.offset = offset
-        self.text = f"{name}+{offset}" if offset else name
+        self.has_zero = has_zero
+        self.text = f"{name}+{offset}" if offset or has_zero else name
 
 
 class Label:

@@ -23,6 +23,7 @@ _R, _W, _TRAP, _CTRL = Effect.READ, Effect.WRITE, Effect.TRAP, Effect.CONTROL
 _BAR, _LANE, _ORD, _ASYNC, _STATE = Effect.BARRIER, Effect.CROSS_LANE, Effect.ORDERED, Effect.ASYNC, Effect.STATE
 _LATER = Effect.REGISTERS_LATER
 _FENCED = Effect.FENCED
+_GRID = Effect.GRID
 
 _I16 = "u16 s16 u32 s32 u64 s64"
 _I32 = "u32 s32"
@@ -66,8 +67,8 @@ INTEGER: list[Op] = [
     op("bfind{.shiftamt}.type d:u32, a", "int_bfind", types=_I64, cost=2),
     op("fns.b32 d:b32, a:b32, b:b32, c:s32", "int_fns", cost=8),
     op("brev.type d, a", "int_brev", types="b32 b64", cost=2),
-    op("bfe.type d, a, b:u32, c:u32", "int_bfe", types=_I64, cost=2),
-    op("bfi.type d, a, b, c:u32, e:u32", "int_bfi", types="b32 b64", cost=2),
+    op("bfe.type d, a, b:u32, c:u32", "int_bfe", types=_I64, cost=2, contraction="through"),
+    op("bfi.type d, a, b, c:u32, e:u32", "int_bfi", types="b32 b64", cost=2, contraction="through"),
     op("szext.(clamp|wrap).type d, a, b:u32", "int_szext", types=_I32),
     op("bmsk.(clamp|wrap).b32 d:b32, a:b32, b:b32", "int_bmsk"),
     op("dp4a.atype=type.btype=type d:b32, a:b32, b:b32, c:b32", "int_dp4a", cost=2),
@@ -75,23 +76,37 @@ INTEGER: list[Op] = [
 ]
 
 FLOAT: list[Op] = [
-    op("add{.rnd}{.ftz}{.sat}.type d, a, b", "float_add", types="f32 f64 f32x2", commutes=True),
-    op("add{.rnd}{.ftz}{.sat}.type d, a, b", "half_add", types=_HALF, commutes=True),
-    op("add{.rnd}{.sat}.dtype=type.atype=type d:dtype, a:atype, b:dtype", "mixed_add"),
-    op("sub{.rnd}{.ftz}{.sat}.type d, a, b", "float_sub", types="f32 f64 f32x2"),
-    op("sub{.rnd}{.ftz}{.sat}.type d, a, b", "half_sub", types=_HALF),
-    op("sub{.rnd}{.sat}.dtype=type.atype=type d:dtype, a:atype, b:dtype", "mixed_sub"),
-    op("mul{.rnd}{.ftz}{.sat}.type d, a, b", "float_mul", types="f32 f64 f32x2", commutes=True),
-    op("mul{.rnd}{.ftz}{.sat}.type d, a, b", "half_mul", types=_HALF, commutes=True),
+    op("add{.rnd}{.ftz}{.sat}.type d, a, b", "float_add", types="f32 f64 f32x2", commutes=True, contraction="sum"),
+    op("add{.rnd}{.ftz}{.sat}.type d, a, b", "half_add", types=_HALF, commutes=True, contraction="sum"),
+    op("add{.rnd}{.sat}.dtype=type.atype=type d:dtype, a:atype, b:dtype", "mixed_add", contraction="sum"),
+    op("sub{.rnd}{.ftz}{.sat}.type d, a, b", "float_sub", types="f32 f64 f32x2", contraction="sum"),
+    op("sub{.rnd}{.ftz}{.sat}.type d, a, b", "half_sub", types=_HALF, contraction="sum"),
+    op("sub{.rnd}{.sat}.dtype=type.atype=type d:dtype, a:atype, b:dtype", "mixed_sub", contraction="sum"),
+    op("mul{.rnd}{.ftz}{.sat}.type d, a, b", "float_mul", types="f32 f64 f32x2", commutes=True, contraction="product"),
+    op("mul{.rnd}{.ftz}{.sat}.type d, a, b", "half_mul", types=_HALF, commutes=True, contraction="product"),
     op("fma.rnd{.ftz}{.sat}.type d, a, b, c", "float_fma", types="f32 f64 f32x2"),
     op("fma.rnd{.ftz}{.sat}{.relu}{.oob}.type d, a, b, c", "half_fma", types=_HALF),
     op("fma.rnd{.sat}.dtype=type.atype=type d:dtype, a:atype, b:atype, c:dtype", "mixed_fma"),
     op("mad{.rnd}{.ftz}{.sat}.type d, a, b, c", "float_fma", types="f32 f64"),
     op("div.rnd{.ftz}.type d, a, b", "float_div", types="f32 f64", cost=20),
-    op("div.(approx|full){.ftz}.type d, a, b", "float_div_approx", types="f32", cost=8, approximate=True),
-    op("div{.ftz}{.sat}.type d, a, b", "float_div_approx", types="f32 f64", cost=8, approximate=True),
-    op("abs{.ftz}.type d, a", "float_abs", types="f32 f64 " + _HALF),
-    op("neg{.ftz}.type d, a", "float_neg", types="f32 f64 " + _HALF),
+    op(
+        "div.(approx|full){.ftz}.type d, a, b",
+        "float_div_approx",
+        types="f32",
+        cost=8,
+        approximate=True,
+        contraction="product",
+    ),
+    op(
+        "div{.ftz}{.sat}.type d, a, b",
+        "float_div_approx",
+        types="f32 f64",
+        cost=8,
+        approximate=True,
+        contraction="product",
+    ),
+    op("abs{.ftz}.type d, a", "float_abs", types="f32 f64 " + _HALF, contraction="through"),
+    op("neg{.ftz}.type d, a", "float_neg", types="f32 f64 " + _HALF, contraction="through"),
     op("min{.ftz}{.NaN}{.xorsign}{.abs}.type d, a, b", "float_min", types="f32 f64 " + _HALF, commutes=True),
     op("max{.ftz}{.NaN}{.xorsign}{.abs}.type d, a, b", "float_max", types="f32 f64 " + _HALF, commutes=True),
     op("min{.ftz}{.NaN}{.abs}.type d, a, b, c", "float_min3", types="f32"),
@@ -117,29 +132,29 @@ COMPARE: list[Op] = [
     op("set.cmp{.ftz}.dtype=type.type d:dtype, a, b", "compare_set"),
     op("setp.cmp.bool{.ftz}.type p:pred{|q:pred}, a, b, c:pred", "compare_setp"),
     op("setp.cmp{.ftz}.type p:pred{|q:pred}, a, b", "compare_setp"),
-    op("selp.type d, a, b, c:pred", "compare_selp"),
-    op("slct{.ftz}.type.atype=type d, a, b, c:atype", "compare_slct"),
+    op("selp.type d, a, b, c:pred", "compare_selp", contraction="through"),
+    op("slct{.ftz}.type.atype=type d, a, b, c:atype", "compare_slct", contraction="through"),
 ]
 
 LOGIC: list[Op] = [
-    op("and.bits d, a, b", "bits_and", commutes=True),
-    op("or.bits d, a, b", "bits_or", commutes=True),
-    op("xor.bits d, a, b", "bits_xor", commutes=True),
-    op("not.bits d, a", "bits_not"),
+    op("and.bits d, a, b", "bits_and", commutes=True, contraction="through"),
+    op("or.bits d, a, b", "bits_or", commutes=True, contraction="through"),
+    op("xor.bits d, a, b", "bits_xor", commutes=True, contraction="through"),
+    op("not.bits d, a", "bits_not", contraction="through"),
     op("cnot.bits d, a", "bits_cnot"),
     op("lop3.(or|and).b32 p:b32|q:pred, a:b32, b:b32, c:b32, e:b32, f:pred", "bits_lop3_pred"),
-    op("lop3.b32 d:b32, a:b32, b:b32, c:b32, e:b32", "bits_lop3"),
-    op("shf.(l|r){.clamp}{.wrap}.b32 d:b32, a:b32, b:b32, c:u32", "bits_shf"),
-    op("shl.bits d, a, b:u32", "bits_shl"),
-    op("shr.type d, a, b:u32", "bits_shr", types=_I16 + " " + _B),
+    op("lop3.b32 d:b32, a:b32, b:b32, c:b32, e:b32", "bits_lop3", contraction="through"),
+    op("shf.(l|r){.clamp}{.wrap}.b32 d:b32, a:b32, b:b32, c:u32", "bits_shf", contraction="through"),
+    op("shl.bits d, a, b:u32", "bits_shl", contraction="through"),
+    op("shr.type d, a, b:u32", "bits_shr", types=_I16 + " " + _B, contraction="through"),
 ]
 
 MOVE: list[Op] = [
-    op("mov.type d, a", "move_mov", cost=0),
-    op("mov.vec.type d:any, a:any", "move_vector", cost=0),
-    op("mov d, a", "move_mov", cost=0),
+    op("mov.type d, a", "move_mov", cost=0, contraction="through"),
+    op("mov.vec.type d:any, a:any", "move_vector", cost=0, contraction="through"),
+    op("mov d, a", "move_mov", cost=0, contraction="through"),
     op("movmatrix{.sync}.aligned{.*} d:b32, a:b32", effects=_LANE, divergence="source", cost=8),
-    op("prmt.b32{.(f4e|b4e|rc8|ecl|ecr|rc16)} d:b32, a:b32, b:b32, c:b32", "bits_prmt"),
+    op("prmt.b32{.(f4e|b4e|rc8|ecl|ecr|rc16)} d:b32, a:b32, b:b32, c:b32", "bits_prmt", contraction="through"),
     op("cvta{.space}.type d, a", "address_cvta", types="u32 u64"),
     op("cvta.to.space.type d, a", "address_cvta_to", types="u32 u64"),
     op("isspacep.space p:pred, a:any", "address_isspacep"),
@@ -152,6 +167,7 @@ MOVE: list[Op] = [
         "convert",
         relaxed=True,
         cost=2,
+        contraction="through",
     ),
     op(
         "cvt.rs{.satfinite}{.relu}.dtype=type.atype=type d:dtype, a:vec, b:b32",
@@ -266,7 +282,7 @@ TEXTURE: list[Op] = [
 CONTROL: list[Op] = [
     op("bra{.uni} a:label", "control_bra", effects=_CTRL),
     op("brx.idx{.uni} a:u32, b:label", "control_brx", effects=_CTRL, cost=4),
-    op("call{.uni} ...", "control_call", effects=_FENCED, cost=40),
+    op("call{.uni} ...", "control_call", effects=_FENCED | _GRID, cost=40),
     op("ret{.uni}", "control_ret", effects=_CTRL),
     op("exit", "control_exit", effects=_CTRL),
     op("trap", "control_trap", effects=_CTRL | _STATE | _ORD),
@@ -274,7 +290,7 @@ CONTROL: list[Op] = [
     op("nanosleep{.type} a:u32", "control_nop", types="u32", effects=_STATE | _ORD),
     op("pmevent{.mask} a:any", "control_nop", effects=_STATE | _ORD),
     op("setmaxnreg{.*} a:any", effects=_STATE | _LANE | _ORD),
-    op("griddepcontrol{.*}", "control_nop", effects=_FENCED),
+    op("griddepcontrol{.*}", "control_nop", effects=_FENCED | _GRID),
 ]
 
 _SYNC = _BAR | _LANE | _ORD

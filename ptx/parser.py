@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 
 from .body_parser import parse_body
-from .collector import is_large, paused
 from .declarations import LINKAGE, parameters, performance_directives, variables
 from .errors import PtxError, SourceText
 from .ir import Kernel, Module, Param, RawDirective, Variable
@@ -73,10 +72,6 @@ class _ModuleParser:
         self.scope = Scope(None)
 
     def parsed(self) -> Module:
-        with paused(promotes=is_large(self.source.text)):
-            return self.module_items()
-
-    def module_items(self) -> Module:
         cursor = self.cursor
         while token := cursor.peek():
             start = cursor.skip_space()
@@ -110,7 +105,7 @@ class _ModuleParser:
             elif token == ";":
                 cursor.next()
             elif token == ".reg":
-                raise cursor.error("a register cannot be declared outside of a function")
+                raise cursor.error("a register cannot be declared outside of a function: the ABI has no such registers")
             else:
                 raise cursor.error(f"expected a module directive, found '{token}'")
         return self.module

@@ -194,7 +194,7 @@ def _rename_variables(
     for symbol in _symbols(operands):
         declaration = symbol.declaration
         if isinstance(declaration, Variable) and declaration in changed:
-            replaced[symbol] = Sym(changed[declaration], declaration, symbol.offset)
+            replaced[symbol] = Sym(changed[declaration], declaration, symbol.offset, has_zero=symbol.has_zero)
     if any(variable.initializer is not None for variable in renamed):
         _rename_in_initializers(kernel, changed)
     for variable, name in changed.items():

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..arch import DEFAULT_TARGET
+from ..cache import cache_folder
 from ..dsl import Nvcc
-from ..dsl.compilation import default_cache
 from .registry import Benchmark
 
 if TYPE_CHECKING:
@@ -31,12 +32,12 @@ class Outcome:
     differences: list[str]
 
 
-def compiler(arch: str = "sm_90a", flags: Sequence[str] = (), cache: Path | None = None) -> Nvcc:
-    """The nvcc of this machine. Raises `harness.toolchain.ToolMissing`, which says how to install it."""
-    from ..harness.toolchain import compile_cuda, find_tool
+def compiler(arch: str = DEFAULT_TARGET, flags: Sequence[str] = (), cache: Path | None = None) -> Nvcc:
+    """The nvcc of this machine. Raises `toolchain.tools.ToolMissing`, which says how to install it."""
+    from ..toolchain.tools import compile_cuda, find_tool
 
-    version = find_tool("nvcc").version
-    return Nvcc(compile_cuda, version, arch, tuple(flags), cache=cache or default_cache())
+    tool = find_tool("nvcc")
+    return Nvcc(compile_cuda, f"{tool.version} {tool.identity}", arch, tuple(flags), cache=cache or cache_folder())
 
 
 def ptx_of(benchmark: Benchmark, nvcc: Nvcc) -> dict[str, str]:

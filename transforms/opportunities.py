@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from ..analysis.alias import is_mutable_read
 from ..analysis.effects import may_move
 from ..analysis.manager import Facts
-from ..analysis.value_numbering import Values
+from ..analysis.memory.alias import is_mutable_read
+from ..analysis.values.value_numbering import Values
 from ..ptx import Instr, Kernel, Module
-from .expressions import Naming, collect, local_predicates
-from .lazy_code_motion import solve_placement
+from .code_motion.expressions import Naming, collect, local_predicates
+from .code_motion.lazy_code_motion import solve_placement
 
 __all__ = ["Opportunities", "Redundancy", "opportunities"]
 

@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ..ptx import Block, Instr, Kernel, Module
 
@@ -69,6 +70,10 @@ class Remark:
             if value:
                 lines.append(f"  - {key:16} {_quoted(value)}")
         return "\n".join([*lines, "...", ""])
+
+
+#: How many remarks there were, and the counts.
+Checkpoint: TypeAlias = "tuple[int, Counter[tuple[str, str, str]]]"
 
 
 def block_names(blocks: Sequence[Block], numbers: Iterable[int]) -> tuple[str, ...]:
@@ -146,6 +151,16 @@ class Remarks:
             times += 1
             again = f"{key}#{times}"
         return again
+
+    def checkpoint(self) -> Checkpoint:
+        """What has been said and counted so far, for `restore`."""
+        return len(self.items), Counter(self.counts)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Forget what was said and counted since ``checkpoint``, except for refusals. Rewrites stay counted, so that a
+        limit on them names the same ones in every run."""
+        number, self.counts = checkpoint
+        self.items[number:] = [remark for remark in self.items[number:] if remark.kind == "Missed"]
 
     def take(self, other: Remarks) -> None:
         """Add what ``other`` has collected."""

@@ -1,7 +1,7 @@
 """Every form of the exact and the approximate arithmetic rows, and a kernel that applies one to arrays.
 
 Computes: the mnemonics that a row's slots allow, by the table alone; which of them have a meaning in the emulator; PTX
-    that applies a form to operands in memory. Requires: `ptxmotion.ptx.ops`, `ptxmotion.harness.emulator.semantics`.
+    that applies a form to operands in memory. Requires: `ptxmotion.ptx.ops`, `ptxmotion.emulator.semantics`.
 Guarantees: a `Case` names its form so that operands and results can be made again: the mnemonic, its number of
     operands, and immediates where PTX asks for some.
 """
@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import product
 from typing import Protocol
 
-from ptxmotion.harness.emulator.semantics import FACTORIES, LaneFunction, resolve
+from ptxmotion.emulator.semantics import FACTORIES, LaneFunction, resolve
 from ptxmotion.ptx.notation import Form, Op, OperandSpec
 from ptxmotion.ptx.ops import ROWS, decode
 

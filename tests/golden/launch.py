@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from ptxmotion.harness.emulator import Emulator
+from ptxmotion.emulator import Emulator
 
 from .forms import Frame, module_text
 from .launched import BLOCK, CELL, Launched, columns_of

@@ -6,6 +6,7 @@ Requires: libcuda.so.1 and NumPy, nothing else, so that it also runs on a machin
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
@@ -130,6 +131,7 @@ class GpuProcess:
     ) -> list[np.ndarray[Any, Any]]:
         """What the kernel of a cubin leaves in its arrays. Raises `GpuError`."""
         if self._pool is None:
+            os.environ["PYTHONSAFEPATH"] = "1"  # nothing is imported from the current folder
             self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
         try:
             return self._pool.submit(_launched, code, kernel, grid, block, args, shared).result()

@@ -33,7 +33,7 @@ from golden.launch import bytes_of_cells, emulated, trimmed
 from golden.launched import Launched, columns_of, launched_cases
 from golden.operands import width_of
 from golden.replay import GOLDEN, LAUNCHED, Golden, approximate_lanes, digests, emulate, operands_of, save
-from ptxmotion.harness.toolchain import PtxasError, assemble
+from ptxmotion.toolchain.tools import PtxasError, assemble
 
 Lanes = npt.NDArray[Any]
 _BATCH = 400

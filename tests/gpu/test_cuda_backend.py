@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from chains import chain, spin
 from ptxmotion.harness.cuda import CudaBackend
 from ptxmotion.harness.machine import DeviceFailed, choose
-from ptxmotion.harness.occupancy import occupancy
+from ptxmotion.toolchain.occupancy import occupancy
 
 pytestmark = pytest.mark.gpu
 

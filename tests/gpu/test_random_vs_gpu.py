@@ -21,15 +21,16 @@ from typing import Any
 import numpy as np
 import pytest
 from ptxmotion.harness.arm_code import arch_on
-from ptxmotion.harness.toolchain import assemble
 from ptxmotion.ptx import print_module
+from ptxmotion.toolchain.tools import assemble
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "property"))
 
-from driver import Gpu, GpuError, GpuProcess
 from ladder import Launch, run, transformed
 from test_transforms import chosen, drawn, seeds
+
+from driver import Gpu, GpuError, GpuProcess
 
 
 @cache

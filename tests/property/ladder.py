@@ -28,16 +28,16 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
-from ptxmotion.analysis.alias import Promise
 from ptxmotion.analysis.manager import Facts
-from ptxmotion.harness.emulator import Emulator, EmulatorError, InstanceJudge
-from ptxmotion.harness.emulator.counts import Counts
-from ptxmotion.harness.emulator.trace import SPACES
-from ptxmotion.harness.toolchain import PtxasError, assemble
+from ptxmotion.analysis.memory.alias import Promise
+from ptxmotion.emulator import Emulator, EmulatorError, InstanceJudge
+from ptxmotion.emulator.counts import Counts
+from ptxmotion.emulator.trace import SPACES
 from ptxmotion.ptx import Kernel, Module, PtxError, parse, print_module
-from ptxmotion.ptx.verify import problems, verify_kernel
-from ptxmotion.transforms.pipeline import PassFailed, Pipeline, pipeline_of
-from ptxmotion.transforms.remarks import Remarks
+from ptxmotion.ptx.verify import problems
+from ptxmotion.toolchain.tools import PtxasError, assemble
+from ptxmotion.transforms.passes import passes_of
+from ptxmotion.transforms.pipeline import PassFailed, run_passes
 from random_programs import RandomProgram
 
 __all__ = [
@@ -168,11 +168,7 @@ def loops_around(kernel: Kernel) -> list[list[int]]:
 def transformed(ptx: str, passes: str, promise: Promise | None = None) -> Module:
     """The module after ``passes``, verified after each. Raises `PassFailed`, and what a broken pass raises."""
     module = parse(ptx)
-
-    def verifier(kernel: Kernel, of: Module) -> None:
-        verify_kernel(kernel, of.source)
-
-    Pipeline(pipeline_of(passes), verifier, verify_each=True, promise=promise).run(module, Remarks(module))
+    run_passes(module, passes, verify_each=True, promise=promise)
     return module
 
 
@@ -207,7 +203,7 @@ class Ladder:
             module = transformed(self.ptx, passes, promise)
         except PassFailed as error:
             return [f"verify: {error}"]
-        names = frozenset(each.name for each in pipeline_of(passes))
+        names = frozenset(each.name for each in passes_of(passes))
         if any(option in passes for option in (*_LAX, "guarded=true")):  # a warp issues a guarded load for nobody, too
             names |= {"lax"}
         found = self.judge(print_module(module), names, ptxas=ptxas, schedule=schedule)

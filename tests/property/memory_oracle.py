@@ -25,13 +25,13 @@ import numpy as np
 import numpy.typing as npt
 from ladder import Launch
 from ptxmotion.analysis import Facts
-from ptxmotion.analysis.address_leaves import AddressLeaves
-from ptxmotion.analysis.alias import Promise, Reference
 from ptxmotion.analysis.effects import may_speculate
-from ptxmotion.analysis.reference_sets import ReferenceSet
-from ptxmotion.harness.emulator import EmulatorError
-from ptxmotion.harness.emulator.backend import EmulatorBackend
-from ptxmotion.harness.emulator.trace import SPACES
+from ptxmotion.analysis.memory.address_inputs import AddressLeaves
+from ptxmotion.analysis.memory.alias import Promise, Reference
+from ptxmotion.analysis.memory.alias_bitsets import ReferenceSet
+from ptxmotion.emulator import EmulatorError
+from ptxmotion.emulator.backend import EmulatorBackend
+from ptxmotion.emulator.trace import SPACES
 from ptxmotion.ptx import Block, Instr, Kernel, Module, Reg, Vec, parse, print_module
 
 __all__ = ["Tally", "check_accesses", "complaints", "speculated"]

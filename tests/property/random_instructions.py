@@ -137,6 +137,7 @@ LEFT_OUT: dict[str, str] = {
     "address_isspacep": "depends on where the launcher puts buffers",
     "convert_stochastic": "sm_100 and newer",
     "memory_createpolicy": "has no value of its own",
+    "move_vector": "made with vector registers, in `random_functions`",
 }
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from ptxmotion.harness.emulator import Emulator
-from ptxmotion.harness.emulator.launch import LaunchResult
-from ptxmotion.harness.emulator.memory import MemoryObject
-from ptxmotion.harness.emulator.options import Options
+from ptxmotion.emulator import Emulator
+from ptxmotion.emulator.launch import LaunchResult
+from ptxmotion.emulator.memory import MemoryObject
+from ptxmotion.emulator.options import Options
 from ptxmotion.ptx import Module, parse
 from ptxmotion.transforms.kernel_fusion.launch_site import Argument, Buffer, Extents, LaunchSite, Scalar
 

@@ -3,6 +3,10 @@
 A kernel is PTX: each thread computes an element of ``y`` from ``x``, by its own index, by one of its block, or by one
 of another block; with early exits, shared memory and barriers, loads through ``.nc``, atomics. No kernel races by
 itself as long as ``x`` and ``y`` are different buffers, which the host program sees to.
+
+Host variables, parameters included, are assigned constants and each other before, between and behind the launches that
+use them: in branches and loops, by tuple assignments, augmented ones, ``for`` and ``read``. So a name that one
+assignment in the text gives a constant often holds another value where a launch stands.
 """
 
 from __future__ import annotations
@@ -44,6 +48,8 @@ WIDE = (
     "mov.u32 %t, %nctaid.x; mov.u32 %j, %ctaid.x; mad.lo.u32 %b, %b, %t, %j;"
 )
 
+#: Behind the index of the thread in its row of blocks: with %k as the row's length.
+ROWS = "mov.u32 %t, %ctaid.y; mad.lo.u32 %i, %t, %k, %i;"
 
 #: What else a kernel may have: what stands in its module, in its declarations, and behind its operation. Functions and
 #: tables of different kernels have the same names; {0} is a number.
@@ -78,18 +84,20 @@ def kernel_text(
     operation: str,
     keeps: bool,
     load: str,
-    wide: bool,
+    index: str,
     extra: tuple[str, int],
     head: str,
 ) -> str:
-    """``y[w(i)] = operation(x[r(i)], k)``; ``keeps`` adds what ``y`` held; ``wide`` is for grids of several axes."""
+    """``y[w(i)] = operation(x[r(i)], k)``; ``keeps`` adds what ``y`` held; ``index`` is ``flat``, ``wide`` for
+    grids of several axes, or ``rows`` of ``k`` elements in grids of two axes."""
     outside, inside, code = (text.format(extra[1]) for text in EXTRAS[extra[0]])
     lines = [
         "ld.param.u64 %x, [x]; ld.param.u64 %y, [y]; ld.param.u32 %n, [n]; ld.param.u32 %k, [k];",
         "cvta.to.global.u64 %x, %x; cvta.to.global.u64 %y, %y;",
         "mov.u32 %th, %tid.x; mov.u32 %s, %ntid.x;",
-        WIDE if wide else FLAT,
+        WIDE if index == "wide" else FLAT,
         "mad.lo.u32 %i, %b, %s, %th;",
+        ROWS if index == "rows" else "",
         "setp.ge.u32 %p, %i, %n;",
     ]
     if write not in ("shared", "dynamic"):
@@ -116,7 +124,8 @@ def kernel_text(
         lines.append("red.global.add.u32 [%o], %v;")
     else:
         lines += ["ld.global.u32 %w, [%o]; add.u32 %v, %v, %w;"] if keeps else []
-        lines.append("st.global.u32 [%o], %v;")
+        # A register that is written once, so that a later load may take it.
+        lines.append("mov.u32 %z, %v; st.global.u32 [%o], %z;")
     body = "\n".join(f"  {line}" for line in lines)
     tile = "  .shared .align 4 .b8 tile[256];\n" if write == "shared" else ""
     pool = ".extern .shared .align 4 .b8 tile[];\n" if write == "dynamic" else ""
@@ -124,7 +133,7 @@ def kernel_text(
         f"{head}// {read} {write} {extra[0]}\n{pool}{outside}"
         f".visible .entry {name}(.param .u64 x, .param .u64 y, .param .u32 n, .param .u32 k)\n"
         f"{'.maxntid 64, 1, 1' if extra[1] % 2 else ''}\n{{\n{tile}{inside}"
-        "  .reg .u32 %n, %k, %th, %s, %b, %i, %j, %t, %v, %w;\n  .reg .u64 %x, %y, %o, %d;\n  .reg .pred %p, %q;\n"
+        "  .reg .u32 %n, %k, %th, %s, %b, %i, %j, %t, %v, %w, %z;\n  .reg .u64 %x, %y, %o, %d;\n  .reg .pred %p, %q;\n"
         f"{body}\nDONE:\n  ret;\n}}\n"
     )
 
@@ -146,7 +155,8 @@ class RandomLaunches:
 
         random_numbers = np.random.default_rng(seed)
         data = random_numbers.integers(0, 1 << 30, 4 * SIZE, np.int64).astype(np.int32)
-        return {"data": data, "n": SIZE - seed % 3, "k": 1 + seed % 5}
+        sizes = {"n": SIZE - seed % 3, "k": 1 + seed % 5, "g": 1 + seed % 4, "h": (96, 40, 64)[seed % 3]}
+        return {"data": data, **sizes}
 
 
 SIZE = 128
@@ -157,18 +167,27 @@ class _Writer:
         self.rng = rng
         self.kernels: dict[str, str] = {}
         self.wide: set[str] = set()
+        self.rows: set[str] = set()
+        #: Grid, block and ``n`` of the last launch of a flat kernel, and the buffer that it wrote.
+        self.last: tuple[str, str, str, str] | None = None
         self.loops = 0
         self.launches = 0
+        #: Parameters that nothing assigns yet. While there are any, only these are assigned, so that each of them has
+        #: one assignment in the text.
+        self.unassigned = {"n", "k", "g", "h"} if rng.random() < 0.7 else set[str]()
 
     def text(self) -> str:
-        lines = ["def p(data: host[i32], n: i32, k: i32) -> None:"]
+        lines = ["def p(data: host[i32], n: i32, k: i32, g: i32, h: i32) -> None:"]
         lines += [f"    {name} = allocate(i32, {SIZE})" for name in BUFFERS]
         lines += [f"    copy({name}, data[{SIZE * at}:{SIZE * at + SIZE}])" for at, name in enumerate(BUFFERS)]
-        lines += ["    blocks = (n + 31) // 32", "    v = k", "    m = n // 2"]
-        lines += self.block(1, 0, in_loop=False)
+        first = self.rng.choice(["m = n // 2", "m = h", "m = g * 32"])
+        lines += ["    blocks = (n + 31) // 32", "    v = k", f"    {first}", "    e = g"]
+        lines += [*self.definition(1), *self.block(1, 0, in_loop=False)]
         while self.launches < 3:
             lines += self.statement(1, 2, False)
-        lines += [f"    copy(data[{SIZE * at}:{SIZE * at + SIZE}], {name})" for at, name in enumerate(BUFFERS)]
+        # A buffer that nobody copies back may be left unwritten.
+        kept = self.rng.sample(range(len(BUFFERS)), self.rng.choice([4, 3, 2]))
+        lines += [f"    copy(data[{SIZE * at}:{SIZE * at + SIZE}], {BUFFERS[at]})" for at in kept]
         return "\n".join(lines) + "\n"
 
     def block(self, depth: int, level: int, *, in_loop: bool) -> list[str]:
@@ -182,8 +201,10 @@ class _Writer:
         form = self.rng.random()
         if form < 0.55 and self.launches < 8:
             return [indent + self.launch()]
-        if form < 0.75 or level > 2:
+        if form < 0.66 or level > 2:
             return [indent + self.simple()]
+        if form < 0.75:
+            return self.definition(depth)
         if form < 0.8 and in_loop:
             return [
                 f"{indent}if v % 3 == {self.rng.randrange(3)}:",
@@ -222,6 +243,33 @@ class _Writer:
             ]
         )
 
+    def definition(self, depth: int) -> list[str]:
+        """Assignments to variables that launches use, in a branch or a loop or in neither."""
+        indent = "    " * depth
+        name = self.rng.choice(sorted(self.unassigned) or ["n", "k", "g", "h"])
+        self.unassigned.discard(name)
+        values = {"n": ["64", "h", "SIZE - 3", "min(n, 50)"], "h": ["64", "n", "33"], "k": ["2", "7", "v"]}
+        value = self.rng.choice(values.get(name, ["2", "blocks", "4", "BLOCKS"]))
+        other = self.rng.choice(["m", "e", "v"])
+        test = self.rng.choice(["k > 2", f"{name} > 2", "v % 2 == 0", "g == 1", "n > 126"])
+        made = self.rng.choice(
+            [
+                [f"{name} = {value}"],
+                [f"{name} = {value}"],
+                [f"{other} = {name}", f"{name} = {value}"],
+                [f"{name}, {other} = {value}, {name}"],
+                [f"{name} += 1"] if name in "kg" else [f"{name} -= 1"],
+                [f"for {name} in range(1, 3):", "    v = v + 1"],
+                [f"while {name} > 40:", f"    {name} = 40"],
+                [f"write(a, 0, {value})", f"{name} = read(a, 0)"],
+            ]
+        )
+        if self.rng.random() < 0.6:
+            made = [f"if {test}:", *("    " + line for line in made)]
+            if self.rng.random() < 0.3:
+                made += ["else:", f"    v = {name}"]
+        return [indent + line for line in made]
+
     def launch(self) -> str:
         self.launches += 1
         if len(self.kernels) < 6 or self.rng.random() < 0.5:
@@ -234,7 +282,7 @@ class _Writer:
                 self.rng.choice(OPERATIONS),
                 self.rng.random() < 0.4,
                 self.rng.choice(["ld.global.nc.u32", "ld.volatile.global.u32", *["ld.global.u32"] * 4]),
-                self.rng.random() < 0.3,
+                self.rng.choice(["flat", "flat", "flat", "flat", "wide", "wide", "rows"]),
                 (
                     # What calls a function is not known to touch only its buffers, and stands still.
                     self.rng.choice([*EXTRAS, "", "", "", "", "", "table", "table", "local", "local"]),
@@ -244,23 +292,38 @@ class _Writer:
             )
             if WIDE in self.kernels[name]:
                 self.wide.add(name)
+            if ROWS in self.kernels[name]:
+                self.rows.add(name)
         name = self.rng.choice(list(self.kernels))
         x, y = self.rng.sample(BUFFERS, 2)
-        grid, block, n = self.rng.choice([("blocks", "32", "n")] * 5 + [("blocks", "32", "m"), ("2", "64", "n")])
+        usual = [("blocks", "32", "n")] * 5 + [("blocks", "32", "m"), ("2", "64", "n")]
+        assigned = [("g", "32", "n"), ("e", "32", "n"), ("blocks", "32", "h"), ("(h + 31) // 32", "32", "h")]
+        grid, block, n = self.rng.choice(usual + assigned)
         if self.rng.random() < 0.2:
             grid = "(n + 31) // 32" if block == "32" else grid
         elif self.rng.random() < 0.3 and block == "32":
             grid = self.rng.choice(["2", "5", "(m + 31) // 32", "v % 4 + 1", "(blocks, 1)"])
             if name in self.wide:
                 grid = self.rng.choice(["(2, 2)", "(3, 1, 2)", "(1, v % 4 + 1)", "(1, blocks)"])
+        is_flat = name not in self.wide | self.rows
+        if is_flat and self.last is not None and self.rng.random() < 0.5:  # it may take what the last one stored
+            grid, block, n, x = self.last
+            y = self.rng.choice([buffer for buffer in BUFFERS if buffer != x])
+        if is_flat:
+            self.last = grid, block, n, y
+        value = self.rng.choice(["k", "v", "7", "g"])
+        if name in self.rows:  # no two rows share an element
+            grid, block, value = "(max(h // 32, 1), 2)", "32", self.rng.choice(["max(h, 32)", "max(h, 32)", "96"])
         dynamic = ", 256" if ".extern" in self.kernels[name] else self.rng.choice(["", "", "", ", 64", ", 4 * (v % 5)"])
         dynamic += ', "cooperative"' if self.rng.random() < 0.1 else ""
-        return f"{name}[{grid}, {block}{dynamic}]({x}, {y}, {n}, {self.rng.choice(['k', 'v', '7'])})"
+        return f"{name}[{grid}, {block}{dynamic}]({x}, {y}, {n}, {value})"
 
 
 def random_launches(seed: int) -> RandomLaunches:
     """The program of a seed."""
     writer = _Writer(random.Random(seed))
     text = writer.text()
-    namespace: dict[str, Any] = {**vars(dsl), **{name: ptx_source(ptx, name) for name, ptx in writer.kernels.items()}}
+    constants = {"SIZE": SIZE, "BLOCKS": 3}
+    kernels = {name: ptx_source(ptx, name) for name, ptx in writer.kernels.items()}
+    namespace: dict[str, Any] = {**vars(dsl), **constants, **kernels}
     return RandomLaunches(program_from_text(text, namespace, f"random {seed}"), text, writer.kernels)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from memory_oracle import Tally, check_accesses, speculated
 from ptxmotion.analysis import Facts
-from ptxmotion.harness.emulator.backend import EmulatorBackend, EmulatorKernel
+from ptxmotion.emulator.backend import EmulatorBackend, EmulatorKernel
 from ptxmotion.ptx import parse
 from ptxmotion.suites.registry import Benchmark
 from ptxmotion.suites.runner import run

@@ -4,10 +4,10 @@ is found by asking back from the branches, and the branches diverge that diverge
 
 import pytest
 from ptxmotion.analysis import Facts
-from ptxmotion.analysis.cfg import Cfg
-from ptxmotion.analysis.divergence import Divergence
-from ptxmotion.analysis.divergence_slice import BranchSlice
-from ptxmotion.analysis.ssa import Ssa
+from ptxmotion.analysis.divergence.branch_slice import BranchSlice
+from ptxmotion.analysis.divergence.divergence import Divergence
+from ptxmotion.analysis.graph.cfg import Cfg
+from ptxmotion.analysis.values.ssa import Ssa
 from ptxmotion.ptx import parse
 
 from .random_pointers import pointer_kernel
@@ -27,7 +27,7 @@ def test_what_branches_depend_on_is_the_slice(seed: int, monkeypatch: pytest.Mon
     module = parse((random_kernel if seed % 2 else pointer_kernel)(seed, 60).ptx)
     facts = Facts(module.kernels[0], module)
     found = Divergence.of(facts, branches_only=True)
-    monkeypatch.setattr("ptxmotion.analysis.divergence.BranchSlice", _Unsure)
+    monkeypatch.setattr("ptxmotion.analysis.divergence.divergence.BranchSlice", _Unsure)
     asked = Divergence.of(facts, branches_only=True)
     assert found.divergent_branches == asked.divergent_branches
     assert found.varying == asked.varying

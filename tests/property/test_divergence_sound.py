@@ -10,7 +10,7 @@ import random
 
 import pytest
 from ptxmotion.analysis import Facts
-from ptxmotion.harness.emulator import Emulator, InstanceJudge
+from ptxmotion.emulator import Emulator, InstanceJudge
 from ptxmotion.ptx import Instr, Kernel, Module, parse
 from random_programs import RandomProgram, random_kernel
 

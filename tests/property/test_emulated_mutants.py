@@ -6,8 +6,8 @@ import random
 
 import pytest
 from mutate import mutate
-from ptxmotion.harness.emulator import Emulator, EmulatorError
-from ptxmotion.harness.generated_inputs import generate
+from ptxmotion.emulator import Emulator, EmulatorError
+from ptxmotion.harness.verification.generated_inputs import generate
 from ptxmotion.ptx import Module, PtxError, parse
 from ptxmotion.ptx.verify import problems
 from test_mutants import SEEDS, SHARE, time_limit

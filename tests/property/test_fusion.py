@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from ptxmotion.dsl.host_program import HostProgram
 from ptxmotion.dsl.run import Loaded
-from ptxmotion.harness.emulator.backend import EmulatorBackend
+from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.harness.workload import Recorder
 from ptxmotion.transforms.kernel_fusion.kernel_code import KernelCode
 from ptxmotion.transforms.kernel_fusion.kfcm import ORDERS
@@ -76,6 +76,25 @@ def check(seed: int) -> int:
 @pytest.mark.fuzz
 def test_fused_programs_compute_the_same(share: int) -> None:
     assert sum(check(seed) for seed in range(share * SHARE, share * SHARE + SHARE))
+
+
+def test_the_programs_have_what_they_are_for() -> None:
+    """Parameters with one assignment in the text, checks, loads that take a register, and stores that are left out."""
+    came = dict.fromkeys(["reassigned", "checked", "forwarded", "dead", "checked and forwarded"], 0)
+    for seed in range(200):
+        if all(came.values()):
+            return
+        made = random_launches(seed)
+        writers = [name for node in made.host.nodes() for name in node.defines]
+        came["reassigned"] += any(writers.count(param.name) == 1 for param in made.host.params)
+        for pair in fused(made, FusionOptions(invert_loops=False)).fused.values():
+            is_checked = any("> 0" in check for check in pair.fusibility.checks)
+            is_forwarded = any("from the register" in remark for remark in pair.remarks)
+            came["checked"] += is_checked
+            came["forwarded"] += is_forwarded
+            came["checked and forwarded"] += is_checked and is_forwarded
+            came["dead"] += any("left out" in remark for remark in pair.remarks)
+    pytest.fail(str(came))
 
 
 class Reckless(PtxFuser):

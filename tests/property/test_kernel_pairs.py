@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from ptxmotion.harness.toolchain import ToolMissing, assemble
 from ptxmotion.ptx import parse, print_module
-from ptxmotion.ptx.verify import verify, verify_kernel
+from ptxmotion.ptx.verify import verify
+from ptxmotion.toolchain.tools import ToolMissing, assemble
 from ptxmotion.transforms.kernel_fusion.fused_kernel import FusedKernel, build
 from ptxmotion.transforms.kernel_fusion.fusibility import decide
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
-from ptxmotion.transforms.remarks import Remarks
+from ptxmotion.transforms.pipeline import run_passes
 from random_kernel_pairs import Device, Pair, make_pair, truth
 
 #: What each verdict may not be given for.
@@ -39,8 +38,7 @@ def check(seed: int, *, with_ptxas: bool) -> str:
     assert print_module(again) == print_module(fused.module)
     if with_ptxas:
         assemble(print_module(fused.module))
-        verified = Pipeline(pipeline_of("O2"), lambda kernel, of: verify_kernel(kernel, of.source), verify_each=True)
-        verified.run(fused.module, Remarks(fused.module))
+        run_passes(fused.module, "O2", verify_each=True)
         compare(seed, fused, wanted, known, "order", 0)
         assemble(print_module(fused.module))
     return f"fused {verdict.kind}"

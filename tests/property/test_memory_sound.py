@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from ladder import Launch, launch_of, run
 from memory_oracle import Tally, complaints
-from ptxmotion.analysis import speculation
-from ptxmotion.analysis.alias import Memory, Reference
+from ptxmotion.analysis.memory import speculation
+from ptxmotion.analysis.memory.alias import Memory, Reference
 from ptxmotion.ptx import Guard, Param, Reg
 from ptxmotion.suites.registry import benchmarks, find
 from random_pointers import pointer_kernel

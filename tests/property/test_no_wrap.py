@@ -12,9 +12,9 @@ import random
 import numpy as np
 import pytest
 from ptxmotion.analysis import Facts
-from ptxmotion.analysis.no_wrap import NoWrap
-from ptxmotion.analysis.symbolic_values import SymbolicValues
-from ptxmotion.harness.emulator import Emulator
+from ptxmotion.analysis.values.no_wrap import NoWrap
+from ptxmotion.analysis.values.symbolic_values import SymbolicValues
+from ptxmotion.emulator import Emulator
 from ptxmotion.ptx import parse
 
 FIXED = 60

@@ -5,7 +5,7 @@ solution over all values, for addresses of the kernel and for other registers, i
 import pytest
 from ptxmotion.analysis import Facts
 from ptxmotion.analysis.effects import late_registers
-from ptxmotion.analysis.memory_objects import Pointees
+from ptxmotion.analysis.memory.points_to import Pointees
 from ptxmotion.ptx import Instr, Mem, Module, parse
 
 from .random_pointers import pointer_kernel

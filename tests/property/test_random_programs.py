@@ -5,10 +5,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from ptxmotion.harness.emulator import Emulator
-from ptxmotion.harness.toolchain import assemble
+from ptxmotion.emulator import Emulator
 from ptxmotion.ptx import ROWS, Module, parse, print_module
 from ptxmotion.ptx.verify import problems
+from ptxmotion.toolchain.tools import assemble
 from random_instructions import LEFT_OUT, templates
 from random_programs import RandomProgram, random_kernel
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from ptxmotion.harness.toolchain import PtxasError, ToolMissing, assemble, find_tool
 from ptxmotion.ptx import PtxError, parse, print_module
 from ptxmotion.ptx.verify import problems
+from ptxmotion.toolchain.tools import PtxasError, ToolMissing, assemble, find_tool
 
 SPELLINGS = [
     line for line in (Path(__file__).parent / "spellings.txt").read_text().splitlines() if line and line[0] != "#"

@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ptxmotion.driver import optimize_module
 from ptxmotion.ptx import Directive, Instr, Kernel, PtxError, parse, print_kernel, print_module
 from ptxmotion.ptx.correspondence import Correspondence
-from ptxmotion.ptx.verify import verify, verify_kernel
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.ptx.verify import verify
+from ptxmotion.transforms.equal_kernels import EqualKernels
+from ptxmotion.transforms.passes import passes_of
+from ptxmotion.transforms.pipeline import KernelTransform
 from ptxmotion.transforms.remarks import Remarks
-from ptxmotion.transforms.twins import Twins
 from random_programs import random_kernel
 from random_rewrites import rewritten
 
@@ -54,8 +56,7 @@ def renamed(kernel: Kernel, text: str, suffix: str) -> str:
 def outcome(text: str, passes: str) -> object:
     module = parse(text, "a.ptx")
     remarks = Remarks(module)
-    pipeline = Pipeline(pipeline_of(passes), lambda kernel, of: verify_kernel(kernel, of.source))
-    changed = pipeline.run(module, remarks)
+    changed = optimize_module(module, module.kernels, KernelTransform(passes_of(passes)), None, remarks)
     verify(module)
     places = [instr.pos for kernel in module.kernels for instr in _all(kernel)]
     return print_module(module), remarks.items, remarks.counts, remarks.rewrites, places, changed
@@ -68,7 +69,7 @@ def _all(kernel: Kernel) -> Iterator[Instr]:
 def check(text: str, passes: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = outcome(text, passes)
     with monkeypatch.context() as patched:
-        patched.setattr(Twins, "find", lambda *_: None)  # pyright: ignore
+        patched.setattr(EqualKernels, "find", lambda *_: None)  # pyright: ignore
         assert found == outcome(text, passes)
 
 

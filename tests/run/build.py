@@ -11,7 +11,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def main(names: list[str]) -> int:
-    from ptxmotion.harness.toolchain import compile_cuda
+    from ptxmotion.toolchain.tools import compile_cuda
 
     for source in sorted(HERE.rglob("*.cu")):
         if names and source.stem not in names:

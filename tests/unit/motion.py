@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from ptxmotion.ptx import Module, parse
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
 from walker import Walk
 
@@ -55,7 +55,7 @@ def kernel_of(body: str) -> Module:
 def optimized(body: str, passes: str = "lcm:min_cost=0") -> tuple[Module, Remarks]:
     module = kernel_of(body)
     remarks = Remarks(module)
-    Pipeline(pipeline_of(passes), lambda kernel, module: None).run(module, remarks)
+    run_passes(module, passes, remarks)
     return module, remarks
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from ptxmotion.harness.emulator import Emulator, Finding
+from ptxmotion.emulator import Emulator, Finding
 from ptxmotion.ptx import parse, print_module
 from ptxmotion.transforms.kernel_fusion.fused_kernel import FusedKernel
 from ptxmotion.transforms.kernel_fusion.launch_site import Argument, Buffer, Extent, Extents, LaunchSite, Scalar
@@ -91,7 +91,7 @@ class _Memory:
             )
             values.append(value.to_bytes(param.bytes, "little"))
         grid, block = ([int(each) for each in extents] for extents in (site.grid, site.block))
-        from ptxmotion.harness.emulator.options import Options
+        from ptxmotion.emulator.options import Options
 
         return loaded.launch_bytes(
             loaded.entry(site.kernel.name),

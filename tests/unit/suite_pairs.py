@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-from ptxmotion.harness.emulator.backend import Buffer as DeviceBuffer
-from ptxmotion.harness.emulator.backend import EmulatorBackend, EmulatorKernel
+from ptxmotion.emulator.backend import Buffer as DeviceBuffer
+from ptxmotion.emulator.backend import EmulatorBackend, EmulatorKernel
 from ptxmotion.suites.registry import find
 from ptxmotion.suites.runner import run
 from ptxmotion.transforms.kernel_fusion.fused_kernel import FusedKernel, build

@@ -5,14 +5,12 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from ptxmotion.harness.emulator.backend import EmulatorBackend
-from ptxmotion.harness.toolchain import ToolMissing, assemble
+from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.ptx import parse, print_module
-from ptxmotion.ptx.verify import verify_kernel
 from ptxmotion.suites.registry import Benchmark, find
 from ptxmotion.suites.runner import Outcome, compiler, ptx_of, run
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
-from ptxmotion.transforms.remarks import Remarks
+from ptxmotion.toolchain.tools import ToolMissing, assemble
+from ptxmotion.transforms.pipeline import run_passes
 
 
 @functools.cache
@@ -26,7 +24,7 @@ def compiled(name: str) -> dict[str, str]:
 
 def optimized(ptx: str, level: str) -> str:
     module = parse(ptx)
-    Pipeline(pipeline_of(level), verify=lambda kernel, of: verify_kernel(kernel, of.source)).run(module, Remarks())
+    run_passes(module, level)
     return print_module(module)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from ladder import Launch, refused, run, transformed
-from ptxmotion.analysis.alias import CONSERVATIVE, Promise
+from ptxmotion.analysis.memory.alias import CONSERVATIVE, Promise
 from ptxmotion.ptx import parse, print_module
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -22,6 +22,7 @@ FOLDER = Path(__file__).parents[1] / "ptx" / "adversarial"
 #: By code motion alone, by scalar replacement alone, with everything speculated, and as a user has it.
 LISTS = (
     "O3",
+    "cse,sscm:min_cost=0,copyprop,dce",
     "lcm:min_cost=0",
     "spre:min_cost=0:lazy=false,ssrqp_s,deadstores",
     "ssrqp:guarded=true,vectormerge,readonly,copyprop,dce",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from ladder import transformed
-from ptxmotion.analysis.alias import CONSERVATIVE, Promise
+from ptxmotion.analysis.memory.alias import CONSERVATIVE, Promise
 from ptxmotion.ptx import print_module
 
 KERNEL = """\
@@ -214,3 +214,108 @@ def test_private_memory_is_nobodys() -> None:
     ptx = ptx.replace("ld.shared.u32", "ld.local.u32").replace("st.shared.u32", "st.local.u32")
     text = print_module(transformed(ptx, "srqp"))
     assert text.count("ld.local") == 1  # of what the kernel never stores
+
+
+#: May wait for the grid before, by itself or in what it calls: memory is read-only from there on, and not earlier.
+WAITS = ("griddepcontrol.wait;", "griddepcontrol.launch_dependents;", "call wait;", "zap.sync %r30, %r30;")
+PROMISED = """\
+	ld.global.nc.u32 %r2, [%rd4];
+	add.u32 %r10, %r2, 5;
+	{between}
+	ld.global.nc.u32 %r3, [%rd4];
+	add.u32 %r11, %r3, 5;
+	st.global.u32 [%rd5], %r10;
+	st.global.u32 [%rd5+4], %r11;
+	ret;
+}}
+"""
+PROMISED_IN_LOOP = """\
+	mov.u32 %r20, 0;
+	mov.u32 %r21, 0;
+HEAD:
+	{between}
+	ld.global.nc.u32 %r2, [%rd4];
+	mad.lo.u32 %r20, %r20, 3, %r2;
+	add.u32 %r21, %r21, 1;
+	setp.lt.u32 %p3, %r21, 4;
+	@%p3 bra HEAD;
+	st.global.u32 [%rd5], %r20;
+	ret;
+}}
+"""
+#: Both ways load, one of them before the wait and one behind it, and load once more where they meet.
+PROMISED_ON_PATHS = """\
+	@%p1 bra OTHER;
+	ld.global.nc.u32 %r2, [%rd4];
+	{between}
+	bra.uni JOIN;
+OTHER:
+	ld.global.nc.u32 %r2, [%rd4];
+JOIN:
+	ld.global.nc.u32 %r3, [%rd4];
+	add.u32 %r3, %r3, %r2;
+	st.global.u32 [%rd5], %r3;
+	ret;
+}}
+"""
+PROMISED_PASSES = (
+    *MOTION,
+    *("cse,dce", "scm:min_cost=0", "sscm:min_cost=0", "ssrqp", "esrqp", "O1", "O2", "O3", "vectormerge:aligned=16"),
+)
+
+
+def promised(body: str, between: str) -> str:
+    head = KERNEL.partition("\tst.global.u32 [%rd5], 11;")[0]
+    function = ".func wait() { griddepcontrol.wait; ret; }\n.visible .entry"
+    return (head + body).format(between=between).replace(".visible .entry", function)
+
+
+@pytest.mark.parametrize("between", WAITS)
+@pytest.mark.parametrize("passes", PROMISED_PASSES)
+def test_read_only_loads_do_not_cross_a_wait_for_a_grid(passes: str, between: str) -> None:
+    text = print_module(transformed(promised(PROMISED, between), passes))
+    for part in text.rpartition(between.split()[0])[::2]:
+        assert part.count("ld.global.nc") == 1
+    text = print_module(transformed(promised(PROMISED_IN_LOOP, between), passes))
+    turn = text.partition("HEAD:")[2].partition("bra HEAD;")[0]
+    assert turn.rpartition(between.split()[0])[2].count("ld.global.nc") == 1
+    text = print_module(transformed(promised(PROMISED_ON_PATHS, between), passes))
+    behind = text.rpartition(between.split()[0])[2]
+    assert "ld.global.nc" in behind.partition("OTHER:")[0] + behind.partition("JOIN:")[2]
+
+
+@pytest.mark.parametrize("between", [each for each in [*WITHIN, *OUTSIDE] if "griddepcontrol" not in each])
+def test_read_only_loads_cross_everything_else(between: str) -> None:
+    text = print_module(transformed(promised(PROMISED, between), "lcm:min_cost=0"))
+    assert text.count("ld.global.nc") == 1
+    text = print_module(transformed(promised(PROMISED, between), "srqp"))
+    assert text.count("ld.global.nc") == 1
+
+
+FUNCTION = """\
+.version 8.8
+.target sm_90
+.address_size 64
+.shared .align 16 .b8 s[256];
+.func (.reg .u32 o) f(.reg .u64 p)
+{{
+	.reg .u32 %r<8>;
+	.reg .pred %p<2>;
+	ld.{space}.u32 %r1, [{address}];
+	{between}
+	ld.{space}.u32 %r2, [{address}];
+	add.u32 o, %r1, %r2;
+	ret;
+}}
+"""
+
+
+@pytest.mark.parametrize(("space", "address"), [("global", "p"), ("shared", "s+8")])
+@pytest.mark.parametrize("between", ["bar.sync 0;", "membar.cta;", "atom.shared.add.u32 %r3, [s+128], 1;"])
+@pytest.mark.parametrize("passes", [*MOTION, "O1", "O2", "O3"])
+def test_what_calls_a_function_may_write(space: str, address: str, between: str, passes: str) -> None:
+    """That the function itself stores nothing says nothing of the kernel that calls it."""
+    ptx = FUNCTION.format(space=space, address=address, between=between)
+    text = print_module(transformed(ptx, passes, RESTRICT))
+    assert text.partition(between.partition(" ")[0])[2].count(f"ld.{space}") == 1
+    assert ".nc" not in text

@@ -3,7 +3,7 @@
 import pytest
 from growth import assert_near_linear
 from ptxmotion.analysis import Facts
-from ptxmotion.analysis.alias import CONSERVATIVE, Memory, Promise
+from ptxmotion.analysis.memory.alias import CONSERVATIVE, Memory, Promise
 from ptxmotion.ptx import Instr, Param, parse
 
 HEADER = """\

@@ -2,17 +2,16 @@
 
 import numpy as np
 import pytest
-from ptxmotion.analysis.alias import Promise
+from ptxmotion.analysis.memory.alias import Promise
 from ptxmotion.cli.alias_promise import promised_modules
 from ptxmotion.cli.bench_tasks import promises_of
 from ptxmotion.cli.bench_variants import VariantError, parse_variant
+from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.harness.alias_check import AliasGuard, Place, broken_promise, guarded
 from ptxmotion.harness.correctness import Checker, run_once
-from ptxmotion.harness.emulator.backend import EmulatorBackend
 from ptxmotion.harness.workload import Arm, KernelWork
 from ptxmotion.ptx import parse, print_module
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
-from ptxmotion.transforms.remarks import Remarks
+from ptxmotion.transforms.pipeline import run_passes
 
 
 class Touches:
@@ -75,7 +74,7 @@ L:
 
 def restricted() -> str:
     module = parse(PTX)
-    Pipeline(pipeline_of("O1"), lambda kernel, of: None, promise=Promise(everything=True)).run(module, Remarks(module))
+    run_passes(module, "O1", promise=Promise(everything=True))
     return print_module(module)
 
 

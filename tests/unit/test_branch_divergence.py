@@ -3,7 +3,7 @@
 import pytest
 from ptxmotion.analysis import Facts
 from ptxmotion.ptx import Kernel, parse
-from ptxmotion.transforms.branch_divergence import BranchDivergence
+from ptxmotion.transforms.code_motion.branch_divergence import BranchDivergence
 
 TEXT = """\
 .version 8.8

@@ -3,6 +3,7 @@
 import io
 import os
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -13,8 +14,7 @@ import pytest
 from bad_inputs import BAD_INPUTS, HEAD, BadInput, kernel
 from ptxmotion import cli, settings
 from ptxmotion.cli import main
-from ptxmotion.harness.toolchain import ToolMissing
-from ptxmotion.transforms.pipeline import Pipeline
+from ptxmotion.toolchain.tools import ToolMissing
 
 GOOD = kernel(".reg .b64 %rd<2>;\nld.param.u64 %rd1, [p];\nst.global.u32 [%rd1], 1;\nret;")
 
@@ -172,7 +172,7 @@ def test_an_interrupt_is_no_matter_of_words(
     def interrupt(*_: object) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Pipeline, "run", interrupt)
+    monkeypatch.setattr("ptxmotion.driver.optimize_module", interrupt)
     assert main(["opt", str(good), "-o", str(good.parent / "out.ptx")]) == 130
     assert capfd.readouterr().err == ""
     assert entries(good.parent) == ["good.ptx"]
@@ -188,7 +188,7 @@ def test_an_error_of_ours_saves_a_reproducer(
     def fail(*_: object) -> bool:
         raise ZeroDivisionError("by design")
 
-    monkeypatch.setattr(Pipeline, "run", fail)
+    monkeypatch.setattr("ptxmotion.driver.optimize_module", fail)
     assert main(["opt", str(good), "--verify-each"]) == 70
     out, err = capfd.readouterr()
     assert out == ""
@@ -334,6 +334,71 @@ class TestSettings:
     def test_a_file_that_is_not_there(self, good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         assert main(["opt", str(good), "--config", str(tmp_path / "none.toml")]) == 2
         assert "No such file or directory" in capfd.readouterr().err
+
+    def test_settings_of_strangers_neither_execute_nor_write(
+        self, good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The file lies above the project, as in the system's folder for temporary files."""
+        folder = tmp_path / "a" / "b"
+        folder.mkdir(parents=True)
+        monkeypatch.chdir(folder)
+        target, inputs = tmp_path / "target.yaml", tmp_path / "inputs.py"
+        target.write_text("mine")
+        inputs.write_text(f"open({str(tmp_path / 'marker')!r}, 'w')\n")
+        strange = tmp_path / "ptxmotion.toml"
+        strange.write_text(
+            f"[opt]\nremarks-output = '{target}'\nemit = 'json'\n[verify]\ninputs = '{inputs}'\nseeds = 1\n"
+        )
+        assert main(["opt", str(good)]) == 0
+        told = capfd.readouterr()
+        assert told.out.startswith("{")  # what neither executes nor writes still counts
+        assert f"{strange}: 'remarks-output' is ignored: it is in no git repository" in told.err
+        main(["verify", str(good), str(good)])
+        assert "'inputs' is ignored" in capfd.readouterr().err
+        assert target.read_text() == "mine" and not (tmp_path / "marker").exists()
+        assert main(["opt", str(good), "--config", str(strange)]) == 0  # named: it counts
+        assert target.read_text() != "mine" and "ignored" not in capfd.readouterr().err
+        (folder / ".git").mkdir()  # the project ends here: what lies above is not read at all
+        assert main(["opt", str(good)]) == 0
+        told = capfd.readouterr()
+        assert told.out.startswith(".version") and not told.err
+
+    def test_settings_of_the_users_own_repository_count(
+        self, good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = tmp_path / "a" / "b"
+        folder.mkdir(parents=True)
+        monkeypatch.chdir(folder)
+        (tmp_path / ".git").mkdir()
+        own, target = tmp_path / "a" / "ptxmotion.toml", tmp_path / "r.yaml"
+        own.write_text(f"[opt]\nremarks-output = '{target}'\n")
+        assert main(["opt", str(good)]) == 0 and target.exists()
+        target.unlink()
+        assert main(["doctor"]) == 0
+        assert re.search(rf"ok +settings +{re.escape(str(own))}\n", capfd.readouterr().out)
+        monkeypatch.setattr("os.geteuid", lambda: 12345)
+        assert main(["opt", str(good)]) == 0 and not target.exists()
+        assert f"{tmp_path / '.git'} belongs to another user" in capfd.readouterr().err
+        monkeypatch.undo()
+        monkeypatch.chdir(folder)
+        own.chmod(0o666)
+        assert main(["opt", str(good)]) == 0 and not target.exists()
+        assert f"everybody may write to {own}" in capfd.readouterr().err
+        assert main(["doctor"]) == 0
+        assert "nothing in it that executes or writes counts" in capfd.readouterr().out
+
+    def test_each_option_that_names_a_file_is_decided_about(self) -> None:
+        """A new one has to be put among those that write or execute, or here among those that only read."""
+        from ptxmotion.cli.arguments import TRUSTED_ONLY, VERBS, build_parser, settable
+
+        reads = {("opt", "profile"), ("analyze", "profile"), ("emulate", "profile"), ("verify", "round-trip")}
+        parser = build_parser(VERBS)
+        for verb in VERBS:
+            options = settable(parser, verb)
+            assert TRUSTED_ONLY.get(verb, frozenset()) <= options.keys()
+            for name, action in options.items():
+                is_of_file = any(word in str(action.metavar) for word in ("FILE", "DIR"))
+                assert is_of_file <= (name in TRUSTED_ONLY.get(verb, ()) or (verb, name) in reads), (verb, name)
 
     def test_no_settings(self) -> None:
         assert settings.read_settings(None, frozenset()).table("opt") == {}

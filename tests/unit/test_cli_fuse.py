@@ -11,8 +11,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from ptxmotion.cli import main
+from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.harness import calibrate as calibration
-from ptxmotion.harness.emulator.backend import EmulatorBackend
 from ptxmotion.transforms.kernel_fusion.benefit import BenefitModel, MachineCosts, Resources
 from ptxmotion.transforms.kernel_fusion.kernel_code import KernelCode, KernelCodes
 from ptxmotion.transforms.kernel_fusion.launch_site import Fusibility, LaunchSite
@@ -87,7 +87,7 @@ def written(folder: Path, turn: str = "", program: str = PROGRAM) -> Path:
 
 
 def needs_ptxas() -> None:
-    from ptxmotion.harness.toolchain import ToolMissing, find_tool
+    from ptxmotion.toolchain.tools import ToolMissing, find_tool
 
     try:
         find_tool("ptxas")
@@ -570,8 +570,8 @@ def test_an_arm_carries_its_host_program(tmp_path: Path) -> None:
     from ptxmotion.cli.bench_fusion import HOST, fused_modules, host_of
     from ptxmotion.dsl.run import Loaded
     from ptxmotion.harness.arm_code import assemble_arm
-    from ptxmotion.harness.toolchain import ToolMissing
     from ptxmotion.suites.registry import from_file
+    from ptxmotion.toolchain.tools import ToolMissing
 
     file = written(tmp_path)
     file.write_text(

@@ -77,7 +77,7 @@ def test_diff_of_the_same_file(loop: Path, capfd: pytest.CaptureFixture[str]) ->
     assert main(["diff", str(loop), str(loop), "--fail-on=different"]) == 0
     out = capfd.readouterr().out
     assert re.search(r"^k +identical", out, re.MULTILINE)
-    assert "1 of 1 kernels have the same machine code" in out
+    assert "1 of 1 kernels are identical" in out
 
 
 def test_diff_finds_what_is_worse(loop: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -134,9 +134,9 @@ def test_verify_compares_what_two_files_compute(tmp_path: Path, capfd: pytest.Ca
     same.write_text(STORE.replace("mul.wide.u32 %rd2, %r1, 4;", "shl.b32 %r2, %r1, 2;\ncvt.u64.u32 %rd2, %r2;"))
     other.write_text(STORE.replace("[%rd3], %r1", "[%rd3], 77"))
     assert main(["verify", str(first), str(same)]) == 0
-    assert "k seed 0: same" in capfd.readouterr().out
+    assert "k: same" in capfd.readouterr().out
     assert main(["verify", str(first), str(other), "--seeds=1"]) == 1
-    assert "k seed 0: different" in capfd.readouterr().out
+    assert "k: different" in capfd.readouterr().out
 
 
 def test_emulate_runs_a_kernel_and_saves_what_comes_back(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from motion import blocks_with, count, kernel_of, optimized
 from ptxmotion.ptx import parse
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remark, Remarks
 
 LOOP = """
@@ -24,7 +24,7 @@ L:  ld.global.u32 %r3, [%rd1];
 def explained(body: str, passes: str = "lcm") -> list[Remark]:
     module = kernel_of(body)
     remarks = Remarks(module, explains=True)
-    Pipeline(pipeline_of(passes), lambda kernel, module: None).run(module, remarks)
+    run_passes(module, passes, remarks)
     return [remark for remark in remarks.items if remark.name == "LoadStays"]
 
 
@@ -56,7 +56,7 @@ def test_they_are_found_for_those_who_read_remarks_only() -> None:
 def test_a_refusal_is_recorded_once() -> None:
     module = kernel_of(LOOP.format(behind=""))
     remarks = Remarks(module, explains=True)
-    Pipeline(pipeline_of("lcm,lcm,sscm"), lambda kernel, module: None).run(module, remarks)
+    run_passes(module, "lcm,lcm,sscm", remarks)
     assert remarks.yaml().count("memory-store") == 1
     assert "  - Expression:      'ld.global.u32'\n  - From:            'L'\n" in remarks.yaml()
 

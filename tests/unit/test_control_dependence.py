@@ -2,9 +2,9 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from ptxmotion.analysis.cfg import Cfg
-from ptxmotion.analysis.control_dependence import ENTRY, ControlDependence
-from ptxmotion.analysis.dominance import post_dominators
+from ptxmotion.analysis.graph.cfg import Cfg
+from ptxmotion.analysis.graph.control_dependence import ENTRY, ControlDependence
+from ptxmotion.analysis.graph.dominance import post_dominators
 from ptxmotion.ptx import Block
 
 Edges = list[list[int]]

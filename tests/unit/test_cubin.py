@@ -7,11 +7,11 @@ import re
 import struct
 
 import pytest
-from ptxmotion.harness import machine_code
-from ptxmotion.harness.cubin import CubinError, KernelCode, read_cubin
-from ptxmotion.harness.machine_ops import KINDS, kinds, names
-from ptxmotion.harness.ptxas_log import PtxasFigures, ptxas_figures
-from ptxmotion.harness.toolchain import Assembled, assemble, compile_cuda, disassemble
+from ptxmotion.toolchain import machine_code
+from ptxmotion.toolchain.cubin import CubinError, KernelCode, read_cubin
+from ptxmotion.toolchain.machine_ops import KINDS, kinds, names
+from ptxmotion.toolchain.ptxas_log import PtxasFigures, ptxas_figures
+from ptxmotion.toolchain.tools import Assembled, assemble, compile_cuda, disassemble
 
 SLOW = pytest.mark.slow
 ARCHS = [pytest.param(arch, marks=SLOW) for arch in ("sm_75", "sm_80", "sm_100", "sm_120")] + ["sm_90a"]
@@ -153,7 +153,7 @@ def read_text(text: str) -> tuple[dict[str, int], dict[int, tuple[str, str]]]:
 
 
 def section(cubin: bytes, name: str) -> bytes:
-    from ptxmotion.harness import cubin as module
+    from ptxmotion.toolchain import cubin as module
 
     return module._Image(cubin).data(name)
 
@@ -312,6 +312,6 @@ def test_the_table_gives_each_number_one_name() -> None:
 
 
 def machine_rows() -> tuple[tuple[str, int, int, int, str], ...]:
-    from ptxmotion.harness import machine_ops
+    from ptxmotion.toolchain import machine_ops
 
     return machine_ops._rows()

@@ -4,8 +4,8 @@ from typing import Literal
 
 from hypothesis import given
 from hypothesis import strategies as st
-from ptxmotion.analysis.cfg import Cfg
-from ptxmotion.analysis.dataflow import Meet, Solution, bits, solve
+from ptxmotion.analysis.graph.cfg import Cfg
+from ptxmotion.analysis.graph.dataflow import Meet, Solution, bits, solve
 from ptxmotion.ptx import Block
 
 Edges = list[list[int]]

@@ -33,7 +33,7 @@ def test_each_kernel_is_told_of() -> None:
     assert "\n  ptxas      registers 33 → 31, spill bytes 0, instructions 218 → " in kept
     # What was tried is told although it was given back, and the figures are those of nvcc's code.
     assert given_back.startswith("range_sum (tree.cu)\n  redundant  shl.b64 in line 34\n")
-    assert "\n  gate       given back: " in given_back
+    assert "\n  gate       reverted: " in given_back
     assert "→" not in given_back
     assert untouched.splitlines()[1] == "  gate       nothing to decide: no rewrite was found"
     assert sums.startswith("3 kernels: 1 better, 2 identical\n  registers: ")

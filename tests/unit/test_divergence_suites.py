@@ -2,8 +2,8 @@
 
 import pytest
 from ptxmotion.analysis import Facts
-from ptxmotion.harness.emulator import InstanceJudge
-from ptxmotion.harness.emulator.backend import EmulatorBackend
+from ptxmotion.emulator import InstanceJudge
+from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.ptx import Kernel
 from ptxmotion.suites.registry import find
 from ptxmotion.suites.runner import run

@@ -5,7 +5,8 @@ import json
 import types
 
 import pytest
-from ptxmotion.harness import doctor, toolchain
+from ptxmotion.harness import doctor
+from ptxmotion.toolchain import tools as toolchain
 
 
 def by_name() -> dict[str, doctor.Check]:

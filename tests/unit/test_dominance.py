@@ -6,8 +6,8 @@ from functools import partial
 from growth import assert_near_linear
 from hypothesis import given
 from hypothesis import strategies as st
-from ptxmotion.analysis.cfg import Cfg
-from ptxmotion.analysis.dominance import Dominance, dominators, post_dominators
+from ptxmotion.analysis.graph.cfg import Cfg
+from ptxmotion.analysis.graph.dominance import Dominance, dominators, post_dominators
 from ptxmotion.ptx import Block
 
 Edges = list[list[int]]

@@ -1,12 +1,13 @@
 """From kernels to PTX: nvcc, the cache, errors at the Python line; kernels from CUDA C++ and from PTX."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from ptxmotion.dsl import DslError, Nvcc, blockIdx, const_ptr, cuda_source, f32, i32, kernel, ptr, ptx_source
-from ptxmotion.harness.toolchain import ToolFailed, ToolMissing, compile_cuda, find_tool
 from ptxmotion.ptx import PtxError, parse
+from ptxmotion.toolchain.tools import ToolFailed, ToolMissing, compile_cuda, find_tool
 
 
 @kernel
@@ -61,6 +62,10 @@ def test_nvcc_compiles_and_lines_lead_back(nvcc: Nvcc) -> None:
     assert Path(__file__).read_text().splitlines()[line - 1].strip() == "y[i] = a * x[i]"
 
 
+def entries(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
 def test_the_cache_answers_for_equal_content_only(tmp_path: Path) -> None:
     compiler = Counting()
     kept = Nvcc(compiler, "13.0", cache=tmp_path)
@@ -73,7 +78,7 @@ def test_the_cache_answers_for_equal_content_only(tmp_path: Path) -> None:
     Nvcc(compiler, "13.0", flags=("-use_fast_math",), cache=tmp_path).ptx("a")
     Nvcc(compiler, "13.0", line_info=False, cache=tmp_path).ptx("a")
     assert compiler.calls == 6 and compiler.flags == ()
-    assert len(list((tmp_path / "ptx").iterdir())) == 6
+    assert len(entries(tmp_path)) == 6
     Nvcc(compiler, "13.0", cache=None).ptx("a")
     assert compiler.calls == 7
 
@@ -165,3 +170,67 @@ def test_ptx_kernels(tmp_path: Path) -> None:
         ptx_source(".version 8.0\n.target sm_90\n.visible .entry k( {")
     with pytest.raises(FileNotFoundError):
         ptx_source(tmp_path / "none.ptx")
+
+
+INCLUDING = '#include "value.h"\nextern "C" __global__ void k(int *p) { *p = VALUE; }\n'
+
+
+def test_an_edited_header_is_compiled_anew(nvcc: Nvcc, tmp_path: Path) -> None:
+    near, far = tmp_path / "near", tmp_path / "far"
+    near.mkdir()
+    (far / "sub").mkdir(parents=True)
+    (far / "value.h").write_text('#include "sub/deep.h"\n')
+    (far / "sub" / "deep.h").write_text("#define VALUE 31\n")
+    calls = 0
+
+    def counting(source: str, arch: str, *, flags: Sequence[str]) -> str:
+        nonlocal calls
+        calls += 1
+        return nvcc.compile(source, arch, flags=flags)
+
+    kept = Nvcc(counting, "13.0", flags=(f"-I{near}", "-I", str(far)), cache=tmp_path / "cache")
+    first = kept.ptx(INCLUDING)
+    assert kept.ptx(INCLUDING) == first and "31;" in first and calls == 1
+    (far / "sub" / "deep.h").write_text("#define VALUE 32\n")
+    assert "32;" in kept.ptx(INCLUDING) and "32;" in kept.ptx(INCLUDING) and calls == 2
+    (near / "value.h").write_text("#define VALUE 33\n")  # found before the other one
+    assert "33;" in kept.ptx(INCLUDING) and "33;" in kept.ptx(INCLUDING) and calls == 3
+    (near / "value.h").unlink()
+    assert "32;" in kept.ptx(INCLUDING) and calls == 4
+    (near / "value.h").write_text('#if __has_include("more.h")\n#define VALUE 34\n#else\n#define VALUE 35\n#endif\n')
+    assert "35;" in kept.ptx(INCLUDING)
+    (near / "more.h").write_text("")
+    assert "34;" in kept.ptx(INCLUDING)
+
+
+@pytest.mark.parametrize("flags", [(), ("-I/nowhere",), ("-include", "x.h"), ("--pre-include=x.h",)])
+def test_without_a_list_of_files_nothing_is_kept_that_may_include(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """A compiler that lists nothing, as one that knows no ``-MD``."""
+    compiler = Counting()
+    kept = Nvcc(compiler, "13.0", flags=flags, cache=tmp_path)
+    source = "a" if flags else "%:inc\\\nlude <x.h>"
+    for _ in range(2):
+        kept.ptx(source)
+    assert compiler.calls == 2 and not entries(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["short", "empty", "folder", "pipe", "link", "binary"])
+def test_what_stands_in_an_entrys_place_is_no_answer(tmp_path: Path, damage: str) -> None:
+    compiler = Counting()
+    kept = Nvcc(compiler, "13.0", cache=tmp_path / "cache")
+    first = kept.ptx("a")
+    (entry,) = entries(tmp_path)
+    whole = entry.read_bytes()
+    entry.unlink()
+    match damage:
+        case "folder":
+            entry.mkdir()
+        case "pipe":
+            os.mkfifo(entry)
+        case "link":
+            (tmp_path / "elsewhere").write_bytes(whole)
+            entry.symlink_to(tmp_path / "elsewhere")
+        case _:
+            entry.write_bytes({"short": whole[:-20], "empty": b"", "binary": bytes(range(256))}[damage])
+    assert kept.ptx("a") == first and compiler.calls == 2
+    assert kept.ptx("a") == first and compiler.calls == 2  # mended

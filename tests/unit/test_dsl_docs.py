@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ptxmotion.dsl import Program, dtype_of
-from ptxmotion.harness.emulator.backend import EmulatorBackend
-from ptxmotion.harness.toolchain import ToolMissing
+from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.suites.runner import compiler
+from ptxmotion.toolchain.tools import ToolMissing
 
 DOCS = Path(__file__).parents[2] / "docs"
 _FILE = re.compile(r"^```\w+\n(?:#|//) file: (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

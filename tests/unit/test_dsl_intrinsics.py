@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from ptxmotion.dsl.intrinsics import INTRINSICS, Intrinsic
 from ptxmotion.dsl.types import Void
-from ptxmotion.harness.toolchain import ToolMissing
 from ptxmotion.suites.runner import compiler
+from ptxmotion.toolchain.tools import ToolMissing
 
 TYPES = ("i32", "u32", "i64", "u64", "f32", "f64")
 

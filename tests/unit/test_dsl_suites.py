@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 from ptxmotion.dsl import DslError, host, i32, program
-from ptxmotion.harness.emulator.backend import EmulatorBackend
-from ptxmotion.harness.toolchain import ToolMissing
+from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.suites.registry import SIZES, Benchmark, Tolerance, benchmarks, find, from_file, suites
 from ptxmotion.suites.rodinia import pathfinder
 from ptxmotion.suites.runner import compiler, ptx_of, run
+from ptxmotion.toolchain.tools import ToolMissing
 
 
 @program

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from ptxmotion.harness import emulate_cli
-from ptxmotion.harness.equivalence import DIFFERENT, INCONCLUSIVE, SAME, compare
-from ptxmotion.harness.generated_inputs import param_uses
+from ptxmotion.harness.verification.equivalence import DIFFERENT, INCONCLUSIVE, SAME, compare, verdict
+from ptxmotion.harness.verification.generated_inputs import param_uses
 from ptxmotion.ptx import parse
 
 HEAD = ".version 9.0\n.target sm_90\n.address_size 64\n"
@@ -156,12 +157,12 @@ def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "error" in capsys.readouterr().err
 
 
-def outcomes(first: str, second: str) -> set[str]:
-    return {result.outcome for result in compare(parse(HEAD + first), parse(HEAD + second))}
+def outcome(first: str, second: str) -> str:
+    return verdict("k", list(compare(parse(HEAD + first), parse(HEAD + second)))).outcome
 
 
 def test_a_kernel_equals_itself() -> None:
-    assert outcomes(BODY, BODY) == {SAME}
+    assert outcome(BODY, BODY) == SAME
 
 
 @pytest.mark.parametrize(
@@ -177,12 +178,13 @@ def test_a_kernel_equals_itself() -> None:
     ],
 )
 def test_changes_are_seen(old: str, new: str) -> None:
-    assert DIFFERENT in outcomes(BODY, BODY.replace(old, new))
+    assert outcome(BODY, BODY.replace(old, new)) == DIFFERENT
 
 
 def test_a_first_that_does_not_end_says_nothing() -> None:
     endless = ".visible .entry k() { L: bra L; }"
-    assert outcomes(endless, ".visible .entry k() { ret; }") == {INCONCLUSIVE}
+    found = compare(parse(HEAD + endless), parse(HEAD + ".visible .entry k() { ret; }"), seconds=1)
+    assert verdict("k", list(found)).outcome == INCONCLUSIVE
 
 
 def test_uses_of_parameters() -> None:
@@ -206,7 +208,9 @@ def test_inputs_from_a_file(tmp_path: Path, scale: Path, capsys: pytest.CaptureF
     # Doubling by a sum or by a product is the same here, and only here.
     assert emulate_cli.run_pair(str(scale), str(other), arguments) == 0
     assert emulate_cli.run_pair(str(scale), str(other), parser.parse_args([])) == 1
-    assert "argument 0 differs" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "memory differs in" in said
+    assert "behind parameter 'x'" in said
 
 
 @pytest.mark.parametrize(
@@ -250,7 +254,51 @@ def test_nothing_to_compare_is_no_success(tmp_path: Path, capsys: pytest.Capture
 
 def test_a_variable_that_others_see_may_not_go() -> None:
     body = ".visible .entry k() { st.global.b32 [v], 1; ret; }"
-    assert outcomes(".visible .global .b32 v;\n" + body, ".visible .global .b32 v;\n" + body) == {SAME}
+    assert outcome(".visible .global .b32 v;\n" + body, ".visible .global .b32 v;\n" + body) == SAME
     gone = ".visible .entry k() { ret; }"
-    assert outcomes(".visible .global .b32 v;\n" + body, gone) == {DIFFERENT}
-    assert outcomes(".global .b32 v;\n" + body, gone) == {SAME}
+    assert outcome(".visible .global .b32 v;\n" + body, gone) == DIFFERENT
+    # The variable is the module's own, so it may go; then nothing is left that could be compared.
+    assert outcome(".global .b32 v;\n" + body, gone) == INCONCLUSIVE
+
+
+def pair(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    emulate_cli.add_pair_arguments(parser)
+    return parser.parse_args(words)
+
+
+def test_the_verdict_says_how_many_inputs_decided(scale: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert emulate_cli.run_pair(str(scale), str(scale), pair("--seeds", "8")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"scale: same \(7 of 8 inputs, \d+ changed bytes compared\)", lines[0])
+    assert lines[1:] == ["  1 undecided: the first changes nothing that is compared"]
+
+
+def test_an_inconclusive_kernel_has_its_own_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "silent.ptx"
+    path.write_text(HEAD + BODY.replace("st.global.f32 [%d3], %f3;", ""))
+    assert emulate_cli.run_pair(str(path), str(path), pair()) == 5
+    assert "scale: inconclusive" in capsys.readouterr().out
+
+
+def test_the_budget_ends_the_comparison(scale: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert emulate_cli.run_pair(str(scale), str(scale), pair("--budget", "1e-9")) == 5
+    assert "the time for this kernel ended with" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "x"])
+def test_the_budget_is_a_time(text: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        pair(f"--budget={text}")
+
+
+def test_a_terminal_shows_the_kernel(
+    scale: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emulate_cli, "_PATIENCE", 0.0)
+    assert emulate_cli.run_pair(str(scale), str(scale), pair("--seeds", "2")) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert emulate_cli.run_pair(str(scale), str(scale), pair("--seeds", "2")) == 0
+    assert "kernel 1 of 1: scale" in capsys.readouterr().err

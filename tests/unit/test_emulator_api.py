@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptxmotion.harness.emulator import Emulator, EmulatorFault, LaunchError, UnsupportedInstruction
-from ptxmotion.harness.emulator.backend import EmulatorBackend
+from ptxmotion.emulator import Emulator, EmulatorFault, LaunchError, UnsupportedInstruction
+from ptxmotion.emulator.backend import EmulatorBackend
 
 HEAD = ".version 9.0\n.target sm_90\n.address_size 64\n"
 
@@ -284,7 +284,7 @@ def test_memory_does_not_grow_with_the_program() -> None:
     lines = [".reg .b32 %r<2001>; .reg .b64 %a; .reg .pred %p; ld.param.u64 %a, [x]; mov.u32 %r0, %tid.x;"]
     lines += [f"add.u32 %r{k + 1}, %r{k}, {k}; setp.eq.u32 %p, %r{k + 1}, 77; @%p bra L{k}; L{k}:" for k in range(2000)]
     lines += ["st.global.u32 [%a], %r2000; ret;"]
-    from ptxmotion.harness.emulator import engine
+    from ptxmotion.emulator import engine
 
     most = 0
     segment = engine.Engine._segment  # pyright: ignore[reportPrivateUsage]

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from ptxmotion.__main__ import main
-from ptxmotion.harness.emulator import Emulator, EmulatorFault, LaunchResult
-from ptxmotion.harness.emulator.backend import EmulatorBackend
+
+from ptxmotion.cli import main
+from ptxmotion.emulator import Emulator, EmulatorFault, LaunchResult
+from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.ptx import PtxError
 
 HEAD = ".version 9.0\n.target sm_90\n.address_size 64\n"

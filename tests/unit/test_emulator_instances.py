@@ -2,7 +2,7 @@
 
 import numpy as np
 from ptxmotion.analysis import Facts
-from ptxmotion.harness.emulator import Emulator, InstanceJudge
+from ptxmotion.emulator import Emulator, InstanceJudge
 from ptxmotion.ptx import Instr, Kernel, parse
 
 HEAD = ".version 8.5\n.target sm_80\n.address_size 64\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ptxmotion.harness.emulator import Emulator, EmulatorFault, EmulatorModule, Finding
+from ptxmotion.emulator import Emulator, EmulatorFault, EmulatorModule, Finding
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
-from ptxmotion.harness.emulator import Emulator, EmulatorFault, LaunchError, LaunchResult
-from ptxmotion.harness.emulator.atomic_ops import compare_and_swap, fetch_and_apply
-from ptxmotion.harness.emulator.initializer import initial_bytes
-from ptxmotion.harness.emulator.launch import BUDGET
-from ptxmotion.harness.emulator.segments import cut
+from ptxmotion.emulator import Emulator, EmulatorFault, LaunchError, LaunchResult
+from ptxmotion.emulator.atomic_ops import compare_and_swap, fetch_and_apply
+from ptxmotion.emulator.initializer import initial_bytes
+from ptxmotion.emulator.launch import BUDGET
+from ptxmotion.emulator.segments import cut
 from ptxmotion.ptx import parse
 
 HEAD = ".version 9.0\n.target sm_90\n.address_size 64\n"
@@ -325,7 +325,7 @@ def test_initializers(declaration: str, want: bytes) -> None:
     ("declaration", "words"),
     [
         (".global .u8 v[2] = {1, 2, 3};", "more values than elements"),
-        (".global .u32 v = what(x);", "no operator"),
+        (".global .u32 v = what(x);", "no address"),
     ],
 )
 def test_bad_initializers(declaration: str, words: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from ptxmotion.harness.emulator import Emulator, EmulatorFault, LaunchResult, UnsupportedInstruction
+from ptxmotion.emulator import Emulator, EmulatorFault, LaunchResult, UnsupportedInstruction
 
 HEAD = ".version 9.0\n.target sm_90\n.address_size 64\n"
 Array = npt.NDArray[Any]

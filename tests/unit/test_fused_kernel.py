@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from ptxmotion.harness.toolchain import ToolMissing, assemble
 from ptxmotion.ptx import Directive, Kernel, parse, print_kernel, print_module
+from ptxmotion.toolchain.tools import ToolMissing, assemble
 from ptxmotion.transforms.kernel_fusion.body_copy import symbols_in
 from ptxmotion.transforms.kernel_fusion.fused_kernel import CannotFuse, FusedKernel, build
 from ptxmotion.transforms.kernel_fusion.fusibility import Buffer, Fusibility, LaunchSite, Scalar, decide
@@ -188,7 +188,7 @@ def test_a_barrier_of_the_grid_can_be_used_again() -> None:
     fused = build(first, second, decide(first, second), name="both", grid_barrier=True)
     memory = _Memory()
     loaded = memory.emulator.load(parse(print_module(fused.module)))
-    from ptxmotion.harness.emulator.options import Options
+    from ptxmotion.emulator.options import Options
 
     values = [memory.buffers[each].base.to_bytes(8, "little") for each in "ab"] + [(48).to_bytes(4, "little")]
     for grid in (3, 3, 1, 2):

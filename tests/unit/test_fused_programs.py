@@ -202,6 +202,44 @@ def test_unknown_accesses_are_refused_and_stand_still() -> None:
     assert lines == body.splitlines() and "unknown-accesses" in reasons(found)
 
 
+class Box:
+    count = 4
+
+
+box = Box()
+
+
+def change() -> None:
+    box.count += 1
+
+
+@pytest.mark.parametrize(
+    ("argument", "between"),
+    [
+        ("box.count", "change()"),
+        # What stands for a row or a record of an array shows what is written there later.
+        ("v", "data[0] = 3"),
+        ("w", "data[0] = 3"),
+    ],
+)
+def test_what_an_argument_shows_may_be_changed_without_an_assignment_to_it(argument: str, between: str) -> None:
+    NAMESPACE.update(box=box, change=change)
+    launches = f"first[n, 8](a, b, {argument})\n{between}\nsecond[n, 8](b, c, {argument})"
+    lines, found = fused(f"v = data[0]\nw = v\n{launches}")
+    assert found.result.fusions == 0 and lines[2:] == launches.splitlines()
+    assert reasons(found) == {"kept-apart"}
+    assert fused(f"v = data[0]\nw = v\n{launches}".replace(between, "m = k"))[1].result.fusions == 1
+
+
+def test_a_reassigned_parameter_is_not_its_only_assignment() -> None:
+    """Both launches were taken for 8 blocks, and fused."""
+    body = "m = n\nif k > 8:\n    n = 8\nfirst[m, 8](a, b, k)\nsecond[n, 8](b, c, k)"
+    fuser = Merge()
+    lines, found = fused(body, fuser)
+    assert found.result.fusions == 0 and lines == body.splitlines()
+    assert {(one.grid[0], other.grid[0]) for one, other in fuser.asked} == {("m", "n")}
+
+
 def test_grids_of_unknown_shape_are_refused() -> None:
     def shape(n: int) -> tuple[int, int]:
         return n, 1

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ptxmotion.harness.emulator.backend import EmulatorBackend
+from ptxmotion.emulator.backend import EmulatorBackend
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ptxmotion.cli.gate import judge_for
-from ptxmotion.harness.gate import PtxasJudge
-from ptxmotion.harness.toolchain import ToolMissing, find_tool
+from ptxmotion.cost import Figures, is_better, worse
+from ptxmotion.driver import Policy, optimize_in_place
+from ptxmotion.judges import judge_of
 from ptxmotion.ptx import Kernel, Module, parse, print_module
-from ptxmotion.transforms.gate import Figures, Gate, Refused, worse
-from ptxmotion.transforms.gate_figures import is_better
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.toolchain.ptxas_judge import PtxasJudge
+from ptxmotion.toolchain.tools import ToolMissing, find_tool
+from ptxmotion.transforms.gate.judge import Refused
+from ptxmotion.transforms.gate.static_judge import StaticJudge
+from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
-from ptxmotion.transforms.static_judge import StaticJudge
 
 TEXT = """.version 8.0
 .target sm_80
@@ -59,9 +60,7 @@ class Scripted:
 
 def gated(judge: object, passes: str = "cse,dce") -> tuple[Module, Remarks]:
     module = parse(TEXT)
-    remarks = Remarks(module)
-    Pipeline(pipeline_of(passes), lambda kernel, module: None, judge=judge).run(module, remarks)  # pyright: ignore
-    return module, remarks
+    return module, optimize_in_place(module, passes, Policy(judge=judge)).log  # pyright: ignore[reportArgumentType]
 
 
 def products(module: Module) -> list[str]:
@@ -156,11 +155,11 @@ def test_a_search_that_found_nothing_is_not_made_twice() -> None:
 
 def test_a_pass_makes_exactly_the_rewrites_that_are_allowed() -> None:
     first = Remarks()
-    Pipeline(pipeline_of("O3"), lambda kernel, module: None).run(parse(TEXT), first)
+    run_passes(parse(TEXT), "O3", first)
     assert len(first.keys) == 2
     for key in first.keys:
         module, again = parse(TEXT), Remarks(allowed=frozenset([key]))
-        Pipeline(pipeline_of("O3"), lambda kernel, module: None).run(module, again)
+        run_passes(module, "O3", again)
         assert list(again.keys) == [key]
         assert len(products(module)) == 3
     assert not Remarks(allowed=frozenset(first.keys)).allows("ssrqp")
@@ -181,7 +180,7 @@ def test_with_a_limit_on_rewrites_no_other_set_is_tried() -> None:
         by_products({("3", "3", "5", "5"): 100, ("3", "5", "5"): 120, ("3", "3", "5"): 90, ("3", "5"): 80})
     )
     module = parse(TEXT)
-    Pipeline(pipeline_of("cse,dce"), lambda kernel, module: None, judge=judge).run(module, Remarks(module, 1))
+    optimize_in_place(module, "cse,dce", Policy(judge=judge, limit=1))
     assert products(module) == ["3", "3", "5", "5"]
     assert judge.asked == 2
 
@@ -242,9 +241,7 @@ def test_differences_below_the_resolution_decide_nothing(change: dict[str, Any],
 
 def static(text: str, passes: str) -> tuple[Module, Remarks]:
     module = parse(text)
-    remarks = Remarks(module)
-    Pipeline(pipeline_of(passes), lambda kernel, module: None, judge=StaticJudge()).run(module, remarks)
-    return module, remarks
+    return module, optimize_in_place(module, passes, Policy(judge=StaticJudge())).log
 
 
 def test_the_static_model_keeps_what_saves_accesses_and_gives_arithmetic_back() -> None:
@@ -291,11 +288,15 @@ def test_no_assembler_falls_back_to_the_model_unless_asked_for(monkeypatch: pyte
     def missing(name: str) -> object:
         raise ToolMissing(name, "is not installed", "pip install it")
 
-    monkeypatch.setattr("ptxmotion.harness.gate.find_tool", missing)
-    assert isinstance(judge_for(None, None), StaticJudge)
-    assert judge_for("off", None) is None
+    monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge.find_tool", missing)
+    judge, warnings = judge_of("auto")
+    assert isinstance(judge, StaticJudge)
+    assert len(warnings) == 1 and "ptxas is not found" in warnings[0]
+    assert judge_of("off") == (None, [])
     with pytest.raises(ToolMissing):
-        judge_for("ptxas", None)
+        judge_of("ptxas")
+    with pytest.raises(ValueError, match="there is no gate 'best'"):
+        judge_of("best")
 
 
 @pytest.fixture
@@ -306,34 +307,30 @@ def judge(tmp_path: Path) -> PtxasJudge:
 
 def test_ptxas_figures_are_cached(judge: PtxasJudge, monkeypatch: pytest.MonkeyPatch) -> None:
     first = judge.figures(TEXT)
-    assert first["k"]["registers"] > 0
-    assert first["k"]["weight"] > 0
-    monkeypatch.setattr("ptxmotion.harness.gate.assemble", None)
+    assert first["k"].registers > 0
+    assert first["k"].weight > 0
+    monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge.assemble", None)
     assert judge.figures(TEXT) == first
 
 
 def test_a_damaged_cache_entry_is_made_anew(judge: PtxasJudge) -> None:
     first = judge.figures(TEXT)
-    for path in judge.folder.iterdir():
+    assert judge.cache.folder is not None
+    damaged = [path for path in judge.cache.folder.rglob("*") if path.is_file()]
+    for path in damaged:
         path.write_text("{")
-    assert judge.figures(TEXT) == first
+    assert damaged and judge.figures(TEXT) == first
 
 
 def test_a_module_with_ptxas_in_the_gate_gets_no_worse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path))
     module = parse(TEXT)
-    remarks = Remarks(module)
-    Pipeline(pipeline_of("O2"), lambda kernel, module: None, judge=judge_for("ptxas", None)).run(module, remarks)
+    remarks = optimize_in_place(module, "O2", Policy(gate="ptxas")).log
     assert {key[2] for key in remarks.counts if key[1] == "gate"} <= {"kept", "gate-identical", "gate-worse"}
 
 
 def test_gate_runs_a_transform_over_chosen_kernels_only() -> None:
     module = parse(TEXT)
-    called: list[str] = []
-
-    def transform(module: Module, kernel: Kernel, remarks: Remarks) -> bool:
-        called.append(kernel.name)
-        return False
-
-    assert not Gate(Scripted(lambda text: SAME), transform).run(module, [], Remarks())
-    assert called == []
+    result = optimize_in_place(module, "cse,dce", Policy(judge=Scripted(lambda text: SAME), kernels=lambda name: False))
+    assert result.changed == ()
+    assert not result.timings

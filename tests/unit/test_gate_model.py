@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ptxmotion.transforms.gate import Figures
+from ptxmotion.transforms.gate.gate import Figures
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 

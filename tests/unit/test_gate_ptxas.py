@@ -1,18 +1,16 @@
 """The gate as a user meets it where something is wrong: with ptxas, with the cache, with the disk."""
 
 import os
-import signal
-import subprocess
-import sys
+import shutil
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 from motion import DIVISION_AGAIN
 from ptxmotion.cli import main
-from ptxmotion.harness.gate import PtxasJudge
-from ptxmotion.harness.kept_entries import read_entry, write_entry
-from ptxmotion.harness.toolchain import find_tool
+from ptxmotion.toolchain import tools as toolchain
+from ptxmotion.toolchain.ptxas_judge import PtxasJudge
+from ptxmotion.toolchain.tools import Assembled, assemble, find_tool
 
 SOURCE = DIVISION_AGAIN
 
@@ -64,7 +62,7 @@ def is_as_given(written: str) -> bool:
         ("exec sleep 1000", "ptxas was ended after 0.3 s"),
         ('echo "ptxas fatal   : Memory allocation failure" >&2; exit 255', "Memory allocation failure"),
         # It takes the module as it was given, and crashes on what the passes made of it.
-        ('[ $(grep -c div.s32 module.ptx) = 2 ] || kill -SEGV $$; exec PTXAS "$@"', "what the passes made: ptxas"),
+        ('[ $(grep -c div.s32 module.ptx) = 2 ] || kill -SEGV $$; exec PTXAS "$@"', "after the passes: ptxas"),
     ],
 )
 def test_where_ptxas_gives_no_answer_the_kernel_is_as_it_was_and_that_is_said(
@@ -74,10 +72,10 @@ def test_where_ptxas_gives_no_answer_the_kernel_is_as_it_was_and_that_is_said(
     assert opt(source, "--gate-timeout=0.3" if "sleep" in body else "--gate=ptxas") == 0
     out, err = capfd.readouterr()
     assert is_as_given(out)
-    assert err.startswith("ptxmotion: warning: k: given back, since it cannot be judged: ")
+    assert err.startswith("ptxmotion: warning: k: reverted, because it cannot be judged: ")
     assert said in err
     # What was not answered is asked again.
-    assert not list((source.parent / "cache").rglob("*.json")) or "passes made" in said
+    assert not list((source.parent / "cache").rglob("*.json")) or "after the passes" in said
     ptxas('exec PTXAS "$@"')
     assert opt(source) == 0
     out, err = capfd.readouterr()
@@ -118,6 +116,29 @@ def test_a_limit_that_limits_nothing_is_refused(source: Path, capfd: pytest.Capt
     assert opt(source, "--gate-timeout=0") == 2
 
 
+def test_another_program_of_the_same_version_and_path_is_asked_anew(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ptxas"
+    shutil.copy2(find_tool("ptxas").path, path)
+    monkeypatch.setenv("PTXMOTION_PTXAS", str(path))
+    asked: list[str] = []
+
+    def assembled(ptx: str, *arguments: Any, **options: Any) -> Assembled:
+        asked.append(ptx)
+        return assemble(ptx, *arguments, **options)
+
+    monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge.assemble", assembled)
+    for turn in range(3):
+        PtxasJudge(folder=tmp_path / "cache").figures(SOURCE)
+        if turn == 1:  # an update in place: the bytes of a program that nothing runs
+            assert len(asked) == 1
+            with path.open("ab") as file:
+                file.write(b"\0")
+            toolchain._identity_of.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    assert len(asked) == 2
+
+
 def test_another_version_is_asked_anew(source: Path, ptxas: Put, capfd: pytest.CaptureFixture[str]) -> None:
     count = source.parent / "count"
     body = f'echo >> {count}; exec PTXAS "$@"'
@@ -144,8 +165,9 @@ def test_whatever_stands_in_an_entry_the_answer_is_the_same(
 ) -> None:
     assert opt(source) == 0
     first = capfd.readouterr()
-    entries = list((source.parent / "cache" / "gate").iterdir())
+    entries = [path for path in (source.parent / "cache" / "gate").rglob("*") if path.is_file()]
     assert entries
+    whole = {entry: entry.read_bytes() for entry in entries}
     for entry in entries:
         if damage is None:
             entry.unlink()
@@ -155,7 +177,7 @@ def test_whatever_stands_in_an_entry_the_answer_is_the_same(
     assert opt(source) == 0
     assert capfd.readouterr() == first
     if damage is not None:
-        assert all(read_entry(entry) is not None for entry in entries)  # mended
+        assert {entry: entry.read_bytes() for entry in entries} == whole  # mended
 
 
 @pytest.mark.parametrize("kind", ["file", "/dev/full", "/proc/nothing"])
@@ -169,56 +191,12 @@ def test_a_cache_that_cannot_be_written_costs_time_only(
     assert capfd.readouterr() == first
 
 
-def test_a_full_disk_leaves_no_scraps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_room(source: str, target: Path) -> None:
-        raise OSError(28, "No space left on device")
-
-    write_entry(tmp_path / "entry", b"old")
-    monkeypatch.setattr("os.replace", no_room)
-    write_entry(tmp_path / "entry", b"new")
-    assert [path.name for path in tmp_path.iterdir()] == ["entry"]
-    assert read_entry(tmp_path / "entry") == b"old"
-
-
-WRITER = """
-import sys
-from pathlib import Path
-from ptxmotion.harness.kept_entries import write_entry
-for turn in range(int(sys.argv[2])):
-    write_entry(Path(sys.argv[1]), sys.argv[3].encode() * 200_000)
-    print(turn, flush=True)
-"""
-
-
-def writer(path: Path, turns: int, letter: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path)}
-    command = [sys.executable, "-c", WRITER, str(path), str(turns), letter]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-
-
-def test_two_processes_share_an_entry_and_one_may_be_killed(tmp_path: Path) -> None:
-    path = tmp_path / "entry"
-    endless, other = writer(path, 1_000_000, "a"), writer(path, 50, "b")
-    seen: set[bytes] = set()
-    while other.poll() is None:
-        body = read_entry(path)
-        if body is not None:
-            assert body in (b"a" * 200_000, b"b" * 200_000)
-            seen.add(body[:1])
-    assert endless.stdout is not None
-    endless.stdout.readline()
-    endless.send_signal(signal.SIGKILL)
-    endless.wait()
-    assert seen
-    assert read_entry(path) in (b"a" * 200_000, b"b" * 200_000)
-
-
 def test_what_is_read_by_other_code_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge = PtxasJudge(folder=tmp_path)
     judge.figures(SOURCE)
-    monkeypatch.setattr("ptxmotion.harness.gate._readers", lambda: "another")
+    monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge._readers", lambda: "another")
     judge.figures(SOURCE)
-    assert len(list(judge.folder.iterdir())) == 2
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2
 
 
 def test_diffs_of_the_gate_begin_where_the_last_one_ended(source: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -226,7 +204,7 @@ def test_diffs_of_the_gate_begin_where_the_last_one_ended(source: Path, capfd: p
     source.write_text(SOURCE.replace("div.s32 %r4, %r1, %r2", "mul.lo.s32 %r5, %r1, %r2;\n\tmul.lo.s32 %r4, %r1, %r2"))
     assert opt(source, "--print-changed=diff", "--remarks=gate", "-o", "/dev/null") == 0
     err = capfd.readouterr().err
-    assert "the machine code came out the same" in err
+    assert "the machine code is the same" in err
     shown = [line for line in err.splitlines() if line.startswith(("--- ", "+++ "))]
     assert shown[0] == "--- k before sscm"
     assert shown[-2:] == ["--- k before gate", "+++ k after gate"]

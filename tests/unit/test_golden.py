@@ -29,6 +29,7 @@ NOT_ON_HOPPER = {
     "float_min3": "requires sm_100",
     "float_max3": "requires sm_100",
     "move_mov": "`mov` without a type moves vectors and symbols, which the engine packs",
+    "move_vector": "moves vector registers, which the engine does not make",
 }
 
 

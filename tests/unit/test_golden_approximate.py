@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from golden.forms import Case
 from golden.operands import width_of
 from golden.replay import approximate_lanes, emulate, load, operands_of
-from ptxmotion.harness.emulator.float_formats import INFINITY, as_float, flush_bits
+from ptxmotion.emulator.float_formats import INFINITY, as_float, flush_bits
 from ptxmotion.ptx.types import TYPES
 
 Lanes = npt.NDArray[Any]

@@ -22,7 +22,7 @@ from golden.launched import BLOCK, CELL, columns_of
 from golden.matrix import Matrix, matrix_cases
 from golden.matrix import columns_of as matrix_columns
 from golden.replay import MATRIX, digests, load
-from ptxmotion.harness.emulator import Emulator
+from ptxmotion.emulator import Emulator
 
 Lanes = npt.NDArray[Any]
 

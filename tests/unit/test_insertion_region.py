@@ -7,7 +7,7 @@ from collections.abc import Collection
 from itertools import combinations
 
 import pytest
-from ptxmotion.transforms.insertion_region import SINK, Arcs, smallest_minimum_region
+from ptxmotion.transforms.code_motion.insertion_region import SINK, Arcs, smallest_minimum_region
 
 #: The arcs of points 0, 1, …
 Problem = list[Arcs]

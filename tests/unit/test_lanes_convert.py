@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ptxmotion.harness.emulator.semantics import resolve
+from ptxmotion.emulator.semantics import resolve
 from ptxmotion.ptx.ops import decode
 from ptxmotion.ptx.types import TYPES
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ptxmotion.harness.emulator.semantics import resolve
+from ptxmotion.emulator.semantics import resolve
 from ptxmotion.ptx.ops import decode
 from ptxmotion.ptx.types import TYPES
 

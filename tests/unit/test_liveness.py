@@ -3,9 +3,9 @@
 from growth import assert_near_linear
 from hypothesis import given
 from hypothesis import strategies as st
-from ptxmotion.analysis import liveness
-from ptxmotion.analysis.cfg import Cfg, build_cfg
-from ptxmotion.analysis.liveness import Liveness, certain_defs
+from ptxmotion.analysis.graph.cfg import Cfg, build_cfg
+from ptxmotion.analysis.values import liveness
+from ptxmotion.analysis.values.liveness import Liveness, certain_defs
 from ptxmotion.ptx import Kernel, parse
 from pytest import MonkeyPatch
 

@@ -3,11 +3,12 @@
 import pytest
 from growth import assert_near_linear
 from ptxmotion.analysis import Facts
-from ptxmotion.analysis.alias import Promise
-from ptxmotion.analysis.alignment import Alignments
+from ptxmotion.analysis.memory.alias import Promise
+from ptxmotion.analysis.values.alignment import Alignments
 from ptxmotion.ptx import Module, parse, print_module
-from ptxmotion.transforms.dead_stores import DeadStores
-from ptxmotion.transforms.pipeline import Pipeline, UnknownPass, create_pass, pipeline_of
+from ptxmotion.transforms.memory.dead_stores import DeadStores
+from ptxmotion.transforms.passes import UnknownPass, create_pass
+from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
 
 HEADER = """\
@@ -36,7 +37,7 @@ def module_of(body: str, target: str = "sm_90") -> Module:
 
 def after(body: str, passes: str, promise: str = "conservative", target: str = "sm_90") -> str:
     module = module_of(body, target)
-    Pipeline(pipeline_of(passes), lambda kernel, of: None, promise=Promise.parse(promise)).run(module, Remarks(module))
+    run_passes(module, passes, promise=Promise.parse(promise))
     return print_module(module)
 
 
@@ -124,14 +125,14 @@ def test_a_function_may_write_what_its_caller_keeps() -> None:
 }
 """
     module = parse(text)
-    Pipeline(pipeline_of("deadstores"), lambda kernel, of: None).run(module, Remarks(module))
+    run_passes(module, "deadstores")
     assert "st.local.b32 [%rd1], 1;" in print_module(module)
     assert "[own], 2" not in print_module(module)
 
 
 def test_a_limit_on_rewrites_holds() -> None:
     module = module_of(f"{FIRST} {FIRST} {LAST}")
-    Pipeline(pipeline_of("deadstores"), lambda kernel, of: None).run(module, Remarks(module, 1))
+    run_passes(module, "deadstores", Remarks(module, 1))
     assert print_module(module).count(FIRST) == 1
 
 

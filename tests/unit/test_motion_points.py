@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from ptxmotion.analysis.dataflow import solve
+from ptxmotion.analysis.graph.dataflow import solve
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.ptx import parse
-from ptxmotion.transforms.insertion_region import SINK, Arcs, smallest_minimum_region
-from ptxmotion.transforms.motion_points import Point, RegionPoints, SplitGraph
+from ptxmotion.transforms.code_motion.insertion_region import SINK, Arcs, smallest_minimum_region
+from ptxmotion.transforms.code_motion.motion_points import Point, RegionPoints, SplitGraph
 
 CLASSES = 5
 

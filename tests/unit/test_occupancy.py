@@ -1,7 +1,8 @@
 """Theoretical occupancy, against figures of the CUDA occupancy calculator's rules worked by hand."""
 
 import pytest
-from ptxmotion.harness.occupancy import MULTIPROCESSORS, occupancy
+from ptxmotion.arch import ARCHITECTURES
+from ptxmotion.toolchain.occupancy import occupancy
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ def test_blocks_and_what_limits_them(
     found = occupancy(sm, threads, registers, shared)
     assert found is not None
     assert (found.blocks, found.limit) == (blocks, limit)
-    assert found.share == found.warps / MULTIPROCESSORS[sm].warps
+    assert found.share == found.warps / ARCHITECTURES[sm].warps
 
 
 def test_an_unknown_architecture_is_no_guess() -> None:
@@ -42,7 +43,7 @@ def test_a_block_has_threads() -> None:
 
 
 def test_more_of_anything_never_gives_more_blocks() -> None:
-    for sm in MULTIPROCESSORS:
+    for sm in ARCHITECTURES:
         for threads in (32, 96, 256, 1024):
             by_registers = [occupancy(sm, threads, r) for r in range(16, 256)]
             by_shared = [occupancy(sm, threads, 32, s) for s in range(0, 256 << 10, 1000)]

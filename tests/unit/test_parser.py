@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 
 import pytest
@@ -317,13 +316,6 @@ def long_kernel(count: int) -> str:
 @pytest.mark.slow
 def test_time_is_linear_in_the_number_of_instructions() -> None:
     assert_near_linear(long_kernel, lambda text: print_module(parse(text)), 20_000)
-
-
-def test_the_cyclic_collector_runs_again_afterwards() -> None:
-    assert gc.isenabled()
-    parse(HEAD)
-    refusal(HEAD + "}")
-    assert gc.isenabled()
 
 
 def test_what_is_declared_is_found_by_type() -> None:

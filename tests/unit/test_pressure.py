@@ -1,8 +1,8 @@
 """The estimate of register pressure, counted by hand."""
 
-from ptxmotion.analysis.cfg import build_cfg
-from ptxmotion.analysis.liveness import Liveness
-from ptxmotion.analysis.pressure import Pressure, Units, units
+from ptxmotion.analysis.graph.cfg import build_cfg
+from ptxmotion.analysis.values.liveness import Liveness
+from ptxmotion.analysis.values.pressure import Pressure, Units, units
 from ptxmotion.ptx import TYPES, Reg, parse
 
 HEAD = (

@@ -20,6 +20,7 @@ from ptxmotion.ptx import (
     print_module,
     substitute,
 )
+from ptxmotion.ptx.ir import Return
 
 SYNTAX = sorted((Path(__file__).parent.parent / "ptx").glob("syntax_*.ptx"))
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -34,7 +35,8 @@ def test_parsing_what_was_printed_gives_the_same_text(path: Path) -> None:
 def edited(kernel: Kernel, instr: Instr) -> str | None:
     """Give every register of ``instr`` another name; the text that must then be printed, or ``None`` if it has none."""
     found: dict[Operand, Reg] = {}
-    for reg in (*instr.defs(), *instr.uses()):
+    implicit = instr.implicit if isinstance(instr, Return) else ()
+    for reg in (*instr.defs(), *(reg for reg in instr.uses() if reg not in implicit)):
         found[reg] = Reg(f"edited_{reg.name.strip('%$_')}", reg.type, reg.lanes)
     if not found:
         return None

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from ptxmotion.analysis import Facts
-from ptxmotion.analysis.block_weights import NEVER
+from ptxmotion.analysis.graph.block_weights import NEVER
 from ptxmotion.analysis.profile import Profile, ProfileError
 from ptxmotion.cli import main
-from ptxmotion.harness.emulator import Emulator
+from ptxmotion.emulator import Emulator
 from ptxmotion.ptx import Kernel, Module, parse
 from ptxmotion.ptx.digest import code_digest
 

@@ -20,8 +20,8 @@ from fake_runs import FAKE, PLAN, FakeCode, arm, assembler, empty_result, machin
 from ptxmotion.harness import results
 from ptxmotion.harness.machine import Machine, MachineMissing
 from ptxmotion.harness.results import BenchmarkResult, ResultError
-from ptxmotion.harness.toolchain import PtxasError
 from ptxmotion.harness.workload import Arm
+from ptxmotion.toolchain.tools import PtxasError
 
 
 def verdicts(found: BenchmarkResult) -> dict[str, str]:

@@ -14,13 +14,21 @@ import pytest
 from growth import assert_near_linear
 from motion import blocks_with, kernel_of, optimized
 from ptxmotion.analysis.manager import Facts
-from ptxmotion.analysis.symbolic_values import SymbolicValues
+from ptxmotion.analysis.values.symbolic_values import SymbolicValues
 from ptxmotion.ptx import Kernel, Module, parse
-from ptxmotion.transforms.anticipation import Anticipation
-from ptxmotion.transforms.memory_accesses import Accesses, Question
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
-from ptxmotion.transforms.question_propagation import THROUGH, Answer, Availability, Exploration, Reply, State, solve
+from ptxmotion.transforms.code_motion.anticipation import Anticipation
+from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
+from ptxmotion.transforms.scalar_replacement.access_index import Accesses, Question
+from ptxmotion.transforms.scalar_replacement.question_propagation import (
+    THROUGH,
+    Answer,
+    Availability,
+    Exploration,
+    Reply,
+    State,
+    solve,
+)
 
 LOAD = "ld.global.u32"
 
@@ -186,7 +194,7 @@ def kernel_text(body: str) -> str:
 
 
 def run(module: Module, remarks: Remarks, passes: str) -> None:
-    Pipeline(pipeline_of(passes), lambda kernel, of: None).run(module, remarks)
+    run_passes(module, passes, remarks)
 
 
 def test_figure_4_12_ssrqp_reads_once_at_node_1() -> None:

@@ -4,10 +4,10 @@ import random
 
 from motion import kernel_of
 from ptxmotion.analysis.manager import Facts
-from ptxmotion.analysis.symbolic_values import SymbolicValues
-from ptxmotion.transforms.anticipation import Anticipation
-from ptxmotion.transforms.memory_accesses import Accesses, Question
-from ptxmotion.transforms.question_propagation import (
+from ptxmotion.analysis.values.symbolic_values import SymbolicValues
+from ptxmotion.transforms.code_motion.anticipation import Anticipation
+from ptxmotion.transforms.scalar_replacement.access_index import Accesses, Question
+from ptxmotion.transforms.scalar_replacement.question_propagation import (
     PLANNED,
     THROUGH,
     Answer,

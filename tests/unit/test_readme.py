@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ptxmotion.harness.toolchain import find_tool
+from ptxmotion.toolchain.tools import find_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -7,9 +7,9 @@ from functools import partial
 from growth import assert_near_linear
 from hypothesis import given
 from hypothesis import strategies as st
-from ptxmotion.analysis.cfg import Cfg
-from ptxmotion.analysis.loops import Loops
-from ptxmotion.analysis.reconvergence import Reconvergence
+from ptxmotion.analysis.divergence.reconvergence import Reconvergence
+from ptxmotion.analysis.graph.cfg import Cfg
+from ptxmotion.analysis.graph.loops import Loops
 from ptxmotion.ptx import Block
 
 Edges = list[list[int]]

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from ptxmotion.harness.round_trip import FileResult, Report, check_folder
-from ptxmotion.harness.toolchain import ToolMissing, find_tool
+from ptxmotion.toolchain.round_trip import FileResult, Report, check_folder
+from ptxmotion.toolchain.tools import ToolMissing, find_tool
 
 SYNTAX = Path(__file__).parent.parent / "ptx"
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"

@@ -8,15 +8,16 @@ from collections.abc import Container
 import pytest
 from motion import HEADER, blocks_with, count, kernel_of, optimized
 from ptxmotion.analysis.manager import Facts
-from ptxmotion.analysis.no_wrap import NoWrap
-from ptxmotion.analysis.symbolic_values import SymbolicValues
+from ptxmotion.analysis.register_limit import register_limit
+from ptxmotion.analysis.values.no_wrap import NoWrap
+from ptxmotion.analysis.values.symbolic_values import SymbolicValues
+from ptxmotion.driver import Policy, optimize_in_place
 from ptxmotion.ptx import Instr, Kernel, Module, parse, print_module
-from ptxmotion.transforms import scalar_replacement
-from ptxmotion.transforms.load_questions import Questions
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
-from ptxmotion.transforms.register_limit import register_limit
+from ptxmotion.transforms.gate.static_judge import StaticJudge
+from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
-from ptxmotion.transforms.static_judge import StaticJudge
+from ptxmotion.transforms.scalar_replacement import passes as scalar_replacement
+from ptxmotion.transforms.scalar_replacement.queries import Questions
 
 CLEAN = ",copyprop,dce"
 START = "ld.param.u64 %rd1, [out];\nmov.u32 %r40, %tid.x;\nsetp.eq.u32 %p1, %r40, 3;\n"
@@ -436,14 +437,14 @@ def test_a_rewrite_that_is_not_allowed_is_not_made() -> None:
     body = START + STENCIL.format(second=4, turns="%r40")
     module = parse(HEADER + body + "\n}\n")
     again = Remarks(module, allowed=frozenset())
-    Pipeline(pipeline_of("srqp"), lambda kernel, of: None).run(module, again)
+    run_passes(module, "srqp", again)
     assert count(module, "ld.global.f32") == 2 and not again.rewrites
 
 
 def test_the_level_with_a_gate_keeps_what_is_better() -> None:
     body = START + STENCIL.format(second=4, turns="%r40")
     module = parse(HEADER + body + "\n}\n")
-    Pipeline(pipeline_of("O3"), lambda kernel, of: None, judge=StaticJudge()).run(module, Remarks(module))
+    optimize_in_place(module, "O3", Policy(judge=StaticJudge()))
     by_label = [
         instr.form.space for block in module.kernels[0].blocks for instr in block.instrs if instr.form.op.base == "ld"
     ]

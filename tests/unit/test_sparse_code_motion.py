@@ -11,8 +11,8 @@ import random
 import pytest
 from motion import blocks_with, costly, count, kernel_of, optimized, random_body
 from ptxmotion.ptx import parse, print_module
-from ptxmotion.transforms.pipeline import Pipeline, UnknownPass, create_pass, pipeline_of
-from ptxmotion.transforms.remarks import Remarks
+from ptxmotion.transforms.passes import UnknownPass, create_pass
+from ptxmotion.transforms.pipeline import run_passes
 from walker import Endless, walk
 
 PREDICATES = """
@@ -170,7 +170,7 @@ def test_random_kernels_store_the_same(passes: str, chunk: int) -> None:
         body = random_body(choose)
         before = kernel_of(body).kernels[0]
         module = kernel_of(body)
-        Pipeline(pipeline_of(f"{passes},copyprop,dce,emptyblocks"), lambda kernel, module: None).run(module, Remarks())
+        run_passes(module, f"{passes},copyprop,dce,emptyblocks")
         after = parse(print_module(module)).kernels[0]
         for _ in range(12):
             decisions = [choose.random() < 0.5 for _ in range(24)]

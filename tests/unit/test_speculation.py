@@ -3,8 +3,8 @@
 import pytest
 from growth import assert_near_linear
 from ptxmotion.analysis import Facts
-from ptxmotion.analysis.dereferences import Dereferences
 from ptxmotion.analysis.effects import REASONS, may_speculate, speculation_places
+from ptxmotion.analysis.memory.dereferences import Dereferences
 from ptxmotion.ptx import parse
 
 HEADER = """\

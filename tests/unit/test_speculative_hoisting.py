@@ -5,9 +5,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from ptxmotion.transforms.memory_accesses import Question
-from ptxmotion.transforms.question_propagation import PLANNED, THROUGH, Answer
-from ptxmotion.transforms.speculative_hoisting import ELSEWHERE, MAX_DEPTH, NOWHERE, Hoisting, Places
+from ptxmotion.transforms.code_motion.speculative_hoisting import ELSEWHERE, MAX_DEPTH, NOWHERE, Hoisting, Places
+from ptxmotion.transforms.scalar_replacement.access_index import Question
+from ptxmotion.transforms.scalar_replacement.question_propagation import PLANNED, THROUGH, Answer
 
 QUESTION = Question("global", 1, 0, 4, 64)
 PHI = 7

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from ptxmotion.cli import main
-from ptxmotion.harness.toolchain import assemble
 from ptxmotion.ptx import print_module
+from ptxmotion.toolchain.tools import assemble
 from suite_pairs import adjacent_pairs
 
 #: For each program the pairs, and what they need.

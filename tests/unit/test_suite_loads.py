@@ -1,7 +1,7 @@
 """No thread, and for the speculative variants no warp, executes more loads of a suite's program than before."""
 
 import pytest
-from ptxmotion.harness.emulator.backend import EmulatorBackend
+from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.ptx import parse, print_module
 from ptxmotion.suites.registry import find
 from ptxmotion.suites.runner import run
@@ -10,7 +10,6 @@ from suite_programs import compiled, optimized
 #: Programs in which scalar replacement finds something, and which the emulator runs in a second.
 PROGRAMS = (
     "cuda_samples/SobelFilter-consecutive",
-    "cuda_samples/bilateralFilter-consecutive",
     "rodinia/lud",
     "rodinia/particlefilter",
 )

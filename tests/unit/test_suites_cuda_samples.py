@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from ptxmotion.harness.emulator.backend import EmulatorBackend
+from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.suites.cuda_samples import bilateral_filter, eigenvalues, fdtd3d, line_of_sight, sobel_filter
 from suite_programs import check_program, compiled, emulated
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ptxmotion.harness.emulator.backend import EmulatorBackend
+from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.suites.registry import find
 from ptxmotion.suites.rodinia import bfs, btree, cfd, gaussian, hotspot, kmeans, lud, nw
 from ptxmotion.suites.runner import run

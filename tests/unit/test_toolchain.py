@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from ptxmotion.harness import toolchain
-from ptxmotion.harness.toolchain import (
+from ptxmotion.arch import OLDEST
+from ptxmotion.toolchain import tools as toolchain
+from ptxmotion.toolchain.tools import (
     PtxasError,
     Tool,
     ToolFailed,
@@ -126,7 +127,7 @@ def test_an_arch_that_was_asked_for_is_taken() -> None:
 
 def test_targets() -> None:
     targets = supported_targets()
-    assert targets[0] == f"sm_{toolchain.OLDEST_TARGET}"
+    assert targets[0] == f"sm_{OLDEST}"
     assert targets.index("sm_90") < targets.index("sm_90a") < targets.index("sm_100")
     assert target_of("// .target sm_99\n\t.target\tsm_100f, debug\n") == "sm_100f"
     assert target_of(".version 8.0") == ""
@@ -222,7 +223,7 @@ def test_nothing_is_left_behind_and_threads_do_not_meet(tmp_path: Path, monkeypa
 
 
 def test_importing_it_loads_nothing_that_runs_processes() -> None:
-    program = "import sys, ptxmotion.harness.toolchain; print({'subprocess', 'tempfile', 'numpy'} & set(sys.modules))"
+    program = "import sys, ptxmotion.toolchain.tools; print({'subprocess', 'tempfile', 'numpy'} & set(sys.modules))"
     link = Path(__file__).resolve().parents[2] / "typings"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(link), *sys.path])}
     done = subprocess.run([sys.executable, "-Sc", program], capture_output=True, text=True, env=environment)

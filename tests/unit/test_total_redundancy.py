@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from ptxmotion.analysis.cfg import reverse_postorder
-from ptxmotion.analysis.dominance import Dominance
+from ptxmotion.analysis.graph.cfg import reverse_postorder
+from ptxmotion.analysis.graph.dominance import Dominance
 from ptxmotion.ptx import TYPES, Reg
-from ptxmotion.transforms.copy_propagation import are_exchangeable
-from ptxmotion.transforms.total_redundancy import Holders
+from ptxmotion.transforms.cleanup.copy_propagation import are_exchangeable
+from ptxmotion.transforms.code_motion.total_redundancy import Holders
 
 
 @pytest.mark.parametrize("chunk", range(4))

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ptxmotion.analysis.alias import Promise
+from ptxmotion.analysis.memory.alias import Promise
+from ptxmotion.driver import optimize_module
 from ptxmotion.ptx import Kernel, Module, parse, print_kernel, print_module
 from ptxmotion.ptx.correspondence import Correspondence
-from ptxmotion.ptx.verify import verify, verify_kernel
-from ptxmotion.transforms.gate import Figures
-from ptxmotion.transforms.pipeline import Pipeline, pipeline_of
+from ptxmotion.ptx.verify import verify
+from ptxmotion.transforms.equal_kernels import EqualKernels
+from ptxmotion.transforms.gate.gate import Figures
+from ptxmotion.transforms.passes import passes_of
+from ptxmotion.transforms.pipeline import KernelTransform, run_passes
 from ptxmotion.transforms.remarks import Remarks
-from ptxmotion.transforms.twins import Twins
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n.global .align 4 .u32 table[8];\n"
 
@@ -72,15 +74,15 @@ class Result:
         self.module = module
         self.remarks = Remarks(module)
         self.ran: list[str] = []
-        pipeline = Pipeline(pipeline_of(passes), lambda k, of: verify_kernel(k, of.source), judge=judge, **options)
-        run = pipeline.run_kernel
+        ran = self.ran
 
-        def noted(module: Module, kernel: Kernel, remarks: Remarks) -> bool:
-            self.ran.append(kernel.name)
-            return run(module, kernel, remarks)
+        class Noted(KernelTransform):
+            def __call__(self, module: Module, kernel: Kernel, remarks: Remarks) -> bool:
+                ran.append(kernel.name)
+                return super().__call__(module, kernel, remarks)
 
-        pipeline.run_kernel = noted
-        self.changed = pipeline.run(module, self.remarks)
+        transform = Noted(passes_of(passes), **options)
+        self.changed = bool(optimize_module(module, module.kernels, transform, judge, self.remarks))
 
     @property
     def all(self) -> object:
@@ -91,7 +93,7 @@ class Result:
 
 
 def without_twins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Twins, "find", lambda *_: None)  # pyright: ignore
+    monkeypatch.setattr(EqualKernels, "find", lambda *_: None)  # pyright: ignore
 
 
 @pytest.mark.parametrize("judge", [lambda: None, Judge])
@@ -188,7 +190,7 @@ def test_under_a_promise_about_all_there_are_twins() -> None:
 def test_a_limit_counts_the_rewrites_of_twins() -> None:
     module = parse(HEAD + entry("k_1") + entry("k_2"))
     remarks = Remarks(module, 1)
-    Pipeline(pipeline_of("lcm:min_cost=0"), lambda k, of: verify_kernel(k, of.source)).run(module, remarks)
+    run_passes(module, "lcm:min_cost=0", remarks)
     assert remarks.rewrites == 1
 
 

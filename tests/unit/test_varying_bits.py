@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from ptxmotion.analysis.varying_bits import OPERATIONS, Bits, constant, special_registers
+from ptxmotion.analysis.divergence.varying_bits import OPERATIONS, Bits, constant, special_registers
 from ptxmotion.ptx import ROWS, decode
 
 

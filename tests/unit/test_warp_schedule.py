@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from ptxmotion.harness.cubin import read_cubin
-from ptxmotion.harness.toolchain import ToolMissing, assemble
-from ptxmotion.harness.warp_schedule import LATENCY, OTHER, TRIPS, alone
+from ptxmotion.arch import LATENCY
+from ptxmotion.arch import OTHER_LATENCY as OTHER
+from ptxmotion.cost import TRIPS
+from ptxmotion.toolchain.cubin import read_cubin
+from ptxmotion.toolchain.tools import ToolMissing, assemble
+from ptxmotion.toolchain.warp_schedule import alone
 
 NEVER = 7
 

@@ -14,7 +14,7 @@ GAINS = {"scale_shift": -40e-6, "shift_twice": 30e-6}
 WHOLE = 200e-6
 
 MACHINE = Machine(
-    "emulator", "ptxmotion.harness.emulator.backend:EmulatorBackend", f"{__name__}:stopwatch", is_deterministic=True
+    "emulator", "ptxmotion.emulator.backend:EmulatorBackend", f"{__name__}:stopwatch", is_deterministic=True
 )
 
 

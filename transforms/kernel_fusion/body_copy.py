@@ -258,11 +258,11 @@ class _Copier:
         if declaration is None:
             return symbol
         if declaration in self.scoped:
-            return Sym(symbol.name, self.scoped[declaration], symbol.offset)
+            return Sym(symbol.name, self.scoped[declaration], symbol.offset, has_zero=symbol.has_zero)
         found = self.symbols.get(declaration)
         if found is None:
             return symbol
-        return Sym(found[0].name, found[0], symbol.offset + found[1])
+        return Sym(found[0].name, found[0], symbol.offset + found[1], has_zero=symbol.has_zero)
 
     def _loc(self, loc: Loc | None) -> Loc | None:
         if loc is None:

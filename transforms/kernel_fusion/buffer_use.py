@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
-from ...analysis.access_sets import Access, AccessSet, access_set
 from ...analysis.manager import Facts
-from ...analysis.polynomial import variable
+from ...analysis.memory.thread_accesses import Access, AccessSet, access_set
+from ...analysis.values.polynomial import variable
 from ...ptx import Instr, Kernel, Module
 from .launch_site import Buffer, LaunchSite
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...analysis.access_sets import Access, Comparison
 from ...analysis.effects import is_plain_store
-from ...analysis.polynomial import Atom, Poly, TooManyTerms
+from ...analysis.memory.thread_accesses import Access, Comparison
+from ...analysis.values.polynomial import Atom, Poly, TooManyTerms
 from ...ptx import Effect, Imm, Instr, Reg
 from .buffer_use import accesses_of, buffer_of, facts_of, is_of_variable
 from .host_values import HostValues, Signs
@@ -37,12 +37,14 @@ class Forwarded:
     stores: tuple[set[Instr], set[Instr]] = field(default_factory=lambda: (set[Instr](), set[Instr]()))
 
 
-def forward(first: LaunchSite, second: LaunchSite, dead: frozenset[str], *, is_ordered: bool) -> Forwarded:
+def forward(
+    first: LaunchSite, second: LaunchSite, dead: frozenset[str], *, is_ordered: bool, checks: tuple[str, ...] = ()
+) -> Forwarded:
     """What of the memory traffic between the two bodies is not needed. ``is_ordered``: nothing but the same thread or
-    block depends on the first body."""
+    block depends on the first body. ``checks`` are true of the host's values wherever the fused kernel is launched."""
     found = Forwarded()
     if is_ordered and first.grid == second.grid:
-        found.loads.update(_Forwarding(first, second).loads())
+        found.loads.update(_Forwarding(first, second, checks).loads())
     _drop_stores((first, second), dead, found)
     return found
 
@@ -63,8 +65,8 @@ def _drop_stores(sites: tuple[LaunchSite, LaunchSite], dead: frozenset[str], fou
 
 
 class _Forwarding:
-    def __init__(self, first: LaunchSite, second: LaunchSite) -> None:
-        values = HostValues(bounds_of_names((first, second)))
+    def __init__(self, first: LaunchSite, second: LaunchSite, checks: tuple[str, ...]) -> None:
+        values = HostValues(bounds_of_names((first, second)), checks)
         self.signs = Signs(values, may_check=False)
         self.sites = (first, second)
         #: The first body as the other party of a comparison, and as the same thread as that of the second.

@@ -6,12 +6,14 @@ argument are one. Where the first body ends early (``ret``, ``exit``), it goes o
 ``bar.sync`` where the two need one, or where shared memory is used again; a barrier of the grid where that was asked
 for. Where the grids differ, each body is left out by the blocks that its own launch would not have had, and reads its
 own ``%nctaid``. Loads that promise that nobody writes (``.nc``) lose that promise where a part does write. What the
-first body stored and the same thread loads in the second comes from the register (`forwarding`).
+first body stored and the same thread loads in the second comes from the register (`forwarding`). A product that memory
+rounded before a sum read it gets ``.rn``, so that ptxas does not contract the two (`contraction_audit`).
 
-Requires: two sites that `fusibility.decide` has called fusible, with that answer. Guarantees: every launch of the fused
-kernel with ``grid``, ``block``, ``shared`` and the arguments that ``parameters`` name leaves the memory of the two
-launches, except for ``dead_buffers``. Refuses, with `CannotFuse`: a pair that is not fusible, a grid barrier that was
-not asked for, modules of different architectures.
+Requires: two sites that `fusibility.decide` has called fusible, with that answer; the fused kernel is launched only
+where the answer's ``checks`` are true. Guarantees: every such launch of the fused kernel with ``grid``, ``block``,
+``shared`` and the arguments that ``parameters`` name leaves the memory of the two launches, except for
+``dead_buffers``. Refuses, with `CannotFuse`: a pair that is not fusible, a grid barrier that was not asked for, modules
+of different architectures.
 Reference: thesis §5.1, figure 5.1; shared notes, §6.
 """
 
@@ -20,6 +22,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ...analysis.manager import Facts
+from ...analysis.values.contraction import Contraction, may_contract
 from ...ptx import (
     TYPES,
     Block,
@@ -42,8 +46,9 @@ from ...ptx.builder import Builder
 from ...ptx.errors import SourceText
 from ...ptx.ir import Declaration
 from ...ptx.verify import verify
+from ..contraction_audit import keep_contraction
 from .body_copy import BodyCopy, Files, copy_body, free_tag, names_of
-from .buffer_use import buffers_written, is_of_buffers
+from .buffer_use import buffers_written, facts_of, is_of_buffers
 from .forwarding import Forwarded, forward
 from .fusibility import flat_site
 from .grid_barrier import barrier_blocks, barrier_counter
@@ -106,17 +111,25 @@ def build(
         raise CannotFuse("; ".join(fusibility.reasons) or "the two launches may not be fused")
     if fusibility.kind == "grid" and not grid_barrier:
         raise CannotFuse("the second kernel needs what other blocks of the first have done")
-    return _Fusion(flat_site(first), flat_site(second), fusibility, name, dead_buffers).build()
+    sites = flat_site(first), flat_site(second)
+    is_ordered = fusibility.kind != "grid"
+    forwarded = forward(*sites, dead_buffers, is_ordered=is_ordered, checks=fusibility.checks)
+    fused = _Fusion(*sites, fusibility, name, forwarded).build()
+    if fused is None:  # the accesses to memory have to stay, since they round
+        fused = _Fusion(*sites, fusibility, name, Forwarded()).build()
+    if fused is None:
+        raise CannotFuse("ptxas might contract other products of the fused kernel (contraction)")
+    return fused
 
 
 class _Fusion:
     def __init__(
-        self, first: LaunchSite, second: LaunchSite, fusibility: Fusibility, name: str, dead: frozenset[str]
+        self, first: LaunchSite, second: LaunchSite, fusibility: Fusibility, name: str, forwarded: Forwarded
     ) -> None:
         self.sites = (first, second)
         self.fusibility = fusibility
         self.name = name
-        self.dead = dead
+        self.forwarded = forwarded
         self.kernel = Kernel(name, is_entry=True, linkage=".visible", params=[])
         self.files = Files()
         self.remarks: list[str] = []
@@ -126,9 +139,10 @@ class _Fusion:
         self.globals: list[Variable] = []
         self._counter = f"{name}_arrived"
 
-    def build(self) -> FusedKernel:
+    def build(self) -> FusedKernel | None:
+        """The fused kernel; `None` where ptxas might contract other products in it than in the two kernels."""
         first, second = self.sites
-        forwarded = forward(first, second, self.dead, is_ordered=self.fusibility.kind != "grid")
+        forwarded = self.forwarded
         # What the bodies declare would hide what the module declares under the same name.
         taken = {self.name, self._counter, *(each.name for site in self.sites for each in site.kernel.declarations)}
         functions = merged_functions((first, second), self.symbols, self.globals, taken)
@@ -159,6 +173,8 @@ class _Fusion:
             self.kernel,
             *(RawDirective(f'.file {number} "{file}"') for number, file in enumerate(self.files.names, 1)),
         ]
+        if not self._keeps_contraction(module, copies):
+            return None
         verify(module)
         site = LaunchSite(
             self.kernel,
@@ -293,6 +309,18 @@ class _Fusion:
         removed = sum(map(len, forwarded.stores))
         if removed:
             self.remarks.append(f"{removed} stores are left out, since nobody reads what they wrote")
+
+    def _keeps_contraction(self, module: Module, copies: list[BodyCopy]) -> bool:
+        """Pin products that are no longer rounded by memory; whether ptxas contracts the same ones as before."""
+        if not may_contract(self.kernel):
+            return True
+        before = Contraction()
+        for site, copied in zip(self.sites, copies, strict=True):
+            before.add(facts_of(site).get(Contraction.of), copied.instr)
+        pins = keep_contraction(self.kernel, Facts(self.kernel, module), before)
+        if pins > 0:
+            self.remarks.append(f"{pins} products that memory rounded got .rn")
+        return pins >= 0
 
     def _plain_loads(self, copies: list[BodyCopy], forwarded: Forwarded) -> None:
         """``.nc`` promises that nobody writes while the kernel runs: true of each part, not of both."""

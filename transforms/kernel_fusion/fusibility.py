@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
-from ...analysis.access_sets import Access
+from ...analysis.memory.thread_accesses import Access
 from ...ptx import Kernel, Module, parse, print_module
 from .buffer_use import accesses_of, buffer_of, facts_of, is_of_counter, is_of_variable
 from .host_values import HostValues, Signs

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...dsl.host_cfg import Edge, Effects, HostCfg
-from ...dsl.host_nodes import Body, Branch, Expression, If, Launch, LoopInit, Node
+from ...dsl.host_nodes import Body, Branch, Expression, HostCall, If, Launch, LoopInit, Node
 from ...dsl.host_program import HostProgram
 from ..remarks import Remark
 from .host_sites import Sites
@@ -100,7 +100,11 @@ class FusingHost:
         return kept_apart(self.cfg(), self._modifies)
 
     def drop_dead_stores(self) -> None:
-        """Let no fused kernel store what nobody reads, once all is fused: neither it, nor anything that can follow."""
+        """Let no fused kernel store what nobody reads, once all is fused: neither it, nor anything that can follow.
+
+        Requires: `guard` has been called. Where a check fails later, the two parts are launched instead, and these may
+        read what the fused kernel does not: so the graph has to show them.
+        """
         for launch, pair in list(self.fused.items()):
             dead = frozenset(name for name in self._only_written(launch, pair) if self._is_dead(name, launch))
             if not dead:
@@ -114,8 +118,6 @@ class FusingHost:
             self.program.replace(launch, [new])
             self.pairs.tell_stores(found, sorted(dead))
             self.fused[new] = found
-            if launch in self._parts:
-                self._parts[new] = self._parts.pop(launch)
             del self.fused[launch]
 
     def _only_written(self, launch: Launch, pair: FusedPair) -> set[str]:
@@ -168,11 +170,22 @@ class FusingHost:
     def _modifies(self, node: GraphNode, launch: GraphNode) -> bool:
         assert isinstance(node, Node)
         cfg, mine = self.cfg(), _launch(launch)
+        if self._changes_values(node, mine):
+            return True
         if self.pairs.codes.of(mine.kernel).memory.is_unknown:
             access = cfg.access(node)
             if access.reads or access.writes:
                 return True
         return cfg.is_modification(node, mine)
+
+    def _changes_values(self, node: Node, launch: Launch) -> bool:
+        """Whether ``node`` may change what the launch's expressions, or the checks of its fusion, are worth without
+        writing a variable that the launch itself mentions."""
+        definitions, names = self.sites.definitions, launch.uses - {launch.kernel_text}
+        checked = frozenset[str]().union(*(Expression(check).names for check in self._checks_of(launch)))
+        if node.defines & (checked | definitions.arrays_shown(names | checked)):
+            return True
+        return isinstance(node, HostCall) and definitions.is_changed_by_call(names)
 
     def _pair(self, first: Launch, second: Launch, at: Launch) -> FusedPair | None:
         pair = self.pairs.fused(first, second, at, self.cfg(), self.sites)

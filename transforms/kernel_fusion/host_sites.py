@@ -1,8 +1,9 @@
 """From a launch in a host program to a `LaunchSite`: extents and arguments as the host knows them, handles as buffers.
 
-Host variables that never change are replaced by what they were assigned, constants of the surroundings by their
-values: ``blocks`` becomes ``(n + 255) // 256`` where that is its only assignment and ``n`` is never written. Equal
-texts are then equal values all over the program, and so in two launches that come to stand side by side.
+A host variable is replaced by the expression that it was assigned, where that assignment reaches the launch and the
+expression still has the same value there (`host_definitions`), and a constant of the surroundings by its value:
+``blocks`` becomes ``(n + 255) // 256`` where neither has been written since. Both launches are resolved where they
+come to stand side by side, so equal texts are equal values in the two.
 
 Handles: two launches are fused where handles with different names point to different allocations, or the memory is only
 read. A handle that may point to what another one points to is refused (`alias`): nothing is decided on a guess.
@@ -13,13 +14,13 @@ whose accesses are not known, arguments that do not fit the parameters.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import Any, cast
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ...dsl.host_cfg import HostCfg
-from ...dsl.host_nodes import Assign, Expression, HostCall, Launch, LoopNext, Node
+from ...dsl.host_nodes import Expression, Launch, Node
 from ...dsl.host_program import HostProgram
-from ...dsl.host_values import callable_namespace
+from .host_definitions import HostDefinitions, plain
 from .kernel_code import KernelCode
 from .launch_site import Argument, Buffer, Extents, LaunchSite, Scalar
 
@@ -38,22 +39,12 @@ class Refusal(Exception):
 
 
 class Sites:
-    """Sites of the launches of one program. Assignments are those of the program as it was given: fusion adds none."""
+    """Sites of the launches of one program. Fusion may move launches meanwhile, and adds no definition."""
 
     def __init__(self, program: HostProgram) -> None:
-        self._constants: dict[str, int | float] = {}
-        for name, value in program.namespace.items():
-            plain = _plain(value)
-            if isinstance(plain, int | float) and not isinstance(plain, bool):
-                self._constants[name] = plain
+        self.definitions = HostDefinitions(program)
         #: Whether ``max`` is Python's all over the program.
-        self.knows_max = program.namespace.get("max", max) is max and "max" not in {p.name for p in program.params}
-        self._namespace: dict[str, Any] = {"__builtins__": {}, **callable_namespace(program.namespace)}
-        self._writers: dict[str, list[Node]] = {}
-        for node in program.nodes():
-            for name in node.defines:
-                self._writers.setdefault(name, []).append(node)
-        self.knows_max = self.knows_max and "max" not in self._writers
+        self.knows_max = self.definitions.is_builtin("max")
 
     def pair(
         self, first: Launch, second: Launch, at: Node, cfg: HostCfg, codes: tuple[KernelCode, KernelCode]
@@ -68,13 +59,14 @@ class Sites:
             raise Refusal("arguments", f"{launch.kernel_text} takes {len(params)} arguments, not {len(launch.args)}")
         arguments: dict[str, Argument] = {}
         for param, arg in zip(params, launch.args, strict=True):
-            arguments[param.name] = Buffer(arg.text) if cfg.buffers(arg.text, at) else Scalar(self.value(arg))
+            is_handle = bool(cfg.buffers(arg.text, at))
+            arguments[param.name] = Buffer(arg.text) if is_handle else Scalar(self.value(arg, at, cfg))
         return LaunchSite(
             code.entry,
             code.module,
-            self.extents(launch.grid),
-            self.extents(launch.block),
-            0 if launch.shared is None else self._integer(launch.shared, "shared memory"),
+            self.extents(launch.grid, at, cfg),
+            self.extents(launch.block, at, cfg),
+            0 if launch.shared is None else self._integer(launch.shared, at, cfg, "shared memory"),
             arguments,
             launch.cooperative,
             code.counters,
@@ -82,97 +74,74 @@ class Sites:
 
     # --- values ------------------------------------------------------------------------------------------------
 
-    def value(self, expression: Expression) -> int | float | str:
-        """A number, or the expression with all that never changes put in."""
-        tree = self._replaced(ast.parse(expression.text, mode="eval").body, _DEPTH)
+    def value(self, expression: Expression, at: Node, cfg: HostCfg) -> int | float | str | None:
+        """What the expression is just before ``at``: a number, or an expression with all that is known there put in.
+        None where it calls something else by the name of ``min`` or ``max``, of which more is said here than is true.
+        """
+        known = self.definitions.before(at, cfg)
+        tree = self._replaced(ast.parse(expression.text, mode="eval").body, known, _DEPTH)
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        if any(name in names and not self.definitions.is_builtin(name) for name in ("min", "max")):
+            return None
         text = ast.unparse(tree)
-        if not any(isinstance(node, ast.Name) and node.id in self._writers for node in ast.walk(tree)):
+        if names <= self.definitions.namespace.keys():
             try:
-                found: Any = eval(text, self._namespace, {})
-            except Exception:  # names a parameter, or fails when it runs: then it stays an expression
+                found: Any = eval(text, self.definitions.namespace, {})
+            except Exception:  # it fails whenever it runs: then it stays an expression
                 return text
-            plain = _plain(found)
-            if isinstance(plain, int | float):
-                return plain
+            number = plain(found)
+            if isinstance(number, int | float):
+                return number
         return text
 
-    def extents(self, expression: Expression) -> Extents:
+    def extents(self, expression: Expression, at: Node, cfg: HostCfg) -> Extents:
         """The three extents of a grid or a block. Raises `Refusal` where it may be a tuple that is not written out."""
         tree = ast.parse(expression.text, mode="eval").body
         if isinstance(tree, ast.Tuple):
             parts = [Expression(ast.unparse(part)) for part in tree.elts]
-        elif (named := self._tuple_of_surroundings(tree)) is not None:
+        elif isinstance(tree, ast.Name) and (named := self.definitions.tuple_of(tree.id)) is not None:
             parts = [Expression(repr(part)) for part in named]
         else:
-            if any(isinstance(writer, HostCall) for name in expression.names for writer in self._writers.get(name, ())):
-                raise Refusal("grid-unknown", f"{expression} comes from a call and may be a tuple")
             parts = [expression]
         if not 1 <= len(parts) <= 3:
             raise Refusal("grid-unknown", f"{expression} has {len(parts)} extents")
-        x, y, z = (*(self._integer(part, "an extent") for part in parts), 1, 1)[:3]
+        for part in parts:
+            if not self.definitions.is_number(part):
+                raise Refusal("grid-unknown", f"{part} is not known to be one number: it may be a tuple")
+        x, y, z = (*(self._integer(part, at, cfg, "an extent") for part in parts), 1, 1)[:3]
         return x, y, z
 
-    def _tuple_of_surroundings(self, tree: ast.expr) -> tuple[object, ...] | None:
-        found = self._namespace.get(tree.id) if isinstance(tree, ast.Name) else None
-        return cast("tuple[object, ...]", found) if isinstance(found, tuple) else None
-
-    def _integer(self, expression: Expression, what: str) -> int | str:
-        found = self.value(expression)
-        if isinstance(found, float):
-            raise Refusal("grid-unknown", f"{what} is {found}")
+    def _integer(self, expression: Expression, at: Node, cfg: HostCfg, what: str) -> int | str:
+        found = self.value(expression, at, cfg)
+        if found is None or isinstance(found, float):
+            raise Refusal("grid-unknown", f"{what} is {expression if found is None else found}")
         return found
 
-    def _replaced(self, tree: ast.expr, depth: int) -> ast.expr:
+    def _replaced(self, tree: ast.expr, known: Mapping[str, Expression], depth: int) -> ast.expr:
         sites = self
 
         class Replacing(ast.NodeTransformer):
             def visit_Name(self, node: ast.Name) -> ast.expr:
-                if node.id in sites._constants:
-                    return ast.Constant(sites._constants[node.id])
-                known = sites._assigned(node.id) if depth else None
-                return node if known is None else sites._replaced(known, depth - 1)
+                if node.id in sites.definitions.constants:
+                    return ast.Constant(sites.definitions.constants[node.id])
+                if not depth or node.id not in known:
+                    return node
+                value = ast.parse(known[node.id].text, mode="eval").body
+                return node if sites._has_product(value) else sites._replaced(value, known, depth - 1)
 
         return Replacing().visit(tree)
-
-    def _assigned(self, name: str) -> ast.expr | None:
-        """What ``name`` holds throughout, once it holds anything; None where that changes or is not known."""
-        writers = self._writers.get(name, [])
-        if len(writers) != 1 or not isinstance(writers[0], Assign) or isinstance(writers[0], HostCall):
-            return None
-        node = writers[0]
-        if len(node.targets) != len(node.values) or Expression(name) not in node.targets:
-            return None
-        value = node.values[node.targets.index(Expression(name))]
-        tree = ast.parse(value.text, mode="eval").body
-        return tree if self._is_fixed(value, _DEPTH) and not self._has_product(tree) else None
 
     def _has_product(self, tree: ast.expr) -> bool:
         """Whether variables are multiplied. More is known of a name that is passed as a parameter than of a product."""
 
         def varies(part: ast.expr) -> bool:
-            return any(isinstance(node, ast.Name) and node.id not in self._constants for node in ast.walk(part))
+            constants = self.definitions.constants
+            return any(isinstance(node, ast.Name) and node.id not in constants for node in ast.walk(part))
 
         return any(
             isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and varies(node.left) and varies(node.right)
             for node in ast.walk(tree)
         )
-
-    def _is_fixed(self, value: Expression, depth: int) -> bool:
-        """Whether the value is made of nothing that is ever written after the program has begun, except once."""
-        if depth == 0:
-            return False
-        for name in value.names:
-            for writer in self._writers.get(name, ()):
-                if isinstance(writer, LoopNext) or self._assigned_fixed(name, writer, depth - 1) is False:
-                    return False
-        return True
-
-    def _assigned_fixed(self, name: str, writer: Node, depth: int) -> bool:
-        if not isinstance(writer, Assign) or isinstance(writer, HostCall) or len(self._writers[name]) != 1:
-            return False
-        if len(writer.targets) != len(writer.values) or Expression(name) not in writer.targets:
-            return False
-        return self._is_fixed(writer.values[writer.targets.index(Expression(name))], depth)
 
     # --- handles -----------------------------------------------------------------------------------------------
 
@@ -194,11 +163,6 @@ class Sites:
                     raise Refusal("unallocated", f"{one if one not in points else other} is not allocated on every way")
                 if (handles[one] or handles[other]) and points[one] & points[other]:
                     raise Refusal("alias", f"{one} and {other} may be the same buffer, and it is written")
-
-
-def _plain(value: Any) -> object:
-    """A NumPy scalar as the Python number of its value; anything else as it is."""
-    return value.item() if type(value).__module__ == "numpy" and value.shape == () else value
 
 
 def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:

@@ -9,12 +9,12 @@ knows that ``0 <= e - c*q <= c - 1``.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from ...analysis.polynomial import ZERO, Atom, Poly, TooManyTerms, constant, variable
+from ...analysis.values.polynomial import ZERO, Atom, Poly, TooManyTerms, constant, variable
 
-__all__ = ["Bounds", "HostValues", "Signs", "interval"]
+__all__ = ["Bounds", "HostValues", "Signs", "bounds_of_check", "interval", "narrowed"]
 
 Bounds: TypeAlias = "tuple[int | None, int | None]"
 
@@ -32,12 +32,23 @@ def narrowed(first: Bounds, second: Bounds) -> Bounds:
 
 
 class HostValues:
-    """Polynomials of host expressions; ``known`` bounds expressions by their text."""
+    """Polynomials of host expressions. ``known`` maps the text of an expression to its bounds; ``checks`` are
+    comparisons of an expression with a number that are true wherever the polynomials are used."""
 
-    def __init__(self, known: Mapping[str, Bounds]) -> None:
+    def __init__(self, known: Mapping[str, Bounds], checks: Iterable[str] = ()) -> None:
         self.known = {_normal(text): bounds for text, bounds in known.items()}
         #: Polynomials that are at least 0.
         self.not_negative: list[Poly] = []
+        checked = [bounds_of_check(check) for check in checks]
+        # An atom bears its bounds, so all of them have to be known before the first polynomial is made.
+        for text, bounds in checked:
+            self.known[text] = narrowed(self.known.get(text, (None, None)), bounds)
+        for text, (low, high) in checked:
+            poly = self.poly(text)
+            if low is not None:
+                self._note(poly - low)
+            if high is not None:
+                self._note(constant(high) - poly)
 
     def poly(self, value: int | str) -> Poly:
         """The polynomial of a number or expression."""
@@ -108,6 +119,23 @@ class HostValues:
         text = ast.unparse(tree)
         bounds = narrowed(bounds, self.known.get(text, (None, None)))
         return variable(Atom("host", text if isinstance(tree, ast.Name) else f"({text})", *bounds))
+
+
+def bounds_of_check(check: str) -> tuple[str, Bounds]:
+    """The expression that a check bounds, and the bounds. Raises `ValueError` for what is no such comparison.
+
+    >>> bounds_of_check("n - m > 0"), bounds_of_check("n // 64 <= 132")
+    (('n - m', (1, None)), ('n // 64', (None, 132)))
+    """
+    tree = ast.parse(check, mode="eval").body
+    if isinstance(tree, ast.Compare) and len(tree.ops) == 1 and isinstance(tree.comparators[0], ast.Constant):
+        number = tree.comparators[0].value
+        text = ast.unparse(tree.left)
+        if type(number) is int and isinstance(tree.ops[0], ast.Gt):
+            return text, (number + 1, None)
+        if type(number) is int and isinstance(tree.ops[0], ast.LtE):
+            return text, (None, number)
+    raise ValueError(f"'{check}' does not bound an expression by a number")
 
 
 def _normal(text: str) -> str:

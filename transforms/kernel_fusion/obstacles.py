@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...analysis.access_sets import access_set
-from ...analysis.block_uniform import block_uniform
+from ...analysis.divergence.block_uniform import block_uniform
 from ...analysis.effects import memory_space
 from ...analysis.manager import Facts
-from ...analysis.polynomial import Poly
+from ...analysis.memory.thread_accesses import access_set
+from ...analysis.values.polynomial import Poly
 from ...ptx import Effect, Imm, Instr, Kernel, Module, Reg, Special, Sym, Variable
 from ...ptx.operands import Args, Mem, Operand, Pair, Vec
 from .buffer_use import is_of_variable

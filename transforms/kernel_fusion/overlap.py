@@ -20,7 +20,7 @@ import itertools
 from dataclasses import dataclass, field
 from math import gcd
 
-from ...analysis.polynomial import ZERO, Atom, Poly, TooManyTerms, constant, variable
+from ...analysis.values.polynomial import ZERO, Atom, Poly, TooManyTerms, constant, variable
 from .host_values import Signs, interval
 from .placement import AXES, VARYING, Bound, Place, Placement, linear
 

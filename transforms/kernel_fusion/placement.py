@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...analysis.access_sets import Access, Comparison
-from ...analysis.polynomial import Atom, Poly, TooManyTerms, constant, variable
-from ...analysis.thread_affine import coordinate, fits, range_of
+from ...analysis.memory.thread_accesses import Access, Comparison
+from ...analysis.values.polynomial import Atom, Poly, TooManyTerms, constant, variable
+from ...analysis.values.thread_affine import coordinate, fits, range_of
 from .host_values import Bounds, HostValues, Signs, interval, narrowed
 from .launch_site import Buffer, LaunchSite, Scalar
 

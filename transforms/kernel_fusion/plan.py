@@ -102,8 +102,8 @@ def fuse_program(
     apart = list(FusingHost(program, pairs).kept_apart())
     host, result = _best(program, pairs, options)
     if result.fusions:
-        host.drop_dead_stores()
         host.guard()
+        host.drop_dead_stores()
     pairs.take_back(host.fused.values())
     told = {remark.kernel for remark in pairs.remarks.values()}
     remarks = [*pairs.remarks.values(), *(each for each in apart if each.kernel not in told)]

@@ -22,7 +22,7 @@ from typing import cast
 
 import pytest
 from ptxmotion.analysis import Facts
-from ptxmotion.analysis.divergence import Divergence
+from ptxmotion.analysis.divergence.divergence import Divergence
 from ptxmotion.ptx import Instr, Kernel, load
 
 _NOTE = re.compile(

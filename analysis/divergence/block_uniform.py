@@ -1,0 +1,148 @@
+"""Which branches all threads of a block take alike, and which barriers they all reach alike.
+
+Computes: by propagation from what differs between the threads of a block (``%tid``, lanes, clocks, loads from memory
+that may be written, atomics, calls), over data and control: a φ below a branch that varies, and a value that leaves a
+loop which threads leave at different times, vary too. `divergence` asks the same for a warp; this is for a block, and
+simpler.
+
+Guarantees: a barrier that is not in ``partial`` is executed by all threads of a block or by none, and equally often,
+provided that none of them ends in a called function. What is not known to be uniform counts as varying.
+Reference: Coutinho et al., "Divergence Analysis and Optimizations", PACT 2011; PTX ISA 9.0, §9.7.13 (bar).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ptx import Effect, Instr, Special
+from ..effects import is_constant_read, is_may_definition, memory_space
+from ..manager import Facts
+
+__all__ = ["BlockUniform", "block_uniform", "is_barrier"]
+
+_UNIFORM_SPECIALS = frozenset(
+    f"%{name}.{axis}" for name in ("ctaid", "ntid", "nctaid", "clusterid", "nclusterid") for axis in "xyz"
+) | {"WARP_SZ", "%gridid", "%dynamic_smem_size", "%total_smem_size", "%smid", "%nsmid"}
+
+
+@dataclass(frozen=True, slots=True)
+class BlockUniform:
+    """Blocks whose last branch may part the threads of a block, and barriers that some threads may not reach."""
+
+    varying_branches: frozenset[int]
+    partial: tuple[Instr, ...]
+
+
+def is_barrier(instr: Instr) -> bool:
+    """Whether the instruction waits for the other threads of the block."""
+    return instr.form.op.base in ("bar", "barrier") and not instr.form.text.startswith("bar.warp")
+
+
+def block_uniform(facts: Facts) -> BlockUniform:
+    """The answer for the kernel of ``facts``."""
+    return facts.get(_block_uniform)
+
+
+def _block_uniform(facts: Facts) -> BlockUniform:
+    return _Solver(facts).solve()
+
+
+class _Solver:
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.cfg = facts.cfg
+        self.ssa = facts.ssa
+        self.varying: set[int] = set()
+        #: Blocks below a branch that varies, up to where the ways meet; and where they meet.
+        self.joins: set[int] = set()
+        self.between: set[int] = set()
+        self.branches: set[int] = set()
+        self.regions: dict[int, frozenset[int]] = {}
+        self.used_in: dict[int, set[int]] = {}
+
+    def solve(self) -> BlockUniform:
+        self._collect_uses()
+        while self._turn():
+            pass
+        partial = [
+            instr
+            for block in self.cfg.rpo
+            for instr in self.cfg.blocks[block].instrs
+            if is_barrier(instr) and (block in self.between or self._guard_varies(instr))
+        ]
+        return BlockUniform(frozenset(self.branches), tuple(partial))
+
+    def _collect_uses(self) -> None:
+        for block in self.cfg.rpo:
+            for phi in self.ssa.phis[block]:
+                for _, value in self.ssa.phi_args.get(phi, ()):
+                    self.used_in.setdefault(value, set()).add(block)
+            for instr in self.cfg.blocks[block].instrs:
+                for reg in instr.uses():
+                    self.used_in.setdefault(self.ssa.read(instr, reg), set()).add(block)
+
+    def _turn(self) -> bool:
+        before = len(self.varying), len(self.branches)
+        for block in self.cfg.rpo:
+            for phi in self.ssa.phis[block]:
+                if block in self.joins or any(value in self.varying for _, value in self.ssa.phi_args.get(phi, ())):
+                    self.varying.add(phi)
+            for instr in self.cfg.blocks[block].instrs:
+                if instr.defs() and self._varies(instr):
+                    self.varying.update(self.ssa.defined(instr, reg) for reg in instr.defs())
+            last = self.cfg.blocks[block].terminator
+            if last is not None and block not in self.branches and self._parts(last):
+                self.branches.add(block)
+                self._influence(block)
+        return (len(self.varying), len(self.branches)) != before
+
+    def _parts(self, last: Instr) -> bool:
+        return any(self._reads_varying(last, reg) for reg in last.uses())
+
+    def _guard_varies(self, instr: Instr) -> bool:
+        return instr.guard is not None and any(self._reads_varying(instr, reg) for reg in instr.uses())
+
+    def _reads_varying(self, instr: Instr, reg: object) -> bool:
+        value = self.ssa.read(instr, reg)  # pyright: ignore[reportArgumentType]
+        return value in self.varying or (self.ssa.instr[value] is None and value not in self.ssa.phi_args)
+
+    def _varies(self, instr: Instr) -> bool:
+        form = instr.form
+        if form.is_opaque or form.op.base == "call":
+            return True
+        if is_barrier(instr):
+            return False  # the result of bar.red is that of all threads
+        if form.effects & Effect.READ:
+            space = memory_space(instr)
+            if form.effects & Effect.ORDERED or not is_constant_read(instr) or space in ("local", "generic"):
+                return True
+        elif form.op.divergence == "source" or form.effects & Effect.CROSS_LANE:
+            return True
+        for operand in instr.operands:
+            if isinstance(operand, Special) and operand.name not in _UNIFORM_SPECIALS:
+                return True
+        if is_may_definition(instr):
+            for reg in instr.defs():
+                if self.ssa.old.get(self.ssa.defined(instr, reg)) in self.varying:
+                    return True
+        return any(self._reads_varying(instr, reg) for reg in instr.uses())
+
+    def _influence(self, branch: int) -> None:
+        """Note what lies between ``branch`` and the block where all its ways have met."""
+        end = self.facts.post_dominance.idom[branch]
+        region: set[int] = set()
+        work = [after for after in self.cfg.succ[branch] if after != end]
+        while work:
+            block = work.pop()
+            if block not in region:
+                region.add(block)
+                work += [after for after in self.cfg.succ[block] if after != end]
+        self.between |= region
+        self.joins |= region
+        if end < len(self.cfg):
+            self.joins.add(end)
+        if branch in region:
+            # Threads leave the loop at different times: what they take out of it differs.
+            for value, blocks in self.used_in.items():
+                if self.ssa.block[value] in region and not blocks <= region:
+                    self.varying.add(value)

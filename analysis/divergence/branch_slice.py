@@ -1,0 +1,67 @@
+"""What the branches of a kernel depend on: the part of it that decides which of them diverge.
+
+Computes: the instructions, φs and values never written that a branch, a carry or an unknown opcode reads, directly or
+not; and for each such instruction the values that it reads and writes.
+
+Requires: the SSA view. Guarantees: closed under what is read.
+"""
+
+from __future__ import annotations
+
+from ...ptx import Effect, Form, Instr
+from ..graph.cfg import Cfg
+from ..values.ssa import Ssa
+
+__all__ = ["BRANCHES", "BranchSlice", "values_of"]
+
+BRANCHES = frozenset(["bra", "brx", "ret", "exit", "trap"])
+
+
+def values_of(ssa: Ssa, instr: Instr) -> tuple[list[int], list[int]]:
+    """The values that an instruction reads, those among them that may survive it last, and those that it writes."""
+    reads = [ssa.read(instr, reg) for reg in instr.uses()]
+    writes = [ssa.defined(instr, reg) for reg in instr.defs()]
+    if writes and writes[0] in ssa.old:
+        reads += [ssa.old[value] for value in writes if value in ssa.old]
+    return reads, writes
+
+
+class BranchSlice:
+    """What a branch, a carry or an unknown opcode reads, directly or not, and these themselves: ``values`` are what
+    each such instruction reads and writes, ``joined`` the φs, and what nothing has written. ``is_for_branches`` says
+    that there are no carries and unknown opcodes, so that a branch depends on all of it."""
+
+    def __init__(self, ssa: Ssa, cfg: Cfg) -> None:
+        self.values: dict[Instr, tuple[list[int], list[int]]] = {}
+        self.joined: set[int] = set()
+        starts: dict[Form, bool] = {}
+        work: list[Instr] = []
+        self.is_for_branches = True
+        for number in cfg.rpo:
+            for instr in cfg.blocks[number].instrs:
+                form = instr.form
+                if form not in starts:
+                    starts[form] = _is_start(form)
+                if starts[form]:
+                    work.append(instr)
+                    if form.op.base not in BRANCHES and not instr.is_directive:
+                        self.is_for_branches = False
+        writer_of, joined = ssa.instr, self.joined
+        while work:
+            instr = work.pop()
+            if instr in self.values:
+                continue
+            found = self.values[instr] = values_of(ssa, instr)
+            values = list(found[0])
+            while values:
+                value = values.pop()
+                writer = writer_of[value]
+                if writer is not None:
+                    work.append(writer)
+                elif value not in joined:
+                    joined.add(value)
+                    values += [argument for _, argument in ssa.phi_args.get(value, ())]
+
+
+def _is_start(form: Form) -> bool:
+    return form.op.base in BRANCHES or form.effects & (Effect.CARRY_IN | Effect.CARRY_OUT) != 0 or form.is_opaque

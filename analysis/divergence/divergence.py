@@ -1,0 +1,569 @@
+"""Divergence: which values and branches may differ between the lanes of a warp.
+
+Computes: for each value of the SSA view, which of its bits may differ between lanes that execute the same dynamic
+instance of its definition together; from that, for each branch, whether a warp may split at it. Three causes:
+
+- *data*: thread and lane numbers, clocks, atomics, calls, shuffles, loads at a divergent address or from local or
+  generic space, parameters of functions, registers that were never written, unknown opcodes; and all that is computed
+  from such values, bit by bit (`varying_bits`);
+- *sync*: a φ at a block where lanes parted by a divergent branch meet (`reconvergence`); a guarded or partial
+  definition is a φ of the old and the new value, chosen by the guard;
+- *temporal*: a value that changes in a loop with a divergent exit, where it is used behind that loop.
+
+The granularity is the warp. Uniform are kernel parameters, block and grid coordinates and sizes, ``%warpid`` and the
+like; the thread index as far as the block's shape says. ``.reqntid`` fixes the shape; ``.maxntid`` does not, it only
+bounds the number of threads: a kernel compiled for at most 256 threads may be launched as 16 × 16.
+
+Assumed: lanes that execute an instance of a block together stay together in it, so that a weak load of global or shared
+memory at a uniform address reads one value in all lanes (nobody writes between the lanes' reads), and so does
+``activemask``. With ``are_lanes_together=False`` that is not assumed: such a load is uniform only where nothing in the
+kernel writes memory that it may read. Volatile, relaxed and acquiring loads are divergent in any case. A ``.uni``
+branch does not diverge, since PTX gives it no meaning where it would.
+
+Requires: the SSA view, loops, dominators and control dependence of one version of a kernel.
+Guarantees: sound under the assumption above; near-linear; the same explanation each time.
+Reference: Fukuhara's thesis, §4.1; Coutinho, Sampaio, Pereira, Meira, PACT 2011; Rosemann, Moll, Hack, POPL 2021.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...ptx import Effect, Instr, Kernel, Reg, Special, registers
+from ..effects import is_constant_read, is_may_definition
+from ..graph.cfg import Cfg
+from ..graph.control_dependence import ControlDependence
+from ..graph.loops import Loops
+from ..values.ssa import Ssa
+from .branch_slice import BRANCHES, BranchSlice, values_of
+from .reconvergence import Reconvergence
+from .sources import Sources, block_shape, lane_selectors
+from .varying_values import ValueBits
+
+if TYPE_CHECKING:
+    from ..manager import Facts
+
+__all__ = ["Divergence", "Step"]
+
+_ARITHMETIC = frozenset("int_add int_sub int_neg int_mul_lo int_mad_lo int_mul_wide int_mad_wide".split())
+
+#: Values that grow bit by bit around a loop are taken to vary in all bits after so many steps.
+_MOST_STEPS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One link of an explanation: what, and the instruction that it is about, if any, with its place in the source."""
+
+    text: str
+    instr: Instr | None = None
+
+
+class _Cause(NamedTuple):
+    """Why a value varies: a text for a source, or the value it comes from; ``node`` is where."""
+
+    node: int
+    text: str = ""
+    value: int = -1
+    loop: int = -1  #: the loop that ``value`` leaves at different iterations
+    join: int = -1  #: the block at which lanes meet
+
+
+class Divergence:
+    """The divergence of one kernel. Blocks and loops are numbers of the `Cfg` and of `Loops`.
+
+    ``shape`` is the block shape (x, y, z) that the kernel is launched with, where it is known. With ``branches_only``
+    nothing is found out about values that no branch depends on: only questions about branches may be asked.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        cfg: Cfg,
+        loops: Loops,
+        dependence: ControlDependence,
+        ssa: Ssa,
+        *,
+        shape: tuple[int, int, int] | None = None,
+        are_lanes_together: bool = True,
+        branches_only: bool = False,
+    ) -> None:
+        self._branches_only = branches_only
+        self.kernel = kernel
+        self.cfg = cfg
+        self.loops = loops
+        self.dependence = dependence
+        self.ssa = ssa
+        self.shape = block_shape(kernel) or shape
+        self._sources = Sources(kernel, self.shape, are_lanes_together=are_lanes_together)
+        self._parting = Reconvergence(cfg, loops)
+        self._solve()
+
+    @classmethod
+    def of(cls, facts: Facts, *, branches_only: bool = False) -> Divergence:
+        """The divergence of the kernel that ``facts`` is about, for the block shape given there."""
+        return cls(
+            facts.kernel,
+            facts.cfg,
+            facts.loops,
+            facts.control_dependence,
+            facts.ssa,
+            shape=facts.shape,
+            branches_only=branches_only,
+        )
+
+    # --- questions -----------------------------------------------------------------------------------------------
+
+    def is_divergent(self, block: int) -> bool:
+        """Whether the branch at the end of ``block`` may be taken by some of the lanes that come to it together.
+
+        That includes a branch to the next block, which parts nobody.
+        """
+        return block in self._branch_cause
+
+    @cached_property
+    def divergent_branches(self) -> list[int]:
+        """The blocks that end in a divergent branch, ascending."""
+        return sorted(self._branch_cause)
+
+    @cached_property
+    def cdrnd(self) -> list[bool]:
+        """For each block whether it lies in the control dependence region of non-divergence."""
+        return self.dependence.cdrnd(self.divergent_branches)
+
+    def has_divergent_exit(self, loop: int) -> bool:
+        """Whether lanes may leave the loop in different iterations."""
+        return loop in self._parting.loop_cause
+
+    def varying_read(self, instr: Instr, reg: Reg) -> int:
+        """The bits of ``reg``, as ``instr`` reads it, that may differ between lanes; 0 where it is uniform."""
+        return self._seen(self.ssa.read(instr, reg), self._block_of(instr))
+
+    def varying_result(self, instr: Instr, reg: Reg) -> int:
+        """The bits of ``reg``, as ``instr`` writes it, that may differ between the lanes that execute it together."""
+        return self.varying[self.ssa.defined(instr, reg)]
+
+    def is_address_divergent(self, instr: Instr) -> bool:
+        """Whether the lanes may access different addresses."""
+        address = instr.address
+        return address is not None and any(self.varying_read(instr, reg) for reg in registers(address))
+
+    def _block_of(self, instr: Instr) -> int:
+        return self._block[self._node_of[instr]]
+
+    # --- explanations --------------------------------------------------------------------------------------------
+
+    def why(self, block: int) -> list[Step]:
+        """Why the branch at the end of ``block`` diverges: from the branch to a source, or to where lanes part."""
+        steps = [Step("branch diverges", self.cfg.blocks[block].terminator)]
+        return steps + self._chain(self._branch_cause[block])
+
+    def why_result(self, instr: Instr, reg: Reg) -> list[Step]:
+        """Why the register that ``instr`` writes varies; empty where it does not."""
+        value = self.ssa.defined(instr, reg)
+        cause = self._why.get(value)
+        return [Step(reg.text, instr), *self._chain(cause)] if cause is not None else []
+
+    def explain(self, block: int) -> str:
+        """`why` in one line: ``branch diverges: %p3 ← %r7 ← %tid.x``."""
+        first, *rest = [step.text for step in self.why(block)]
+        return f"{first}: {' ← '.join(rest)}"
+
+    def _chain(self, cause: _Cause | None) -> list[Step]:
+        steps: list[Step] = []
+        seen: set[int] = set()
+        while cause is not None:
+            instr = self._instr[cause.node] if cause.node >= 0 else None
+            if cause.join >= 0:
+                branch = self._parting.join_cause[cause.join]
+                where = f"lanes that part at {self._branch_text(branch)} meet at {self._block_text(cause.join)}"
+                steps.append(Step(where, self.cfg.blocks[branch].terminator))
+                return steps
+            if cause.value < 0 or cause.value in seen:
+                return [*steps, Step(cause.text, instr)] if cause.text else steps
+            if instr is not None and instr.form.effects & Effect.READ:
+                steps.append(Step(f"{instr.form.text} at a divergent address", instr))
+            if cause.loop >= 0:
+                branch = self._parting.loop_cause[cause.loop]
+                reg = self.ssa.reg[cause.value]
+                header = self._block_text(self.loops.loops[cause.loop].header)
+                text = f"{reg.text} leaves the loop at {header} in different iterations, by {self._branch_text(branch)}"
+                return [*steps, Step(text, self.cfg.blocks[branch].terminator)]
+            seen.add(cause.value)
+            definition = self.ssa.instr[cause.value]
+            cause, value = self._why.get(cause.value), cause.value
+            if definition is not None:  # a φ and an undefined value have no place of their own
+                steps.append(Step(self.ssa.reg[value].text, definition))
+        return steps
+
+    def _block_text(self, block: int) -> str:
+        label = self.cfg.blocks[block].label
+        return label.text if label is not None else f"block {block}"
+
+    def _branch_text(self, block: int) -> str:
+        terminator = self.cfg.blocks[block].terminator
+        return f"'{terminator.text}'" if terminator is not None else f"block {block}"
+
+    # --- the graph of values -------------------------------------------------------------------------------------
+
+    def _solve(self) -> None:
+        ssa = self.ssa
+        count = len(ssa.instr)
+        self.varying: list[int] = [0] * count  #: for each SSA value, the bits that may vary
+        self._why: dict[int, _Cause] = {}
+        self._branch_cause: dict[int, _Cause] = {}
+        self._steps: dict[int, int] = {}
+        self._bits = ValueBits(ssa, self._sources, self._seen)
+        # Nodes are φs and instructions. A node's reads are values, in the order of `Instr.uses`.
+        self._instr: list[Instr | None] = []
+        self._block: list[int] = []
+        self._reads: list[list[int]] = []
+        self._writes: list[list[int]] = []
+        self._node_of: dict[Instr, int] = {}
+        self._users: dict[int, list[int]] = {}
+        self._phi_nodes: dict[int, list[int]] = {}
+        self._changes_in: list[int] = [-1] * count  #: the innermost loop in which a value changes
+        self._carry_from: dict[int, int] = {}
+        self._carry_to: dict[int, list[int]] = {}
+        self._carry_varies: set[int] = set()
+        asked = BranchSlice(ssa, self.cfg) if self._branches_only else None
+        self._build(asked)
+        is_all = asked is None or asked.is_for_branches
+        self._matters = bytearray(b"\1" * len(self._instr)) if is_all else self._what_branches_read()
+        self._queue: deque[int] = deque()
+        self._queued = bytearray(len(self._instr))
+        self._done = 0
+        for value in ssa.undefined:
+            self.varying[value] = self._bits.mask(value)
+            self._why[value] = _Cause(-1, f"{ssa.reg[value].text}, which nothing has written")
+        for instr in self.cfg.unmodelled:
+            if instr in self._node_of:
+                self._diverge(self._block_of(instr), _Cause(-1, "an unknown opcode that may branch"))
+        for node in range(len(self._instr)):
+            self._done = node + 1
+            self._visit(node)
+        self._drain()
+        while self._test_joins():
+            pass
+        self._bits.settle()
+
+    def _build(self, asked: BranchSlice | None) -> None:
+        """Make the nodes, where ``asked`` is given those in it only."""
+        ssa, cfg = self.ssa, self.cfg
+        for number in cfg.rpo:
+            for phi in ssa.phis[number]:
+                if asked is not None and phi not in asked.joined:
+                    continue
+                self._phi_nodes.setdefault(number, []).append(len(self._instr))
+                self._add(None, number, [value for _, value in ssa.phi_args.get(phi, ())], [phi])
+                self._changes_in[phi] = self.loops.loop_of[number]
+            carry = -1
+            for instr in cfg.blocks[number].instrs:
+                if instr.is_directive or (asked is not None and instr not in asked.values):
+                    continue
+                node = len(self._instr)
+                self._node_of[instr] = node
+                effects = instr.form.effects
+                if effects & (Effect.CARRY_IN | Effect.CARRY_OUT) and not instr.form.is_opaque:
+                    if effects & Effect.CARRY_IN and carry >= 0:
+                        self._carry_from[node] = carry
+                        self._carry_to.setdefault(carry, []).append(node)
+                    if effects & Effect.CARRY_OUT:
+                        # A guarded one leaves the flag of the other lanes as it was.
+                        carry = node if instr.guard is None else -1
+                reads, writes = asked.values[instr] if asked is not None else values_of(ssa, instr)
+                self._add(instr, number, reads, writes)
+                if writes:
+                    changes = self._changes(instr, number, reads)
+                    for value in writes:
+                        self._changes_in[value] = changes
+
+    @cached_property
+    def _leaving(self) -> dict[int, list[int]]:
+        """By loop the nodes that read a value that changes in it from outside."""
+        leaving: dict[int, list[int]] = {}
+        loops, changes_in = self.loops.loops, self._changes_in
+        for node, reads in enumerate(self._reads):
+            block = self._block[node]
+            for value in reads:
+                index = changes_in[value]
+                if index >= 0 and block not in loops[index]:
+                    leaving.setdefault(index, []).append(node)
+        return leaving
+
+    def _what_branches_read(self) -> bytearray:
+        """By node, whether a branch reads what it computes, or what is computed from that."""
+        writer = {value: node for node, values in enumerate(self._writes) for value in values}
+        matters = bytearray(len(self._instr))
+        work = [n for n, instr in enumerate(self._instr) if instr is not None and instr.form.op.base in BRANCHES]
+        while work:
+            node = work.pop()
+            if matters[node]:
+                continue
+            matters[node] = 1
+            work += [writer[value] for value in self._reads[node] if value in writer]
+            if node in self._carry_from:
+                work.append(self._carry_from[node])
+        return matters
+
+    def _add(self, instr: Instr | None, block: int, reads: list[int], writes: list[int]) -> None:
+        node = len(self._instr)
+        self._instr.append(instr)
+        self._block.append(block)
+        self._reads.append(reads)
+        self._writes.append(writes)
+        users = self._users
+        for value in reads:
+            if value in users:
+                users[value].append(node)
+            else:
+                users[value] = [node]
+
+    def _changes(self, instr: Instr, block: int, reads: list[int]) -> int:
+        """The innermost loop around ``block`` in which the results may change from iteration to iteration, or -1."""
+        innermost = self.loops.loop_of[block]
+        if innermost < 0:
+            return -1
+        effects = instr.form.effects
+        if effects & ~(Effect.READ | Effect.TRAP) or (effects & Effect.READ and not is_constant_read(instr)):
+            return innermost
+        if any(isinstance(operand, Special) for operand in instr.operands):
+            return innermost  # a clock ticks; the others are hoisted anyway
+        found = -1
+        loops = self.loops.loops
+        for value in reads:
+            index = self._changes_in[value]
+            while index >= 0 and block not in loops[index]:
+                index = loops[index].parent
+            if index >= 0 and (found < 0 or loops[index].depth > loops[found].depth):
+                found = index
+        return found
+
+    # --- propagation ---------------------------------------------------------------------------------------------
+
+    def _seen(self, value: int, block: int) -> int:
+        """The varying bits of ``value`` where it is read in ``block``."""
+        if self._left_loop(value, block) >= 0:
+            known = self._bits.known(value)
+            return self._bits.mask(value) & ~(known.zero | known.one)
+        return self.varying[value]
+
+    def _left_loop(self, value: int, block: int) -> int:
+        """The loop with a divergent exit that lies between a value that changes in it and a read behind it, or -1."""
+        index = self._changes_in[value]
+        if index < 0:
+            return -1
+        loops, left = self.loops.loops, self._parting.loop_cause
+        while index >= 0 and block not in loops[index]:
+            if index in left:
+                return index
+            index = loops[index].parent
+        return -1
+
+    def _first_varying(self, node: int, reads: list[int]) -> _Cause | None:
+        """The cause that the first varying read is, or ``None`` where all reads are uniform."""
+        block, varying, changes_in = self._block[node], self.varying, self._changes_in
+        for value in reads:
+            if varying[value]:
+                return _Cause(node, value=value)
+            if changes_in[value] >= 0:
+                loop = self._left_loop(value, block)
+                if loop >= 0 and self._seen(value, block):
+                    return _Cause(node, value=value, loop=loop)
+        return None
+
+    def _visit(self, node: int) -> None:
+        if not self._matters[node]:
+            return
+        instr = self._instr[node]
+        if instr is None:
+            self._visit_phi(node)
+            return
+        if self._writes[node]:
+            self._visit_definition(node, instr)
+        elif instr.form.effects & Effect.CARRY_OUT and not instr.form.is_opaque:
+            self._note_carry(node, self._first_varying(node, self._reads[node]))
+        if instr.form.op.base in BRANCHES:
+            block = self._block[node]
+            if block not in self._branch_cause and "uni" not in instr.form.flags:
+                cause = self._first_varying(node, self._reads[node])
+                if cause is not None:
+                    self._diverge(block, cause)
+
+    def _visit_phi(self, node: int) -> None:
+        (phi,) = self._writes[node]
+        reads, block = self._reads[node], self._block[node]
+        if self._parting.is_divergent_join(block) and self._has_a_choice(phi, block):
+            known = self._bits.known(phi)
+            self._raise(phi, self._bits.mask(phi) & ~(known.zero | known.one), _Cause(node, join=block))
+            return
+        bits = 0
+        for value in reads:
+            bits |= self._seen(value, block)
+        if bits & ~self.varying[phi]:
+            self._raise(phi, bits, self._first_varying(node, reads))
+
+    def _has_a_choice(self, phi: int, block: int) -> bool:
+        """Whether different edges bring different values; into a loop and around it are no alternatives."""
+        index = self.loops.loop_of[block]
+        loop = self.loops.loops[index] if index >= 0 else None
+        if loop is None or loop.header != block or index in self._parting.tangled:
+            return len({value for _, value in self.ssa.phi_args[phi]}) > 1
+        arguments = {(before in loop, value) for before, value in self.ssa.phi_args[phi]}
+        return len(arguments) > len({is_back for is_back, _ in arguments})
+
+    def _visit_definition(self, node: int, instr: Instr) -> None:
+        cause = self._cause_of(node, instr)
+        if instr.form.effects & (Effect.CARRY_IN | Effect.CARRY_OUT) and not instr.form.is_opaque:
+            cause = cause or self._carry_cause(node, instr)
+            self._note_carry(node, cause)
+        if cause is None:
+            return
+        # Of a source nothing more is known, unless it is a special register.
+        is_source = cause.text and not any(type(operand) is Special for operand in instr.operands)
+        precise = None
+        if not (is_source or self._is_lost(instr, cause) or is_may_definition(instr)):
+            precise = self._bits.precise(instr, self._block[node])
+        for value in self._writes[node]:
+            bits = self._bits.mask(value) if precise is None else precise.varying & self._bits.mask(value)
+            if bits & ~self.varying[value]:
+                self._raise(value, bits, cause)
+
+    def _is_lost(self, instr: Instr, cause: _Cause) -> bool:
+        """Whether a sum or product has an operand that varies in all bits, and so varies in all bits itself."""
+        value = cause.value
+        return value >= 0 and instr.form.op.semantics in _ARITHMETIC and self.varying[value] == self._bits.mask(value)
+
+    def _cause_of(self, node: int, instr: Instr) -> _Cause | None:
+        source = self._sources.of(instr)
+        if source:
+            return _Cause(node, source)
+        reads = self._reads[node]
+        if instr.form.effects & Effect.READ and not is_constant_read(instr) and self._is_tangled(self._block[node]):
+            return _Cause(node, "a load where lanes may be in different rounds of an irreducible loop")
+        cause = self._first_varying(node, reads)
+        if cause is None:
+            return None
+        selectors = lane_selectors(instr)
+        if selectors is not None:
+            chosen = [self.ssa.read(instr, reg) for operand in selectors for reg in registers(operand)]
+            if instr.guard is not None and isinstance(instr.guard.reg, Reg):
+                chosen.append(self.ssa.read(instr, instr.guard.reg))
+            chosen += [self.ssa.old[value] for value in self._writes[node] if value in self.ssa.old]
+            return self._first_varying(node, chosen)
+        return cause
+
+    def _is_tangled(self, block: int) -> bool:
+        tangled = self._parting.tangled
+        index = self.loops.loop_of[block] if tangled else -1
+        while index >= 0:
+            if index in tangled:
+                return True
+            index = self.loops.loops[index].parent
+        return False
+
+    # --- the carry flag ------------------------------------------------------------------------------------------
+
+    def _carry_cause(self, node: int, instr: Instr) -> _Cause | None:
+        if not instr.form.effects & Effect.CARRY_IN:
+            return None
+        producer = self._carry_from.get(node)
+        if producer is None:
+            return _Cause(node, "a carry from elsewhere")
+        return _Cause(node, "a divergent carry") if producer in self._carry_varies else None
+
+    def _note_carry(self, node: int, cause: _Cause | None) -> None:
+        if cause is not None and node not in self._carry_varies:
+            self._carry_varies.add(node)
+            for consumer in self._carry_to.get(node, ()):
+                self._push(consumer)
+
+    # --- propagation of changes ----------------------------------------------------------------------------------
+
+    def _raise(self, value: int, bits: int, cause: _Cause | None) -> None:
+        """Let ``value`` vary in more bits, and see to all that reads it."""
+        old = self.varying[value]
+        new = old | bits
+        if new == old:
+            return
+        if not old and cause is not None:
+            self._why[value] = cause
+        steps = self._steps.get(value, 0) + 1
+        self._steps[value] = steps
+        self.varying[value] = new if steps < _MOST_STEPS else self._bits.mask(value)
+        for node in self._users.get(value, ()):
+            self._push(node)
+
+    def _push(self, node: int) -> None:
+        if node < self._done and not self._queued[node]:
+            self._queued[node] = 1
+            self._queue.append(node)
+
+    def _diverge(self, block: int, cause: _Cause) -> None:
+        if block in self._branch_cause:
+            return
+        self._branch_cause[block] = cause
+        self._leave_apart(self._parting.diverge(block))
+
+    def _leave_apart(self, indices: list[int]) -> None:
+        """See to what the loops with newly divergent exits, and newly tangled ones, make divergent."""
+        for index in indices:
+            for inner in self._with_inner(index):
+                for node in self._leaving.get(inner, ()):
+                    self._push(node)
+            if index in self._parting.tangled:
+                for number in self.loops.loops[index].blocks:
+                    for node in self._nodes_of_block(number):
+                        self._push(node)
+
+    def _nodes_of_block(self, block: int) -> Iterator[int]:
+        yield from self._phi_nodes.get(block, ())
+        for instr in self.cfg.blocks[block].instrs:
+            if instr in self._node_of:
+                yield self._node_of[instr]
+
+    def _drain(self) -> None:
+        while self._queue:
+            node = self._queue.popleft()
+            self._queued[node] = 0
+            self._visit(node)
+
+    def _test_joins(self) -> bool:
+        """Test the joins again for the branches found since; in order, so that one round does for a chain of them."""
+        is_changed = False
+        for block in self._joins_to_test:
+            index = self.loops.loop_of[block]
+            if index >= 0 and self.loops.loops[index].is_irreducible and self.loops.loops[index].header == block:
+                found = self._parting.enters_apart(index)
+                is_changed = is_changed or bool(found)
+                self._leave_apart(found)
+            if block not in self._parting.join_cause and self._parting.is_divergent_join(block):
+                is_changed = True
+                for node in self._phi_nodes.get(block, ()):
+                    self._push(node)
+            self._drain()
+        return is_changed
+
+    @cached_property
+    def _joins_to_test(self) -> list[int]:
+        """Blocks with φs and headers of irreducible loops, in reverse postorder."""
+        headers = {loop.header for loop in self.loops.loops if loop.is_irreducible}
+        return [block for block in self.cfg.rpo if block in self._phi_nodes or block in headers]
+
+    @cached_property
+    def _inner_loops(self) -> dict[int, list[int]]:
+        inner: dict[int, list[int]] = {}
+        for loop in self.loops.loops:
+            inner.setdefault(loop.parent, []).append(loop.index)
+        return inner
+
+    def _with_inner(self, index: int) -> Iterator[int]:
+        work = [index]
+        while work:
+            index = work.pop()
+            yield index
+            work.extend(self._inner_loops.get(index, ()))

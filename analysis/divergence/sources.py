@@ -1,0 +1,183 @@
+"""Which instructions make values that differ between lanes, whatever they read.
+
+Computes: a text that names the reason, or the empty string where an instruction only passes on what its operands are.
+Also what is known of the bits of special registers and operands' widths, for `varying_bits`.
+
+The opcode table says ``source``, ``uniform`` or ``propagate`` for each opcode; loads and shuffles depend on more.
+Reference: PTX ISA 9.0, §10 (special registers), §9.7.9 (data movement), §9.7.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...ptx import Effect, Form, Imm, Instr, Kernel, Operand, Reg, Special, Variable
+from ...ptx.types import literal_value
+from ..effects import is_call_parameter, is_constant_read, memory_space
+from .varying_bits import Bits, special_registers, unknown
+
+__all__ = ["Sources", "block_shape", "is_broadcast", "lane_selectors", "operand_widths"]
+
+#: Special registers that differ between lanes, or from one reading to the next, without their component.
+_DIVERGENT_SPECIALS = frozenset(
+    "%clock %clock_hi %clock64 %globaltimer %globaltimer_lo %globaltimer_hi %smid "
+    "%lanemask_eq %lanemask_le %lanemask_lt %lanemask_ge %lanemask_gt".split()
+)
+_VOTES = frozenset(["vote", "redux", "match", "activemask"])
+_BARRIERS = frozenset(["bar", "barrier"])
+_LOADS = frozenset(["ld", "ldu"])
+
+
+def block_shape(kernel: Kernel) -> tuple[int, int, int] | None:
+    """The block shape that ``.reqntid`` fixes, or ``None``."""
+    text = kernel.directive("reqntid")
+    return _three(text) if text else None
+
+
+def _three(text: str) -> tuple[int, int, int]:
+    extents = [int(part, 0) for part in text.replace(",", " ").split()]
+    x, y, z = (*extents, 1, 1, 1)[:3]
+    return x, y, z
+
+
+def _most_threads(kernel: Kernel) -> int:
+    """What ``.maxntid`` allows: a bound on the number of threads only, whatever dimensions it names."""
+    text = kernel.directive("maxntid")
+    if not text:
+        return 1024
+    x, y, z = _three(text)
+    return min(max(x * y * z, 1), 1024)
+
+
+class Sources:
+    """The sources of one kernel, for a block shape (x, y, z) or ``None`` where it is not known."""
+
+    def __init__(self, kernel: Kernel, shape: tuple[int, int, int] | None, *, are_lanes_together: bool) -> None:
+        self.kernel = kernel
+        self.are_lanes_together = are_lanes_together
+        self._specials = special_registers(shape, _most_threads(kernel))
+        self._has_call_parameters = any(
+            isinstance(declaration, Variable) and declaration.space == "param" for declaration in _variables(kernel)
+        )
+        self._written: frozenset[str] | None = None
+
+    def special(self, operand: Special) -> Bits:
+        """The bits of a special register."""
+        known = self._specials.get(operand.name)
+        if known is not None:
+            return known
+        base = operand.name.partition(".")[0]
+        if base in _DIVERGENT_SPECIALS or base.startswith("%pm"):
+            return unknown(operand.type.bits)
+        return Bits(0)
+
+    def of(self, instr: Instr) -> str:
+        """Why the results differ between lanes even if all registers read are uniform, or an empty string."""
+        form = instr.form
+        if form.is_opaque:
+            return f"{form.text}, which is unknown"
+        base = form.op.base
+        if base == "call":
+            return "the result of a call"
+        if base in _LOADS:
+            return self._load(instr, form)
+        if base in _VOTES:
+            if base == "activemask" or "sync" not in form.flags:
+                return "" if self.are_lanes_together else f"{form.text}, whose lanes may be parted"
+            return form.text if form.op.divergence == "source" else ""
+        if form.op.divergence == "source" and not is_broadcast(instr):
+            return form.text
+        if form.op.name == "cvta" and form.space == "local":
+            return "the address of an object of each thread"
+        for operand in instr.operands:
+            if isinstance(operand, Special) and self.special(operand).varying:
+                return operand.name
+        return ""
+
+    def _load(self, instr: Instr, form: Form) -> str:
+        space = memory_space(instr)
+        if space in ("local", "generic"):
+            return f"a load from {space} memory"
+        if form.effects & Effect.ORDERED:
+            return f"{form.text}, which others may write at any time"
+        if space == "param":
+            if not self.kernel.is_entry:
+                return "a parameter of a function"
+            address = instr.address
+            is_unclear = address is None or isinstance(address.base, Reg)
+            if is_call_parameter(instr) or (is_unclear and self._has_call_parameters):
+                return "the result of a call"
+        if is_constant_read(instr) or self.are_lanes_together:
+            return ""
+        written = self._written_spaces()
+        return f"a load from {space} memory that is written" if space in written or "generic" in written else ""
+
+    def _written_spaces(self) -> frozenset[str]:
+        """The state spaces that the kernel may write; ``generic`` stands for any."""
+        if self._written is None:
+            # What calls a function may write anything.
+            found: set[str] = set() if self.kernel.is_entry else {"generic"}
+            for instr in self.kernel.instructions():
+                effects = instr.form.effects
+                if effects & Effect.ASYNC or (effects & Effect.WRITE and instr.address is None):
+                    found.add("generic")
+                elif effects & Effect.WRITE:
+                    found.add(memory_space(instr))
+            self._written = frozenset(found)
+        return self._written
+
+
+def _variables(kernel: Kernel) -> Iterable[object]:
+    yield from kernel.declarations
+    for block in kernel.blocks:
+        for instr in block.instrs:
+            if instr.is_directive:
+                yield getattr(instr, "declaration", None)
+
+
+def is_broadcast(instr: Instr) -> bool:
+    """Whether a shuffle gives all 32 lanes the value of one: ``shfl.sync.idx d, a, lane, 31, -1``."""
+    form = instr.form
+    if form.op.base != "shfl" or form.mods.get("mode") != "idx" or "sync" not in form.flags or len(instr.operands) != 5:
+        return False
+    bounds, members = instr.operands[3], instr.operands[4]
+    if not (isinstance(bounds, Imm) and isinstance(members, Imm)):
+        return False
+    return literal_value(bounds.text) == 31 and int(literal_value(members.text)) & 0xFFFFFFFF == 0xFFFFFFFF
+
+
+def lane_selectors(instr: Instr) -> tuple[Operand, ...] | None:
+    """Where a result is one for all lanes that take part: the operands that say which lanes do, or which lane gives it.
+
+    ``None`` for all other instructions.
+    """
+    base = instr.form.op.base
+    if base in _BARRIERS and instr.form.dst_count:
+        return instr.operands[1:-1]
+    if base in _VOTES and instr.form.op.divergence == "uniform":
+        return instr.operands[-1:] if "sync" in instr.form.flags else ()
+    if is_broadcast(instr):
+        return instr.operands[2:3]
+    return None
+
+
+def operand_widths(form: Form) -> tuple[int, ...]:
+    """The width in bits of each operand as the table has it, 0 where that is not known."""
+    widths = _WIDTHS.get(form)
+    if widths is None:
+        widths = _WIDTHS[form] = tuple(_width(form, spec.type) for spec in form.specs)
+    return widths
+
+
+_WIDTHS: dict[Form, tuple[int, ...]] = {}
+
+
+def _width(form: Form, kind: str) -> int:
+    if kind == "pred":
+        return 1
+    if kind == "wide":
+        return 2 * form.type.bits if form.type is not None else 0
+    scalar = form.scalar(kind) or (form.type if kind == "type" else None)
+    if scalar is not None:
+        return scalar.bits if scalar.lanes == 1 else 0
+    return int(kind[1:]) if kind[1:].isdigit() else 0

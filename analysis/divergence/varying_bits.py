@@ -1,0 +1,372 @@
+"""Which bits of a value may differ between the lanes of a warp.
+
+Computes: for the integer operations of PTX, from what is known of the operands' bits, what is known of the result's. A
+`Bits` says which bits may vary from lane to lane, and which are certainly 0 or 1. So ``tid.x``, where the block is 64
+wide, varies in its lowest five bits; ``tid.x >> 5`` and ``tid.x & ~31`` do not vary at all, nor does ``tid.x < 32``;
+with ``ctaid.x * 64`` added nothing changes, since no carry leaves the lowest six bits.
+
+Guarantees: every result is an over-approximation of the varying bits, and monotone in them. Operations that are not
+listed in `OPERATIONS` vary in all bits as soon as an operand does.
+Reference: the known-bits addition is that of LLVM's ``KnownBits``; Coutinho et al. (PACT 2011) use affine values of the
+thread index to the same end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ...ptx import Form
+
+__all__ = ["OPERATIONS", "Bits", "constant", "special_registers", "uniform", "unknown"]
+
+
+class Bits(NamedTuple):
+    """Bit masks: may vary between lanes; is 0; is 1. A known bit never varies."""
+
+    varying: int
+    zero: int = 0
+    one: int = 0
+
+
+def _mask(width: int) -> int:
+    return (1 << width) - 1
+
+
+def constant(value: int, width: int) -> Bits:
+    mask = _mask(width)
+    return Bits(0, ~value & mask, value & mask)
+
+
+def uniform() -> Bits:
+    return Bits(0)
+
+
+def unknown(width: int) -> Bits:
+    return Bits(_mask(width))
+
+
+def _value(bits: Bits, width: int) -> int | None:
+    """The constant that it is, or ``None``."""
+    return bits.one if bits.zero | bits.one == _mask(width) else None
+
+
+def _known(varying: int, zero: int, one: int, width: int) -> Bits:
+    mask = _mask(width)
+    zero &= mask
+    one &= mask
+    return Bits(varying & mask & ~(zero | one), zero, one)
+
+
+def _trailing_zeros(bits: Bits, width: int) -> int:
+    """How many of the lowest bits are certainly 0."""
+    maybe = ~bits.zero & _mask(width)
+    return (maybe & -maybe).bit_length() - 1 if maybe else width
+
+
+def _from_lowest(varying: int, width: int) -> int:
+    """All bits from the lowest varying one upwards."""
+    return _mask(width) & -(varying & -varying) if varying else 0
+
+
+# --- logic and shifts ------------------------------------------------------------------------------------------------
+
+
+def _and(a: Bits, b: Bits, width: int) -> Bits:
+    return _known(a.varying & ~b.zero | b.varying & ~a.zero, a.zero | b.zero, a.one & b.one, width)
+
+
+def _or(a: Bits, b: Bits, width: int) -> Bits:
+    return _known(a.varying & ~b.one | b.varying & ~a.one, a.zero & b.zero, a.one | b.one, width)
+
+
+def _xor(a: Bits, b: Bits, width: int) -> Bits:
+    zero = a.zero & b.zero | a.one & b.one
+    return _known(a.varying | b.varying, zero, a.zero & b.one | a.one & b.zero, width)
+
+
+def _not(a: Bits, width: int) -> Bits:
+    return _known(a.varying, a.one, a.zero, width)
+
+
+def _shl(a: Bits, count: Bits, width: int) -> Bits:
+    amount = _value(count, 32)
+    if amount is None:
+        return Bits(_mask(width) if count.varying else _from_lowest(a.varying, width))
+    amount = min(amount, width)
+    return _known(a.varying << amount, a.zero << amount | _mask(amount), a.one << amount, width)
+
+
+def _shr(a: Bits, count: Bits, width: int, *, is_signed: bool) -> Bits:
+    amount = _value(count, 32)
+    if amount is None:
+        if count.varying:
+            return Bits(_mask(width))
+        is_sign_varying = is_signed and a.varying >> (width - 1) != 0
+        return Bits(_mask(width if is_sign_varying else a.varying.bit_length()))
+    amount = min(amount, width)
+    fill = _mask(width) & ~_mask(width - amount)
+
+    def moved(bits: int) -> int:
+        return bits >> amount | (fill if is_signed and bits >> (width - 1) else 0)
+
+    zero = moved(a.zero) if is_signed else a.zero >> amount | fill
+    return _known(moved(a.varying), zero, moved(a.one), width)
+
+
+# --- sums and products -----------------------------------------------------------------------------------------------
+
+
+def _sum(a: Bits, b: Bits, width: int, carry: int = 0) -> Bits:
+    """``a + b + carry``: a bit varies if an addend's bit does, or the carry into it."""
+    mask = _mask(width)
+    highest = (~a.zero & mask) + (~b.zero & mask) + carry  # with a 1 wherever there may be one
+    lowest = a.one + b.one + carry
+    carry_zero = ~(highest ^ a.zero ^ b.zero) & mask
+    carry_one = (lowest ^ a.one ^ b.one) & mask
+    known = (a.zero | a.one) & (b.zero | b.one) & (carry_zero | carry_one)
+    varying = a.varying | b.varying
+    # A varying carry runs upwards from a varying bit, through bits into which the carry is not known.
+    open_bits = mask & ~(carry_zero | carry_one)
+    seeds = varying << 1 & open_bits
+    varying |= (open_bits ^ (open_bits + seeds)) & open_bits | seeds
+    return _known(varying, ~highest & known, lowest & known, width)
+
+
+def _difference(a: Bits, b: Bits, width: int) -> Bits:
+    return _sum(a, _not(b, width), width, 1)
+
+
+def _negation(a: Bits, width: int) -> Bits:
+    return _difference(constant(0, width), a, width)
+
+
+def _product(a: Bits, b: Bits, width: int) -> Bits:
+    mask = _mask(width)
+    low_a, low_b = _trailing_zeros(a, width), _trailing_zeros(b, width)
+    varying = _from_lowest(a.varying << low_b & mask, width) | _from_lowest(b.varying << low_a & mask, width)
+    for factor, other in ((a, b), (b, a)):
+        power = _value(factor, width)
+        if power is not None and power & (power - 1) == 0:
+            shifted = constant(power.bit_length() - 1, 32) if power else constant(width, 32)
+            return _shl(other, shifted, width)
+    zero = _mask(min(low_a + low_b, width))
+    greatest = (~a.zero & mask) * (~b.zero & mask)
+    if greatest <= mask:
+        zero |= mask & ~_mask(greatest.bit_length())
+    return _known(varying, zero, 0, width)
+
+
+def _extend(a: Bits, narrow: int, wide: int, *, is_signed: bool) -> Bits:
+    """The lowest ``narrow`` bits, extended to ``wide`` or cut to it."""
+    mask = _mask(min(narrow, wide))
+    fill = _mask(wide) & ~mask
+
+    def extended(bits: int) -> int:
+        return bits & mask | (fill if is_signed and bits >> (narrow - 1) & 1 else 0)
+
+    zero = extended(a.zero) if is_signed else a.zero & mask | fill
+    return _known(extended(a.varying), zero, extended(a.one), wide)
+
+
+def _quotient(a: Bits, b: Bits, width: int) -> Bits:
+    """Unsigned ``a / (m·2^t)`` is ``(a >> t) / m``."""
+    divisor = _value(b, width)
+    if not divisor:
+        return Bits(_mask(width) if a.varying or b.varying else 0)
+    twos = (divisor & -divisor).bit_length() - 1
+    upper = _shr(a, constant(twos, 32), width, is_signed=False)
+    if divisor >> twos == 1:
+        return upper
+    return Bits(_mask(width) if upper.varying else 0)
+
+
+def _remainder(a: Bits, b: Bits, width: int) -> Bits:
+    """Unsigned ``a mod (m·2^t)`` is ``((a >> t) mod m)·2^t`` with the lowest t bits of a."""
+    divisor = _value(b, width)
+    if not divisor:
+        return Bits(_mask(width) if a.varying or b.varying else 0)
+    twos = (divisor & -divisor).bit_length() - 1
+    if divisor >> twos == 1:
+        return _and(a, constant(divisor - 1, width), width)
+    zero = _mask(width) & ~_mask(divisor.bit_length())
+    varying = _mask(width) if a.varying >> twos else a.varying
+    return _known(varying, zero, 0, width)
+
+
+# --- by form ---------------------------------------------------------------------------------------------------------
+
+
+def _plain(operation: Callable[..., Bits]) -> Callable[[Form, list[Bits]], Bits | None]:
+    """An operation all of whose operands have the width of the form's type."""
+
+    def apply(form: Form, operands: list[Bits]) -> Bits | None:
+        scalar = form.type
+        if scalar is None or scalar.lanes != 1 or scalar.kind == "f":
+            return None
+        return operation(*operands, scalar.bits)
+
+    return apply
+
+
+def _wide(operation: Callable[..., Bits]) -> Callable[[Form, list[Bits]], Bits | None]:
+    """A product of two extended factors, and perhaps a sum with a wide addend."""
+
+    def apply(form: Form, operands: list[Bits]) -> Bits | None:
+        scalar = form.type
+        if scalar is None:
+            return None
+        wide = 2 * scalar.bits
+        a, b = (_extend(each, scalar.bits, wide, is_signed=scalar.kind == "s") for each in operands[:2])
+        return operation(a, b, *operands[2:], wide)
+
+    return apply
+
+
+def _product_sum(a: Bits, b: Bits, c: Bits, width: int) -> Bits:
+    return _sum(_product(a, b, width), c, width)
+
+
+def _shift_right(form: Form, operands: list[Bits]) -> Bits | None:
+    scalar = form.type
+    if scalar is None:
+        return None
+    return _shr(operands[0], operands[1], scalar.bits, is_signed=scalar.kind == "s")
+
+
+def _division(operation: Callable[[Bits, Bits, int], Bits]) -> Callable[[Form, list[Bits]], Bits | None]:
+    def apply(form: Form, operands: list[Bits]) -> Bits | None:
+        scalar = form.type
+        if scalar is None:
+            return None
+        a, b = operands
+        sign = 1 << (scalar.bits - 1)
+        if scalar.kind == "s" and not (a.zero & sign and b.zero & sign):
+            return None
+        return operation(a, b, scalar.bits)
+
+    return apply
+
+
+def _convert(form: Form, operands: list[Bits]) -> Bits | None:
+    source, target = form.scalar("atype"), form.scalar("dtype")
+    if source is None or target is None or not (source.is_integer and target.is_integer) or form.flags:
+        return None
+    return _extend(operands[0], source.bits, target.bits, is_signed=source.kind == "s")
+
+
+def _move(form: Form, operands: list[Bits]) -> Bits | None:
+    return operands[0] if form.type is not None else None
+
+
+def _extract(form: Form, operands: list[Bits]) -> Bits | None:
+    scalar = form.type
+    if scalar is None or scalar.kind != "u":
+        return None
+    start, length = _value(operands[1], 32), _value(operands[2], 32)
+    if start is None or length is None:
+        return None
+    width = scalar.bits
+    field = _shr(operands[0], constant(start & 0xFF, 32), width, is_signed=False)
+    return _and(field, constant(_mask(min(length & 0xFF, width)), width), width)
+
+
+def _select(form: Form, operands: list[Bits]) -> Bits | None:
+    scalar = form.type
+    if scalar is None:
+        return None
+    a, b, predicate = operands
+    zero, one = a.zero & b.zero, a.one & b.one
+    varying = _mask(scalar.bits) if predicate.varying else a.varying | b.varying
+    return _known(varying, zero, one, scalar.bits)
+
+
+_ORDER = {"lt": "lt", "lo": "lt", "ge": "lt", "hs": "lt", "le": "le", "ls": "le", "gt": "le", "hi": "le"}
+_TURNED = {"lt": "le", "le": "lt"}
+
+
+def _compare(form: Form, operands: list[Bits]) -> Bits | None:
+    """``a < c`` does not depend on the lowest t bits of a where those of c are 0, nor ``a ≤ c`` where they are 1."""
+    scalar = form.type
+    a, b = operands[:2]
+    if not (a.varying or b.varying):
+        varying = 0
+    else:
+        order = _ORDER.get(form.mods.get("cmp", ""))
+        if order is None or scalar is None or scalar.kind == "f" or scalar.lanes != 1 or (a.varying and b.varying):
+            return None
+        if b.varying:
+            a, b, order = b, a, _TURNED[order]
+        low = _mask(a.varying.bit_length())
+        if low >> (scalar.bits - 1) and scalar.kind == "s":
+            return None
+        varying = int(low & ~(b.zero if order == "lt" else b.one) != 0)
+    return Bits(varying | (operands[2].varying if len(operands) > 2 else 0))
+
+
+#: What an operation, by its name in the opcode table, makes of its operands; ``None`` from it: nothing special.
+OPERATIONS: dict[str, Callable[[Form, list[Bits]], Bits | None]] = {
+    "int_add": _plain(_sum),
+    "int_sub": _plain(_difference),
+    "int_neg": _plain(_negation),
+    "int_mul_lo": _plain(_product),
+    "int_mad_lo": _plain(_product_sum),
+    "int_mul_wide": _wide(_product),
+    "int_mad_wide": _wide(_product_sum),
+    "int_div": _division(_quotient),
+    "int_rem": _division(_remainder),
+    "int_bfe": _extract,
+    "bits_and": _plain(_and),
+    "bits_or": _plain(_or),
+    "bits_xor": _plain(_xor),
+    "bits_not": _plain(_not),
+    "bits_shl": _plain(_shl),
+    "bits_shr": _shift_right,
+    "convert": _convert,
+    "move_mov": _move,
+    "compare_setp": _compare,
+    "compare_selp": _select,
+}
+
+
+# --- special registers -----------------------------------------------------------------------------------------------
+
+
+def special_registers(shape: tuple[int, int, int] | None, most_threads: int = 1024) -> dict[str, Bits]:
+    """The special registers of which something is known, by name; all others are `uniform` or vary in all bits.
+
+    ``shape`` is the exact block shape, where it is known; ``most_threads`` is the most threads a block can have. A warp
+    is 32 threads of consecutive linear index x + X·(y + Y·z), from a multiple of 32 on.
+    """
+    limit = 1024 if shape is None else shape[0] * shape[1] * shape[2]
+    limit = min(limit, most_threads)
+    extents = (limit, limit, min(limit, 64)) if shape is None else shape
+    widths = [(extent - 1).bit_length() for extent in extents]
+    varying = [_mask(width) for width in widths] if shape is None else _lane_bits(shape, widths)
+    known: dict[str, Bits] = {
+        f"%tid.{axis}": _known(bits, ~_mask(width), 0, 32)
+        for axis, bits, width in zip("xyz", varying, widths, strict=True)
+    }
+    known["%tid.w"] = constant(0, 32)
+    known["%laneid"] = _known(31, ~31, 0, 32)
+    known["WARP_SZ"] = constant(32, 32)
+    for axis, extent in zip("xyz", extents, strict=True):
+        top = _mask(extent.bit_length())
+        known[f"%ntid.{axis}"] = constant(extent, 32) if shape is not None else _known(0, ~top, 0, 32)
+    return known
+
+
+def _lane_bits(shape: tuple[int, int, int], widths: list[int]) -> list[int]:
+    """For each axis the bits of the thread index that vary within a warp."""
+    x, y, z = shape
+    full = [_mask(width) for width in widths]
+    rows = 32 // x if 32 % x == 0 else 0  # rows of x threads in a warp, where that is a whole number
+    if x % 32 == 0 or y * z == 1:
+        return [31 & full[0], 0, 0]
+    if not rows:
+        return [full[0], full[1], 0 if x * y % 32 == 0 else full[2]]
+    if y % rows == 0 or z == 1:
+        return [full[0], (rows - 1) & full[1], 0]
+    if rows % y == 0:
+        return [full[0], full[1], (rows // y - 1) & full[2]]
+    return full

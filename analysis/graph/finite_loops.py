@@ -1,0 +1,177 @@
+"""Loops that are shown to end.
+
+Computes: for each loop, whether every turn of it comes to a test that must let it end after finitely many turns. The
+test compares a counter, which each turn moves on by one constant step, with a bound that the loop does not change:
+
+- a step with the factor 2^k, and no more, takes the counter through all numbers that are congruent to its start modulo
+  2^k, whatever wraps; so the loop ends where the test lets it end at one of these;
+- that is so where it lets it end at the bound itself, and start and bound are congruent modulo 2^k, as they are for
+  k = 0;
+- and where the bound is a constant with 2^k numbers beyond it.
+
+Requires: SSA, value numbers, loops of the kernel's current version. Guarantees: a thread that goes round in a loop that
+is called finite leaves it, unless it stays for ever in a loop inside it or at an instruction that may not return.
+Refuses: irreducible loops; tests that some turns do not come to; conditions that are no ``setp`` of integers.
+Reference: Kroening, Sharygina, Tonetta, Tsitovich, Wintersteiger, "Loop summarization using abstract transformers",
+ATVA 2008, for counters; the argument on residues is elementary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...ptx import Instr, Label, Reg
+from ..memory.speculation import Bounds
+from ..values import affine
+from ..values.affine import Affine
+from .loops import Loop
+
+if TYPE_CHECKING:
+    from ..manager import Facts
+
+__all__ = ["FiniteLoops"]
+
+_NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
+_UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
+_SWAPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+
+
+class FiniteLoops:
+    """The answers for one kernel; ask through `Facts.get`."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._found: dict[int, bool] = {}
+        #: By class the blocks of its values.
+        self._defined_in: dict[int, list[int]] | None = None
+
+    def is_finite(self, loop: Loop) -> bool:
+        """Whether the loop is shown to end."""
+        found = self._found.get(loop.index)
+        if found is None:
+            found = self._found[loop.index] = self._find(loop)
+        return found
+
+    def _find(self, loop: Loop) -> bool:
+        if loop.is_irreducible:
+            return False
+        facts = self._facts
+        dominates, loop_of = facts.dominance.dominates, facts.loops.loop_of
+        for block, outside in loop.exits:
+            comes_each_turn = loop_of[block] == loop.index and all(dominates(block, latch) for latch in loop.latches)
+            if comes_each_turn and self._ends(loop, block, outside):
+                return True
+        return False
+
+    def _ends(self, loop: Loop, block: int, outside: int) -> bool:
+        """Whether the branch at the end of ``block`` takes the edge to ``outside`` in some turn."""
+        facts = self._facts
+        branch = facts.cfg.blocks[block].terminator
+        if branch is None or branch.form.op.base != "bra" or branch.guard is None:
+            return False
+        guard, label = branch.guard.reg, branch.operands[-1]
+        if not isinstance(guard, Reg) or not isinstance(label, Label) or len(facts.cfg.succ[block]) != 2:
+            return False
+        value = facts.ssa.read(branch, guard)
+        compare = facts.ssa.instr[value]
+        if compare is None or value in facts.ssa.old or facts.ssa.block[value] not in loop:
+            return False
+        # The test of another turn, or of an inner loop's, says nothing about this one.
+        if not facts.dominance.dominates(facts.ssa.block[value], block):
+            return False
+        if facts.loops.loop_of[facts.ssa.block[value]] != loop.index:
+            return False
+        leaves_if_taken = facts.cfg.blocks[outside].label is label
+        return self._is_met(loop, compare, leaves_if=leaves_if_taken != branch.guard.negated)
+
+    def _is_met(self, loop: Loop, compare: Instr, *, leaves_if: bool) -> bool:
+        """Whether ``compare`` gives ``leaves_if`` in some turn."""
+        form, scalar = compare.form, compare.form.type
+        if form.op.base != "setp" or compare.guard is not None or len(compare.operands) != 3:
+            return False
+        if not isinstance(compare.operands[0], Reg) or scalar is None or scalar.kind not in "usb":
+            return False
+        if scalar.bits not in (32, 64) or scalar.lanes != 1:
+            return False
+        word = form.mods.get("cmp", "")
+        is_signed = scalar.kind == "s" and word not in _UNSIGNED
+        word = _UNSIGNED.get(word, word)
+        if word not in _NEGATED:
+            return False
+        word = word if leaves_if else _NEGATED[word]
+        values = self._facts.values
+        left, right = (values.of_operand(compare, operand, scalar) for operand in compare.operands[1:])
+        for counter, bound, order in ((left, right, word), (right, left, _SWAPPED[word])):
+            moved = self._moved(loop, counter, scalar.bits)
+            if moved is not None and self._is_invariant(loop, bound):
+                return self._is_reached(order, *moved, values.affine_of(bound, scalar.bits), is_signed=is_signed)
+        return False
+
+    def _moved(self, loop: Loop, number: int, width: int) -> tuple[int, Affine | None] | None:
+        """By how much each turn moves a counter on, and what it is in the first turn, where that is known."""
+        facts = self._facts
+        values, ssa = facts.values, facts.ssa
+        form = values.affine_of(number, width)
+        if len(form.terms) != 1 or form.terms[0][1] != 1:
+            return None
+        atom = form.terms[0][0]
+        phi = next((each for each in ssa.phis[loop.header] if values.number[each] == atom), None)
+        if phi is None or ssa.reg[phi].type.bits != width:
+            return None
+        steps: set[int] = set()
+        starts: set[int] = set()
+        for before, value in ssa.phi_args.get(phi, ()):
+            own = values.number[value]
+            if before not in loop:
+                starts.add(own)
+                continue
+            moved = values.affine_of(own, width)
+            if moved.terms != ((atom, 1),):
+                return None
+            steps.add(moved.constant)
+        if len(steps) != 1:
+            return None
+        start = values.affine_of(starts.pop(), width) if len(starts) == 1 else None
+        # What is compared may be the counter some constant further on.
+        first = affine.add(start, affine.constant(width, form.constant)) if start is not None else None
+        return steps.pop(), first
+
+    def _is_invariant(self, loop: Loop, number: int) -> bool:
+        """Whether nothing in the loop gives the class a value."""
+        facts = self._facts
+        if self._defined_in is None:
+            self._defined_in = {}
+            for value, each in enumerate(facts.values.number):
+                self._defined_in.setdefault(each, []).append(facts.ssa.block[value])
+        key = facts.values.key_of(number)
+        if key[0] in ("special", "symbol") or (key[0] == "affine" and not key[3]):
+            return True  # the same for the whole kernel
+        blocks = self._defined_in.get(number, ())
+        return bool(blocks) and not any(block in loop for block in blocks)
+
+    def _is_reached(self, order: str, moved: int, first: Affine | None, bound: Affine, *, is_signed: bool) -> bool:
+        """Whether a counter that is ``first`` and moves on so comes to where ``counter order bound`` holds."""
+        if not moved:
+            return False
+        if order == "ne":
+            return True  # a counter that moves is not the bound for ever
+        width = bound.width
+        factor = moved & -moved
+        # It comes to the bound itself.
+        if order in ("eq", "ge", "le") and (factor == 1 or self._is_congruent(bound, first, factor)):
+            return True
+        if order == "eq" or not bound.is_constant:
+            return False
+        least = -(1 << (width - 1)) if is_signed else 0
+        most = least + (1 << width) - 1
+        limit = bound.signed_constant() if is_signed else bound.constant
+        size = {"ge": most - limit + 1, "gt": most - limit, "le": limit - least + 1, "lt": limit - least}[order]
+        return size >= factor
+
+    def _is_congruent(self, bound: Affine, first: Affine | None, factor: int) -> bool:
+        """Whether ``factor`` divides the difference."""
+        difference = affine.add(bound, first, -1) if first is not None else None
+        if difference is None or difference.constant % factor:
+            return False
+        divisor = self._facts.get(Bounds).divisor
+        return all(part * divisor(number, bound.width) % factor == 0 for number, part in difference.terms)

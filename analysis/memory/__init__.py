@@ -1,0 +1,1 @@
+"""What memory instructions touch: aliasing, effects, which loads cannot fault."""

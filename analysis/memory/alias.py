@@ -1,0 +1,440 @@
+"""Whether memory references may touch a common byte, and what an instruction may do to what a load reads.
+
+Computes, for references as (state space, symbolic base, byte offset, bytes, objects):
+
+- *spaces*: references in different state spaces are disjoint; a generic address may be in any of them, unless the
+  objects that it may point into are known;
+- *offsets*: with one base, or bases whose difference is a constant modulo a power of two, offsets decide;
+- *objects*: different declared variables are disjoint (`points_to.py` says what an address points into); a
+  parameter's buffer is in global memory, and may be a module's ``.global`` variable;
+- the *promise*: with ``restrict``, the buffers of different pointer parameters are disjoint.
+
+The default, `CONSERVATIVE`, promises nothing. Whoever promises more has to check it where the kernel is launched.
+
+A base is a class of `Values`: the name of a number, and in a loop of another number in each turn. So `Memory.may_alias`
+speaks of one thread and of one evaluation of the names: two accesses between which nothing that the bases are made of
+is defined anew. What holds at any time and for all threads is `Memory.may_ever_alias`.
+
+Addresses are compared modulo 2^32: a base plus an offset may wrap around, and in shared, local, constant and parameter
+space, or with a register of 32 bits, it does so there.
+Reference: shared notes on code motion, §5; PTX ISA 9.0, §5.1 and §8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...ptx import Effect, Instr, Kernel, Param, Sym, Variable
+from ..effects import is_constant_read, is_plain_store, memory_space
+from ..values import affine
+from ..values.value_numbering import Values
+from .points_to import Object, Objects, Pointees, is_pointer_parameter
+from .touched_memory import ANY, Access, Buffers, accesses, buffers_of, is_with_outside, synchronization
+
+if TYPE_CHECKING:
+    from ..manager import Facts
+
+__all__ = [
+    "CONSERVATIVE",
+    "Memory",
+    "Promise",
+    "Reference",
+    "is_inside_object",
+    "is_mutable_read",
+    "reference_of",
+]
+
+#: Spaces that a generic address can reach.
+_ALL = frozenset(["global", "shared", "local", "const", "param"])
+_ADDRESSES = 1 << 32
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What the user promises of pointer parameters: those that are covered point to buffers of their own.
+
+    >>> Promise.parse("restrict:scale.out,add").covers("add", "anything")
+    True
+    >>> Promise.parse("restrict:scale.out,add").covers("scale", "in")
+    False
+    """
+
+    everything: bool = False
+    kernels: frozenset[str] = frozenset()
+    parameters: frozenset[tuple[str, str]] = frozenset()
+
+    @classmethod
+    def parse(cls, text: str) -> Promise:
+        """The promise written as ``conservative``, ``restrict``, or ``restrict:`` and KERNEL or KERNEL.PARAM with
+        commas between them. `ValueError` for anything else."""
+        level, colon, rest = text.partition(":")
+        if level == "conservative" and not colon:
+            return CONSERVATIVE
+        if level != "restrict" or (colon and not all(part.strip(".") for part in rest.split(","))):
+            raise ValueError(f"'{text}' is neither conservative nor restrict nor restrict:KERNEL[.PARAM],…")
+        if not colon:
+            return cls(everything=True)
+        kernels: set[str] = set()
+        parameters: set[tuple[str, str]] = set()
+        for part in rest.split(","):
+            kernel, dot, param = part.strip().partition(".")
+            if dot and not param:
+                raise ValueError(f"'{part}' names no parameter")
+            if dot:
+                parameters.add((kernel, param))
+            else:
+                kernels.add(kernel)
+        return cls(kernels=frozenset(kernels), parameters=frozenset(parameters))
+
+    @property
+    def text(self) -> str:
+        """The promise as `parse` reads it."""
+        if self.everything:
+            return "restrict"
+        names = sorted(self.kernels) + sorted(f"{kernel}.{param}" for kernel, param in self.parameters)
+        return f"restrict:{','.join(names)}" if names else "conservative"
+
+    def covers(self, kernel: str, param: str) -> bool:
+        """Whether the buffer of ``param`` is promised to overlap no other parameter's buffer."""
+        return self.everything or kernel in self.kernels or (kernel, param) in self.parameters
+
+
+CONSERVATIVE = Promise()
+
+
+class Reference(NamedTuple):
+    """``bytes`` bytes at ``base + offset`` in ``space``; ``base`` is a class of `Values`. ``symbol`` names the object
+    where the address is that object plus a constant, and the bytes lie in it; ``objects`` are those that the address
+    may point into, ``None`` if that is unknown."""
+
+    space: str
+    base: int
+    offset: int
+    bytes: int
+    symbol: object | None = None
+    objects: Objects = None
+
+
+def reference_of(instr: Instr, values: Values, objects: Objects = None) -> Reference | None:
+    """The memory that a ``ld`` or ``st`` touches, or ``None`` where that is not one simple address."""
+    address = instr.address
+    scalar = instr.form.type
+    if address is None or address.rest or scalar is None:
+        return None
+    base, offset = values.address(instr, address)
+    size = scalar.bytes * instr.form.lanes
+    symbol = address.base.declaration if isinstance(address.base, Sym) else None
+    if not (isinstance(symbol, Variable | Param) and _is_inside(symbol, offset, size)):
+        symbol = None
+    return Reference(memory_space(instr), base, offset, size, symbol, objects)
+
+
+def is_inside_object(instr: Instr) -> bool:
+    """Whether a ``ld`` or ``st`` names a variable or parameter and stays inside it, aligned, so that it cannot
+    fault."""
+    address, scalar = instr.address, instr.form.type
+    if address is None or address.rest or scalar is None or not isinstance(address.base, Sym) or address.base.offset:
+        return False
+    declaration = address.base.declaration
+    if not isinstance(declaration, Variable | Param):
+        return False
+    size = scalar.bytes * instr.form.lanes
+    start = declaration.align or declaration.type.bytes * declaration.lanes
+    is_aligned = size > 0 and address.offset % size == 0 and start % size == 0
+    return is_aligned and _is_inside(declaration, address.offset, size)
+
+
+def _is_inside(declaration: Variable | Param, offset: int, size: int) -> bool:
+    """Whether the bytes lie in the object. ``extern`` arrays without size may share their start, so never."""
+    return 0 <= offset and offset + size <= (declaration.bytes or 0)
+
+
+def is_mutable_read(instr: Instr) -> bool:
+    """Whether the load reads memory that somebody may write during the kernel."""
+    return instr.form.effects & Effect.READ != 0 and not is_constant_read(instr)
+
+
+class Memory:
+    """The memory references of one kernel. Ask `Facts.memory` for it."""
+
+    def __init__(
+        self, kernel: Kernel, code: list[list[Instr]], values: Values, pointees: Pointees, promise: Promise
+    ) -> None:
+        """``code`` is the instructions of the reachable blocks; in others no value is known."""
+        self.kernel = kernel
+        self._code = code
+        self.values = values
+        self.pointees = pointees
+        self.promise = promise
+        self._references: dict[Instr, Reference | None] = {}
+        self._accesses: dict[Instr, tuple[Access, ...]] = {}
+        self._apart: dict[tuple[str, Objects, str, Objects], bool] = {}
+        self._bases: dict[tuple[int, int], tuple[int, int] | None] = {}
+        self._writes: list[tuple[str, Objects]] | None = None
+        self._buffers: Buffers | None = None
+        self._outside: list[Instr] | None = None
+        self._unwritten: dict[tuple[str, Objects], bool] = {}
+
+    @classmethod
+    def of(cls, facts: Facts, values: Values | None = None) -> Memory:
+        """The memory references of the kernel of ``facts``, over ``values`` where those still hold."""
+        values = values if values is not None else facts.values
+        bits = (facts.module.address_size if facts.module is not None else None) or 64
+        cfg = facts.cfg
+        pointees = Pointees(facts.kernel, cfg, values.ssa, values.late, bits)
+        code = [cfg.blocks[block].instrs for block in cfg.rpo]
+        return cls(facts.kernel, code, values, pointees, facts.promise)
+
+    # --- what is touched -------------------------------------------------------------------------------------------
+
+    def reference(self, instr: Instr) -> Reference | None:
+        """The memory that a ``ld``, ``st``, ``atom`` or ``red`` touches; ``None`` if that is no simple address."""
+        if instr in self._references:
+            return self._references[instr]
+        found = None
+        if instr.form.effects & (Effect.READ | Effect.WRITE) and instr.form.op.base in _SIMPLE:
+            try:
+                found = reference_of(instr, self.values, self.objects(instr))
+            except KeyError:
+                found = None  # in a block that nothing reaches, no value is known
+        self._references[instr] = found
+        return found
+
+    def objects(self, instr: Instr) -> Objects:
+        """What the address of ``instr`` may point into; ``None`` if that is unknown. For ``ld.param`` it is the
+        parameter itself, else a parameter stands for the buffer that it points to."""
+        address = instr.address
+        if address is None or address.rest:
+            return None
+        return self.pointees.of_address(instr, address, memory_space(instr))
+
+    def accesses(self, instr: Instr) -> tuple[Access, ...]:
+        """All memory that ``instr`` may touch, now or later."""
+        found = self._accesses.get(instr)
+        if found is None:
+            found = self._accesses[instr] = accesses(instr, self.pointees.of_address)
+        return found
+
+    @property
+    def buffers(self) -> Buffers:
+        """The buffers that the kernel may read and write, by the names of its parameters."""
+        if self._buffers is None:
+            self._buffers = buffers_of(access for instr in self._instructions() for access in self.accesses(instr))
+        return self._buffers
+
+    def _instructions(self) -> Iterator[Instr]:
+        for instrs in self._code:
+            yield from instrs
+
+    # --- pairs -----------------------------------------------------------------------------------------------------
+
+    def may_alias(self, a: Reference, b: Reference) -> bool:
+        """Whether the references may share a byte, in one thread and one evaluation of the names of their bases."""
+        if self.are_apart(a.space, a.objects, b.space, b.objects):
+            return False
+        distance = self.distance(a, b)
+        if distance is None:
+            return True
+        start, modulus = distance
+        return start < b.bytes or modulus - start < a.bytes
+
+    def must_alias(self, a: Reference, b: Reference) -> bool:
+        """Whether the references are to exactly the same bytes, in one thread and one evaluation of the names."""
+        same_place = a.base == b.base and a.offset == b.offset and a.bytes == b.bytes
+        return same_place and _are_comparable(a.space, b.space)
+
+    def may_ever_alias(self, a: Reference, b: Reference) -> bool:
+        """Whether the references may share a byte at any two times, in any threads of a block (of the grid, for global
+        memory)."""
+        return not self.are_apart(a.space, a.objects, b.space, b.objects)
+
+    def are_apart(self, space: str, objects: Objects, other_space: str, other: Objects) -> bool:
+        """Whether no byte of ``objects`` in ``space`` is one of ``other`` in ``other_space``, whatever the address."""
+        key = (space, objects, other_space, other)
+        found = self._apart.get(key)
+        if found is None:
+            found = self._apart[key] = self._find_apart(space, objects, other_space, other)
+        return found
+
+    def _find_apart(self, space: str, objects: Objects, other_space: str, other: Objects) -> bool:
+        here, there = _regions(space, objects), _regions(other_space, other)
+        if here.isdisjoint(there) and "any" not in (space, other_space):
+            return True
+        if objects is None or other is None:
+            return False
+        return not any(self._may_share(one, two) for one in objects for two in other)
+
+    def _may_share(self, one: Object, two: Object) -> bool:
+        """Whether two objects, or the buffers that two parameters point to, may have a common byte."""
+        if one is two:
+            return True
+        if isinstance(one, Param) and isinstance(two, Param):
+            return not (self._is_promised(one, two) or self._is_promised(two, one))
+        if isinstance(one, Variable) and isinstance(two, Variable):
+            # Arrays without a size all begin where the dynamic shared memory does.
+            return one.space == two.space and one.bytes is None and two.bytes is None
+        variable = one if isinstance(one, Variable) else two
+        return isinstance(variable, Variable) and variable.space in ("global", "const")
+
+    def _is_promised(self, param: Param, other: Param) -> bool:
+        """Whether the buffer of pointer parameter ``param`` is promised to be apart from that of ``other``. A structure
+        that holds pointers is no pointer parameter: nobody could check what it points to."""
+        bits = self.pointees.address_bits
+        if not (is_pointer_parameter(param, bits) and is_pointer_parameter(other, bits)):
+            return False
+        return self.promise.covers(self.kernel.name, param.name)
+
+    def distance(self, a: Reference, b: Reference) -> tuple[int, int] | None:
+        """(d, m): the address of ``a`` is that of ``b`` plus d, modulo m; ``None`` where nothing is known of it. For
+        references with the same bases and spaces, d grows as the offset of ``a`` less that of ``b``, and m is the same.
+        """
+        if not _are_comparable(a.space, b.space):
+            return None
+        if a.base == b.base:
+            return (a.offset - b.offset) % _ADDRESSES, _ADDRESSES
+        between = self._base_distance(a.base, b.base)
+        if between is None:
+            return None
+        start, modulus = between
+        return (start + a.offset - b.offset) % modulus, modulus
+
+    def _base_distance(self, one: int, two: int) -> tuple[int, int] | None:
+        """(d, m): base ``one`` is base ``two`` plus d, modulo m > 1: all that differs is a multiple of m."""
+        key = (one, two)
+        if key in self._bases:
+            return self._bases[key]
+        found = None
+        for width in (64, 32):
+            left, right = self.values.affine_of(one, width), self.values.affine_of(two, width)
+            if left.single_atom == one and right.single_atom == two:
+                continue  # neither has a form of this width
+            difference = affine.add(left, right, -1)
+            if difference is not None:
+                factor = min([_ADDRESSES, *(coefficient & -coefficient for _, coefficient in difference.terms)])
+                if factor > 1:
+                    found = (difference.constant % factor, factor)
+                    break
+        self._bases[key] = found
+        return found
+
+    # --- what changes ----------------------------------------------------------------------------------------------
+
+    def is_unwritten(self, instr: Instr) -> bool:
+        """Whether the load reads bytes that nobody writes while the kernel runs: no thread of this kernel, that is, and
+        nobody else, unless the kernel may wait for somebody else (`outside`)."""
+        form = instr.form
+        if not form.effects & Effect.READ or form.effects & (Effect.ORDERED | Effect.WRITE) or form.is_opaque:
+            return False
+        if is_constant_read(instr):
+            return True
+        found = self.accesses(instr)
+        return len(found) == 1 and found[0].space != ANY and self.is_never_written(found[0].space, found[0].objects)
+
+    def is_never_written(self, space: str, objects: Objects) -> bool:
+        """Whether nobody may write any of ``objects`` in ``space`` while the kernel runs."""
+        key = (space, objects)
+        found = self._unwritten.get(key)
+        if found is None:
+            # What calls a function may write whatever another thread can reach.
+            is_own = self.kernel.is_entry or _regions(space, objects) <= {"local", "const", "param"}
+            found = is_own and all(self.are_apart(*key, *written) for written in self._all_writes())
+            if found and "global" in _regions(space, objects):
+                found = self.outside is None
+            self._unwritten[key] = found
+        return found
+
+    def _all_writes(self) -> list[tuple[str, Objects]]:
+        if self._writes is None:
+            found: dict[tuple[str, Objects], None] = {}
+            for instr in self._instructions():
+                if instr.form.effects & Effect.WRITE:
+                    found.update(
+                        dict.fromkeys((each.space, each.objects) for each in self.accesses(instr) if each.writes)
+                    )
+            self._writes = list(found)
+        return self._writes
+
+    @property
+    def outside(self) -> Instr | None:
+        """An instruction that may wait for another grid or the host, if there is one. Then memory that nobody in this
+        kernel writes may change where that, or a barrier that leads on from it, has been passed."""
+        if self._outside is None:
+            instrs = (each for each in self._instructions() if not each.is_directive)
+            self._outside = [each for each in instrs if is_with_outside(each.form)][:1]
+        return self._outside[0] if self._outside else None
+
+    def kills(self, instr: Instr, load: Instr | Reference) -> str:
+        """Why executing ``instr`` may change what ``load`` reads, through this thread or another; ``""`` if it cannot.
+
+        Where the load's address is made of names that are defined anew between the two, nothing is said.
+        """
+        if instr.is_directive:
+            return ""
+        effects = instr.form.effects
+        reference = load if isinstance(load, Reference) else self.reference(load)
+        if isinstance(load, Instr):
+            if load.form.effects & (Effect.ORDERED | Effect.WRITE) or load.form.is_opaque:
+                return "ordered"
+            is_constant, is_unwritten = is_constant_read(load), self.is_unwritten(load)
+        else:
+            is_constant = load.space in _CONSTANT and not _is_of_call(load)
+            is_unwritten = self.is_never_written(load.space, load.objects)
+        if not effects & _CHANGES:
+            return ""
+        if is_constant:
+            # Read-only memory is so from the wait for the grid before on.
+            is_late = effects & Effect.GRID and not (reference and reference.space in _CONSTANT)
+            return "grid-dependency" if is_late else ""
+        if is_unwritten:
+            return ""
+        why = synchronization(instr.form)
+        if why in ("opaque", "call"):
+            return why
+        if why and not (reference is not None and self.is_private(reference)):
+            return why
+        if reference is None:
+            return "store" if effects & Effect.WRITE else ""
+        return "store" if self._may_write(instr, reference) else ""
+
+    def is_private(self, reference: Reference) -> bool:
+        """Whether no other thread can reach the bytes: they are in local memory."""
+        return _regions(reference.space, reference.objects) <= {"local"}
+
+    def _may_write(self, instr: Instr, reference: Reference) -> bool:
+        if is_plain_store(instr) or instr.form.op.base in _SIMPLE:
+            written = self.reference(instr)
+            if written is not None:
+                return self.may_alias(written, reference)
+        return any(
+            not self.are_apart(each.space, each.objects, reference.space, reference.objects)
+            for each in self.accesses(instr)
+            if each.writes
+        )
+
+
+#: Opcodes that touch one place only.
+_SIMPLE = frozenset(["ld", "ldu", "st", "atom", "red"])
+_CONSTANT = ("const", "param")
+_CHANGES = Effect.WRITE | Effect.BARRIER | Effect.ORDERED | Effect.ASYNC
+
+
+def _regions(space: str, objects: Objects) -> frozenset[str]:
+    """The state spaces in which the memory may be."""
+    if space not in ("generic", ANY):
+        return frozenset([space])
+    if objects is None or space == ANY:
+        return _ALL
+    return frozenset(["global" if isinstance(each, Param) else each.space for each in objects])
+
+
+def _are_comparable(left: str, right: str) -> bool:
+    """Whether equal numbers are equal addresses: in one space, or in global memory and as generic addresses of it."""
+    return left == right or {left, right} == {"global", "generic"}
+
+
+def _is_of_call(reference: Reference) -> bool:
+    """Whether the place is a ``.param`` variable of a call sequence, or might be."""
+    found = reference.objects
+    return reference.space == "param" and (found is None or any(isinstance(each, Variable) for each in found))

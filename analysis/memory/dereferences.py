@@ -1,0 +1,214 @@
+"""Which addresses a thread is certain to dereference from a point on, and which it certainly has dereferenced.
+
+A *site* is (space, base, offset, bytes) of a load, store or atomic without a guard. Two dataflow problems over sets of
+sites, with gen and kill of straight-line code:
+
+    past(b)    what every way from the entry to the end of b has dereferenced                (forward, ∩, greatest)
+    future(b)  what every way from the end of b on dereferences after finitely many blocks    (backward, ∩, least)
+
+``future`` is the *least* solution, since a way that goes round in a loop for ever never comes to what is behind it:
+only what lies on every finite stretch counts. At an exit nothing holds. Nothing is anticipated across what may wait for
+somebody or never come back: barriers, lane exchanges, calls, unknown opcodes, asynchronous instructions; and nothing
+that was dereferenced before a call is known to be there after it, for it may have been freed.
+
+A base is a class of values, so a site dies where one of the values that its base is computed from is defined anew
+(`address_inputs.py`). Passing a definition that computes the same again changes nothing.
+
+Requires: value numbers, and the SSA view that they are of.
+Guarantees: where a site is in a set at the end of a block, and a value of the class of its base is current there,
+``base + offset`` is the address that is dereferenced.
+Reference: "all ways eventually", AF of CTL (Clarke, Emerson 1981); shared notes on code motion, §5 (faults).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+from ...ptx import Effect, Form, Instr
+from ..effects import may_not_return
+from .address_inputs import AddressLeaves
+from .alias import Memory, Reference
+
+if TYPE_CHECKING:
+    from ..manager import Facts
+
+__all__ = ["Dereferences"]
+
+#: The form of an instruction, the site that it dereferences and those whose base it defines anew, as bits.
+_Event: TypeAlias = tuple[Form, int, int]
+_ACCESSES = frozenset(["ld", "ldu", "st", "atom", "red"])
+
+
+class Dereferences:
+    """The sets of one kernel, as bit vectors over ``sites``."""
+
+    def __init__(self, facts: Facts, memory: Memory | None = None) -> None:
+        """``memory``: the references to go by, where not those of ``facts``."""
+        self.cfg = facts.cfg
+        self.memory: Memory = memory if memory is not None else facts.memory
+        self.ssa = self.memory.values.ssa
+        self.sites: list[Reference] = []
+        #: The sites of each (space, base).
+        self.of_base: dict[tuple[str, int], int] = {}
+        self._site_of: dict[Instr, int] = {}
+        self._leaves = AddressLeaves(memory.values) if memory is not None else facts.get(AddressLeaves.of)
+        self._killed_by: dict[int, int] = {}  # by SSA value that is a leaf
+        self._forms = {instr.form for block in self.cfg.rpo for instr in self.cfg.blocks[block].instrs}
+        self._find_sites()
+        self._everything = (1 << len(self.sites)) - 1
+        self._frees = any(map(_may_free, self._forms))
+        count = len(self.cfg)
+        #: At the start and at the end of each block.
+        self.future_entry, self.future = [0] * count, [0] * count
+        self.past = [0] * count
+        if self.sites:
+            events = self._events()
+            self._solve_future(events)
+            self._solve_past(events)
+
+    @cached_property
+    def at_end(self) -> list[int]:
+        """For each block the sites that are certain, past or future, at its end before its branch."""
+        return [past | future for past, future in zip(self.past, self.future, strict=True)]
+
+    def known_at_end(self, block: int, space: str, base: int) -> Iterator[Reference]:
+        """The sites with this base that are certain, past or future, at the end of ``block`` before its branch."""
+        return self.members(self.at_end[block] & self.at_base(space, base))
+
+    def known_at_start(self, block: int, space: str, base: int) -> Iterator[Reference]:
+        """The sites with this base that every way from the start of ``block`` on dereferences."""
+        return self.members(self.future_entry[block] & self.at_base(space, base))
+
+    def at_base(self, space: str, base: int) -> int:
+        """The sites with this base, as bits."""
+        found = self.of_base.get((space, base), 0)
+        # What can be read as global memory can be read by its generic address.
+        return found | self.of_base.get(("global", base), 0) if space == "generic" else found
+
+    def members(self, bits: int) -> Iterator[Reference]:
+        """The sites in a set."""
+        while bits:
+            low = bits & -bits
+            yield self.sites[low.bit_length() - 1]
+            bits ^= low
+
+    # --- sites and what changes them -------------------------------------------------------------------------------
+
+    def _find_sites(self) -> None:
+        numbers: dict[Reference, int] = {}
+        leaves_of = self._leaves.of_instr
+        accesses = {form for form in self._forms if form.op.base in _ACCESSES and not form.is_opaque}
+        for block in self.cfg.rpo:
+            for instr in self.cfg.blocks[block].instrs:
+                if instr.form not in accesses or instr.guard is not None:
+                    continue
+                reference = self.memory.reference(instr)
+                if reference is None or reference.space == "param":
+                    continue
+                number = numbers.get(reference)
+                if number is None:
+                    leaves = leaves_of(instr)
+                    if leaves is None:
+                        continue
+                    number = numbers[reference] = len(self.sites)
+                    self.sites.append(reference)
+                    key = (reference.space, reference.base)
+                    self.of_base[key] = self.of_base.get(key, 0) | 1 << number
+                    for leaf in leaves:
+                        self._killed_by[leaf] = self._killed_by.get(leaf, 0) | 1 << number
+                self._site_of[instr] = 1 << number
+
+    def _events(self) -> dict[int, list[_Event]]:
+        """By reachable block what matters in it, in the order of the text."""
+        redefined: dict[Instr, int] = {}
+        for leaf, sites in self._killed_by.items():
+            instr = self.ssa.instr[leaf]
+            if instr is not None:
+                redefined[instr] = redefined.get(instr, 0) | sites
+        matters: dict[Form, bool] = {}  # whether all sites may be lost at it
+        events: dict[int, list[_Event]] = {}
+        for block in self.cfg.rpo:
+            found: list[_Event] = []
+            for instr in self.cfg.blocks[block].instrs:
+                form = instr.form
+                if form not in matters:
+                    matters[form] = not instr.is_directive and may_not_return(form)
+                if matters[form] or instr in redefined or instr in self._site_of:
+                    found.append((form, self._site_of.get(instr, 0), redefined.get(instr, 0)))
+            events[block] = found
+        return events
+
+    def _redefined_at_start(self, block: int) -> int:
+        found = 0
+        for phi in self.ssa.phis[block]:
+            found |= self._killed_by.get(phi, 0)
+        return found
+
+    # --- solutions -------------------------------------------------------------------------------------------------
+
+    def _solve_future(self, events: dict[int, list[_Event]]) -> None:
+        cfg = self.cfg
+        gen, kill = [0] * len(cfg), [0] * len(cfg)
+        starts = [0] * len(cfg)
+        for block in cfg.rpo:
+            generated = killed = 0
+            for form, site, redefined in reversed(events[block]):
+                changed = self._everything if may_not_return(form) else redefined
+                generated = generated & ~changed | site
+                killed |= changed
+            gen[block], kill[block] = generated, killed
+            starts[block] = self._redefined_at_start(block)
+        exits = set(cfg.exits)
+        entry, end = self.future_entry, self.future
+        changed_some = True
+        while changed_some:
+            changed_some = False
+            for block in reversed(cfg.rpo):
+                after = 0
+                if block not in exits and cfg.succ[block]:
+                    after = self._everything
+                    for successor in cfg.succ[block]:
+                        after &= entry[successor]
+                before = (gen[block] | after & ~kill[block]) & ~starts[block]
+                if after != end[block] or before != entry[block]:
+                    end[block], entry[block] = after, before
+                    changed_some = True
+
+    def _solve_past(self, events: dict[int, list[_Event]]) -> None:
+        cfg = self.cfg
+        gen, kill = [0] * len(cfg), [0] * len(cfg)
+        for block in cfg.rpo:
+            generated = 0
+            killed = self._redefined_at_start(block)
+            for form, site, redefined in events[block]:
+                changed = self._everything if self._may_free(form) else redefined
+                generated = (generated | site) & ~changed
+                killed |= changed
+            gen[block], kill[block] = generated, killed
+        past = self.past
+        for block in cfg.rpo:
+            past[block] = self._everything
+        changed_some = True
+        while changed_some:
+            changed_some = False
+            for block in cfg.rpo:
+                before = 0 if block == cfg.rpo[0] else self._everything
+                for predecessor in cfg.pred[block]:
+                    if cfg.reachable[predecessor]:
+                        before &= past[predecessor]
+                after = gen[block] | before & ~kill[block]
+                if after != past[block]:
+                    past[block] = after
+                    changed_some = True
+
+    def _may_free(self, form: Form) -> bool:
+        """Whether memory may be gone after an instruction: what this thread frees, or another one before a barrier."""
+        if _may_free(form) or form.effects & Effect.STATE:
+            return True
+        return self._frees and may_not_return(form)
+
+
+def _may_free(form: Form) -> bool:
+    return form.is_opaque or form.op.base == "call"

@@ -1,0 +1,277 @@
+"""Which loads cannot fault where the program would not have executed them.
+
+Computes, for a load and the end of a block, one of
+
+- *proven*, since the address lies in a declared object, aligned, whatever its indices are: a variable of known size,
+  at a constant offset, or at an offset that the known bits of its indices bound;
+- *proven*, since the same bytes, or bytes before and behind them at the same base, are dereferenced on every way to the
+  point or on every finite way on from it (`dereferences.py`). What is at one base is one object, and has no holes;
+- *guarded*, since that is so on every way on from one target of the branch there: the load may be issued above the
+  branch under its predicate;
+- *refused*, with a reason.
+
+Requires: that the operands of the load are available at the end of the block; value numbers, SSA view.
+Guarantees: a load that is *proven* faults there only if the program would have faulted, or has. Misaligned counts as a
+fault. Refuses: textures, volatile, atomic and matrix loads, parameters of call sequences, addresses that are no simple
+reference.
+Reference: shared notes on code motion, §5 (faults); LLVM's ``isSafeToSpeculativelyExecute`` and dereferenceability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+from ...ptx import TYPES, Block, Guard, Instr, Label, Param, Reg, Special, Sym, Variable
+from ..divergence.sources import Sources
+from ..divergence.varying_bits import Bits
+from ..divergence.varying_values import ValueBits
+from ..effects import Speculation, is_call_parameter, may_move
+from ..values.affine import Affine
+from ..values.value_numbering import Values
+from .alias import Memory, Reference
+from .dereferences import Dereferences
+
+if TYPE_CHECKING:
+    from ..manager import Facts
+
+__all__ = ["Bounds", "Evidence", "proven_places", "speculate", "speculate_reference"]
+
+#: What keeps a load from being moved and does not matter here: it is the copy that is asked about.
+_BESIDE = frozenset(["", "guarded", "several-results"])
+_LOADS = frozenset(["ld", "ldu"])
+#: Bytes at one base further apart than this are not taken to be of one object.
+_WIDEST = 1 << 31
+
+PROVEN = Speculation("proven")
+_U32 = TYPES["u32"]
+
+
+class Evidence:
+    """What the answers for a kernel go by, each part found when first asked for."""
+
+    def __init__(self, facts: Facts, memory: Memory | None = None) -> None:
+        """``memory``: the references to go by, where not those of ``facts``."""
+        self._facts = facts
+        self._memory = memory
+
+    @cached_property
+    def memory(self) -> Memory:
+        """The references."""
+        return self._memory if self._memory is not None else self._facts.memory
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """The ranges of offsets in declared objects."""
+        return self._facts.get(Bounds) if self._memory is None else Bounds(self._facts, self._memory.values)
+
+    @cached_property
+    def dereferences(self) -> Dereferences:
+        """The addresses that are certain to be dereferenced."""
+        return self._facts.get(Dereferences) if self._memory is None else Dereferences(self._facts, self._memory)
+
+
+def speculate(facts: Facts, load: Instr, block: Block, evidence: Evidence | None = None) -> Speculation:
+    """The answer of `effects.may_speculate`."""
+    evidence = evidence or facts.get(Evidence)
+    reference = _reference(evidence, load)
+    return reference if isinstance(reference, Speculation) else speculate_reference(facts, reference, block, evidence)
+
+
+def _reference(evidence: Evidence, load: Instr) -> Reference | Speculation:
+    """What a load that can be asked about reads; else the refusal."""
+    reason = may_move(load).reason
+    if reason not in _BESIDE or load.form.op.base not in _LOADS:
+        return Speculation("refused", reason if reason not in _BESIDE else "not-a-load")
+    if is_call_parameter(load):
+        return Speculation("refused", "call-parameter")
+    return evidence.memory.reference(load) or Speculation("refused", "not-a-load")
+
+
+def proven_places(facts: Facts, load: Instr, blocks: Iterable[int], evidence: Evidence | None = None) -> set[int]:
+    """Those of ``blocks``, by number, at whose ends `speculate` answers *proven*: at once, since most loads are proven
+    nowhere or everywhere, and blocks in which the same is known need one look."""
+    evidence = evidence or facts.get(Evidence)
+    reference = _reference(evidence, load)
+    if isinstance(reference, Speculation):
+        return set()
+    if evidence.bounds.is_inside_object(reference):
+        return set(blocks)
+    known = evidence.dereferences
+    relevant = known.at_base(reference.space, reference.base)
+    # More sites never prove less.
+    if not relevant or _covered(reference, known.members(relevant)):
+        return set()
+    reachable, at_end = facts.cfg.reachable, known.at_end
+    found: set[int] = set()
+    proves: dict[int, bool] = {0: False, relevant: True}
+    for block in blocks:
+        sites = at_end[block] & relevant
+        proven = proves.get(sites)
+        if proven is None:
+            proven = proves[sites] = not _covered(reference, known.members(sites))
+        if proven and reachable[block]:
+            found.add(block)
+    return found
+
+
+def speculate_reference(
+    facts: Facts, reference: Reference, block: Block, evidence: Evidence | None = None
+) -> Speculation:
+    """The same for any weak load of the bytes of ``reference``, where a value of the class of its base is current at
+    the end of ``block``. It is the value that counts: the register that an instruction reads may have got another."""
+    evidence = evidence or facts.get(Evidence)
+    if evidence.bounds.is_inside_object(reference):
+        return PROVEN
+    number = facts.cfg.index[block]
+    if not facts.cfg.reachable[number]:
+        return Speculation("refused", "may-fault")
+    known = evidence.dereferences
+    why = _covered(reference, known.known_at_end(number, reference.space, reference.base))
+    if not why:
+        return PROVEN
+    guard = _guard(facts, known, reference, block)
+    return Speculation("guarded", guard=guard) if guard is not None else Speculation("refused", why)
+
+
+def _covered(reference: Reference, sites: Iterable[Reference]) -> str:
+    """Why the dereferenced ``sites``, all at the base of ``reference``, do not prove it; ``""`` where they do."""
+    low = high = None
+    is_aligned = False
+    for site in sites:
+        if abs(site.offset - reference.offset) >= _WIDEST:
+            continue
+        low = site.offset if low is None else min(low, site.offset)
+        high = site.offset + site.bytes if high is None else max(high, site.offset + site.bytes)
+        # An access is aligned to its size, so one at least as large aligns what is a multiple of bytes away.
+        is_aligned |= site.bytes % reference.bytes == 0 and (reference.offset - site.offset) % reference.bytes == 0
+    if low is None or high is None or reference.offset < low or reference.offset + reference.bytes > high:
+        return "may-fault"
+    return "" if is_aligned else "misaligned"
+
+
+def _guard(facts: Facts, known: Dereferences, reference: Reference, block: Block) -> Guard | None:
+    """The predicate under which the branch at the end of ``block`` leads to where the load is safe."""
+    branch = block.terminator
+    if branch is None or branch.form.op.base != "bra" or branch.guard is None or not isinstance(branch.guard.reg, Reg):
+        return None
+    number = facts.cfg.index[block]
+    label = branch.operands[0]
+    target = next((other for other in facts.cfg.succ[number] if _is_labelled(facts, other, label)), None)
+    if target is None or len(facts.cfg.succ[number]) != 2:
+        return None
+    for successor in facts.cfg.succ[number]:
+        if not _covered(reference, known.known_at_start(successor, reference.space, reference.base)):
+            is_taken = successor == target
+            return Guard(branch.guard.reg, negated=branch.guard.negated == is_taken)
+    return None
+
+
+def _is_labelled(facts: Facts, block: int, label: object) -> bool:
+    return isinstance(label, Label) and facts.cfg.blocks[block].label is label
+
+
+class Bounds:
+    """The ranges of offsets in declared objects, by the known bits of the values that they are made of."""
+
+    def __init__(self, facts: Facts, values: Values | None = None) -> None:
+        """``values``: the value numbers to go by, where not those of ``facts``."""
+        self.values: Values = values if values is not None else facts.values
+        sources = Sources(facts.kernel, facts.shape, are_lanes_together=False)
+        self._bits = ValueBits(self.values.ssa, sources, lambda value, block: 0)
+        self._sources = sources
+        self._value_of: dict[int, int] | None = None
+
+    def is_inside_object(self, reference: Reference) -> bool:
+        """Whether the bytes lie in one declared object of known size, aligned, whatever runs."""
+        objects = reference.objects
+        if objects is None or len(objects) != 1:
+            return False
+        (found,) = objects
+        if isinstance(found, Param) != (reference.space == "param") or found.space not in _space_words(reference):
+            return False
+        size = found.bytes
+        if not size or (isinstance(found, Variable) and found.count is not None):
+            return False
+        span = self.offsets(reference, found)
+        if span is None:
+            return False
+        low, high, step = span
+        start = found.align or found.type.bytes * found.lanes
+        return (
+            low >= 0 and high + reference.bytes <= size and step % reference.bytes == 0 and start % reference.bytes == 0
+        )
+
+    def offsets(self, reference: Reference, found: Variable | Param) -> tuple[int, int, int] | None:
+        """(lowest, highest, divisor) of the offset from the start of ``found``; ``None`` where it has no bounds."""
+        symbol = self.values.of_symbol(Sym(found.name, found))
+        if reference.base == symbol:
+            return reference.offset, reference.offset, abs(reference.offset) or reference.bytes
+        for width in (64, 32):
+            form = self.values.affine_of(reference.base, width)
+            if form.single_atom is None:
+                return self._span(form, reference, symbol)
+        return None
+
+    def _span(self, form: Affine, reference: Reference, symbol: int) -> tuple[int, int, int] | None:
+        width = form.width
+        low = high = reference.offset
+        step = abs(reference.offset)
+        seen = False
+        for number, coefficient in form.terms:
+            if number == symbol and coefficient == 1:
+                seen = True
+                continue
+            if coefficient >> (width - 1):
+                coefficient -= 1 << width
+            least, most, divisor = self._range(number, width)
+            products = (coefficient * least, coefficient * most)
+            low, high = low + min(products), high + max(products)
+            step = _gcd(step, coefficient * divisor)
+        return (low, high, step or reference.bytes) if seen else None
+
+    def divisor(self, number: int, width: int) -> int:
+        """A power of two that divides the values of a class, as numbers of ``width`` bits."""
+        divisor = self._range(number, width)[2]
+        return divisor & -divisor
+
+    def _range(self, number: int, width: int) -> tuple[int, int, int]:
+        """(least, greatest, divisor) of a class as an unsigned number of ``width`` bits, or one congruent to it."""
+        key = self.values.key_of(number)
+        if key[0] == "extend":
+            kind, bits, _, inner = cast("tuple[str, int, int, int]", key[1:])
+            least, most, divisor = self._range(inner, bits)
+            if kind == "s" and most >> (bits - 1):
+                half = 1 << (bits - 1)
+                return -half, half - 1, divisor
+            if kind != "s" and least < 0:
+                return 0, (1 << bits) - 1, divisor  # what is negative in ``bits`` bits is not so behind them
+            return least, most, divisor
+        bits = self._known_bits(number, key)
+        mask = (1 << width) - 1
+        open_bits = ~bits.zero & mask
+        return bits.one & mask, open_bits, open_bits & -open_bits if open_bits else 1 << width
+
+    def _known_bits(self, number: int, key: tuple[object, ...]) -> Bits:
+        if key[0] == "special":
+            found = self._sources.special(Special(str(key[1]), _U32))
+            return Bits(0, found.zero, found.one)
+        if self._value_of is None:
+            self._value_of = {}
+            for value, each in enumerate(self.values.number):
+                self._value_of.setdefault(each, value)
+        value = self._value_of.get(number)
+        return self._bits.known(value) if value is not None else Bits(0)
+
+
+def _space_words(reference: Reference) -> tuple[str, ...]:
+    """The spaces of objects whose start, as it stands in a register, is an address in the space of the reference."""
+    return ("global",) if reference.space in ("global", "generic") else (reference.space,)
+
+
+def _gcd(left: int, right: int) -> int:
+    left, right = abs(left), abs(right)
+    while right:
+        left, right = right, left % right
+    return left

@@ -1,0 +1,303 @@
+"""What a kernel reads and writes in global memory, thread by thread: address, width, and what guards it.
+
+Computes: for each access to global or generic memory its address as a polynomial (`thread_affine`), its width, what it
+does, and the comparisons that hold whenever it is executed, from the branches that lead to it alone and from its own
+predicate. Accesses to shared, local and parameter memory are private to a block or thread and left out, as are loads
+from ``.const``, which no kernel writes.
+
+Requires: facts of a flattened kernel. Guarantees: every instruction that may read or write global memory is in
+``accesses`` or, where it is none that is understood (calls, texture, asynchronous copies), in ``unknown``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ptx import Effect, Imm, Instr, Not, Operand, Reg
+from ...ptx.notation import Form
+from ...ptx.types import is_integer_literal
+from ..effects import is_may_definition, memory_space
+from ..manager import Facts
+from ..values.polynomial import Poly, TooManyTerms
+from ..values.thread_affine import ThreadForms
+
+__all__ = ["Access", "AccessSet", "Comparison", "Guards", "access_set"]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``left relation right`` for words of ``bits``, read as ``kind`` (``s``, ``u`` or ``b``): ``lt le eq ne``."""
+
+    relation: str
+    kind: str
+    bits: int
+    left: Poly
+    right: Poly
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """``bytes`` bytes at ``address``, modulo 2^64. ``effect`` is ``read``, ``write`` or ``atomic``; ``operation`` names
+    what an atomic does where nobody sees the old value and its order does not matter, such as ``add.u32``."""
+
+    instr: Instr
+    effect: str
+    bytes: int
+    address: Poly
+    guards: tuple[Comparison, ...]
+    operation: str = ""
+
+    @property
+    def writes(self) -> bool:
+        return self.effect != "read"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSet:
+    """All accesses of a kernel to global memory, and the instructions of which nobody knows what they touch."""
+
+    accesses: tuple[Access, ...]
+    unknown: tuple[Instr, ...]
+    forms: ThreadForms
+    guards: Guards
+
+
+#: Spaces that belong to a block or a thread, or that nobody writes.
+_PRIVATE = frozenset(["shared", "local", "param", "const"])
+
+
+def access_set(facts: Facts) -> AccessSet:
+    """The accesses of the kernel of ``facts`` in the order of the text."""
+    return facts.get(_access_set)
+
+
+def _access_set(facts: Facts) -> AccessSet:
+    forms = ThreadForms(facts)
+    guards = Guards(facts, forms)
+    read = {reg for instr in facts.kernel.instructions() for reg in instr.uses()}
+    accesses: list[Access] = []
+    unknown: list[Instr] = []
+    cfg = facts.cfg
+    for number in cfg.rpo:
+        for instr in cfg.blocks[number].instrs:
+            effects = instr.form.effects
+            if instr.is_directive or not effects & (Effect.READ | Effect.WRITE):
+                continue
+            if _is_private(instr):
+                continue
+            access = _access(instr, forms, guards, number, read)
+            if access is None:
+                unknown.append(instr)
+            elif not _is_to_private_object(access):
+                accesses.append(access)
+    return AccessSet(tuple(accesses), tuple(unknown), forms, guards)
+
+
+_SIMPLE = frozenset(["ld", "ldu", "st", "atom", "red"])
+#: What reaches shared memory only, whether it says so or not.
+_OF_SHARED = frozenset(["ldmatrix", "stmatrix"])
+
+
+def _is_private(instr: Instr) -> bool:
+    if instr.form.op.base in _OF_SHARED:
+        return True
+    return instr.form.op.base in _SIMPLE and memory_space(instr) in _PRIVATE and not _has_several_addresses(instr)
+
+
+def _has_several_addresses(instr: Instr) -> bool:
+    address = instr.address
+    return address is None or bool(address.rest)
+
+
+def _is_to_private_object(access: Access) -> bool:
+    """Whether a generic address is one of a shared, local or constant variable or of a parameter."""
+    symbols = [atom.name for atom in access.address.atoms if atom.kind == "symbol"]
+    return len(symbols) == 1 and symbols[0].partition(":")[0] in _PRIVATE and not _has_pointer(access.address)
+
+
+def _has_pointer(address: Poly) -> bool:
+    return any(len(m) == 1 and m[0].kind == "param" and c == 1 for m, c in address.terms)
+
+
+def _access(instr: Instr, forms: ThreadForms, guards: Guards, block: int, read: set[Reg]) -> Access | None:
+    form, address = instr.form, instr.address
+    if form.op.base not in _SIMPLE or form.effects & Effect.ASYNC or form.type is None or form.is_opaque:
+        return None
+    if address is None or address.rest:
+        return None
+    try:
+        where = forms.address(instr, address, 64)
+    except TooManyTerms:
+        return None
+    if form.op.base in ("atom", "red"):
+        effect = "atomic"
+    else:
+        effect = "write" if form.effects & Effect.WRITE else "read"
+    known = guards.at(block) + guards.of_predicate(instr)
+    return Access(instr, effect, form.type.bytes * form.lanes, where, known, _commuting(instr, form, read))
+
+
+_COMMUTING = frozenset(["add", "min", "max", "and", "or", "xor"])
+
+
+def _commuting(instr: Instr, form: Form, read: set[Reg]) -> str:
+    """The operation of an atomic on integers whose order among its like does not matter: nobody sees what was there."""
+    operation = form.mods.get("atomop", "")
+    if form.op.base not in ("atom", "red") or operation not in _COMMUTING or form.type is None or form.lanes != 1:
+        return ""
+    if not read.isdisjoint(instr.defs()):
+        return ""
+    if not {"cta", "cluster"}.isdisjoint(form.text.split(".")):
+        return ""  # no atomic to other blocks
+    return f"{operation}.{form.type.name}" if form.type.kind in "usb" and form.type.lanes == 1 else ""
+
+
+_INVERSE = {"lt": ("le", True), "le": ("lt", True), "eq": ("ne", False), "ne": ("eq", False)}
+#: PTX's comparisons as one of ours, and whether the operands change sides.
+_RELATIONS = {
+    "lt": ("lt", False),
+    "le": ("le", False),
+    "gt": ("lt", True),
+    "ge": ("le", True),
+    "lo": ("lt", False),
+    "ls": ("le", False),
+    "hi": ("lt", True),
+    "hs": ("le", True),
+    "eq": ("eq", False),
+    "ne": ("ne", False),
+}
+
+
+class Guards:
+    """The comparisons that hold in each block."""
+
+    def __init__(self, facts: Facts, forms: ThreadForms) -> None:
+        self.facts = facts
+        self.forms = forms
+        self._known: dict[int, tuple[Comparison, ...]] = {}
+        cfg, idom = facts.cfg, facts.dominance.idom
+        for block in cfg.rpo:
+            parent = idom[block]
+            if block == cfg.rpo[0] or parent < 0:
+                self._known[block] = ()
+                continue
+            found = self._known[parent]
+            if cfg.pred[block] == [parent]:
+                found += self._edge(parent, block)
+            self._known[block] = found
+
+    def is_complete(self, block: int) -> bool:
+        """Whether a thread that comes to the end of the kernel has been in ``block`` exactly where its comparisons
+        hold: every branch that decides about it is among them, alone."""
+        cfg, facts = self.facts.cfg, self.facts
+        while block != cfg.rpo[0]:
+            parent = facts.dominance.idom[block]
+            if cfg.pred[block] == [parent] and (len(cfg.succ[parent]) == 2 or parent in cfg.exits):
+                if not self._is_exact(parent, block):
+                    return False
+            elif not facts.post_dominance.dominates(block, parent):
+                return False
+            block = parent
+        return True
+
+    def _is_exact(self, source: int, target: int) -> bool:
+        """Whether the edge is taken exactly where its comparisons hold."""
+        branch = self.facts.cfg.blocks[source].terminator
+        if branch is None or branch.guard is None or not isinstance(branch.guard.reg, Reg):
+            return False
+        falls = target == source + 1
+        return self._decides(branch, branch.guard.reg, branch.guard.negated == falls)
+
+    def _decides(self, user: Instr, reg: Reg, truth: bool) -> bool:
+        ssa = self.facts.ssa
+        definition = ssa.instr[ssa.read(user, reg)]
+        if definition is None or is_may_definition(definition):
+            return False
+        semantics = definition.form.op.semantics
+        if semantics in ("bits_and", "bits_or"):
+            return truth == (semantics == "bits_and") and all(
+                isinstance(each, Reg) and self._decides(definition, each, truth) for each in definition.operands[1:]
+            )
+        return (
+            semantics == "compare_setp"
+            and len(self._holds(user, reg, truth, 1)) == 1
+            and ("bool" not in definition.form.mods)
+        )
+
+    def at(self, block: int) -> tuple[Comparison, ...]:
+        return self._known[block]
+
+    def of_predicate(self, instr: Instr) -> tuple[Comparison, ...]:
+        guard = instr.guard
+        if guard is None or not isinstance(guard.reg, Reg):
+            return ()
+        return tuple(self._holds(instr, guard.reg, not guard.negated, 6))
+
+    def _edge(self, source: int, target: int) -> tuple[Comparison, ...]:
+        """What a conditional branch at the end of ``source`` says on its way to ``target``."""
+        cfg = self.facts.cfg
+        branch = cfg.blocks[source].terminator
+        if branch is None or branch.guard is None or not isinstance(branch.guard.reg, Reg):
+            return ()
+        if branch.form.op.base not in ("bra", "ret", "exit", "trap"):
+            return ()
+        falls = target == source + 1
+        if branch.form.op.base == "bra" and len(cfg.succ[source]) != 2:
+            return ()
+        return tuple(self._holds(branch, branch.guard.reg, branch.guard.negated == falls, 6))
+
+    def _holds(self, user: Instr, reg: Reg, truth: bool, depth: int) -> list[Comparison]:
+        """What follows from the predicate that ``user`` reads from ``reg`` being ``truth``."""
+        ssa = self.facts.ssa
+        definition = ssa.instr[ssa.read(user, reg)]
+        if definition is None or is_may_definition(definition) or not depth:
+            return []
+        form = definition.form
+        semantics = form.op.semantics
+        if semantics == "bits_not" or (semantics == "move_mov" and isinstance(definition.operands[1], Reg)):
+            return self._operand(definition, definition.operands[1], truth ^ (semantics == "bits_not"), depth - 1)
+        if semantics in ("bits_and", "bits_or"):
+            if truth != (semantics == "bits_and"):
+                return []
+            return [
+                found for each in definition.operands[1:] for found in self._operand(definition, each, truth, depth - 1)
+            ]
+        if semantics == "compare_setp" and isinstance(definition.operands[0], Reg):
+            return self._compare(definition, truth, depth)
+        return []
+
+    def _operand(self, user: Instr, operand: Operand, truth: bool, depth: int) -> list[Comparison]:
+        if isinstance(operand, Not):
+            return self._operand(user, operand.operand, not truth, depth)
+        return self._holds(user, operand, truth, depth) if isinstance(operand, Reg) else []
+
+    def _compare(self, instr: Instr, truth: bool, depth: int) -> list[Comparison]:
+        form = instr.form
+        found: list[Comparison] = []
+        joined = form.mods.get("bool")
+        if joined is not None:
+            if truth != (joined == "and") or joined == "xor":
+                return []
+            found += self._operand(instr, instr.operands[3], truth, depth - 1)
+        scalar = form.type
+        relation = _RELATIONS.get(form.mods.get("cmp", ""))
+        if relation is None or scalar is None or scalar.bits not in (32, 64) or scalar.kind not in "usb":
+            return found
+        left, right = instr.operands[1], instr.operands[2]
+        if not (_is_plain(left) and _is_plain(right)):
+            return found
+        name, swapped = relation
+        a, b = self.forms.word(instr, left, scalar.bits), self.forms.word(instr, right, scalar.bits)
+        kind = "u" if form.mods["cmp"] in ("lo", "ls", "hi", "hs") else scalar.kind
+        if swapped:
+            a, b = b, a
+        if not truth:
+            name, turned = _INVERSE[name]
+            if turned:
+                a, b = b, a
+        found.append(Comparison(name, kind, scalar.bits, a, b))
+        return found
+
+
+def _is_plain(operand: Operand) -> bool:
+    return not isinstance(operand, Imm) or is_integer_literal(operand.text)

@@ -1,0 +1,178 @@
+"""Which memory an instruction touches, and what synchronizes it with others.
+
+Computes: the accesses of an instruction, each a state space and the objects that its address may point into; the
+buffers that a kernel may read and write, by the names of its parameters; the reason why an instruction may change what
+other loads read.
+
+Requires: `memory_objects.Pointees`. Guarantees: every byte that the instruction may touch, now or later, by itself or
+by the function that it calls, is covered by an access. What is not known in detail (calls, unknown opcodes, bulk
+copies, textures) touches anything, in space ``any``.
+Reference: PTX ISA 9.0, §8 (memory consistency model) and §9.7.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ...ptx import Effect, Form, Instr, Mem, Param
+from ...ptx.notation import STRONG, SYNCHRONIZING
+from ..effects import memory_space
+from .points_to import Object, Objects
+
+__all__ = ["ANY", "Access", "Buffers", "accesses", "buffers_of", "is_with_outside", "synchronization"]
+
+#: The space of an access that may be to any memory.
+ANY = "any"
+
+_SPACES = ("global", "shared", "local", "const", "param")
+_TOUCHES = Effect.READ | Effect.WRITE
+#: Opcodes that have every effect in the table and touch no memory by themselves.
+_ONLY_ORDER = frozenset(["griddepcontrol", "bar", "barrier", "fence", "membar"])
+_NARROW = frozenset(["cta", "cluster"])
+_WIDE = frozenset(["gl", "gpu", "sys"])
+_TEXTURES = frozenset("tex tld4 txq suld sust sured suq".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Memory that an instruction may read or write: a state space, and objects in it (``None``: any)."""
+
+    space: str
+    objects: Objects
+    reads: bool
+    writes: bool
+
+
+def accesses(instr: Instr, objects_of: Callable[[Instr, Mem, str], Objects]) -> tuple[Access, ...]:
+    """What ``instr`` touches; ``objects_of`` tells what an address in a state space may point into."""
+    form = instr.form
+    effects = form.effects
+    if not effects & _TOUCHES or instr.is_directive:
+        return ()
+    base = form.op.base
+    reads, writes = effects & Effect.READ != 0, effects & Effect.WRITE != 0
+    if base in _ONLY_ORDER:
+        return ()
+    if form.is_opaque or base in _TEXTURES:
+        return (Access(ANY, None, reads, writes),)
+    addresses = [operand for operand in instr.operands if isinstance(operand, Mem)]
+    if base == "cp" and form.op.semantics == "memory_cp_async" and len(addresses) == 2:
+        to, source = addresses
+        return (
+            Access("shared", objects_of(instr, to, "shared"), reads=False, writes=True),
+            Access("global", objects_of(instr, source, "global"), reads=True, writes=False),
+        )
+    if base == "mbarrier" and addresses:
+        return (Access("shared", objects_of(instr, addresses[0], "shared"), reads=True, writes=True),)
+    if effects & Effect.FENCED == Effect.FENCED or len(addresses) != 1 or addresses[0].rest:
+        return (Access(ANY, None, reads, writes),)
+    space = _space(instr)
+    return (Access(space, objects_of(instr, addresses[0], space), reads, writes),)
+
+
+def _space(instr: Instr) -> str:
+    """The state space of the only address; rows with a wildcard have its word among their flags."""
+    space = memory_space(instr)
+    if space != "generic" or not instr.form.op.wildcard:
+        return space
+    for flag in instr.form.flags:
+        word = flag.partition("::")[0]
+        if word in _SPACES:
+            return word
+    return "generic"
+
+
+# --- synchronization -------------------------------------------------------------------------------------------------
+
+
+def synchronization(form: Form) -> str:
+    """Why an instruction of this form may change what a weak load reads from memory that other threads may write; an
+    empty string where it only writes what its accesses say."""
+    effects = form.effects
+    if form.is_opaque:
+        return "opaque"
+    if form.op.base == "call":
+        return "call"
+    if effects & Effect.BARRIER:
+        return "barrier"
+    if effects & Effect.ORDERED:
+        return "ordered"
+    return "async" if effects & Effect.ASYNC else ""
+
+
+def is_with_outside(form: Form) -> bool:
+    """Whether the instruction may order this grid's accesses after those of another grid, or of the host: behind it,
+    and behind every barrier that leads on from it, memory may hold what nobody in this kernel has written.
+
+    That takes an acquiring operation or a fence of a scope wider than a cluster, or a wait for another grid. A volatile
+    or relaxed load from global memory is taken for one, too: it may be what a thread waits on. A relaxed atomic is not.
+    The row's effects and the modifiers decide, so that an opcode that is new is treated as the others are.
+    """
+    effects = form.effects
+    if effects & Effect.GRID:
+        return True
+    words = frozenset(form.text.split("."))
+    if words & _NARROW or not effects & (Effect.BARRIER | Effect.ORDERED):
+        return False
+    if form.op.base in ("fence", "membar"):
+        return "proxy" not in words or bool(words & _WIDE)
+    if words & SYNCHRONIZING:
+        return True
+    is_only_read = effects & Effect.READ != 0 and not effects & Effect.WRITE
+    return is_only_read and bool(words & STRONG) and form.space in ("global", "generic")
+
+
+# --- buffers ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """What a kernel may touch of memory that outlives it, by the names of its parameters.
+
+    ``unknown_reads`` and ``unknown_writes``: it may also touch memory that no parameter points to by itself: through a
+    pointer from memory, in a function that it calls, through a texture, or a variable of the module.
+    ``variables_read`` and ``variables_written`` name those variables.
+    """
+
+    reads: frozenset[str]
+    writes: frozenset[str]
+    unknown_reads: bool
+    unknown_writes: bool
+    variables_read: frozenset[str] = frozenset()
+    variables_written: frozenset[str] = frozenset()
+
+
+def buffers_of(touched: Iterable[Access]) -> Buffers:
+    """The buffers of a kernel with these accesses."""
+    read: set[Object | None] = set()
+    written: set[Object | None] = set()
+    for access in touched:
+        if access.space not in ("global", "generic", ANY):
+            continue
+        found: Iterable[Object | None] = access.objects if access.objects is not None else (None,)
+        if access.reads:
+            read.update(found)
+        if access.writes:
+            written.update(found)
+    sides = [
+        (
+            frozenset(each.name for each in side if isinstance(each, Param)),
+            frozenset(each.name for each in side if each is not None and _is_of_module(each)),
+            None in side,
+        )
+        for side in (read, written)
+    ]
+    (reads, variables_read, is_unknown_read), (writes, variables_written, is_unknown_write) = sides
+    return Buffers(
+        reads,
+        writes,
+        is_unknown_read or bool(variables_read),
+        is_unknown_write or bool(variables_written),
+        variables_read,
+        variables_written,
+    )
+
+
+def _is_of_module(found: Object) -> bool:
+    return not isinstance(found, Param) and found.space == "global"

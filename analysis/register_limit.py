@@ -1,0 +1,41 @@
+"""How many registers a thread of a kernel may have before values go to local memory.
+
+Computes: the least of what the hardware gives a thread (255) and what the kernel's directives leave: ``.maxnreg``, or
+the register file divided by the threads that ``.maxntid`` or ``.reqntid`` and ``.minnctapersm`` want resident.
+Reference: PTX ISA 9.0, §11.4 (performance-tuning directives); CUDA C++ Programming Guide, compute capabilities.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from ..arch import MAX_REGISTERS, REGISTERS
+from ..ptx import Kernel
+
+__all__ = ["register_limit"]
+
+
+def register_limit(kernel: Kernel) -> int:
+    """Registers of 32 bits for one thread.
+
+    >>> from ptxmotion.ptx import Kernel
+    >>> register_limit(Kernel("k", True, directives=[".maxntid 512, 1, 1"]))
+    128
+    """
+    limits = [MAX_REGISTERS]
+    maximum = _numbers(kernel.directive("maxnreg"))
+    if maximum:
+        limits.append(maximum[0])
+    threads = _numbers(kernel.directive("reqntid")) or _numbers(kernel.directive("maxntid"))
+    if threads:
+        blocks = _numbers(kernel.directive("minnctapersm")) or [1]
+        resident = -(-prod(threads) // 32) * 32 * blocks[0]
+        if resident > 0:
+            limits.append(REGISTERS // resident)
+    return min(limits)
+
+
+def _numbers(text: str | None) -> list[int]:
+    """The numbers of a directive's operands; empty where one is not a decimal number."""
+    words = [word.strip() for word in (text or "").split(",") if word.strip()]
+    return [int(word) for word in words] if all(word.isdigit() for word in words) else []

@@ -1,0 +1,1 @@
+"""What registers hold: SSA form, value numbers, affine forms, ranges, liveness."""

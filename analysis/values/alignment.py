@@ -1,0 +1,111 @@
+"""By which power of two an address is certainly divisible.
+
+Computes: for a reference, from the affine form of its base: the alignment of the variable or pointer parameter in it,
+and the factors and known low bits of its indices. A parameter's alignment is what the PTX says: ``.ptr .align 16``, and
+4 for ``.ptr`` without ``.align``. That memory from ``cudaMalloc`` is aligned to 256 bytes is nowhere in PTX: whoever
+wants to assume it says so, as ``assumed``. That is of pointers: of the one parameter that an address starts from, taken
+once; a parameter that is multiplied, or that two are added of, or that has no ``.ptr`` beside others that have, may be
+an integer.
+
+Requires: value numbers, SSA view. Guarantees: whatever runs, the address is a multiple, if what ``.ptr`` says is true.
+Reference: PTX ISA 9.0, §11.2 (kernel parameter attributes).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from ...ptx import Param, Reg, Sym, Variable
+from ..effects import is_call_parameter
+from ..memory.alias import Reference
+from ..memory.points_to import is_pointer_parameter
+from ..memory.speculation import Bounds
+
+if TYPE_CHECKING:
+    from ..manager import Facts
+
+__all__ = ["Alignments"]
+
+#: More than any access needs.
+_MOST = 1 << 12
+#: The opcodes that give the address of a parameter's buffer.
+_SOURCES = frozenset(["ld", "cvta"])
+_ALIGN = re.compile(r"\.align\s+(\d+)")
+
+
+class Alignments:
+    """The alignment of references of one kernel."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.values = facts.values
+        self._bounds = facts.get(Bounds)
+        self._of_param: dict[int, int] = {}  # by class
+        self._is_pointer: set[int] = set()
+        self._find_parameters()
+
+    def of(self, reference: Reference, assumed: int = 1) -> int:
+        """The largest power of two, up to a page, that is known to divide the address; ``assumed`` is what pointer
+        parameters are aligned to beyond what the PTX says."""
+        terms, width = ((reference.base, 1),), 64
+        for bits in (64, 32):
+            form = self.values.affine_of(reference.base, bits)
+            if form.single_atom is None:
+                terms, width = form.terms, bits
+                break
+        symbols = {
+            self.values.of_symbol(Sym(each.name, each)): each.align or each.type.bytes * each.lanes
+            for each in reference.objects or ()
+            if isinstance(each, Variable)
+        }
+        found = math.gcd(_MOST, reference.offset)
+        starts = [number for number, factor in terms if factor == 1 and (number in symbols or number in self._of_param)]
+        for number, coefficient in terms:
+            divisor = symbols.get(number) or self._of_param.get(number)
+            if divisor is None:
+                divisor = self._bounds.divisor(number, width)
+            elif number in self._is_pointer and starts == [number]:
+                divisor = max(divisor, assumed)
+            found = math.gcd(found, coefficient * divisor)
+        return found & -found
+
+    def _find_parameters(self) -> None:
+        """The classes of pointer parameters, as they are loaded and after ``cvta``."""
+        facts, ssa = self.facts, self.facts.ssa
+        if not facts.kernel.is_entry:
+            return
+        bits = facts.memory.pointees.address_bits
+        is_marked = any(".ptr" in param.attributes.split() for param in facts.kernel.params or ())
+        for block in facts.cfg.rpo:
+            for instr in facts.cfg.blocks[block].instrs:
+                base = instr.form.op.base
+                if base not in _SOURCES or instr.guard is not None:
+                    continue
+                defs = instr.defs()
+                if len(defs) != 1:
+                    continue
+                number = self.values.number[ssa.defined(instr, defs[0])]
+                if base == "ld" and instr.form.space == "param" and not is_call_parameter(instr):
+                    address = instr.address
+                    param = address.base.declaration if address is not None and isinstance(address.base, Sym) else None
+                    is_whole = instr.form.type is not None and instr.form.type.bits == bits
+                    if isinstance(param, Param) and is_whole and is_pointer_parameter(param, bits):
+                        self._of_param[number] = _stated(param)
+                        if not is_marked or ".ptr" in param.attributes.split():
+                            self._is_pointer.add(number)
+                elif base == "cvta" and isinstance(instr.operands[1], Reg):
+                    source = self.values.of_register(instr, instr.operands[1])
+                    if source in self._of_param:
+                        self._of_param[number] = self._of_param[source]
+                        self._is_pointer.add(number)  # whatever is converted to an address space is a pointer
+
+
+def _stated(param: Param) -> int:
+    """What the PTX says of the alignment of what a parameter points to."""
+    words = param.attributes.split()
+    if ".ptr" not in words:
+        return 1
+    found = _ALIGN.search(param.attributes)
+    return int(found[1]) if found else 4

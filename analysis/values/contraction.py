@@ -1,0 +1,338 @@
+"""Which unrounded products ptxas may contract with the sums that read them.
+
+A product (``mul``, ``div.approx``) and a sum (``add``, ``sub``) without a rounding modifier may become one fused
+multiply-add, which rounds once. So the bits of a sum depend on what else reads its product.
+
+Computes: for each product that is read, one of four kinds.
+
+``rounded``     ptxas rounds it: no sum can see it, or another instruction reads it whenever it is computed.
+``contracted``  ptxas contracts it with all of its readers, which are sums in the block of the product.
+``paired``      the same, but one of the sums adds it to another such product, and ptxas contracts one of the two.
+``open``        anything else. The answer depends on how ptxas unrolls loops, removes branches, sinks instructions
+                into blocks and promotes memory, which other instructions of the kernel may change.
+
+A rounded product may get ``.rn``, which changes no bit; then nothing contracts it any more. Contracted and paired ones
+must keep their sums, in the block in which they are. `Contraction.fixed` holds these products and their sums. A kernel
+with an open product is left as it is (`Contraction.is_fragile`).
+
+What ptxas 13.0 does at ``-O3``, tried for f32 on sm_75, 80, 90, 100 and 120, for f64, f16 and f16x2 on sm_75 and 100,
+for bf16 on sm_90, 100 and 120, and for f32x2 on sm_100. They agree, except where a type is named; bf16x2 is taken to be
+like f16x2. `tests/unit/test_contraction.py` repeats it for f32 and f64 on sm_80:
+
+1. A product is contracted with all sums that read it, or with none. Several sums get one FMA each.
+2. One reader that is no contractible sum keeps the product rounded for all readers: a store, a comparison, another
+   product, ``abs``, a sum with ``.rn``, a sum with another ``.ftz``. This holds for a guarded reader, too, and for a
+   reader in another block. A reader that ptxas removes as dead does not count.
+3. A sum in another block than its product keeps the product rounded. Blocks are those that ptxas has after it removed
+   branches: after unrolling, a φ is gone, a guarded store in a loop may be gone from most copies of the body, and the
+   products of these copies are contracted.
+4. ``mov``, ``neg``, ``cvt`` without effect, packing and unpacking, and a guard on the sum hide no product. ``selp`` and
+   φ do, unless ptxas folds them.
+   ptxas may also sink a product into the block of its only reader: a kernel in which it did that had one load less.
+5. Of a sum of two contractible products one is contracted. ptxas chooses it. ``add p, p`` is not contracted.
+6. Equal products are not merged before contraction: of two ``mul`` of the same operands, one that is stored and one
+   that is summed, the second is contracted.
+7. A store and a load of global or shared memory round. Local memory that ptxas promotes to registers does not, nor do
+   parameters of functions that it inlines.
+8. ``mul.sat`` is not contracted. ``add.sat`` is. ``.rn`` on the product or on the sum forbids contraction.
+9. ``div.approx.f32`` and ``div.full.f32`` end in a product that is contracted. They have no ``.rn`` of the same value;
+   the sum can get it. The other approximations are not contracted.
+10. ``.f32x2`` is contracted even where product or sum has ``.rn``: only its readers keep such a product rounded.
+
+Requires: the SSA view, loops and post-dominance of the current version. Guarantees: where the kind is *rounded* or
+*contracted*, ptxas does that for every execution of the product. Refuses nothing; kernels without products or without
+sums cost one scan.
+Reference: PTX ISA 9.0, §9.7.3 (``add``, ``mul``: "may be optimized aggressively"); experiments with ptxas 13.0.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...ptx import TYPES, Form, Instr, Kernel, Reg
+from ..effects import is_call_parameter, may_remove, memory_space
+
+if TYPE_CHECKING:
+    from ..manager import Facts
+
+__all__ = ["Contraction", "Product", "contraction_of", "may_contract", "pinned"]
+
+
+def role(form: Form) -> str:
+    """``product``, ``sum`` or ``through`` (see `Op.contraction`); empty where the form is none of these."""
+    kind = form.op.contraction
+    if not kind:
+        return ""
+    mods = form.mods
+    if kind == "through":
+        return "" if form.op.base == "cvt" and not _keeps_value(form) else kind
+    if ("rnd" in mods and not _ignores_rounding(form)) or (kind == "product" and "sat" in form.flags):
+        return ""
+    return kind
+
+
+def _ignores_rounding(form: Form) -> bool:
+    """Whether ptxas contracts it in spite of ``.rn``: item 10 above."""
+    return form.type is TYPES["f32x2"] and form.mods["rnd"] == "rn"
+
+
+def _keeps_value(form: Form) -> bool:
+    return form.mods.get("dtype") == form.mods.get("atype") and "sat" not in form.flags
+
+
+def pinned(form: Form) -> str | None:
+    """The mnemonic of the same product or sum with ``.rn``; `None` where the opcode has none of the same value."""
+    if not any(piece.name == "rnd" for piece in form.op.pieces) or form.type is TYPES["f32x2"]:
+        return None
+    base, _, rest = form.text.partition(".")
+    return f"{base}.rn.{rest}"
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """``sums`` are those that may see the product, directly or behind copies, φs and selections. ``readers`` says of
+    each reader whether it reads the value in the product's block without a guard, and how much deeper its loop is."""
+
+    kind: str
+    sums: frozenset[Instr] = frozenset()
+    readers: frozenset[tuple[Instr, bool, int]] = frozenset()
+
+
+@dataclass(slots=True)
+class Contraction:
+    """``products`` by instruction; ``sources``: the products that each sum may see; ``live``: all instructions whose
+    effect or result counts; ``fixed``: instructions that must stay where they are."""
+
+    products: dict[Instr, Product] = field(default_factory=dict[Instr, Product])
+    sources: dict[Instr, set[Instr]] = field(default_factory=dict[Instr, "set[Instr]"])
+    live: set[Instr] = field(default_factory=set[Instr])
+    fixed: frozenset[Instr] = frozenset()
+    #: Whether another change of the kernel might change what is contracted.
+    is_fragile: bool = False
+
+    @classmethod
+    def of(cls, facts: Facts) -> Contraction:
+        """The products of the kernel as it is now; ask through `Facts.get`."""
+        return _Classes(facts).classify() if may_contract(facts.kernel) else cls()
+
+    def add(self, other: Contraction, copies: Mapping[Instr, Instr]) -> None:
+        """Add the products of another kernel, of whose instructions these are the copies in this one."""
+        for instr, product in other.products.items():
+            sums = frozenset(copies[each] for each in product.sums)
+            readers = frozenset((copies[each], is_here, depth) for each, is_here, depth in product.readers)
+            self.products[copies[instr]] = Product(product.kind, sums, readers)
+
+
+def contraction_of(facts: Facts) -> Contraction:
+    """The products of the kernel as it was when this was asked for the first time. Passes go by it: what they must not
+    touch stays the same object, and what was rounded then can be pinned at the end, whatever reads it now."""
+    found = facts.lasting.get(Contraction)
+    if found is None:
+        found = facts.lasting[Contraction] = facts.get(Contraction.of)
+    return found
+
+
+def may_contract(kernel: Kernel) -> bool:
+    """Whether the kernel has a product and a sum, or one of them and calls, parameters or results of a function."""
+    roles = {role(instr.form) for block in kernel.blocks for instr in block.instrs if instr.form.op.contraction}
+    if "product" in roles and "sum" in roles:
+        return True
+    if "product" not in roles and "sum" not in roles:
+        return False
+    return not kernel.is_entry or any(instr.form.op.base == "call" for instr in kernel.instructions())
+
+
+@dataclass(slots=True)
+class _Reach:
+    """What sees one value: instructions that read it, and whether it leaves the code that can be followed."""
+
+    sums: dict[Instr, bool] = field(default_factory=dict[Instr, bool])  #: with whether it is contracted for certain
+    others: set[Instr] = field(default_factory=set[Instr])
+    is_rounded: bool = False
+    escapes: bool = False
+    is_in_local: bool = False  #: stored to local memory
+    readers: set[tuple[Instr, bool, int]] = field(default_factory=set["tuple[Instr, bool, int]"])
+
+
+class _Classes:
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.ssa = facts.ssa
+        cfg = facts.cfg
+        self.block_of = {instr: block for block in cfg.rpo for instr in cfg.blocks[block].instrs}
+        kernel = facts.kernel
+        self.results = {param.name for param in kernel.results or ()}
+        self.has_local = _has_local(facts)
+        self.live = self._live()
+        #: By value the live instructions that read it, and the φs and may-definitions it goes into.
+        self.reads: dict[int, list[Instr]] = {}
+        self.joins: dict[int, list[int]] = {}
+        self._find_reads()
+
+    def _live(self) -> set[Instr]:
+        """The instructions that have an effect, or whose result one of these needs."""
+        ssa = self.ssa
+        live = {instr for instr in self.block_of if not instr.is_directive and not may_remove(instr)}
+        work = list(live)
+        seen: set[int] = set()
+        values = [value for value, reg in enumerate(ssa.reg) if reg.text in self.results] if self.results else []
+        while work or values:
+            if work:
+                instr = work.pop()
+                values += [ssa.read(instr, reg) for reg in instr.uses()]
+            while values:
+                value = values.pop()
+                if value in seen:
+                    continue
+                seen.add(value)
+                values += [before for _, before in ssa.phi_args.get(value, ())]
+                if value in ssa.old:
+                    values.append(ssa.old[value])
+                definition = ssa.instr[value]
+                if definition is not None and definition not in live:
+                    live.add(definition)
+                    work.append(definition)
+        return live
+
+    def _find_reads(self) -> None:
+        ssa = self.ssa
+        for instr in self.block_of:
+            if instr in self.live:
+                for reg in set(instr.uses()):
+                    self.reads.setdefault(ssa.read(instr, reg), []).append(instr)
+        for phi, arguments in ssa.phi_args.items():
+            for value in {value for _, value in arguments}:
+                self.joins.setdefault(value, []).append(phi)
+        for new, old in ssa.old.items():
+            self.joins.setdefault(old, []).append(new)
+
+    def classify(self) -> Contraction:
+        """The kinds of all live products."""
+        reached = {instr: self._reach(instr) for instr in self.live if role(instr.form) == "product"}
+        spaces = self._spaces(reached.values())
+        incoming = {each for instr in self._incoming(spaces) for each in self._reach(instr).sums}
+        for reach in reached.values():
+            reach.escapes |= reach.is_in_local and bool(incoming)
+        kinds = {instr: _kind(instr, reach) for instr, reach in reached.items()}
+        sources: dict[Instr, set[Instr]] = {}
+        for instr, reach in reached.items():
+            for each in reach.sums:
+                sources.setdefault(each, set()).add(instr)
+        for each, products in sources.items():
+            unsure = [product for product in products if kinds[product] != "rounded"]
+            if each in incoming:
+                kinds.update((product, "open") for product in unsure)
+            elif len(unsure) > 1:
+                kinds.update((product, "paired") for product in unsure if kinds[product] == "contracted")
+        found = {
+            instr: Product(kinds[instr], frozenset(reach.sums), frozenset(reach.readers))
+            for instr, reach in reached.items()
+        }
+        fixed = {instr for instr, product in found.items() if product.kind != "rounded"}
+        fixed |= {each for instr in list(fixed) for each in found[instr].sums} | incoming
+        is_fragile = bool(incoming) or "open" in kinds.values()
+        return Contraction(found, sources, self.live, frozenset(fixed), is_fragile=is_fragile)
+
+    def _spaces(self, reached: Iterable[_Reach]) -> set[str]:
+        """The state spaces through which a product may come without being rounded: ``local`` where this kernel stores
+        one there, ``param`` where another function of the module has one."""
+        found = {"local"} if any(reach.is_in_local for reach in reached) else set[str]()
+        module, kernel = self.facts.module, self.facts.kernel
+        others = [] if module is None else [each for each in module.kernels if each is not kernel]
+        if module is None or any(role(instr.form) == "product" for each in others for instr in each.instructions()):
+            found.add("param")
+        return found
+
+    def _incoming(self, spaces: set[str]) -> Iterable[Instr]:
+        """The instructions whose results may be a product that is not rounded, computed elsewhere."""
+        for instr in self.live:
+            if instr.form.op.base == "call":
+                if "param" in spaces:
+                    yield instr
+            elif instr.form.op.base == "ld" and self._is_promotable(instr):
+                space = memory_space(instr)
+                if ("local" if space == "generic" else space) in spaces:
+                    yield instr
+
+    def _is_promotable(self, access: Instr) -> bool:
+        """Whether ptxas may turn the memory into registers, so that a store does not round."""
+        space = memory_space(access)
+        if space == "param":
+            return not self.facts.kernel.is_entry or is_call_parameter(access) or "call" in access.form.text
+        return space == "local" or (space == "generic" and self.has_local)
+
+    def _reach(self, start: Instr) -> _Reach:
+        """What sees the results of ``start``."""
+        ssa, found = self.ssa, _Reach()
+        home = self.block_of[start]
+        work = deque((ssa.defined(start, reg), start.guard is None) for reg in start.defs())
+        seen = {value for value, _ in work}
+        while work:
+            value, is_direct = work.popleft()
+            if ssa.reg[value].text in self.results:
+                found.escapes = True
+            after = [(join, False) for join in self.joins.get(value, ())]
+            for reader in self.reads.get(value, ()):
+                is_here = is_direct and reader.guard is None and self.block_of[reader] == home
+                if role(reader.form) == "through":
+                    keeps = is_here and _is_transparent(reader)
+                    after += [(ssa.defined(reader, reg), keeps) for reg in reader.defs()]
+                else:
+                    self._read(start, reader, found, is_direct=is_direct, is_here=is_here)
+            for each in after:
+                if each[0] not in seen:
+                    seen.add(each[0])
+                    work.append(each)
+        return found
+
+    def _read(self, start: Instr, reader: Instr, found: _Reach, *, is_direct: bool, is_here: bool) -> None:
+        depth = self.facts.loops.depth
+        found.readers.add((reader, is_here, depth[self.block_of[reader]] - depth[self.block_of[start]]))
+        form = reader.form
+        if role(form) == "sum" and len({operand.text for operand in reader.operands[1:3]}) == 2:
+            found.sums[reader] = is_here and _agrees(start.form, form)
+        elif form.op.base == "call" or (form.op.base == "st" and self._is_promotable(reader)):
+            found.escapes |= form.op.base == "call" or memory_space(reader) == "param"
+            found.is_in_local |= not found.escapes
+        else:
+            found.others.add(reader)
+            found.is_rounded |= is_direct and self._is_certain(start, reader)
+
+    def _is_certain(self, start: Instr, reader: Instr) -> bool:
+        """Whether every copy of ``start`` that ptxas may make has a copy of ``reader``. Outside of loops there is one
+        copy, but for functions, which may be inlined into a loop; in a loop, copies are of one turn of the body."""
+        here, there = self.block_of[start], self.block_of[reader]
+        loop_of = self.facts.loops.loop_of
+        if loop_of[here] < 0 and self.facts.kernel.is_entry:
+            return True
+        if reader.guard is not None:
+            return False
+        return here == there or (loop_of[here] == loop_of[there] and self.facts.post_dominance.dominates(there, here))
+
+
+def _kind(instr: Instr, reach: _Reach) -> str:
+    if reach.is_rounded or not (reach.sums or reach.escapes):
+        return "rounded"
+    is_certain = not reach.escapes and not reach.others and instr.guard is None and all(reach.sums.values())
+    return "contracted" if is_certain else "open"
+
+
+def _is_transparent(instr: Instr) -> bool:
+    """Whether ptxas sees a product behind it as if it were not there: a ``mov`` of a register, or ``neg``."""
+    base, operands = instr.form.op.base, instr.operands
+    return base in ("mov", "neg") and len(operands) == 2 and all(type(operand) is Reg for operand in operands)
+
+
+def _agrees(product: Form, total: Form) -> bool:
+    """Whether the sum is of the product's type and treats subnormal numbers in the same way."""
+    return product.type is total.type and ("ftz" in product.flags) == ("ftz" in total.flags)
+
+
+def _has_local(facts: Facts) -> bool:
+    variables = [*facts.kernel.variables, *(facts.module.variables if facts.module is not None else ())]
+    return any(each.space == "local" for each in variables) or any(
+        instr.form.op.base == "alloca" for instr in facts.kernel.instructions()
+    )

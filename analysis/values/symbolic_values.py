@@ -1,0 +1,457 @@
+"""Value numbers as expressions: what they are computed from, what they were before an edge, where they are at hand.
+
+Computes, over `Values`: the *leaves* of a number, which are the φs and the results that nothing is known of (loads,
+atomics, calls) that it is a function of; its *translation* over an edge p → b, in which every φ of b is replaced by its
+argument for p, and sums are brought to normal form again (rule 6 of question propagation, thesis §4.3.2: ``A[i]``
+becomes ``A[i + 1]``); its value under assumptions on φs; and the registers that hold it at the end of a block, or the
+instructions that compute it there.
+
+Requires: SSA and value numbers of the kernel's current version; kernels whose late registers are known to `Values`.
+Guarantees: a number speaks of the current instance of its leaves: it means one value at all points between two
+definitions of any of them. Translation is exact modulo 2^width; extension of a sum that may wrap stays an atom, so
+``A[i + 1]`` with a 32-bit ``i`` is not taken for the neighbour of ``A[i]``. Refuses (``None``): numbers that contain
+something without a place of definition; translation through a load.
+Reference: shared notes on code motion, §5; VanDrunen and Hosking, "Value-Based Partial Redundancy Elimination", CC 2004
+(φ translation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import cast
+
+from ...ptx import Imm, Instr, Operand, Reg, Special, Sym, decode
+from ...ptx.types import TYPES
+from ..manager import Facts
+from . import affine
+from .affine import Affine
+from .value_numbering import Key, Values
+
+__all__ = ["Materializer", "Place", "SymbolicValues", "is_load"]
+
+#: Expressions nested deeper than this are not taken apart.
+MAX_DEPTH = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a leaf gets a new instance: at ``position`` of ``block``; -1 is the start of the block (a φ)."""
+
+    block: int
+    position: int
+
+
+class SymbolicValues:
+    """The numbers of one kernel as expressions."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.values: Values = facts.values
+        self.ssa = facts.ssa
+        self.cfg = facts.cfg
+        self.dominance = facts.dominance
+        self._leaves: dict[int, frozenset[int] | None] = {}
+        self._translated: dict[tuple[int, int], dict[int, int | None]] = {}
+        self._ends: dict[int, dict[Reg, int]] = {}
+        #: Of each leaf that is defined in the code, where; leaves that are not here never change.
+        self.places: dict[int, Place] = {}
+        #: The numbers of φs, by block.
+        self.phis: dict[int, dict[int, int]] = {}
+        #: Leaves defined by instructions, by block.
+        self.defined_in: dict[int, list[int]] = {}
+        self._holders: dict[int, list[int]] | None = None
+        self._templates: dict[object, Instr] | None = None
+        self._known: set[int] = set(self.values.number)
+        unique = self.values.unique_numbers()
+        #: Operands that no value has, such as clocks.
+        self._strays = unique - self._known
+        #: The symbols that stand in addresses, by number.
+        self.symbols: dict[int, Sym] = {}
+        self._find_places(unique)
+
+    def key(self, number: int) -> Key:
+        """What the class of ``number`` was made from; see `Values.lookup`."""
+        return self.values.key_of(number)
+
+    def _find_places(self, unique: set[int]) -> None:
+        ssa, number, places = self.ssa, self.values.number, self.places
+        defined, strays = ssa.defined, self._strays
+        for block in self.cfg.rpo:
+            for phi in ssa.phis[block]:
+                own = number[phi]
+                for _, value in ssa.phi_args.get(phi, ()):
+                    if number[value] != own:
+                        places.setdefault(own, Place(block, -1))
+                        self.phis.setdefault(block, {}).setdefault(own, phi)
+                        break
+            for position, instr in enumerate(self.cfg.blocks[block].instrs):
+                address = instr.address
+                if address is not None and isinstance(address.base, Sym) and not address.base.offset:
+                    self.symbols[self.values.of_symbol(address.base)] = address.base
+                for reg in instr.defs():
+                    own = number[defined(instr, reg)]
+                    # What is known by its place of definition only.
+                    is_opaque = own in unique or (strays and not strays.isdisjoint(self.children(self.key(own))))
+                    if is_opaque and own not in places:
+                        places[own] = Place(block, position)
+                        self.defined_in.setdefault(block, []).append(own)
+
+    def children(self, key: Key) -> tuple[int, ...]:
+        """The numbers that a class is computed from."""
+        head = key[0]
+        if head == "affine":
+            return tuple([atom for atom, _ in cast("tuple[tuple[int, int], ...]", key[3])])
+        if isinstance(head, tuple):
+            return cast("tuple[int, ...]", key[1:2] if is_load(key) else key[1:])
+        if head == "extend":
+            return (cast("int", key[4]),)
+        return (cast("int", key[1]),) if head in ("symbol+", "element") else ()
+
+    def leaves(self, number: int) -> frozenset[int] | None:
+        """The leaves that ``number`` is a function of; ``None`` where they are not known."""
+        if number in self._leaves:
+            return self._leaves[number]
+        found = self._leaves[number] = self._find_leaves(number, MAX_DEPTH)
+        return found
+
+    def template(self, head: object) -> Instr | None:
+        """An instruction that computes an operation of this head from registers, literals and special registers."""
+        if self._templates is None:
+            self._templates = {}
+            for value, instr in enumerate(self.ssa.instr):
+                if instr is None or instr.guard is not None or instr.form.dst_count != 1 or instr.form.inout:
+                    continue
+                if all(_is_scalar(operand) for operand in instr.operands):
+                    own = self.key(self.values.number[value])[0]
+                    if isinstance(own, tuple):
+                        self._templates.setdefault(cast("object", own), instr)
+        return self._templates.get(head)
+
+    def _find_leaves(self, number: int, depth: int) -> frozenset[int] | None:
+        if number in self._leaves:
+            return self._leaves[number]
+        if number in self.places:
+            return frozenset([number])
+        key = self.key(number)
+        if key[0] == "unique":
+            return frozenset() if number in self._known else None
+        if key[0] == "phi" or depth == 0:
+            return None
+        found: frozenset[int] = frozenset()
+        for child in self.children(key):
+            part = self._find_leaves(child, depth - 1)
+            if part is None:
+                return None
+            found |= part
+        self._leaves[number] = found
+        return found
+
+    # --- substitution --------------------------------------------------------------------------------------------
+
+    def translate(self, number: int, block: int, successor: int) -> int | None:
+        """What ``number``, as a value at the start of ``successor``, is called at the end of its predecessor ``block``;
+        ``None`` where that cannot be said."""
+        phis = self.phis.get(successor)
+        if not phis:
+            return number
+        leaves = self.leaves(number)
+        if leaves is None:
+            return None
+        if leaves.isdisjoint(phis):
+            return number
+        memo = self._translated.get((block, successor))
+        if memo is None:
+            memo = self._translated[block, successor] = dict(self._arguments(block, successor))
+        return self._substitute(number, memo, phis.keys(), MAX_DEPTH)
+
+    def _arguments(self, block: int, successor: int) -> dict[int, int]:
+        """The argument of each φ of ``successor`` for the edge from ``block``, by their numbers."""
+        number = self.values.number
+        return {
+            own: number[value]
+            for own, phi in self.phis.get(successor, {}).items()
+            for before, value in self.ssa.phi_args[phi]
+            if before == block
+        }
+
+    def arguments(self, block: int, successor: int) -> Mapping[int, int]:
+        """The same, for reading."""
+        return self._arguments(block, successor)
+
+    def substitute(self, number: int, replaced: dict[int, int | None]) -> int | None:
+        """``number`` with leaves replaced; ``replaced`` also keeps what has been worked out."""
+        return self._substitute(number, replaced, dict.fromkeys(replaced).keys(), MAX_DEPTH)
+
+    def _substitute(self, number: int, replaced: dict[int, int | None], roots: Set[int], depth: int) -> int | None:
+        """The same; ``roots`` are the leaves among the keys of ``replaced``."""
+        if number in replaced:
+            return replaced[number]
+        leaves = self.leaves(number)
+        if leaves is None or depth == 0:
+            return None
+        if leaves.isdisjoint(roots):
+            return number
+        found = replaced[number] = self._rebuilt(number, replaced, roots, depth - 1)
+        return found
+
+    def _rebuilt(self, number: int, replaced: dict[int, int | None], roots: Set[int], depth: int) -> int | None:
+        key = self.key(number)
+        values = self.values
+        head = key[0]
+        if head == "affine":
+            _, width, constant, terms = cast("tuple[str, int, int, tuple[tuple[int, int], ...]]", key)
+            return self._rebuilt_sum(width, constant, terms, replaced, roots, depth)
+        if head == "extend":
+            kind, bits, width, inner = cast("tuple[str, int, int, int]", key[1:])
+            new = self._substitute(inner, replaced, roots, depth)
+            if new is None:
+                return None
+            form = values.affine_of(new, bits)
+            if form.is_constant:
+                constant = form.signed_constant() if kind == "s" else form.constant
+                return values.of_affine(affine.constant(width, constant))
+            return values.lookup(("extend", kind, bits, width, new))
+        if head == "element" or (isinstance(head, tuple) and not is_load(key)):
+            children: list[int | None] = [
+                self._substitute(child, replaced, roots, depth) for child in self.children(key)
+            ]
+            if None in children:
+                return None
+            kept: Key = key[:1]
+            return values.lookup((*kept, *children, *key[2:]) if head == "element" else (*kept, *children))
+        return None
+
+    def _rebuilt_sum(
+        self,
+        width: int,
+        constant: int,
+        terms: tuple[tuple[int, int], ...],
+        replaced: dict[int, int | None],
+        roots: Set[int],
+        depth: int,
+    ) -> int | None:
+        """The sum with its atoms replaced. Most atoms stay, and are not looked into."""
+        kept: list[tuple[int, int]] = []
+        parts: list[tuple[int, Affine]] = []
+        known = self._leaves
+        for term in terms:
+            atom, coefficient = term
+            if atom in replaced:
+                new = replaced[atom]
+            elif (leaves := known.get(atom)) is not None and leaves.isdisjoint(roots) and depth:
+                kept.append(term)
+                continue
+            else:
+                new = self._substitute(atom, replaced, roots, depth)
+            if new is None:
+                return None
+            parts.append((coefficient, self.values.affine_of(new, width)))
+        total = affine.weighted_sum(Affine(width, constant, tuple(kept)), parts)
+        return None if total is None else self.values.of_affine(total)
+
+    def split(self, number: int, width: int) -> tuple[int, int]:
+        """A number as (number without its constant, constant): of an address, its base and byte offset."""
+        form = self.values.affine_of(number, width)
+        if not form[1]:
+            return number, 0
+        return self.values.of_affine(Affine(width, 0, form[2])), form.signed_constant()
+
+    def constant_of(self, number: int, width: int) -> int | None:
+        """The constant, modulo 2^width, that ``number`` is."""
+        form = self.values.affine_of(number, width)
+        return form.constant if form.is_constant else None
+
+    # --- registers -----------------------------------------------------------------------------------------------
+
+    def value_at_end(self, reg: Reg, block: int) -> int | None:
+        """The SSA value that ``reg`` holds at the end of ``block``; ``None`` where that is not known."""
+        ssa = self.ssa
+        if ssa.is_single(reg):
+            return None
+        liveness, idom = self.facts.liveness, self.dominance.idom
+        while True:
+            ends = self._ends.get(block)
+            if ends is None:
+                ends = self._ends[block] = self._values_at_end(block)
+            if reg in ends:
+                return ends[reg]
+            # φs are pruned: where the register is dead, nothing is known of it.
+            if not liveness.is_live_in(reg, block) or block == self.cfg.rpo[0]:
+                return None
+            block = idom[block]
+
+    def _values_at_end(self, block: int) -> dict[Reg, int]:
+        ssa = self.ssa
+        found = {ssa.reg[phi]: phi for phi in ssa.phis[block]}
+        for instr in self.cfg.blocks[block].instrs:
+            for reg in instr.defs():
+                if not ssa.is_single(reg):
+                    found[reg] = ssa.defined(instr, reg)
+        return found
+
+    def register_of(self, number: int, block: int, width: int) -> Reg | None:
+        """A register of ``width`` bits that holds ``number`` at the end of ``block``."""
+        if self._holders is None:
+            self._holders = {}
+            for value, own in enumerate(self.values.number):
+                self._holders.setdefault(own, []).append(value)
+        ssa, dominates = self.ssa, self.dominance.dominates
+        for value in self._holders.get(number, ())[:16]:
+            reg = ssa.reg[value]
+            if reg.type.bits != width or reg.lanes != 1 or reg.type.kind not in "busf" or reg in self.values.late:
+                continue
+            if reg.type.kind == "f" or (ssa.instr[value] is None and value not in ssa.phi_args):
+                continue
+            if ssa.is_single(reg):
+                if dominates(ssa.block[value], block):
+                    return reg
+            elif self.value_at_end(reg, block) == value:
+                return reg
+        return None
+
+
+class Materializer:
+    """Makes the instructions that compute numbers at the end of one block, each only once.
+
+    With ``is_trial`` the kernel gets no registers, so that one may ask whether it can be done.
+    """
+
+    def __init__(self, symbols: SymbolicValues, block: int, *, is_trial: bool = False) -> None:
+        self.symbols = symbols
+        self.block = block
+        self.is_trial = is_trial
+        self.code: list[Instr] = []
+        self._made: dict[tuple[int, int], Reg] = {}
+
+    def address(self, base: int, offset: int, width: int) -> tuple[Reg | Sym, int] | None:
+        """A register or symbol and a byte offset that make up the address ``base + offset``."""
+        symbol = self.symbols.symbols.get(base)
+        if symbol is not None:
+            return symbol, offset
+        found = self.symbols.register_of(base, self.block, width)
+        if found is None and offset:
+            whole = self._sum(base, offset, width)
+            found = self.symbols.register_of(whole, self.block, width) if whole is not None else None
+            if found is not None:
+                return found, 0
+        if found is None:
+            found = self.register(base, width)
+        if found is None or not -(1 << 31) <= offset < 1 << 31:
+            return None
+        return found, offset
+
+    def _sum(self, base: int, offset: int, width: int) -> int | None:
+        values = self.symbols.values
+        total = affine.add(values.affine_of(base, width), affine.constant(width, offset))
+        return None if total is None else values.of_affine(total)
+
+    def register(self, number: int, width: int, depth: int = MAX_DEPTH) -> Reg | None:
+        """A register that holds ``number``, a value of ``width`` bits; ``None`` where it cannot be computed here."""
+        known = self._made.get((number, width))
+        if known is None:
+            known = self.symbols.register_of(number, self.block, width)
+        if known is not None or depth == 0 or width not in (32, 64):
+            return known
+        made = self._make(number, width, depth - 1)
+        if made is not None:
+            self._made[number, width] = made
+        return made
+
+    def _make(self, number: int, width: int, depth: int) -> Reg | None:
+        symbols = self.symbols
+        key = symbols.key(number)
+        head = key[0]
+        if head == "affine" and key[1] == width:
+            form = symbols.values.affine_of(number, width)
+            return self._make_sum(form, depth)
+        if head == "extend" and key[3] == width:
+            kind, bits, _, inner = cast("tuple[str, int, int, int]", key[1:])
+            source = self.register(inner, bits, depth) if bits == 32 else None
+            if source is None or kind == "b":
+                return None
+            return self._emit(f"cvt.{kind}{width}.{kind}{bits}", width, source)
+        if head == "special":
+            name = cast("str", key[1])
+            special = _special(name)
+            return self._emit("mov.u32", width, special) if special is not None and width == 32 else None
+        return self._make_like(symbols.template(key[0]), key, width, depth) if isinstance(head, tuple) else None
+
+    def _make_like(self, template: Instr | None, key: Key, width: int, depth: int) -> Reg | None:
+        """The operation of ``template`` on other operands."""
+        symbols = self.symbols
+        children = cast("tuple[int, ...]", key[1:])
+        if template is None or is_load(key) or len(children) != len(template.operands) - 1:
+            return None
+        result = template.operands[0]
+        if not isinstance(result, Reg) or result.type.bits != width or not _is_integer(result):
+            return None
+        operands: list[Operand] = []
+        for child, operand, spec in zip(children, template.operands[1:], template.form.specs[1:], strict=False):
+            scalar = template.form.scalar(spec.type) or TYPES.get(spec.type)
+            bits = operand.type.bits if isinstance(operand, Reg) else scalar.bits if scalar is not None else 0
+            if bits not in (32, 64) or (isinstance(operand, Reg) and not _is_integer(operand)):
+                return None
+            form = symbols.values.affine_of(child, bits)
+            if form.is_constant and scalar is not None and scalar.bits == bits:
+                operands.append(Imm(str(form.signed_constant() if scalar.kind == "s" else form.constant)))
+                continue
+            reg = self.register(child, bits, depth)
+            if reg is None:
+                return None
+            operands.append(reg)
+        if len(operands) != len(children) or all(isinstance(operand, Imm) for operand in operands):
+            return None
+        if template.form.op.commutes and isinstance(operands[0], Imm):
+            operands[0], operands[1] = operands[1], operands[0]
+        made = Reg("%trial", result.type) if self.is_trial else symbols.facts.kernel.new_reg(result.type)
+        self.code.append(Instr(template.form, (made, *operands)))
+        return made
+
+    def _make_sum(self, form: Affine, depth: int) -> Reg | None:
+        width = form.width
+        total: Reg | None = None
+        for atom, coefficient in form.terms:
+            reg = self.register(atom, width, depth)
+            if reg is None:
+                return None
+            factor = affine.constant(width, coefficient).signed_constant()
+            if total is None:
+                total = reg if factor == 1 else self._emit(f"mul.lo.s{width}", width, reg, Imm(str(factor)))
+            elif factor == 1:
+                total = self._emit(f"add.s{width}", width, total, reg)
+            elif factor == -1:
+                total = self._emit(f"sub.s{width}", width, total, reg)
+            else:
+                total = self._emit(f"mad.lo.s{width}", width, reg, Imm(str(factor)), total)
+        constant = Imm(str(form.signed_constant()))
+        if total is None:
+            return self._emit(f"mov.b{width}", width, constant)
+        return self._emit(f"add.s{width}", width, total, constant) if form.constant else total
+
+    def _emit(self, mnemonic: str, width: int, *sources: Reg | Imm | Special) -> Reg:
+        scalar = TYPES[f"b{width}"]
+        result = Reg("%trial", scalar) if self.is_trial else self.symbols.facts.kernel.new_reg(scalar)
+        self.code.append(Instr(decode(mnemonic, 1 + len(sources)), (result, *sources)))
+        return result
+
+
+def _special(name: str) -> Special | None:
+    from ...ptx.ops import special_type
+
+    kind = special_type(name)
+    return Special(name, TYPES[kind]) if kind == "u32" else None
+
+
+def _is_scalar(operand: Operand) -> bool:
+    return operand.lanes == 1 if isinstance(operand, Reg) else isinstance(operand, Imm | Special)
+
+
+def _is_integer(reg: Reg) -> bool:
+    return reg.type.kind in "bus" and reg.lanes == 1 and reg.type.lanes == 1
+
+
+def is_load(key: Key) -> bool:
+    """Whether the class is the result of a load."""
+    head = key[0]
+    return isinstance(head, tuple) and str(cast("tuple[object, ...]", head)[0]).startswith("ld")

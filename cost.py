@@ -1,0 +1,139 @@
+"""What a kernel costs: how loops weigh, the figures of its machine code, and when one version is worse than another.
+
+To change the costs that the gate uses, change this module.
+
+- A loop is taken to run `TRIPS` times, so an instruction at loop depth d weighs ``TRIPS ** min(d, DEEPEST)``.
+- `Figures` are those of one kernel. `worse` says in what a kernel got worse, `is_better` whether it got better, `gain`
+  what differs, in words. The rule is described in `transforms/gate/gate.py`.
+
+Imports nothing of this package, so every folder may import it. Guarantees: no kernel is both worse and better; nothing
+is better than itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["DEEPEST", "TRIPS", "Figures", "gain", "is_better", "loop_weight", "worse"]
+
+#: How often a loop is taken to run where no profile says, and the loop depth from which the weight grows no more.
+TRIPS = 8.0
+DEEPEST = 6
+
+#: Instructions that a multiprocessor issues in a cycle.
+SCHEDULERS = 4
+
+#: Figures that differ by less than this share are equal.
+RESOLUTION = 0.001
+
+
+def loop_weight(depth: int) -> float:
+    """How often an instruction at this loop depth is taken to run, for each time that its kernel is entered.
+
+    >>> loop_weight(0), loop_weight(2)
+    (1.0, 64.0)
+    """
+    return TRIPS ** min(depth, DEEPEST)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The figures of one kernel. ``code`` is equal for equal machine code; ``warps`` is how many fit on a
+    multiprocessor; ``weight`` is weighted instructions; ``spills`` counts accesses to local memory; ``cycles`` are
+    those of one warp alone, 0 where the judge knows no schedule.
+
+    A judge without an assembler says ``is_static``: ``weight`` is accesses to memory and long operations then,
+    ``spills`` the 32-bit values that are live beyond the registers of a thread, and neither warps nor registers
+    decide.
+    """
+
+    code: str
+    registers: int
+    spills: int
+    warps: float
+    weight: float
+    cycles: float = 0.0
+    is_static: bool = False
+
+    @property
+    def full(self) -> float:
+        """Cycles per warp on a full multiprocessor."""
+        return max(self.weight / SCHEDULERS, self.cycles / max(self.warps, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """One figure of two kernels, as a cost; ``change`` says it in words."""
+
+    before: float
+    after: float
+    change: str
+
+    @property
+    def is_worse(self) -> bool:
+        return _is_less(self.before, self.after)
+
+    @property
+    def is_better(self) -> bool:
+        return _is_less(self.after, self.before)
+
+
+def _terms(before: Figures, after: Figures) -> list[_Term]:
+    """What must not get worse besides spills."""
+    if before.is_static:
+        counted = f"weighted accesses and long operations {after.weight:g} instead of {before.weight:g}"
+        return [_Term(before.weight, after.weight, counted)]
+    if before.cycles and after.cycles:
+        alone = f"{after.cycles:.0f} cycles of one warp alone instead of {before.cycles:.0f}"
+        full = f"{after.full:.2f} cycles per warp on a full multiprocessor instead of {before.full:.2f}"
+        return [_Term(before.cycles, after.cycles, alone), _Term(before.full, after.full, full)]
+    # Without a schedule, all that is known of latency is how many warps there are to hide it.
+    warps = f"{after.warps:g} warps on a multiprocessor instead of {before.warps:g}"
+    weight = f"weighted machine instructions {after.weight:g} instead of {before.weight:g}"
+    return [_Term(-before.warps, -after.warps, warps), _Term(before.weight, after.weight, weight)]
+
+
+def _is_less(left: float, right: float) -> bool:
+    return right - left > RESOLUTION * abs(right)
+
+
+def worse(before: Figures, after: Figures) -> str:
+    """In what ``after`` is worse than ``before``; empty where in nothing."""
+    if after.spills > before.spills:
+        more = "live values beyond a thread's registers" if before.is_static else "accesses to local memory"
+        return f"{after.spills - before.spills} more {more}"
+    return next((term.change for term in _terms(before, after) if term.is_worse), "")
+
+
+def is_better(before: Figures, after: Figures) -> bool:
+    """Whether ``after`` is worse in nothing, and better in something."""
+    if worse(before, after):
+        return False
+    if after.spills < before.spills or any(term.is_better for term in _terms(before, after)):
+        return True
+    if before.is_static or _is_less(before.weight, after.weight):
+        return False
+    return _is_less(after.weight, before.weight) or after.registers < before.registers
+
+
+def _short(number: float) -> str:
+    return f"{number:.0f}" if abs(number) >= 1000 or number == int(number) else f"{number:.3g}"
+
+
+def gain(before: Figures, after: Figures) -> str:
+    """What differs, in words."""
+    weight, registers = "weighted instructions", "registers"
+    if before.is_static:
+        weight, registers = "weighted accesses and long operations", "live registers"
+    parts = [
+        f"{what} {_short(old)} → {_short(new)}"
+        for what, old, new in (
+            ("cycles of one warp", before.cycles, after.cycles),
+            (weight, before.weight, after.weight),
+            (registers, before.registers, after.registers),
+            ("spills", before.spills, after.spills),
+            ("warps", before.warps, after.warps),
+        )
+        if old != new
+    ]
+    return ", ".join(parts)

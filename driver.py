@@ -1,0 +1,186 @@
+"""The driver: optimizes a module. This is the public API; `opt`, `bench`, `fuse` and the pytest plugin end in it.
+
+    select → transform → judge → search → commit
+
+1. *select*: the kernels that the policy names; of kernels that are equal but for names only the first; of the others
+   those for which no earlier run has recorded an outcome.
+2. *transform*: the passes run over each of them (`transforms.pipeline`). No pass looks at another kernel, so the order
+   does not matter.
+3. *judge* and *search*: where there is a gate, a kernel stays changed only where it is better (`transforms.gate`).
+4. *commit*: each outcome is put into the module, recorded for later runs, and its remarks are reported in the order of
+   the text.
+
+Requires: PTX that the verifier accepts. Guarantees: PTX that the verifier accepts, with the same results; the argument
+keeps its code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from .ptx import Kernel, Module, parse, print_module
+from .ptx.verify import verify
+from .transforms.attempt import Attempt, untouched_copy
+from .transforms.equal_kernels import EqualKernels
+from .transforms.passes import passes_of
+from .transforms.pipeline import KernelTransform
+from .transforms.remarks import Remark, Remarks
+
+if TYPE_CHECKING:
+    from .analysis.memory.alias import Promise
+    from .analysis.profile import Profile
+    from .transforms.gate.judge import Judge
+    from .transforms.passes import Pass
+    from .transforms.pipeline import Observer, Timing
+
+__all__ = ["GATED_LEVELS", "Policy", "Result", "optimize", "optimize_in_place", "optimize_module"]
+
+#: The levels that the gate judges by default.
+GATED_LEVELS = ("O2", "O3")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What `optimize` may assume, and how it decides.
+
+    - ``gate``: ``ptxas``; ``static`` (a model of PTX); ``auto``, which is ptxas, or the static model where there is no
+      ptxas; ``off``; or `None`, which is ``auto`` for the levels O2 and O3 and ``off`` otherwise.
+    - ``judge``: a judge of one's own instead.
+    - ``arch``: what the gate assembles for (default: the module's target). ``gate_timeout``: seconds for ptxas.
+    - ``promise``: what is promised of pointer parameters (`Promise.parse("restrict")`); not checked here.
+    - ``profile``: measured counts of blocks and branches; used for costs only.
+    - ``kernels``: selects kernels by name (default: all).
+    - ``limit``: the number of rewrites that may be made in all; ``explain``: report refusals that take time to find.
+    - ``verify_each``: verify after each pass. ``observer``: is told about each pass.
+    """
+
+    gate: str | None = None
+    judge: Judge | None = None
+    arch: str | None = None
+    gate_timeout: float | None = None
+    promise: Promise | None = None
+    profile: Profile | None = None
+    kernels: Callable[[str], bool] | None = None
+    limit: int | None = None
+    explain: bool = False
+    verify_each: bool = False
+    observer: Observer | None = None
+
+
+_DEFAULT = Policy()
+
+
+@dataclass(frozen=True)
+class Result:
+    """The optimized ``module``; ``changed`` are the names of the kernels that differ from the given ones.
+
+    ``log`` has the remarks, counts and the number of rewrites; ``timings`` are seconds by pass; ``warnings`` are
+    sentences for the user.
+    """
+
+    module: Module
+    changed: tuple[str, ...]
+    log: Remarks
+    timings: Mapping[str, Timing]
+    warnings: tuple[str, ...] = ()
+
+    @cached_property
+    def text(self) -> str:
+        """The module as PTX."""
+        return print_module(self.module)
+
+    @property
+    def remarks(self) -> Sequence[Remark]:
+        """What was done and what was refused, in the order of the text."""
+        return self.log.items
+
+
+def optimize(source: str | Module, passes: str | Sequence[Pass] = "O2", policy: Policy = _DEFAULT) -> Result:
+    """Optimize PTX text or a module. Of a given module only the nested scopes may be flattened.
+
+    ``passes`` is a level (``O0`` to ``O3``), a list of names separated by commas, or passes. Raises `PtxError` for PTX
+    that the parser or the verifier refuses, `UnknownPass`, `PassFailed`, and `ToolMissing` for ``gate="ptxas"``
+    without ptxas.
+
+    >>> header = ".version 9.0\\n.target sm_90\\n.address_size 64\\n"
+    >>> optimize(header + ".entry k() { .reg .b32 %r; mov.u32 %r, 1; ret; }", "dce").changed
+    ('k',)
+    """
+    module = parse(source) if isinstance(source, str) else _copy(source)
+    verify(module)
+    return optimize_in_place(module, passes, policy)
+
+
+def optimize_in_place(module: Module, passes: str | Sequence[Pass] = "O2", policy: Policy = _DEFAULT) -> Result:
+    """As `optimize`, for a caller that has verified ``module`` and needs it no more as it was."""
+    chosen = passes_of(passes) if isinstance(passes, str) else list(passes)
+    judge, warnings = _judge(policy, passes)
+    transform = KernelTransform(chosen, policy.promise, policy.profile, policy.verify_each, policy.observer)
+    log = Remarks(module, policy.limit, explains=policy.explain)
+    kernels = [kernel for kernel in module.kernels if policy.kernels is None or policy.kernels(kernel.name)]
+    changed = optimize_module(module, kernels, transform, judge, log) if chosen else []
+    return Result(module, tuple(changed), log, transform.timings, tuple(warnings))
+
+
+def _copy(module: Module) -> Module:
+    copies = {kernel.name: untouched_copy(kernel) for kernel in module.kernels}
+    found = replace(module, items=list(module.items))
+    for kernel in copies.values():
+        found.put(kernel)
+    return found
+
+
+def _judge(policy: Policy, passes: str | Sequence[Pass]) -> tuple[Judge | None, list[str]]:
+    if policy.judge is not None:
+        return policy.judge, []
+    from .judges import judge_of
+
+    choice = policy.gate or ("auto" if passes in GATED_LEVELS else "off")
+    return judge_of(choice, policy.arch, policy.gate_timeout)
+
+
+def optimize_module(
+    module: Module, kernels: Sequence[Kernel], transform: KernelTransform, judge: Judge | None, log: Remarks
+) -> list[str]:
+    """Optimize ``kernels`` of ``module`` in place, without parsing and verifying; the names of those that changed."""
+    cache = None
+    if judge is not None:
+        from .transforms.gate.outcome_cache import OutcomeCache
+
+        cache = OutcomeCache.of(judge, module, kernels, transform.identity, log)
+    recorded = cache.recall() if cache is not None else {}
+    selected = [kernel for kernel in kernels if kernel.name not in recorded]
+    equal = {} if transform.depends_on_names else EqualKernels.among(module, selected, log)
+    attempts = _transform(module, [each for each in selected if each.name not in equal], transform, judge, log)
+    complete = True
+    if judge is not None:
+        from .transforms.gate.gate import judge_attempts
+
+        complete = judge_attempts(judge, module, attempts, transform, searches=log.limit is None)
+    outcomes = recorded | {attempt.original.name: attempt.outcome for attempt in attempts}
+    outcomes |= {name: each.outcome(outcomes[each.first]) for name, each in equal.items()}
+    for kernel in kernels:
+        module.put(outcomes[kernel.name].kernel)
+        log.take(outcomes[kernel.name].said)
+    if cache is not None and complete:
+        cache.record(outcomes)
+    return [kernel.name for kernel in kernels if outcomes[kernel.name].is_changed]
+
+
+def _transform(
+    module: Module, kernels: Sequence[Kernel], transform: KernelTransform, judge: Judge | None, log: Remarks
+) -> list[Attempt]:
+    """Run the passes over each kernel, for as many rewrites as ``log`` allows in all."""
+    attempts: list[Attempt] = []
+    left = log.limit
+    for kernel in kernels:
+        remarks = Remarks(module, left, explains=log.explains)
+        original = untouched_copy(kernel) if judge is not None else kernel
+        changed = transform(module, kernel, remarks)
+        if left is not None:
+            left = max(left - remarks.rewrites, 0)
+        attempts.append(Attempt(kernel, original, remarks, changed))
+    return attempts

@@ -1,0 +1,292 @@
+"""Atomic operations: `atom` and `red` in all types.
+
+Computes: lanes that meet at one address are served in lane order (threads in the order of the cohort), so that results
+are the same in every run; float sums are rounded at every step. Requires: aligned addresses (`access`).
+Guarantees: `add.f32` flushes subnormals in global memory and keeps them in shared memory, as the manual says;
+`f16`, `bf16` and packed types never flush. Of NaNs `add.f64` gives what Hopper gives: in global memory the operand's,
+or else the memory's, as it is; in shared memory the memory's, or else the operand's, made quiet.
+Method: integer operations and `exch` are associative, so old values come from a segmented scan of log₂ steps; float
+sums, `inc` and `dec` go rank by rank; `cas` from one success to the next.
+Reference: PTX ISA 9.0, §9.7.13.5, §9.7.13.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ptx.ir import Instr
+from ..ptx.operands import Mem, Sink
+from ..ptx.ops import decode
+from ..ptx.types import ScalarType
+from . import memory_ops
+from . import semantics as table
+from .access import Access, Piece
+from .memory import spread
+from .registers import Binder, Refused
+from .segments import semantics
+
+if TYPE_CHECKING:
+    from .cohort import Cohort
+    from .image import Image
+
+__all__ = ["bind"]
+
+Array: TypeAlias = npt.NDArray[Any]
+Combine: TypeAlias = Callable[[Array, Array], Array]
+Step: TypeAlias = "Callable[[Cohort], None]"
+
+_SIGNED = {2: np.dtype("i2"), 4: np.dtype("i4"), 8: np.dtype("i8")}
+
+
+def _signed(combine: Combine) -> Combine:
+    def on_signed(a: Array, b: Array) -> Array:
+        dtype = _SIGNED[a.dtype.itemsize]
+        return combine(a.view(dtype), b.view(dtype)).view(a.dtype)
+
+    return on_signed
+
+
+def _replace(old: Array, new: Array) -> Array:
+    return new
+
+
+_ASSOCIATIVE: dict[str, Combine] = {
+    "add": np.add,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "min": np.minimum,
+    "max": np.maximum,
+    "exch": _replace,
+}
+
+
+def _increment(old: Array, limit: Array) -> Array:
+    return np.where(old >= limit, 0, old + old.dtype.type(1)).astype(old.dtype)
+
+
+def _decrement(old: Array, limit: Array) -> Array:
+    return np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)).astype(old.dtype)
+
+
+_ADD_DOUBLES = cast("table.LaneFunction", table.resolve(decode("add.rn.f64")))
+_COUNTING: dict[str, Combine] = {"inc": _increment, "dec": _decrement}
+
+
+def _add_doubles_in_cache(old: Array, value: Array) -> Array:
+    """``old + value`` as the second-level cache does it: a NaN goes through as it is."""
+    result = _ADD_DOUBLES((old, value))[0]
+    result = np.where(_is_nan(old), old, result)
+    return np.where(_is_nan(value), value, result)
+
+
+def _is_nan(bits: Array) -> Array:
+    return (bits & np.uint64(2**63 - 1)) > np.uint64(0x7FF0 << 48)
+
+
+def _add_doubles_in_shared(old: Array, value: Array) -> Array:
+    return _ADD_DOUBLES((value, old))[0]
+
+
+def _combination(operation: str, scalar: ScalarType, *, flush: bool) -> tuple[Combine, bool]:
+    """The operation on raw bits, and whether it is associative; ``flush`` where it is on global memory."""
+    if operation == "exch":
+        return _ASSOCIATIVE["exch"], True
+    if scalar.name == "f64" and operation == "add":
+        return (_add_doubles_in_cache if flush else _add_doubles_in_shared), False
+    if scalar.is_float:
+        words = ["add", "rn"] if operation == "add" else [operation]
+        if flush and operation == "add" and scalar.name == "f32":
+            words.append("ftz")
+        function = (
+            table.resolve(decode(".".join([*words, scalar.name]))) if operation in ("add", "min", "max") else None
+        )
+        if function is None:
+            raise Refused("")
+        chosen = function
+        return lambda a, b: chosen((a, b))[0], False
+    if operation in _COUNTING:
+        return _COUNTING[operation], False
+    combine = _ASSOCIATIVE.get(operation)
+    if combine is None or scalar.bits == 128:
+        raise Refused("")
+    if scalar.kind == "s" and operation in ("min", "max"):
+        return _signed(combine), True
+    return combine, True
+
+
+def bind(image: Image, binder: Binder, instr: Instr) -> Step:
+    """The step of an atomic instruction."""
+    name = semantics(instr)
+    form = instr.form
+    scalar = form.type
+    if scalar is None:
+        raise Refused("")
+    wants_old = name != "memory_red"
+    operands = list(instr.operands)
+    result = operands.pop(0) if wants_old else None
+    memory = operands.pop(0)
+    if not isinstance(memory, Mem):
+        raise Refused(f"address '{memory.text}'")
+    operation = "cas" if name == "memory_atom_cas" else form.mods.get("atomop", "exch")
+    needed = 2 if operation == "cas" else 1
+    if "hint" in form.mods and len(operands) > needed:
+        operands = operands[:needed]
+    if len(operands) != needed:
+        raise Refused(f"{len(operands)} operands")
+    width = max(scalar.bytes, 1)
+    vectors = [binder.elements(operand) for operand in operands]
+    count = form.lanes
+    if any(len(vector) != count for vector in vectors):
+        raise Refused("vector of another length")
+    reads = [[binder.source(element, scalar) for element in vector] for vector in vectors]
+    targets = binder.elements(result) if result is not None else []
+    writes = [binder.destination(target, scalar) for target in targets]
+    wants_old = wants_old and not all(isinstance(target, Sink) for target in targets)
+    kept = _combination(operation, scalar, flush=False) if operation != "cas" else None
+    flushed = _combination(operation, scalar, flush=True) if operation != "cas" else None
+    space = memory_ops.space_of(binder, form.space, memory)
+    options = image.options
+    element = min(width, 8)
+    access = Access(instr, space, element, count * width // element, options, reads=True, writes=True, strong=True)
+    where_to = memory_ops.address_of(binder, memory)
+    guard = binder.guard(instr)
+
+    def step(c: Cohort) -> None:
+        some, lanes = memory_ops.guarded_lanes(guard, c)
+        if not some:
+            return
+        size = c.n if lanes is None else int(lanes.size)
+        address = where_to(c)
+        if lanes is not None and address.shape[0] > 1:
+            address = address[lanes]
+        values = [[spread(read(c), c.n) for read in vector] for vector in reads]
+        olds = [np.zeros((c.n, *values[0][0].shape[1:]), values[0][0].dtype) for _ in range(count)] if wants_old else []
+        memory_ops.orders(c, instr, lanes, reads=True, writes=True)
+        pieces = access.pieces(c, spread(address, size), lanes)
+        for piece in pieces:
+            where = piece.selectors(element, access.count)
+            if options.checks:
+                if operation != "exch":
+                    access.check_read(c, piece, where)
+                if access.is_raceable(piece):
+                    places = access.check_races(c, piece, None, where)
+                    access.note_access(c, piece, None, where, places)
+            chosen = flushed if piece.target.space != "shared" else kept
+            for index in range(count):
+                mine = [vector[index] if piece.lanes is None else vector[index][piece.lanes] for vector in values]
+                old = _apply(piece, index, width, chosen, mine, wants_old)
+                if wants_old and old is not None:
+                    if piece.lanes is None:
+                        olds[index] = old
+                    else:
+                        olds[index][piece.lanes] = old
+        if options.counts or options.trace:
+            access.tally(c, pieces)
+            c.batch.launch.counts.atomics += size
+        if wants_old:
+            flags = None
+            if lanes is not None:
+                flags = np.zeros(c.n, bool)
+                flags[lanes] = True
+            for write, old in zip(writes, olds, strict=True):
+                write(c, old, flags)
+
+    return step
+
+
+def _apply(
+    piece: Piece, index: int, width: int, chosen: tuple[Combine, bool] | None, values: list[Array], wants_old: bool
+) -> Array | None:
+    """Apply the operation to element ``index`` of each lane's vector; the old values."""
+    if width == 16:
+        data = piece.target.view(8)[0].reshape(-1, 2)
+    else:
+        data = piece.target.view(width)[0]
+    where = (piece.offsets >> np.int64(width.bit_length() - 1)) + index
+    written = piece.target.written
+    if chosen is None:
+        old = compare_and_swap(data, where, values[0], values[1])
+    else:
+        combine, is_associative = chosen
+        old = fetch_and_apply(data, where, values[0], combine, is_associative)
+    if written is not None:
+        written.reshape(-1, width)[where] = 1
+    return old if wants_old else None
+
+
+def _groups(where: Array) -> tuple[Array, Array, Array]:
+    """A stable order by address, where each address begins in it, and how often it occurs."""
+    order = np.argsort(where, kind="stable")
+    ordered = where[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    return order, starts, np.diff(np.concatenate([starts, [where.size]]))
+
+
+def fetch_and_apply(data: Array, where: Array, values: Array, combine: Combine, is_associative: bool) -> Array:
+    """``data[where] = combine(data[where], values)`` lane by lane; gives what each lane found."""
+    order, starts, counts = _groups(where)
+    at = where[order[starts]]
+    found = np.empty_like(values)
+    current = data[at]
+    if starts.size == where.size:
+        found[order] = current
+        data[at] = combine(current, values[order])
+    elif is_associative:
+        sorted_values = values[order]
+        rank = np.arange(where.size) - np.repeat(starts, counts)
+        scan = sorted_values.copy()
+        distance = 1
+        while distance < int(counts.max()):
+            later = np.flatnonzero(rank >= distance)
+            scan[later] = combine(scan[later - distance], scan[later])
+            distance *= 2
+        old = np.repeat(current, counts, axis=0)
+        later = np.flatnonzero(rank > 0)
+        old[later] = combine(old[later], scan[later - 1])
+        found[order] = old
+        data[at] = combine(current, scan[starts + counts - 1])
+    else:
+        by_count = np.argsort(-counts, kind="stable")
+        starts, counts, current, at = starts[by_count], counts[by_count], current[by_count], at[by_count]
+        sorted_values = values[order]
+        old = np.empty_like(values)
+        for rank_now in range(int(counts[0])):
+            active = int(np.searchsorted(-counts, -rank_now, side="left"))
+            now = starts[:active] + rank_now
+            old[now] = current[:active]
+            current[:active] = combine(current[:active], sorted_values[now])
+        found[order] = old
+        data[at] = current
+    return found
+
+
+def compare_and_swap(data: Array, where: Array, compare: Array, replace: Array) -> Array:
+    """``data[where] = replace`` where it equals ``compare``, lane by lane; gives what each lane found."""
+    order, starts, counts = _groups(where)
+    at = where[order[starts]]
+    current = data[at]
+    compare, replace = compare[order], replace[order]
+    group = np.repeat(np.arange(starts.size), counts)
+    position = np.arange(where.size)
+    old = np.empty_like(compare)
+    pending = np.ones(where.size, bool)
+    while bool(pending.any()):
+        equal = compare == current[group]
+        if equal.ndim == 2:
+            equal = equal.all(axis=1)
+        candidates = np.where(equal & pending, position, where.size)
+        first = np.minimum.reduceat(candidates, starts)
+        served = pending & (position <= first[group])
+        old[served] = current[group[served]]
+        pending &= ~served
+        hit = first < where.size
+        current[hit] = replace[first[hit]]
+    data[at] = current
+    found = np.empty_like(old)
+    found[order] = old
+    return found

@@ -1,0 +1,367 @@
+"""Registers as numbers, and the operands of instructions as functions of a cohort.
+
+Computes: a key for every register (component), getters that give an operand's raw bits at its type's width, setters
+that put results into registers of any width.
+Requires: `layout` for symbols. Guarantees: a register wider than the type is truncated when read and extended when
+    written, by sign where the type is signed (PTX ISA 9.0, §9.4.1); `{a, b}` or a vector register where a scalar stands
+    pack and unpack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ptx.ir import Instr, Kernel, Param
+from ..ptx.notation import Form, OperandSpec
+from ..ptx.operands import Args, Element, Imm, Mem, Not, Operand, Pair, Reg, Sink, Special, Sym, Vec
+from ..ptx.types import TYPES, ScalarType, literal_bits, literal_value
+from .specials import special
+
+if TYPE_CHECKING:
+    from .cohort import Cohort
+
+__all__ = ["Binder", "Getter", "Refused", "Registers", "Setter", "dtype_of", "integer", "operand_type"]
+
+Array: TypeAlias = npt.NDArray[Any]
+Getter: TypeAlias = "Callable[[Cohort], Array]"
+#: Called with the cohort, the value, and the guard (``None``: all lanes).
+Setter: TypeAlias = "Callable[[Cohort, Array, Array | None], None]"
+
+_VECTOR_SPECIALS = frozenset(["%tid", "%ntid", "%ctaid", "%nctaid"])
+_COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}
+_SIGNED = {1: np.dtype("i1"), 2: np.dtype("i2"), 4: np.dtype("i4"), 8: np.dtype("i8")}
+
+
+class Refused(Exception):
+    """The emulator does not execute this instruction; the text says why."""
+
+
+def dtype_of(scalar: ScalarType) -> np.dtype[Any]:
+    """The NumPy type of a register or value; 128 bits are two columns of 64."""
+    if scalar.kind == "p":
+        return np.dtype(bool)
+    if scalar.bits == 128:
+        return np.dtype("u8")
+    return np.dtype(f"u{max(scalar.bits // 8, 1)}")
+
+
+def integer(text: str, what: str) -> int:
+    """The value of an integer literal; `Refused` where it is none, with ``what`` it was to be."""
+    value = literal_value(text)
+    if value != value or value in (float("inf"), float("-inf")) or int(value) != value:
+        raise Refused(f"{what} of {text}")
+    return int(value)
+
+
+class Registers:
+    """Keys of all registers of a program: plain numbers, with the type that each holds."""
+
+    def __init__(self) -> None:
+        self.types: list[ScalarType] = []
+        self.names: list[str] = []
+        self._keys: dict[tuple[Reg, int], int] = {}
+        #: For a register that may be read before it is written, the register that says whether it was.
+        self.shadows: dict[int, int] = {}
+        self._carries: dict[Kernel, int] = {}
+        self._unnamed: dict[tuple[Kernel, str], int] = {}
+
+    def new(self, scalar: ScalarType, name: str) -> int:
+        self.types.append(scalar)
+        self.names.append(name)
+        return len(self.types) - 1
+
+    def key(self, reg: Reg, component: int = 0) -> int:
+        found = self._keys.get((reg, component))
+        if found is None:
+            name = reg.text if reg.lanes == 1 else f"{reg.text}.{'xyzw'[component]}"
+            found = self._keys[reg, component] = self.new(reg.type, name)
+        return found
+
+    def of_parameter(self, kernel: Kernel, param: Param) -> int:
+        """The key of a ``.reg`` parameter or result that no instruction of ``kernel`` names."""
+        found = self._unnamed.get((kernel, param.name))
+        if found is None:
+            found = self._unnamed[kernel, param.name] = self.new(param.type, param.name)
+        return found
+
+    def keys(self, operand: Operand) -> list[int]:
+        """The keys of all registers in ``operand``."""
+        if isinstance(operand, Reg):
+            return [self.key(operand, index) for index in range(operand.lanes)]
+        if isinstance(operand, Element):
+            component = _COMPONENTS.get(operand.component)
+            if component is None:
+                raise Refused(f"selector '{operand.text}'")
+            return [self.key(operand.reg, component)]
+        if isinstance(operand, Mem):
+            return [key for part in (operand.base, *operand.rest) for key in self.keys(part)]
+        if isinstance(operand, Vec | Args):
+            return [key for part in operand.elements for key in self.keys(part)]
+        if isinstance(operand, Pair):
+            return self.keys(operand.first) + self.keys(operand.second)
+        if isinstance(operand, Not):
+            return self.keys(operand.operand)
+        return []
+
+    def carry(self, kernel: Kernel) -> int:
+        """The key of the hidden carry flag of ``kernel``."""
+        found = self._carries.get(kernel)
+        if found is None:
+            found = self._carries[kernel] = self.new(TYPES["pred"], "the carry flag")
+        return found
+
+    def zeros(self, key: int, count: int) -> Array:
+        scalar = self.types[key]
+        shape = (count, 2) if scalar.bits == 128 else (count,)
+        return np.zeros(shape, dtype_of(scalar))
+
+
+def operand_type(form: Form, spec: OperandSpec) -> ScalarType | None:
+    """The type that ``spec`` has in ``form``; ``None`` where the register's own holds (``any``, ``vec``)."""
+    name = spec.type
+    if name == "type":
+        return form.type
+    if name == "wide":
+        assert form.type is not None
+        return TYPES[f"{form.type.kind}{2 * form.type.bits}"]
+    if name in TYPES:
+        return TYPES[name]
+    return form.scalar(name)
+
+
+def _check_extension(scalar: ScalarType, target: ScalarType) -> None:
+    """`Refused` where `extend` cannot convert between the types."""
+    if "p" in (scalar.kind, target.kind) or 128 in (scalar.bits, target.bits):
+        raise Refused(f"a .{scalar.name} value in a .{target.name} register")
+
+
+def extend(value: Array, scalar: ScalarType, target: ScalarType) -> Array:
+    """``value`` of type ``scalar`` as bits of a register of type ``target``."""
+    if scalar.bits == target.bits:
+        return value
+    dtype = dtype_of(target)
+    if value.dtype == dtype:
+        return value
+    if scalar.kind == "s" and target.bits > scalar.bits:
+        return value.view(_SIGNED[value.dtype.itemsize]).astype(_SIGNED[dtype.itemsize]).view(dtype)
+    return value.astype(dtype)
+
+
+class Binder:
+    """Makes getters and setters for the instructions of one function.
+
+    ``symbol`` gives the address of a symbol: a number, or a getter where it differs between threads.
+    """
+
+    def __init__(
+        self,
+        registers: Registers,
+        kernel: Kernel,
+        symbol: Callable[[Sym], int | Getter],
+        address_bits: int,
+    ) -> None:
+        self.registers = registers
+        self.kernel = kernel
+        self.symbol = symbol
+        self.address_bits = address_bits
+
+    def source(self, operand: Operand, scalar: ScalarType | None) -> Getter:
+        """A function that gives ``operand`` as raw bits of ``scalar``."""
+        if isinstance(operand, Reg | Element):
+            return self._register(operand, scalar)
+        if isinstance(operand, Imm):
+            wanted = scalar if scalar is not None else TYPES["b32"]
+            try:
+                return self.constant(literal_bits(operand.text, wanted), wanted)
+            except ValueError:
+                raise Refused(f"literal '{operand.text}' as .{wanted.name}") from None
+        if isinstance(operand, Not):
+            inner = self.source(operand.operand, TYPES["pred"])
+            return lambda c: ~inner(c)
+        if isinstance(operand, Special):
+            read = special(operand.text)
+            if read is None:
+                raise Refused(f"special register '{operand.text}'")
+            return self._converted(read, operand.type, scalar)
+        if isinstance(operand, Sym):
+            return self._symbol(operand, scalar)
+        if isinstance(operand, Vec):
+            return self._packed(operand, scalar)
+        raise Refused(f"operand '{operand.text}'")
+
+    def constant(self, bits: int, scalar: ScalarType) -> Getter:
+        if scalar.bits == 128:
+            value = np.array([[bits & (2**64 - 1), bits >> 64]], np.uint64)
+        else:
+            value = np.array([bits], dtype_of(scalar))
+        value.setflags(write=False)
+        return lambda c: value
+
+    def _register(self, operand: Reg | Element, scalar: ScalarType | None) -> Getter:
+        keys = self.registers.keys(operand)
+        if len(keys) != 1:
+            return self._packed(self._as_list(operand), scalar)
+        key = keys[0]
+        declared = self.registers.types[key]
+        if scalar is None or scalar.bits == declared.bits:
+            return lambda c: c.env[key]
+        return self._converted(lambda c: c.env[key], declared, scalar)
+
+    def _converted(self, read: Getter, declared: ScalarType, scalar: ScalarType | None) -> Getter:
+        if scalar is None or scalar.bits == declared.bits:
+            return read
+        _check_extension(declared, scalar)
+        target = scalar
+        return lambda c: extend(read(c), declared, target)
+
+    def _symbol(self, operand: Sym, scalar: ScalarType | None) -> Getter:
+        wanted = scalar if scalar is not None else TYPES[f"b{self.address_bits}"]
+        if isinstance(operand.declaration, Param) and operand.declaration.space == "reg":
+            raise Refused(f"register parameter '{operand.name}' by symbol")
+        found = self.symbol(operand)
+        if isinstance(found, int):
+            return self.constant(found & ((1 << wanted.bits) - 1), wanted)
+        dtype = dtype_of(wanted)
+        read = found
+        return lambda c: read(c).astype(dtype)
+
+    def _packed(self, operand: Vec, scalar: ScalarType | None) -> Getter:
+        count = len(operand.elements)
+        if scalar is None or scalar.bits % count:
+            raise Refused(f"operand '{operand.text}'")
+        part = TYPES[f"b{scalar.bits // count}"]
+        reads = [self.source(element, part) for element in operand.elements]
+        if scalar.bits == 128:
+            return _pack128(reads, part.bits)
+        dtype = dtype_of(scalar)
+        width = part.bits
+
+        def pack(c: Cohort) -> Array:
+            value = reads[0](c).astype(dtype)
+            for index, read in enumerate(reads[1:], 1):
+                value = value | (read(c).astype(dtype) << dtype.type(index * width))
+            return value
+
+        return pack
+
+    # --- results -------------------------------------------------------------------------------------------------
+
+    def destination(self, operand: Operand, scalar: ScalarType | None) -> Setter:
+        """A function that puts raw bits of ``scalar`` into ``operand``."""
+        if isinstance(operand, Sink):
+            return lambda c, value, guard: None
+        if isinstance(operand, Vec):
+            return self._unpacked(operand, scalar)
+        if not isinstance(operand, Reg | Element):
+            raise Refused(f"result '{operand.text}'")
+        keys = self.registers.keys(operand)
+        if len(keys) != 1:
+            return self._unpacked(self._as_list(operand), scalar)
+        key = keys[0]
+        declared = self.registers.types[key]
+        put = self.put(key)
+        if scalar is None or scalar.bits == declared.bits:
+            return put
+        _check_extension(scalar, declared)
+        source = scalar
+        return lambda c, value, guard: put(c, extend(value, source, declared), guard)
+
+    def put(self, key: int) -> Setter:
+        """A setter of the register ``key`` by its own bits."""
+        shadow = self.registers.shadows.get(key)
+
+        def put(c: Cohort, value: Array, guard: Array | None) -> None:
+            env = c.env
+            if guard is None:
+                env[key] = value
+            else:
+                old = env.get(key)
+                if old is None:
+                    old = self.registers.zeros(key, 1)
+                env[key] = np.where(guard if value.ndim == 1 else guard[:, None], value, old)
+            c.dirty.add(key)
+
+        if shadow is None:
+            return put
+        flag = shadow
+
+        def put_and_note(c: Cohort, value: Array, guard: Array | None) -> None:
+            put(c, value, guard)
+            if guard is None:
+                c.env[flag] = _TRUE
+            else:
+                old = c.env.get(flag)
+                c.env[flag] = guard if old is None else guard | old
+            c.dirty.add(flag)
+
+        return put_and_note
+
+    def _unpacked(self, operand: Vec, scalar: ScalarType | None) -> Setter:
+        count = len(operand.elements)
+        if scalar is None or scalar.bits % count:
+            raise Refused(f"result '{operand.text}'")
+        part = TYPES[f"b{scalar.bits // count}"]
+        puts = [self.destination(element, part) for element in operand.elements]
+        dtype = dtype_of(part)
+        width = part.bits
+
+        def unpack(c: Cohort, value: Array, guard: Array | None) -> None:
+            pieces = [_piece(value, index * width, dtype) for index in range(count)]
+            for put, piece in zip(puts, pieces, strict=True):
+                put(c, piece, guard)
+
+        return unpack
+
+    def elements(self, operand: Operand) -> list[Operand]:
+        """The elements of a vector operand, of a vector register, or the operand itself."""
+        if isinstance(operand, Vec):
+            return list(operand.elements)
+        if isinstance(operand, Reg) and operand.lanes > 1:
+            return [Element(operand, "xyzw"[index]) for index in range(operand.lanes)]
+        if isinstance(operand, Special) and operand.text in _VECTOR_SPECIALS:
+            return [Special(f"{operand.text}.{component}", operand.type) for component in "xyzw"]
+        return [operand]
+
+    def _as_list(self, operand: Operand) -> Vec:
+        """A vector register as the list of its elements."""
+        return Vec(tuple(self.elements(operand)))
+
+    def guard(self, instr: Instr) -> Getter | None:
+        """The lanes on which ``instr`` takes effect; ``None`` for all."""
+        if instr.guard is None:
+            return None
+        read = self.source(instr.guard.reg, TYPES["pred"])
+        if instr.guard.negated:
+            return lambda c: ~read(c)
+        return read
+
+
+_TRUE = np.ones(1, bool)
+_TRUE.setflags(write=False)
+
+
+def _piece(value: Array, shift: int, dtype: np.dtype[Any]) -> Array:
+    if value.ndim == 2:
+        value, shift = value[:, shift // 64], shift % 64
+    if shift:
+        value = value >> value.dtype.type(shift)
+    return value.astype(dtype)
+
+
+def _pack128(reads: list[Getter], width: int) -> Getter:
+    def pack(c: Cohort) -> Array:
+        parts = [read(c).astype(np.uint64) for read in reads]
+        per = 64 // width if width < 64 else 1
+        halves: list[Array] = []
+        for start in range(0, len(parts), per):
+            value = parts[start]
+            for index in range(1, per):
+                value = value | (parts[start + index] << np.uint64(index * width))
+            halves.append(value)
+        return np.stack(np.broadcast_arrays(*halves), axis=1)
+
+    return pack

@@ -1,0 +1,399 @@
+"""Synchronization: barriers of a block, exchanges inside a warp, fences.
+
+Computes: `bar`/`barrier` with ids, counts and reductions; `shfl`, `vote`, `match`, `redux`, `elect`, `activemask`,
+`bar.warp.sync`; fences (which matter to the race check only, since memory here is sequentially consistent).
+Model: a `*.sync` instruction waits until every lane of its membermask that has not exited stands at this very
+instruction, in whatever splits; `bar.warp.sync` may also be met at another one. A barrier without a count waits for
+all threads of the block, one with a count for warps: a warp is taken for 32 threads once all of it that has not
+exited has come (so does Hopper). Without a count, threads that have exited are no longer waited for once nothing else
+can run, and that is reported. A shuffle from a lane that takes no part gives the reader's own value (the manual leaves
+it undefined).
+Reference: PTX ISA 9.0, §9.7.9.6, §9.7.13.1 to §9.7.13.15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ptx.ir import Instr
+from ..ptx.operands import Operand
+from ..ptx.types import TYPES
+from . import warp_ops
+from .registers import Binder, Getter, Refused
+from .schedule import BARRIER, LANES, READY
+from .segments import names_whole_warp, semantics, waits_for_lanes
+
+if TYPE_CHECKING:
+    from .batch import Batch
+    from .cohort import Cohort
+    from .image import Code, Image
+
+__all__ = ["bind", "bind_barrier", "complete_rows", "membermask", "receive", "release_rest"]
+
+Array: TypeAlias = npt.NDArray[Any]
+Step: TypeAlias = "Callable[[Cohort], None]"
+Finish: TypeAlias = "Callable[[Batch, Cohort], None]"
+
+BARRIERS = 16
+
+
+def popcount(masks: Array) -> Array:
+    """Bits set in each 32-bit mask."""
+    return np.unpackbits(np.ascontiguousarray(masks).view(np.uint8).reshape(-1, 4), axis=1).sum(axis=1).astype(np.int64)
+
+
+# --- inside a warp ---------------------------------------------------------------------------------------------------
+
+
+def bind(image: Image, binder: Binder, instr: Instr) -> Step:
+    """The step of a warp instruction or a fence."""
+    if semantics(instr) == "sync_fence":
+        return _fence(image, binder, instr)
+    mask = membermask(binder, instr) if waits_for_lanes(instr) else None
+    return warp_ops.bind(image, binder, instr, mask)
+
+
+def _fence(image: Image, binder: Binder, instr: Instr) -> Step:
+    words = instr.form.text.split(".")
+    is_wide = "cta" not in words
+    guard = binder.guard(instr)
+    if not image.options.checks:
+        return lambda c: None
+
+    def step(c: Cohort) -> None:
+        threads, blocks = c.threads, c.blocks
+        if guard is not None:
+            flags = np.broadcast_to(guard(c), (c.n,))
+            threads, blocks = threads[flags], blocks[flags]
+        if threads.size:
+            c.batch.order.fence(threads, blocks, is_wide)
+
+    return step
+
+
+def membermask(binder: Binder, instr: Instr) -> Getter:
+    """The membermask of a `*.sync` instruction, its last operand; operations on matrices name all lanes."""
+    if names_whole_warp(instr):
+        return binder.constant(0xFFFF_FFFF, TYPES["b32"])
+    return binder.source(instr.operands[-1], TYPES["b32"])
+
+
+def complete_rows(c: Cohort, code: Code) -> Array:
+    """For each row whether every lane that its membermask names, and that has not exited, is in the cohort."""
+    assert code.membermask is not None
+    batch = c.batch
+    pool = batch.pool
+    masks = code.membermask(c)
+    warps = c.warps
+    gone = pool.exited[warps] | ~batch.warp_lanes[warps]
+    present = c.masks
+    if warps.size > 1 and not bool((warps[1:] > warps[:-1]).all()):
+        union = np.zeros(batch.warp_block.size, np.uint32)
+        np.bitwise_or.at(union, warps, c.masks)
+        present = union[warps]
+    if masks.shape[0] == 1:
+        needed = np.broadcast_to(masks, (c.ids.size,))
+    else:
+        needed = np.zeros(c.ids.size, np.uint32)
+        np.bitwise_or.at(needed, c.rows, masks)
+    missing = needed & ~gone & ~present
+    complete = missing == 0
+    first = code.segment.body[0]
+    if semantics(first) == "sync_warp":
+        for row in np.flatnonzero(~complete).tolist():
+            complete[row] = _others_wait(batch, c, row, int(missing[row]))
+        for row, identity in enumerate(c.ids.tolist()):
+            if identity in pool.passing:
+                pool.passing.discard(identity)
+                complete[row] = True
+    return complete
+
+
+def _others_wait(batch: Batch, c: Cohort, row: int, missing: int) -> bool:
+    """Whether the missing lanes wait at another `bar.warp.sync`; if so they are let go too."""
+    pool = batch.pool
+    others = np.flatnonzero((pool.state == LANES) & (pool.warp == c.warps[row]))
+    found: list[int] = []
+    for other in others.tolist():
+        body = batch.image.codes[int(pool.point[other]) % batch.segments].segment.body
+        if body and semantics(body[0]) == "sync_warp" and other not in c.ids:
+            missing &= ~int(pool.mask[other])
+            found.append(other)
+    if missing:
+        return False
+    for other in found:
+        pool.state[other] = READY
+        pool.passing.add(other)
+    return True
+
+
+# --- barriers of a block ---------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Barriers:
+    """The barriers of a batch; arrays are (blocks, 16) where nothing else is said."""
+
+    arrived: Array
+    expected: Array  #: 0 where no count was given
+    true: Array
+    all_true: Array
+    results: Array  #: of the last completed reduction: threads with a true predicate
+    all_results: Array
+    came: Array  #: (warps, 16): the lanes that have come to a barrier with a count
+    is_whole: Array  #: (warps, 16): with them the warp counts as 32 threads
+    members: dict[tuple[int, int], list[tuple[Array, bool]]] = field(
+        default_factory=dict[tuple[int, int], "list[tuple[Array, bool]]"]
+    )
+
+
+def _barriers(batch: Batch) -> Barriers:
+    if batch.barriers is None:
+        shape = (batch.blocks, BARRIERS)
+        numbers = [np.zeros(shape, np.int64) for _ in range(4)]
+        batch.barriers = Barriers(
+            numbers[0],
+            numbers[1],
+            numbers[2],
+            np.ones(shape, bool),
+            numbers[3],
+            np.zeros(shape, bool),
+            np.zeros((batch.warp_block.size, BARRIERS), np.uint32),
+            np.zeros((batch.warp_block.size, BARRIERS), bool),
+        )
+    found: Barriers = batch.barriers
+    return found
+
+
+@dataclass(slots=True)
+class _Operands:
+    result: Operand | None
+    number: Operand
+    count: Operand | None
+    predicate: Operand | None
+
+
+def _operands(instr: Instr) -> _Operands:
+    operands = list(instr.operands)
+    result = predicate = None
+    if semantics(instr) != "sync_bar":
+        result, predicate = operands[0], operands[-1]
+        operands = operands[1:-1]
+    if not 1 <= len(operands) <= 2:
+        raise Refused("operands")
+    return _Operands(result, operands[0], operands[1] if len(operands) == 2 else None, predicate)
+
+
+def _per_row(c: Cohort, value: Array) -> Array:
+    if value.shape[0] == 1:
+        return np.broadcast_to(value, (c.ids.size,)).astype(np.int64)
+    rows = c.rows
+    first = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))
+    return value[first].astype(np.int64)
+
+
+def bind_barrier(image: Image, code: Code) -> Finish:
+    """The end of a segment that arrives at a barrier."""
+    instr = code.segment.end
+    assert instr is not None
+    binder = code.function.binder
+    operands = _operands(instr)
+    number = binder.source(operands.number, TYPES["u32"])
+    count = binder.source(operands.count, TYPES["u32"]) if operands.count is not None else None
+    predicate = binder.source(operands.predicate, TYPES["pred"]) if operands.predicate is not None else None
+    following = code.segment.targets[0].index
+    is_arrival = instr.form.mods.get("mode") == "arrive"
+    is_aligned = instr.form.op.base == "bar" or "aligned" in instr.form.flags
+    if is_arrival and count is None:
+        raise Refused("an arrival needs a count")
+    checks = image.options.checks
+
+    def arrive(batch: Batch, c: Cohort) -> None:
+        pool = batch.pool
+        state = _barriers(batch)
+        numbers = _per_row(c, number(c))
+        if bool((numbers >= BARRIERS).any()):
+            batch.report("barrier-count", instr, c, np.arange(1), f"barrier {int(numbers.max())}, but there are 16")
+        blocks = batch.warp_block[c.warps]
+        lanes = batch.warp_lanes[c.warps]
+        if is_aligned and checks:
+            partial = c.masks != lanes & ~pool.exited[c.warps]
+            if bool(partial.any()):
+                at = np.flatnonzero(partial[c.rows])
+                batch.report("divergent-barrier", instr, c, at, "only a part of the warp's threads is here")
+        threads = popcount(c.masks)
+        if count is not None:
+            np.bitwise_or.at(state.came, (c.warps, numbers), c.masks)
+            threads = threads + _missing_of_warps(batch, state, c.warps, numbers)
+            wanted = _per_row(c, count(c))
+            known = state.expected[blocks, numbers]
+            odd = ((known != 0) & (known != wanted)) | (wanted % 32 != 0) | (wanted == 0)
+            if bool(odd.any()):
+                row = int(np.flatnonzero(odd)[0])
+                at = np.flatnonzero(c.rows == row)
+                batch.report(
+                    "barrier-count", instr, c, at, f"barrier {int(numbers[row])} with count {int(wanted[row])}"
+                )
+            state.expected[blocks, numbers] = wanted
+        np.add.at(state.arrived, (blocks, numbers), threads)
+        if predicate is not None:
+            flags = np.broadcast_to(predicate(c), (c.n,))
+            np.add.at(state.true, (blocks, numbers), popcount(c.row_masks(flags)))
+            np.logical_and.at(state.all_true, (blocks, numbers), c.row_masks(flags) == c.masks)
+        if batch.image.options.counts:
+            batch.launch.counts.barriers += int(c.ids.size)
+        if count is not None and checks:
+            _note_members(state, c, blocks, numbers, not is_arrival)
+        pool.point[c.ids] = c.depth * batch.segments + following
+        pool.barrier[c.ids] = numbers
+        if not is_arrival:
+            pool.state[c.ids] = BARRIER
+        _complete(batch, state, np.unique(blocks * BARRIERS + numbers), 0)
+        if is_arrival:
+            pool.arrive(c.ids)
+
+    return arrive
+
+
+def _missing_of_warps(batch: Batch, state: Barriers, warps: Array, numbers: Array) -> Array:
+    """For each warp the threads that it lacks, where all have come that have not exited; else 0.
+
+    Counts are in whole warps: the barrier takes a warp for 32 threads, though some have exited or never were. A row
+    whose warp occurs again gets nothing.
+    """
+    came = state.came[warps, numbers]
+    live = batch.warp_lanes[warps] & ~batch.pool.exited[warps]
+    whole = ((live & ~came) == 0) & (came != 0) & ~state.is_whole[warps, numbers]
+    first = np.zeros(warps.size, bool)
+    first[np.unique(warps * BARRIERS + numbers, return_index=True)[1]] = True
+    whole &= first
+    state.is_whole[warps[whole], numbers[whole]] = True
+    return np.where(whole, 32 - popcount(came), 0)
+
+
+def _count_warps_left(batch: Batch, state: Barriers) -> bool:
+    """Take as whole those warps of which the threads that did not come have exited; whether a barrier was completed."""
+    warps, numbers = np.nonzero(state.came)
+    if not warps.size:
+        return False
+    blocks = batch.warp_block[warps]
+    np.add.at(state.arrived, (blocks, numbers), _missing_of_warps(batch, state, warps, numbers))
+    return _complete(batch, state, np.unique(blocks * BARRIERS + numbers), 0)
+
+
+def _note_members(state: Barriers, c: Cohort, blocks: Array, numbers: Array, waits: bool) -> None:
+    for row in range(c.ids.size):
+        key = (int(blocks[row]), int(numbers[row]))
+        state.members.setdefault(key, []).append((c.threads[c.rows == row], waits))
+
+
+def _complete(batch: Batch, state: Barriers, keys: Array, gone: int | Array) -> bool:
+    """Release those of the barriers ``keys`` (block × 16 + number) for which all threads have come, ``gone`` aside."""
+    blocks, numbers = np.divmod(keys, BARRIERS)
+    expected = state.expected[blocks, numbers]
+    counted = expected != 0
+    wanted = np.where(counted, expected, batch.block_size - gone)
+    ready = state.arrived[blocks, numbers] >= wanted
+    if not bool(ready.any()):
+        return False
+    blocks, numbers, counted, wanted = blocks[ready], numbers[ready], counted[ready], wanted[ready]
+    pool = batch.pool
+    waiting = np.flatnonzero(pool.state == BARRIER)
+    done = np.zeros((batch.blocks, BARRIERS), bool)
+    done[blocks, numbers] = True
+    released = waiting[done[batch.warp_block[pool.warp[waiting]], pool.barrier[waiting]]]
+    pool.state[released] = READY
+    pool.since[released] = pool.time
+    if bool(counted.any()):
+        over = done[batch.warp_block]
+        state.came[over] = 0
+        state.is_whole[over] = False
+    state.arrived[blocks, numbers] = 0
+    state.expected[blocks, numbers] = 0
+    state.results[blocks, numbers] = state.true[blocks, numbers]
+    state.all_results[blocks, numbers] = state.all_true[blocks, numbers]
+    state.true[blocks, numbers] = 0
+    state.all_true[blocks, numbers] = True
+    if batch.image.options.checks:
+        whole = ~counted | (wanted >= 32 * batch.warps_per_block)
+        batch.order.full_barrier(blocks[whole])
+        for block, number in zip(blocks.tolist(), numbers.tolist(), strict=True):
+            members = state.members.pop((block, number), [])
+            if members and not bool(whole[(blocks == block) & (numbers == number)][0]):
+                before = np.concatenate([threads for threads, _ in members])
+                after = [threads for threads, waits in members if waits]
+                batch.order.partial_barrier(block, before, np.concatenate(after) if after else before[:0])
+    pool.arrive(released)
+    return True
+
+
+def release_rest(batch: Batch) -> bool:
+    """When nothing can run: go on without the threads that have exited. Reports it; whether anything was released."""
+    if batch.barriers is None:
+        return False
+    state = _barriers(batch)
+    pool = batch.pool
+    waiting = np.flatnonzero(pool.state == BARRIER)
+    if not waiting.size:
+        return False
+    if _count_warps_left(batch, state):
+        return True
+    exited = np.zeros(batch.blocks, np.int64)
+    np.add.at(exited, batch.warp_block, popcount(pool.exited))
+    blocks = batch.warp_block[pool.warp[waiting]]
+    keys = np.unique(blocks * BARRIERS + pool.barrier[waiting])
+    where = {int(key): int(row) for key, row in zip(blocks * BARRIERS + pool.barrier[waiting], waiting, strict=True)}
+    expected = state.expected[keys // BARRIERS, keys % BARRIERS]
+    keys = keys[expected == 0]
+    gone = exited[keys // BARRIERS]
+    complete = state.arrived[keys // BARRIERS, keys % BARRIERS] >= batch.block_size - gone
+    keys, gone = keys[complete], gone[complete]
+    if not keys.size:
+        return False
+    if batch.image.options.checks:
+        for key, absent in zip(keys.tolist(), gone.tolist(), strict=True):
+            _report_partial(batch, where[key], key % BARRIERS, absent)
+    return _complete(batch, state, keys, gone)
+
+
+def _report_partial(batch: Batch, row: int, number: int, absent: int) -> None:
+    from .cohort import Cohort
+
+    pool = batch.pool
+    rows = np.array([row])
+    depth, index = divmod(int(pool.point[row]), batch.segments)
+    found = Cohort(batch, rows, pool.mask[rows], pool.warp[rows], depth, index)
+    instr = batch.image.barrier_before(index)
+    here = batch.block_size - absent
+    what = f"barrier {number} is reached by {here} of {batch.block_size} threads; the others have exited"
+    batch.report("partial-barrier", instr, found, np.arange(1), what)
+
+
+def receive(binder: Binder, instr: Instr) -> Step:
+    """The first step behind a reduction barrier: its result."""
+    operands = _operands(instr)
+    assert operands.result is not None
+    is_count = semantics(instr) == "sync_bar_red_popc"
+    write = binder.destination(operands.result, TYPES["u32"] if is_count else TYPES["pred"])
+    operation = instr.form.mods.get("bool", "")
+    if not is_count and operation not in ("and", "or"):
+        raise Refused("")
+
+    def step(c: Cohort) -> None:
+        state = _barriers(c.batch)
+        numbers = c.batch.pool.barrier[c.ids][c.rows]
+        blocks = c.blocks
+        if is_count:
+            value = state.results[blocks, numbers].astype(np.uint32)
+        elif operation == "and":
+            value = state.all_results[blocks, numbers]
+        else:
+            value = state.results[blocks, numbers] > 0
+        write(c, value, None)
+
+    return step

@@ -1,0 +1,1 @@
+"""Whether two PTX files compute the same: inputs made from the PTX, runs on the emulator, comparison."""

@@ -1,0 +1,341 @@
+"""Do two PTX files compute the same? Both run on the emulator with the same inputs.
+
+Computes, for every entry of the first file and every input: whether the second file has it, with the same parameters;
+whether all memory and module variables end with the same bytes; whether the second run has a finding, skips an access
+or touches a page of memory that the first does not. Inputs are generated from the kernel (`generated_inputs`,
+`pointer_search`) or come from a Python file. Generated inputs use sparse memory, in which every address is mapped, so
+no pointer has to be known for what is done through it to be compared.
+Guarantees: bit for bit, NaN payloads included. An input says *same* only where the first run changed memory, a variable
+or the output that is compared, and skipped no access. Where the first run is ended by a fault or the budget, that
+input says nothing (`INCONCLUSIVE`), unless the second ends otherwise. A kernel that races is inconclusive where results
+differ.
+Refuses: kernels that the emulator does not execute; they are named (`UNSUPPORTED`).
+
+A Python file of inputs defines ``launches(seed)``, which gives dictionaries with the keys ``kernel``, ``grid``,
+``block``, ``args`` and perhaps ``shared``.
+"""
+
+from __future__ import annotations
+
+import runpy
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+
+from ...emulator import LaunchError, UnsupportedInstruction
+from ...ptx import Kernel, Module
+from .generated_inputs import CASES, Input, Signature, generate
+from .input_regions import GeneratedMemory, Regions
+from .input_runs import Device, OutOfTime, Run
+from .pointer_search import find_pointers
+from .run_differences import DIFFERENT, INCONCLUSIVE, SAME, judge
+
+__all__ = [
+    "DIFFERENT",
+    "INCONCLUSIVE",
+    "INPUTS",
+    "SAME",
+    "SECONDS",
+    "UNSUPPORTED",
+    "Comparison",
+    "Launch",
+    "Verdict",
+    "compare",
+    "launches_from_file",
+    "verdict",
+]
+
+UNSUPPORTED = "unsupported"
+
+#: Instructions that the first run may issue: a generated input may well loop for ever. The second may issue
+#: `_MORE` times as many, so that a kernel that takes somewhat longer is not taken for one that does not end.
+BUDGET = 20_000
+_MORE = 3
+
+#: Inputs whose first run the budget ended are tried again at the end, with so many times the budget.
+_AGAIN = 8
+
+#: Inputs for each kernel, and seconds for each kernel, where nobody says otherwise.
+INPUTS = 48
+SECONDS = 10.0
+
+#: The part of a kernel's time in which pointers are searched for.
+_SEARCH = 0.3
+
+
+@dataclass(slots=True)
+class Launch:
+    """One launch; ``arguments`` makes fresh ones."""
+
+    kernel: str
+    grid: Any
+    block: Any
+    shared: int
+    arguments: Callable[[], Sequence[Any]]
+
+
+@dataclass(slots=True)
+class Comparison:
+    """The outcome for one kernel and input. ``details`` are lines that say what differs, or why nothing is known;
+    ``changed`` is the number of bytes that the first run changed and that were compared; ``ended_by_budget`` says that
+    the first run issued as many instructions as it may."""
+
+    kernel: str
+    seed: int
+    outcome: str
+    details: list[str] = field(default_factory=list[str])
+    name: str = ""
+    changed: int = 0
+    ended_by_budget: bool = False
+
+
+@dataclass(slots=True)
+class Verdict:
+    """The outcome for a kernel over all its inputs: how many of them said what, and why."""
+
+    kernel: str
+    outcome: str
+    comparisons: list[Comparison]
+
+    @property
+    def summary(self) -> str:
+        """One line: the outcome and the number of inputs behind it."""
+        decided = [each for each in self.comparisons if each.outcome == self.outcome]
+        text = f"{self.outcome} ({len(decided)} of {len(self.comparisons)} inputs"
+        if self.outcome == SAME:
+            text += f", {sum(each.changed for each in decided)} changed bytes compared"
+        return text + ")"
+
+    @property
+    def undecided(self) -> list[str]:
+        """For each reason why inputs say nothing, one line with their number."""
+        reasons: dict[str, int] = {}
+        for each in self.comparisons:
+            if each.outcome in (INCONCLUSIVE, UNSUPPORTED):
+                for reason in each.details[-1:]:
+                    reasons[reason] = reasons.get(reason, 0) + 1
+        return [f"{number} undecided: {reason}" for reason, number in reasons.items()]
+
+
+def verdict(kernel: str, comparisons: Sequence[Comparison]) -> Verdict:
+    """*different* where an input is; else *same* where at least one input is; else what the inputs say."""
+    outcomes = {each.outcome for each in comparisons}
+    ranked = (DIFFERENT, SAME, UNSUPPORTED, INCONCLUSIVE)
+    return Verdict(kernel, next((each for each in ranked if each in outcomes), INCONCLUSIVE), list(comparisons))
+
+
+def compare(
+    before: Module,
+    after: Module,
+    *,
+    seeds: Sequence[int] | None = None,
+    kernels: Sequence[str] | None = None,
+    launches: Callable[[int], Sequence[Launch]] | None = None,
+    budget: int = BUDGET,
+    seconds: float | None = SECONDS,
+    schedule: str = "order",
+    restrict: bool = False,
+) -> Iterator[Comparison]:
+    """Compare every entry of ``before`` (or those named) with that of ``after``; one result for each input.
+
+    ``seeds`` are the numbers of the inputs, ``seconds`` the time for each kernel (``None``: no limit), after which a
+    last result says how many inputs were left; ``restrict`` leaves out inputs in which pointers share a buffer.
+    Raises `LaunchError`.
+    """
+    devices: list[Device] = []
+    for entry in [entry for entry in before.entries if kernels is None or entry.name in kernels]:
+        problem = _signature_problem(entry, after)
+        if problem is not None:
+            yield problem
+            continue
+        if not devices:
+            devices += [Device(before, schedule), Device(after, schedule)]
+        pair = _Pair(entry, devices[0], devices[1], budget, None if seconds is None else time.monotonic() + seconds)
+        if launches is not None:
+            yield from pair.compare_given(launches, range(3) if seeds is None else seeds)
+        else:
+            yield from pair.compare_generated(range(INPUTS) if seeds is None else seeds, seconds, restrict=restrict)
+
+
+def _signature_problem(entry: Kernel, after: Module) -> Comparison | None:
+    other = next((kernel for kernel in after.entries if kernel.name == entry.name), None)
+    if other is None:
+        return Comparison(entry.name, 0, DIFFERENT, ["the kernel is missing"])
+    if [param.bytes for param in entry.params or ()] != [param.bytes for param in other.params or ()]:
+        return Comparison(entry.name, 0, DIFFERENT, ["the parameters differ"])
+    for name in ("reqntid", "reqnctapercluster"):
+        if entry.directive(name) != other.directive(name):
+            stated = f".{name} {entry.directive(name)} and .{name} {other.directive(name)}"
+            return Comparison(entry.name, 0, DIFFERENT, [f"launches that are possible differ: {stated}"])
+    return None
+
+
+@dataclass(slots=True)
+class _Pair:
+    """A kernel on two devices. ``deadline`` is a time by `time.monotonic`; ``describe`` names an address of memory."""
+
+    entry: Kernel
+    first: Device
+    second: Device
+    budget: int
+    deadline: float | None
+    describe: Callable[[int], str] = hex
+
+    def compare_given(self, launches: Callable[[int], Sequence[Launch]], seeds: Sequence[int]) -> Iterator[Comparison]:
+        """The launches of a file of inputs."""
+        for seed in seeds:
+            chosen = [launch for launch in launches(seed) if launch.kernel == self.entry.name]
+            if not chosen:
+                yield Comparison(self.entry.name, seed, INCONCLUSIVE, ["there is no input for it"])
+            for launch in chosen:
+                yield self._judged(seed, f"seed {seed}", partial(self._given, launch, seed), self.budget)
+
+    def compare_generated(self, seeds: Sequence[int], seconds: float | None, *, restrict: bool) -> Iterator[Comparison]:
+        """Generated inputs, those with few threads first, up to the first difference."""
+        name = self.entry.name
+        regions = Regions(Signature.address_bits(self.first.module, self.entry))
+        numbers = {each: place for place, each in enumerate(self.first.open_variables())}
+        signature = Signature.of(self.entry, regions)
+        limit = time.monotonic() + (SECONDS if seconds is None else seconds) * _SEARCH
+        try:
+            find_pointers(self.first, self.entry, signature, regions, numbers, limit)
+        except UnsupportedInstruction as error:
+            yield Comparison(name, 0, UNSUPPORTED, [str(error)])
+            return
+        except LaunchError as error:
+            yield Comparison(name, 0, INCONCLUSIVE, [str(error)])
+            return
+        self.describe = lambda address: _described(address, regions, signature)
+        inputs = [generate(self.entry, signature, regions, seed) for seed in seeds]
+        may_share = not restrict and not _promises_no_writes(self.entry) and len(signature.pointers) > 1
+        inputs = [each for each in inputs if each.buffers == "apart" or may_share]
+        inputs.sort(key=lambda each: (each.seed >= len(CASES), each.threads))
+        yield from self._in_turn(inputs, regions, numbers)
+
+    def _in_turn(self, inputs: Sequence[Input], regions: Regions, numbers: dict[str, int]) -> Iterator[Comparison]:
+        """Compare on ``inputs``; at the end again on those that need a larger budget."""
+        waiting = [(each, self.budget) for each in inputs]
+        while waiting:
+            each, budget = waiting.pop(0)
+            if self.deadline is not None and time.monotonic() > self.deadline:
+                left = [f"the time for this kernel ended with {len(waiting) + 1} inputs left"]
+                yield Comparison(self.entry.name, each.seed, INCONCLUSIVE, left, "the rest")
+                return
+            memory = GeneratedMemory(regions, each.fill, each.seed, each.threads)
+            found = self._judged(each.seed, each.name, partial(self._generated, each, memory, numbers), budget)
+            if found.ended_by_budget and budget == self.budget:
+                waiting.append((each, budget * _AGAIN))
+                continue
+            yield found
+            if found.outcome in (DIFFERENT, UNSUPPORTED):  # no further input changes the verdict
+                return
+
+    def _given(self, launch: Launch, seed: int, device: Device, budget: int) -> Run:
+        return device.run(
+            launch.kernel,
+            launch.grid,
+            launch.block,
+            launch.shared,
+            launch.arguments(),
+            seed=seed,
+            budget=budget,
+            deadline=self.deadline,
+        )
+
+    def _generated(
+        self, launch: Input, memory: GeneratedMemory, numbers: dict[str, int], device: Device, budget: int
+    ) -> Run:
+        return device.run(
+            launch.kernel,
+            launch.grid,
+            launch.block,
+            launch.shared,
+            launch.arguments,
+            seed=launch.seed,
+            budget=budget,
+            memory=memory,
+            numbers=numbers,
+            deadline=self.deadline,
+        )
+
+    def _judged(self, seed: int, name: str, run: Callable[[Device, int], Run], budget: int) -> Comparison:
+        """Run both sides and compare what they leave behind."""
+        kernel = self.entry.name
+        try:
+            first = run(self.first, budget)
+            if first.fault is not None and first.fault.kind == "endless":
+                details = [f"the first does not end: {first.fault}"]
+                return Comparison(kernel, seed, INCONCLUSIVE, details, name, ended_by_budget=True)
+            second = run(self.second, budget * _MORE)
+            outcome, details, changed = judge(first, second, self.first.module, self.describe)
+        except UnsupportedInstruction as error:
+            return Comparison(kernel, seed, UNSUPPORTED, [str(error)], name)
+        except LaunchError as error:
+            return Comparison(kernel, seed, INCONCLUSIVE, [str(error)], name)
+        except OutOfTime:
+            return Comparison(kernel, seed, INCONCLUSIVE, ["the time for this kernel ended within a run"], name)
+        return Comparison(kernel, seed, outcome, details, name, changed)
+
+
+def _promises_no_writes(kernel: Kernel) -> bool:
+    """Whether the kernel reads memory of which it promises that nothing writes it: then buffers may not overlap."""
+    return any("nc" in instr.form.flags or instr.form.op.base == "ldu" for instr in kernel.instructions())
+
+
+def _described(address: int, regions: Regions, signature: Signature) -> str:
+    """The address by the pointer that leads to it."""
+    origin = regions.origin(address)
+    if origin is None:
+        return hex(address)
+    place = signature.name_of(origin[1]) if origin[0] == "parameter" else "a pointer in memory"
+    return f"byte {regions.offset(address)} behind {place}"
+
+
+def launches_from_file(path: str) -> Callable[[int], Sequence[Launch]]:
+    """The inputs that a Python file defines. Raises `LaunchError` where it does not, `OSError`."""
+    try:
+        names = runpy.run_path(path)
+    except OSError:
+        raise
+    except Exception as error:
+        raise _failed(path, error) from error
+    found: Any = names.get("launches")
+    if not callable(found):
+        raise LaunchError(f"{path} defines no function 'launches'")
+    make = cast("Callable[[int], Any]", found)
+
+    def launches(seed: int) -> Sequence[Launch]:
+        try:
+            made: list[Any] = list(make(seed))
+        except Exception as error:
+            raise _failed(path, error) from error
+        return [_launch(path, item) for item in made]
+
+    return launches
+
+
+def _failed(path: str, error: Exception) -> LaunchError:
+    return LaunchError(f"{path} fails: {type(error).__name__}: {error}")
+
+
+def _launch(path: str, item: Any) -> Launch:
+    known = {"kernel", "grid", "block", "args", "shared"}
+    if not isinstance(item, Mapping):
+        raise LaunchError(f"{path}: launches gives a {type(item).__name__}, not a dictionary")
+    keys = {str(key) for key in cast("Mapping[Any, Any]", item)}
+    for what, names in (("lacks", known - {"shared"} - keys), ("has an unknown key", keys - known)):
+        if names:
+            raise LaunchError(f"{path}: a launch {what} '{min(names)}'")
+    found = cast("Mapping[str, Any]", item)
+    args = list(found["args"])
+    return Launch(
+        found["kernel"],
+        found["grid"],
+        found["block"],
+        int(found.get("shared", 0)),
+        lambda: [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in args],
+    )

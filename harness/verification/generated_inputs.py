@@ -1,0 +1,413 @@
+"""Inputs for a kernel of which nothing is known but its PTX.
+
+Computes: which parts of the parameters are pointers, integers and floats; launches, from fixed cases and then from
+cases drawn from a seed. The fixed cases are those that a wrong kernel is most likely to show in: blocks longer than a
+warp, several blocks, blocks that are not full, all three dimensions, sizes below and above the number of threads,
+zeros, negative and large integers, all bit patterns, special floats, and pointers into one buffer.
+Guarantees: equal launches for equal numbers. An input need not make sense: memory exists wherever it is accessed
+(`input_regions`), and what a kernel does with it is the same for every version of the kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...ptx import Imm, Instr, Kernel, Mem, Module, Param, Reg, ScalarType, Sym, Variable, registers
+from .input_regions import Regions
+
+__all__ = ["CASES", "Case", "Field", "Input", "ParamUse", "Signature", "float_registers", "generate", "param_uses"]
+
+#: Scaled values are indices, not pointers: what is shifted or multiplied does not count.
+_COPIES = frozenset("mov cvta add sub mad selp cvt and".split())
+
+_DYNAMIC_SHARED = 16384
+
+
+@dataclass(slots=True)
+class ParamUse:
+    """How a parameter is used. ``width`` is the widest element in bytes that is accessed through it."""
+
+    param: Param
+    is_pointer: bool = False
+    is_float: bool = False
+    width: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """``nbytes`` bytes at ``offset`` of a parameter. ``word`` is the number of its word where it may be a pointer."""
+
+    offset: int
+    nbytes: int
+    is_float: bool
+    word: int | None
+
+
+@dataclass(slots=True)
+class Signature:
+    """The parameters of a kernel as fields. ``pointers`` are the numbers of the words that are pointers, ``certain``
+    the numbers of those that the text shows to be pointers."""
+
+    params: list[tuple[Param, list[Field]]]
+    certain: set[int]
+    pointers: set[int] = field(default_factory=set[int])
+
+    @property
+    def words(self) -> list[int]:
+        """The numbers of all words that may be pointers."""
+        return [each.word for _, fields in self.params for each in fields if each.word is not None]
+
+    def name_of(self, word: int) -> str:
+        """The parameter that has word ``word``, with the offset in it where that is not 0."""
+        for param, fields in self.params:
+            for each in fields:
+                if each.word == word:
+                    return f"parameter '{param.name}'" + (f"+{each.offset}" if each.offset else "")
+        return "no parameter"
+
+    @staticmethod
+    def address_bits(module: Module, kernel: Kernel) -> int:
+        """Bits of the kernel's pointers: as the module states; else 64 where a parameter has so many, else 32."""
+        if module.address_size is not None:
+            return module.address_size
+        return 64 if any(param.dims or param.type.bits == 64 for param in kernel.params or ()) else 32
+
+    @staticmethod
+    def of(kernel: Kernel, regions: Regions) -> Signature:
+        """The signature; notes in ``regions`` what the text shows of the elements behind pointers."""
+        bits = 64 if regions.is_wide else 32
+        typed = _typed_loads(kernel)
+        number = 0
+        params: list[tuple[Param, list[Field]]] = []
+        certain: set[int] = set()
+        for use in param_uses(kernel, bits):
+            fields: list[Field] = []
+            for offset, nbytes, is_float in _fields(use.param, typed):
+                may_point = nbytes == bits // 8 and not is_float and offset % nbytes == 0
+                fields.append(Field(offset, nbytes, is_float, number if may_point else None))
+                if may_point and use.is_pointer and not use.param.dims:
+                    certain.add(number)
+                    regions.regions[regions.region("parameter", number)].is_float = use.is_float
+                number += may_point
+            params.append((use.param, fields))
+        return Signature(params, certain, set(certain))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What an input is like.
+
+    ``shape`` chooses the block, ``grid`` the blocks in each dimension; ``ints`` and ``floats`` say which values scalars
+    get; ``fill`` is that of `input_regions`; ``buffers`` is ``apart``, ``same`` (all pointers are equal) or ``shifted``
+    (they are 16 bytes apart).
+    """
+
+    name: str
+    shape: int
+    grid: int
+    ints: str
+    floats: str = "usual"
+    fill: str = "index"
+    buffers: str = "apart"
+
+
+CASES = (
+    Case("one warp", 0, 1, "threads"),
+    Case("half a warp", 7, 2, "threads"),
+    Case("blocks that are not full", 1, 2, "fewer"),
+    Case("several blocks", 2, 3, "more", fill="wide"),
+    Case("small numbers", 0, 2, "small"),
+    Case("special values", 0, 1, "threads", "special", "special"),
+    Case("subnormal and infinite values", 0, 1, "threads", "tiny", "special"),
+    Case("zeros", 0, 1, "zero", "zero"),
+    Case("negative integers", 0, 1, "negative", "negative", "wide"),
+    Case("large integers", 0, 1, "large", "large"),
+    Case("one buffer", 0, 1, "threads", buffers="same"),
+    Case("overlapping buffers", 1, 1, "small", buffers="shifted"),
+    Case("large blocks", 3, 2, "threads"),
+    Case("one long block", 6, 1, "threads", fill="wide"),
+    Case("sizes above the grid", 0, 2, "above", fill="wide"),
+)
+
+_LINES = (32, 96, 128, 256, 64, 33, 512, 16)
+_PLANES = ((8, 4), (48, 2), (16, 16), (32, 8), (16, 8), (5, 3), (64, 4), (4, 4))
+_SOLIDS = ((8, 2, 2), (33, 2, 2), (8, 8, 4), (16, 4, 4), (4, 4, 2), (5, 3, 2), (64, 2, 2), (4, 2, 2))
+
+
+@dataclass(slots=True)
+class Input:
+    """One launch. ``arguments`` are the bytes of each parameter."""
+
+    kernel: str
+    name: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    seed: int
+    fill: str
+    buffers: str
+    arguments: list[bytes]
+
+    @property
+    def threads(self) -> int:
+        return math.prod(self.grid) * math.prod(self.block)
+
+
+def generate(kernel: Kernel, signature: Signature, regions: Regions, number: int) -> Input:
+    """Input ``number`` of ``kernel``: a fixed case, then cases drawn by the number."""
+    random = np.random.default_rng([number, 1])
+    case = CASES[number] if number < len(CASES) else _drawn(number, random)
+    block = _block(kernel, case.shape)
+    grid = _grid(kernel, case.grid)
+    made = Input(kernel.name, case.name, grid, block, _dynamic_bytes(kernel), number, case.fill, case.buffers, [])
+    values = _Values(case, made.threads, random)
+    bases = {word: _base(regions, signature, case.buffers, word) for word in signature.pointers}
+    made.arguments = [_argument(param, fields, values, bases) for param, fields in signature.params]
+    return made
+
+
+def _drawn(number: int, random: np.random.Generator) -> Case:
+    ints = ("threads", "fewer", "more", "small", "above", "mixed", "mixed")
+    return Case(
+        f"random input {number}",
+        int(random.integers(len(_LINES))),
+        int(random.integers(1, 5)),
+        str(random.choice(ints)),
+        str(random.choice(["usual", "usual", "special", "tiny", "large"])),
+        str(random.choice(["index", "index", "wide", "special"])),
+        str(random.choice(["apart", "apart", "apart", "same", "shifted"])),
+    )
+
+
+def _base(regions: Regions, signature: Signature, buffers: str, word: int) -> int:
+    if buffers == "apart":
+        return regions.parameter_base(word)
+    first = regions.parameter_base(min(signature.pointers))
+    return first if buffers == "same" else first + 16 * sorted(signature.pointers).index(word)
+
+
+class _Values:
+    """Values of scalar parameters, each different from the one before where the case allows it."""
+
+    def __init__(self, case: Case, threads: int, random: np.random.Generator) -> None:
+        self.case = case
+        self.threads = threads
+        self.random = random
+        self.ints = 0
+        self.floats = 0
+
+    def int(self, nbytes: int) -> bytes:
+        """The next integer."""
+        self.ints += 1
+        value = self._int(self.case.ints, 8 * min(nbytes, 8))
+        if nbytes == 8 and self.case.ints in ("threads", "above"):
+            value = -(-value // 16) * 16  # such an integer may be a distance in bytes, as in arrays with strides
+        return (value & (1 << 8 * nbytes) - 1).to_bytes(nbytes, "little")
+
+    def _int(self, kind: str, bits: int) -> int:
+        place = self.ints - 1
+        match kind:
+            case "threads":
+                choices = (self.threads, math.isqrt(self.threads), 7, self.threads // 2, 3)
+            case "fewer":
+                choices = (self.threads - 3, math.isqrt(self.threads) + 1, 5, self.threads // 2 + 1)
+            case "more":
+                choices = (self.threads + 5, self.threads, 2 * math.isqrt(self.threads), 9)
+            case "small":
+                choices = (5, 3, 7, 2, 11, 13, 4)
+            case "above":
+                choices = (3 * self.threads + 1, 2 * self.threads, self.threads + 1)
+            case "zero":
+                choices = (0,)
+            case "negative":
+                choices = (-1, -3, -(1 << bits - 1), -17)
+            case "large":
+                choices = ((1 << bits - 1) - 1, (1 << bits - 1) - 5, (1 << bits) - 2, 1 << bits - 2)
+            case _:
+                choices = (self.threads, math.isqrt(self.threads), 1, 2, 3, 16, 31, 33, 64, 0, -1)
+                return int(self.random.choice(choices))
+        return choices[place % len(choices)]
+
+    def float(self, nbytes: int) -> bytes:
+        """The next float."""
+        self.floats += 1
+        usual = float(np.round(self.random.standard_normal(), 3)) + 0.37
+        small = {2: 1e-6, 4: 1e-41, 8: 1e-310}.get(nbytes, 0.0)  # below the smallest normal number
+        values = {
+            "special": (float("nan"), -0.0, float("inf"), small, float("-inf"), 0.0),
+            "tiny": (small, float("-inf"), -small, -0.0),
+            "zero": (0.0,),
+            "negative": (-abs(usual),),
+            "large": (usual * 2.0**12, usual * 2.0**-12),
+        }.get(self.case.floats, (usual,))
+        return np.array(values[(self.floats - 1) % len(values)]).astype(f"f{nbytes}").tobytes()
+
+
+def _argument(param: Param, fields: Sequence[Field], values: _Values, bases: dict[int, int]) -> bytes:
+    raw = bytearray(param.bytes)
+    for each in fields:
+        if each.word in bases:
+            data = bases[each.word].to_bytes(each.nbytes, "little")
+        elif each.is_float and each.nbytes in (2, 4, 8):
+            data = values.float(each.nbytes)
+        else:
+            data = values.int(each.nbytes)
+        raw[each.offset : each.offset + each.nbytes] = data
+    return bytes(raw)
+
+
+def _block(kernel: Kernel, shape: int) -> tuple[int, int, int]:
+    """The block that the kernel asks for; else the one of that number that fits its limit."""
+    stated = _extents(kernel.directive("reqntid"))
+    if stated is not None:
+        return stated
+    limit = math.prod(_extents(kernel.directive("maxntid")) or (1024,))
+    if _names(kernel, "%tid.z") or _names(kernel, "%ntid.z"):
+        shapes: Sequence[tuple[int, ...]] = _SOLIDS
+    elif _names(kernel, "%tid.y") or _names(kernel, "%ntid.y"):
+        shapes = _PLANES
+    else:
+        shapes = [(length,) for length in _LINES]
+    fitting = [each for each in shapes if math.prod(each) <= limit] or [(limit,)]
+    x, y, z = (*fitting[shape % len(fitting)], 1, 1)[:3]
+    return x, y, z
+
+
+def _extents(text: str | None) -> tuple[int, int, int] | None:
+    if text is None:
+        return None
+    x, y, z = (*(int(part) for part in text.replace(",", " ").split()), 1, 1)[:3]
+    return x, y, z
+
+
+def _grid(kernel: Kernel, blocks: int) -> tuple[int, int, int]:
+    has_y = _names(kernel, "%ctaid.y") or _names(kernel, "%nctaid.y")
+    has_z = _names(kernel, "%ctaid.z") or _names(kernel, "%nctaid.z")
+    return blocks, min(blocks, 2) if has_y else 1, min(blocks, 2) if has_z else 1
+
+
+def _dynamic_bytes(kernel: Kernel) -> int:
+    """Dynamic shared memory: some where the kernel names an array without size."""
+    operands = [operand for instr in kernel.instructions() for operand in instr.operands]
+    symbols = [operand.base if isinstance(operand, Mem) else operand for operand in operands]
+    unsized = (
+        isinstance(symbol, Sym) and isinstance(symbol.declaration, Variable) and not symbol.declaration.bytes
+        for symbol in symbols
+    )
+    return _DYNAMIC_SHARED if any(unsized) else 0
+
+
+def _names(kernel: Kernel, special: str) -> bool:
+    return any(operand.text == special for instr in kernel.instructions() for operand in instr.operands)
+
+
+# --- what the text shows of parameters -----------------------------------------------------------------------------
+
+
+def _typed_loads(kernel: Kernel) -> dict[tuple[str, int], tuple[ScalarType, bool]]:
+    """For each parameter's name and offset that is loaded by name the type, and whether it is used as a float."""
+    floats = float_registers(kernel)
+    found: dict[tuple[str, int], tuple[ScalarType, bool]] = {}
+    for instr in kernel.instructions():
+        address = instr.address
+        if instr.form.op.base != "ld" or address is None or not isinstance(address.base, Sym):
+            continue
+        scalar = instr.form.type
+        if not isinstance(address.base.declaration, Param) or scalar is None or scalar.bytes not in (1, 2, 4, 8):
+            continue
+        elements = [reg for operand in instr.dsts for reg in registers(operand)]
+        is_float = scalar.is_float or any(reg in floats for reg in elements)
+        for index in range(instr.form.lanes):
+            offset = address.base.offset + address.offset + index * scalar.bytes
+            found[address.base.name, offset] = (scalar, is_float and scalar.bytes > 1)
+    return found
+
+
+def _fields(param: Param, typed: dict[tuple[str, int], tuple[ScalarType, bool]]) -> Iterator[tuple[int, int, bool]]:
+    """Offset, size and whether it is a float, of each field of a parameter in their order."""
+    if not param.dims and param.lanes == 1 and param.type.bits <= 64:
+        known = typed.get((param.name, 0))
+        used_as_float = known is not None and known[0].bytes == param.type.bytes and known[1]
+        yield 0, param.type.bytes, param.type.is_float or used_as_float
+        return
+    offset = 0
+    while offset < param.bytes:
+        known = typed.get((param.name, offset))
+        left = param.bytes - offset
+        if known is not None and known[0].bytes <= left:
+            size, is_float = known[0].bytes, known[1]
+        else:
+            size, is_float = next(size for size in (8, 4, 2, 1) if offset % size == 0 and size <= left), False
+            inner = [at for name, at in typed if name == param.name and offset < at < offset + size]
+            size = min(inner) - offset if inner else size
+        yield offset, size, is_float
+        offset += size
+
+
+def param_uses(kernel: Kernel, address_bits: int = 64) -> list[ParamUse]:
+    """The use of every parameter of ``kernel`` in a module whose addresses have so many bits, as far as the text shows
+    it: a parameter is a pointer where its value flows, through moves, `cvta`, sums and selections, into an address."""
+    uses = {param.name: ParamUse(param) for param in kernel.params or ()}
+    origin = _origins(kernel, uses)
+    floats = float_registers(kernel)
+    for instr in kernel.instructions():
+        address = instr.address
+        if address is None or not isinstance(address.base, Reg) or instr.form.space in ("shared", "local"):
+            continue
+        for name in origin.get(address.base, ()):
+            use = uses[name]
+            if use.param.type.bits != address_bits or use.param.type.is_float:
+                continue
+            use.is_pointer = True
+            if instr.form.type is not None:
+                use.width = max(instr.form.type.bytes, 1) if instr.form.type.bytes > use.width else use.width
+                loaded = any(reg in floats for operand in instr.dsts for reg in registers(operand))
+                use.is_float |= instr.form.type.is_float or loaded
+    for use in uses.values():
+        if ".ptr" in use.param.attributes:
+            use.is_pointer = True
+    return list(uses.values())
+
+
+def float_registers(kernel: Kernel) -> set[Reg]:
+    """Registers that a float instruction reads."""
+    return {reg for instr in kernel.instructions() if _is_float(instr) for reg in instr.uses()}
+
+
+def _is_float(instr: Instr) -> bool:
+    scalar = instr.form.scalar("atype") or instr.form.type
+    return scalar is not None and scalar.is_float and instr.form.op.base not in ("ld", "st", "mov")
+
+
+def _origins(kernel: Kernel, uses: dict[str, ParamUse]) -> dict[Reg, set[str]]:
+    """For each register the parameters whose value may have flowed into it."""
+    found: dict[Reg, set[str]] = {}
+    grown = True
+    while grown:
+        grown = False
+        for instr in kernel.instructions():
+            names: set[str] = set()
+            address = instr.address
+            if instr.form.op.base == "ld" and address is not None and isinstance(address.base, Sym):
+                if address.base.name in uses:
+                    names.add(address.base.name)
+            elif instr.form.op.base in _COPIES:
+                for reg in _sources(instr):
+                    names |= found.get(reg, set())
+            if names:
+                for reg in instr.defs():
+                    known = found.setdefault(reg, set())
+                    if not names <= known:
+                        known |= names
+                        grown = True
+    return found
+
+
+def _sources(instr: Instr) -> Iterator[Reg]:
+    for operand in instr.srcs[2:] if instr.form.op.base == "mad" else instr.srcs:
+        if not isinstance(operand, Mem | Imm):
+            yield from registers(operand)

@@ -1,0 +1,180 @@
+"""Memory for kernels of which only the PTX is known: each pointer leads to a region of its own, wherever it is stored.
+
+Computes: base addresses for pointers among the parameters and in memory; the region that an address belongs to; the
+bytes that a page holds at first. Method: with 64-bit addresses a base says in its upper bits where the pointer is
+stored. So the address of an access leads back to the word that served as pointer, also where that word went
+through local memory, a function or a mask (`pointer_search`). Regions are `REACH` bytes wide in both directions.
+
+    parameter word k          1 << 60 | k << 36
+    word w of region r        1 << 61 | r << 50 | w << 36      (w modulo 2**14; one region for all words of r)
+
+With 32-bit addresses there is no room for that: each parameter has 16 MiB, and pointers in memory have no regions.
+Guarantees: contents depend on the address, the seed and what is known of the regions, and on nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import gcd
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ...emulator.sparse import PAGE
+
+__all__ = ["FILLS", "GeneratedMemory", "Region", "Regions"]
+
+Array: TypeAlias = npt.NDArray[Any]
+
+#: Bytes around a base that belong to its region.
+REACH = 1 << 35
+_PARAMETER, _MEMORY = 1 << 60, 1 << 61
+_WORDS = 1 << 14
+_NARROW_BASE, _NARROW_SHIFT = 0x4000_0000, 24
+
+#: How regions are filled: with small indices and usual floats, with all bit patterns of integers and floats of all
+#: sizes, with special values, or with pointers only (to find out which words serve as such).
+FILLS = ("index", "wide", "special", "pointers")
+
+_SPECIAL_INTS = (0, 1, -1, 2, -2, 31, 32, 33, 127, 128, 255, 256, 32767, -32768, 65535, 65536, 2**31 - 1, -(2**31))
+_SPECIAL_FLOATS = (0.0, -0.0, 1.0, -1.5, float("inf"), float("-inf"), float("nan"), 3.0, 1e30, -1e-30)
+_SUBNORMAL = {2: 1e-6, 4: 1e-41, 8: 1e-310}
+
+
+@dataclass(slots=True)
+class Region:
+    """What is known of a region.
+
+    ``width`` is the widest element in bytes that is accessed, 0 where none is known; ``pointers`` has the numbers of
+    the 8-byte words that served as pointers. They repeat every ``stride`` words as the elements of an array do; 0 where
+    no pattern is known.
+    """
+
+    is_float: bool = False
+    width: int = 0
+    pointers: set[int] = field(default_factory=set[int])
+    stride: int = 0
+
+    def infer_stride(self) -> None:
+        """Take the words that are pointers for members of the elements of an array."""
+        first = min(self.pointers, default=0)
+        apart = gcd(*(word - first for word in self.pointers))
+        self.stride = apart or 1
+
+    def are_pointers(self, words: Array) -> Array:
+        """Which of the ``words`` (numbers) hold pointers."""
+        if not self.pointers:
+            return np.zeros(words.shape, bool)
+        members = {word % self.stride for word in self.pointers} if self.stride else self.pointers
+        return np.isin(words % self.stride if self.stride else words, list(members))
+
+
+class Regions:
+    """The regions of a kernel, by number. Parameter words come first, then what their words lead to."""
+
+    def __init__(self, address_bits: int = 64) -> None:
+        self.is_wide = address_bits == 64
+        self._numbers: dict[tuple[str, int], int] = {}
+        self.regions: list[Region] = [Region()]  # number 0: what no known pointer leads to
+
+    def region(self, kind: str, key: int) -> int:
+        """The number of the region behind parameter word ``key`` (``parameter``), of the region that words of region
+        ``key`` lead to (``memory``), or of module variable ``key`` (``variable``)."""
+        found = self._numbers.get((kind, key))
+        if found is None:
+            found = self._numbers[kind, key] = len(self.regions)
+            self.regions.append(Region())
+        return found
+
+    def parameter_base(self, word: int) -> int:
+        """The pointer that parameter word ``word`` holds."""
+        return _PARAMETER | word << 36 if self.is_wide else _NARROW_BASE + (word << _NARROW_SHIFT)
+
+    def memory_bases(self, region: int, words: Array) -> Array:
+        """The pointers that words of a region hold."""
+        base = np.int64(_MEMORY | (region & 0x3FF) << 50)
+        return base | (words.astype(np.int64) % _WORDS) << np.int64(36)
+
+    def origin(self, address: int) -> tuple[str, int, int] | None:
+        """Where the pointer stands that leads to ``address``: ``parameter``, its word, 0; or ``memory``, a region and a
+        word of it; ``None`` where no pointer of ours does."""
+        if not self.is_wide:
+            word = (address - _NARROW_BASE + (1 << _NARROW_SHIFT - 1)) >> _NARROW_SHIFT
+            return ("parameter", word, 0) if 0 <= word < 64 else None
+        tag = address + REACH >> 36
+        if tag >> 24 == 1:
+            return "parameter", tag & 0xFFFFFF, 0
+        if tag >> 25 == 1:
+            return "memory", tag >> 14 & 0x3FF, tag & (_WORDS - 1)
+        return None
+
+    def offset(self, address: int) -> int:
+        """Bytes from the base of the address's region; addresses before the base give negative numbers."""
+        if not self.is_wide:
+            reach = 1 << _NARROW_SHIFT - 1
+            return (address - _NARROW_BASE + reach & (1 << _NARROW_SHIFT) - 1) - reach
+        return (address + REACH & (1 << 36) - 1) - REACH
+
+    def of(self, address: int) -> int:
+        """The number of the region that ``address`` belongs to."""
+        origin = self.origin(address)
+        return 0 if origin is None else self.region(origin[0], origin[1])
+
+    def first_word(self, page: int) -> int:
+        """The number, within its region, of the first word of a page."""
+        return self.offset(page * PAGE) // 8
+
+
+class GeneratedMemory:
+    """First contents of pages and variables, by ``fill`` (one of `FILLS`); ``high`` bounds indices."""
+
+    def __init__(self, regions: Regions, fill: str, seed: int, high: int) -> None:
+        self.regions = regions
+        self.fill = fill
+        self.seed = seed
+        self.high = max(high, 2)
+
+    def page(self, number: int) -> Array:
+        """The bytes of page ``number``."""
+        place = self.regions.of(number * PAGE)
+        return self._bytes(place, self.regions.first_word(number), PAGE, (1, number & (1 << 64) - 1))
+
+    def variable(self, number: int, nbytes: int) -> Array:
+        """The bytes of the module variable of that number."""
+        place = self.regions.region("variable", number)
+        return self._bytes(place, 0, -(-nbytes // 8) * 8, (2, number))[:nbytes]
+
+    def _bytes(self, place: int, first_word: int, nbytes: int, key: tuple[int, int]) -> Array:
+        words = np.arange(first_word, first_word + nbytes // 8, dtype=np.int64)
+        if self.fill == "pointers":
+            return self.regions.memory_bases(place, words).view(np.uint8)
+        region = self.regions.regions[place]
+        data = np.ascontiguousarray(self._values(region, nbytes, np.random.default_rng([self.seed, *key])))
+        found = data.view(np.uint8)[:nbytes].copy()
+        chosen = region.are_pointers(words)
+        if bool(chosen.any()):
+            found.view(np.int64)[chosen] = self.regions.memory_bases(place, words[chosen])
+        return found
+
+    def _values(self, region: Region, nbytes: int, random: np.random.Generator) -> Array:
+        width = region.width if region.width in (1, 2, 4, 8) else 4
+        count = nbytes // width
+        if region.is_float and width > 1:
+            with np.errstate(over="ignore"):
+                return _floats(self.fill, count, width, random).astype(f"f{width}")
+        if self.fill == "index":
+            return random.integers(0, random.choice([2, min(64, self.high), self.high]), count).astype(f"i{width}")
+        if self.fill == "special":
+            return random.choice(np.array(_SPECIAL_INTS, np.int64), count).astype(f"i{width}")
+        return np.frombuffer(random.bytes(nbytes), f"i{width}")
+
+
+def _floats(fill: str, count: int, width: int, random: np.random.Generator) -> Array:
+    values = random.standard_normal(count)
+    if fill == "index":
+        return values
+    if fill == "wide":
+        return values * np.exp2(random.integers(-12, 13, count))
+    special = random.choice(np.array([*_SPECIAL_FLOATS, _SUBNORMAL[width], -_SUBNORMAL[width]]), count)
+    return np.where(random.random(count) < 0.5, special, values)

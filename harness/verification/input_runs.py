@@ -1,0 +1,136 @@
+"""Runs of one module on the emulator over generated memory or over given arguments, and what each run leaves behind.
+
+Guarantees: each run begins with fresh memory and with the first values of all variables. Ends a run, with `OutOfTime`,
+at its deadline. Raises what the emulator raises, faults excepted: these are part of the result.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ...emulator import Emulator, EmulatorFault, EmulatorModule, Finding
+from ...emulator.sparse import SparseMemory
+from ...ptx import Instr, Module, Variable
+from .input_regions import GeneratedMemory
+
+__all__ = ["Device", "OutOfTime", "Run"]
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class OutOfTime(Exception):
+    """A run did not end before its deadline."""
+
+
+@dataclass(slots=True)
+class Run:
+    """What a run left behind.
+
+    ``arguments`` are those of the launch with what came back, ``original`` copies from before; ``variables`` are the
+    bytes of module variables by name, ``first`` those before the run; ``memory`` is the sparse memory, if there was
+    one; ``skipped`` is as in `LaunchResult`.
+    """
+
+    arguments: list[Any]
+    original: list[Any]
+    variables: dict[str, bytes]
+    first: dict[str, bytes]
+    memory: SparseMemory | None = None
+    findings: list[Finding] = field(default_factory=list[Finding])
+    skipped: dict[tuple[str, str, str], set[int]] = field(default_factory=dict[tuple[str, str, str], set[int]])
+    output: list[str] = field(default_factory=list[str])
+    fault: Finding | None = None
+
+    @property
+    def touched(self) -> dict[Instr, set[int]]:
+        """The numbers of the pages of sparse memory that each instruction accessed."""
+        return {} if self.memory is None else self.memory.touched
+
+
+class Device:
+    """``module`` on an emulated device of its own. Its code is bound once for all runs."""
+
+    def __init__(self, module: Module, schedule: str = "order") -> None:
+        self.module = module
+        self.schedule = schedule
+        self._loaded: EmulatorModule = Emulator().load(module)
+        #: What a host may have put into variables before the launch: constants and visible variables without a value.
+        self._open = {each.name for each in module.variables if each.initializer is None and _is_open(each)}
+
+    def run(
+        self,
+        kernel: str,
+        grid: Any,
+        block: Any,
+        shared: int,
+        arguments: Sequence[Any],
+        *,
+        seed: int,
+        budget: int,
+        memory: GeneratedMemory | None = None,
+        numbers: dict[str, int] | None = None,
+        deadline: float | None = None,
+    ) -> Run:
+        """One launch. ``numbers`` are those of the variables whose first values ``memory`` gives."""
+        loaded = self._loaded
+        loaded.reset()
+        loaded.device.budget = budget
+        space = loaded.loaded.space
+        space.sparse = None if memory is None else SparseMemory(memory.page)
+        if memory is not None:
+            for name, number in (numbers or {}).items():
+                if name in self._open and name in loaded.loaded.variables:
+                    target = loaded.loaded.variables[name]
+                    target.bytes[: target.nbytes] = memory.variable(number, target.nbytes)
+        copies: list[Any] = [each.copy() if isinstance(each, np.ndarray) else each for each in arguments]
+        run = Run(list(arguments), copies, {}, self._variables(), space.sparse)
+        try:
+            result = loaded.launch(
+                kernel,
+                grid,
+                block,
+                run.arguments,
+                shared,
+                counts=False,
+                keep_going=True,
+                schedule=self.schedule,
+                seed=seed,
+                progress=None if deadline is None else _stop_at(deadline),
+            )
+            run.findings, run.output, run.skipped = result.findings, sorted(result.output.splitlines()), result.skipped
+        except EmulatorFault as error:
+            run.fault, run.findings = error.finding, error.findings
+        run.variables = self._variables()
+        return run
+
+    def open_variables(self) -> list[str]:
+        """The names of the variables that a host may have written before the launch."""
+        return sorted(self._open)
+
+    def _variables(self) -> dict[str, bytes]:
+        return {
+            name: found.bytes[: found.nbytes].tobytes()
+            for name, found in self._loaded.loaded.variables.items()
+            if not found.is_read_only
+        }
+
+
+def _is_open(variable: Variable) -> bool:
+    if variable.space == "const":
+        return True
+    is_visible = any(word in variable.linkage for word in (".visible", ".weak", ".common"))
+    return variable.space == "global" and is_visible
+
+
+def _stop_at(deadline: float) -> Callable[[int, int], None]:
+    def check(done: int, total: int) -> None:
+        if done < total and time.monotonic() > deadline:
+            raise OutOfTime
+
+    return check

@@ -1,0 +1,136 @@
+"""What two runs of a kernel on equal inputs say: the same, different, or nothing.
+
+Computes: the bytes in which arrays, sparse memory, module variables and the output differ; findings, skipped accesses
+and pages of memory that only the second run has. Guarantees: *same* only where the first run changed something that is
+compared and skipped no access; *different* only where the first run has no fault of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...emulator import Finding
+from ...emulator.sparse import PAGE
+from ...ptx import Module
+from .input_runs import Run
+
+__all__ = ["DIFFERENT", "INCONCLUSIVE", "SAME", "judge"]
+
+SAME, DIFFERENT, INCONCLUSIVE = "same", "different", "inconclusive"
+
+
+def judge(first: Run, second: Run, module: Module, describe: Callable[[int], str]) -> tuple[str, list[str], int]:
+    """The outcome, lines that explain it, and how many compared bytes the first run changed."""
+    if first.fault is not None or second.fault is not None:
+        return (*_judge_faults(first, second), 0)
+    changed = _changed_bytes(first, second)
+    details = _differences(first, second, module) + _memory_differences(first, second, describe)
+    added = [f"new: {finding}" for finding in _new_findings(first, second)]
+    added += [] if added else _new_accesses(first, second, describe)
+    racing = next((finding for finding in first.findings if finding.kind == "race"), None)
+    if first.skipped:
+        what = ", ".join(sorted({f"{kind} in {space} memory" for kind, space, _ in first.skipped}))
+        return INCONCLUSIVE, [*details, *added, f"the first skips accesses ({what})"], changed
+    if added:
+        return DIFFERENT, [*details, *added], changed
+    if details and racing is not None:
+        return INCONCLUSIVE, [*details, f"but the first races: {racing}"], changed
+    if details:
+        return DIFFERENT, details, changed
+    if not changed:
+        return INCONCLUSIVE, ["the first changes nothing that is compared"], changed
+    return SAME, [], changed
+
+
+def _judge_faults(first: Run, second: Run) -> tuple[str, list[str]]:
+    if first.fault is not None and second.fault is not None and first.fault.kind == second.fault.kind:
+        return INCONCLUSIVE, [f"both end with: {first.fault}"]
+    which, fault = ("second", second.fault) if first.fault is None else ("first", first.fault)
+    return DIFFERENT, [f"only the {which} ends with: {fault}"]
+
+
+def _changed_bytes(run: Run, other: Run) -> int:
+    """How many bytes of memory, of variables that ``other`` has, too, and of the output the run changed."""
+    total = sum(len(line) + 1 for line in run.output)
+    for mine, original in zip(run.arguments, run.original, strict=True):
+        if isinstance(mine, np.ndarray):
+            total += int(np.count_nonzero(_raw(mine) != _raw(original)))
+    for name, data in run.variables.items():
+        if name not in other.variables:
+            continue
+        old = np.frombuffer(run.first[name], np.uint8)
+        total += int(np.count_nonzero(np.frombuffer(data, np.uint8) != old))
+    if run.memory is not None:
+        for page in run.memory.slots:
+            total += int(np.count_nonzero(run.memory.page(page) != run.memory.contents(page)))
+    return total
+
+
+def _raw(array: Any) -> Any:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _differences(first: Run, second: Run, module: Module) -> list[str]:
+    found: list[str] = []
+    for number, (mine, other) in enumerate(zip(first.arguments, second.arguments, strict=True)):
+        if isinstance(mine, np.ndarray):
+            at = np.flatnonzero(_raw(mine) != _raw(other))
+            if at.size:
+                where = int(at[0]) // mine.itemsize
+                values = f"{mine.reshape(-1)[where]!r} and {other.reshape(-1)[where]!r}"
+                found.append(f"argument {number} differs in {at.size} bytes, first at element {where}: {values}")
+    visible = {variable.name for variable in module.variables if ".visible" in variable.linkage}
+    for name, data in first.variables.items():
+        if second.variables.get(name, data) != data:
+            found.append(f"variable {name} differs")
+        elif name in visible and name not in second.variables:
+            found.append(f"variable {name} is missing")
+    if first.output != second.output:
+        found.append("what is printed differs")
+    return found
+
+
+def _memory_differences(first: Run, second: Run, describe: Callable[[int], str]) -> list[str]:
+    """One line for the bytes of sparse memory that differ."""
+    if first.memory is None or second.memory is None:
+        return []
+    count, place = 0, 0
+    for page in sorted({*first.memory.slots, *second.memory.slots}):
+        mine, other = first.memory.page(page), second.memory.page(page)
+        at = np.flatnonzero(mine != other)
+        if at.size and not count:
+            place = page * PAGE + int(at[0])
+        count += int(at.size)
+    if not count:
+        return []
+    page, at = divmod(place // 4 * 4, PAGE)
+    values = [side.page(page)[at : at + 4].tobytes()[::-1].hex() for side in (first.memory, second.memory)]
+    return [f"memory differs in {count} bytes, first {describe(place)}: 0x{values[0]} and 0x{values[1]}"]
+
+
+def _new_findings(first: Run, second: Run) -> list[Finding]:
+    """Findings of the second run of a kind, at a kind of instruction, that the first does not have."""
+    known = {(finding.kind, finding.opcode.partition(".")[0]) for finding in first.findings}
+    return [f for f in second.findings if (f.kind, f.opcode.partition(".")[0]) not in known]
+
+
+def _new_accesses(first: Run, second: Run, describe: Callable[[int], str]) -> list[str]:
+    """What the second run skips, or which pages of memory it touches, that the first does not."""
+    found: list[str] = []
+    for (kind, space, verb), addresses in second.skipped.items():
+        more = addresses - first.skipped.get((kind, space, verb), set())
+        if more:
+            found.append(f"only the second {verb} {space} memory at {min(more):#x}, which is {kind}")
+    pages = _pages(second) - _pages(first)
+    if pages:
+        found.append(f"only the second accesses the page of memory at {describe(min(pages) * PAGE)}")
+    return found
+
+
+def _pages(run: Run) -> set[int]:
+    """The numbers of the pages of sparse memory that the run accessed."""
+    found: set[int] = set()
+    return found.union(*run.touched.values())

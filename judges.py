@@ -1,0 +1,84 @@
+"""The judges that the gate can use: ptxas, or the static model where there is no ptxas.
+
+`toolchain.ptxas_judge` reads the figures of machine code and does not know kernels; `transforms.gate` knows kernels
+and does not start programs. This module joins them.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .cost import Figures
+    from .ptx import Module
+    from .toolchain.ptxas_judge import PtxasJudge
+    from .transforms.gate.judge import Judge
+
+__all__ = ["Assembled", "judge_of"]
+
+
+class Assembled:
+    """Prints a module for `PtxasJudge`."""
+
+    name = "ptxas"
+
+    def __init__(self, judge: PtxasJudge) -> None:
+        self._judge = judge
+
+    def figures(self, module: Module) -> dict[str, Figures]:
+        """The figures of each entry by name. Raises `Refused` where ptxas fails."""
+        from .ptx import print_module
+        from .toolchain.tools import ToolchainError
+        from .transforms.gate.judge import Refused
+
+        try:
+            found = self._judge.figures(print_module(module))
+        except ToolchainError as error:
+            raise Refused(" ".join(str(error).split())[:200]) from error
+        if missing := [kernel.name for kernel in module.entries if kernel.name not in found]:
+            raise Refused(f"ptxas made no code of {', '.join(missing)}")
+        return found
+
+    def recall(self, key: str) -> Any:
+        """What an earlier run recorded under ``key``; `None` where there is nothing."""
+        from .toolchain.tools import ToolchainError
+
+        try:
+            return self._judge.recall(key)
+        except (ToolchainError, OSError):  # the version of ptxas cannot be read; the next call of `figures` reports it
+            return None
+
+    def remember(self, key: str, value: Any) -> None:
+        """Record ``value`` under ``key`` for later runs."""
+        from .toolchain.tools import ToolchainError
+
+        with suppress(ToolchainError, OSError):
+            self._judge.remember(key, value)
+
+
+def judge_of(choice: str, arch: str | None = None, seconds: float | None = None) -> tuple[Judge | None, list[str]]:
+    """The judge that ``choice`` names, and warnings for the user.
+
+    ``choice`` is ``ptxas``, ``static``, ``off`` (no judge), or ``auto``: ptxas where it is found, else the static
+    model with a warning. ``arch`` overrides the module's target; ``seconds`` is the limit of one run of ptxas.
+    Raises `ToolMissing` for ``ptxas`` where it is not found, `ValueError` for another choice.
+    """
+    if choice == "off":
+        return None, []
+    from .toolchain.ptxas_judge import SECONDS, PtxasJudge
+    from .toolchain.tools import ToolMissing
+    from .transforms.gate.static_judge import StaticJudge
+
+    if choice == "static":
+        return StaticJudge(), []
+    if choice not in ("auto", "ptxas"):
+        raise ValueError(f"there is no gate '{choice}'; there are auto, ptxas, static and off")
+    try:
+        return Assembled(PtxasJudge(arch, seconds=SECONDS if seconds is None else seconds)), []
+    except ToolMissing as error:
+        if choice == "ptxas":
+            raise
+        model = "the gate goes by accesses to memory and long operations"
+        warning = f"ptxas is not found ({error.reason}), so {model}"
+        return StaticJudge(), [warning]

@@ -1,0 +1,66 @@
+"""Command lines of Python processes that run this package, and nothing that happens to lie in the current folder.
+
+``python -c`` and ``python -m`` put the current folder in front of everything that is imported: a file ``numpy.py`` or a
+folder ``ptxmotion`` there would be executed. So every child process of this package is started with what this module
+gives: ``-P``, which leaves the current folder out, and a few lines of code that import the package from the folder that
+this process has it from. How the package was installed makes no difference then.
+
+Guarantees: a child imports the same package as its parent, and everything else from the folders of its parent's
+`sys.path`, of which an empty one, which stands for the current folder, is left out.
+Reference: Python's manual, *Command line and environment*, ``-P`` and ``PYTHONSAFEPATH``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
+__all__ = ["FOLDER", "child_environment", "import_paths", "module_command", "process_pool", "python_command"]
+
+#: The name of the package, and the folder that this process imports it from.
+PACKAGE = __name__.partition(".")[0]
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+_IMPORT = """\
+import sys, importlib.util as util
+spec = util.spec_from_file_location({name!r}, {file!r}, submodule_search_locations=[{folder!r}])
+sys.modules[{name!r}] = made = util.module_from_spec(spec)
+spec.loader.exec_module(made)
+"""
+
+
+def python_command(code: str, *arguments: str, folder: str = FOLDER) -> list[str]:
+    """The command line of a Python process that runs ``code``, in which ``folder`` is the package of this process, or
+    another version of it. ``arguments`` are its ``sys.argv[1:]``. It needs `child_environment`."""
+    file = os.path.join(folder, "__init__.py")
+    return [sys.executable, "-P", "-c", _IMPORT.format(name=PACKAGE, file=file, folder=folder) + code, *arguments]
+
+
+def module_command(*arguments: str, folder: str = FOLDER) -> list[str]:
+    """The command line of the command ``ptxmotion`` in a process of its own."""
+    code = f"import runpy; runpy.run_module({PACKAGE!r}, run_name='__main__', alter_sys=True)"
+    return python_command(code, *arguments, folder=folder)
+
+
+def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a child process that imports what this one may import; ``extra`` comes on top."""
+    paths = {"PYTHONPATH": os.pathsep.join(import_paths()), "PYTHONSAFEPATH": "1"}
+    return {**os.environ, **paths, **(extra or {})}
+
+
+def import_paths() -> list[str]:
+    """The folders that this process imports from, without one that is just the current folder whatever that is."""
+    return [entry for entry in sys.path if os.path.isabs(entry)]
+
+
+def process_pool(workers: int) -> ProcessPoolExecutor:
+    """A pool of forked processes. What ``spawn`` and ``forkserver`` start would import from the current folder."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    return ProcessPoolExecutor(workers, mp_context=get_context("fork"))

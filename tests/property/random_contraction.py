@@ -1,0 +1,151 @@
+"""Random kernels of products, sums, stores and loads, and what ptxas makes of each sum.
+
+Sums add a constant of their own, so that they can be found in the machine code: as ``FADD`` with the constant where
+the other operand is rounded, as ``FFMA`` where ptxas contracts it. Some products have a constant factor of their own
+and are summed in pairs: one is ``FMUL`` with its factor, the other one ``FFMA``. That is what must stay the same.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import struct
+from collections import defaultdict
+
+__all__ = ["contraction_kernel", "sums_in"]
+
+#: Places in the buffer that are stored to and loaded from, in bytes; results of sums go behind them.
+_SLOTS = (0, 4, 8, 12)
+_RESULTS = 64
+
+
+def _literal(number: int) -> str:
+    return f"0f{struct.unpack('<I', struct.pack('<f', 1 + number / 1024))[0]:08X}"
+
+
+class _Writer:
+    def __init__(self, rng: random.Random, first: int) -> None:
+        self.rng = rng
+        self.lines: list[str] = []
+        self.constant = first
+        self.registers = 0
+        self.labels = 0
+        self.inputs = ["%a", "%b", "%c"]
+        self.values = list(self.inputs)
+
+    def new(self) -> str:
+        self.registers += 1
+        return f"%f{self.registers}"
+
+    def statement(self, depth: int) -> None:
+        weights = {"mul": 6, "add": 7, "store": 4, "load": 5, "move": 1, "pair": 1, "if": depth, "loop": depth}
+        kind = self.rng.choices(tuple(weights), tuple(weights.values()))[0]
+        getattr(self, "_" + kind)(depth)
+
+    def _mul(self, depth: int) -> None:
+        left, right = self.rng.choice(self.inputs), self.rng.choice(self.inputs)
+        self._define(f"mul.f32 {{}}, {left}, {right};")
+
+    def _define(self, text: str) -> None:
+        result = self.new()
+        self.lines.append(text.format(result))
+        self.values.append(result)
+
+    def _add(self, depth: int) -> None:
+        self.constant += 1
+        result, value = self.new(), self.rng.choice(self.values[-5:])
+        operation = self.rng.choice(("add.f32", "sub.f32"))
+        self.lines.append(f"{operation} {result}, {value}, {_literal(self.constant)};")
+        self.lines.append(f"st.global.f32 [%o+{_RESULTS + 4 * self.constant}], {result};")
+
+    def _store(self, depth: int) -> None:
+        value = self.rng.choice(self.values[-4:])
+        self.lines.append(f"st.global.f32 [%o+{self.rng.choice(_SLOTS)}], {value};")
+
+    def _load(self, depth: int) -> None:
+        self._define(f"ld.global.f32 {{}}, [%o+{self.rng.choice(_SLOTS)}];")
+
+    def _move(self, depth: int) -> None:
+        self._define(f"{self.rng.choice(('mov', 'neg'))}.f32 {{}}, {self.rng.choice(self.values)};")
+
+    def _pair(self, depth: int) -> None:
+        products = [self._product() for _ in range(2)]
+        self.rng.shuffle(products)
+        result = self.new()
+        self.lines.append(f"{self.rng.choice(('add', 'sub'))}.f32 {result}, {products[0]}, {products[1]};")
+        self.lines.append(f"st.global.f32 [%o+{_RESULTS + 4 * self.constant}], {result};")
+
+    def _product(self) -> str:
+        self.constant += 1
+        result = self.new()
+        self.lines.append(f"mul.f32 {result}, {self.rng.choice(self.inputs)}, {_literal(self.constant)};")
+        self.values.append(result)
+        return result
+
+    def _scope(self, depth: int) -> None:
+        known = list(self.values)
+        for _ in range(self.rng.randrange(2, 6)):
+            self.statement(depth - 1)
+        self.values = known
+
+    def _if(self, depth: int) -> None:
+        self.labels += 1
+        label = f"$I{self.labels}"
+        self.lines.append(f"@%p{self.rng.randrange(1, 3)} bra {label};")
+        self._scope(depth)
+        self.lines.append(f"{label}:")
+
+    def _loop(self, depth: int) -> None:
+        self.labels += 1
+        number = self.labels
+        self.lines += [f"mov.u32 %i{number}, 0;", f'$L{number}: .pragma "nounroll";']
+        self._scope(depth)
+        counter = f"%i{number}"
+        self.lines += [f"add.u32 {counter}, {counter}, 1;", f"setp.lt.u32 %q, {counter}, %n;", f"@%q bra $L{number};"]
+
+
+def contraction_kernel(seed: int, name: str, first: int) -> str:
+    """An entry whose sums have constants of their own, from number ``first`` on (fewer than 100)."""
+    rng = random.Random(f"contraction:{seed}")
+    writer = _Writer(rng, first)
+    for _ in range(rng.randrange(6, 30)):
+        writer.statement(2)
+    body = "\n\t".join(writer.lines)
+    return f""".visible .entry {name}(.param .u64 A, .param .u64 O, .param .u32 N)
+{{
+	.reg .f32 %a, %b, %c, %f<{writer.registers + 1}>;
+	.reg .u64 %x, %o;
+	.reg .u32 %n, %t, %i<{writer.labels + 1}>;
+	.reg .pred %q, %p<3>;
+	ld.param.u64 %x, [A];
+	ld.param.u64 %o, [O];
+	ld.param.u32 %n, [N];
+	mov.u32 %t, %tid.x;
+	setp.gt.u32 %p1, %t, %n;
+	setp.gt.u32 %p2, %n, 7;
+	ld.volatile.global.f32 %a, [%x];
+	ld.volatile.global.f32 %b, [%x+4];
+	ld.volatile.global.f32 %c, [%x+8];
+	{body}
+	ret;
+}}
+"""
+
+
+_SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+)")
+_SUM = re.compile(r"\b(FADD|FMUL|FFMA)\S*\s[^;]*?(\d+\.\d+)\b")
+
+
+def sums_in(listing: str) -> dict[tuple[str, str], set[str]]:
+    """By kernel and constant the opcodes that the machine code has for the sum or product with this constant."""
+    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    kernel = ""
+    for line in listing.splitlines():
+        section = _SECTION.match(line)
+        if section is not None:
+            kernel = section.group(1)
+            continue
+        match = _SUM.search(line)
+        if match is not None:
+            found[kernel, match.group(2)].add(match.group(1))
+    return dict(found)

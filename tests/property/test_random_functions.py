@@ -1,0 +1,56 @@
+"""Functions that return registers, called by a kernel: no pass changes what the kernel stores."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from ladder import Ladder, Launch, refused
+from random_functions import RandomFunctions, random_functions
+from test_transforms import LISTS, SHUFFLED
+
+SIZES = (4, 8, 15, 30, 60)
+
+#: Programs without --fuzz-n, and programs in one test case.
+FIXED = 64
+SHARE = 8
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "share" in metafunc.fixturenames:
+        count = int(metafunc.config.getoption("--fuzz-n") or 0)
+        metafunc.parametrize("share", range(max(1, -(-(count or FIXED) // SHARE))))
+
+
+def seeds(share: int, config: pytest.Config) -> list[int]:
+    if config.getoption("--fuzz-n"):
+        return [random.randrange(1 << 40) for _ in range(SHARE)]
+    return list(range(share * SHARE, (share + 1) * SHARE))
+
+
+def program(seed: int) -> RandomFunctions:
+    return random_functions(seed, SIZES[seed % len(SIZES)], has_vectors=seed % 3 == 0)
+
+
+def launch_of(drawn: RandomFunctions) -> Launch:
+    return Launch("fuzz", (1,), (32,), 0, drawn.make_inputs)
+
+
+@pytest.mark.fuzz
+def test_results_stay(share: int, pytestconfig: pytest.Config) -> None:
+    for seed in seeds(share, pytestconfig):
+        drawn = program(seed)
+        ladder = Ladder(drawn.ptx, launch_of(drawn), (seed,))
+        assert ladder.is_sound, (seed, ladder.fault, ladder.before[0].details)
+        rng = random.Random(f"lists:{seed}")
+        for passes in (rng.choice(LISTS), ",".join(rng.choice(SHUFFLED) for _ in range(3)), "O3"):
+            assert ladder.complaints(passes) == [], (seed, passes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(24))
+def test_ptxas_accepts(seed: int) -> None:
+    drawn = program(seed)
+    assert refused(drawn.ptx) == ""
+    ladder = Ladder(drawn.ptx, launch_of(drawn), (seed,))
+    assert ladder.complaints("O3", ptxas=True) == []

@@ -1,0 +1,154 @@
+"""Products, sums, and what ptxas makes of them: the kinds of products, and the facts that they rest on."""
+
+import pytest
+from ptxmotion.analysis.manager import Facts
+from ptxmotion.analysis.values.contraction import Contraction, may_contract, pinned, role
+from ptxmotion.ptx import decode, parse, print_module
+from ptxmotion.toolchain.contraction_counts import contraction_counts
+from ptxmotion.toolchain.tools import ToolMissing, find_tool
+from ptxmotion.transforms.kernel_fusion.fused_kernel import build
+from ptxmotion.transforms.kernel_fusion.fusibility import decide
+from ptxmotion.transforms.pipeline import run_passes
+from ptxmotion.transforms.remarks import Remarks
+from small_launches import launch
+
+#: Register declarations and loads that every body begins with; results go to [%o] and [%o+4].
+HEAD = """.version 8.6
+.target {arch}
+.address_size 64
+.visible .entry k(.param .u64 A, .param .u64 O, .param .u32 N)
+{{
+.reg .{type} %a, %b, %c, %d, %p, %q, %s, %t;
+.reg .b64 %x, %o;
+.reg .b32 %n, %i, %j;
+.reg .pred %k, %l;
+{declarations}
+ld.param.u64 %x, [A];
+ld.param.u64 %o, [O];
+ld.param.u32 %n, [N];
+setp.gt.u32 %k, %n, 7;
+ld.volatile.global.{type} %a, [%x];
+ld.volatile.global.{type} %b, [%x+16];
+ld.volatile.global.{type} %c, [%x+32];
+ld.volatile.global.{type} %d, [%x+48];
+{body}
+ret;
+}}
+"""
+MUL, ADD = "mul.TYPE %p, %a, %b; ", "add.TYPE %s, %p, %c; "
+S, P, T = (f"st.global.TYPE [%o+{at}], %{reg}; " for at, reg in ((0, "s"), (16, "p"), (32, "t")))
+LOOP, AGAIN = "mov.u32 %i, 0; L: ", "add.u32 %i, %i, 1; setp.lt.u32 %l, %i, %n; @%l bra L; "
+ADD_T = "add.TYPE %t, %p, %d; "
+
+#: Body, the kind of the product in %p, and how many sums ptxas contracts (`None`: not asked).
+BODIES: dict[str, tuple[str, str, int | None]] = {
+    "a sum": (MUL + ADD + S, "contracted", 1),
+    "two sums": (MUL + ADD + ADD_T + S + T, "contracted", 2),
+    "a difference": (MUL + "sub.TYPE %s, %c, %p; " + S, "contracted", 1),
+    "a negated product": (MUL + "neg.TYPE %q, %p; add.TYPE %s, %q, %c; " + S, "contracted", 1),
+    "a copy": (MUL + "mov.TYPE %q, %p; add.TYPE %s, %q, %c; " + S, "contracted", 1),
+    "a barrier between": (MUL + "bar.sync 0; " + ADD + S, "contracted", 1),
+    "a dead reader": (MUL + ADD + "mul.TYPE %t, %p, %d; " + S, "contracted", 1),
+    "in a loop": ("mov.TYPE %s, %d; " + LOOP + MUL + "add.TYPE %s, %s, %p; " + AGAIN + S, "contracted", 1),
+    "no sum": (MUL + "add.TYPE %s, %c, %d; " + S + P, "rounded", 0),
+    "also stored": (MUL + ADD + S + P, "rounded", 0),
+    "stored under a guard": (MUL + ADD + S + "@%k " + P, "rounded", 0),
+    "stored in an arm": (MUL + ADD + S + "@%k bra E; " + P + "E: ", "rounded", 0),
+    "two sums and a store": (MUL + ADD + ADD_T + S + T + P, "rounded", 0),
+    "also a factor": (MUL + ADD + "mul.TYPE %t, %p, %d; " + S + T, "rounded", 0),
+    "also a sum that rounds": (MUL + ADD + "add.rn.TYPE %t, %p, %d; " + S + T, "rounded", 0),
+    "doubled": (MUL + "add.TYPE %s, %p, %p; " + S, "rounded", 0),
+    "through memory": (MUL + P + "ld.global.TYPE %q, [%o+16]; add.TYPE %s, %q, %c; " + S, "rounded", 0),
+    "equal products": (MUL + "mul.TYPE %q, %a, %b; add.TYPE %s, %q, %c; " + S + P, "rounded", 1),
+    "a pair": (MUL + "mul.TYPE %q, %c, %d; add.TYPE %s, %p, %q; " + S, "paired", 1),
+    "a pair, one of which is stored": (
+        MUL + "mul.TYPE %q, %c, %d; add.TYPE %s, %p, %q; st.global.TYPE [%o+16], %q; " + S,
+        "contracted",
+        1,
+    ),
+    "another block": (MUL + "@%k bra E; bar.sync 0; " + ADD + S + "E: ", "open", None),
+    "carried": (MUL + LOOP + ADD + "st.volatile.global.TYPE [%o], %s; " + MUL + AGAIN, "open", None),
+    "selected": (MUL + "selp.TYPE %q, %p, %d, %k; add.TYPE %s, %q, %c; " + S, "open", None),
+    "stored in some turns": (LOOP + MUL + ADD + S + "setp.eq.u32 %k, %i, 3; @%k " + P + AGAIN, "open", None),
+    "stored after the loop": (LOOP + MUL + ADD + S + AGAIN + P, "open", None),
+}
+
+
+def module(body: str, type: str = "f32", arch: str = "sm_80", declarations: str = "") -> str:
+    return HEAD.format(arch=arch, type=type, body=body.replace("TYPE", type), declarations=declarations)
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_kinds(name: str) -> None:
+    body, kind, _ = BODIES[name]
+    parsed = parse(module(body))
+    found = Contraction.of(Facts(parsed.kernels[0], parsed))
+    kinds = {product.kind for instr, product in found.products.items() if instr.defs()[0].text == "%p"}
+    assert kinds == {kind}
+    assert found.is_fragile == (kind == "open")
+
+
+@pytest.mark.parametrize("type", ["f32", "f64"])
+def test_what_ptxas_contracts(type: str) -> None:
+    """The facts of the module's header."""
+    try:
+        for tool in ("ptxas", "nvdisasm"):
+            find_tool(tool)
+    except ToolMissing as missing:
+        pytest.skip(str(missing))
+    known = {name: (body, number) for name, (body, _, number) in BODIES.items() if number is not None}
+    entries = [module(body, type).replace(" k(", f" k{at}(") for at, (body, _) in enumerate(known.values())]
+    head, start = entries[0].split(".visible")[0], len(entries[0].split(".visible")[0])
+    found = contraction_counts(head + "".join(entry[start:] for entry in entries))
+    assert {name: found[f"k{at}"].contracted for at, name in enumerate(known)} == {
+        name: number for name, (_, number) in known.items()
+    }
+
+
+def test_rounding_modifiers() -> None:
+    assert [role(decode(text)) for text in ("mul.f32", "mul.rn.f32", "mul.ftz.f32", "mul.sat.f32", "mul.lo.s32")] == [
+        "product",
+        "",
+        "product",
+        "",
+        "",
+    ]
+    assert role(decode("mul.rn.f32x2")) == "product"  # ptxas contracts it all the same
+    assert role(decode("add.sat.f32")) == "sum"
+    assert pinned(decode("mul.ftz.f32")) == "mul.rn.ftz.f32"
+    assert pinned(decode("div.approx.f32")) is None
+    assert pinned(decode("mul.f32x2")) is None
+
+
+def test_local_memory_may_become_registers() -> None:
+    body = MUL + "st.local.f32 [slot], %p; ld.local.f32 %q, [slot]; add.f32 %s, %q, %c; " + S
+    parsed = parse(module(body, declarations=".local .align 4 .b8 slot[4];"))
+    assert Contraction.of(Facts(parsed.kernels[0], parsed)).is_fragile
+
+
+def test_nothing_is_asked_of_kernels_without_sums() -> None:
+    assert not may_contract(parse(module(MUL + P)).kernels[0])
+
+
+def test_a_merged_product_would_be_rounded() -> None:
+    """Of two equal products one is stored, the other one is contracted: merged, none is."""
+    text = module(BODIES["equal products"][0])
+    parsed = parse(text)
+    remarks = Remarks(parsed)
+    for passes in ("cse", "O1", "O3"):
+        run_passes(parsed, passes, remarks)
+        assert print_module(parsed).count("mul.f32") == 2
+
+
+FUSED = "ld.global.f32 %f1, [%q]; mul.f32 %f2, %f1, %f1; st.global.f32 [%p], %f2;"
+SUM = "ld.global.f32 %f1, [%p]; add.f32 %f3, %f1, 0f3F800000; st.global.f32 [%q], %f3;"
+
+
+def test_fusion_pins_what_memory_rounded() -> None:
+    first, second = launch(FUSED, name="one", b="c"), launch(SUM, name="two")
+    for dead in (frozenset[str](), frozenset("a")):
+        fused = build(first, second, decide(first, second, may_pad=True), name="both", dead_buffers=dead)
+        text = [instr.form.text for instr in fused.kernel.instructions()]
+        assert text.count("ld.global.f32") == 1
+        assert "mul.rn.f32" in text and "mul.f32" not in text
+        assert any(".rn" in remark for remark in fused.remarks)

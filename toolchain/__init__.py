@@ -1,0 +1,1 @@
+"""NVIDIA's tools, and what they make: nvcc, ptxas, cubins, machine code, occupancy, schedules."""

@@ -1,0 +1,384 @@
+"""Read from a cubin what ptxas made of each kernel: resources, code, instructions.
+
+Requires: an ELF file as ptxas 11 or newer writes it, for sm_75 or newer.
+Guarantees: no process is started and no GPU is asked. Two kernels whose `is_same_code` is true run the same
+instructions on the same constants with the same resources.
+Refuses: what is no cubin, or is for an older architecture, raises `CubinError`.
+Reference: the section and attribute names are those that `nvdisasm` and `cuobjdump -elf` print (CUDA Binary Utilities
+13.0); `.nv.info` is a format byte, an attribute byte, then 2 bytes of value or, in format 4, a 2-byte size
+and as many bytes.
+
+Shared memory in the cubin begins with 1024 bytes that sm_90 and newer reserve for the system: they are left out here,
+as they are in ptxas's own figure, and counted again by `occupancy`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..cost import loop_weight
+from .machine_code import SIZE, Code, count
+
+#: EIATTR_… numbers of `.nv.info`, as nvdisasm names them.
+_MAX_THREADS, _PARAM_CBANK, _REQNTID, _FRAME_SIZE, _MIN_STACK_SIZE = 0x05, 0x0A, 0x10, 0x11, 0x12
+_KPARAM_INFO, _MAXREG_COUNT, _EXPLICIT_CLUSTER, _MAX_CLUSTER_RANK = 0x17, 0x1B, 0x3E, 0x3F
+_REGCOUNT, _INDIRECT_BRANCH_TARGETS, _CTA_PER_CLUSTER, _NUM_BARRIERS = 0x2F, 0x34, 0x3D, 0x4C
+
+_EM_CUDA = 190
+_OSABI_CUDA_13 = 65
+_STT_OBJECT, _STT_FUNC = 1, 2
+_BINDINGS = {0: "local", 1: "global", 2: "weak"}
+_STO_CUDA_ENTRY = 0x10
+_CALLS = (0x143, 0x144)
+
+#: The architecture from which a cubin's shared sections begin with the bytes reserved for the system.
+_RESERVES_SHARED = 90
+_RESERVED_SHARED = 1024
+
+OLDEST_SM = 75
+
+
+class CubinError(ValueError):
+    """These bytes are no cubin that this module reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCode:
+    """One kernel of a cubin. Sizes are in bytes; registers, stack and local memory are per thread.
+
+    `stack_bytes` is what a launch needs with everything it calls, `frame_bytes` the kernel's own frame, in which local
+    arrays and spilled registers lie. `shared_bytes` is static. `max_threads` and `required_threads` are the products
+    of `.maxntid` and `.reqntid`, `cluster_blocks` that of the cluster's dimensions; `None` where the kernel sets none.
+    `code_bytes` includes padding, `instructions` does not. `by_depth[d]` counts the instructions inside exactly `d`
+    loops, by class (`machine_ops.KINDS`), with the functions that the kernel calls. `code_sha256` is over the kernel's
+    code, its relocations and constants and the functions it calls; `data_sha256` over the module's initialised data.
+    `attributes` are what else decides how the kernel may be launched and linked, in words by name; `variables` are the
+    module's variables by name: state space, place, size, binding and a hash of the contents.
+    """
+
+    name: str
+    sm: int
+    registers: int
+    stack_bytes: int
+    frame_bytes: int
+    shared_bytes: int
+    param_bytes: int
+    constant_bytes: int
+    barriers: int
+    max_threads: int | None
+    required_threads: int | None
+    cluster_blocks: int | None
+    code_bytes: int
+    code_sha256: str
+    data_sha256: str
+    instructions: int
+    by_depth: tuple[Mapping[str, int], ...]
+    loops: int
+    unknown_instructions: int
+    cycles: float
+    calls: tuple[str, ...]
+    attributes: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+
+    @property
+    def weighted_instructions(self) -> int:
+        """Machine instructions, each weighted by `cost.loop_weight`."""
+        return sum(sum(kinds.values()) * int(loop_weight(depth)) for depth, kinds in enumerate(self.by_depth))
+
+    @property
+    def by_kind(self) -> dict[str, int]:
+        """Instructions by class."""
+        return _sum(self.by_depth)
+
+    @property
+    def in_loops(self) -> dict[str, int]:
+        """Instructions inside at least one loop, by class."""
+        return _sum(self.by_depth[1:])
+
+    @property
+    def local_accesses(self) -> int:
+        """Loads from and stores to local memory (LDL, STL): spills, and accesses to local arrays."""
+        kinds = self.by_kind
+        return kinds.get("load_local", 0) + kinds.get("store_local", 0)
+
+    def is_same_code(self, other: KernelCode) -> bool:
+        """Whether both run the same instructions on the same constants with the same resources."""
+        return self == dataclasses.replace(other, name=self.name)
+
+    def to_json(self) -> dict[str, Any]:
+        """Every field under its name, with `by_kind` and `in_loops`."""
+        return {**dataclasses.asdict(self), "by_kind": self.by_kind, "in_loops": self.in_loops}
+
+
+def read_cubin(cubin: bytes) -> dict[str, KernelCode]:
+    """The kernels of a cubin by name, in the order of its symbols.
+
+    Raises `CubinError`.
+
+    >>> from .tools import assemble
+    >>> done = assemble(".version 8.0\\n.target sm_90\\n.address_size 64\\n.entry k() { ret; }")
+    >>> read_cubin(done.cubin)["k"].by_kind["exit"]
+    1
+    """
+    # pyelftools takes as long to import as ptxas to assemble a small kernel.
+    from elftools.common.exceptions import ELFError
+
+    try:
+        image = _Image(cubin)
+        return {symbol.name: _kernel(image, symbol) for symbol in image.symbols if symbol.is_kernel}
+    except CubinError:
+        raise
+    # What a length or an index that points outside the file comes to.
+    except (ELFError, struct.error, ValueError, LookupError, AssertionError, MemoryError, OverflowError) as error:
+        raise CubinError(f"no cubin, or a damaged one: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Symbol:
+    name: str
+    section: int
+    offset: int
+    size: int
+    binding: str
+    is_object: bool
+    is_function: bool
+    is_kernel: bool
+
+
+class _Image:
+    """The sections and symbols of a cubin."""
+
+    def __init__(self, cubin: bytes) -> None:
+        from elftools.elf.elffile import ELFFile
+
+        elf: Any = ELFFile(io.BytesIO(cubin))
+        sections: list[Any] = list(elf.iter_sections())
+        if elf.header["e_machine"] not in ("EM_CUDA", _EM_CUDA):
+            raise CubinError(f"an ELF file for {elf.header['e_machine']}, not for CUDA")
+        flags = int(elf.header["e_flags"])
+        # In CUDA 13's files, which the OS ABI tells apart, the architecture stands a byte higher. (The ABI version does
+        # not: it is 2 where a function has register parameters.)
+        self.sm: int = flags >> 8 & 0xFF if elf.header["e_ident"]["EI_OSABI"] == _OSABI_CUDA_13 else flags & 0xFF
+        if self.sm < OLDEST_SM:
+            raise CubinError(f"code for sm_{self.sm}: sm_{OLDEST_SM} and newer are read")
+        self._sections = {str(s.name): s for s in sections}
+        self.names = [str(s.name) for s in sections]
+        self.symbols = list(self._read_symbols())
+        self._values = dict(self._read_values())
+        self.data_sha256 = _digest(self, (name for name in self.names if _is_module_data(name)))
+        self.variables = dict(sorted(_variables(self)))
+
+    def has(self, name: str) -> bool:
+        """Whether there is a section of that name."""
+        return name in self._sections
+
+    def data(self, name: str) -> bytes:
+        """A section's bytes; none where there is no such section, or where it has none in the file."""
+        section = self._sections.get(name)
+        return bytes(section.data()) if section is not None and section["sh_type"] != "SHT_NOBITS" else b""
+
+    def size(self, name: str) -> int:
+        """A section's size, which one without bytes in the file has too."""
+        section = self._sections.get(name)
+        return int(section["sh_size"]) if section is not None else 0
+
+    def _read_symbols(self) -> Iterator[_Symbol]:
+        strings = self.data(".strtab")
+        for name, info, other, section, offset, size in struct.iter_unpack("<IBBHQQ", self.data(".symtab")):
+            text = strings[name : strings.index(b"\0", name)].decode("utf-8", "surrogateescape")
+            kind, binding = info & 0xF, _BINDINGS.get(info >> 4, str(info >> 4))
+            is_kernel = kind == _STT_FUNC and bool(other & _STO_CUDA_ENTRY)
+            yield _Symbol(text, section, offset, size, binding, kind == _STT_OBJECT, kind == _STT_FUNC, is_kernel)
+
+    def _read_values(self) -> Iterator[tuple[tuple[int, str], int]]:
+        """What `.nv.info` says of symbols: those of its attributes that are a symbol's index and a value."""
+        for number, payload in _attributes(self.data(".nv.info")):
+            if len(payload) == 8:
+                index, value = struct.unpack("<II", payload)
+                if index < len(self.symbols):
+                    yield (number, self.symbols[index].name), value
+
+    def value_of(self, attribute: int, symbol: str) -> int:
+        """The value that `.nv.info` gives a symbol for an attribute; 0 where it gives none."""
+        return self._values.get((attribute, symbol), 0)
+
+    def relocations(self, section: str) -> Iterator[tuple[int, int, _Symbol, int]]:
+        """Offset, type, symbol and addend of each relocation of a section."""
+        for offset, info, addend in struct.iter_unpack("<QQq", self.data(f".rela{section}")):
+            yield offset, info & 0xFFFFFFFF, self.symbols[info >> 32], addend
+        for offset, info in struct.iter_unpack("<QQ", self.data(f".rel{section}")):
+            yield offset, info & 0xFFFFFFFF, self.symbols[info >> 32], 0
+
+    def code(self, function: str) -> Code:
+        """The code of a function that has a section of its own."""
+        data = self.data(f".text.{function}")
+        calls: dict[int, str] = {}
+        for offset, _, symbol, _ in self.relocations(f".text.{function}"):
+            place = offset - offset % SIZE
+            is_call = place + SIZE <= len(data) and (data[place] | (data[place + 1] & 1) << 8) in _CALLS
+            if is_call and symbol.is_function and symbol.section < len(self.names):
+                calls[place] = self.names[symbol.section].removeprefix(".text.")
+        indirect = dict(_indirect_branches(_attributes(self.data(f".nv.info.{function}"))))
+        return Code(data, indirect, {place: callee for place, callee in calls.items() if callee})
+
+
+def _kernel(image: _Image, symbol: _Symbol) -> KernelCode:
+    name = symbol.name
+    functions = _reached(image, name)
+    counts = count(functions, name, image.sm)
+    own = dict(_attributes(image.data(f".nv.info.{name}")))
+    shared = image.size(f".nv.shared.{name}")
+    reserved = _RESERVED_SHARED if image.sm >= _RESERVES_SHARED else 0
+    return KernelCode(
+        name=name,
+        sm=image.sm,
+        registers=image.value_of(_REGCOUNT, name),
+        stack_bytes=image.value_of(_MIN_STACK_SIZE, name),
+        frame_bytes=image.value_of(_FRAME_SIZE, name),
+        shared_bytes=max(shared - reserved, 0),
+        param_bytes=struct.unpack_from("<H", own[_PARAM_CBANK], 6)[0] if _PARAM_CBANK in own else 0,
+        constant_bytes=sum(image.size(section) for section in _constants(image, name)),
+        barriers=own[_NUM_BARRIERS][0] if _NUM_BARRIERS in own else 0,
+        max_threads=_product(own.get(_MAX_THREADS)),
+        required_threads=_product(own.get(_REQNTID)),
+        cluster_blocks=_product(own.get(_CTA_PER_CLUSTER)),
+        code_bytes=len(functions[name].data),
+        code_sha256=_digest(image, [*(f".text.{f}" for f in sorted(functions)), *_constants(image, name)]),
+        data_sha256=image.data_sha256,
+        instructions=counts.instructions,
+        by_depth=counts.by_depth,
+        loops=counts.loops,
+        unknown_instructions=counts.unknown,
+        cycles=counts.cycles,
+        calls=tuple(sorted(set(functions) - {name})),
+        attributes=dict(_kernel_attributes(image, symbol)),
+        variables=image.variables,
+    )
+
+
+def _kernel_attributes(image: _Image, symbol: _Symbol) -> Iterator[tuple[str, str]]:
+    """What decides how a kernel is launched and linked, besides its figures."""
+    yield "binding", symbol.binding
+    of_kernel = list(_attributes(image.data(f".nv.info.{symbol.name}")))
+    for number, payload in of_kernel:
+        if number in _SHAPES and len(payload) >= 12:
+            yield _SHAPES[number], ", ".join(str(each) for each in struct.unpack_from("<III", payload))
+        elif number == _EXPLICIT_CLUSTER:
+            yield "explicit cluster (.explicitcluster)", "yes"
+        elif number == _MAX_CLUSTER_RANK and len(payload) >= 4:
+            yield "largest cluster (.maxclusterrank)", str(struct.unpack_from("<I", payload)[0])
+        elif number == _MAXREG_COUNT:
+            yield "limit of registers", str(struct.unpack_from("<H", payload)[0])
+    layout = sorted(_parameter(payload) for number, payload in of_kernel if number == _KPARAM_INFO)
+    if layout:
+        yield "parameters", ", ".join(f"{size} bytes at {offset}" for _, offset, size in layout)
+
+
+#: Attributes that are three extents, in words.
+_SHAPES = {
+    _MAX_THREADS: "largest block (.maxntid)",
+    _REQNTID: "block (.reqntid)",
+    _CTA_PER_CLUSTER: "blocks of a cluster",
+}
+
+
+def _parameter(payload: bytes) -> tuple[int, int, int]:
+    """Position, offset and size of a parameter: an index, two halves, then the size above bit 18 of a word."""
+    _, position, offset, rest = struct.unpack_from("<IHHI", payload)
+    return position, offset, rest >> 18
+
+
+def _variables(image: _Image) -> Iterator[tuple[str, str]]:
+    """The module's variables: where they are, and a hash of what they hold at first."""
+    for symbol in image.symbols:
+        if not symbol.is_object or symbol.section >= len(image.names):
+            continue
+        section = image.names[symbol.section]
+        if not section.startswith((".nv.global", ".nv.constant")):
+            continue
+        end = symbol.offset + symbol.size
+        digest = hashlib.sha256(image.data(section)[symbol.offset : end])
+        for offset, kind, target, addend in sorted(image.relocations(section), key=lambda r: r[:2]):
+            if symbol.offset <= offset < end:
+                text = f"{offset - symbol.offset} {kind} {target.name} {addend}\n"
+                digest.update(text.encode("utf-8", "surrogateescape"))
+        place = f"{symbol.size} bytes at {symbol.offset} of {section}, {symbol.binding}"
+        yield symbol.name, f"{place}, contents {digest.hexdigest()[:12]}"
+
+
+def _reached(image: _Image, kernel: str) -> dict[str, Code]:
+    """The code of a kernel and of all functions it calls that have sections of their own."""
+    functions: dict[str, Code] = {}
+    waiting = [kernel]
+    while waiting:
+        name = waiting.pop()
+        if name not in functions and image.has(f".text.{name}"):
+            functions[name] = image.code(name)
+            waiting += functions[name].calls.values()
+    return functions
+
+
+def _constants(image: _Image, kernel: str) -> list[str]:
+    """The kernel's own constant banks; bank 0 holds the parameters and is written at launch."""
+    banks = (f".nv.constant{bank}.{kernel}" for bank in range(1, 18))
+    return [section for section in banks if image.has(section)]
+
+
+def _is_module_data(section: str) -> bool:
+    return section.startswith(".nv.global.init") or section.removeprefix(".nv.constant").isdecimal()
+
+
+def _digest(image: _Image, sections: Iterable[str]) -> str:
+    """Over the bytes and the relocations of sections, the latter by the names of their symbols."""
+    digest = hashlib.sha256()
+    for section in sections:
+        data = image.data(section)
+        digest.update(len(data).to_bytes(8, "little") + data)
+        for offset, kind, symbol, addend in sorted(image.relocations(section), key=lambda r: r[:2]):
+            digest.update(f"{offset} {kind} {symbol.name} {addend}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Number and value of each attribute of a `.nv.info` section."""
+    at = 0
+    while at + 4 <= len(data):
+        form, number, size = struct.unpack_from("<BBH", data, at)
+        at += 4
+        if form == 4:
+            yield number, data[at : at + size]
+            at += size
+        else:
+            yield number, size.to_bytes(2, "little")
+
+
+def _indirect_branches(attributes: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, list[int]]]:
+    """Each entry: the branch's offset, two unused halves, a number of targets, the targets' offsets."""
+    for number, payload in attributes:
+        at = 0
+        while number == _INDIRECT_BRANCH_TARGETS and at + 12 <= len(payload):
+            place, _, targets = struct.unpack_from("<III", payload, at)
+            at += 12
+            yield place, list(struct.unpack_from(f"<{targets}I", payload, at))
+            at += 4 * targets
+
+
+def _product(dimensions: bytes | None) -> int | None:
+    if dimensions is None or len(dimensions) < 12:
+        return None
+    x, y, z = struct.unpack_from("<III", dimensions)
+    return x * y * z
+
+
+def _sum(by_depth: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for kinds in by_depth:
+        total.update(kinds)
+    return dict(sorted(total.items()))

@@ -1,0 +1,171 @@
+"""Compare what ptxas makes of two PTX modules, kernel by kernel.
+
+Computes: for each kernel name of either module the figures of both, whether the machine code is identical, with
+everything that decides how the kernel is launched and linked, which costs grew or shrank, and the verdict. Spill bytes
+come from ptxas's log, all else from the cubin.
+
+Requires: ptxas. What is worse is decided by the rule of the gate (`cost`).
+Guarantees: no GPU is asked and nothing is timed; equal input gives equal output.
+Refuses: what ptxas refuses, with `PtxasError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..cost import is_better, worse
+from .cubin import KernelCode, read_cubin
+from .ptxas_judge import figures_of, warps
+from .ptxas_log import PtxasFigures, ptxas_figures
+from .tools import assemble
+
+__all__ = ["COSTS", "KernelDiff", "MachineFigures", "figures"]
+
+#: The figures that are costs. That one of them grew makes no kernel worse by itself: the rule of the gate weighs them.
+COSTS = ("registers", "spill bytes", "stack bytes", "shared bytes", "weighted instructions", "cycles of one warp")
+
+#: Cycles come from a model of latencies; what differs by less than this share is the same.
+_RESOLUTION = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFigures:
+    """What one kernel takes. ``spill_bytes`` are those stored and those loaded, as ptxas counts them."""
+
+    code: KernelCode
+    spill_bytes: int
+
+    def table(self) -> dict[str, int]:
+        """The figures by name, costs first."""
+        code = self.code
+        return {
+            "registers": code.registers,
+            "spill bytes": self.spill_bytes,
+            "stack bytes": code.stack_bytes,
+            "shared bytes": code.shared_bytes,
+            "weighted instructions": code.weighted_instructions,
+            "cycles of one warp": round(code.cycles),
+            "local accesses": code.local_accesses,
+            "warps": round(warps(code)),
+            "instructions": code.instructions,
+            "instructions in loops": sum(code.in_loops.values()),
+            "code bytes": code.code_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class KernelDiff:
+    """One kernel before and after; `None` where a module does not have it."""
+
+    name: str
+    before: MachineFigures | None
+    after: MachineFigures | None
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether both run the same instructions on the same constants and variables with the same resources, and may
+        be launched alike."""
+        return self.before is not None and self.after is not None and self.before.code.is_same_code(self.after.code)
+
+    @property
+    def grown(self) -> tuple[str, ...]:
+        """The costs that are higher after than before."""
+        if self.before is None or self.after is None:
+            return ()
+        return _less(self.before.table(), self.after.table())
+
+    @property
+    def shrunk(self) -> tuple[str, ...]:
+        """The costs that are lower after than before."""
+        if self.before is None or self.after is None:
+            return ()
+        return _less(self.after.table(), self.before.table())
+
+    @property
+    def worse(self) -> str:
+        """In what the kernel is worse, by the rule; empty where in nothing."""
+        if self.before is None:
+            return ""
+        if self.after is None:
+            return "the kernel is missing"
+        return worse(figures_of(self.before.code), figures_of(self.after.code))
+
+    @property
+    def verdict(self) -> str:
+        """``identical``; ``worse`` or ``better`` by the rule, worse also where the kernel is missing after; ``added``;
+        else ``different``."""
+        if self.before is None:
+            return "added"
+        if self.after is None:
+            return "worse"
+        if self.is_identical:
+            return "identical"
+        before, after = figures_of(self.before.code), figures_of(self.after.code)
+        return "worse" if worse(before, after) else "better" if is_better(before, after) else "different"
+
+    @property
+    def changes(self) -> list[tuple[str, str, str]]:
+        """What else differs between the kernels: what, before, after. Attributes, the variables of the module; code and
+        initialised data by their hashes, where nothing else shows that they differ."""
+        if self.before is None or self.after is None:
+            return []
+        one, two = self.before.code, self.after.code
+        found = _changes(one.attributes, two.attributes, "")
+        found += _changes(one.variables, two.variables, "variable ")
+        if one.code_sha256 != two.code_sha256 and self.before.table() == self.after.table():
+            found.append(("code", one.code_sha256[:12], two.code_sha256[:12]))
+        if one.data_sha256 != two.data_sha256 and one.variables == two.variables:
+            found.append(("initialised data", one.data_sha256[:12], two.data_sha256[:12]))
+        return found
+
+    def by_kind(self) -> dict[str, tuple[int, int]]:
+        """Machine instructions by class, before and after."""
+        before = self.before.code.by_kind if self.before is not None else {}
+        after = self.after.code.by_kind if self.after is not None else {}
+        return {kind: (before.get(kind, 0), after.get(kind, 0)) for kind in sorted({*before, *after})}
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures of both sides."""
+        return {
+            "name": self.name,
+            "verdict": self.verdict,
+            "worse": self.worse,
+            "grown": list(self.grown),
+            "shrunk": list(self.shrunk),
+            "changes": [list(change) for change in self.changes],
+            "before": _side(self.before),
+            "after": _side(self.after),
+        }
+
+
+def _changes(before: Mapping[str, str], after: Mapping[str, str], prefix: str) -> list[tuple[str, str, str]]:
+    """The entries that differ: what, before, after."""
+    names = {**before, **after}
+    return [
+        (prefix + name, before.get(name, "none"), after.get(name, "none"))
+        for name in names
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _less(left: dict[str, int], right: dict[str, int]) -> tuple[str, ...]:
+    """The costs that are lower on the left."""
+    limits = {name: right[name] * _RESOLUTION if name.startswith("cycles") else 0 for name in COSTS}
+    return tuple(name for name in COSTS if right[name] - left[name] > limits[name])
+
+
+def _side(side: MachineFigures | None) -> dict[str, Any] | None:
+    return {**side.code.to_json(), "figures": side.table()} if side is not None else None
+
+
+def figures(ptx: str, arch: str | None = None) -> dict[str, MachineFigures]:
+    """Assemble a module and read the figures of its kernels. Raises `PtxasError`, `CubinError`, `ToolMissing`."""
+    done = assemble(ptx, arch, verbose=True)
+    told = ptxas_figures(done.log)
+    found: dict[str, MachineFigures] = {}
+    for name, code in read_cubin(done.cubin).items():
+        said = told.get(name, PtxasFigures())
+        found[name] = MachineFigures(code, said.spill_store_bytes + said.spill_load_bytes)
+    return found

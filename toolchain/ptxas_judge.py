@@ -1,0 +1,126 @@
+"""The gate's judge on ptxas: assembles a module and reads what became of each kernel.
+
+Figures are kept on disk under the hash of the text, the architecture, the assembler and the code that reads a cubin,
+so that a second run starts no assembler. Requires: ptxas (`toolchain`). Guarantees: the figures are those of the cubin;
+what is damaged is made anew (`cache`). Refuses: what ptxas refuses, crashes on, or takes too long for, with
+`ToolchainError`; that is not kept, and asked again in the next run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..cache import Cache, cache_folder, source_digest
+from ..cost import Figures
+from .tools import ToolchainError, arch_for, assemble, find_tool
+
+if TYPE_CHECKING:
+    from .cubin import KernelCode
+
+__all__ = ["SECONDS", "PtxasJudge", "figures_of", "warps"]
+
+#: Threads of a block where the kernel does not say: how many warps fit is the mean over these.
+USUAL_THREADS = (128, 256, 512)
+
+#: How long ptxas may take for one module before the gate gives up.
+SECONDS = 300.0
+
+
+class PtxasJudge:
+    """Judges PTX text by its machine code. ``arch`` overrides the module's target; ``seconds`` is ptxas's limit."""
+
+    def __init__(self, arch: str | None = None, folder: Path | None = None, seconds: float = SECONDS) -> None:
+        self.arch = arch
+        self.seconds = seconds
+        self.cache = Cache("gate", folder or cache_folder())
+        self.tool = find_tool("ptxas")
+
+    def figures(self, ptx: str) -> dict[str, Figures]:
+        """The figures of each kernel by name. Raises `ToolchainError`."""
+        try:
+            return self._figures(ptx)
+        except OSError as error:  # it cannot be started, or there is no room for its files
+            place = f": {error.filename}" if error.filename else ""
+            raise ToolchainError(f"ptxas cannot be run: {error.strerror}{place}") from error
+
+    def _figures(self, ptx: str) -> dict[str, Figures]:
+        arch = self.arch or arch_for(ptx, self.tool)
+        cached = self._get("figures", arch, ptx)
+        if cached is not None:
+            return {name: Figures(**fields) for name, fields in cached.items()}
+        found = _read_figures(assemble(ptx, arch, tool=self.tool, timeout=self.seconds).cubin)
+        self._put({name: asdict(figures) for name, figures in found.items()}, "figures", arch, ptx)
+        return found
+
+    def recall(self, key: str) -> Any:
+        """What has been kept under ``key``, for this architecture; `None` where nothing has been."""
+        found = self._get("kept", str(self.arch), key)
+        return found["kept"] if found is not None else None
+
+    def remember(self, key: str, value: Any) -> None:
+        """Keep ``value``, of JSON, under ``key``."""
+        self._put({"kept": value}, "kept", str(self.arch), key)
+
+    def _get(self, *key: str) -> dict[str, Any] | None:
+        whole = self._key(key)
+        body = self.cache.get(*whole) if whole else None
+        return None if body is None else json.loads(body)
+
+    def _put(self, value: Mapping[str, Any], *key: str) -> None:
+        whole = self._key(key)
+        if whole:
+            self.cache.put(json.dumps(value).encode(), *whole)
+
+    def _key(self, key: tuple[str, ...]) -> tuple[str, ...]:
+        """The key with what every answer depends on; empty where ptxas or our own code cannot be read."""
+        try:
+            return (_readers(), self.tool.identity, *key)
+        except OSError:
+            return ()
+
+
+def _read_figures(cubin: bytes) -> dict[str, Figures]:
+    """Raises `ToolchainError`."""
+    from .cubin import CubinError, read_cubin  # imported where there is something to read: most runs recall
+
+    try:
+        return {name: figures_of(code) for name, code in read_cubin(cubin).items()}
+    except CubinError as error:
+        raise ToolchainError(str(error)) from error
+
+
+def figures_of(code: KernelCode) -> Figures:
+    """The figures of a kernel that the gate compares."""
+    return Figures(
+        code=f"{code.code_sha256}/{code.data_sha256}",
+        registers=code.registers,
+        spills=code.local_accesses,
+        warps=warps(code),
+        weight=float(code.weighted_instructions),
+        cycles=code.cycles,
+    )
+
+
+def warps(code: KernelCode) -> float:
+    """Warps on a multiprocessor, 0 where the architecture is not known. The mean over block sizes is the harmonic one,
+    since what is shared among the warps is time; a block that does not fit counts as one warp."""
+    from .occupancy import occupancy
+
+    threads = code.required_threads or code.max_threads
+    found = [occupancy(code.sm, each, code.registers, code.shared_bytes) for each in (threads,) if each]
+    if not found:
+        found = [occupancy(code.sm, each, code.registers, code.shared_bytes) for each in USUAL_THREADS]
+    fitting = [max(each.warps, 1) for each in found if each is not None]
+    return len(fitting) / sum(1 / each for each in fitting) if fitting else 0.0
+
+
+@cache
+def _readers() -> str:
+    """A hash of the code that reads figures: what was read by other code is not taken for what this would read."""
+    root = Path(__file__).parents[1]
+    return source_digest(root, [".", "toolchain"])

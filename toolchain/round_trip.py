@@ -1,0 +1,242 @@
+"""Does PTX survive being parsed and printed? ptxas is the judge, over every file of a folder.
+
+Computes: for each `.ptx` file whether it parses, whether what is printed parses and prints as itself, whether ptxas
+accepts the file as it was and as it was printed, and whether both give the same code and data sections, byte for byte.
+Requires: ptxas. A module for an architecture that ptxas no longer assembles is assembled for the oldest one that it
+does, twice; one for `debug` is assembled at -O0, as ptxas demands; one that calls what another module defines is
+assembled to be linked (`-c`).
+Guarantees: files are not changed. With a log, what was judged once is not judged again, as long as the file, what is
+printed for it, and ptxas are the same; an interrupted run goes on where it was.
+Refuses: a folder that cannot be read, with `OSError`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..ptx import Module, PtxError, load, parse, print_module
+from ..python_child import process_pool
+from .tools import PtxasError, ToolTimeout, arch_for, assemble, find_tool
+
+__all__ = ["FileResult", "Report", "check_file", "check_folder", "sections"]
+
+#: Sections of a cubin that a kernel runs on: its code, its constants, its initialised data.
+_LOADED = (".text", ".nv.constant", ".nv.global")
+
+#: What ptxas says of a call that only a linker can bind.
+_UNRESOLVED = "Unresolved extern"
+
+
+@dataclass(frozen=True, slots=True)
+class FileResult:
+    """What became of one file. `path` is relative to the folder; `message` says what was refused, and by whom."""
+
+    path: str
+    parsed: bool
+    stable: bool = False  #: the printed text parses, and prints as itself
+    accepted_before: bool = False
+    accepted_after: bool = False
+    identical: bool = False
+    message: str = ""
+
+    @property
+    def suite(self) -> str:
+        """The folder that the file lies in."""
+        return os.path.dirname(self.path) or "."
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether ptxas accepts the file but something was lost: it does not parse, or does not come back the same."""
+        return self.accepted_before and not (self.stable and self.accepted_after and self.identical)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The results of a folder, ordered by path."""
+
+    files: tuple[FileResult, ...]
+
+    @property
+    def failures(self) -> tuple[FileResult, ...]:
+        return tuple(file for file in self.files if file.is_failure)
+
+    def rows(self) -> Iterator[tuple[str, int, int, int, int, int]]:
+        """For each suite, then for all: name, files, parsed, accepted before, accepted after, identical.
+
+        The last two count only files that were accepted before.
+        """
+        suites: dict[str, list[FileResult]] = {}
+        for file in self.files:
+            suites.setdefault(file.suite, []).append(file)
+        for suite, files in suites.items():
+            yield _row(suite, files)
+        yield _row("all", self.files)
+
+    def table(self) -> str:
+        """The rows as text with a heading."""
+        lines = [f"{'suite':24}{'files':>8}{'parsed':>8}{'accepted':>10}{'again':>8}{'identical':>11}"]
+        for name, *counts in self.rows():
+            lines.append(f"{name:24}{counts[0]:8}{counts[1]:8}{counts[2]:10}{counts[3]:8}{counts[4]:11}")
+        return "\n".join(lines)
+
+
+def _row(name: str, files: Iterable[FileResult]) -> tuple[str, int, int, int, int, int]:
+    files = list(files)
+    accepted = [file for file in files if file.accepted_before]
+    return (
+        name,
+        len(files),
+        sum(file.parsed for file in files),
+        len(accepted),
+        sum(file.accepted_after for file in accepted),
+        sum(file.identical for file in accepted),
+    )
+
+
+def check_folder(
+    folder: str | os.PathLike[str],
+    *,
+    jobs: int = 1,
+    arch: str | None = None,
+    log: str | os.PathLike[str] | None = None,
+) -> Report:
+    """Judge every `.ptx` file below ``folder``, in ``jobs`` processes.
+
+    ``arch`` is what ptxas assembles for instead of each module's own target. ``log`` is a file of JSON lines that
+    results are appended to and taken from. Raises ``OSError`` where the folder cannot be read, `ToolMissing`.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise NotADirectoryError(f"{root} is no folder")
+    find_tool("ptxas")
+    paths = sorted(str(path.relative_to(root)) for path in root.rglob("*.ptx"))
+    known = _read_log(log) if log is not None else {}
+    judge = partial(_judge, root, arch, known)
+    found: list[FileResult] = []
+    if jobs > 1:
+        with process_pool(jobs) as pool:
+            for key, result in pool.map(judge, paths):
+                found.append(result)
+                _append(log, known, key, result)
+    else:
+        for key, result in map(judge, paths):
+            found.append(result)
+            _append(log, known, key, result)
+    return Report(tuple(found))
+
+
+def _judge(root: Path, arch: str | None, known: dict[str, FileResult], path: str) -> tuple[str, FileResult]:
+    """The result for one file, and the key that it has in the log."""
+    return check_file(root / path, path, arch, known)
+
+
+def check_file(
+    path: Path, name: str, arch: str | None = None, known: dict[str, FileResult] | None = None
+) -> tuple[str, FileResult]:
+    """Judge one file, called ``name`` in the result; ``known`` are earlier results by key. Gives the key as well."""
+    try:
+        original = path.read_bytes().decode("utf-8", errors="surrogateescape")
+    except OSError as error:
+        return "", FileResult(name, parsed=False, message=str(error))
+    module: Module | None = None
+    printed = message = ""
+    stable = False
+    try:
+        module = load(str(path))
+        printed = print_module(module)
+        stable = print_module(parse(printed, f"{name} as printed")) == printed
+        message = "" if stable else "what is printed, parsed and printed again differs from it"
+    except PtxError as error:
+        message = str(error)
+    target = arch or arch_for(original)
+    key = _key(original, printed, message, target, find_tool("ptxas").version)
+    if known is not None and key in known and known[key].path == name:
+        return key, known[key]
+    before, refusal = _assemble(original, target)
+    if module is None or before is None:
+        message = message or refusal
+        return key, FileResult(name, module is not None, stable, before is not None, False, False, message)
+    after, refusal = _assemble(printed, target)
+    if after is not None and before != after:
+        refusal = f"sections differ: {', '.join(_different(before, after))}"
+    return key, FileResult(name, True, stable, True, after is not None, before == after, message or refusal)
+
+
+def _assemble(text: str, arch: str) -> tuple[dict[str, bytes] | None, str]:
+    """The loaded sections of the cubin, or ``None`` and what ptxas said."""
+    heading = text[: text.find("{")] if "{" in text else text
+    is_debug = any(".target" in line and "debug" in line for line in heading.splitlines())
+    level = 0 if is_debug else 3
+    try:
+        try:
+            assembled = assemble(text, arch, opt_level=level)
+        except PtxasError as error:
+            if _UNRESOLVED not in error.log:
+                raise
+            assembled = assemble(text, arch, opt_level=level, flags=("-c",))
+    except PtxasError as error:
+        return None, str(error.diagnostics[0]) if error.diagnostics else str(error)
+    except ToolTimeout as error:
+        return None, str(error)
+    return sections(assembled.cubin), ""
+
+
+def sections(cubin: bytes) -> dict[str, bytes]:
+    """The contents of a cubin's code, constant and initialised data sections, by name."""
+    from elftools.elf.elffile import ELFFile
+
+    found: dict[str, bytes] = {}
+    elf: Any = ELFFile(io.BytesIO(cubin))
+    for section in elf.iter_sections():
+        name = str(section.name)
+        if name.startswith(_LOADED):
+            found[name] = bytes(section.data())
+    return found
+
+
+def _different(before: dict[str, bytes], after: dict[str, bytes]) -> list[str]:
+    names = sorted(before.keys() | after.keys())
+    return [name for name in names if before.get(name) != after.get(name)]
+
+
+# The log
+
+
+def _key(*parts: str) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", errors="surrogateescape")
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _read_log(log: str | os.PathLike[str]) -> dict[str, FileResult]:
+    """Results by key. A last line that was cut off by an interruption is passed over."""
+    found: dict[str, FileResult] = {}
+    path = Path(log)
+    if not path.exists():
+        return found
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            entry = json.loads(line)
+            key = entry.pop("key")
+            found[key] = FileResult(**entry)
+        except (ValueError, TypeError, KeyError):
+            continue
+    return found
+
+
+def _append(log: str | os.PathLike[str] | None, known: dict[str, FileResult], key: str, result: FileResult) -> None:
+    if log is None or not key or key in known:
+        return
+    with open(log, "a", encoding="utf-8") as file:
+        file.write(json.dumps({"key": key, **asdict(result)}, ensure_ascii=True) + "\n")

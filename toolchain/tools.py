@@ -1,0 +1,400 @@
+"""Find and run NVIDIA's command-line tools: nvcc, ptxas, cuobjdump, nvdisasm.
+
+Where a tool is looked for, in this order; the first that exists is taken:
+
+1. the environment variable PTXMOTION_NVCC, PTXMOTION_PTXAS, PTXMOTION_CUOBJDUMP or PTXMOTION_NVDISASM;
+2. NVIDIA's wheels from PyPI (`nvidia/cu13/bin` in a folder of `sys.path`);
+3. a system CUDA not older than 13.0: CUDA_HOME, CUDA_PATH, /usr/local/cuda, /usr/local/cuda-*, PATH.
+
+Requires: nvcc needs a C++ host compiler; nothing here needs a GPU.
+Guarantees: temporary files and child processes are gone when a call returns, however it returns; calls may run in
+parallel, in threads or processes. ptxas and nvcc run with the environment's own NVCC_*_FLAGS removed, so that equal
+arguments give equal outputs.
+Refuses: an environment variable that names no executable is an error, and nothing else is looked for.
+Reference: CUDA Compiler Driver NVCC 13.0, §4.2 "NVCC Command Options" and §7.1 "PTXAS"; CUDA Binary Utilities 13.0.
+
+This module is imported by every `opt`: what it needs to run a process is imported when it runs one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import sys
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..arch import DEFAULT_TARGET, OLDEST
+from ..cache import file_identity
+from ..python_child import import_paths
+
+#: An older system CUDA is passed over.
+OLDEST_CUDA = (13, 0)
+
+#: The wheel that brings each tool.
+_WHEELS = {
+    "nvcc": "nvidia-cuda-nvcc",
+    "ptxas": "nvidia-cuda-nvcc",
+    "cuobjdump": "nvidia-cuda-cuobjdump",
+    "nvdisasm": "nvidia-cuda-nvdisasm",
+}
+
+TOOLS: tuple[str, ...] = tuple(_WHEELS)
+
+_TARGET = re.compile(r"^[ \t]*\.target[ \t]+(sm_(\d+)[af]?)\b", re.MULTILINE)
+_DIAGNOSTIC = re.compile(r"^ptxas (?:(?P<file>.*), line (?P<line>\d+); )?(?P<severity>\w+)\s*: (?P<message>.*)$")
+
+
+class ToolchainError(Exception):
+    """Base of what this module raises."""
+
+
+class ToolMissing(ToolchainError):
+    """A tool is not on this machine. `install` is the command that brings it."""
+
+    def __init__(self, name: str, reason: str, install: str) -> None:
+        super().__init__(f"{name} not found: {reason}\ninstall it with: {install}")
+        self.name = name
+        self.reason = reason
+        self.install = install
+
+
+class ToolFailed(ToolchainError):
+    """A tool ended with an error. `log` is what it wrote to stderr and stdout."""
+
+    def __init__(self, name: str, returncode: int, log: str) -> None:
+        super().__init__(f"{name} failed with status {returncode}:\n{log.strip()}")
+        self.name = name
+        self.returncode = returncode
+        self.log = log
+
+
+class ToolTimeout(ToolchainError):
+    """A tool was ended because it ran past its limit."""
+
+    def __init__(self, name: str, seconds: float) -> None:
+        super().__init__(f"{name} was ended after {seconds:g} s")
+        self.name = name
+        self.seconds = seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One line of ptxas: `severity` is `info`, `warning`, `error` or `fatal`; `line` is None where it names none."""
+
+    severity: str
+    line: int | None
+    message: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.message}" if self.line is not None else self.message
+
+
+class PtxasError(ToolFailed):
+    """ptxas refused a module. `diagnostics` holds the errors with their lines in the module."""
+
+    def __init__(self, returncode: int, log: str) -> None:
+        super().__init__("ptxas", returncode, log)
+        self.diagnostics = tuple(d for d in parse_diagnostics(log) if d.severity not in ("info", "warning"))
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """An executable. `source` is `environment`, `wheel` or `system`."""
+
+    name: str
+    path: Path
+    source: str
+
+    @property
+    def version(self) -> str:
+        """The tool's version, as in `13.0.88`; asked of the tool once for each path, which takes some 10 ms."""
+        return _version_of(self.path)
+
+    @property
+    def identity(self) -> str:
+        """What tells the tool from every other one, that at the same path before included; for keys. Of a script, which
+        may run anything, its version is a part. Raises `OSError`, `ToolchainError`."""
+        return _identity_of(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """What ptxas made of a module.
+
+    `arch` is what was assembled for. `retargeted_from` is the module's own target where this ptxas no longer
+    assembles for it and its oldest target was taken instead, else the empty string. `seconds` is ptxas's wall time.
+    """
+
+    cubin: bytes
+    log: str
+    seconds: float
+    arch: str
+    retargeted_from: str
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """The lines of the log."""
+        return parse_diagnostics(self.log)
+
+
+def find_tool(name: str) -> Tool:
+    """The tool of that name, one of `TOOLS`.
+
+    Raises `ToolMissing`, whose `install` says what to do.
+
+    >>> find_tool("ptxas").name
+    'ptxas'
+    """
+    variable = f"PTXMOTION_{name.upper()}"
+    if told := os.environ.get(variable):
+        if os.access(told, os.X_OK) and not os.path.isdir(told):
+            return Tool(name, Path(told), "environment")
+        raise ToolMissing(name, f"{variable}={told} is no executable", f"unset {variable}")
+    for folder in _wheel_folders():
+        if path := _executable(folder, name):
+            return Tool(name, path, "wheel")
+    passed_over: list[str] = []
+    for folder in _system_folders():
+        if path := _executable(folder, name):
+            tool = Tool(name, path, "system")
+            if _numbers(tool.version) >= OLDEST_CUDA:
+                return tool
+            passed_over.append(f"{path} is of CUDA {tool.version}")
+    needed = ".".join(map(str, OLDEST_CUDA))
+    reason = f"{'; '.join(passed_over)}; {needed} or newer is needed" if passed_over else "no wheel, no system CUDA"
+    raise ToolMissing(name, reason, f"{sys.executable} -m pip install {_requirement(name)}")
+
+
+def target_of(ptx: str) -> str:
+    """The `sm_…` of a module's `.target`; the empty string where it has none.
+
+    >>> target_of(".version 8.0\\n.target sm_90a, debug\\n")
+    'sm_90a'
+    """
+    found = _TARGET.search(ptx)
+    return found[1] if found else ""
+
+
+def supported_targets(ptxas: Tool | None = None) -> tuple[str, ...]:
+    """The targets that ptxas assembles for, oldest first: `sm_75`, …"""
+    return _targets_of((ptxas or find_tool("ptxas")).path)
+
+
+def arch_for(ptx: str, ptxas: Tool | None = None) -> str:
+    """What `assemble` assembles a module for when it is not told: its own target, or the oldest that is supported."""
+    found = _TARGET.search(ptx)
+    if found and int(found[2]) >= OLDEST:
+        return found[1]
+    targets = supported_targets(ptxas)
+    return found[1] if found and found[1] in targets else targets[0]
+
+
+def assemble(
+    ptx: str | Path,
+    arch: str | None = None,
+    *,
+    flags: Sequence[str] = (),
+    opt_level: int | None = None,
+    verbose: bool = False,
+    timeout: float = 600.0,
+    tool: Tool | None = None,
+) -> Assembled:
+    """Assemble a module, given as text or as the path of a file, to a cubin.
+
+    `verbose` adds ptxas's figures for each kernel to the log. Without `opt_level`, ptxas takes 3, or 0 for a module
+    whose target says `debug`, which it refuses to optimize. Raises `PtxasError` where ptxas refuses the module,
+    `ToolTimeout` after `timeout` seconds, `ToolMissing`.
+
+    >>> assemble(".version 8.0\\n.target sm_90\\n.address_size 64\\n.entry k() { ret; }").cubin[:4]
+    b'\\x7fELF'
+    """
+    tool = tool or find_tool("ptxas")
+    text = ptx.read_text(encoding="utf-8", errors="surrogateescape") if isinstance(ptx, Path) else ptx
+    chosen = arch or arch_for(text, tool)
+    own = target_of(text)
+    with _scratch() as folder:
+        source, output = folder / "module.ptx", folder / "module.cubin"
+        source.write_text(text, encoding="utf-8", errors="surrogateescape")
+        level = [] if opt_level is None else [f"-O{opt_level}"]
+        command = [str(tool.path), f"-arch={chosen}", *level, *(["-v"] if verbose else []), *flags]
+        started = time.perf_counter()
+        code, log = _run([*command, "module.ptx", "-o", "module.cubin"], folder, timeout)
+        seconds = time.perf_counter() - started
+        if code != 0 or not output.exists():
+            raise PtxasError(code, log)
+        cubin = output.read_bytes()
+    return Assembled(cubin, log, seconds, chosen, own if not arch and own != chosen else "")
+
+
+def compile_cuda(
+    source: str | Path,
+    arch: str = DEFAULT_TARGET,
+    *,
+    flags: Sequence[str] = (),
+    timeout: float = 600.0,
+    tool: Tool | None = None,
+) -> str:
+    """Compile CUDA C++, given as text or as the path of a file, to PTX with nvcc.
+
+    A file's own folder is searched for its `#include "…"`. Raises `ToolFailed` with nvcc's messages where the source
+    is refused, `ToolTimeout` after `timeout` seconds, `ToolMissing`.
+
+    >>> ".visible .entry k()" in compile_cuda('extern "C" __global__ void k() {}')
+    True
+    """
+    tool = tool or find_tool("nvcc")
+    with _scratch() as folder:
+        if isinstance(source, Path):
+            origin = source.resolve()
+        else:
+            origin = folder / "module.cu"
+            origin.write_text(source, encoding="utf-8")
+        output = folder / "module.ptx"
+        command = [str(tool.path), "-ptx", f"-arch={arch}", *flags, str(origin), "-o", str(output)]
+        code, log = _run(command, folder, timeout)
+        if code != 0 or not output.exists():
+            raise ToolFailed("nvcc", code, log.replace(f"{folder}{os.sep}", ""))
+        return output.read_text(encoding="utf-8", errors="surrogateescape")
+
+
+def disassemble(
+    cubin: bytes, *, flags: Sequence[str] = ("-c",), timeout: float = 600.0, tool: Tool | None = None
+) -> str:
+    """The machine code of a cubin as nvdisasm prints it; `flags` of its own replace `-c` (code sections only)."""
+    tool = tool or find_tool("nvdisasm")
+    with _scratch() as folder:
+        (folder / "module.cubin").write_bytes(cubin)
+        code, log = _run([str(tool.path), *flags, "module.cubin"], folder, timeout)
+        if code != 0:
+            raise ToolFailed("nvdisasm", code, log)
+        return log
+
+
+def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
+    """The lines of ptxas's log that follow its form; all others are passed over.
+
+    >>> parse_diagnostics("ptxas m.ptx, line 4; error   : Unknown symbol 'X'")
+    (Diagnostic(severity='error', line=4, message="Unknown symbol 'X'"),)
+    """
+    found = (_DIAGNOSTIC.match(line) for line in log.splitlines())
+    return tuple(
+        Diagnostic(m["severity"], int(m["line"]) if m["line"] else None, m["message"].strip()) for m in found if m
+    )
+
+
+# Where tools are
+
+
+def _executable(folder: Path, name: str) -> Path | None:
+    path = folder / (f"{name}.exe" if sys.platform == "win32" else name)
+    return path if os.access(path, os.X_OK) and not path.is_dir() else None
+
+
+def _wheel_folders() -> Iterator[Path]:
+    """`nvidia/cu13/bin` of every folder that this Python imports from."""
+    for entry in dict.fromkeys(import_paths()):
+        folder = Path(entry) / "nvidia" / "cu13" / "bin"
+        if folder.is_dir():
+            yield folder
+
+
+def _system_folders() -> Iterator[Path]:
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if root := os.environ.get(variable):
+            yield Path(root) / "bin"
+    local = Path("/usr/local")
+    yield local / "cuda" / "bin"
+    yield from (root / "bin" for root in sorted(local.glob("cuda-*"), key=lambda p: _numbers(p.name), reverse=True))
+    yield from (Path(entry) for entry in os.environ.get("PATH", "").split(os.pathsep) if entry)
+
+
+def _requirement(name: str) -> str:
+    """What to ask pip for: nvcc and ptxas in the version whose output a 580-series driver loads."""
+    wheel = _WHEELS[name]
+    if wheel != "nvidia-cuda-nvcc":
+        return f"'{wheel}>=13.2,<14'"
+    return " ".join(f"'{w}==13.0.*'" for w in (wheel, "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-runtime"))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)))
+
+
+@functools.cache
+def _identity_of(path: Path) -> str:
+    found = file_identity(path)
+    with path.open("rb") as file:
+        is_program = file.read(4) == b"\x7fELF"
+    return found if is_program else f"{found}\0{_version_of(path)}"
+
+
+@functools.cache
+def _version_of(path: Path) -> str:
+    code, log = _run([str(path), "--version"], None, 30.0)
+    found = re.search(r"\bV(\d+(?:\.\d+)+)", log) or re.search(r"\brelease (\d+(?:\.\d+)+)", log)
+    if code != 0 or not found:
+        raise ToolFailed(path.name, code, log)
+    return found[1]
+
+
+@functools.cache
+def _targets_of(path: Path) -> tuple[str, ...]:
+    """ptxas has no option that lists its targets alone: its help gives them as the values allowed for --gpu-name."""
+    code, log = _run([str(path), "--help"], None, 30.0)
+    option = log[log.find("--gpu-name") :]
+    allowed = option[: option.find("Default value")]
+    targets = set(re.findall(r"'(sm_\d+[af]?)'", allowed))
+    if code != 0 or not targets:
+        raise ToolFailed(path.name, code, log)
+    return tuple(sorted(targets, key=lambda target: (_numbers(target), target)))
+
+
+# Running them
+
+
+@contextlib.contextmanager
+def _scratch() -> Generator[Path]:
+    """A folder that is removed at the end of the `with`."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="ptxmotion-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def _run(command: list[str], folder: Path | None, timeout: float) -> tuple[int, str]:
+    """Exit status and output, stderr first. The child leads a process group, so that nvcc's own children end too."""
+    import subprocess
+
+    environment = {k: v for k, v in os.environ.items() if k not in ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS")}
+    child = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        output, errors = child.communicate(timeout=timeout)
+    except BaseException as why:
+        _end_group(child.pid)
+        child.communicate()
+        if isinstance(why, subprocess.TimeoutExpired):
+            raise ToolTimeout(Path(command[0]).name, timeout) from None
+        raise
+    return child.returncode, errors + output
+
+
+def _end_group(pid: int) -> None:
+    import signal
+
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)

@@ -1,0 +1,1 @@
+"""Cleanup after other passes: copies, dead code, empty blocks."""

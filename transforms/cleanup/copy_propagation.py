@@ -1,0 +1,202 @@
+"""Copy propagation: reads of a copy become reads of what was copied.
+
+Two cases. Where source and result of ``mov d, s`` each have one dominating definition, every read of d becomes a read
+of s: dominance implies that s has not been evaluated again since the copy. Otherwise a copy is *available* at a point
+when it has been executed on every way there and neither d nor s was written since:
+
+    avin(b)  = ∩ over predecessors of avout(p)
+    avout(b) = gen(b) ∪ (avin(b) \\ kill(b))
+
+Guarantees: bits stay the same; only registers of one bank and width are exchanged. Leaves the copies themselves to
+dead-code elimination. Reference: Aho, Lam, Sethi, Ullman, 2nd ed., §9.1.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias, cast
+
+from ...analysis.effects import late_registers
+from ...analysis.graph.dataflow import solve
+from ...analysis.manager import Facts
+from ...analysis.values.ssa import Ssa
+from ...ptx import Guard, Instr, Kernel, Operand, Reg, ScalarType
+from ...ptx.operands import substitute
+from ..remarks import Remarks
+
+__all__ = ["CopyPropagation", "are_exchangeable", "exchangeable_as", "substitute_reads"]
+
+#: What an instruction does to the available copies: those that it kills, and the one that it is.
+_Step: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class CopyPropagation:
+    """Without options."""
+
+    name: ClassVar[str] = "copyprop"
+
+    def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+        """Propagate all copies of ``kernel``; whether anything changed."""
+        # Which instructions are copies, and which registers have one definition, does not change while reads are
+        # exchanged.
+        copies = _copies(facts)
+        if not copies:
+            return False
+        ssa = facts.single_definitions({reg for instr in copies for reg in (*instr.defs(), *instr.uses())})
+        changed = self.single_definitions(kernel, facts, copies, ssa, remarks)
+        return self.available_copies(kernel, facts, copies, ssa, remarks) or changed
+
+    def single_definitions(self, kernel: Kernel, facts: Facts, copies: list[Instr], ssa: Ssa, remarks: Remarks) -> bool:
+        renamed: dict[Reg, Reg] = {}
+        for instr in copies:
+            target, source = instr.operands
+            assert isinstance(target, Reg) and isinstance(source, Reg)
+            if target is not source and ssa.is_single(target) and ssa.is_single(source) and remarks.may_rewrite():
+                renamed[target] = source
+        if not renamed:
+            return False
+        reads_none = renamed.keys().isdisjoint
+        for block in facts.cfg.rpo:
+            for instr in facts.cfg.blocks[block].instrs:
+                if not reads_none(instr.uses()):
+                    substitute_reads(kernel, instr, {reg: _root(reg, renamed) for reg in instr.uses()})
+        remarks.count(kernel, self.name, "copies propagated", len(renamed))
+        return True
+
+    def available_copies(self, kernel: Kernel, facts: Facts, copies: list[Instr], ssa: Ssa, remarks: Remarks) -> bool:
+        copies = [instr for instr in copies if _needs_dataflow(instr, ssa)]
+        if not copies:
+            return False
+        numbers = {instr: number for number, instr in enumerate(copies)}
+        # As they are now: a copy may itself be rewritten below, while what kills it is found once.
+        pairs = [cast("tuple[Reg, Reg]", instr.operands) for instr in copies]
+        involved: dict[Reg, int] = {}
+        for number, pair in enumerate(pairs):
+            for reg in pair:
+                involved[reg] = involved.get(reg, 0) | 1 << number
+        cfg = facts.cfg
+        gen, kill = [0] * len(cfg.blocks), [0] * len(cfg.blocks)
+        effects: dict[Instr, _Step] = {}
+        writes_none = involved.keys().isdisjoint
+        for block in cfg.rpo:
+            for instr in [each for each in cfg.blocks[block].instrs if not writes_none(each.defs())]:
+                killed = 0
+                for reg in instr.defs():
+                    killed |= involved.get(reg, 0)
+                number = numbers.get(instr)
+                effects[instr] = step = (killed, 1 << number if number is not None else 0)
+                gen[block], kill[block] = gen[block] & ~killed | step[1], (kill[block] | killed) & ~step[1]
+        universe = (1 << len(copies)) - 1
+        solution = solve(
+            cfg, direction="forward", meet="intersection", gen=gen, kill=kill, boundary=0, universe=universe
+        )
+        changed = False
+        reads_none = {target for target, _ in pairs}.isdisjoint
+        for block in cfg.rpo:
+            available = solution.entry[block]
+            for instr in cfg.blocks[block].instrs:
+                if available and not reads_none(instr.uses()):
+                    changed |= self._rewrite(kernel, instr, available, involved, pairs, remarks)
+                if instr in effects:
+                    killed, own = effects[instr]
+                    available = available & ~killed | own
+        return changed
+
+    def _rewrite(
+        self,
+        kernel: Kernel,
+        instr: Instr,
+        available: int,
+        involved: dict[Reg, int],
+        pairs: list[tuple[Reg, Reg]],
+        remarks: Remarks,
+    ) -> bool:
+        renamed: dict[Reg, Reg] = {}
+        for reg in instr.uses():
+            bits = involved.get(reg, 0) & available
+            while bits:
+                low = bits & -bits
+                bits ^= low
+                target, source = pairs[low.bit_length() - 1]
+                if target is reg and source is not reg:
+                    renamed[reg] = source
+                    break
+        if not renamed or not remarks.may_rewrite():
+            return False
+        return substitute_reads(kernel, instr, renamed)
+
+
+def _copies(facts: Facts) -> list[Instr]:
+    """Unguarded register copies that keep all bits, in reverse postorder."""
+    blocks = facts.cfg.blocks
+    moves = [
+        instr
+        for block in facts.cfg.rpo
+        for instr in blocks[block].instrs
+        if instr.form.op.semantics == "move_mov" and instr.guard is None and len(instr.operands) == 2
+    ]
+    found: list[Instr] = []
+    late: frozenset[Reg] | None = None
+    for instr in moves:
+        target, source = instr.operands
+        if not isinstance(target, Reg) or not isinstance(source, Reg) or not target.lanes == source.lanes == 1:
+            continue
+        if are_exchangeable(target.type, source.type):
+            if late is None:
+                late = _late(facts)
+            if target not in late and source not in late:
+                found.append(instr)
+    return found
+
+
+def _late(facts: Facts) -> frozenset[Reg]:
+    """`effects.late_registers`. Where there are none, there never will be any: no transform makes an instruction that
+    has such registers, so nobody looks again."""
+    known: frozenset[Reg] | None = facts.lasting.get(_late)
+    if known is None or known:
+        known = facts.lasting[_late] = late_registers(facts.kernel)
+    return known
+
+
+def exchangeable_as(scalar: ScalarType) -> int | ScalarType:
+    """What types have in common whose registers can stand for each other in every instruction."""
+    return scalar.bits if scalar.kind in "usb" else scalar
+
+
+def are_exchangeable(left: ScalarType, right: ScalarType) -> bool:
+    """Whether registers of the two types can stand for each other in every instruction."""
+    return left is right or exchangeable_as(left) == exchangeable_as(right)
+
+
+def _needs_dataflow(instr: Instr, ssa: Ssa) -> bool:
+    target, source = instr.operands
+    assert isinstance(target, Reg) and isinstance(source, Reg)
+    return not (ssa.is_single(target) and ssa.is_single(source))
+
+
+def _root(reg: Reg, renamed: dict[Reg, Reg]) -> Reg:
+    while reg in renamed:
+        reg = renamed[reg]
+    return reg
+
+
+def substitute_reads(kernel: Kernel, instr: Instr, renamed: Mapping[Reg, Reg]) -> bool:
+    """Exchange registers that the instruction reads, but for `Instr.fixed_uses`."""
+    if instr.form.inout or instr.form.op.base == "call":
+        return False
+    count = instr.form.dst_count
+    operands = instr.operands
+    other = cast("Mapping[Operand, Operand]", renamed)
+    sources = tuple(substitute(operand, other) for operand in operands[count:])
+    changed = any(new is not old for new, old in zip(sources, operands[count:], strict=True))
+    if changed:
+        kernel.replace_operands(instr, (*operands[:count], *sources))
+    guard = instr.guard
+    if guard is not None and isinstance(guard.reg, Reg) and guard.reg in renamed:
+        reg = renamed[guard.reg]
+        if reg is not guard.reg:
+            kernel.replace_guard(instr, Guard(reg, negated=guard.negated))
+            changed = True
+    return changed

@@ -1,0 +1,148 @@
+"""Dead code and empty blocks.
+
+An instruction goes when `effects.may_remove` allows it and nothing reads its results any more, counted over the whole
+kernel without regard to flow; what only it read may then go too. A synthetic block that has become empty goes, and its
+edge is as it was before.
+
+Guarantees: nothing that writes, traps on purpose, orders or diverges is removed. Leaves blocks and labels of the input
+alone: a pragma or the debug information may need them, and the assembler's unroller looks at their shape.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container
+from dataclasses import dataclass
+from itertools import chain
+from typing import ClassVar
+
+from ...analysis.effects import may_remove
+from ...analysis.manager import Facts
+from ...ptx import Block, Directive, Instr, Kernel, Label, Reg
+from ..code_motion.edges import SYNTHETIC
+from ..code_motion.expressions import is_spoken_of
+from ..remarks import Remarks
+
+__all__ = ["DeadCodeElimination", "EmptyBlocks"]
+
+
+@dataclass(frozen=True)
+class DeadCodeElimination:
+    """Without options."""
+
+    name: ClassVar[str] = "dce"
+
+    def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+        """Remove dead instructions; whether there were any."""
+        if facts.get(_has_none):
+            return False
+        dead = _dead(kernel, remarks)
+        if dead:
+            for block in kernel.blocks:
+                kept = [instr for instr in block.instrs if instr not in dead]
+                if len(kept) != len(block.instrs):
+                    kernel.set_instrs(block, kept)
+            remarks.count(kernel, self.name, "removed", len(dead))
+        facts.keep(_has_none, True)
+        return bool(dead)
+
+
+def _dead(kernel: Kernel, remarks: Remarks) -> set[Instr]:
+    """The instructions to remove."""
+    dead: set[Instr] = set()
+    instrs = [instr for block in kernel.blocks for instr in block.instrs]
+    reads = Counter(chain.from_iterable([instr.uses() for instr in instrs]))
+    unread = set(chain.from_iterable([instr.defs() for instr in instrs])) - reads.keys()
+    if not unread:
+        return dead
+    work = [instr for found in _definitions(instrs, unread).values() for instr in found]
+    spoken_of = _spoken_of(kernel)
+    # Of all registers; mostly nothing becomes unread by what is removed.
+    definitions: dict[Reg, list[Instr]] | None = None
+    while work:
+        instr = work.pop()
+        if instr in dead or instr in spoken_of or any(reads.get(reg) for reg in instr.defs()):
+            continue
+        if not may_remove(instr) or not remarks.may_rewrite():
+            continue
+        dead.add(instr)
+        for reg in instr.uses():
+            reads[reg] -= 1
+            if not reads[reg]:
+                if definitions is None:
+                    definitions = _definitions(instrs, reads)
+                work.extend(definitions.get(reg, ()))
+    return dead
+
+
+def _definitions(instrs: list[Instr], wanted: Container[Reg]) -> dict[Reg, list[Instr]]:
+    """The instructions that write each of the registers ``wanted``."""
+    found: dict[Reg, list[Instr]] = {}
+    for instr in instrs:
+        for reg in instr.defs():
+            if reg in wanted:
+                found.setdefault(reg, []).append(instr)
+    return found
+
+
+def _has_none(facts: Facts) -> bool:
+    """Whether the kernel, as it is now, is known to have no dead instruction that may go; `DeadCodeElimination` keeps
+    that in the facts."""
+    del facts
+    return False
+
+
+def _spoken_of(kernel: Kernel) -> set[Instr]:
+    """The instructions that a pragma speaks of."""
+    return {
+        instrs[at]
+        for instrs in (block.instrs for block in kernel.blocks)
+        for at, before in enumerate(instrs[:-1], 1)
+        if before.is_directive and is_spoken_of(instrs, at)
+    }
+
+
+@dataclass(frozen=True)
+class EmptyBlocks:
+    """Without options."""
+
+    name: ClassVar[str] = "emptyblocks"
+
+    def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+        """Remove synthetic blocks that have become empty; whether there were any."""
+        del facts, remarks
+        # A table of an indirect branch names blocks of the input only, which may bear any name.
+        directives = [each for block in kernel.blocks for each in block.instrs if isinstance(each, Directive)]
+        kept = {label for directive in directives for label in directive.targets}
+        targets: dict[Label, Label] = {}
+        doomed: dict[Label, Block] = {}
+        for number, block in enumerate(kernel.blocks):
+            target = _forwarded_to(kernel, number, block)
+            if target is not None and block.label is not None and block.label not in kept:
+                targets[block.label] = target
+                doomed[block.label] = block
+        # One that leads to another, or to itself, stays.
+        for label in [label for label, target in targets.items() if target in doomed]:
+            del targets[label], doomed[label]
+        if not doomed:
+            return False
+        for instr in kernel.instructions():
+            if any(isinstance(operand, Label) and operand in targets for operand in instr.operands):
+                operands = (targets.get(op, op) if isinstance(op, Label) else op for op in instr.operands)
+                kernel.replace_operands(instr, tuple(operands))
+        gone = set(doomed.values())
+        kernel.blocks = [block for block in kernel.blocks if block not in gone]
+        kernel.cfg_changed()
+        return True
+
+
+def _forwarded_to(kernel: Kernel, number: int, block: Block) -> Label | None:
+    """The label that an empty synthetic block leads to."""
+    if block.label is None or not block.label.text.startswith(SYNTHETIC):
+        return None
+    if len(block.instrs) == 1 and block.instrs[0].form.text == "bra.uni":
+        target = block.instrs[0].operands[0]
+        return target if isinstance(target, Label) else None
+    if not block.instrs and number + 1 < len(kernel.blocks):
+        return kernel.blocks[number + 1].label
+    return None

@@ -1,0 +1,1 @@
+"""Code motion: lazy, sparse and speculative (LCM, SCM, SPRE, SSCM)."""

@@ -1,0 +1,103 @@
+"""Insertion of code on the edges of the control flow graph.
+
+Code for an edge i→j goes to the start of j where j has no other predecessor, to the end of i where i leads nowhere
+else, and otherwise into a synthetic block that splits the edge. The order of the existing blocks stays as it is: a
+fall-through edge gets its block in between; a taken edge gets one before its target where nothing falls into the
+target, and at the end of the kernel otherwise, behind a ``ret`` if the kernel had none there.
+
+Guarantees: no other edge changes; a synthetic block is made only when something is put into it.
+Refuses: an edge of ``brx.idx`` that would have to be split.
+"""
+
+from __future__ import annotations
+
+from ...analysis.graph.cfg import Cfg
+from ...ptx import Block, Directive, Instr, Kernel, decode
+
+__all__ = ["SYNTHETIC", "EdgeInserter"]
+
+#: Labels of synthetic blocks start with this.
+SYNTHETIC = "$edge_"
+
+
+class EdgeInserter:
+    """Collects insertions; `commit` carries them out, all at once, so that block numbers stay valid until then."""
+
+    def __init__(self, kernel: Kernel, cfg: Cfg) -> None:
+        self.kernel = kernel
+        self.cfg = cfg
+        self._exits = frozenset(cfg.exits)
+        self._code: dict[tuple[int, int], list[Instr]] = {}
+
+    def is_possible(self, block: int, successor: int) -> bool:
+        """Whether code can be put on the edge."""
+        if self._is_at_start(successor) or self._is_at_end(block):
+            return True
+        terminator = self.cfg.blocks[block].terminator
+        return terminator is None or terminator.form.op.base != "brx"
+
+    def insert(self, block: int, successor: int, instr: Instr) -> None:
+        """Put ``instr`` on the edge, behind what has been put there before."""
+        self._code.setdefault((block, successor), []).append(instr)
+
+    def commit(self) -> None:
+        """Carry out the insertions."""
+        starts: dict[int, list[Instr]] = {}
+        splits: list[tuple[int, int, list[Instr]]] = []
+        for (block, successor), code in self._code.items():
+            if self._is_at_start(successor):
+                starts.setdefault(successor, []).extend(code)
+            elif self._is_at_end(block):
+                self._append(self.cfg.blocks[block], code)
+            else:
+                splits.append((block, successor, code))
+        for number, code in starts.items():
+            self._prepend(self.cfg.blocks[number], code)
+        for block, successor, code in splits:
+            self._split(self.cfg.blocks[block], self.cfg.blocks[successor], block + 1 == successor, code)
+        self._code.clear()
+
+    def _is_at_start(self, successor: int) -> bool:
+        return len(self.cfg.pred[successor]) == 1 and successor != self.cfg.rpo[0]
+
+    def _is_at_end(self, block: int) -> bool:
+        return len(self.cfg.succ[block]) == 1 and block not in self._exits
+
+    def _append(self, block: Block, code: list[Instr]) -> None:
+        terminator = block.terminator
+        instrs = list(block.instrs)
+        at = instrs.index(terminator) if terminator is not None else len(instrs)
+        self.kernel.set_instrs(block, [*instrs[:at], *code, *instrs[at:]])
+
+    def _prepend(self, block: Block, code: list[Instr]) -> None:
+        # A pragma at the head of a loop stays there; one that describes the next load stays before that load.
+        at = 0
+        while at < len(block.instrs) and _is_loop_pragma(block.instrs[at]):
+            at += 1
+        self.kernel.set_instrs(block, [*block.instrs[:at], *code, *block.instrs[at:]])
+
+    def _split(self, source: Block, target: Block, follows: bool, code: list[Instr]) -> None:
+        """Put a synthetic block on the edge; ``follows``: the target is the next block in the text."""
+        kernel = self.kernel
+        terminator = source.terminator
+        taken = terminator is not None and terminator.form.op.base == "bra" and target.label in terminator.operands
+        if follows and not taken:
+            kernel.insert_block(kernel.blocks.index(target), Block(None, code))
+            return
+        assert terminator is not None and target.label is not None
+        label = kernel.new_label(SYNTHETIC)
+        at = kernel.blocks.index(target)
+        if kernel.blocks[at - 1].falls_through:
+            if kernel.blocks[-1].falls_through:
+                # Control runs off the end, which is a return; not into what comes to stand there.
+                kernel.blocks.append(Block(None, [Instr(decode("ret", 0), ())]))
+            kernel.blocks.append(Block(label, [*code, Instr(decode("bra.uni", 1), (target.label,))]))
+            kernel.cfg_changed()
+        else:
+            kernel.insert_block(at, Block(label, code))
+        operands = tuple(label if operand is target.label else operand for operand in terminator.operands)
+        kernel.replace_operands(terminator, operands)
+
+
+def _is_loop_pragma(instr: Instr) -> bool:
+    return isinstance(instr, Directive) and instr.kind == "pragma" and "used_bytes_mask" not in instr.payload

@@ -1,0 +1,492 @@
+"""The expressions that code motion works on, and their local predicates.
+
+Computes: classes of instructions that compute one value, by one of two namings, and for each block and class
+
+    antloc   an occurrence before anything in the block changes the value   (an entry computation)
+    comp     an occurrence after which nothing in the block changes it      (an exit computation)
+    exit_comp  the same, and neither does anything in ``pinch`` come after it
+    kill     something in the block changes an operand or the memory        (not transparent)
+    pinch    something in the block may not return, or waits for the grid before (``griddepcontrol``), so that a load
+             that may fault must not move up across it, be it of memory that nobody writes
+
+*lexical* naming: same opcode, same operand registers; any definition of an operand register changes the value.
+*value* naming: same value number (`value_numbering.py`), whatever the registers are called; a definition of a value of
+an operand's class, or a φ of that class at the start of a block (``phi_kill``), changes it.
+
+Sets of classes are ints used as bit vectors. Only classes that code motion could improve are numbered: those with two
+or more occurrences, or with one inside a loop in which no operand is defined.
+
+Requires: SSA view, value numbers, loops of the kernel's current version. Guarantees: an occurrence's own registers hold
+the operands wherever, walking up from it, nothing in ``kill`` or ``phi_kill`` has been passed: SSA dominance implies
+that the definition of an operand dominates such a point, and that its register has not been overwritten.
+Reference: Knoop, Rüthing, Steffen, PLDI 1992; shared notes on code motion, §1; thesis §2.1 (entry and exit parts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ...analysis.effects import is_plain_store, is_promised_read, may_not_return
+from ...analysis.graph.cfg import Cfg
+from ...analysis.manager import Facts
+from ...analysis.memory.alias import Memory, Reference, is_inside_object, is_mutable_read
+from ...analysis.memory.alias_bitsets import ReferenceSet
+from ...analysis.memory.speculation import Evidence
+from ...analysis.memory.touched_memory import synchronization
+from ...analysis.values.contraction import contraction_of
+from ...analysis.values.value_numbering import Values
+from ...ptx import TYPES, Directive, Effect, Instr, Reg, ScalarType
+
+__all__ = [
+    "Candidates",
+    "ExpressionClass",
+    "LocalPredicates",
+    "Naming",
+    "Occurrence",
+    "Transfer",
+    "candidates_by_name",
+    "candidates_by_value",
+    "collect",
+    "is_spoken_of",
+    "local_predicates",
+    "motion_evidence",
+    "motion_values",
+    "movable",
+    "rewritten_candidates",
+]
+
+
+#: A base that no store has.
+_NO_BASE = -1
+_CHANGES = Effect.WRITE | Effect.BARRIER | Effect.ORDERED | Effect.ASYNC
+
+
+@dataclass(eq=False, slots=True)
+class Occurrence:
+    """An instruction that computes the class's value, in block number ``block``."""
+
+    block: int
+    instr: Instr
+
+
+@dataclass(eq=False, slots=True)
+class ExpressionClass:
+    """Instructions that compute one value. ``names`` are what its operands are called under the naming."""
+
+    number: int
+    type: ScalarType
+    occurrences: list[Occurrence] = field(default_factory=list[Occurrence])
+    names: set[Hashable] = field(default_factory=set[Hashable])
+    result: Hashable = None  #: the name of its value
+    #: For a load from memory that may be written: what it reads.
+    reference: Reference | None = None
+    is_mutable: bool = False
+    is_unwritten: bool = False  #: but nobody writes it while the kernel runs
+
+    @property
+    def instr(self) -> Instr:
+        return self.occurrences[0].instr
+
+    @property
+    def cost(self) -> int:
+        return self.instr.form.op.cost
+
+    @property
+    def may_fault(self) -> bool:
+        """Whether evaluating it might fault: a load that does not read a place inside a parameter or constant."""
+        form = self.instr.form
+        if form.effects & Effect.TRAP == 0:
+            return False
+        return form.space not in ("param", "const") or not is_inside_object(self.instr)
+
+
+class Naming:
+    """How instructions are keyed, what their operands are called, and which names an instruction redefines."""
+
+    def __init__(self, values: Values, *, by_value: bool, only_rewritten: bool = False) -> None:
+        self.by_value = by_value
+        self.values = values
+        self.ssa = values.ssa
+        #: Where only instructions that read a register with several definitions are of interest: these.
+        self._readers = self.ssa.readers_of_rewritten() if only_rewritten else None
+
+    def key(self, instr: Instr, reg: Reg, bank: str) -> Hashable:
+        """Equal for instructions that compute one value into registers of one type. ``bank`` is that of ``reg``."""
+        form = instr.form
+        is_by_address = form.effects & Effect.READ and (is_mutable_read(instr) or instr in self.values.awaiting)
+        if self.by_value and not is_by_address:
+            return (self.values.result[instr], bank)
+        operands: tuple[Hashable, ...] = tuple(operand.text for operand in instr.operands[1:])
+        if self.by_value:
+            address = instr.address
+            if address is None or address.rest or len(instr.operands) != 2:
+                return ("unique", id(instr))
+            operands = self.values.address(instr, address)
+        mods = (*sorted(form.mods.items()), *sorted(form.flags))
+        return (form.op.pattern, mods, operands, reg.type.name)
+
+    def of_interest(self, instrs: list[Instr]) -> list[Instr]:
+        """Those of ``instrs`` that might be moved."""
+        readers, values = self._readers, self.values
+        if readers is not None:
+            instrs = [instr for instr in instrs if instr in readers]
+        return [instr for instr in instrs if not values.is_late(instr)] if values.late else instrs
+
+    def reference(self, load: Instr, memory: Memory) -> Reference | None:
+        """What ``load`` and all that are keyed like it read. Register names that stand for several values say nothing
+        of the address, so that only its space is known."""
+        found = memory.reference(load)
+        if found is None or self.by_value or all(self.ssa.is_single(reg) for reg in load.uses()):
+            return found
+        return found._replace(base=_NO_BASE, objects=None)
+
+    def operand_names(self, instr: Instr) -> Iterable[Hashable]:
+        """What the registers that the instruction reads are called."""
+        if not self.by_value:
+            return instr.uses()
+        number, read = self.values.number, self.ssa.read
+        return [number[read(instr, reg)] for reg in instr.uses()]
+
+    def defined_names(self, instr: Instr) -> Sequence[Hashable]:
+        """The names that the instruction gives new values to."""
+        if self.by_value:
+            result = self.values.result.get(instr)
+            if result is not None:
+                return (result,)
+        defs = instr.defs()
+        if not self.by_value or not defs:
+            return defs
+        number, defined = self.values.number, self.ssa.defined
+        return [number[defined(instr, reg)] for reg in defs]
+
+    def definitions_of(self, names: Container[Hashable], cfg: Cfg) -> list[tuple[Instr, Hashable]]:
+        """The instructions of the kernel that give a new value to one of ``names``, with each such name; after total
+        redundancies have been removed, some that are there no more."""
+        if self.by_value:
+            found: list[tuple[Instr, Hashable]] = [each for each in self.values.result.items() if each[1] in names]
+            return found + [each for each in self.values.several if each[1] in names]
+        blocks = [cfg.blocks[block].instrs for block in cfg.rpo]
+        return [(instr, reg) for instrs in blocks for instr in instrs for reg in instr.defs() if reg in names]
+
+    def phi_names(self, block: int) -> list[Hashable]:
+        """The names that get new values at the start of the block."""
+        if not self.by_value:
+            return []
+        # A φ that joins values of one class changes nothing, and its register holds the value on both sides.
+        number, arguments = self.values.number, self.ssa.phi_args
+        return [
+            number[phi]
+            for phi in self.ssa.phis[block]
+            if any(number[value] != number[phi] for _, value in arguments[phi])
+        ]
+
+
+def _bank(scalar: ScalarType) -> str:
+    """Registers of one bank can stand for each other in every instruction."""
+    kind = "i" if scalar.kind in "usb" else scalar.kind if scalar.lanes == 1 else scalar.name
+    return f"{kind}:{scalar.bits}"
+
+
+#: By name, the banks of the types whose registers a ``mov`` copies.
+_BANKS = {each.name: _bank(each) for each in TYPES.values() if each.kind == "p" or each.bits in (16, 32, 64)}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What one round of code motion works on."""
+
+    naming: Naming
+    classes: list[ExpressionClass]
+    local: LocalPredicates
+
+
+def motion_values(facts: Facts) -> Values:
+    """The value numbers that code motion goes by, to be asked through `Facts.get`. Where total redundancies have just
+    been removed they are those from before: nothing has another value since, but some values have no definition any
+    more, so that they are good for the instructions that are there, and for nothing that enumerates values."""
+    return facts.values
+
+
+def motion_memory(facts: Facts) -> Memory:
+    """The memory references over `motion_values`."""
+    values = facts.get(motion_values)
+    return facts.memory if facts.are_values(values) else Memory.of(facts, values)
+
+
+def motion_evidence(facts: Facts) -> Evidence:
+    """What shows that loads cannot fault, by `motion_memory`."""
+    values = facts.get(motion_values)
+    return facts.get(Evidence) if facts.are_values(values) else Evidence(facts, facts.get(motion_memory))
+
+
+def candidates_by_value(facts: Facts) -> Candidates:
+    """The classes by value; ask through `Facts.get`, so that passes that find nothing to do share the work."""
+    return _candidates(facts, Naming(facts.get(motion_values), by_value=True))
+
+
+def candidates_by_name(facts: Facts) -> Candidates:
+    """The classes by name, of all instructions."""
+    return _candidates(facts, Naming(facts.get(motion_values), by_value=False))
+
+
+def rewritten_candidates(facts: Facts) -> Candidates:
+    """The classes by name, of instructions that read a register with several definitions. What has equal names and one
+    definition has equal values, so after the classes by value only these are left."""
+    return _candidates(facts, Naming(facts.get(motion_values), by_value=False, only_rewritten=True))
+
+
+def _candidates(facts: Facts, naming: Naming) -> Candidates:
+    classes = collect(facts, naming)
+    return Candidates(naming, classes, local_predicates(facts, classes, naming))
+
+
+def collect(facts: Facts, naming: Naming) -> list[ExpressionClass]:
+    """The classes that code motion could improve, numbered from 0."""
+    #: By key the block and the instruction, where there is one alone.
+    found: dict[Hashable, tuple[int, Instr] | ExpressionClass] = {}
+    several: list[ExpressionClass] = []
+    for block, instrs in facts.get(movable):
+        for instr in naming.of_interest(instrs):
+            result = instr.operands[0]
+            assert isinstance(result, Reg)
+            bank = _BANKS.get(result.type.name)
+            if bank is None:
+                continue
+            key = naming.key(instr, result, bank)
+            known = found.get(key)
+            if known is None:
+                found[key] = (block, instr)
+            elif isinstance(known, ExpressionClass):
+                known.occurrences.append(Occurrence(block, instr))
+            else:
+                found[key] = item = ExpressionClass(-1, result.type, [Occurrence(*known), Occurrence(block, instr)])
+                several.append(item)
+    loop_of = facts.loops.loop_of
+    inside = [each for each in found.values() if not isinstance(each, ExpressionClass) and loop_of[each[0]] >= 0]
+    alone = [
+        ExpressionClass(-1, instr.operands[0].type, [Occurrence(block, instr)])  # pyright: ignore
+        for block, instr in _invariant(inside, facts, naming)
+    ]
+    return _numbered([*several, *alone], facts, naming)
+
+
+def _invariant(inside: list[tuple[int, Instr]], facts: Facts, naming: Naming) -> list[tuple[int, Instr]]:
+    """Of instructions inside loops, with their blocks, those of which the loop defines no operand."""
+    if not inside:
+        return []
+    loop_of, operand_names = facts.loops.loop_of, naming.operand_names
+    defined_in_loop = _names_defined_in_loops(facts, naming)
+    return [
+        (block, instr) for block, instr in inside if defined_in_loop[loop_of[block]].isdisjoint(operand_names(instr))
+    ]
+
+
+def movable(facts: Facts) -> list[tuple[int, list[Instr]]]:
+    """By block, in reverse postorder, every instruction that computes something of a cost into a register and may
+    move. Products that ptxas may contract, and the sums that see them, are left out
+    (`analysis/values/contraction.py`)."""
+    cfg = facts.cfg
+    may_move = facts.get(motion_values).movable
+    fixed = contraction_of(facts).fixed
+    found: list[tuple[int, list[Instr]]] = []
+    for block in cfg.rpo:
+        instrs = cfg.blocks[block].instrs
+        moving = [
+            instr
+            for at, instr in enumerate(instrs)
+            if instr in may_move
+            and instr.form.op.cost
+            and instr not in fixed
+            # At 0 this looks at the last one, which does no harm.
+            and not (instrs[at - 1].is_directive and is_spoken_of(instrs, at))
+        ]
+        if moving:
+            found.append((block, moving))
+    return found
+
+
+def is_spoken_of(instrs: list[Instr], position: int) -> bool:
+    """Whether the instruction follows a ``.pragma`` that describes it, such as ``used_bytes_mask``."""
+    if position == 0:
+        return False
+    before = instrs[position - 1]
+    return isinstance(before, Directive) and before.kind == "pragma" and "used_bytes_mask" in before.payload
+
+
+def _numbered(classes: list[ExpressionClass], facts: Facts, naming: Naming) -> list[ExpressionClass]:
+    """The classes, with all that is known of them."""
+    for number, candidate in enumerate(classes):
+        candidate.result = naming.defined_names(candidate.instr)[0]
+        for occurrence in candidate.occurrences:
+            candidate.names.update(naming.operand_names(occurrence.instr))
+        candidate.is_mutable = is_mutable_read(candidate.instr)
+        if candidate.is_mutable:
+            memory = facts.get(motion_memory)
+            candidate.reference = naming.reference(candidate.instr, memory)
+            candidate.is_unwritten = all(memory.is_unwritten(each.instr) for each in candidate.occurrences)
+        candidate.number = number
+    return classes
+
+
+def _names_defined_in_loops(facts: Facts, naming: Naming) -> list[set[Hashable]]:
+    """For each loop the names that are redefined inside it, inner loops included."""
+    loops = facts.loops
+    defined: list[set[Hashable]] = [set() for _ in loops.loops]
+    cfg = facts.cfg
+    for block in cfg.rpo:
+        loop = loops.loop_of[block]
+        if loop < 0:
+            continue
+        names = set(naming.phi_names(block)).union(*map(naming.defined_names, cfg.blocks[block].instrs))
+        while loop >= 0:
+            defined[loop] |= names
+            loop = loops.loops[loop].parent
+    return defined
+
+
+@dataclass(slots=True)
+class LocalPredicates:
+    """Per block number, sets of class numbers; see the module's header."""
+
+    antloc: list[int]
+    comp: list[int]
+    kill: list[int]
+    pinch: list[int]
+    phi_kill: list[int]
+    exit_comp: list[int]
+    transfer: Transfer
+
+
+class Transfer:
+    """The classes whose value an instruction changes, and those that must not move up across it."""
+
+    def __init__(self, classes: list[ExpressionClass], naming: Naming, facts: Facts) -> None:
+        self.naming = naming
+        self.by_name: dict[Hashable, int] = {}
+        written = [candidate for candidate in classes if candidate.is_mutable and not candidate.is_unwritten]
+        self._loads = _Loads(written, facts.get(motion_memory)) if written else None
+        self.faulting = 0
+        #: Loads that promise that nobody writes what they read: a grid that is waited for may still do so.
+        self.promised = 0
+        for candidate in classes:
+            bit = 1 << candidate.number
+            if is_promised_read(candidate.instr):
+                self.promised |= bit
+            for name in candidate.names:
+                self.by_name[name] = self.by_name.get(name, 0) | bit
+            if candidate.may_fault:
+                self.faulting |= bit
+        #: The instructions that may change the value of a class, with all these classes.
+        self.kills: dict[Instr, int] = self._changed(facts) if classes else {}
+
+    def kill(self, instr: Instr) -> int:
+        """Classes whose value the instruction may change."""
+        return self.kills.get(instr, 0)
+
+    def _changed(self, facts: Facts) -> dict[Instr, int]:
+        by_name = self.by_name
+        changed: dict[Instr, int] = {}
+        for instr, name in self.naming.definitions_of(by_name, facts.cfg):
+            changed[instr] = changed.get(instr, 0) | by_name[name]
+        if self._loads is not None or self.promised:
+            for instr in facts.get(_changing_memory):
+                classes = self._loads.changed_by(instr) if self._loads is not None else 0
+                if instr.form.effects & Effect.GRID:
+                    classes |= self.promised
+                if classes:
+                    changed[instr] = changed.get(instr, 0) | classes
+        return changed
+
+    def phi_kill(self, block: int) -> int:
+        killed = 0
+        for name in self.naming.phi_names(block):
+            killed |= self.by_name.get(name, 0)
+        return killed
+
+
+def _changing_memory(facts: Facts) -> list[Instr]:
+    """The instructions by which memory may come to hold something else, or after which it may not be what it was."""
+    blocks = facts.cfg.blocks
+    return [
+        instr
+        for block in facts.cfg.rpo
+        for instr in blocks[block].instrs
+        if instr.form.effects & _CHANGES and not instr.is_directive
+    ]
+
+
+def _pinching(facts: Facts) -> frozenset[Instr]:
+    """The instructions that what may fault must not move up across (`may_not_return`). Some of them wait for a grid
+    that may still write what is read-only from then on."""
+    blocks = facts.cfg.blocks
+    return frozenset(
+        instr
+        for block in facts.cfg.rpo
+        for instr in blocks[block].instrs
+        if may_not_return(instr.form) and not instr.is_directive
+    )
+
+
+class _Loads:
+    """The classes that load from memory that may be written, as bits of their numbers."""
+
+    def __init__(self, loads: Sequence[ExpressionClass], memory: Memory) -> None:
+        self.memory = memory
+        self.all = self.private = 0
+        references: list[Reference | None] = [None] * (loads[-1].number + 1)
+        for item in loads:
+            self.all |= 1 << item.number
+            references[item.number] = item.reference
+            if item.reference is not None and memory.is_private(item.reference):
+                self.private |= 1 << item.number  # no other thread reaches it
+        self._set = ReferenceSet(memory, references)
+
+    def changed_by(self, instr: Instr) -> int:
+        """The classes whose memory ``instr``, or another thread that it is ordered with, may have written."""
+        if is_plain_store(instr):
+            store = self.memory.reference(instr)
+            return self.all if store is None else self.all & self._set.overlapping(store)
+        why = synchronization(instr.form)
+        if why in ("call", "opaque"):
+            return self.all
+        changed = self.all & ~self.private if why else 0
+        for access in self.memory.accesses(instr):
+            if access.writes:
+                changed |= self.all & self._set.touched_by(access)
+        return changed
+
+
+def local_predicates(facts: Facts, classes: list[ExpressionClass], naming: Naming) -> LocalPredicates:
+    """The local predicates of all classes in all reachable blocks."""
+    cfg = facts.cfg
+    count = len(cfg.blocks)
+    transfer = Transfer(classes, naming, facts)
+    result = LocalPredicates([0] * count, [0] * count, [0] * count, [0] * count, [0] * count, [0] * count, transfer)
+    bit_of = {occurrence.instr: 1 << item.number for item in classes for occurrence in item.occurrences}
+    kills = transfer.kills
+    pinches = facts.get(_pinching) if transfer.faulting else frozenset[Instr]()
+    matters = {*bit_of, *kills, *pinches}
+    for block in cfg.rpo if classes else ():
+        result.phi_kill[block] = transfer.phi_kill(block)
+        antloc = comp = exit_comp = killed = pinched = 0
+        for instr in [each for each in cfg.blocks[block].instrs if each in matters]:
+            bit = bit_of.get(instr)
+            if bit is not None:
+                antloc |= bit & ~(killed | pinched)
+                comp |= bit
+                exit_comp |= bit
+            kill = kills.get(instr)
+            if kill is not None:
+                killed |= kill
+                comp &= ~kill
+                exit_comp &= ~kill
+            if instr in pinches:
+                pinched = transfer.faulting
+                exit_comp &= ~pinched
+        result.antloc[block] = antloc
+        result.comp[block] = comp
+        result.exit_comp[block] = exit_comp
+        result.kill[block] = killed
+        result.pinch[block] = pinched
+    return result

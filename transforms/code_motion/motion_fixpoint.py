@@ -1,0 +1,46 @@
+"""Code motion and scalar replacement in turn, until neither finds anything more.
+
+A load that scalar replacement takes out of a loop frees the arithmetic on its result to follow; an address that code
+motion has given one name lets more questions be answered. So sscm runs, then ssrqp, and again while the last one
+changed something.
+
+Requires: what its two passes require. Guarantees: ends after ``rounds`` turns. Refuses: what its two passes refuse.
+Reference: thesis §4.2 and §4.3; Click and Cooper, "Combining Analyses, Combining Optimizations", TOPLAS 1995 (why one
+order does not do).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...analysis.manager import Facts
+from ...ptx import Kernel
+from ..remarks import Remarks
+from ..scalar_replacement.passes import SpeculativeScalarReplacement
+from .sparse_code_motion import SpeculativeSparseCodeMotion
+
+__all__ = ["MotionFixpoint"]
+
+
+@dataclass(frozen=True)
+class MotionFixpoint:
+    """Options: ``rounds`` bounds the turns; ``threshold`` and ``forwarding`` are those of ssrqp."""
+
+    rounds: int = 3
+    threshold: int = 4
+    forwarding: bool = True
+
+    name: ClassVar[str] = "motion"
+
+    def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+        """Transform ``kernel``; whether anything changed."""
+        moving = SpeculativeSparseCodeMotion()
+        replacing = SpeculativeScalarReplacement(threshold=self.threshold, forwarding=self.forwarding)
+        changed = False
+        for _ in range(self.rounds):
+            changed |= moving.run(kernel, facts, remarks)
+            if not replacing.run(kernel, facts, remarks):
+                break
+            changed = True
+        return changed

@@ -1,0 +1,75 @@
+"""Replacing evaluations of an expression by reads of a temporary.
+
+Guarantees: after `replace_occurrences` the temporary of a class holds its value wherever the class is present.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ...ptx import Block, Instr, Kernel, Reg, ScalarType, decode
+from .expressions import ExpressionClass, Transfer
+
+__all__ = ["copy", "evaluate_into", "move_mnemonic", "occurrences_of", "replace_occurrences"]
+
+
+def move_mnemonic(scalar: ScalarType) -> str:
+    """The ``mov`` that copies a register of this type with all its bits."""
+    if scalar.kind == "p":
+        return "mov.pred"
+    if scalar.is_float and scalar.lanes == 1 and scalar.bits in (32, 64):
+        return f"mov.{scalar.name}"
+    return f"mov.b{scalar.bits}"
+
+
+def copy(target: Reg, source: Reg, like: Instr) -> Instr:
+    """``mov target, source``, at the source position of ``like``."""
+    return Instr(decode(move_mnemonic(target.type), 2), (target, source), None, like.loc)
+
+
+def evaluate_into(target: Reg, occurrence: Instr) -> Instr:
+    """The evaluation of ``occurrence`` with another result."""
+    return Instr(occurrence.form, (target, *occurrence.operands[1:]), None, occurrence.loc, occurrence.pos)
+
+
+def replace_occurrences(
+    kernel: Kernel,
+    block: Block,
+    present: int,
+    number_of: Mapping[Instr, int],
+    temporaries: Mapping[int, Reg],
+    transfer: Transfer,
+    inserted: Mapping[Instr, int] | None = None,
+) -> None:
+    """Rewrite the occurrences in ``block`` of the classes that ``number_of`` gives them.
+
+    ``present`` is the set of classes whose temporary holds the value at the start of the block. An occurrence becomes a
+    copy of its temporary, which is evaluated there first where it is not present. ``inserted`` are evaluations into
+    the temporary that are there already, with the number of their class.
+    """
+    if not any(instr in number_of for instr in block.instrs):
+        return
+    rewritten: list[Instr] = []
+    for instr in block.instrs:
+        number = number_of.get(instr)
+        if number is None:
+            rewritten.append(instr)
+            if inserted is not None and instr in inserted:
+                present |= 1 << inserted[instr]
+                continue
+        else:
+            temporary = temporaries[number]
+            if not present >> number & 1:
+                rewritten.append(evaluate_into(temporary, instr))
+                present |= 1 << number
+            result = instr.operands[0]
+            assert isinstance(result, Reg)
+            rewritten.append(copy(result, temporary, instr))
+        if present and not instr.is_directive:
+            present &= ~transfer.kill(instr)
+    kernel.set_instrs(block, rewritten)
+
+
+def occurrences_of(classes: Sequence[ExpressionClass], numbers: Iterable[int]) -> dict[Instr, int]:
+    """Every occurrence of the classes ``numbers``, with the number of its class."""
+    return {occurrence.instr: number for number in numbers for occurrence in classes[number].occurrences}

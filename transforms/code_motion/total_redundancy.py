@@ -1,0 +1,152 @@
+"""Total redundancy by value number: an instruction that a dominating one makes superfluous.
+
+Where x dominates y, both have one value number and x's register has one definition, y's reads become reads of x. One
+walk over the dominator tree settles whole chains, so that lazy code motion, which sees one level of operands at a time,
+starts from equal names for equal values.
+
+Requires: SSA view, value numbers. Guarantees: bits stay the same; no path evaluates more. Refuses: loads from memory
+that may be written (lazy code motion follows the stores), copies, registers with several definitions.
+Reference: Briggs, Cooper, Simpson, "Value Numbering", SPE 1997, §4 (dominator-based).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import ClassVar
+
+from ...analysis.graph.dominance import Dominance
+from ...analysis.manager import Facts
+from ...analysis.memory.alias import is_mutable_read
+from ...analysis.values.value_numbering import Values
+from ...ptx import Effect, Instr, Kernel, Reg
+from ..cleanup.copy_propagation import exchangeable_as, substitute_reads
+from ..remarks import Remarks, block_names
+from .branch_divergence import BranchDivergence
+from .expressions import motion_values, movable
+
+__all__ = ["Holders", "TotalRedundancy", "remove_redundancy"]
+
+
+@dataclass(frozen=True)
+class TotalRedundancy:
+    """Without options."""
+
+    name: ClassVar[str] = "cse"
+
+    def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+        """Remove redundant evaluations; whether there were any."""
+        return remove_redundancy(kernel, facts, remarks, self.name)
+
+
+def remove_redundancy(
+    kernel: Kernel, facts: Facts, remarks: Remarks, pass_name: str, divergence: BranchDivergence | None = None
+) -> bool:
+    """Remove redundant evaluations; whether there were any.
+
+    The values hold for the kernel as it is afterwards, too, and are kept for code motion: registers of one class were
+    exchanged, nothing else.
+    """
+    if not remarks.allows(pass_name):
+        return False
+    values = facts.values
+    replaced = _find(kernel, facts, values, remarks, pass_name)
+    if not replaced:
+        return False
+    if divergence is not None:
+        divergence.settle()
+    cfg = facts.cfg
+    reads_none = replaced.keys().isdisjoint
+    for block in cfg.rpo:
+        instrs = cfg.blocks[block].instrs
+        kept: list[Instr] = []
+        for instr in instrs:
+            reads = instr.uses()
+            if not reads_none(reads):
+                substitute_reads(kernel, instr, {each: replaced.get(each, each) for each in reads})
+            defs = instr.defs()
+            if not (len(defs) == 1 and defs[0] in replaced):
+                kept.append(instr)
+        if len(kept) != len(instrs):
+            kernel.set_instrs(cfg.blocks[block], kept)
+    remarks.count(kernel, pass_name, "redundant", len(replaced))
+    facts.keep(motion_values, values)
+    return True
+
+
+def _find(kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, pass_name: str) -> dict[Reg, Reg]:
+    """For each redundant register the one to read instead."""
+    cfg = facts.cfg
+    holders = Holders(facts.dominance)
+    replaced: dict[Reg, Reg] = {}
+    is_read_in_place: set[Reg] | None = None
+    for block, instr in _removable(facts, values):
+        result = instr.operands[0]
+        assert isinstance(result, Reg)
+        holder = holders.dominating(values.result[instr], block, result)
+        if holder is None:
+            continue
+        if is_read_in_place is None:
+            is_read_in_place = _read_in_place(facts)
+        if result not in is_read_in_place and remarks.may_rewrite(pass_name, instr):
+            replaced[result] = holder
+            what = f"'{instr.form.text}' is redundant: {holder.text} has the value"
+            where = block_names(cfg.blocks, [block])
+            remarks.add("Passed", pass_name, "Redundant", kernel, what, instr=instr, sources=where)
+    return replaced
+
+
+def _removable(facts: Facts, values: Values) -> Iterator[tuple[int, Instr]]:
+    """The instructions whose value another one may have, and that may have another one's, with their blocks."""
+    is_single = values.ssa.is_single
+    for block, instrs in facts.get(movable):
+        for instr in instrs:
+            result = instr.operands[0]
+            assert isinstance(result, Reg)
+            if not is_single(result) or (instr.form.effects & Effect.READ and is_mutable_read(instr)):
+                continue
+            if not (values.late and values.is_late(instr)):
+                yield block, instr
+
+
+class Holders:
+    """The registers that have each value, in blocks none of which dominates another, as far as registers can stand for
+    each other. Blocks are to be asked about in reverse postorder, so that what dominates one has been there before.
+
+    The subtrees of such blocks in the dominator tree are disjoint; so the only one that may dominate a block is the
+    last that comes, in preorder, not after it.
+    """
+
+    def __init__(self, dominance: Dominance) -> None:
+        self._dominates = dominance.dominates
+        self._position = {block: position for position, block in enumerate(dominance.preorder)}
+        #: By value and kind of register the block and the register where there is one, else these in preorder.
+        self._single: dict[tuple[int, object], tuple[int, Reg]] = {}
+        self._several: dict[tuple[int, object], list[tuple[int, int, Reg]]] = {}
+
+    def dominating(self, number: int, block: int, result: Reg) -> Reg | None:
+        """A register that already has the value wherever control is at ``block``. Where there is none, ``result`` will
+        be it."""
+        key = (number, exchangeable_as(result.type))
+        first = self._single.setdefault(key, (block, result))
+        if first[1] is result:
+            return None
+        if self._dominates(first[0], block):
+            return first[1]
+        position = self._position[block]
+        several = self._several.setdefault(key, [(self._position[first[0]], *first)])
+        at = bisect_right(several, position, key=itemgetter(0))
+        if at:
+            _, other, reg = several[at - 1]
+            if self._dominates(other, block):
+                return reg
+        several.insert(at, (position, block, result))
+        return None
+
+
+def _read_in_place(facts: Facts) -> set[Reg]:
+    """Registers with a read that cannot be exchanged."""
+    blocks = facts.cfg.blocks
+    return {reg for block in facts.cfg.rpo for instr in blocks[block].instrs for reg in instr.fixed_uses()}

@@ -1,0 +1,1 @@
+"""The gate: a change is kept only where the machine code is better."""

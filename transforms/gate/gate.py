@@ -1,0 +1,139 @@
+"""The gate: a change of a kernel is kept only where the machine code gets better.
+
+The judge (`figures.Judge`) gives figures of each kernel before and after. A kernel stays changed only where it is
+*better* at both ends of what a launch may be, because the gate does not know the launch:
+
+- *one warp alone*: the cycles of a warp whose latencies nothing hides, as in a small grid;
+- *a full multiprocessor*: the cycles per warp where as many warps as fit share four schedulers. This is the larger of
+  the issue slots of a warp and its cycles alone divided by the number of warps. Registers count here, by occupancy.
+
+Neither figure may get worse, accesses to local memory (spills) may not increase, and something must get better.
+Figures that differ by less than one in a thousand are equal. Of equal kernels the one with fewer weighted instructions
+is better, then the one with fewer registers. A kernel whose machine code is the same as before is reverted. Where a
+kernel got worse, its rewrites are tried again in halves (`search.py`), so that one bad rewrite does not cost the
+others. A function has no figures of its own: where an entry got worse, all functions are reverted first.
+
+Requires: attempts whose kernels stand in the module. Guarantees: a kernel that stays changed is not worse by the
+judge's figures; each decision is a remark. Where the judge refuses, every kernel is reverted (reason ``gate-refused``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...cost import Figures, gain, is_better, worse
+from ...ptx import Module
+from ..attempt import Attempt
+from .judge import Judge, Refused, Remembering
+from .search import Search, Transform, budget, module_of, try_halves
+
+__all__ = ["judge_attempts"]
+
+PASS = "gate"
+
+#: Why the static judge keeps no change of arithmetic alone.
+_NO_STATIC_GAIN = "no fewer accesses to memory or long operations, and other figures of PTX do not predict time"
+
+
+def judge_attempts(
+    judge: Judge, module: Module, attempts: Sequence[Attempt], transform: Transform, *, searches: bool
+) -> bool:
+    """Keep, search or revert each changed kernel of ``module`` in place.
+
+    ``searches`` allows sets of rewrites to be tried with ``transform``. ``False`` where the judge refused something,
+    so that another run may come to another result.
+    """
+    changed = [attempt for attempt in attempts if attempt.changed]
+    if not changed:
+        return True
+    try:
+        return _decide(judge, module, changed, transform, searches=searches)
+    except Refused as reason:
+        for attempt in changed:
+            attempt.revert(module)
+            _report(attempt, "Missed", f"reverted, because it cannot be judged: {reason}", "gate-refused")
+        return False
+
+
+def _decide(judge: Judge, module: Module, changed: Sequence[Attempt], transform: Transform, *, searches: bool) -> bool:
+    originals = {attempt.original.name: attempt.original for attempt in changed}
+    before = judge.figures(module_of(module, list(originals.values()), originals))
+    most = budget([attempt.kernel for attempt in changed])
+    after = _figures_after(judge, module, changed)
+    functions = [attempt for attempt in changed if not attempt.original.is_entry]
+    if functions and any(worse(before[name], after[name]) for name in before if name in after):
+        for attempt in functions:
+            attempt.revert(module)
+            _report(attempt, "Missed", "an entry that may call it got worse", "gate-worse")
+        after = _figures_after(judge, module, changed)
+    entries = [attempt for attempt in changed if attempt.original.is_entry]
+    started = [(attempt, _decide_entry(module, attempt, before, after)) for attempt in entries]
+    open_searches = [(attempt, search) for attempt, search in started if search is not None]
+    complete = True
+    if searches:
+        complete = _search(judge, module, [search for _, search in open_searches], transform, most)
+    for attempt, search in open_searches:
+        _conclude(module, attempt, search)
+    return complete
+
+
+def _figures_after(judge: Judge, module: Module, changed: Sequence[Attempt]) -> dict[str, Figures]:
+    """Figures of what the passes made. A judge that refuses this has accepted the module as it was given."""
+    try:
+        return judge.figures(module_of(module, [attempt.kernel for attempt in changed]))
+    except Refused as reason:
+        raise Refused(f"after the passes: {reason}") from reason
+
+
+def _decide_entry(
+    module: Module, attempt: Attempt, before: dict[str, Figures], after: dict[str, Figures]
+) -> Search | None:
+    """Keep or revert one entry; the search for a better set of rewrites where all of them together are not better."""
+    old, new = before[attempt.original.name], after[attempt.original.name]
+    if old.code == new.code:
+        attempt.revert(module)
+        _report(attempt, "Analysis", "the machine code is the same", "gate-identical")
+        return None
+    if is_better(old, new):
+        _report(attempt, "Passed", gain(old, new), "")
+        return None
+    why = worse(old, new) or (_NO_STATIC_GAIN if old.is_static else "nothing got better")
+    attempt.revert(module)
+    return Search(attempt.original, old, new, list(attempt.transformed.keys), why)
+
+
+def _search(judge: Judge, module: Module, searches: Sequence[Search], transform: Transform, most: float) -> bool:
+    """Try the rewrites in halves, for ``most`` instructions in all, or take the result that an earlier run recorded."""
+    recorded = judge if isinstance(judge, Remembering) else None
+    for search in searches:
+        result = recorded.recall(search.key) if recorded is not None else None
+        if result is not None:
+            search.resume(result)
+    complete = try_halves(judge, transform, module, searches, most)
+    for search in searches:
+        if recorded is not None and complete and not search.is_settled:
+            recorded.remember(search.key, search.result)
+    return complete
+
+
+def _conclude(module: Module, attempt: Attempt, search: Search) -> None:
+    """Put the best kernel of a search into the module and report it."""
+    if search.best is None or search.best_said is None or search.best_figures is None:
+        _report(attempt, "Missed", f"reverted: {search.why}", "gate-worse")
+        return
+    module.put(search.best)
+    attempt.kernel = search.best
+    attempt.is_reverted = False
+    assert attempt.final is not None
+    attempt.final.take(search.best_said)
+    share = f"{len(search.best_said.keys)} of {len(search.groups)} rewrites kept ({search.why} with all)"
+    _report(attempt, "Passed", f"{share}: {gain(search.before, search.best_figures)}", "")
+
+
+def _report(attempt: Attempt, kind: str, message: str, reason: str) -> None:
+    """Add the gate's remark. A remark of a gain stands before those of the rewrites."""
+    remarks = attempt.final or attempt.transformed
+    remarks.add(kind, PASS, "Kept" if kind == "Passed" else "NotKept", attempt.kernel, message, reason=reason)
+    if kind == "Passed":
+        remarks.items.insert(0, remarks.items.pop())
+    remarks.count(attempt.kernel, PASS, "kept" if kind == "Passed" else reason)

@@ -1,0 +1,37 @@
+"""What the gate requires of a judge."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+from ...cost import Figures
+from ...ptx import Module
+
+__all__ = ["Judge", "Refused", "Remembering"]
+
+
+class Refused(Exception):
+    """The judge cannot judge the module; the message says why."""
+
+
+class Judge(Protocol):
+    """Gives the figures of the kernels of a module."""
+
+    name: str
+
+    def figures(self, module: Module) -> dict[str, Figures]:
+        """The figures of each entry by name. Raises `Refused`."""
+        ...
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A judge that also records results for later runs: JSON values by keys."""
+
+    def recall(self, key: str) -> Any:
+        """The value recorded under ``key``; `None` where there is none."""
+        ...
+
+    def remember(self, key: str, value: Any) -> None:
+        """Record ``value`` under ``key``."""
+        ...

@@ -1,0 +1,1 @@
+"""Memory instructions: dead stores, vector loads, read-only loads."""

@@ -1,0 +1,151 @@
+"""The passes by name: which there are, which a level runs, and how their options are written.
+
+A pass of this package is named in `_BUILT_IN`. A pass of another distribution is named by an entry point of the group
+``ptxmotion.passes``, whose value is the class: ``my_pass = "my_package:MyPass"``. A name of this package wins.
+
+Guarantees: only the modules of the passes that are asked for are imported, since `opt` is started for every file of a
+build. Raises `UnknownPass` for a name, an option or a value that is not known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from ..analysis.manager import Facts
+    from ..ptx import Kernel
+    from .remarks import Remarks
+
+__all__ = ["ENTRY_POINTS", "LEVELS", "Pass", "UnknownPass", "create_pass", "is_built_in", "pass_names", "passes_of"]
+
+#: The group of entry points under which other distributions register passes.
+ENTRY_POINTS = "ptxmotion.passes"
+
+
+class Pass(Protocol):
+    """A transform of one kernel. Its dataclass fields, of type ``int``, ``bool`` or ``str``, are its options."""
+
+    name: ClassVar[str]
+
+    def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+        """Transform ``kernel`` in place and return whether anything changed.
+
+        The pass calls `Remarks.may_rewrite` before each rewrite.
+        """
+        ...
+
+
+class UnknownPass(ValueError):
+    """There is no pass, level or option of that name, or the option does not take that value."""
+
+
+#: Module (in this folder) and class of each pass, in the order of the default pipeline.
+_BUILT_IN: dict[str, tuple[str, str]] = {
+    "cse": ("code_motion.total_redundancy", "TotalRedundancy"),
+    "lcm": ("code_motion.lazy_code_motion", "LazyCodeMotion"),
+    "scm": ("code_motion.sparse_code_motion", "SparseCodeMotion"),
+    "spre": ("code_motion.sparse_code_motion", "SpeculativePartialRedundancyElimination"),
+    "sscm": ("code_motion.sparse_code_motion", "SpeculativeSparseCodeMotion"),
+    "srqp": ("scalar_replacement.passes", "ScalarReplacement"),
+    "esrqp": ("scalar_replacement.passes", "ExtendedScalarReplacement"),
+    "ssrqp_s": ("scalar_replacement.passes", "SpeculativeScalarReplacementEverywhere"),
+    "ssrqp": ("scalar_replacement.passes", "SpeculativeScalarReplacement"),
+    "motion": ("code_motion.motion_fixpoint", "MotionFixpoint"),
+    "vectormerge": ("memory.vector_merge", "VectorMerge"),
+    "readonly": ("memory.read_only_loads", "ReadOnlyLoads"),
+    "deadstores": ("memory.dead_stores", "DeadStores"),
+    "copyprop": ("cleanup.copy_propagation", "CopyPropagation"),
+    "dce": ("cleanup.dead_code", "DeadCodeElimination"),
+    "emptyblocks": ("cleanup.dead_code", "EmptyBlocks"),
+}
+
+#: The passes of each level, in order.
+LEVELS: dict[str, tuple[str, ...]] = {
+    "O0": (),
+    # lcm removes total redundancies and cleans up between its rounds. dce removes what was dead before lcm.
+    "O1": ("lcm", "dce", "emptyblocks"),
+    # sscm runs lcm first and keeps its insertions out of the arms of divergent branches.
+    "O2": ("sscm", "dce", "emptyblocks"),
+    # motion alternates sscm and ssrqp. vectormerge follows because ssrqp replaces loads one by one. readonly marks the
+    # loads that are left. deadstores comes last because a store is dead only when no load reads it any more.
+    "O3": ("motion", "vectormerge", "readonly", "deadstores", "copyprop", "dce", "emptyblocks"),
+}
+
+
+def pass_names() -> list[str]:
+    """The names of all passes: those of this package in the default order, then the registered ones."""
+    return [*_BUILT_IN, *(name for name in sorted(_registered()) if name not in _BUILT_IN)]
+
+
+def is_built_in(each: Pass) -> bool:
+    """Whether the pass belongs to this package. The ``repr`` of such a pass shows all of its options."""
+    module, class_name = _BUILT_IN.get(each.name, ("", ""))
+    return (type(each).__module__, type(each).__qualname__) == (f"{__package__}.{module}", class_name)
+
+
+def passes_of(text: str) -> list[Pass]:
+    """The passes of a level (``O1``), of ``none``, or of a list of passes separated by commas. Raises `UnknownPass`.
+
+    >>> [each.name for each in passes_of("O1")]
+    ['lcm', 'dce', 'emptyblocks']
+    """
+    if text in ("none", ""):
+        return []
+    return [create_pass(name) for name in LEVELS.get(text, tuple(text.split(",")))]
+
+
+def create_pass(text: str) -> Pass:
+    """The pass that ``name`` or ``name:option=value:option=value`` describes. Raises `UnknownPass`."""
+    name, *settings = text.split(":")
+    pass_class: Any = _class_of(name)
+    types = {option.name: str(option.type) for option in fields(pass_class)}
+    options: dict[str, object] = {}
+    for setting in settings:
+        option, equals, value = setting.partition("=")
+        if option not in types or not equals:
+            offered = ", ".join(types) or "none"
+            raise UnknownPass(f"pass '{name}' has no option '{setting}'; its options: {offered}")
+        options[option] = _converted(name, option, types[option], value)
+    try:
+        return pass_class(**options)
+    except ValueError as error:
+        raise UnknownPass(str(error)) from None
+
+
+def _class_of(name: str) -> Any:
+    if name in _BUILT_IN:
+        module, class_name = _BUILT_IN[name]
+        return getattr(import_module(f".{module}", __package__), class_name)
+    registered = _registered()
+    if name not in registered:
+        raise UnknownPass(f"there is no pass '{name}'; there are {', '.join([*_BUILT_IN, *sorted(registered)])}")
+    called = f"pass '{name}' ({registered[name].value})"
+    try:
+        found = registered[name].load()
+    except Exception as error:  # whatever the module of another distribution raises
+        raise UnknownPass(f"{called} cannot be imported: {error}") from error
+    if not is_dataclass(found) or getattr(found, "name", None) != name or not callable(getattr(found, "run", None)):
+        raise UnknownPass(f"{called} is not a dataclass with that name and a method 'run'")
+    return found
+
+
+def _registered() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points  # takes 20 ms, and most runs name no such pass
+
+    return {each.name: each for each in entry_points(group=ENTRY_POINTS)}
+
+
+def _converted(name: str, option: str, kind: str, value: str) -> object:
+    kind = kind.removeprefix("<class '").removesuffix("'>")  # where annotations are not strings
+    try:
+        if kind == "int":
+            return int(value)
+        if kind == "bool":
+            return {"true": True, "false": False}[value]
+    except (KeyError, ValueError):
+        raise UnknownPass(f"option '{option}' of pass '{name}' takes a value of type {kind}, not '{value}'") from None
+    return value

@@ -1,0 +1,1 @@
+"""Scalar replacement by question propagation (SRQP, ESRQP, SSRQP)."""
