@@ -185,10 +185,12 @@ def _is_sound(c: Cohort, instr: Instr, lane: int, start: int, end: int, nbytes: 
     for what, value in (("source", start), ("destination", end), ("size", nbytes)):
         if value % 16:
             c.batch.report("misaligned", instr, c, np.array([lane]), f"its {what}, {value:#x}, is no multiple of 16")
+            c.batch.launch.findings.skip("misaligned", "global", "copies", [start, end, nbytes])
             return False
     if nbytes > c.batch.total_shared:
         what = f"copies {nbytes} bytes, more than the {c.batch.total_shared} bytes of the block's shared memory"
         c.batch.report("out-of-bounds", instr, c, np.array([lane]), what)
+        c.batch.launch.findings.skip("out-of-bounds", "global", "copies", [start, end, nbytes])
         return False
     return True
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
+import numpy as np
 import pytest
 from mutate import mutate
 from ptxmotion.emulator import Emulator, EmulatorError
-from ptxmotion.harness.verification.generated_inputs import generate
-from ptxmotion.ptx import Module, PtxError, parse
+from ptxmotion.ptx import Kernel, Module, PtxError, parse
 from ptxmotion.ptx.verify import problems
 from test_mutants import SEEDS, SHARE, time_limit
 
@@ -19,6 +20,8 @@ FUZZED = 20_000
 LIMIT, BUDGET = 20, 1_000
 #: The largest parameter that an entry may have; mutants have larger ones.
 MOST_BYTES = 4352
+#: Elements of each array.
+WORDS = 1024
 
 
 def accepted(text: str) -> Module | None:
@@ -30,18 +33,22 @@ def accepted(text: str) -> Module | None:
     return None if problems(module) else module
 
 
-def ran(module: Module, seed: int) -> int:
+def arguments(entry: Kernel) -> list[np.ndarray[Any, Any] | bytes]:
+    """An array for each parameter that may be a pointer, zeros for the others."""
+    return [
+        np.arange(WORDS, dtype=np.uint32) if param.type.bits == 64 and not param.dims else bytes(param.bytes)
+        for param in entry.params or ()
+    ]
+
+
+def ran(module: Module) -> int:
     """How many entries of ``module`` were run to their end; anything else must be an `EmulatorError`."""
     count = 0
     for entry in module.entries:
         if any(not 0 < param.bytes <= MOST_BYTES for param in entry.params or ()):
             continue
-        made = generate(entry, seed, module.address_size or 64)
-        threads = made.block if not isinstance(made.block, int) else (made.block,)
         try:
-            Emulator(budget=BUDGET).load(module).launch(
-                entry.name, 1, min(threads[0], 64), list(made.arguments()), made.shared, keep_going=True
-            )
+            Emulator(budget=BUDGET).load(module).launch(entry.name, 2, 64, arguments(entry), keep_going=True)
             count += 1
         except EmulatorError:
             continue
@@ -64,7 +71,7 @@ def test_mutants_end_in_order(share: int, pytestconfig: pytest.Config) -> None:
             with time_limit(LIMIT):
                 module = accepted(text)
                 if module is not None:
-                    ran(module, number)
+                    ran(module)
         except BaseException as error:
             error.add_note(f"mutant {number} of seed {seed}:\n{text}")
             raise
@@ -73,5 +80,5 @@ def test_mutants_end_in_order(share: int, pytestconfig: pytest.Config) -> None:
 def test_some_mutants_run_and_some_do_not() -> None:
     rng = random.Random(1)
     modules = [module for module in (accepted(mutate(SEEDS, rng)) for _ in range(150)) if module is not None]
-    count = sum(ran(module, 0) > 0 for module in modules)
+    count = sum(ran(module) > 0 for module in modules)
     assert len(modules) // 10 < count < len(modules)

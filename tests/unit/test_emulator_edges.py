@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-
 from ptxmotion.cli import main
 from ptxmotion.emulator import Emulator, EmulatorFault, LaunchResult
 from ptxmotion.emulator.backend import EmulatorBackend
