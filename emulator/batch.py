@@ -71,6 +71,8 @@ class Batch:
         self.barriers: Any = None
         self.copies: Any = None
         self.transfers: Any = None
+        #: Whether the last segment waited in vain, so that others should go on.
+        self.waits_in_vain = False
 
     def _columns(self) -> dict[str, Array]:
         thread = np.arange(self.block_size, dtype=np.uint32)

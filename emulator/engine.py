@@ -110,7 +110,8 @@ class Engine:
             rows = self._pick_random(ready, points)
         elif bool((points == points[0]).all()):
             rows = ready
-        elif pool.time % FAIRNESS == 0:
+        elif pool.time % FAIRNESS == 0 or self.batch.waits_in_vain:
+            self.batch.waits_in_vain = False
             rows = ready[points == points[np.argmin(pool.since[ready])]]
         else:
             rows = ready[points == points[np.argmin(self._order(points))]]

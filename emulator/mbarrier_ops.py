@@ -263,6 +263,7 @@ def _wait(image: Image, binder: Binder, instr: Instr) -> Step:
             if target.checks and bool((state.view(np.int64) >> MARK != 1).any()):
                 target.report(c, piece.lanes, "waits for what is no initialised mbarrier")
         through = lanes[results[lanes]]
+        c.batch.waits_in_vain = not through.size
         if through.size:
             c.batch.order.strong(c.threads[through], c.blocks[through], reads=True, writes=False)
         flags = None

@@ -15,7 +15,8 @@ Two ready splits of a warp with one program point, one parent and one meeting po
 
 Program points are numbers: call depth × number of segments + segment; `RETURN` is the end of a function.
 Default order: the deepest call first, then the smallest reverse-postorder rank, so that threads behind catch up; every
-`FAIRNESS`-th pick takes the split that has waited longest, so that nobody spins for ever on one that never runs.
+`FAIRNESS`-th pick takes the split that has waited longest, so that nobody spins for ever on one that never runs; so
+does the pick behind a wait for an mbarrier that no lane has come through.
 Random order: a random program point that is ready, and a random part of the splits there.
 Random order of warps: the same, but of each warp only the split that the default order would take. So warps overtake
 each other at random while the lanes of each reconverge, as analyses of divergence assume; a split that has waited for

@@ -376,6 +376,32 @@ END:"""
     assert kinds(result) == []
 
 
+def test_a_wait_lets_others_go_on() -> None:
+    """Consumers that stand before the producer in the text do not keep it from running."""
+    body = (
+        OWN
+        + """
+    .shared .align 8 .b64 free; .reg .b32 %n, %parity, %f; mov.u32 %f, free; mov.u32 %n, 0;
+    @%first mbarrier.init.shared.b64 [%b], 32; @%first mbarrier.init.shared.b64 [%f], 32; bar.sync 0;
+    setp.ge.u32 %p, %t, 32; @%p bra PRODUCE;
+CONSUME: and.b32 %parity, %n, 1;
+FULL: mbarrier.try_wait.parity.shared.b64 %p, [%b], %parity; @!%p bra FULL;
+    ld.shared.u32 %v, [%at+128]; mbarrier.arrive.shared.b64 %s, [%f];
+    add.u32 %n, %n, 1; setp.lt.u32 %p, %n, 50; @%p bra CONSUME;
+    st.global.u32 [%x], %v; bra END;
+PRODUCE: and.b32 %parity, %n, 1; xor.b32 %parity, %parity, 1;
+FREE: mbarrier.try_wait.parity.shared.b64 %p, [%f], %parity; @!%p bra FREE;
+    mad.lo.u32 %v, %n, 100, %t; st.shared.u32 [%at], %v; mbarrier.arrive.shared.b64 %s, [%b];
+    add.u32 %n, %n, 1; setp.lt.u32 %p, %n, 50; @%p bra PRODUCE;
+END:"""
+    )
+    x = np.zeros(64, np.uint32)
+    result = launch(body, {"x": x}, threads=64)
+    assert x.tolist() == [4900 + t for t in range(32, 64)] + [0] * 32
+    assert kinds(result) == []
+    assert result.counts.warp_instructions < 50 * 60
+
+
 def test_reading_without_waiting_is_a_race() -> None:
     body = (
         OWN
