@@ -54,7 +54,7 @@ def register_parameters(registers: Registers, kernel: Kernel, params: list[Param
             by_name = _registers_by_name(kernel)
         reg = by_name.get(param.name)
         if reg is None:
-            found.append([registers.of_parameter(kernel, param)])
+            found.append(registers.of_parameter(kernel, param))
         else:
             found.append([registers.key(reg, index) for index in range(reg.lanes)])
     return found

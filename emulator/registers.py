@@ -67,7 +67,7 @@ class Registers:
         #: For a register that may be read before it is written, the register that says whether it was.
         self.shadows: dict[int, int] = {}
         self._carries: dict[Kernel, int] = {}
-        self._unnamed: dict[tuple[Kernel, str], int] = {}
+        self._unnamed: dict[tuple[Kernel, str], list[int]] = {}
 
     def new(self, scalar: ScalarType, name: str) -> int:
         self.types.append(scalar)
@@ -81,11 +81,12 @@ class Registers:
             found = self._keys[reg, component] = self.new(reg.type, name)
         return found
 
-    def of_parameter(self, kernel: Kernel, param: Param) -> int:
-        """The key of a ``.reg`` parameter or result that no instruction of ``kernel`` names."""
+    def of_parameter(self, kernel: Kernel, param: Param) -> list[int]:
+        """The keys of a ``.reg`` parameter or result that no instruction of ``kernel`` names, one for each lane."""
         found = self._unnamed.get((kernel, param.name))
         if found is None:
-            found = self._unnamed[kernel, param.name] = self.new(param.type, param.name)
+            found = [self.new(param.type, param.name) for _ in range(param.lanes)]
+            self._unnamed[kernel, param.name] = found
         return found
 
     def keys(self, operand: Operand) -> list[int]:

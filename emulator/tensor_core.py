@@ -2,8 +2,8 @@
 
 Computes: for arrays of dot products, `d = a · b + c` bit for bit as an H200 does it. Requires: raw bits.
 Method for f16, bf16 and tf32: the products are exact; all of them and the accumulator are aligned to the largest
-    exponent among them, cut off below `_FRACTION` bits of fraction, and summed exactly; the sum is cut to f32, or
-    rounded to the nearest f16. Subnormal operands and results count in full. A product's exponent is the sum of its
+    exponent among them (at least `_LEAST_EXPONENT`), cut off below `_FRACTION` bits of fraction, and summed exactly;
+    the sum is cut to f32, or rounded to the nearest f16. Subnormal operands and results count in full. A product's exponent is the sum of its
     factors', whether or not its significand reaches 2. A result of zero is positive. NaNs are 0x7fffffff and 0x7fff.
 Guarantees: agreement with `tests/golden/sm_90_matrix.npz`. The method is that of public measurements of tensor cores:
     P. Xie et al., "MMA-Sim: Bit-Accurate Reference Model of Tensor Cores and Matrix Cores", 2025;
@@ -24,6 +24,8 @@ Array: TypeAlias = npt.NDArray[Any]
 
 #: Bits of fraction below the largest exponent that an addend keeps.
 _FRACTION = 25
+#: The largest exponent counts as this where it is below it (measured: no other value gives the recorded bits).
+_LEAST_EXPONENT = -133
 #: The exponent of a zero: below all others.
 _NO_EXPONENT = -(1 << 20)
 
@@ -81,7 +83,7 @@ def dot(a: Parts, b: Parts, c: Parts, result: str) -> Array:
     """``a · b + c`` along the last axis of ``a`` and ``b``, as raw bits of ``result``: ``f32`` or ``f16``."""
     significand = a.significand * b.significand
     exponent = np.where(significand == 0, _NO_EXPONENT, a.exponent + b.exponent)
-    largest = np.maximum(exponent.max(axis=-1), c.exponent)
+    largest = np.maximum(np.maximum(exponent.max(axis=-1), c.exponent), _LEAST_EXPONENT)
     total = _aligned(significand, a.fraction + b.fraction, exponent - largest[..., None]).sum(axis=-1)
     total += _aligned(c.significand, c.fraction, c.exponent - largest)
     finite = _truncated(total, largest) if result == "f32" else _rounded(total, largest)

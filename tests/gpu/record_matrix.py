@@ -21,7 +21,6 @@ import numpy.typing as npt
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from driver import Gpu, GpuError
 from golden.collective import UNDEFINED, collective_cases
 from golden.forms import Frame, module_text
 from golden.launch import trimmed
@@ -29,6 +28,8 @@ from golden.launched import BLOCK, CELL, columns_of
 from golden.matrix import Matrix, matrix_cases
 from golden.matrix import columns_of as matrix_columns
 from golden.replay import GOLDEN, MATRIX, Golden, digests, save
+
+from driver import Gpu, GpuError
 
 Lanes = npt.NDArray[Any]
 

@@ -74,8 +74,9 @@ def check(seed: int) -> int:
 
 
 @pytest.mark.fuzz
-def test_fused_programs_compute_the_same(share: int) -> None:
-    assert sum(check(seed) for seed in range(share * SHARE, share * SHARE + SHARE))
+def test_fused_programs_compute_the_same(share: int, pytestconfig: pytest.Config) -> None:
+    fused = sum(check(seed) for seed in range(share * SHARE, share * SHARE + SHARE))
+    assert fused or pytestconfig.getoption("--fuzz-n")  # a dozen random programs may have nothing to fuse
 
 
 def test_the_programs_have_what_they_are_for() -> None:

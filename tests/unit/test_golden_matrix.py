@@ -30,11 +30,7 @@ COLLECTIVE = {key: case for key, case in collective_cases().items() if not key.e
 #: Cases that take the emulator long, since every thread has a copy of its own: their first blocks only.
 FEW_BLOCKS = {key for key in COLLECTIVE if key.startswith("cp.async.bulk")}
 #: Forms that the recording has not reached: it ended at one that faulted, which is gone.
-NOT_RECORDED = {
-    "cp.async.bulk.global.shared::cta.bulk_group 16",
-    *(key for key in COLLECTIVE if "after exits" in key),
-    *(key for key, case in matrix_cases().items() if case.detail == "tiny"),
-}
+NOT_RECORDED: set[str] = set()
 
 
 def emulated(case: Frame, columns: tuple[Lanes, ...], blocks: int) -> tuple[Lanes, ...]:
