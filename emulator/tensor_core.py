@@ -4,7 +4,8 @@ Computes: for arrays of dot products, `d = a · b + c` bit for bit as an H200 do
 Method for f16, bf16 and tf32: the products are exact; all of them and the accumulator are aligned to the largest
     exponent among them (at least `_LEAST_EXPONENT`), cut off below `_FRACTION` bits of fraction, and summed exactly;
     the sum is cut to f32, or rounded to the nearest f16. Subnormal operands and results count in full. The exponent of
-    a product is the sum of its factors' exponents, also where its significand is 2 or more. A result of zero is positive. NaNs are 0x7fffffff and 0x7fff.
+    a product is the sum of its factors' exponents, also where its significand is 2 or more. A result of zero is
+    positive. NaNs are 0x7fffffff and 0x7fff.
 Guarantees: agreement with `tests/golden/sm_90_matrix.npz`. The method is that of public measurements of tensor cores:
     P. Xie et al., "MMA-Sim: Bit-Accurate Reference Model of Tensor Cores and Matrix Cores", 2025;
     F. A. Khattak and M. Mikaitis, "Accurate Models of NVIDIA Tensor Cores", 2025.
