@@ -7,7 +7,7 @@ in `speculation.py`.
 Guarded definitions: with ``@p`` the old value of the result lives on where ``p`` is false, so the definition is a
 may-definition. `is_may_definition` says so, once, for every analysis.
 
-Reference: PTX ISA 9.0, §8 (memory consistency), §9.3 (predicated execution); shared traps on convergence and memory.
+Reference: PTX ISA 9.0, §8 (memory consistency), §9.3 (predicated execution).
 """
 
 from __future__ import annotations

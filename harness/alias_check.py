@@ -9,7 +9,6 @@ Requires: what each kernel may read and write, by parameter (`Touched`; `analysi
 one): of
 the kernel as it was before optimization. Guarantees: never silently wrong: a launch whose buffers overlap runs the
 conservative kernel, and is reported. A scalar of a pointer's size is taken for a pointer where it lies in a buffer.
-Reference: shared notes on code motion, §5 (aliasing).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ many occurrences these are. Nothing is weighed: what is worth moving is the pass
 
 Requires: a verified kernel, whose scopes are flattened by this. Refuses: a kernel with an opaque instruction that may
 branch; its counts are `None`.
-Reference: shared notes on code motion, §1; Knoop, Rüthing, Steffen, PLDI 1992.
+Reference: Knoop, Rüthing, Steffen, PLDI 1992.
 """
 
 from __future__ import annotations

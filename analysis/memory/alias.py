@@ -17,7 +17,7 @@ is defined anew. What holds at any time and for all threads is `Memory.may_ever_
 
 Addresses are compared modulo 2^32: a base plus an offset may wrap around, and in shared, local, constant and parameter
 space, or with a register of 32 bits, it does so there.
-Reference: shared notes on code motion, §5; PTX ISA 9.0, §5.1 and §8.
+Reference: PTX ISA 9.0, §5.1 and §8.
 """
 
 from __future__ import annotations

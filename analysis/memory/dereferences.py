@@ -17,7 +17,7 @@ A base is a class of values, so a site dies where one of the values that its bas
 Requires: value numbers, and the SSA view that they are of.
 Guarantees: where a site is in a set at the end of a block, and a value of the class of its base is current there,
 ``base + offset`` is the address that is dereferenced.
-Reference: "all ways eventually", AF of CTL (Clarke, Emerson 1981); shared notes on code motion, §5 (faults).
+Reference: "all ways eventually", AF of CTL (Clarke, Emerson 1981).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Requires: that the operands of the load are available at the end of the block; v
 Guarantees: a load that is *proven* faults there only if the program would have faulted, or has. Misaligned counts as a
 fault. Refuses: textures, volatile, atomic and matrix loads, parameters of call sequences, addresses that are no simple
 reference.
-Reference: shared notes on code motion, §5 (faults); LLVM's ``isSafeToSpeculativelyExecute`` and dereferenceability.
+Reference: LLVM's ``isSafeToSpeculativelyExecute`` and dereferenceability.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ for sign-extended sums below 2^31.
 Requires: SSA, value numbers, dominance. Guarantees: the result is the same number whenever control is at the end of the
 block, with the values of the φs and other leaves that are current there. Refuses: ``!=`` as a loop's condition, and
 comparisons that are not in the block that they decide about.
-Reference: shared notes on code motion, §5; LLVM's ScalarEvolution (no-wrap flags of add recurrences, from guards only).
+Reference: LLVM's ScalarEvolution (no-wrap flags of add recurrences, from guards only).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Guarantees: a number speaks of the current instance of its leaves: it means one 
 definitions of any of them. Translation is exact modulo 2^width; extension of a sum that may wrap stays an atom, so
 ``A[i + 1]`` with a 32-bit ``i`` is not taken for the neighbour of ``A[i]``. Refuses (``None``): numbers that contain
 something without a place of definition; translation through a load.
-Reference: shared notes on code motion, §5; VanDrunen and Hosking, "Value-Based Partial Redundancy Elimination", CC 2004
+Reference: VanDrunen and Hosking, "Value-Based Partial Redundancy Elimination", CC 2004
 (φ translation).
 """
 

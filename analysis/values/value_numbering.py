@@ -7,7 +7,7 @@ class. Floating-point operations are hashed as written, never reassociated. Load
 hashed by address; every other load is a class of its own.
 
 Requires: the SSA view. Guarantees: equal numbers are equal bits, at any point where both values are current.
-Reference: Briggs, Cooper, Simpson, "Value Numbering", SPE 1997; shared notes on code motion, §1.
+Reference: Briggs, Cooper, Simpson, "Value Numbering", SPE 1997.
 """
 
 from __future__ import annotations

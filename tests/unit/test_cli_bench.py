@@ -390,7 +390,7 @@ def test_the_example_workflow_runs_and_gates(tmp_path: Path) -> None:
         return subprocess.run(["bash", "-ec", command], cwd=tmp_path, env=environment, timeout=120).returncode
 
     install, measure, track, *rest = _steps("figures")
-    assert install.startswith("python -m pip install 'ptxmotion[")
+    assert install.startswith("python -m pip install './ptxmotion[")
     assert run(measure) == 0
     (tmp_path / "benchmarks").mkdir()
     baseline = "benchmarks/baseline.json"

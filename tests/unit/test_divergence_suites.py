@@ -1,4 +1,4 @@
-"""No branch of a suite's program that is called uniform parts lanes of one instance; `bench/facts.py` runs them all."""
+"""No branch of a suite that is called uniform diverges within an instance (`docs/experiments/facts.py`)."""
 
 import pytest
 from ptxmotion.analysis import Facts

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "experiments"))
 
 from ptxmotion.ptx import parse
 

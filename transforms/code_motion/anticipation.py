@@ -14,7 +14,7 @@ Guarantees: a block is visited at most `VISITS` times with different values of i
 any; at most ``budget`` states; what is not answered is *no*. Like lazy code motion, *value* takes loops that can be
 left to end; *address* does not, and ends at barriers, since somebody may never come there: it is false where one may go
 round for ever without touching the address. Refuses: parts of the graph that are never left.
-Reference: thesis §4.3.2; shared notes on code motion, §5 (faults).
+Reference: thesis §4.3.2.
 """
 
 from __future__ import annotations

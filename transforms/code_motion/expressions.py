@@ -19,7 +19,7 @@ or more occurrences, or with one inside a loop in which no operand is defined.
 Requires: SSA view, value numbers, loops of the kernel's current version. Guarantees: an occurrence's own registers hold
 the operands wherever, walking up from it, nothing in ``kill`` or ``phi_kill`` has been passed: SSA dominance implies
 that the definition of an operand dominates such a point, and that its register has not been overwritten.
-Reference: Knoop, Rüthing, Steffen, PLDI 1992; shared notes on code motion, §1; thesis §2.1 (entry and exit parts).
+Reference: Knoop, Rüthing, Steffen, PLDI 1992; thesis §2.1 (entry and exit parts).
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """The gate's judge where there is no assembler: accesses to memory, long operations, and values beyond the registers.
 
-Of what PTX tells, only this was borne out by time. Other instructions and register pressure say nothing of the machine
-code to come: ptxas recomputes, reorders and allocates anew, and in 185 timed arms of the suites neither fewer PTX
-instructions nor fewer live registers went with less time (docs/gate.md; `bench/gate_model.py` for what is used). A load
-or store that goes in PTX is gone from the machine code, too; so is a division or a root, which ptxas expands to tens
-of instructions. A kernel is better where these, each counted 8 to the power of its loop depth times, got fewer; what
-merely saves short arithmetic is given back.
+Only these figures of PTX predict time. ptxas recomputes, reorders and allocates anew: in 185 timed arms of the suites,
+neither fewer PTX instructions nor fewer live registers went with less time (docs/experiments/gate.md). An access that
+is removed from the PTX is missing in the machine code, too; so is a division or a root, which ptxas expands to tens of
+instructions. A kernel is better where fewer of these remain, each counted 8 to the power of its loop depth times. A
+kernel that saves only short arithmetic is reverted.
 
-Requires: nothing but the kernel. Guarantees: one more access is never taken for better; nor is a kernel whose live
-values come to exceed the registers of a thread, which ptxas would spill.
+Requires: nothing but the kernel. Guarantees: one more access is never better; nor is a kernel whose live values exceed
+the registers of a thread, which ptxas would spill.
 Does not know: which of them ptxas merges by itself, whether accesses coalesce, and everything that
 `toolchain.ptxas_judge` knows.
 """

@@ -33,7 +33,7 @@ _MAY_BE_NOTHING = ("cooperative_launch", "cooperative_node", "barrier", "grid_bl
 @dataclass(frozen=True, slots=True)
 class MachineCosts:
     """Seconds and bytes per second of a machine. Without a calibration: what `doctor --calibrate` gave on one NVIDIA
-    H200 with CUDA 13.0 (docs/fusion.md has all runs).
+    H200 with CUDA 13.0 (docs/experiments/fusion.md has all runs).
 
     A cooperative launch or node costs that much more than another. ``grid_barrier`` is with a block on each
     multiprocessor, and each further block adds ``grid_block``; ``block`` is what one costs that does nothing."""

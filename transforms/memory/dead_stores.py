@@ -17,7 +17,7 @@ may still see the older value or the newer one, as it might have before.
 Requires: SSA view, value numbers, `Facts.memory`. Guarantees: every byte of global and shared memory is the same at
 every barrier, fence, atomic, call and exit. Refuses: ordered stores, stores that a pragma speaks of, addresses that
 are no simple reference.
-Reference: Knoop, Rüthing, Steffen, *Partial Dead Code Elimination*, PLDI 1994 (total deadness only); shared notes §5.
+Reference: Knoop, Rüthing, Steffen, *Partial Dead Code Elimination*, PLDI 1994 (total deadness only).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ wait for somebody else, as with ``griddepcontrol``, fences and acquiring or vola
 left alone (`Memory.outside`).
 Refuses: kernels that wait for the outside or call; loads that are volatile, generic, or have a cache operator that
 ``.nc`` does not take.
-Reference: PTX ISA 9.0, §9.7.9.9 (ld.global.nc); shared notes on code motion, §5.
+Reference: PTX ISA 9.0, §9.7.9.9 (ld.global.nc).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ pointer parameters beyond that (256 is true of whatever ``cudaMalloc`` returned)
 
 Requires: value numbers, `Facts.memory`. Guarantees: the same bytes are read into the same registers; no fault that
 there was not before. Refuses: guarded, volatile, asynchronous loads, parameters, loads that a pragma speaks of.
-Reference: LLVM's LoadStoreVectorizer; shared notes on code motion, §5.
+Reference: LLVM's LoadStoreVectorizer.
 """
 
 from __future__ import annotations

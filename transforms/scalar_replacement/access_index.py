@@ -7,7 +7,7 @@ components of a vector access are accesses of their own.
 Requires: value numbers. Guarantees: a provider is unguarded and weak; `kill_of` names a reason whenever the
 instruction may change the bytes in question, for this thread or by ordering it behind another thread.
 Refuses: addresses of several parts, accesses that a pragma speaks of, loads that belong to a call.
-Reference: thesis §4.3.2, rules (4) and (5); shared notes on code motion, §5.
+Reference: thesis §4.3.2, rules (4) and (5).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ Guarantees: results stay bit-identical; no thread executes more loads on any pat
 ``paper`` or ``readable`` is set: then the last turn of a loop may load what a next one would need. Volatile, atomic and
 ordered accesses are left alone and, like barriers, fences and calls, end every question about memory that may be
 written. Refuses: see `REASONS`.
-Reference: thesis §4.3 and §4.5; shared notes on code motion, §5.
+Reference: thesis §4.3 and §4.5.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ it also asks forward, twice at most for each edge, over at most 64 states (`anti
 block, too. So at worst it is N · budget · predecessors · 2 · 64 looks at a block: linear in the loads, and times the
 accesses of the largest block, which makes it quadratic in one block of loads and stores that are all apart from each
 other. An unanswered question counts as *no*.
-Reference: thesis §4.3.1, §4.3.2, §4.5.1; shared notes on code motion, §5.
+Reference: thesis §4.3.1, §4.3.2, §4.5.1.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What each code motion makes of the programs of the suites, without a GPU: a table in Markdown.
+"""What each code motion does to the programs of the suites, without a GPU: a table in Markdown.
 
-    python bench/code_motion.py [PROGRAM…] [--size tiny] [--no-emulator]
+    python docs/experiments/code_motion.py [PROGRAM…] [--size tiny] [--no-emulator]
 
-For each program, over all its kernels as nvcc gives them (`O3`): expressions with something redundant, found by the
-names of their operands and by value; then for `lcm`, `scm`, `spre`, `sscm`, each with clean-up, and for `-O2` with the
-gate on ptxas: how many were moved or dropped, what was refused and why, machine instructions, the most registers that a
-kernel takes, and on the emulator the warp instructions of the whole program. Outputs of every arm are compared with
-those of `O3`, bit for bit; a difference makes the exit code 1. Arms with equal PTX are run once.
+For each program, over all its kernels as nvcc compiles them (`O3`): expressions with something redundant, found by the
+names of their operands and by value. Then for `lcm`, `scm`, `spre`, `sscm`, each with clean-up, and for `-O2` with the
+gate on ptxas: how many expressions were moved or removed; what was refused and why; machine instructions; the most
+registers that a kernel needs; and on the emulator the warp instructions of the whole program. The outputs of every arm
+are compared with those of `O3`, bit for bit; a difference makes the exit code 1. Arms with equal PTX run once.
 """
 
 from __future__ import annotations

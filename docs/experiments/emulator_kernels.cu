@@ -1,4 +1,4 @@
-// The three kernels of `bench/emulator.py`; `numba_kernels.py` has the same in Python.
+// The three kernels of `docs/experiments/emulator.py`; `numba_kernels.py` has the same in Python.
 
 extern "C" __global__ void elementwise(const float *x, const float *y, float *z, float a, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,16 +1,15 @@
 """What scalar replacement saves in the programs of the suites, counted on the emulator: loads, sectors, instructions.
 
-    python bench/scalar_replacement.py [NAME …] [--variants srqp,ssrqp,O3,O3@restrict] [--size tiny] [--json FILE]
-    python bench/scalar_replacement.py --options        each option beyond the thesis by itself
+    python docs/experiments/scalar_replacement.py [NAME …] [--variants srqp,ssrqp,O3,O3@restrict] [--json FILE]
+    python docs/experiments/scalar_replacement.py --options        each option beyond the thesis by itself
 
-Each program's kernels are compiled by nvcc with its default optimization, which is the base; each variant is a pass, a
-list of passes joined by +, or a level, with @restrict under that promise, run without a gate. A variant's outputs have
-to be those of the base, bit for bit. Per program and variant: loads that a thread executes (``ld`` from global,
-generic, shared and local memory, also where its predicate is false), 32-byte sectors of global memory that loads
-touch, and instructions that warps issue; and how many loads the code had and lost, and the reasons of those that
-stayed. With ``--options`` a cell names what changed only, stores among it: nothing stands for code that stayed as it
-was, `=` for code that changed and did all as often. No clock is read: the figures are the same on every machine with
-that nvcc.
+The kernels of each program as nvcc compiles them by default are the base. A variant is a pass, a list of passes joined
+by +, or a level, with @restrict under that promise, without a gate. Its outputs have to be those of the base, bit for
+bit. For each program and variant: loads that a thread executes (``ld`` from global, generic, shared and local memory,
+also if its predicate is false), 32-byte sectors of global memory that loads touch, and instructions that warps issue;
+how many loads the code had and how many were removed; and the reasons for those that were not. With ``--options`` a
+cell has only what changed, stores included: it is empty for code that did not change, and `=` for code that changed and
+does everything as often. No time is measured: the figures are the same on every machine with that nvcc.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""What the thesis's fusions are worth that are refused here, as blocks need what others do: timed on a GPU.
+"""What the fusions of the thesis would gain that are refused here, because blocks need results of other blocks.
 
-    python bench/fusion_gaps.py PROGRAM … [--size small] [--launch stream] [--rounds 20] [--emulator]
+    python docs/experiments/fusion_gaps.py PROGRAM … [--size small] [--launch stream] [--rounds 20] [--emulator]
 
-Pairs that `fusibility` calls grid-wide are fused all the same, with a barrier of the block, as the thesis does, which
-assumes that no barrier of the grid is needed (§5.3.1). Such a program races. So there is no verdict: beside the program
-as written stand, by both strategies, what is fused legally and what is fused so, with launches, time, the ratio with
-its interval, and the outputs that come out differently. ``--emulator`` times nothing.
+Pairs that `fusibility` calls grid-wide are fused nevertheless, with a barrier of the block, as in the thesis, which
+assumes that no barrier of the grid is needed (§5.3.1). Such a program races, so there is no verdict. For both
+strategies the program is printed as written, fused legally, and fused with races: launches, time, the ratio with its
+interval, and the outputs that differ. ``--emulator`` times nothing.
 
-Requires: a GPU, but for ``--emulator``. Guarantees: nothing that races is offered anywhere else; a program that takes
-the wrong turn by it may run long, so put a limit around this command.
+Requires: a GPU, except with ``--emulator``. Guarantees: no other command uses the programs that race. A program that
+takes a wrong branch because of a race may run long, so run this command with a limit.
 """
 
 from __future__ import annotations

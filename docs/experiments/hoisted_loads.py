@@ -1,15 +1,14 @@
-"""What of the loads that scalar replacement could take nvcc has taken already.
+"""Which of the loads that scalar replacement could replace nvcc has already replaced.
 
-    python bench/hoisted_loads.py [NAME …] [--size tiny] [--variants srqp,ssrqp,…] [--json FILE]
+    python docs/experiments/hoisted_loads.py [NAME …] [--size tiny] [--variants srqp,ssrqp,…] [--json FILE]
 
-Each program's kernels are compiled three times: without optimization (``-Xcicc -O0``: calls stay as well, and nothing
-is replaced across a call), by nvcc's ``-O3`` less the passes that move or remove loads (`WITHOUT`: here loads stand
-where the source has them), and by ``-O3`` as it is. Each is run on the emulator as it is and after each variant (as in
-`passes.py`; no gate), and has to compute the same as the code that it was made from, bit for bit. A cell is
-the number of loads that a thread executes (``ld`` from global, generic, shared and local memory), with the number of
-loads that were taken out of the code in parentheses; ``faults`` where the emulator stopped it. ``paper=true`` with
-``readable=true`` is the thesis's method to the letter, which does not ask whether a load may fault where it is put. No
-clock is read.
+The kernels of each program are compiled three times: without optimization (``-Xcicc -O0``: calls remain, and nothing is
+replaced across a call), by nvcc's ``-O3`` without the passes that move or remove loads (`WITHOUT`: loads are where the
+source has them), and by ``-O3``. Each runs on the emulator unchanged and after each variant (as in `passes.py`, without
+a gate), and has to compute the same as the code that it was made from, bit for bit. A cell is the number of loads that
+a thread executes (``ld`` from global, generic, shared and local memory), with the number of loads removed from the code
+in parentheses; ``faults`` if the emulator stopped it. ``paper=true`` with ``readable=true`` is the method of the thesis
+without the proof that a load cannot fault where it is inserted. No time is measured.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
 """Whether the optimizer changes what ptxas contracts: multiply-adds, sums and products before and after.
 
-    python bench/contraction.py [DIR …] [--suites] [--fuse] [--passes O3] [--arch sm_80] [--kernels] [--json FILE]
+    python docs/experiments/contraction.py [DIR …] [--suites] [--fuse] [--passes O3] [--arch sm_80] [--kernels]
+        [--json FILE]
 
-For every PTX file below the folders, every kernel of the suites (``--suites``), and every kernel that ``fuse`` builds
-of the suites' programs (``--fuse``; the kernels that it is made of are what stands before): the counts of
-`toolchain/contraction_counts.py`, the pins that were set, and the kernels that were reverted. A kernel *differs* where
-another number of sums is contracted after than before. ``--kernels`` lists these. Fewer sums may be contracted because
-there are fewer: what is removed as redundant was contracted several times.
+Computes the counts of `toolchain/contraction_counts.py` before and after, the number of products and sums that got
+``.rn``, and the number of kernels that were reverted. It does so for every PTX file below the folders, for every kernel
+of the suites (``--suites``), and for every kernel that ``fuse`` builds of the suites' programs (``--fuse``; there,
+"before" is the sum over the kernels that it is built of). A kernel *differs* if the number of its contracted sums is
+not the same after as before; ``--kernels`` lists these kernels. Fewer sums may be contracted because fewer sums are
+left, after redundant ones were removed.
 
-Files that ptxas refuses as they are are left out. Without a gate, so that every rewrite counts.
+Files that ptxas refuses as they are do not count. There is no gate, so every rewrite counts.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ NAMES = ("fma", "add", "mul", "contracted")
 
 
 def optimized(text: str, passes: str, total: Counter[str]) -> str:
-    """The module after the passes; what was pinned and reverted is added to ``total``."""
+    """The module after the passes. Adds to ``total`` what got ``.rn`` and what was reverted."""
     module = parse(text)
     remarks = Remarks(module)
     run_passes(module, passes, remarks)
@@ -61,7 +63,7 @@ def suite_kernels() -> Iterator[tuple[str, str]]:
 
 
 def compare(name: str, text: str, args: argparse.Namespace, total: Counter[str]) -> list[dict[str, Any]]:
-    """The kernels of one module that have other counts after the passes."""
+    """The kernels of one module of which another number of sums is contracted after the passes."""
     if not any(may_contract(kernel) for kernel in parse(text).kernels):
         total["modules without contraction"] += 1
         return []
@@ -73,7 +75,7 @@ def compare(name: str, text: str, args: argparse.Namespace, total: Counter[str])
 def note(
     name: str, before: dict[str, FloatCounts], after: dict[str, FloatCounts], total: Counter[str]
 ) -> list[dict[str, Any]]:
-    """Add the counts to ``total``; the kernels of which other sums are contracted."""
+    """Add the counts to ``total``. Returns the kernels of which another number of sums is contracted."""
     found: list[dict[str, Any]] = []
     for kernel, old in before.items():
         new = after[kernel]
@@ -88,7 +90,7 @@ def note(
 
 
 def compare_fused(args: argparse.Namespace, total: Counter[str]) -> list[dict[str, Any]]:
-    """The kernels that ``fuse`` makes of the suites' programs and that have other counts than their parts together."""
+    """The kernels that ``fuse`` builds of which another number of sums is contracted than of their parts together."""
     from ptxmotion.cli.fuse_program import FuseRequest, fuse
     from ptxmotion.suites.registry import benchmarks
 

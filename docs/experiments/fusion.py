@@ -1,17 +1,17 @@
-"""Tables 5.1 and 5.2 of the thesis on our suites, as far as an emulator can tell: launches and executed warp
-instructions.
+"""Launches and executed warp instructions of fused programs, beside tables 5.1 and 5.2 of the thesis.
 
-    python bench/fusion.py [--size tiny] [--json FILE] [PROGRAM ...]
+    python docs/experiments/fusion.py [--size tiny] [--json FILE] [PROGRAM ...]
 
-For each program: as written, fused by KF_trad, fused by KFCM, each run once on the emulator; outputs are compared bit
-for bit, and a finding of the emulator that the program as written does not have is an error. Every legal fusion is
-made, useful or not (`--benefit`: only those that an H200's costs call useful). Beside it stands what the thesis
-reports for its program of that name, on its inputs: the counts themselves are of other data, the reductions can be
-compared. `together` are the launches that KFCM leaves where blocks may wait for each other under cooperative launches
-(`--multiprocessors`, 132 by default). Pairs that are refused are listed with the reason. With `--races` each pair that
-is refused as grid-wide is fused all the same, alone, and run: what the emulator finds then, and which outputs differ,
-stands beside it. Of pairs that cannot even be built, since their blocks have different shapes, two accesses of the run
-as written are shown that touch the same bytes from different blocks, if there are any.
+Each program runs on the emulator as written, fused by KF_trad and fused by KFCM. Outputs are compared bit for bit. A
+finding of the emulator that the program as written does not have is an error. Every legal fusion is made, beneficial or
+not (``--benefit``: only those that are beneficial by the costs of an H200). The figures of the thesis for its program
+of that name are printed beside them; its inputs are different, so reductions can be compared and counts cannot.
+`together` are the launches that KFCM leaves if blocks may wait for each other in cooperative launches
+(``--multiprocessors``, 132 by default). Refused pairs are listed with the reason.
+
+With ``--races`` each pair that is refused as grid-wide is fused nevertheless, alone, and run; the findings of the
+emulator and the outputs that differ are printed. If a pair cannot be built, because its blocks have different shapes,
+two accesses of the run as written are printed that touch the same bytes from different blocks, if there are any.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-"""How well the gate's figures foretell time: predicted against measured ratios, for every arm of result files.
+"""How well the figures of the gate predict time: predicted and measured ratios, for every arm of result files.
 
-    python bench/gate_model.py [RESULT.json …] [--verbose]
+    python docs/experiments/gate_model.py [RESULT.json …] [--verbose]
 
-Without files, those of `tests/results` that hold times of the suites. The arms are made again with this machine's nvcc,
-optimizer and ptxas; one whose machine code is not what was timed is left out, and counted. Arms of equal machine code
-are one. For each model of a kernel's cost:
+Without files, it takes those of `tests/results` that contain times of the suites. The arms are made again with nvcc,
+optimizer and ptxas of this machine. An arm whose machine code is not what was timed is left out, and counted. Arms of
+equal machine code count once. For each model of a kernel's cost:
 
     rank      Spearman's correlation of predicted with measured ratios, over all arms
-    order     pairs of arms of a program whose measured ratios differ by more than the least effect (1 %), in the order
-              the model has them : in the other order; pairs that the model has as equal are left out
-    kept      arms that the gate would keep by it, and of these those measured slower by more than 1 %
-    missed    arms that it would give back though they were faster by more than 1 %
-    loss      how much slower than its best arm (or nvcc's code) a program is with the arm that the model has as the
-              best of those that the gate keeps: the geometric mean, and the most
+    order     pairs of arms of a program whose measured ratios differ by more than the least effect (1 %): those that
+              the model orders correctly : wrongly; pairs that are equal by the model are left out
+    kept      arms that the gate would keep by it, and how many of these were measured slower by more than 1 %
+    missed    arms that it would revert although they were faster by more than 1 %
+    loss      how much slower than its best arm (or nvcc's code) a program is with the arm that the model finds best
+              among those that the gate keeps: the geometric mean, and the maximum
 
-A program's cost is the sum over its kernels, as if each were launched as often as the others; no launch is known.
-Needs no GPU. The exit code is 1 where less than half of the arms could be made again.
+The cost of a program is the sum over its kernels, as if each were launched equally often, because no launch is known.
+Needs no GPU. The exit code is 1 if less than half of the arms could be made again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ptxmotion.toolchain.ptxas_judge import PtxasJudge
 from ptxmotion.transforms.gate.gate import Figures, is_better, worse
 from ptxmotion.transforms.gate.static_judge import StaticJudge
 
-RESULTS = Path(__file__).resolve().parents[1] / "tests" / "results"
+RESULTS = Path(__file__).resolve().parents[2] / "tests" / "results"
 FILES = (
     "thesis_small_h200.json",
     "suites_full_h200.json",
@@ -107,7 +107,7 @@ def main() -> int:
     print("| model | rank | order | loss: mean, most |\n| --- | --- | --- | --- |")
     for name, model in MODELS.items():
         print(f"| {name} | {rank(programs, model):.2f} | {order(programs, model)} | {loss(programs, model)} |")
-    print("\n| gate | kept: slower | given back: faster |\n| --- | --- | --- |")
+    print("\n| gate | kept: slower | reverted: faster |\n| --- | --- | --- |")
     print(f"| by ptxas | {decisions(programs, lambda arm: arm.kernels)} |")
     print(f"| by the static model | {decisions(programs, lambda arm: arm.static)} |")
     print(f"\nThe two gates agree on {agreement(programs)} kernels of these arms.")

@@ -1,12 +1,12 @@
 """Which kernels of a program take its time, and what they wait for, as Nsight Compute counts it on a GPU.
 
-    python bench/hot_kernels.py [PROGRAM …] [--size small] [--launches 40]
+    python docs/experiments/hot_kernels.py [PROGRAM …] [--size small] [--launches 40]
 
-For each kernel of nvcc's own code: its share of the time of the first launches of a run, and, weighted by time: the
-share of DRAM's bandwidth that is used, of the cycles in which a scheduler issues an instruction, of the warps that a
-multiprocessor could hold, and of the sectors that L1 has. Where few cycles issue and little bandwidth is used, warps
-wait for the latency of what they depend on: fewer instructions beside that do not show. A kernel of a small share has
-little to give to the program, whatever becomes of it.
+For each kernel of nvcc's code: its share of the time of the first launches of a run; and, weighted by time, the used
+share of DRAM bandwidth, of the cycles in which a scheduler issues an instruction, of the warps that a multiprocessor
+could hold, and of the sectors found in L1. If few cycles issue and little bandwidth is used, warps wait for the latency
+of dependent instructions; then removing other instructions has no effect. A kernel with a small share cannot change the
+time of the program much.
 
 Requires: a GPU, and `ncu` of the CUDA toolkit. Guarantees: sets no clocks.
 """

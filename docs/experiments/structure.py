@@ -1,14 +1,15 @@
-"""The structure of kernels, side by side: what PTX files, or programs of the suites, have in each kernel.
+"""The structure of kernels, side by side: of PTX files, or of programs of the suites.
 
-    python bench/structure.py OURS.ptx THEIRS.ptx      kernel by kernel
-    python bench/structure.py rodinia/nw THEIRS.ptx    a program of the suites, compiled by nvcc
-    python bench/structure.py --table FOLDER           Markdown: each program SUITE/NAME of which the folder has a file
-                                                       SUITE_NAME.ptx, beside it
+    python docs/experiments/structure.py OURS.ptx THEIRS.ptx      kernel by kernel
+    python docs/experiments/structure.py rodinia/nw THEIRS.ptx    a program of the suites, compiled by nvcc
+    python docs/experiments/structure.py --table FOLDER
 
-Counted, statically: loops; conditional branches, and those of them that may part a warp by this project's analysis,
-with no shape of a block known; barriers; loads and stores of global and of shared memory. A vector is one access, an
-atomic is a load and a store. Branches that a compiler turned into selections or predicates are none, and functions that
-a kernel calls are left out.
+The last form prints Markdown: each program SUITE/NAME beside the file SUITE_NAME.ptx, if the folder has it.
+
+Counted in the code: loops; conditional branches, and those of them that may diverge by the analysis of this project,
+with an unknown shape of the block; barriers; loads and stores of global and of shared memory. A vector access is one;
+an atomic is a load and a store. A branch that a compiler turned into a selection or a predicate does not count.
+Functions that a kernel calls are left out.
 """
 
 from __future__ import annotations

@@ -1,33 +1,35 @@
-"""Why a program gains other than the thesis says: what each method finds, and what ptxas leaves of it.
+"""Why a program gains more or less than in the thesis: what each method finds, and what ptxas makes of it.
 
-    python bench/gaps.py [PROGRAM|FILE.ptx …] [--methods lcm,scm] [--json FILE]     tables in Markdown, no GPU needed
-    python bench/gaps.py [PROGRAM …] --time FILE [--low=less] [--uncached] [--size small]     a result file, on a GPU
+    python docs/experiments/gaps.py [PROGRAM|FILE.ptx …] [--methods lcm,scm] [--json FILE]
+    python docs/experiments/gaps.py [PROGRAM …] --time FILE [--low=less] [--uncached] [--size small]
 
-Every program that figures 4.7 and 4.14 to 4.20 speak of, with the methods of its experiment, each with what cleans up
-behind it and no gate. First, from what nvcc gives with three front ends (its own -O3; ``less``, which is that without
-the passes `WITHOUT`; and ``-Xcicc -O0``: the compilers of the thesis may have left more): loads in the PTX, expressions
-that are redundant by value, what the method moved or dropped, and what ptxas made of both: machine instructions, those
-in loops, loads, registers, the estimated cycles of a warp alone, and a class:
+The first form prints tables in Markdown and needs no GPU; the second writes a result file, on a GPU.
+
+The programs are those of figures 4.7 and 4.14 to 4.20, with the methods of their experiments, each with its clean-up
+and without a gate. There are three front ends: nvcc's own -O3; ``less``, which is -O3 without the passes `WITHOUT`; and
+``-Xcicc -O0``, because the compilers of the thesis may have left more. For each: loads in the PTX, expressions that are
+redundant by value, what the method moved or removed, and what ptxas made of both: machine instructions, those in loops,
+loads, registers, the estimated cycles of a warp alone, and a class:
 
     nothing     the method found nothing that it may move
     undone      it moved something, and ptxas makes the same machine code of both
-    same work   other machine code with as many instructions in loops, give or take one in a hundred
-    less, more  fewer or more instructions in loops (of the whole kernel, where it has no loop)
+    same work   other machine code with as many instructions in loops, within one in a hundred
+    less, more  fewer or more instructions in loops (of the whole kernel, if it has no loop)
 
-Below each table: why a method left what it left, and by how many instructions of each class the machine code of which
-kernel changed, for nvcc's own -O3.
+Below each table, for nvcc's own -O3: the reasons of the refusals, and by how many instructions of each class the
+machine code of each kernel changed.
 
-With ``--time``, the code of the lower front end is the baseline: the methods on it, and nvcc's own -O3 as one of the
-variants, are checked and timed as `bench run` does. That shows what a method is worth where the compiler has left its
-work to it, and that the front end does the same work. ``--uncached`` has all loads of global memory pass L1 by
-(``.cg``), in all variants and the baseline: on the thesis's first GPU, L1 did not hold global memory.
+With ``--time``, the code of the weaker front end is the baseline. The methods on it, and nvcc's own -O3 as one of the
+variants, are checked and timed as `bench run` does. This shows what a method gains if the compiler has not done its
+work, and that nvcc's -O3 does the same work. ``--uncached`` makes all loads of global memory bypass L1 (``.cg``), in
+all variants and the baseline: on the first GPU of the thesis, L1 did not cache global memory.
 
-``@restrict`` behind a method promises disjoint buffers. `LETTER` is the thesis's method to the letter: it does not ask
-whether a load may fault where it is put, which ``readable=true`` promises; with a program that breaks the promise, it
-faults.
+``@restrict`` behind a method promises disjoint buffers. `LETTER` is the method of the thesis without the proof that a
+load cannot fault where it is inserted; ``readable=true`` is the promise that it does not need one. A program that
+breaks the promise faults.
 
-Guarantees: no figure is known here beforehand; all come from the compilers of this machine, and times from its GPU.
-Refuses: `ToolMissing` without nvcc and ptxas; `MachineMissing` without a GPU, where times are asked for.
+Guarantees: all figures come from the compilers and the GPU of this machine. Refuses: `ToolMissing` without nvcc and
+ptxas; `MachineMissing` for times without a GPU.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ class Made:
 
 
 def methods_of(program: str) -> list[str]:
-    """The methods that the thesis applies to it; scalar replacement also with a promise, and to the letter."""
+    """The methods that the thesis applies to it; scalar replacement also with a promise, and `LETTER`."""
     found = dict.fromkeys(m for each in FIGURES if program in each.programs or _is_file(program) for m in each.methods)
     more = ["ssrqp@restrict", LETTER, f"{LETTER}@restrict"] if "ssrqp" in found else []
     return [*found, *more]

@@ -1,16 +1,17 @@
 """How many wrong kernels does `verify A B` notice?
 
-    python bench/mutation_score.py DIR [--part fit|report|all] [--files 40] [--mutants 8] [--budget 10] [--long 40]
+    python docs/experiments/mutation_score.py DIR [--part fit|report|all] [--files 40] [--mutants 8] [--budget 10]
+        [--long 40]
 
-Changes one instruction of a kernel at a time: deletes a store, changes a comparison, a constant, an address, a sign,
-the order of two operands, or a special register, drops or negates a guard. Each mutant is compared with its original as
-`verify` does it. What is not noticed is compared again with many more inputs and more time. The score is the share that
-`verify` notices of the mutants that the longer search shows to be different. A mutant that neither notices may well
-compute the same.
+A mutant is a kernel in which one instruction was changed: a store is deleted; a comparison, a constant, an address, a
+sign, the order of two operands or a special register is changed; a guard is dropped or negated. Each mutant is compared
+with its original in the way of `verify`. If `verify` does not notice the mutant, the two are compared again, with many
+more inputs and more time. The score is the number of mutants that `verify` notices, divided by the number of mutants
+that one of the two comparisons shows to be different. A mutant that neither notices may compute the same results.
 
-Files are chosen by a hash of their path, so that inputs can be adjusted on one half (``fit``) and judged on the other
-(``report``). Kernels that the emulator does not execute, and those that are inconclusive against themselves, are
-counted and left out.
+A hash of its path decides to which half a file belongs. So inputs can be chosen by one half (``fit``) and tested with
+the other (``report``). Kernels that the emulator does not execute, and kernels that are inconclusive when they are
+compared with themselves, are counted but not used.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""How sound, how precise and how fast the facts about kernels are: divergence and memory.
+"""How sound, precise and fast the facts about kernels are: divergence and memory.
 
-    python bench/facts.py suites [-k REGEX] [--json FILE]    runs every program of the suites on the emulator
-    python bench/facts.py growth [--sizes N,N,…]             generated kernels, against ptxas
+    python docs/experiments/facts.py suites [-k REGEX] [--json FILE]    runs every program of the suites on the emulator
+    python docs/experiments/facts.py growth [--sizes N,N,…]             generated kernels, compared with ptxas
 
 `suites` runs the smallest size of each program, in order and with warps in random order, and prints for each suite
 
-    branches    executed branches that are called divergent, and how many of them parted lanes of one instance at least
-                once; the same with the block's shape known
-    pairs       pairs of references to memory, one of them a write, that are called may-alias, and how many of them
-                touched a common byte in one launch; conservative, and with `restrict` promised for all pointers
+    branches    executed branches that are called divergent, and how many of them diverged within one instance at least
+                once; the same when the analysis knows the shape of the block
+    pairs       pairs of memory references, one of them a write, that are called may-alias, and how many of them touched
+                a common byte in one launch; without a promise, and with `restrict` for all pointers
 
-and, for both, how often the facts were wrong: branches that are called uniform and parted lanes, pairs that are called
-disjoint and touched a common byte. Any such makes the exit code 1; so does, in `growth`, a kernel whose facts take more
-CPU time than ptxas takes for it.
+and, for both, how often the facts were wrong: branches called uniform that diverged, pairs called disjoint that touched
+a common byte. Any of these makes the exit code 1. In `growth`, so does a kernel whose facts take more CPU time than
+ptxas takes for it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import generated
 import numpy as np
 from ptxmotion.analysis import Facts
 from ptxmotion.analysis.effects import may_speculate
@@ -315,6 +314,9 @@ def all_speculation(facts: Facts) -> int:
 
 
 def run_growth(sizes: list[int], timeout: float) -> int:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+    import generated
+
     print("| instructions | " + " | ".join(FACTS) + " | all facts | ptxas | ratio |")
     print("| ---: |" + " ---: |" * (len(FACTS) + 3))
     is_slow = False

@@ -1,14 +1,14 @@
-"""Run the default pipeline over every PTX file below a folder, and let ptxas judge what comes out.
+"""Run a level over every PTX file below a folder, and let ptxas assemble the outputs.
 
-    python bench/lcm_corpus.py DIR [--jobs 2] [--cache FILE] [--json FILE]
+    python docs/experiments/lcm_corpus.py DIR [--jobs 2] [--cache FILE] [--json FILE]
 
 For each subfolder: how many files ptxas accepts before and after; redundant expressions found by the names of their
-operands and by value; what was moved, what was redundant as it stood, what was refused; kernels whose machine code is
-the same, better, worse or merely different; and the sums of registers, spill bytes and machine instructions before and
-after. Files that ptxas refuses as they are count as such and are left out of the rest. Refused outputs and errors of
-ours are printed as they happen, and make the exit code 1.
+operands and by value; what was moved, what was redundant, what was refused; kernels whose machine code is the same,
+better, worse or different; and the sums of registers, spill bytes and machine instructions before and after. Files
+that ptxas refuses as they are count as such and are left out of the rest. Refused outputs and errors of ptxmotion are
+printed when they happen, and make the exit code 1.
 
-With a cache, nothing is assembled twice, so that a run after a change of a pass asks ptxas for changed outputs only.
+With a cache, nothing is assembled twice, so a run after a change of a pass starts ptxas for changed outputs only.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Thread instructions per second: the emulator against Numba's CUDA simulator, over grid sizes.
+"""Thread instructions per second: the emulator beside Numba's CUDA simulator, over grid sizes.
 
-    NUMBA_ENABLE_CUDASIM=1 python bench/emulator.py [--json FILE] [--most N]
+    NUMBA_ENABLE_CUDASIM=1 python docs/experiments/emulator.py [--json FILE] [--most N]
 
-Three kernels: element-wise, tiled matrix product with barriers, divergent traversal. The instructions of a launch are
-those that the emulator counts; Numba is given the same grid, block and inputs, and its time is divided into the same
-number. Both results are compared with NumPy. Time is processor time of this process, so that others do not count.
-Numba's simulator starts one operating-system thread for each thread of a block, so its time grows with the grid: it
-runs up to `--numba-most` threads, and larger grids take its best rate. Without Numba (extra `bench`) the emulator's
-figures stand alone. Rates are medians of `--repeats` launches.
+Three kernels: element-wise, tiled matrix product with barriers, divergent traversal. The emulator counts the
+instructions of a launch. Numba gets the same grid, block and inputs, and the same number is divided by its time. Both
+results are compared with NumPy. Time is processor time of this process, so other processes do not count. Numba's
+simulator starts one thread of the operating system for each thread of a block, so its time grows with the grid: it runs
+up to `--numba-most` threads, and larger grids use its best rate. Without Numba (`pip install numba`) only the emulator
+is measured. Rates are medians of `--repeats` launches.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def main() -> int:
         sys.path.insert(0, str(HERE))
         import numba_kernels  # pyright: ignore
     except ImportError as error:
-        print(f"without Numba ({error}): install the extra `bench` to compare", file=sys.stderr)
+        print(f"without Numba ({error}): `pip install numba` to compare", file=sys.stderr)
         numba_kernels = None
     module = Emulator().load((HERE / "emulator_kernels.ptx").read_text(encoding="utf-8"))
     rows: list[dict[str, Any]] = []
