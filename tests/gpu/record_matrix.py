@@ -28,8 +28,7 @@ from golden.launched import BLOCK, CELL, columns_of
 from golden.matrix import Matrix, matrix_cases
 from golden.matrix import columns_of as matrix_columns
 from golden.replay import GOLDEN, MATRIX, Golden, digests, save
-
-from driver import Gpu, GpuError
+from gpu_driver import Gpu, GpuError
 
 Lanes = npt.NDArray[Any]
 
