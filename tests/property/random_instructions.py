@@ -125,6 +125,7 @@ LEFT_OUT: dict[str, str] = {
     "int_subc": "made in carry chains",
     "int_mad_cc": "reads or writes the carry flag between other instructions",
     "int_madc": "reads or writes the carry flag between other instructions",
+    "mbarrier_pending_count": "reads the state that an mbarrier gave",
     "int_fns": "a loop of hundreds of machine instructions",
     "mixed_add": "sm_100 and newer",
     "mixed_sub": "sm_100 and newer",

@@ -1,6 +1,6 @@
 """The examples of the pages on passes and on the Python interface are run as they are printed."""
 
-import importlib.util
+import importlib
 import os
 import re
 import shutil
@@ -28,7 +28,11 @@ def is_available(need: str) -> bool:
             return bool(find_tool("nvcc"))
         except ToolMissing:
             return False
-    return importlib.util.find_spec(need) is not None
+    try:
+        importlib.import_module(need)
+    except Exception:  # a library that is there may not work with the other libraries that are there
+        return False
+    return True
 
 
 def installed_pass(folder: Path) -> dict[str, str]:

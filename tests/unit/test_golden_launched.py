@@ -48,7 +48,6 @@ WITHOUT_A_RECORDING = {
     "mbarrier_copies": "whole kernels: test_emulator_matrices.py",
     "address_cvta_to": "stands in every form of `cvta` and `isspacep`",
     "sync_bar": "whole kernels: tests/run/blocks.ptx",
-    "sync_warp": "stands in every form whose name ends in `split`",
     "sync_fence": "orders accesses of other threads: whole kernels, tests/run/atomics.ptx",
 }
 #: Rows of which another one with the same semantics is recorded.
