@@ -1,5 +1,6 @@
 """The language: PTX text ⇄ IR, and what each opcode means."""
 
+from .decoding import decode
 from .errors import PtxError, SourceText
 from .ir import (
     Block,
@@ -34,7 +35,7 @@ from .operands import (
     registers,
     substitute,
 )
-from .ops import ROWS, decode
+from .ops import ROWS
 from .parser import load, parse
 from .printer import print_kernel, print_module
 from .types import TYPES, ScalarType

@@ -13,13 +13,13 @@ from __future__ import annotations
 import re
 
 from . import declarations
+from .decoding import decode, form_of, may_skip_elements, opaque_form
 from .errors import PtxError
 from .ir import Block, Directive, Guard, Instr, Kernel, Loc, RegisterDeclaration, Return, Variable
 from .lexer import Cursor
 from .notation import Effect, Form
 from .operand_parser import OperandError, Scope, closing_parenthesis, raw_operand, split_operands
 from .operands import Args, Label, Operand, Reg
-from .ops import decode, form_of, may_skip_elements, opaque_form
 
 __all__ = ["parse_body"]
 

@@ -20,12 +20,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
+from .decoding import decode
 from .errors import PtxError, SourceText
 from .ir import Block, Guard, Instr, Kernel, Loc
 from .notation import Form
 from .operand_rules import align, expected_type, kind_of, problem
 from .operands import Args, Imm, Mem, Operand, Reg, Special, Sym, Vec
-from .ops import decode, special_type
+from .special_registers import special_type
 from .types import TYPES, ScalarType
 
 __all__ = ["Builder", "address", "float_literal", "vector"]

@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from .decoding import decode, form_of
 from .errors import SourceText
 from .notation import Effect, Form
 from .operands import Args, Element, Imm, Label, Mem, Operand, Pair, Reg, Vec, registers
-from .ops import decode, form_of
 from .types import TYPES, ScalarType
 
 __all__ = [

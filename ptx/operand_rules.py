@@ -156,7 +156,7 @@ def takes_literal(scalar: ScalarType, literal: str) -> bool:
 def expected_type(form: Form, spec: OperandSpec) -> ScalarType | None:
     """The type that ``form`` gives to the operand of ``spec``; ``None`` where the row leaves it open.
 
-    >>> from .ops import decode
+    >>> from .decoding import decode
     >>> form = decode("mul.wide.s32")
     >>> expected_type(form, form.specs[0]).name
     's64'

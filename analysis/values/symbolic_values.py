@@ -437,7 +437,7 @@ class Materializer:
 
 
 def _special(name: str) -> Special | None:
-    from ...ptx.ops import special_type
+    from ...ptx.special_registers import special_type
 
     kind = special_type(name)
     return Special(name, TYPES[kind]) if kind == "u32" else None

@@ -24,7 +24,7 @@ from ...analysis.manager import Facts
 from ...analysis.memory.alias import Memory, Reference
 from ...analysis.values.alignment import Alignments
 from ...ptx import Block, Effect, Instr, Kernel, Mem, Reg, Vec
-from ...ptx.ops import form_of
+from ...ptx.decoding import form_of
 from ..code_motion.expressions import is_spoken_of
 from ..remarks import Remarks
 
