@@ -12,8 +12,10 @@ _HEAD = """# Opcodes
 
 Every row of the opcode table (`ptx/ops.py`), in the order in which rows are tried. `python docs/opcode_page.py`
 makes this page.
-The notation is that of `ptx/notation.py`. *Effects* are what keeps an instruction from being moved or removed; a row
-without one computes a value from its operands and nothing else. *Emulated* names the function that the emulator
+The notation is that of `ptx/notation.py`. *Operation* and *result
+points into* are classes of `ptx/operations.py`, by which analyses decide; an empty field means that they expect the
+worst. *Effects* are what keeps an instruction from being moved or removed; a row without one computes a value from its
+operands and nothing else. *Emulated* names the function that the emulator
 runs, `—` where it refuses the opcode; an asterisk marks rows for which the manual gives an error bound instead of a
 value. *Cost* is the weight that code motion gives it.
 
@@ -30,8 +32,8 @@ Numba, PTX 1.0 to 9.4; not part of this repository) 1,504 parse; ptxas refuses t
 languages or name what they do not declare. ptxas accepts 1,380 of them as they are, 25 of these to be linked, and **all
 1,380 as printed, with the same bytes of code, constants and data**.
 
-| row | effects | divergence | emulated | cost |
-| --- | --- | --- | --- | --- |
+| row | operation | result points into | effects | divergence | emulated | cost |
+| --- | --- | --- | --- | --- | --- | --- |
 """
 
 _NAMES = {
@@ -45,11 +47,24 @@ def _effects(effects: int) -> str:
     return ", ".join(name for bit, name in sorted(_NAMES.items()) if effects & bit)
 
 
+def _known(value: str) -> str:
+    return "" if value == "unknown" else value
+
+
 def _row(op: Op) -> str:
     pattern = op.pattern.replace("|", "\\|")
     types = f" ({op.types})" if op.types else ""
     emulated = f"`{op.semantics}`{'*' if op.approximate else ''}" if op.semantics else "—"
-    return f"| `{pattern}`{types} | {_effects(op.effects)} | {op.divergence} | {emulated} | {op.cost} |"
+    cells = (
+        f"`{pattern}`{types}",
+        _known(op.operation),
+        _known(op.pointers),
+        _effects(op.effects),
+        op.divergence,
+        emulated,
+        str(op.cost),
+    )
+    return f"| {' | '.join(cells)} |"
 
 
 def page() -> str:

@@ -35,6 +35,7 @@ from .operands import (
     registers,
     substitute,
 )
+from .operations import Operation, Pointers, Touches
 from .ops import ROWS
 from .parser import load, parse
 from .printer import print_kernel, print_module
@@ -59,9 +60,11 @@ __all__ = [
     "Module",
     "Not",
     "Op",
+    "Operation",
     "Operand",
     "Pair",
     "Param",
+    "Pointers",
     "PtxError",
     "Raw",
     "RawDirective",
@@ -73,6 +76,7 @@ __all__ = [
     "SourceText",
     "Special",
     "Sym",
+    "Touches",
     "Variable",
     "Vec",
     "decode",

@@ -86,7 +86,7 @@ class Builder:
         form = decode(mnemonic, len(made))
         if form.is_opaque:
             raise ValueError(f"no opcode '{mnemonic}'")
-        if form.op.base != "call":
+        if not form.is_call:
             complaint = problem(form, tuple(kind_of(operand) for operand in made))
             if complaint is not None:
                 text = made[complaint.operand].text if complaint.operand >= 0 else ""

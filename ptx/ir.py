@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from .decoding import decode, form_of
 from .errors import SourceText
-from .notation import Effect, Form
+from .notation import Form
 from .operands import Args, Element, Imm, Label, Mem, Operand, Pair, Reg, Vec, registers
 from .types import TYPES, ScalarType
 
@@ -124,7 +124,7 @@ class Instr:
 
     def partial_defs(self) -> tuple[Reg, ...]:
         """The vector registers of which only elements are written: the others keep their values."""
-        results = self.operands[:1] if self.form.op.base == "call" else self.operands[: self.form.dst_count]
+        results = self.operands[:1] if self.form.is_call else self.operands[: self.form.dst_count]
         if len(results) == 1 and type(results[0]) is Reg:  # nearly all instructions
             return ()
         return tuple([part.reg for result in results for part in _parts(result) if isinstance(part, Element)])
@@ -139,7 +139,7 @@ class Instr:
     def fixed_uses(self) -> tuple[Reg, ...]:
         """Those of `uses` that are not to be exchanged for another register with the same value: all registers of a
         call and of a read-modify-write form, and what a `Return` gives to its caller."""
-        return self.uses() if self.form.inout or self.form.op.base == "call" else self.implicit
+        return self.uses() if self.form.inout or self.form.is_call else self.implicit
 
     def clone(self) -> Instr:
         """An instruction of its own with the same parts."""
@@ -160,14 +160,14 @@ class Instr:
 
     @property
     def is_terminator(self) -> bool:
-        """Whether a block ends with it: ``bra brx ret exit trap``. Not of an opaque one, of which nobody knows."""
-        return self.form.effects & Effect.CONTROL != 0 and not self.form.is_opaque
+        """Whether a block ends with it; false of an opaque one, of which nobody knows."""
+        return self.form.is_terminator
 
     @property
     def text(self) -> str:
         """The instruction as PTX, without its line's indentation."""
         guard = self.guard.text + " " if self.guard is not None else ""
-        if self.form.op.base == "call":
+        if self.form.is_call:
             return f"{guard}{_call_text(self)};"
         operands = ", ".join([operand.text for operand in self.operands])
         return f"{guard}{self.form.text} {operands};" if operands else f"{guard}{self.form.text};"
@@ -186,7 +186,7 @@ def _registers_written(instr: Instr) -> tuple[Reg, ...]:
         return tuple([reg for operand in operands[:count] for reg in registers(operand)])
     if form.is_opaque:
         return tuple([reg for operand in operands for reg in registers(operand)])
-    if form.op.base == "call" and operands:
+    if form.is_call and operands:
         return registers(operands[0])
     return ()
 
@@ -292,10 +292,6 @@ class Directive(Instr):
 
     def uses(self) -> tuple[Reg, ...]:
         return ()
-
-    @property
-    def is_terminator(self) -> bool:
-        return False
 
     @property
     def text(self) -> str:

@@ -237,6 +237,8 @@ class Form:
     #: The row's operation; ``UNKNOWN`` for an opaque form.
     operation: Operation = field(init=False)
     is_call: bool = field(init=False)
+    #: Whether a block ends with it. Of an opaque form that is not known.
+    is_terminator: bool = field(init=False)
     #: The state space of the access, without sub-space; ``generic`` where none is named.
     space: str = field(init=False)
     #: The number of the first operand that is read; behind it all are.
@@ -245,6 +247,7 @@ class Form:
     def __post_init__(self) -> None:
         self.space = self.mods.get("space", "generic").partition("::")[0]
         self.operation = self.op.operation
+        self.is_terminator = self.effects & Effect.CONTROL != 0 and not self.is_opaque
         self.is_call = self.op.operation is Operation.CALL
         self.first_read = 0 if self.inout else 1 if self.is_call else self.dst_count
 

@@ -26,11 +26,11 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from ...ptx import Block, Directive, Imm, Instr, Kernel, Label
+from ...ptx.operations import Operation
 from ...ptx.types import literal_value
 
 __all__ = ["BrokenBranch", "Cfg", "Flow", "build_cfg", "reverse_postorder", "strongly_connected_components"]
 
-_LEAVES = frozenset(["ret", "exit", "trap"])
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
 
 
@@ -156,15 +156,15 @@ def build_cfg(kernel: Kernel) -> Cfg:
     exits: list[int] = []
     for number, block in enumerate(blocks):
         instr = block.terminator
-        base = instr.form.op.base if instr is not None else ""
         falls, jumps, ends = True, [], False
-        if instr is not None and (base == "bra" or base == "brx" or base in _LEAVES):
+        if instr is not None:
+            operation = instr.form.operation
             taken, falls = _is_taken(instr)
             if not taken:
                 pass
-            elif base == "bra":
+            elif operation is Operation.BRANCH:
                 jumps = [targets.block(instr)]
-            elif base == "brx":
+            elif operation is Operation.INDEXED_BRANCH:
                 jumps = targets.table(instr)
             else:
                 ends = True

@@ -87,7 +87,7 @@ def _refusals(first: LaunchSite, second: LaunchSite) -> list[str]:
         found += [
             f"{described(instr)} touches memory in a way that is not followed"
             for instr in accesses_of(site).unknown
-            if instr.form.op.base != "call"  # `obstacles` lets only those pass that touch none
+            if not instr.form.is_call  # `obstacles` lets only those pass that touch none
         ]
         found += [
             f"{described(access.instr)} writes a variable of the module"
