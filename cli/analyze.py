@@ -134,8 +134,9 @@ def facts_of(
 ) -> Facts:
     """The facts of a kernel whose scopes are flattened."""
     from ..analysis.manager import Facts
+    from ..ptx import flatten_scopes
 
-    kernel.flatten_scopes()
+    flatten_scopes(kernel)
     return Facts(kernel, module, shape=shape, profile=profile, promise=promise)
 
 

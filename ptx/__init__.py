@@ -32,13 +32,16 @@ from .operands import (
     Special,
     Sym,
     Vec,
+    map_parts,
     registers,
     substitute,
+    walk,
 )
 from .operations import Operation, Pointers, Touches
 from .ops import ROWS
 from .parser import load, parse
 from .printer import print_kernel, print_module
+from .scopes import flatten_scopes
 from .types import TYPES, ScalarType
 
 __all__ = [
@@ -80,10 +83,13 @@ __all__ = [
     "Variable",
     "Vec",
     "decode",
+    "flatten_scopes",
     "load",
+    "map_parts",
     "parse",
     "print_kernel",
     "print_module",
     "registers",
     "substitute",
+    "walk",
 ]

@@ -6,7 +6,7 @@ apart from blanks and comments. Analyses hang no state on these objects; they ke
 Guarantees: a change made through a `Kernel` method bumps ``version`` (instructions) or ``cfg_version`` as well (blocks
 and edges), so that a cached fact of an older version cannot be reached.
 
-Nested scopes ``{ … }`` stay in the instruction stream as `Directive`s until `Kernel.flatten_scopes` removes them;
+Nested scopes ``{ … }`` stay in the instruction stream as `Directive`s until `scopes.flatten_scopes` removes them;
 transforms run on flattened kernels only.
 """
 
@@ -20,7 +20,7 @@ from typing import TypeAlias
 from .decoding import decode, form_of
 from .errors import SourceText
 from .notation import Form
-from .operands import Args, Element, Imm, Label, Mem, Operand, Pair, Reg, Vec, registers
+from .operands import Args, Element, Imm, Label, Mem, Operand, Reg, Sym, registers, walk
 from .types import TYPES, ScalarType
 
 __all__ = [
@@ -127,7 +127,7 @@ class Instr:
         results = self.operands[:1] if self.form.is_call else self.operands[: self.form.dst_count]
         if len(results) == 1 and type(results[0]) is Reg:  # nearly all instructions
             return ()
-        return tuple([part.reg for result in results for part in _parts(result) if isinstance(part, Element)])
+        return tuple([part.reg for result in results for part in walk(result) if isinstance(part, Element)])
 
     def uses(self) -> tuple[Reg, ...]:
         """Registers read: sources, addresses, the guard, results of read-modify-write forms, what a `Return` gives."""
@@ -140,6 +140,10 @@ class Instr:
         """Those of `uses` that are not to be exchanged for another register with the same value: all registers of a
         call and of a read-modify-write form, and what a `Return` gives to its caller."""
         return self.uses() if self.form.inout or self.form.is_call else self.implicit
+
+    def symbols(self) -> Iterator[Sym]:
+        """Every symbol in the operands, those in addresses and lists included, in the order written."""
+        return (part for operand in self.operands for part in walk(operand) if isinstance(part, Sym))
 
     def clone(self) -> Instr:
         """An instruction of its own with the same parts."""
@@ -189,18 +193,6 @@ def _registers_written(instr: Instr) -> tuple[Reg, ...]:
     if form.is_call and operands:
         return registers(operands[0])
     return ()
-
-
-def _parts(operand: Operand) -> Iterator[Operand]:
-    """The operand, or what stands in its braces, parentheses or pair."""
-    if isinstance(operand, Vec | Args):
-        for element in operand.elements:
-            yield from _parts(element)
-    elif isinstance(operand, Pair):
-        yield from _parts(operand.first)
-        yield from _parts(operand.second)
-    else:
-        yield operand
 
 
 def _registers_read(instr: Instr) -> tuple[Reg, ...]:
@@ -575,18 +567,6 @@ class Kernel:
         instr.form = form_of(mnemonic, instr.operands)
         instr.forget()
         self.version += 1
-
-    def flatten_scopes(self) -> None:
-        """Move registers and variables of nested scopes to the top, under names that are not taken, and drop the
-        braces. A scope that holds ``.param`` variables of a call keeps its braces: stores, call and loads stay
-        together."""
-        if not self.has_scopes:
-            return
-        from .scopes import flatten
-
-        flatten(self)
-        self.has_scopes = False
-        self.changed()
 
 
 Declaration: TypeAlias = Param | Variable | Kernel

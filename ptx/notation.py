@@ -261,6 +261,21 @@ class Form:
         word = self.mods.get(slot)
         return TYPES.get(word) if word is not None else None
 
+    def operand_type(self, spec: OperandSpec) -> ScalarType | None:
+        """The type that this form gives to the operand of ``spec``; ``None`` where the row leaves it open.
+
+        >>> from .decoding import decode
+        >>> form = decode("mul.wide.s32")
+        >>> form.operand_type(form.specs[0]).name
+        's64'
+        """
+        name = spec.type
+        if name == "type":
+            return self.type
+        if name == "wide":
+            return TYPES[f"{self.type.kind}{2 * self.type.bits}"] if self.type is not None else None
+        return TYPES.get(name) or self.scalar(name)
+
     def __repr__(self) -> str:
         return f"Form({self.text})"
 

@@ -20,7 +20,7 @@ from .operands import Args, Element, Imm, Label, Mem, Not, Operand, Pair, Raw, R
 from .operations import ADDRESS_CONVERSIONS, CONVERSIONS, COPIES, Operation
 from .types import TYPES, ScalarType, is_integer_literal, literal_value
 
-__all__ = ["Kind", "expected_type", "kind_of", "problem"]
+__all__ = ["Kind", "kind_of", "problem"]
 
 
 class Kind(NamedTuple):
@@ -154,24 +154,8 @@ def takes_literal(scalar: ScalarType, literal: str) -> bool:
     return literal == "f32" if scalar.bits == 32 else literal in ("f64", "decimal") and scalar.bits == 64
 
 
-def expected_type(form: Form, spec: OperandSpec) -> ScalarType | None:
-    """The type that ``form`` gives to the operand of ``spec``; ``None`` where the row leaves it open.
-
-    >>> from .decoding import decode
-    >>> form = decode("mul.wide.s32")
-    >>> expected_type(form, form.specs[0]).name
-    's64'
-    """
-    name = spec.type
-    if name == "type":
-        return form.type
-    if name == "wide":
-        return TYPES[f"{form.type.kind}{2 * form.type.bits}"] if form.type is not None else None
-    return TYPES.get(name) or form.scalar(name)
-
-
 def type_text(form: Form, spec: OperandSpec) -> str:
-    scalar = expected_type(form, spec)
+    scalar = form.operand_type(spec)
     return f".{scalar.name}" if scalar is not None else "an operand"
 
 
@@ -300,7 +284,7 @@ def _operand_problem(form: Form, spec: OperandSpec, kind: Kind) -> str:
         return "the sink '_' cannot be read"
     if spec.type in ("any", "vec", "name"):
         return ""
-    scalar = expected_type(form, spec)
+    scalar = form.operand_type(spec)
     if scalar is None:
         return ""
     # `cvt` widens all of its operands, also where its result is packed.

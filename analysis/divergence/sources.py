@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...ptx import Effect, Form, Imm, Instr, Kernel, Operand, Reg, Special, Variable
+from ...ptx import Effect, Form, Imm, Instr, Kernel, Operand, Reg, ScalarType, Special, Variable
 from ...ptx.operations import LOADS, Operation
 from ...ptx.types import literal_value
 from ..effects import is_call_parameter, is_constant_read, memory_space
@@ -168,19 +168,12 @@ def operand_widths(form: Form) -> tuple[int, ...]:
     """The width in bits of each operand as the table has it, 0 where that is not known."""
     widths = _WIDTHS.get(form)
     if widths is None:
-        widths = _WIDTHS[form] = tuple(_width(form, spec.type) for spec in form.specs)
+        widths = _WIDTHS[form] = tuple(_width(form.operand_type(spec)) for spec in form.specs)
     return widths
 
 
 _WIDTHS: dict[Form, tuple[int, ...]] = {}
 
 
-def _width(form: Form, kind: str) -> int:
-    if kind == "pred":
-        return 1
-    if kind == "wide":
-        return 2 * form.type.bits if form.type is not None else 0
-    scalar = form.scalar(kind) or (form.type if kind == "type" else None)
-    if scalar is not None:
-        return scalar.bits if scalar.lanes == 1 else 0
-    return int(kind[1:]) if kind[1:].isdigit() else 0
+def _width(scalar: ScalarType | None) -> int:
+    return scalar.bits if scalar is not None and scalar.lanes == 1 else 0

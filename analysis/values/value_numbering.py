@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...ptx import Effect, Element, Form, Imm, Instr, Mem, Operand, Reg, ScalarType, Special, Sym
-from ...ptx.notation import OperandSpec
 from ...ptx.operations import Operation
 from ...ptx.types import is_integer_literal, literal_bits, literal_value
 from ..effects import is_constant_form, is_movable, is_promised_read, is_volatile_register
@@ -291,7 +290,7 @@ def _plan(form: Form) -> _Plan:
         kind = "product"
     else:
         kind = "hash"
-    scalars = tuple(_scalar_of(form, spec) for spec in form.specs[1:])
+    scalars = tuple(form.operand_type(spec) for spec in form.specs[1:])
     # Of two NaNs an operation on f64 keeps the payload of one: which, depends on their order.
     commutes = form.op.commutes and (form.type is None or form.type.name != "f64")
     return _Plan(kind, _operation(form), scalars, commutes, operation, kind_of_row is Operation.WIDE_PRODUCT_SUM)
@@ -437,16 +436,6 @@ def _load(values: Values, instr: Instr, plan: _Plan) -> int:
     if address is None or address.rest or len(instr.operands) != 2:
         return values.fresh()
     return values.lookup((plan.head, *values.address(instr, address)))
-
-
-def _scalar_of(form: Form, spec: OperandSpec) -> ScalarType | None:
-    """The type in which an operand is read."""
-    if spec.type == "wide":
-        return None
-    return form.scalar(spec.type) or _FIXED.get(spec.type)
-
-
-_FIXED = {"u32": _U32, "b32": ScalarType("b32", 32, "b"), "s32": ScalarType("s32", 32, "s")}
 
 
 def _modifiers(form: Form) -> Key:

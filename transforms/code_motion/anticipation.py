@@ -25,11 +25,11 @@ from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from ...analysis.effects import is_plain_store
-from ...analysis.graph.cfg import strongly_connected_components
 from ...analysis.graph.finite_loops import FiniteLoops
 from ...analysis.manager import Facts
 from ...analysis.memory.alias import Reference
 from ...analysis.values.symbolic_values import SymbolicValues
+from ...graphs import strongly_connected_components
 from ...ptx import Effect, Instr, Label, Reg, ScalarType
 from ...ptx.operations import Operation
 from ..scalar_replacement.access_index import Accesses, Question

@@ -18,7 +18,7 @@ from ...analysis.manager import Facts
 from ...analysis.memory.thread_accesses import access_set
 from ...analysis.values.polynomial import Poly
 from ...ptx import Effect, Imm, Instr, Kernel, Module, Reg, Special, Sym, Variable
-from ...ptx.operands import Args, Mem, Operand, Pair, Vec
+from ...ptx.operands import Args, Vec
 from ...ptx.operations import ADDRESS_CONVERSIONS, BARRIERS, BRANCHES, COPIES, EXITS, PLAIN_ACCESSES, Operation
 from .buffer_use import is_of_variable
 from .launch_site import LaunchSite
@@ -163,7 +163,7 @@ def _is_pure(callee: Kernel, module: Module, seen: dict[str, bool]) -> bool:
         form = instr.form
         if form.is_opaque or form.operation in (Operation.EXIT, Operation.TRAP):
             return False
-        if form.space == "shared" or any(_is_shared_symbol(symbol) for symbol in _symbols(instr.operands)):
+        if form.space == "shared" or any(_is_shared_symbol(symbol) for symbol in instr.symbols()):
             return False
         if any(isinstance(operand, Special) and not _is_of_thread(operand.name) for operand in instr.operands):
             return False
@@ -234,24 +234,12 @@ def _is_shared(instr: Instr) -> bool:
     return memory_space(instr) == "shared"
 
 
-def _symbols(operands: tuple[Operand, ...]) -> Iterator[Sym]:
-    for operand in operands:
-        if isinstance(operand, Sym):
-            yield operand
-        elif isinstance(operand, Mem):
-            yield from _symbols((operand.base, *operand.rest))
-        elif isinstance(operand, Vec | Args):
-            yield from _symbols(operand.elements)
-        elif isinstance(operand, Pair):
-            yield from _symbols((operand.first, operand.second))
-
-
 def _module_variables(kernel: Kernel, module: Module, counters: frozenset[str] = frozenset()) -> Iterator[str]:
     """Variables of the module that a copy in another module would not share, though it had to."""
     mentioned = {
         symbol.declaration
         for instr in kernel.instructions()
-        for symbol in _symbols(instr.operands)
+        for symbol in instr.symbols()
         if isinstance(symbol.declaration, Variable)
     }
     own = set(map(id, kernel.variables))
@@ -279,9 +267,7 @@ _NAMES_AN_ADDRESS = COPIES | ADDRESS_CONVERSIONS | {Operation.LOAD, Operation.SU
 
 def _writes(kernel: Kernel, variable: Variable, module: Module) -> bool:
     users = [
-        instr
-        for instr in kernel.instructions()
-        if any(symbol.declaration is variable for symbol in _symbols(instr.operands))
+        instr for instr in kernel.instructions() if any(symbol.declaration is variable for symbol in instr.symbols())
     ]
     if not users:
         return False
