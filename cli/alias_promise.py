@@ -61,14 +61,14 @@ def _promised(before: str, promise: str) -> Promised:
     from ..analysis.memory.alias import Promise
     from ..analysis.memory.points_to import is_pointer_parameter
     from ..harness.alias_check import Promised
-    from ..ptx import parse
+    from ..ptx import flatten_scopes, parse
 
     module, promised = parse(before), Promise.parse(promise)
     bits = module.address_size or 64
     covered: dict[str, frozenset[str]] = {}
     touched: dict[str, Touched] = {}
     for kernel in module.entries:
-        kernel.flatten_scopes()
+        flatten_scopes(kernel)
         pointers = [param.name for param in kernel.params or () if is_pointer_parameter(param, bits)]
         covered[kernel.name] = frozenset(name for name in pointers if promised.covers(kernel.name, name))
         touched[kernel.name] = Facts(kernel, module).memory.buffers

@@ -134,8 +134,9 @@ def facts_of(
 ) -> Facts:
     """The facts of a kernel whose scopes are flattened."""
     from ..analysis.manager import Facts
+    from ..ptx import flatten_scopes
 
-    kernel.flatten_scopes()
+    flatten_scopes(kernel)
     return Facts(kernel, module, shape=shape, profile=profile, promise=promise)
 
 
@@ -189,6 +190,7 @@ def describe(kernel: Kernel, module: Module, facts: Facts) -> dict[str, Any]:
 def _counts(kernel: Kernel) -> dict[str, Any]:
     from ..analysis.effects import memory_space
     from ..ptx import Effect
+    from ..ptx.operations import BRANCHES
 
     number = 0
     counts: Counter[str] = Counter()
@@ -202,8 +204,8 @@ def _counts(kernel: Kernel) -> dict[str, Any]:
             continue
         effects = form.effects
         counts["barriers"] += effects & Effect.BARRIER != 0
-        counts["calls"] += form.op.base == "call"
-        counts["branches"] += form.op.base in ("bra", "brx")
+        counts["calls"] += form.is_call
+        counts["branches"] += form.operation in BRANCHES
         if instr.address is not None and effects & (Effect.READ | Effect.WRITE):
             kinds = ("update", "store", "load")
             kind = kinds[0 if effects & Effect.READ and effects & Effect.WRITE else 1 if effects & Effect.WRITE else 2]

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
+from ..ptx.operations import Operation
 from .layered_layout import GAP_Y, Layout, Point, layered_layout, layers_of
 
 if TYPE_CHECKING:
@@ -177,7 +178,8 @@ class _Contents:
             lines.append(_Line(f"↻ {kind} {loop.index}{apart}", _loop_colour(loop.index)))
         terminator = code.terminator
         is_divergent = self.divergence.is_divergent(block)
-        if terminator is not None and (terminator.guard is not None or terminator.form.op.base == "brx"):
+        is_indexed = terminator is not None and terminator.form.operation is Operation.INDEXED_BRANCH
+        if terminator is not None and (terminator.guard is not None or is_indexed):
             lines.append(_Line(_cut(terminator.text), _RED if is_divergent else _INK))
             counts = self.expected.measured(block)
             if counts is not None:
@@ -483,7 +485,7 @@ def _contents(instrs: Sequence[Instr]) -> str:
     found: Counter[str] = Counter()
     for instr in instrs:
         effects, base = instr.form.effects, instr.form.op.base
-        if instr.form.is_opaque or base in ("call", "bar", "barrier") or effects & Effect.BARRIER:
+        if instr.form.is_opaque or instr.form.is_call or effects & Effect.BARRIER:
             found[base or instr.form.text] += 1
         elif instr.address is not None and effects & (Effect.READ | Effect.WRITE):
             found[f"{base}.{memory_space(instr)}"] += 1

@@ -16,6 +16,8 @@ writes this page.
 | column | meaning |
 | --- | --- |
 | row | the mnemonic and its operands, in the notation of `ptx/notation.py` |
+| operation | the class of the operation (`ptx/operations.py`), by which analyses decide; empty: the worst is expected |
+| result points into | what the result points into if operands are pointers; empty: unknown |
 | effects | what prevents moving or removing the instruction; without effects, it only computes a value |
 | divergence | how the result differs between lanes |
 | emulated | the function of the emulator; `—`: refused; `*`: the manual gives an error bound, no value |
@@ -34,8 +36,8 @@ Numba, PTX 1.0 to 9.4; not part of this repository) 1,504 parse; ptxas also refu
 languages or use undeclared names. ptxas accepts 1,380 files as they are, 25 of these for linking, and **all 1,380 as
 printed, with the same bytes of code, constants and data**.
 
-| row | effects | divergence | emulated | cost |
-| --- | --- | --- | --- | --- |
+| row | operation | result points into | effects | divergence | emulated | cost |
+| --- | --- | --- | --- | --- | --- | --- |
 """
 
 _NAMES = {
@@ -49,11 +51,24 @@ def _effects(effects: int) -> str:
     return ", ".join(name for bit, name in sorted(_NAMES.items()) if effects & bit)
 
 
+def _known(value: str) -> str:
+    return "" if value == "unknown" else value
+
+
 def _row(op: Op) -> str:
     pattern = op.pattern.replace("|", "\\|")
     types = f" ({op.types})" if op.types else ""
     emulated = f"`{op.semantics}`{'*' if op.approximate else ''}" if op.semantics else "—"
-    return f"| `{pattern}`{types} | {_effects(op.effects)} | {op.divergence} | {emulated} | {op.cost} |"
+    cells = (
+        f"`{pattern}`{types}",
+        _known(op.operation),
+        _known(op.pointers),
+        _effects(op.effects),
+        op.divergence,
+        emulated,
+        str(op.cost),
+    )
+    return f"| {' | '.join(cells)} |"
 
 
 def page() -> str:

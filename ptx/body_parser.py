@@ -13,13 +13,14 @@ from __future__ import annotations
 import re
 
 from . import declarations
+from .decoding import decode, form_of, may_skip_elements, opaque_form
 from .errors import PtxError
 from .ir import Block, Directive, Guard, Instr, Kernel, Loc, RegisterDeclaration, Return, Variable
 from .lexer import Cursor
 from .notation import Effect, Form
 from .operand_parser import OperandError, Scope, closing_parenthesis, raw_operand, split_operands
 from .operands import Args, Label, Operand, Reg
-from .ops import decode, form_of, may_skip_elements, opaque_form
+from .operations import BRANCHES, Operation
 
 __all__ = ["parse_body"]
 
@@ -62,10 +63,9 @@ _PLAIN, _TERMINATOR, _SHAPED, _BRANCH, _CALL_KIND = range(5)
 
 
 def _kind(form: Form) -> int:
-    base = form.op.base
-    if base in ("bra", "brx"):
+    if form.operation in BRANCHES:
         return _BRANCH
-    if base == "call":
+    if form.is_call:
         return _CALL_KIND
     if form.effects & Effect.CONTROL and not form.is_opaque:
         return _TERMINATOR
@@ -200,7 +200,7 @@ class _BodyParser:
 
     def transfer(self, found: re.Match[str], form: Form, parts: list[str], guard: Guard | None) -> None:
         """A branch, or a call without parentheses."""
-        if form.op.base == "call":
+        if form.is_call:
             self.cursor.pos = found.start()
             self.call()
         else:
@@ -209,7 +209,7 @@ class _BodyParser:
 
     def branch(self, form: Form, parts: list[str], guard: Guard | None, pos: int) -> None:
         """``bra L`` and ``brx.idx r, table``: the last operand is a label."""
-        wanted = 2 if form.op.base == "brx" else 1
+        wanted = 2 if form.operation is Operation.INDEXED_BRANCH else 1
         if len(parts) != wanted:
             raise PtxError(
                 f"'{form.text}' takes {wanted} operand{'s'[: wanted - 1]}, not {len(parts)}", self.source, pos
@@ -433,7 +433,7 @@ class _BodyParser:
             return
         for block in kernel.blocks:
             for at, instr in enumerate(block.instrs):
-                if instr.form.op.base == "ret":
+                if instr.form.operation is Operation.RETURN:
                     block.instrs[at] = Return(instr.form, results, instr.guard, instr.loc, instr.pos)
         if kernel.blocks[-1].falls_through:
             if kernel.blocks[-1].terminator is not None:

@@ -20,12 +20,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
+from .decoding import decode
 from .errors import PtxError, SourceText
 from .ir import Block, Guard, Instr, Kernel, Loc
 from .notation import Form
-from .operand_rules import align, expected_type, kind_of, problem
+from .operand_rules import align, kind_of, problem
 from .operands import Args, Imm, Mem, Operand, Reg, Special, Sym, Vec
-from .ops import decode, special_type
+from .special_registers import special_type
 from .types import TYPES, ScalarType
 
 __all__ = ["Builder", "address", "float_literal", "vector"]
@@ -85,7 +86,7 @@ class Builder:
         form = decode(mnemonic, len(made))
         if form.is_opaque:
             raise ValueError(f"no opcode '{mnemonic}'")
-        if form.op.base != "call":
+        if not form.is_call:
             complaint = problem(form, tuple(kind_of(operand) for operand in made))
             if complaint is not None:
                 text = made[complaint.operand].text if complaint.operand >= 0 else ""
@@ -135,7 +136,7 @@ class Builder:
     def result_type(self, form: Form, arity: int) -> ScalarType:
         """The type that the row gives to the first result of ``form``."""
         specs = align(form, arity)
-        scalar = expected_type(form, specs[0]) if specs else form.type
+        scalar = form.operand_type(specs[0]) if specs else form.type
         if scalar is None or form.lanes > 1:
             raise ValueError(f"the result of '{form.text}' has to be given: use emit")
         return scalar

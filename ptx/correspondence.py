@@ -12,12 +12,12 @@ one by changes that do not go by names.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 from .ir import Block, Declaration, Directive, Guard, Instr, Kernel, Loc, Param, RegisterDeclaration, Variable
-from .operands import Args, Element, Imm, Label, Mem, Not, Operand, Pair, Raw, Reg, Sym, Vec, substitute
+from .operands import Element, Imm, Label, Mem, Operand, Raw, Reg, Sym, substitute, walk
 
 __all__ = ["Correspondence"]
 
@@ -166,10 +166,9 @@ class Correspondence:
             return self._symbols_do(old, new)
         if isinstance(old, Label) and isinstance(new, Label):
             return self._names.get(old.text) == new.text
-        parts = _parts(old)
-        if not parts:
+        if not old.parts:
             return old.text == new.text
-        return _detail(old) == _detail(new) and self._all_do(parts, _parts(new))
+        return _detail(old) == _detail(new) and self._all_do(old.parts, new.parts)
 
     def _symbols_do(self, old: Sym, new: Sym) -> bool:
         if old.name not in self._objects:  # a label may have the name of something else in the module
@@ -196,8 +195,8 @@ class Correspondence:
     def _carried_operand(self, operand: Operand) -> Operand:
         found = self._carried.get(operand)
         if found is None:
-            for leaf in _leaves((operand,)):
-                if leaf not in self._carried:
+            for leaf in walk(operand):
+                if isinstance(leaf, Reg | Sym | Label) and leaf not in self._carried:
                     self._carried[leaf] = self._counterpart(leaf)
             found = self._carried[operand] = substitute(operand, self._carried)
         return found
@@ -227,28 +226,8 @@ def _lines(loc: Loc | None) -> list[str]:
     return found
 
 
-def _parts(operand: Operand) -> tuple[Operand, ...]:
-    if isinstance(operand, Mem):
-        return (operand.base, *operand.rest)
-    if isinstance(operand, Vec | Args):
-        return operand.elements
-    if isinstance(operand, Pair):
-        return operand.first, operand.second
-    if isinstance(operand, Not):
-        return (operand.operand,)
-    return (operand.reg,) if isinstance(operand, Element) else ()
-
-
 def _detail(operand: Operand) -> object:
     """What an operand is beside its parts."""
     if isinstance(operand, Mem):
         return operand.offset, operand.has_zero
     return operand.component if isinstance(operand, Element) else None
-
-
-def _leaves(operands: Iterable[Operand]) -> Iterator[_Leaf]:
-    for operand in operands:
-        if isinstance(operand, Reg | Sym | Label):
-            yield operand
-        else:
-            yield from _leaves(_parts(operand))

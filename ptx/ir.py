@@ -6,7 +6,7 @@ apart from blanks and comments. Analyses hang no state on these objects; they ke
 Guarantees: a change made through a `Kernel` method bumps ``version`` (instructions) or ``cfg_version`` as well (blocks
 and edges), so that a cached fact of an older version cannot be reached.
 
-Nested scopes ``{ … }`` stay in the instruction stream as `Directive`s until `Kernel.flatten_scopes` removes them;
+Nested scopes ``{ … }`` stay in the instruction stream as `Directive`s until `scopes.flatten_scopes` removes them;
 transforms run on flattened kernels only.
 """
 
@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from .decoding import decode, form_of
 from .errors import SourceText
-from .notation import Effect, Form
-from .operands import Args, Element, Imm, Label, Mem, Operand, Pair, Reg, Vec, registers
-from .ops import decode, form_of
+from .notation import Form
+from .operands import Args, Element, Imm, Label, Mem, Operand, Reg, Sym, registers, walk
 from .types import TYPES, ScalarType
 
 __all__ = [
@@ -124,10 +124,10 @@ class Instr:
 
     def partial_defs(self) -> tuple[Reg, ...]:
         """The vector registers of which only elements are written: the others keep their values."""
-        results = self.operands[:1] if self.form.op.base == "call" else self.operands[: self.form.dst_count]
+        results = self.operands[:1] if self.form.is_call else self.operands[: self.form.dst_count]
         if len(results) == 1 and type(results[0]) is Reg:  # nearly all instructions
             return ()
-        return tuple([part.reg for result in results for part in _parts(result) if isinstance(part, Element)])
+        return tuple([part.reg for result in results for part in walk(result) if isinstance(part, Element)])
 
     def uses(self) -> tuple[Reg, ...]:
         """Registers read: sources, addresses, the guard, results of read-modify-write forms, what a `Return` gives."""
@@ -139,7 +139,11 @@ class Instr:
     def fixed_uses(self) -> tuple[Reg, ...]:
         """Those of `uses` that are not to be exchanged for another register with the same value: all registers of a
         call and of a read-modify-write form, and what a `Return` gives to its caller."""
-        return self.uses() if self.form.inout or self.form.op.base == "call" else self.implicit
+        return self.uses() if self.form.inout or self.form.is_call else self.implicit
+
+    def symbols(self) -> Iterator[Sym]:
+        """Every symbol in the operands, those in addresses and lists included, in the order written."""
+        return (part for operand in self.operands for part in walk(operand) if isinstance(part, Sym))
 
     def clone(self) -> Instr:
         """An instruction of its own with the same parts."""
@@ -160,14 +164,14 @@ class Instr:
 
     @property
     def is_terminator(self) -> bool:
-        """Whether a block ends with it: ``bra brx ret exit trap``. Not of an opaque one, of which nobody knows."""
-        return self.form.effects & Effect.CONTROL != 0 and not self.form.is_opaque
+        """Whether a block ends with it; false of an opaque one, of which nobody knows."""
+        return self.form.is_terminator
 
     @property
     def text(self) -> str:
         """The instruction as PTX, without its line's indentation."""
         guard = self.guard.text + " " if self.guard is not None else ""
-        if self.form.op.base == "call":
+        if self.form.is_call:
             return f"{guard}{_call_text(self)};"
         operands = ", ".join([operand.text for operand in self.operands])
         return f"{guard}{self.form.text} {operands};" if operands else f"{guard}{self.form.text};"
@@ -186,21 +190,9 @@ def _registers_written(instr: Instr) -> tuple[Reg, ...]:
         return tuple([reg for operand in operands[:count] for reg in registers(operand)])
     if form.is_opaque:
         return tuple([reg for operand in operands for reg in registers(operand)])
-    if form.op.base == "call" and operands:
+    if form.is_call and operands:
         return registers(operands[0])
     return ()
-
-
-def _parts(operand: Operand) -> Iterator[Operand]:
-    """The operand, or what stands in its braces, parentheses or pair."""
-    if isinstance(operand, Vec | Args):
-        for element in operand.elements:
-            yield from _parts(element)
-    elif isinstance(operand, Pair):
-        yield from _parts(operand.first)
-        yield from _parts(operand.second)
-    else:
-        yield operand
 
 
 def _registers_read(instr: Instr) -> tuple[Reg, ...]:
@@ -292,10 +284,6 @@ class Directive(Instr):
 
     def uses(self) -> tuple[Reg, ...]:
         return ()
-
-    @property
-    def is_terminator(self) -> bool:
-        return False
 
     @property
     def text(self) -> str:
@@ -579,18 +567,6 @@ class Kernel:
         instr.form = form_of(mnemonic, instr.operands)
         instr.forget()
         self.version += 1
-
-    def flatten_scopes(self) -> None:
-        """Move registers and variables of nested scopes to the top, under names that are not taken, and drop the
-        braces. A scope that holds ``.param`` variables of a call keeps its braces: stores, call and loads stay
-        together."""
-        if not self.has_scopes:
-            return
-        from .scopes import flatten
-
-        flatten(self)
-        self.has_scopes = False
-        self.changed()
 
 
 Declaration: TypeAlias = Param | Variable | Kernel

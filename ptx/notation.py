@@ -25,6 +25,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from .operations import Operation, Pointers, Touches
 from .types import TYPES, ScalarType
 
 __all__ = ["SLOTS", "STRONG", "SYNCHRONIZING", "Effect", "Form", "Op", "OperandSpec", "decode_with"]
@@ -124,6 +125,9 @@ class Op:
 
     pattern: str
     semantics: str = ""  #: name of the emulator's function; empty where the emulator refuses the opcode
+    operation: Operation = Operation.UNKNOWN
+    pointers: Pointers = Pointers.UNKNOWN
+    touches: Touches = Touches.UNKNOWN
     types: str = ""  #: words that restrict the slot filed as ``type``
     effects: int = 0
     commutes: bool = False
@@ -230,6 +234,11 @@ class Form:
     inout: bool = False  #: the results are read as well
     lanes: int = 1  #: elements of a vector access, from ``.v2``, ``.v4``, ``.v8``
     specs: tuple[OperandSpec, ...] = field(default=())
+    #: The row's operation; ``UNKNOWN`` for an opaque form.
+    operation: Operation = field(init=False)
+    is_call: bool = field(init=False)
+    #: Whether a block ends with it. Of an opaque form that is not known.
+    is_terminator: bool = field(init=False)
     #: The state space of the access, without sub-space; ``generic`` where none is named.
     space: str = field(init=False)
     #: The number of the first operand that is read; behind it all are.
@@ -237,7 +246,10 @@ class Form:
 
     def __post_init__(self) -> None:
         self.space = self.mods.get("space", "generic").partition("::")[0]
-        self.first_read = 0 if self.inout else 1 if self.op.base == "call" else self.dst_count
+        self.operation = self.op.operation
+        self.is_terminator = self.effects & Effect.CONTROL != 0 and not self.is_opaque
+        self.is_call = self.op.operation is Operation.CALL
+        self.first_read = 0 if self.inout else 1 if self.is_call else self.dst_count
 
     @property
     def name(self) -> str:
@@ -248,6 +260,21 @@ class Form:
         """The type that the row's ``slot`` has in this form."""
         word = self.mods.get(slot)
         return TYPES.get(word) if word is not None else None
+
+    def operand_type(self, spec: OperandSpec) -> ScalarType | None:
+        """The type that this form gives to the operand of ``spec``; ``None`` where the row leaves it open.
+
+        >>> from .decoding import decode
+        >>> form = decode("mul.wide.s32")
+        >>> form.operand_type(form.specs[0]).name
+        's64'
+        """
+        name = spec.type
+        if name == "type":
+            return self.type
+        if name == "wide":
+            return TYPES[f"{self.type.kind}{2 * self.type.bits}"] if self.type is not None else None
+        return TYPES.get(name) or self.scalar(name)
 
     def __repr__(self) -> str:
         return f"Form({self.text})"

@@ -14,7 +14,7 @@ from typing import TypeVar
 from .constants import ConstantError, constant_integer, constant_literal
 from .ir import Declaration, Guard, Param, Variable
 from .operands import SINK, Element, Imm, Label, Mem, Not, Operand, Pair, Raw, Reg, Special, Sym, Vec
-from .ops import special_type
+from .special_registers import special_type
 from .types import TYPES, ScalarType, literal_value
 
 __all__ = ["OperandError", "Scope", "closing_parenthesis", "is_below", "raw_operand", "split_operands"]

@@ -17,9 +17,10 @@ from typing import NamedTuple
 from .ir import Kernel, Param, Variable
 from .notation import Effect, Form, OperandSpec
 from .operands import Args, Element, Imm, Label, Mem, Not, Operand, Pair, Raw, Reg, Sink, Special, Sym, Vec
+from .operations import ADDRESS_CONVERSIONS, CONVERSIONS, COPIES, Operation
 from .types import TYPES, ScalarType, is_integer_literal, literal_value
 
-__all__ = ["Kind", "expected_type", "kind_of", "problem"]
+__all__ = ["Kind", "kind_of", "problem"]
 
 
 class Kind(NamedTuple):
@@ -153,24 +154,8 @@ def takes_literal(scalar: ScalarType, literal: str) -> bool:
     return literal == "f32" if scalar.bits == 32 else literal in ("f64", "decimal") and scalar.bits == 64
 
 
-def expected_type(form: Form, spec: OperandSpec) -> ScalarType | None:
-    """The type that ``form`` gives to the operand of ``spec``; ``None`` where the row leaves it open.
-
-    >>> from .ops import decode
-    >>> form = decode("mul.wide.s32")
-    >>> expected_type(form, form.specs[0]).name
-    's64'
-    """
-    name = spec.type
-    if name == "type":
-        return form.type
-    if name == "wide":
-        return TYPES[f"{form.type.kind}{2 * form.type.bits}"] if form.type is not None else None
-    return TYPES.get(name) or form.scalar(name)
-
-
 def type_text(form: Form, spec: OperandSpec) -> str:
-    scalar = expected_type(form, spec)
+    scalar = form.operand_type(spec)
     return f".{scalar.name}" if scalar is not None else "an operand"
 
 
@@ -228,7 +213,7 @@ def problem(form: Form, kinds: tuple[Kind, ...]) -> Complaint | None:
             message = _operand_problem(form, spec, kind)
         if message:
             return Complaint(index, message)
-    if form.op.base == "mov" and kinds[0].what == kinds[1].what == "vec" and form.lanes == 1:
+    if form.operation in COPIES and kinds[0].what == kinds[1].what == "vec" and form.lanes == 1:
         return Complaint(1, "'mov' cannot copy a vector to a vector")
     return None
 
@@ -299,11 +284,11 @@ def _operand_problem(form: Form, spec: OperandSpec, kind: Kind) -> str:
         return "the sink '_' cannot be read"
     if spec.type in ("any", "vec", "name"):
         return ""
-    scalar = expected_type(form, spec)
+    scalar = form.operand_type(spec)
     if scalar is None:
         return ""
     # `cvt` widens all of its operands, also where its result is packed.
-    relaxed = form.op.base == "cvt" or (form.op.relaxed and spec.type in ("type", "dtype", "atype"))
+    relaxed = form.operation in CONVERSIONS or (form.op.relaxed and spec.type in ("type", "dtype", "atype"))
     if what == "vec" or kind.lanes > 1:
         return _vector_problem(form, spec, kind, scalar, relaxed=relaxed)
     if spec.vec and form.lanes > 1:
@@ -345,9 +330,9 @@ def _scalar_problem(form: Form, kind: Kind, scalar: ScalarType, *, relaxed: bool
 def _special_problem(form: Form, kind: Kind, scalar: ScalarType) -> str:
     if not kind.type:  # WARP_SZ is a constant
         return "" if takes_literal(scalar, "int") else f"'{{}}' is no .{scalar.name}"
-    if form.op.base == "cvt" and not scalar.is_float:
+    if form.operation in CONVERSIONS and not scalar.is_float:
         return ""
-    if form.op.base != "mov":
+    if form.operation not in COPIES:
         return f"special register '{{}}' can only be read by 'mov' and 'cvt', not by '{form.text}'"
     if scalar.kind == "p" or kind.type == "pred":
         return "" if scalar.name == kind.type else f"special register '{{}}' is no .{scalar.name}"
@@ -360,13 +345,13 @@ def _special_problem(form: Form, kind: Kind, scalar: ScalarType) -> str:
 def _symbol_problem(form: Form, kind: Kind, scalar: ScalarType) -> str:
     if kind.type == "offset":
         return "" if takes_literal(scalar, "int") else f"the address '{{}}' is no .{scalar.name}"
-    base = form.op.base
-    if base == "mov":
+    operation = form.operation
+    if operation in COPIES:
         return "" if scalar.kind in "bus" and scalar.bits >= 16 else f"the address '{{}}' is no .{scalar.name}"
-    if base == "cvta":
+    if operation in ADDRESS_CONVERSIONS:
         space = form.space
         return "" if kind.space == space or not kind.space else f"'{{}}' is in state space .{kind.space}, not .{space}"
-    if base in ("mapa", "getctarank"):
+    if operation is Operation.CLUSTER_MAP:
         fits = kind.space in ("shared", "")
         return "" if fits else f"'{{}}' is in state space .{kind.space}, not .shared"
     return "'{}' is the name of a variable; 'mov' puts its address into a register"
@@ -374,7 +359,7 @@ def _symbol_problem(form: Form, kind: Kind, scalar: ScalarType) -> str:
 
 def _vector_problem(form: Form, spec: OperandSpec, kind: Kind, scalar: ScalarType, *, relaxed: bool) -> str:
     elements = kind.parts if kind.what == "vec" else (Kind("reg", kind.type),) * kind.lanes
-    if form.op.base == "mov":
+    if form.operation in COPIES:
         if form.lanes == 1:
             return _pack_problem(form, spec, elements, scalar)
     elif spec.vec:

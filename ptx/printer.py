@@ -61,7 +61,7 @@ def _body(kernel: Kernel, lines: list[str]) -> None:
                     _callers(loc, printed, lines)
                 add(f"\t.loc {loc.text}")
             form = instr.form
-            if instr.is_directive or form.op.base == "call":
+            if instr.is_directive or form.is_call:
                 add(f"\t{instr.text}")
                 continue
             operands = ", ".join([operand.text for operand in instr.operands])

@@ -12,19 +12,21 @@ Reference: PTX ISA 9.0, §5.4 and §7.1.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from .ir import Block, Directive, Guard, Instr, Kernel, RegisterDeclaration, Variable
-from .operands import Args, Label, Mem, Operand, Pair, Raw, Reg, Sym, Vec, substitute
+from .operands import Label, Operand, Raw, Reg, Sym, substitute, walk
 
-__all__ = ["flatten"]
+__all__ = ["flatten_scopes"]
 
 _WORD = re.compile(r"[A-Za-z_$%][\w$]*")
 _DIGITS = re.compile(r"\d*$")
 
 
-def flatten(kernel: Kernel) -> None:
+def flatten_scopes(kernel: Kernel) -> None:
     """Remove the nested scopes of ``kernel``, in place; see the module's header for what stays."""
+    if not kernel.has_scopes:
+        return
     operands = _distinct_operands(kernel)
     nested = [item for item in kernel.scoped_names if not _stays(item)]
     names = _TakenNames(kernel, nested, operands)
@@ -45,6 +47,8 @@ def flatten(kernel: Kernel) -> None:
         _replace(kernel, replaced)
     _drop_braces(kernel)
     kernel.scoped_names = []
+    kernel.has_scopes = False
+    kernel.changed()
 
 
 def _stays(item: Reg | Label | Variable) -> bool:
@@ -56,17 +60,8 @@ def _distinct_operands(kernel: Kernel) -> list[Operand]:
     return list({id(operand): operand for instr in kernel.instructions() for operand in instr.operands}.values())
 
 
-def _symbols(operands: Iterable[Operand]) -> Iterable[Sym]:
-    """Every symbol in the operands, those in addresses and lists included."""
-    for operand in operands:
-        if isinstance(operand, Sym):
-            yield operand
-        elif isinstance(operand, Mem):
-            yield from _symbols((operand.base, *operand.rest))
-        elif isinstance(operand, Vec | Args):
-            yield from _symbols(operand.elements)
-        elif isinstance(operand, Pair):
-            yield from _symbols((operand.first, operand.second))
+def _symbols(operands: Iterable[Operand]) -> Iterator[Sym]:
+    return (part for operand in operands for part in walk(operand) if isinstance(part, Sym))
 
 
 class _TakenNames:

@@ -22,6 +22,7 @@ from .known_operands import KINDS, known_operands
 from .notation import Form
 from .operand_rules import REGISTER_TYPES, problem
 from .operands import Args, Label, Operand, Reg, Sym, registers
+from .operations import Operation
 from .prototypes import Signature, argument_problem, signature_of_kernel, signature_of_prototype
 
 __all__ = ["falls_off_end", "problems", "verify", "verify_kernel"]
@@ -44,7 +45,6 @@ _TARGET_OPTIONS = frozenset(["texmode_unified", "texmode_independent", "debug", 
 _MOST_REGISTERS = 1 << 31
 _LARGEST_ARRAY = 1 << 63
 
-_TERMINATORS = frozenset(["bra", "brx", "ret", "exit", "trap"])
 
 #: (form, number of each operand's kind) of instructions that have been found right, in this process.
 _GOOD: set[tuple[object, ...]] = set()
@@ -78,7 +78,7 @@ def falls_off_end(kernel: Kernel) -> bool:
     for block in reversed(kernel.blocks):
         if any(not instr.is_directive for instr in block.instrs):
             last = block.terminator
-            return last is None or last.guard is not None or last.form.op.base not in _TERMINATORS
+            return last is None or last.guard is not None or not last.form.is_terminator
         if block.label is not None:
             return True
     return True
@@ -334,8 +334,7 @@ class _KernelCheck:
             self.undeclared(self.known.first_undeclared(instr.operands[key.index(None) - 1]), instr)
             return
         form = instr.form
-        base = form.op.base
-        if base == "call":
+        if form.is_call:
             self.call(instr)
             return
         if key not in _GOOD_TERMINATORS:
@@ -345,7 +344,7 @@ class _KernelCheck:
                 text = operand.text if operand is not None else ""
                 self.fail(complaint.message.replace("{}", text), instr, operand)
                 return
-        if base in _TERMINATORS:
+        if form.is_terminator:
             _GOOD_TERMINATORS.add(key)
             self.terminator(instr, block)
         else:
@@ -375,10 +374,10 @@ class _KernelCheck:
     def terminator(self, instr: Instr, block: Block) -> None:
         if block.terminator is not instr:
             self.fail(f"'{instr.form.text}' does not end its block", instr)
-        base = instr.form.op.base
-        if base == "bra":
+        operation = instr.form.operation
+        if operation is Operation.BRANCH:
             self.branch_target(instr, instr.operands[0])
-        elif base == "brx":
+        elif operation is Operation.INDEXED_BRANCH:
             table = instr.operands[1]
             if isinstance(table, Label):
                 self.waiting.append((instr, table, "branchtargets"))

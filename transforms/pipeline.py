@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..analysis.manager import Facts
 from ..analysis.values.contraction import contraction_of, may_contract
-from ..ptx import Kernel, Module, PtxError
+from ..ptx import Kernel, Module, PtxError, flatten_scopes
 from ..ptx.verify import falls_off_end, verify_kernel
 from .passes import is_built_in, passes_of
 from .remarks import Remarks
@@ -76,7 +76,7 @@ class KernelTransform:
 
     def __call__(self, module: Module, kernel: Kernel, remarks: Remarks) -> bool:
         """Transform ``kernel`` of ``module`` in place; whether anything changed. Raises `PassFailed`."""
-        kernel.flatten_scopes()
+        flatten_scopes(kernel)
         facts = Facts(kernel, module, profile=self.profile, promise=self.promise)
         try:
             if not may_contract(kernel) or facts.cfg.unmodelled:

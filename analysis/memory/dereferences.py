@@ -27,6 +27,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...ptx import Effect, Form, Instr
+from ...ptx.operations import PLAIN_ACCESSES
 from ..effects import may_not_return
 from .address_inputs import AddressLeaves
 from .alias import Memory, Reference
@@ -38,7 +39,6 @@ __all__ = ["Dereferences"]
 
 #: The form of an instruction, the site that it dereferences and those whose base it defines anew, as bits.
 _Event: TypeAlias = tuple[Form, int, int]
-_ACCESSES = frozenset(["ld", "ldu", "st", "atom", "red"])
 
 
 class Dereferences:
@@ -99,7 +99,7 @@ class Dereferences:
     def _find_sites(self) -> None:
         numbers: dict[Reference, int] = {}
         leaves_of = self._leaves.of_instr
-        accesses = {form for form in self._forms if form.op.base in _ACCESSES and not form.is_opaque}
+        accesses = {form for form in self._forms if form.operation in PLAIN_ACCESSES}
         for block in self.cfg.rpo:
             for instr in self.cfg.blocks[block].instrs:
                 if instr.form not in accesses or instr.guard is not None:
@@ -211,4 +211,4 @@ class Dereferences:
 
 
 def _may_free(form: Form) -> bool:
-    return form.is_opaque or form.op.base == "call"
+    return form.is_opaque or form.is_call

@@ -24,6 +24,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from ...ptx import TYPES, Block, Guard, Instr, Label, Param, Reg, Special, Sym, Variable
+from ...ptx.operations import LOADS, Operation
 from ..divergence.sources import Sources
 from ..divergence.varying_bits import Bits
 from ..divergence.varying_values import ValueBits
@@ -40,7 +41,6 @@ __all__ = ["Bounds", "Evidence", "proven_places", "speculate", "speculate_refere
 
 #: What keeps a load from being moved and does not matter here: it is the copy that is asked about.
 _BESIDE = frozenset(["", "guarded", "several-results"])
-_LOADS = frozenset(["ld", "ldu"])
 #: Bytes at one base further apart than this are not taken to be of one object.
 _WIDEST = 1 << 31
 
@@ -82,7 +82,7 @@ def speculate(facts: Facts, load: Instr, block: Block, evidence: Evidence | None
 def _reference(evidence: Evidence, load: Instr) -> Reference | Speculation:
     """What a load that can be asked about reads; else the refusal."""
     reason = may_move(load).reason
-    if reason not in _BESIDE or load.form.op.base not in _LOADS:
+    if reason not in _BESIDE or load.form.operation not in LOADS:
         return Speculation("refused", reason if reason not in _BESIDE else "not-a-load")
     if is_call_parameter(load):
         return Speculation("refused", "call-parameter")
@@ -154,7 +154,12 @@ def _covered(reference: Reference, sites: Iterable[Reference]) -> str:
 def _guard(facts: Facts, known: Dereferences, reference: Reference, block: Block) -> Guard | None:
     """The predicate under which the branch at the end of ``block`` leads to where the load is safe."""
     branch = block.terminator
-    if branch is None or branch.form.op.base != "bra" or branch.guard is None or not isinstance(branch.guard.reg, Reg):
+    if (
+        branch is None
+        or branch.form.operation is not Operation.BRANCH
+        or branch.guard is None
+        or not isinstance(branch.guard.reg, Reg)
+    ):
         return None
     number = facts.cfg.index[block]
     label = branch.operands[0]

@@ -36,7 +36,7 @@ from ptxmotion.analysis.effects import may_speculate
 from ptxmotion.analysis.memory.alias import CONSERVATIVE, Promise, Reference
 from ptxmotion.emulator import InstanceJudge
 from ptxmotion.emulator.backend import Buffer, EmulatorBackend, EmulatorKernel, LoadedModule
-from ptxmotion.ptx import Effect, Instr, Kernel, Module, parse
+from ptxmotion.ptx import Effect, Instr, Kernel, Module, Operation, parse
 from ptxmotion.suites.registry import Benchmark, benchmarks
 from ptxmotion.suites.runner import compiler, ptx_of, run
 from ptxmotion.toolchain.tools import ToolTimeout, assemble
@@ -308,7 +308,7 @@ def all_speculation(facts: Facts) -> int:
         if idom[block] >= 0:
             above = cfg.blocks[idom[block]]
             for instr in cfg.blocks[block].instrs:
-                if not instr.is_directive and instr.form.op.base == "ld":
+                if not instr.is_directive and instr.form.operation is Operation.LOAD:
                     found += bool(may_speculate(facts, instr, above))
     return found
 

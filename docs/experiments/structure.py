@@ -22,7 +22,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from ptxmotion.analysis.manager import Facts
-from ptxmotion.ptx import Kernel, Module, parse
+from ptxmotion.ptx import Kernel, Module, flatten_scopes, parse
 
 HEADINGS = (
     *("loops", "branches", "divergent", "barriers"),
@@ -49,7 +49,7 @@ class Structure:
 
 def structure_of(kernel: Kernel, module: Module) -> Structure:
     """Count."""
-    kernel.flatten_scopes()
+    flatten_scopes(kernel)
     facts = Facts(kernel, module)
     conditional = [number for number, after in enumerate(facts.cfg.succ) if len(after) > 1]
     found = Structure(loops=len(facts.loops.loops), branches=len(conditional))

@@ -28,6 +28,7 @@ import numpy as np
 
 from ...emulator import LaunchError, UnsupportedInstruction
 from ...ptx import Kernel, Module
+from ...ptx.operations import Operation
 from .generated_inputs import CASES, Input, Signature, generate
 from .input_regions import GeneratedMemory, Regions
 from .input_runs import Device, OutOfTime, Run
@@ -283,7 +284,9 @@ class _Pair:
 
 def _promises_no_writes(kernel: Kernel) -> bool:
     """Whether the kernel reads memory of which it promises that nothing writes it: then buffers may not overlap."""
-    return any("nc" in instr.form.flags or instr.form.op.base == "ldu" for instr in kernel.instructions())
+    return any(
+        "nc" in instr.form.flags or instr.form.operation is Operation.UNIFORM_LOAD for instr in kernel.instructions()
+    )
 
 
 def _described(address: int, regions: Regions, signature: Signature) -> str:

@@ -17,12 +17,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...ptx import Imm, Instr, Kernel, Mem, Module, Param, Reg, ScalarType, Sym, Variable, registers
+from ...ptx.operations import ADDRESS_CONVERSIONS, CONVERSIONS, COPIES, Operation, Pointers
 from .input_regions import Regions
 
 __all__ = ["CASES", "Case", "Field", "Input", "ParamUse", "Signature", "float_registers", "generate", "param_uses"]
 
-#: Scaled values are indices, not pointers: what is shifted or multiplied does not count.
-_COPIES = frozenset("mov cvta add sub mad selp cvt and".split())
+#: Operations through which a pointer may flow. Products and shifts make indices, so they are not among them.
+_CARRIERS = (
+    COPIES
+    | CONVERSIONS
+    | ADDRESS_CONVERSIONS
+    | {Operation.SELECTION, Operation.AND, Operation.SUM, Operation.DIFFERENCE}
+)
+#: Further rows through which a pointer may flow, with any modifiers.
+_SUMS = frozenset([Pointers.SUM, Pointers.PRODUCT_SUM])
 
 _DYNAMIC_SHARED = 16384
 
@@ -314,7 +322,7 @@ def _typed_loads(kernel: Kernel) -> dict[tuple[str, int], tuple[ScalarType, bool
     found: dict[tuple[str, int], tuple[ScalarType, bool]] = {}
     for instr in kernel.instructions():
         address = instr.address
-        if instr.form.op.base != "ld" or address is None or not isinstance(address.base, Sym):
+        if instr.form.operation is not Operation.LOAD or address is None or not isinstance(address.base, Sym):
             continue
         scalar = instr.form.type
         if not isinstance(address.base.declaration, Param) or scalar is None or scalar.bytes not in (1, 2, 4, 8):
@@ -378,9 +386,13 @@ def float_registers(kernel: Kernel) -> set[Reg]:
     return {reg for instr in kernel.instructions() if _is_float(instr) for reg in instr.uses()}
 
 
+#: Operations that move bits of a floating-point type without computing with them.
+_RAW = COPIES | {Operation.LOAD, Operation.STORE}
+
+
 def _is_float(instr: Instr) -> bool:
     scalar = instr.form.scalar("atype") or instr.form.type
-    return scalar is not None and scalar.is_float and instr.form.op.base not in ("ld", "st", "mov")
+    return scalar is not None and scalar.is_float and instr.form.operation not in _RAW
 
 
 def _origins(kernel: Kernel, uses: dict[str, ParamUse]) -> dict[Reg, set[str]]:
@@ -392,10 +404,10 @@ def _origins(kernel: Kernel, uses: dict[str, ParamUse]) -> dict[Reg, set[str]]:
         for instr in kernel.instructions():
             names: set[str] = set()
             address = instr.address
-            if instr.form.op.base == "ld" and address is not None and isinstance(address.base, Sym):
+            if instr.form.operation is Operation.LOAD and address is not None and isinstance(address.base, Sym):
                 if address.base.name in uses:
                     names.add(address.base.name)
-            elif instr.form.op.base in _COPIES:
+            elif instr.form.operation in _CARRIERS or instr.form.op.pointers in _SUMS:
                 for reg in _sources(instr):
                     names |= found.get(reg, set())
             if names:
@@ -408,6 +420,6 @@ def _origins(kernel: Kernel, uses: dict[str, ParamUse]) -> dict[Reg, set[str]]:
 
 
 def _sources(instr: Instr) -> Iterator[Reg]:
-    for operand in instr.srcs[2:] if instr.form.op.base == "mad" else instr.srcs:
+    for operand in instr.srcs[2:] if instr.form.op.pointers is Pointers.PRODUCT_SUM else instr.srcs:
         if not isinstance(operand, Mem | Imm):
             yield from registers(operand)

@@ -18,8 +18,8 @@ from golden.launch import emulated
 from golden.launched import Launched, columns_of, launched_cases
 from golden.operands import RANDOM_LANES
 from golden.replay import GOLDEN, LAUNCHED, MATRIX, digests, load
+from ptxmotion.ptx import ROWS, decode
 from ptxmotion.ptx.notation import Op
-from ptxmotion.ptx.ops import ROWS, decode
 
 #: Rows that the emulator executes and no recording shows, and why.
 WITHOUT_A_RECORDING = {

@@ -23,6 +23,7 @@ from ...analysis.manager import Facts
 from ...analysis.values.ssa import Ssa
 from ...ptx import Guard, Instr, Kernel, Operand, Reg, ScalarType
 from ...ptx.operands import substitute
+from ...ptx.operations import Operation
 from ..remarks import Remarks
 
 __all__ = ["CopyPropagation", "are_exchangeable", "exchangeable_as", "substitute_reads"]
@@ -135,7 +136,7 @@ def _copies(facts: Facts) -> list[Instr]:
         instr
         for block in facts.cfg.rpo
         for instr in blocks[block].instrs
-        if instr.form.op.semantics == "move_mov" and instr.guard is None and len(instr.operands) == 2
+        if instr.form.operation is Operation.COPY and instr.guard is None and len(instr.operands) == 2
     ]
     found: list[Instr] = []
     late: frozenset[Reg] | None = None
@@ -184,7 +185,7 @@ def _root(reg: Reg, renamed: dict[Reg, Reg]) -> Reg:
 
 def substitute_reads(kernel: Kernel, instr: Instr, renamed: Mapping[Reg, Reg]) -> bool:
     """Exchange registers that the instruction reads, but for `Instr.fixed_uses`."""
-    if instr.form.inout or instr.form.op.base == "call":
+    if instr.form.inout or instr.form.is_call:
         return False
     count = instr.form.dst_count
     operands = instr.operands

@@ -26,13 +26,12 @@ from ...ptx import (
     Special,
     Sym,
     Variable,
-    registers,
     substitute,
 )
 from ...ptx.ir import Declaration, Loc
-from ...ptx.operands import Args, Mem, Pair, Vec
+from ...ptx.operands import Mem, walk
 
-__all__ = ["BodyCopy", "Files", "copy_body", "free_tag", "names_of", "symbols_in"]
+__all__ = ["BodyCopy", "Files", "copy_body", "free_tag", "names_of"]
 
 _PLAIN_LOC = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)\s*")
 
@@ -49,19 +48,6 @@ class Files:
         return self.names.index(name) + 1
 
 
-def symbols_in(operands: Iterable[Operand]) -> Iterable[Sym]:
-    """Every symbol in the operands, those in addresses and lists included."""
-    for operand in operands:
-        if isinstance(operand, Sym):
-            yield operand
-        elif isinstance(operand, Mem):
-            yield from symbols_in((operand.base, *operand.rest))
-        elif isinstance(operand, Vec | Args):
-            yield from symbols_in(operand.elements)
-        elif isinstance(operand, Pair):
-            yield from symbols_in((operand.first, operand.second))
-
-
 def names_of(kernel: Kernel) -> set[str]:
     """Every name that the kernel declares or mentions; ranges without their numbers."""
     found = set(kernel.names) | {kernel.name}
@@ -74,7 +60,7 @@ def names_of(kernel: Kernel) -> set[str]:
         if block.label is not None:
             found.add(block.label.text)
         for instr in block.instrs:
-            found.update(symbol.name for symbol in symbols_in(instr.operands))
+            found.update(symbol.name for symbol in instr.symbols())
             if isinstance(instr, Directive):
                 found.update(re.findall(r"[\w$%]+", instr.text))
     return found
@@ -239,19 +225,17 @@ class _Copier:
 
     def _collect(self, operand: Operand, replaced: dict[Operand, Operand]) -> None:
         """What stands for each register, label, symbol and special register in the operand."""
-        for reg in registers(operand):
-            replaced[reg] = self._register(reg)
-        for symbol in symbols_in((operand,)):
-            new = self._symbol(symbol)
-            if new is not symbol:
-                replaced[symbol] = new
-        if isinstance(operand, Label):
-            replaced[operand] = self._label(operand)
-        elif isinstance(operand, Special) and operand.name in self.specials:
-            replaced[operand] = self.specials[operand.name]
-        elif isinstance(operand, Vec | Args):
-            for element in operand.elements:
-                self._collect(element, replaced)
+        for part in walk(operand):
+            if isinstance(part, Reg):
+                replaced[part] = self._register(part)
+            elif isinstance(part, Sym):
+                new = self._symbol(part)
+                if new is not part:
+                    replaced[part] = new
+            elif isinstance(part, Label):
+                replaced[part] = self._label(part)
+            elif isinstance(part, Special) and part.name in self.specials:
+                replaced[part] = self.specials[part.name]
 
     def _symbol(self, symbol: Sym) -> Sym:
         declaration = symbol.declaration

@@ -20,6 +20,7 @@ from ...analysis.effects import is_plain_store
 from ...analysis.memory.thread_accesses import Access, Comparison
 from ...analysis.values.polynomial import Atom, Poly, TooManyTerms
 from ...ptx import Effect, Imm, Instr, Reg
+from ...ptx.operations import LOADS
 from .buffer_use import accesses_of, buffer_of, facts_of, is_of_variable
 from .host_values import HostValues, Signs
 from .launch_site import LaunchSite
@@ -182,7 +183,7 @@ def _is_word(instr: Instr) -> bool:
 
 def _is_word_load(load: Access) -> bool:
     instr = load.instr
-    if instr.form.op.base not in ("ld", "ldu") or not _is_word(instr) or instr.form.effects & Effect.ORDERED:
+    if instr.form.operation not in LOADS or not _is_word(instr) or instr.form.effects & Effect.ORDERED:
         return False
     result, scalar = instr.operands[0], instr.form.type
     return isinstance(result, Reg) and scalar is not None and result.type.bits == scalar.bits

@@ -45,6 +45,7 @@ from ...ptx import (
 from ...ptx.builder import Builder
 from ...ptx.errors import SourceText
 from ...ptx.ir import Declaration
+from ...ptx.operations import Operation
 from ...ptx.verify import verify
 from ..contraction_audit import keep_contraction
 from .body_copy import BodyCopy, Files, copy_body, free_tag, names_of
@@ -412,7 +413,7 @@ def _redirect(blocks: list[Block], join: Block) -> None:
     """What ends a thread of the first body goes on at the join."""
     for block in blocks:
         last = block.terminator
-        if last is None or last.form.op.base not in ("ret", "exit"):
+        if last is None or last.form.operation not in (Operation.RETURN, Operation.EXIT):
             continue
         builder = Builder(Kernel("", is_entry=True), Block())
         assert join.label is not None

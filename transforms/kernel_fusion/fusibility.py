@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from ...analysis.memory.thread_accesses import Access
-from ...ptx import Kernel, Module, parse, print_module
+from ...ptx import Kernel, Module, flatten_scopes, parse, print_module
 from .buffer_use import accesses_of, buffer_of, facts_of, is_of_counter, is_of_variable
 from .host_values import HostValues, Signs
 from .launch_site import Argument, Buffer, Extent, Extents, Fusibility, LaunchSite, Scalar
@@ -74,7 +74,7 @@ def flat_site(site: LaunchSite) -> LaunchSite:
     if known is None or known[0] != site.kernel.version:
         module = parse(print_module(site.module), site.module.source.name)
         for kernel in module.kernels:
-            kernel.flatten_scopes()
+            flatten_scopes(kernel)
         known = _FLAT[site.kernel] = (site.kernel.version, module, module.kernel(site.kernel.name))
     return replace(site, kernel=known[2], module=known[1])
 
@@ -87,7 +87,7 @@ def _refusals(first: LaunchSite, second: LaunchSite) -> list[str]:
         found += [
             f"{described(instr)} touches memory in a way that is not followed"
             for instr in accesses_of(site).unknown
-            if instr.form.op.base != "call"  # `obstacles` lets only those pass that touch none
+            if not instr.form.is_call  # `obstacles` lets only those pass that touch none
         ]
         found += [
             f"{described(access.instr)} writes a variable of the module"

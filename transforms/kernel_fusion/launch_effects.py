@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...analysis.manager import Facts
-from ...ptx import Kernel, Module
+from ...ptx import Kernel, Module, flatten_scopes
 
 __all__ = ["KernelMemory", "kernel_memory"]
 
@@ -28,7 +28,7 @@ def kernel_memory(kernel: Kernel, module: Module) -> KernelMemory:
     """The memory of ``kernel``, which stands in ``module`` and is not changed."""
     params = [param.name for param in kernel.params or ()]
     flat = kernel.clone()
-    flat.flatten_scopes()
+    flatten_scopes(flat)
     buffers = Facts(flat, module).memory.buffers
     return KernelMemory(
         frozenset(at for at, name in enumerate(params) if name in buffers.reads),

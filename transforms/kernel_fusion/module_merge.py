@@ -11,7 +11,7 @@ import re
 
 from ...ptx import Kernel, Module, SourceText, Variable, print_kernel
 from ...ptx.ir import Declaration
-from .body_copy import Files, copy_body, symbols_in
+from .body_copy import Files, copy_body
 from .launch_site import LaunchSite
 
 __all__ = ["CannotFuse", "merged_functions", "merged_target", "merged_version"]
@@ -72,7 +72,7 @@ class _Merging:
         """Copy what ``kernel`` mentions of its ``module``."""
         own = {id(declaration) for declaration in kernel.declarations}
         for instr in kernel.instructions():
-            for symbol in symbols_in(instr.operands):
+            for symbol in instr.symbols():
                 declaration = symbol.declaration
                 if declaration is None or declaration in known or id(declaration) in own:
                     continue

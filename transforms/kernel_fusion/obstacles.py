@@ -18,7 +18,8 @@ from ...analysis.manager import Facts
 from ...analysis.memory.thread_accesses import access_set
 from ...analysis.values.polynomial import Poly
 from ...ptx import Effect, Imm, Instr, Kernel, Module, Reg, Special, Sym, Variable
-from ...ptx.operands import Args, Mem, Operand, Pair, Vec
+from ...ptx.operands import Args, Vec
+from ...ptx.operations import ADDRESS_CONVERSIONS, BARRIERS, BRANCHES, COPIES, EXITS, PLAIN_ACCESSES, Operation
 from .buffer_use import is_of_variable
 from .launch_site import LaunchSite
 
@@ -26,7 +27,41 @@ __all__ = ["configuration_obstacles", "described", "obstacles"]
 
 _LAUNCH_SPECIALS = ("%gridid", "%dynamic_smem_size", "%total_smem_size", "%aggr_smem_size", "%current_graph_exec")
 _FORBIDDEN_DIRECTIVES = ("explicitcluster", "reqnctapercluster", "maxclusterrank", "maxnreg", "blocksareclusters")
-_TEXTURES = frozenset(["tex", "tld4", "txq", "suld", "sust", "sured", "suq"])
+#: Operations that no fused kernel may have, and why.
+_OBSTACLES = {
+    Operation.TEXTURE: "reaches memory through a texture or surface",
+    **dict.fromkeys(
+        (
+            Operation.GRID_DEPENDENCY,
+            Operation.REGISTER_BUDGET,
+            Operation.CLUSTER_MAP,
+            Operation.ELECTION,
+            Operation.BARRIER_OBJECT,
+            Operation.CLUSTER_LAUNCH,
+        ),
+        "belongs to the launch, a cluster or a barrier object",
+    ),
+}
+#: Operations with effects that a fused kernel may have, as far as `_instruction` and `access_set` find nothing wrong.
+_FOLLOWED = (
+    PLAIN_ACCESSES
+    | BRANCHES
+    | EXITS
+    | {
+        Operation.BULK_STORE,
+        Operation.PREFETCH,
+        Operation.MONITORING,
+        Operation.WARP_BARRIER,
+        Operation.FENCE,
+        Operation.VOTE,
+        Operation.SHUFFLE,
+        Operation.MATRIX,
+        Operation.MATRIX_LOAD,
+        Operation.MATRIX_STORE,
+    }
+)
+#: Effects of rows that only compute values.
+_OF_VALUES = Effect.CARRY_IN | Effect.CARRY_OUT
 
 
 def described(instr: Instr) -> str:
@@ -66,22 +101,20 @@ def _partial(facts: Facts) -> tuple[Instr, ...]:
 
 def _instruction(instr: Instr, module: Module, *, is_second: bool) -> str:
     form = instr.form
-    base = form.op.base
+    operation = form.operation
     if form.is_opaque:
         return "is unknown"
-    if base == "call":
+    if form.is_call:
         return _call(instr, module, {})
     if form.effects & (Effect.ASYNC | Effect.REGISTERS_LATER):
         return "completes later"
-    if base in _TEXTURES:
-        return "reaches memory through a texture or surface"
-    if base in ("griddepcontrol", "setmaxnreg", "mapa", "getctarank", "elect", "mbarrier", "clusterlaunchcontrol"):
-        return "belongs to the launch, a cluster or a barrier object"
-    if base in ("stacksave", "stackrestore", "alloca", "multimem", "discard"):
-        return "is not followed here"
-    if base in ("bar", "barrier") and not form.text.startswith("bar.warp"):
+    if operation in _OBSTACLES:
+        return _OBSTACLES[operation]
+    if operation in BARRIERS:
         return _barrier(instr)
-    if is_second and (base == "activemask" or (base in ("shfl", "vote") and "sync" not in form.flags)):
+    if form.effects & ~_OF_VALUES and operation not in _FOLLOWED:
+        return "is not followed here"
+    if is_second and operation in (Operation.VOTE, Operation.SHUFFLE) and "sync" not in form.flags:
         return "depends on which lanes arrive together"
     for operand in instr.operands:
         name = operand.name if isinstance(operand, Special) else ""
@@ -128,19 +161,19 @@ def _is_pure(callee: Kernel, module: Module, seen: dict[str, bool]) -> bool:
         return False
     for instr in callee.instructions():
         form = instr.form
-        if form.is_opaque or form.op.base in ("exit", "trap"):
+        if form.is_opaque or form.operation in (Operation.EXIT, Operation.TRAP):
             return False
-        if form.space == "shared" or any(_is_shared_symbol(symbol) for symbol in _symbols(instr.operands)):
+        if form.space == "shared" or any(_is_shared_symbol(symbol) for symbol in instr.symbols()):
             return False
         if any(isinstance(operand, Special) and not _is_of_thread(operand.name) for operand in instr.operands):
             return False
-        if form.op.base == "call":
+        if form.is_call:
             if _call(instr, module, seen):
                 return False
         elif form.effects & (Effect.BARRIER | Effect.CROSS_LANE | Effect.ORDERED | Effect.ASYNC | Effect.STATE):
             return False
     found = access_set(Facts(callee, module))
-    if any(instr.form.op.base != "call" for instr in found.unknown) or any(_module_variables(callee, module)):
+    if any(not instr.form.is_call for instr in found.unknown) or any(_module_variables(callee, module)):
         return False
     seen[callee.name] = all(not access.writes and is_of_variable(access) for access in found.accesses)
     return seen[callee.name]
@@ -186,7 +219,7 @@ def _observed(facts: Facts) -> set[int]:
                 effects = instr.form.effects
                 reads = effects & Effect.READ != 0
                 follows = any(ssa.read(instr, reg) in found for reg in instr.uses())
-                if reads and not _is_shared(instr) and effects & Effect.ORDERED and instr.form.op.base != "call":
+                if reads and not _is_shared(instr) and effects & Effect.ORDERED and not instr.form.is_call:
                     follows = True
                 if reads and is_stored and memory_space(instr) not in ("param", "const"):
                     follows = True
@@ -201,24 +234,12 @@ def _is_shared(instr: Instr) -> bool:
     return memory_space(instr) == "shared"
 
 
-def _symbols(operands: tuple[Operand, ...]) -> Iterator[Sym]:
-    for operand in operands:
-        if isinstance(operand, Sym):
-            yield operand
-        elif isinstance(operand, Mem):
-            yield from _symbols((operand.base, *operand.rest))
-        elif isinstance(operand, Vec | Args):
-            yield from _symbols(operand.elements)
-        elif isinstance(operand, Pair):
-            yield from _symbols((operand.first, operand.second))
-
-
 def _module_variables(kernel: Kernel, module: Module, counters: frozenset[str] = frozenset()) -> Iterator[str]:
     """Variables of the module that a copy in another module would not share, though it had to."""
     mentioned = {
         symbol.declaration
         for instr in kernel.instructions()
-        for symbol in _symbols(instr.operands)
+        for symbol in instr.symbols()
         if isinstance(symbol.declaration, Variable)
     }
     own = set(map(id, kernel.variables))
@@ -240,11 +261,13 @@ def _is_written(variable: Variable, module: Module) -> bool:
     return any(_writes(kernel, variable, module) for kernel in module.kernels)
 
 
+#: Operations that read an address, or copy or change it, but do not write to it.
+_NAMES_AN_ADDRESS = COPIES | ADDRESS_CONVERSIONS | {Operation.LOAD, Operation.SUM}
+
+
 def _writes(kernel: Kernel, variable: Variable, module: Module) -> bool:
     users = [
-        instr
-        for instr in kernel.instructions()
-        if any(symbol.declaration is variable for symbol in _symbols(instr.operands))
+        instr for instr in kernel.instructions() if any(symbol.declaration is variable for symbol in instr.symbols())
     ]
     if not users:
         return False
@@ -254,7 +277,7 @@ def _writes(kernel: Kernel, variable: Variable, module: Module) -> bool:
     forms = access_set(facts).forms
     for block in facts.cfg.rpo:
         for instr in facts.cfg.blocks[block].instrs:
-            if instr.form.op.name in ("ld", "mov", "cvta", "cvta.to", "add") or instr.is_directive:
+            if instr.form.operation in _NAMES_AN_ADDRESS or instr.is_directive:
                 continue
             wide = [operand for operand in instr.operands if isinstance(operand, Reg) and operand.type.bits == 64]
             address = instr.address

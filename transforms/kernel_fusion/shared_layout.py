@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from ...ptx import TYPES, Kernel, Variable
 from ...ptx.ir import Declaration
-from .body_copy import symbols_in
 from .launch_site import Extent, LaunchSite, text_of
 
 __all__ = ["MOST_STATIC", "SharedLayout", "shared_layout"]
@@ -77,7 +76,7 @@ def _arrays(kernel: Kernel) -> list[Variable]:
     """The shared arrays that the kernel declares or mentions, in the order of their first mention."""
     found: dict[int, Variable] = {id(each): each for each in kernel.variables if each.space == "shared"}
     for instr in kernel.instructions():
-        for symbol in symbols_in(instr.operands):
+        for symbol in instr.symbols():
             declaration = symbol.declaration
             if isinstance(declaration, Variable) and declaration.space == "shared":
                 found.setdefault(id(declaration), declaration)

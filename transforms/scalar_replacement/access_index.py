@@ -23,6 +23,7 @@ from ...analysis.values.no_wrap import NoWrap
 from ...analysis.values.symbolic_values import SymbolicValues
 from ...analysis.values.value_inputs import Candidates, Ingredients
 from ...ptx import Effect, Imm, Instr, Operand, Reg, ScalarType, Vec
+from ...ptx.operations import Operation
 from ..code_motion.expressions import is_spoken_of
 from .nearest_change import Changes
 
@@ -157,7 +158,7 @@ class Accesses:
     def is_plain_load(self, instr: Instr) -> bool:
         """Whether the instruction is a weak ``ld`` of one address, into registers that change by definitions only."""
         form = instr.form
-        if form.op.base != "ld" or form.effects & (Effect.ORDERED | Effect.BARRIER | Effect.ASYNC):
+        if form.operation is not Operation.LOAD or form.effects & (Effect.ORDERED | Effect.BARRIER | Effect.ASYNC):
             return False
         if not may_remove(instr) or self.values.is_late(instr) or is_call_parameter(instr):
             return False

@@ -35,6 +35,7 @@ from ...analysis.register_limit import register_limit
 from ...analysis.values.pressure import units
 from ...analysis.values.symbolic_values import Materializer
 from ...ptx import Guard, Instr, Kernel, Reg, Sink
+from ...ptx.operations import Operation
 from ..cleanup.copy_propagation import CopyPropagation
 from ..cleanup.dead_code import DeadCodeElimination
 from ..code_motion.branch_divergence import BranchDivergence
@@ -351,7 +352,12 @@ class Round:
             return reason
         part, (block,) = plan.parts[0], above
         branch = cfg.blocks[block].terminator
-        if branch is None or branch.form.op.base != "bra" or branch.guard is None or len(cfg.succ[block]) != 2:
+        if (
+            branch is None
+            or branch.form.operation is not Operation.BRANCH
+            or branch.guard is None
+            or len(cfg.succ[block]) != 2
+        ):
             return reason
         if any(position < plan.position for position in self.accesses.pinches.get(plan.block, ())):
             return reason
@@ -482,7 +488,7 @@ class Round:
 
 def is_asked_for(instr: Instr) -> bool:
     """Whether the instruction might be a load that a round asks for."""
-    return instr.form.op.base == "ld" and instr.form.space not in ("param", "const")
+    return instr.form.operation is Operation.LOAD and instr.form.space not in ("param", "const")
 
 
 def _reason_of(found: Exploration) -> str:
