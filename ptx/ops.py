@@ -381,7 +381,9 @@ MEMORY: list[Op] = [
     op("cp.async.commit_group", "memory_cp_async_commit", _O.ASYNC_ACCESS, effects=_BAR | _ORD | _ASYNC),
     op("cp.async.wait_group a:any", "memory_cp_async_wait", _O.ASYNC_ACCESS, effects=_BAR | _ORD | _ASYNC),
     op("cp.async.wait_all", "memory_cp_async_wait", _O.ASYNC_ACCESS, effects=_BAR | _ORD | _ASYNC),
-    op("cp.async.mbarrier.arrive{.noinc}{.space}.b64 [a]", "mbarrier_copies", _O.ASYNC_ACCESS, effects=_FENCED, cost=20),
+    op(
+        "cp.async.mbarrier.arrive{.noinc}{.space}.b64 [a]", "mbarrier_copies", _O.ASYNC_ACCESS, effects=_FENCED, cost=20
+    ),
     op("cp.async.bulk.commit_group", "bulk_commit", _O.ASYNC_ACCESS, effects=_FENCED, cost=20),
     op("cp.async.bulk.wait_group{.read} a:any", "bulk_wait", _O.ASYNC_ACCESS, effects=_FENCED, cost=20),
     op("cp.reduce{.*} ...", operation=_O.ASYNC_ACCESS, effects=_FENCED, cost=20),
@@ -565,7 +567,12 @@ SYNC: list[Op] = [
     ),
     barrier_object("mbarrier.expect_tx{.*} [a], b:u32", "mbarrier_expect_tx"),
     barrier_object("mbarrier.complete_tx{.*} [a], b:u32", "mbarrier_complete_tx"),
-    op("mbarrier.pending_count{.*} d:u32, a:b64", "mbarrier_pending_count", operation=_O.BARRIER_OBJECT, pointers=_P.NUMBER),
+    op(
+        "mbarrier.pending_count{.*} d:u32, a:b64",
+        "mbarrier_pending_count",
+        operation=_O.BARRIER_OBJECT,
+        pointers=_P.NUMBER,
+    ),
     barrier_object("mbarrier{.*} ..."),
     op("clusterlaunchcontrol.query_cancel{.*} d:any, a:any", operation=_O.CLUSTER_LAUNCH, divergence="source"),
     op("clusterlaunchcontrol{.*} ...", operation=_O.CLUSTER_LAUNCH, effects=_FENCED),
@@ -598,7 +605,14 @@ MATRIX: list[Op] = [
         divergence="source",
         cost=20,
     ),
-    op("stmatrix{.*} [a], b:vec", "matrix_store", _O.MATRIX_STORE, touches=_T.SHARED, effects=_W | _TRAP | _LANE, cost=8),
+    op(
+        "stmatrix{.*} [a], b:vec",
+        "matrix_store",
+        _O.MATRIX_STORE,
+        touches=_T.SHARED,
+        effects=_W | _TRAP | _LANE,
+        cost=8,
+    ),
     async_matrix(
         "wgmma.mma_async{.*} d+:vec, ...",
         effects=_FENCED | _LATER,

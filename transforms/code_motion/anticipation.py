@@ -32,7 +32,8 @@ from ...analysis.values.symbolic_values import SymbolicValues
 from ...graphs import strongly_connected_components
 from ...ptx import Effect, Instr, Label, Reg, ScalarType
 from ...ptx.operations import Operation
-from ..scalar_replacement.access_index import Accesses, Question
+from ..scalar_replacement.access_index import Accesses
+from ..scalar_replacement.questions import Question
 from .lazy_code_motion import never_leaving
 
 __all__ = ["Anticipation", "VISITS"]
@@ -474,7 +475,7 @@ class Anticipation:
                 base, offset = named if named is not None else (_UNKNOWN, 0)
                 size = own.bytes * instr.form.lanes
                 reference = Reference(own.space, base, offset, size, own.symbol, own.objects)
-        return bool(self.accesses.kill_in_other_terms(instr, reference, question))
+        return bool(self.accesses.kills.reason_elsewhere(instr, reference, question))
 
     def _address(self, own: Question, state: _State, position: int) -> tuple[int, int] | None:
         """The address of an access in terms of the values at the edge."""

@@ -29,8 +29,8 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from ...analysis.manager import Facts
-from ..scalar_replacement.access_index import Question
 from ..scalar_replacement.question_propagation import Availability
+from ..scalar_replacement.questions import Question
 from .anticipation import Anticipation
 
 __all__ = ["Hoisting", "Places"]
@@ -53,8 +53,7 @@ ELSEWHERE = Places(True)
 class Hoisting:
     """Answers questions about speculation.
 
-    ``parts`` says of a block whether it ends in a branch above which one may speculate; ``is_convergent`` whether a
-    load at its end adds nothing to an arm that the load is not in.
+    ``parts`` says of a block whether it ends in a branch above which one may speculate.
     """
 
     def __init__(
@@ -63,13 +62,11 @@ class Hoisting:
         availability: Availability,
         anticipation: Anticipation,
         parts: Callable[[int], bool],
-        is_convergent: Callable[[int], bool],
     ) -> None:
         self.cfg = facts.cfg
         self.controllers = facts.control_dependence.controllers
         self.availability = availability
         self.anticipation = anticipation
-        self.is_convergent = is_convergent
         self._parts = parts
         self._exits = frozenset(self.cfg.exits)
         self._reached: dict[int, list[int]] = {}
@@ -80,9 +77,10 @@ class Hoisting:
             for phi in phis:
                 self._joins.setdefault(phi, []).append(block)
 
-    def places(self, block: int, question: Question) -> Places:
-        """Where the load of ``question``, asked at the start of ``block``, may rise to."""
-        return _Rise(self, question).above(block, block, 0)
+    def places(self, block: int, question: Question, is_convergent: Callable[[int], bool]) -> Places:
+        """Where the load of ``question``, asked at the start of ``block``, may rise to. ``is_convergent``: whether a
+        load at the end of a block adds nothing to an arm that the load of ``question`` is not in."""
+        return _Rise(self, question, is_convergent).above(block, block, 0)
 
     def before(self, block: int) -> list[int]:
         """The predecessors that are reached; none of the first block, to which control comes from outside."""
@@ -121,10 +119,11 @@ class Hoisting:
 class _Rise:
     """The query about one load; n and m as in the module's header."""
 
-    def __init__(self, hoisting: Hoisting, question: Question) -> None:
+    def __init__(self, hoisting: Hoisting, question: Question, is_convergent: Callable[[int], bool]) -> None:
         self.hoisting = hoisting
         self.question = question
-        self._said = hoisting.availability.said_of(question)
+        self._is_convergent = is_convergent
+        self._answers_of_blocks = hoisting.availability.answers_to(question)
         self._joins = hoisting.joins(question)
         #: By m and n; ``None`` while the answer is being found.
         self._answers: dict[int, dict[int, Places | None]] = {}
@@ -143,7 +142,7 @@ class _Rise:
         refusing = [block for block, answer in answers.items() if not answer.may_rise]
         if not refusing:
             return Places(True, places)
-        if len(refusing) == len(before) or not all(self.hoisting.is_convergent(block) for block in refusing):
+        if len(refusing) == len(before) or not all(self._is_convergent(block) for block in refusing):
             return NOWHERE
         is_evaluated = self.hoisting.anticipation.is_evaluated
         if not all(is_evaluated(block, n, self.question) for block in refusing):
@@ -183,10 +182,10 @@ class _Rise:
     def _own(self, m: int, n: int, depth: int) -> Places | None:
         """What ``n`` answers, unless it is what its predecessors do."""
         hoisting = self.hoisting
-        said = self._said(n)
-        if said.provider is not None:
+        answer = self._answers_of_blocks.at_end(n)
+        if answer.provider is not None:
             return ELSEWHERE
-        if said.reason:
+        if answer.reason:
             is_above = n in hoisting.controllers[m] and hoisting.may_speculate(n)
             return Places(True, frozenset([n])) if is_above else NOWHERE
         if not hoisting.branches(n):

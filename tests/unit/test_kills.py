@@ -10,7 +10,8 @@ from ptxmotion.analysis.memory.alias import CONSERVATIVE, Promise
 from ptxmotion.analysis.values.symbolic_values import SymbolicValues
 from ptxmotion.ptx import Module, parse, print_module
 from ptxmotion.transforms.pipeline import run_passes
-from ptxmotion.transforms.scalar_replacement.access_index import Accesses, Question
+from ptxmotion.transforms.scalar_replacement.access_index import Accesses
+from ptxmotion.transforms.scalar_replacement.questions import Question
 
 HEAD = """
 .version 9.0
@@ -81,7 +82,7 @@ def module_of(body: str) -> Module:
 
 def one_by_one(accesses: Accesses, block: int, question: Question, after: int, end: int) -> str:
     for position, instr in reversed(accesses.blocks[block].kills):
-        if after < position < end and (reason := accesses.kill_of(instr, question)):
+        if after < position < end and (reason := accesses.kills.reason(instr, question)):
             return reason
     return ""
 
