@@ -17,15 +17,13 @@ import operator
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from . import types as t
 from .errors import FunctionSource
 from .language import Word
 from .scope import MISSING, Scope
-
-if TYPE_CHECKING:
-    from .unit import Unit
+from .unit import Unit
 
 __all__ = ["CONDITIONAL", "PRIMARY", "UNARY", "Expr", "Expressions", "literal"]
 
@@ -150,11 +148,19 @@ def _floating(value: float, type: t.Scalar, spelled: str) -> Expr:
 class Expressions:
     """Translates the expressions of one function. ``variables`` holds the locals that have a type so far."""
 
-    def __init__(self, source: FunctionSource, scope: Scope, unit: Unit, locals_: set[str]) -> None:
+    def __init__(
+        self,
+        source: FunctionSource,
+        scope: Scope,
+        unit: Unit,
+        locals_: set[str],
+        translate_call: Callable[[Expressions, ast.Call], Expr],
+    ) -> None:
         self.source = source
         self.scope = scope
         self.unit = unit
         self.locals = locals_
+        self.translate_call = translate_call
         self.variables: dict[str, Expr] = {}
 
     def error(self, message: str, node: ast.AST) -> Exception:
@@ -182,9 +188,7 @@ class Expressions:
             case ast.Subscript():
                 return self._subscript(node)
             case ast.Call():
-                from .calls import call
-
-                return call(self, node)
+                return self.translate_call(self, node)
             case _:
                 raise self.error(f"{_what(node)} cannot be expressed in a kernel", node)
 

@@ -16,6 +16,7 @@ from .errors import DslError
 from .host_cfg import Edge, EffectsOf, HostCfg, declared_effects
 from .host_language import HostArray
 from .host_nodes import Body, Entry, Exit, For, If, Item, Launch, LoopInit, Node, While, clone_body, walk_nodes
+from .host_text import function_text
 from .kernel import Kernel
 
 __all__ = ["HostParam", "HostProgram"]
@@ -73,9 +74,8 @@ class HostProgram:
 
     def to_python(self) -> str:
         """The program as a Python function, without the imports it needs (`host_printer.module` writes these)."""
-        from .host_printer import function
-
-        return function(self)
+        params = ", ".join(f"{param.name}: {param.type_text}" for param in self.params)
+        return function_text(self.name, params, self.doc, self.body)
 
     # --- changing ------------------------------------------------------------------------------------------------
 

@@ -118,7 +118,7 @@ class PythonKernel(Kernel[P]):
     def _translated(self) -> tuple[str, str]:
         from .statements import translate
 
-        unit = Unit(self.constants)
+        unit = Unit(translate, self.constants)
         bounds = f"__launch_bounds__({', '.join(map(str, self.bounds))}) " if self.bounds else ""
         head = f'extern "C" __global__ void {bounds}{self.name}'
         lines = translate(self.source, Scope(self.function, self.constants), unit, self.signature, head)

@@ -15,7 +15,7 @@ import ast
 from dataclasses import dataclass, field, replace
 
 from . import types as t
-from .calls import cast_to
+from .calls import call, cast_to
 from .errors import DslError, FunctionSource
 from .expressions import CONDITIONAL, Expr, Expressions, literal
 from .functions import Signature
@@ -53,7 +53,7 @@ class _Function:
         self.scope = scope
         self.signature = signature
         self.mentions = Mentions(source, scope)
-        self.ex = Expressions(source, scope, unit, self.mentions.locals)
+        self.ex = Expressions(source, scope, unit, self.mentions.locals, call)
         self.levels: list[_Level] = []
         self.made_at: dict[str, int] = {}
         self.loop_variables: list[str] = []

@@ -7,15 +7,17 @@ directives, so that nvcc's messages and ``-lineinfo`` speak of the Python file.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import TypeAlias
 
 from . import types as t
 from .errors import FunctionSource
 from .functions import DeviceFunction, Signature, signature_of
+from .scope import Scope
 
-__all__ = ["RESERVED", "Line", "Unit", "c_string"]
+__all__ = ["RESERVED", "Line", "Translate", "Unit", "c_string"]
 
 #: Names that a C++ variable cannot have, or that would hide something the generated code uses.
 RESERVED = frozenset(
@@ -44,10 +46,15 @@ def c_string(text: str) -> str:
     return f'"{escaped}"'
 
 
+#: Translates one function: its source, its scope, the unit, its signature, and the C++ text before its parameters.
+Translate: TypeAlias = "Callable[[FunctionSource, Scope, Unit, Signature, str], list[Line]]"
+
+
 class Unit:
     """Collects what a kernel needs. ``constants`` override captured names in every function of the unit."""
 
-    def __init__(self, constants: Mapping[str, object] | None = None) -> None:
+    def __init__(self, translate: Translate, constants: Mapping[str, object] | None = None) -> None:
+        self._translate = translate
         self.constants = dict(constants or {})
         self.headers: set[str] = set()
         self._structs: dict[str, t.Struct] = {}
@@ -138,9 +145,7 @@ class Unit:
         signature = signature_of(source, scope, name)
         self._signatures[function] = signature
         self._open.add(function)
-        from .statements import translate
-
-        lines = translate(source, scope, self, signature, self._head(function, signature))
+        lines = self._translate(source, scope, self, signature, self._head(function, signature))
         self._open.discard(function)
         self._functions += [*lines, Line("")]
         return signature
