@@ -18,9 +18,9 @@ __all__ = ["module"]
 
 
 def module(program: HostProgram, kernels: Mapping[str, str]) -> str:
-    """A file that holds the program; ``kernels`` gives for each kernel's name its ``.ptx`` file beside it.
+    """A file that contains the program. ``kernels`` maps each kernel's name to its ``.ptx`` file beside the new file.
 
-    Raises `DslError` for a captured object that cannot be written down.
+    Raises `DslError` for a captured object that cannot be written as Python.
     """
     definitions = [
         f"{name} = ptx_source(Path(__file__).with_name({file!r}), {program.kernels[name].name!r})"
@@ -32,7 +32,7 @@ def module(program: HostProgram, kernels: Mapping[str, str]) -> str:
         value = program.namespace[name]
         if isinstance(value, Kernel):
             if name not in kernels:
-                raise DslError(f"no .ptx file is given for kernel {name}")
+                raise DslError(f"kernel {name} has no .ptx file")
         elif found := _dsl_word(name, value):
             words.add(found)
         elif line := _import(name, value):
@@ -74,7 +74,7 @@ def _import(name: str, value: Any) -> str:
     if not callable(value) or home in (None, "builtins"):
         return ""
     if home == "__main__" or not known_as.isidentifier():
-        raise DslError(f"{name} cannot be imported from a module: move it to one")
+        raise DslError(f"{name} cannot be imported: define it at the top level of a module")
     return f"from {home} import {known_as}" + (f" as {name}" if name != known_as else "")
 
 
@@ -85,7 +85,7 @@ def _is_builtin(name: str, value: Any) -> bool:
 
 
 def _constant(name: str, value: Any) -> str:
-    # A NumPy scalar prints as the Python number of its value.
+    # A NumPy scalar becomes the Python number with its value.
     plain: Any = value.item() if hasattr(value, "dtype") and not value.shape else value
     if isinstance(plain, float) and not math.isfinite(plain):
         return f"float({str(plain)!r})"

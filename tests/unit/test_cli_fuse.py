@@ -297,7 +297,7 @@ def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert fuse(tmp_path / "broken.py") == 3
     recursive = PROGRAM.replace("    copy(data, c)", "    work(data, n, k)")
     (tmp_path / "again.py").write_text(recursive)
-    assert fuse(tmp_path / "again.py") == 3 and "programs do not call programs" in capsys.readouterr().err
+    assert fuse(tmp_path / "again.py") == 3 and "a program cannot call programs" in capsys.readouterr().err
 
 
 # --- costs -------------------------------------------------------------------------------------------------------

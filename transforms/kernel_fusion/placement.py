@@ -211,7 +211,7 @@ class Placement:
         return poly, tuple(in_range(lowest, highest, kind, bits))
 
     def extreme(self, poly: Poly, sign: int) -> Poly | None:
-        """An upper (``sign`` 1) or lower (``sign`` -1) bound over the coordinates of all threads, in host quantities."""
+        """An upper (``sign`` 1) or lower (-1) bound over the coordinates of all threads, in host quantities."""
         total = constant(0)
         for atom, coefficient in linear(poly, VARYING) or ():
             if atom is None:
