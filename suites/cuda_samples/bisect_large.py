@@ -36,7 +36,7 @@ def bisect_large(
     g_group_begins: ptr[u32],
     g_group_sums: ptr[u32],
 ) -> None:
-    """Halve [lower, upper] until there are more intervals than threads; sort and group what comes out."""
+    """Halve [lower, upper] until there are more intervals than threads; then sort and group the intervals."""
     lefts = shared(f32, MOST + 1)
     rights = shared(f32, MOST + 1)
     left_counts = shared(u16, MOST + 1)
@@ -92,7 +92,7 @@ def bisect_large(
         syncthreads()
         if all_done[0] == 1:
             break
-        # The intervals are in registers, and their place serves as scratch.
+        # The intervals are in registers, so their shared memory is free for other use.
         middle_count = count_smaller(g_d, g_s, n, middle, thread, active[0], lefts + 0, rights + 0)
         syncthreads()
 
@@ -143,7 +143,7 @@ def bisect_large(
             break
     syncthreads()
 
-    # A thread may have two intervals now. Their counts move into registers, and their place serves for the scans.
+    # A thread may now have two intervals. Their counts move to registers, so their shared memory is free for the scans.
     second = thread + blockDim.x
     left_count = left_counts[thread]
     right_count = right_counts[thread]

@@ -1,23 +1,24 @@
 """The eigenvalues of a large symmetric tridiagonal matrix, by bisection.
 
-A Sturm count says how many eigenvalues are less than x: the number of negative pivots when T - xI is eliminated,
-``δ_k = d_k - x - s_k² / δ_{k-1}``. Intervals that hold eigenvalues are halved until they are narrow enough.
+A Sturm count is the number of eigenvalues less than x. It equals the number of negative pivots in the elimination of T
+- xI, ``δ_k = d_k - x - s_k² / δ_{k-1}``. Intervals that contain eigenvalues are halved until they are narrow enough.
 
-`bisect_large` begins with the Gerschgorin interval, in one block, a thread for each interval. Threads load the matrix
-into shared memory piece by piece and count; of two halves with eigenvalues the first stays in place and the second goes
-to a second chunk, which a scan makes dense. It ends when all intervals are narrow or there are more of them than
-threads. Then it sorts intervals with one eigenvalue from those with several, and groups the latter into blocks of at
-most as many eigenvalues as threads, by scans over up to two intervals for each thread. `bisect_one` halves intervals
-with one eigenvalue to the end, a thread for each; `bisect_multiple` goes on as the first kernel did, a block for each
-group. Rounds repeat the three launches, as the original does for timing.
+`bisect_large` begins with the Gerschgorin interval, in one block with a thread for each interval. Threads load parts of
+the matrix into shared memory and count. If both halves of an interval contain eigenvalues, the first half stays in its
+place and the second half goes to a second region, which a scan compacts. The loop ends when all intervals are narrow or
+there are more intervals than threads. Then the kernel separates intervals with one eigenvalue from those with several.
+It groups the latter into blocks of at most as many eigenvalues as threads, by scans over up to two intervals per
+thread. `bisect_one` halves intervals with one eigenvalue until they are narrow, with a thread for each.
+`bisect_multiple` continues like the first kernel, with a block for each group. Rounds repeat the three launches, as in
+the original, which times them.
 
-What differs from the original: shared memory is cleared where it would be read before it is written; intervals with
-several eigenvalues always make a group, even if one block could take all of their eigenvalues; blocks may have fewer
-threads than the original's 256, for the emulator.
+Differences from the original: shared memory is cleared if it would be read before it is written. Intervals with several
+eigenvalues always form a group, even if one block could handle all of their eigenvalues. Blocks may have fewer threads
+than the original's 256, for the emulator.
 
 Reference: NVIDIA CUDA samples, eigenvalues (2048 x 2048, precision 1e-5, 100 rounds); Lessig, *Eigenvalue computation
-with CUDA*, NVIDIA 2007; Demmel, Dhillon, Ren, *On the correctness of some bisection-like parallel eigenvalue
-algorithms in floating point arithmetic*, ETNA 3, 1995.
+with CUDA*, NVIDIA 2007; Demmel, Dhillon, Ren, *On the correctness of some bisection-like parallel eigenvalue algorithms
+in floating point arithmetic*, ETNA 3, 1995.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 PRECISION = 1e-5
 
-#: rows, threads of a block (at most BLOCK), rounds
+#: rows, threads per block (at most BLOCK), rounds
 SHAPES = {"tiny": (48, 16, 1), "small": (1024, 256, 10), "full": (2048, 256, 100)}
 
 
@@ -71,7 +72,7 @@ def bisect_one(
     g_position: const_ptr[u32],
     precision: f32,
 ) -> None:
-    """Halve intervals with one eigenvalue until they are narrow; their middles replace ``g_left``."""
+    """Halve intervals with one eigenvalue until they are narrow. Their middles replace ``g_left``."""
     d = shared(f32, BLOCK)
     s = shared(f32, BLOCK)
     all_done = shared(u32, 1)
@@ -209,7 +210,7 @@ def bisect_multiple(
                         right_counts[thread] = right_count
                         store_interval(thread, lefts + 0, rights + 0, middle, right, precision)
             else:
-                # Narrow: an eigenvalue of higher multiplicity becomes several intervals without width.
+                # The interval is narrow. An eigenvalue of higher multiplicity becomes several intervals of width 0.
                 lefts[thread] = left
                 rights[thread] = right
                 left_counts[thread] = left_count
@@ -251,7 +252,7 @@ def bisect_multiple(
 
 
 def sort_in(values: Any, positions: Any, count: int, found: Any) -> None:
-    """Put ``values``, of which each knows how many are not greater, in order."""
+    """Store eigenvalues in ascending order: ``positions`` says for each how many eigenvalues are not greater."""
     values[positions[:count] - 1] = found[:count]
 
 
@@ -338,7 +339,7 @@ def eigenvalues(
 
 
 def make_data(size: str, seed: int) -> dict[str, Any]:
-    """Random entries; what is above the diagonal in row i stands at i + 1. Gerschgorin's circles give the interval."""
+    """Random entries. The superdiagonal element of row i is at index i + 1. Gerschgorin's circles give the interval."""
     import numpy as np
 
     n, block, rounds = SHAPES[size]
@@ -375,7 +376,7 @@ benchmark = Benchmark(
     reference=reference,
     stresses=("divergent branches in a loop", "shared memory", "barriers in a loop", "scans", "launches in a loop"),
     description="all eigenvalues of a symmetric tridiagonal matrix, by bisection",
-    # Half of the widest interval that counts as narrow, and what single precision makes of the pivots.
+    # Half of the widest interval that counts as narrow, plus rounding errors of the pivots in single precision.
     tolerance=Tolerance(relative=3e-5, absolute=3e-5),
     sizes={size: f"{n} x {n}, {rounds} rounds" for size, (n, _, rounds) in SHAPES.items()},
 )

@@ -482,7 +482,7 @@ def test_arguments_are_checked_before_anything_runs() -> None:
         rounds.run(machine, **given, m=3)
     with pytest.raises(DslError, match="missing or unknown: n"):
         rounds.run(machine, data=given["data"], report=given["report"])
-    with pytest.raises(DslError, match="parameter data is an array of int32, not float64"):
+    with pytest.raises(DslError, match="parameter data must be an array of int32, not float64"):
         rounds.run(machine, **{**given, "data": np.zeros(5)})
     with pytest.raises(DslError, match="parameter data must be C-contiguous"):
         rounds.run(machine, **{**given, "data": np.zeros(10, np.int32)[::2]})
@@ -491,7 +491,7 @@ def test_arguments_are_checked_before_anything_runs() -> None:
     with pytest.raises(DslError, match="does not fit i32"):
         rounds.run(machine, **{**given, "n": 2**31})
     assert not machine.buffers
-    with pytest.raises(DslError, match=r"run it with rounds\.run"):
+    with pytest.raises(DslError, match=r"call rounds\.run"):
         rounds(given["data"], given["report"], 5)
 
 
