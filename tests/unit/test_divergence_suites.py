@@ -1,4 +1,6 @@
-"""No branch of a suite's program that is called uniform parts lanes of one instance; `bench/facts.py` runs them all."""
+"""No branch of a suite program that is reported as uniform separates the lanes of one instance; `bench/facts.py` runs
+all.
+"""
 
 import pytest
 from ptxmotion.analysis import Facts

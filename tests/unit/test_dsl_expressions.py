@@ -1,4 +1,4 @@
-"""Random expressions: the C++ that is written has the type that is declared, and the value of the Python tree."""
+"""Random expressions: the generated C++ has the declared type and the value of the Python tree."""
 
 import ast
 import ctypes

@@ -1,6 +1,6 @@
 # ruff: noqa: B002, B007, F821, F841, SIM201 - the kernels are data
 # pyright: reportUnusedVariable=false
-"""Kernels in Python: what C++ they become."""
+"""The CUDA C++ that is generated from kernels in Python."""
 
 import ctypes
 import shutil

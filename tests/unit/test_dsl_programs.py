@@ -1,4 +1,4 @@
-"""Host programs in Python: the graph, what nodes touch, edits, printing, running."""
+"""Host programs in Python: the graph, accesses of nodes, edits, printing, running."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,7 @@
 # ruff: noqa: C416, F821, F841, RUF015 - the kernels are meant to be wrong
 # pyright: reportArgumentType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportPossiblyUnboundVariable=false, reportUnboundVariable=false, reportUnusedVariable=false
-"""Kernels that cannot be expressed: the message, and the place it points at."""
+"""Kernels that cannot be translated: the message and its position."""
 
 import re
 from collections.abc import Callable

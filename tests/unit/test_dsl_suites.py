@@ -1,4 +1,4 @@
-"""Finding benchmarks, checking their results, and the program that is the pattern for the others."""
+"""Finding benchmarks, checking their results, and an example program."""
 
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def test_results_are_compared() -> None:
     assert "1 of 3 elements differ; [0] is nan" in loose.check(wrong, wanted)[0]
     assert made().check({}, wanted) == ["x: the program has no such output"]
     assert "float64[3], but float32[3] is expected" in made().check({"x": wanted["x"].astype(float)}, wanted)[0]
-    with pytest.raises(DslError, match="sizes are tiny, small, full, not huge"):
+    with pytest.raises(DslError, match="sizes must be some of tiny, small, full, not huge"):
         Benchmark("a", "b", nothing, dict, dict, [], "", sizes={"huge": "1"})  # pyright: ignore[reportArgumentType]
 
 

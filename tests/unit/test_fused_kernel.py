@@ -1,4 +1,4 @@
-"""The fused kernel: what stands in it, and that it does what the two launches do."""
+"""The fused kernel: its contents, and that it has the effects of the two launches."""
 
 import contextlib
 from dataclasses import replace

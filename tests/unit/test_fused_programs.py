@@ -1,7 +1,7 @@
-"""Host programs whose launches are fused: what moves where in Python, and what is refused with which reason.
+"""Host programs with fused launches: where launches move in Python, and which fusions are refused for which reason.
 
-The kernels are empty PTX that touches what its name says; `Merge` stands for legality and the fused body, so that these
-tests are about the host program alone. What fused programs compute is tested in tests/property/test_fusion.py.
+The kernels are empty PTX that accesses the memory that its name says. `Merge` replaces legality and the fused body, so
+these tests examine only the host program. tests/property/test_fusion.py tests what fused programs compute.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What two launches need between them, pair by pair, and what forbids to fuse them."""
+"""What is needed between two launches, pair by pair, and what makes fusing them illegal."""
 
 import pytest
 from ptxmotion.transforms.kernel_fusion.fusibility import Buffer, Extent, Extents, LaunchSite, Scalar, decide

@@ -1,4 +1,4 @@
-"""The commands that say why a program gains other than the thesis says (`bench/gaps.py` and those beside it)."""
+"""The commands that explain differences from the speedups of the thesis (`bench/gaps.py` and similar scripts)."""
 
 import argparse
 import importlib

@@ -1,4 +1,4 @@
-"""What the gate keeps of each kernel from run to run, and when it does not go by it."""
+"""What the gate caches for each kernel from run to run, and when it ignores the cache."""
 
 from __future__ import annotations
 
@@ -260,8 +260,6 @@ def test_a_module_of_which_a_part_is_known_is_done_as_a_whole() -> None:
     del judge.kept[[key for key in judge.kept if key.startswith("outcome")][-1]]
     second = Result(judge, text)
     assert second.ran and second.all == first.all
-
-
 
 
 def test_a_judge_that_refuses_keeps_nothing() -> None:

@@ -1,4 +1,4 @@
-"""The house rules that a program can check: what is packaged, who imports whom, what a start may load."""
+"""Rules of CONTRIBUTING that a program can check: packages, imports between folders, modules that a start loads."""
 
 import ast
 import os

@@ -1,4 +1,4 @@
-"""The README's example is run, and its output is what stands there; `--bless` rewrites it."""
+"""The example of the README runs, and its output is the text in the README; `--bless` rewrites it."""
 
 import re
 import shlex

@@ -1,7 +1,7 @@
-"""What the launches of the suites' programs need between them, next to each other, and that it is enough.
+"""What is needed between adjacent launches of the suites' programs, and that it suffices.
 
-Each pair is fused as often as said, with a barrier of the grid where it needs one, and run on the emulator beside the
-two launches: equal memory, and nothing found that was not found before.
+Each pair is fused a given number of times, with a grid barrier if it needs one, and runs on the emulator in addition to
+the two launches. Memory must be equal, and the emulator must find nothing new.
 """
 
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""The tables beside the thesis: every number is one of the file, and what has no verdict enters no mean."""
+"""The tables that compare with the thesis: every number is in the file, and results without a verdict are in no
+mean.
+"""
 
 import sys
 from pathlib import Path
