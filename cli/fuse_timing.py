@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..suites.registry import Benchmark
     from ..transforms.kernel_fusion.kernel_code import KernelCode
     from ..transforms.kernel_fusion.launch_site import Fusibility
-    from ..transforms.kernel_fusion.pairs import Benefit, Estimate, Sites3
+    from ..transforms.kernel_fusion.pairs import Benefit, Estimate, SiteTriple
     from ..transforms.kernel_fusion.plan import FusedProgram
 
 __all__ = ["Chosen", "timed_benefit"]
@@ -44,7 +44,7 @@ class Chosen:
     others: bool = True
 
     def __call__(
-        self, first: KernelCode, second: KernelCode, fused: KernelCode, sites: Sites3, fusibility: Fusibility
+        self, first: KernelCode, second: KernelCode, fused: KernelCode, sites: SiteTriple, fusibility: Fusibility
     ) -> Estimate:
         """No seconds, but a decision."""
         from ..transforms.kernel_fusion.pairs import Estimate

@@ -1,4 +1,6 @@
-"""The launch-time check of `restrict`: what breaks the promise, and that then the conservative kernel runs."""
+"""The launch-time check of `restrict`: which arguments break the promise, and that the conservative kernel then
+runs.
+"""
 
 import numpy as np
 import pytest

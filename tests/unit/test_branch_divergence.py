@@ -1,4 +1,4 @@
-"""Branch divergence that is found when asked for is that of the kernel before anything moved in it."""
+"""Branch divergence that is computed late describes the kernel before any motion."""
 
 import pytest
 from ptxmotion.analysis import Facts

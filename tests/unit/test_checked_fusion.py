@@ -1,4 +1,4 @@
-"""Fused host programs with real kernels: reassigned parameters, and fusions that hold only where checks are true."""
+"""Fused host programs with real kernels: reassigned parameters, and fusions that are legal only if checks are true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ptxmotion bench` and the pytest plugin, as far as they go without a GPU: on the emulator, and on files."""
+"""`ptxmotion bench` and the pytest plugin without a GPU: on the emulator, and on files."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`ptxmotion opt`: what it writes where, and what it tells."""
+"""`ptxmotion opt`: the files that it writes and the messages that it prints."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The demo says of each kernel what moved, what was refused, what the gate decided, and what ptxas made of it."""
+"""The demo reports for each kernel what moved, what was refused, the gate's decision, and the results of ptxas."""
 
 import os
 import subprocess

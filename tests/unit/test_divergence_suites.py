@@ -1,4 +1,4 @@
-"""No branch of a suite that is called uniform diverges within an instance (`docs/experiments/facts.py`)."""
+"""A branch of a suite program that is reported as uniform separates no lanes of one instance."""
 
 import pytest
 from ptxmotion.analysis import Facts

@@ -1,4 +1,4 @@
-"""Random expressions: the C++ that is written has the type that is declared, and the value of the Python tree."""
+"""Random expressions: the generated C++ has the declared type and the value of the Python tree."""
 
 import ast
 import ctypes
@@ -109,7 +109,7 @@ def translated(text: str) -> tuple[str, Scalar]:
     tree = ast.parse("\n".join(lines)).body[0]
     assert isinstance(tree, ast.FunctionDef)
     source = FunctionSource("random", 1, lines, 0, tree)
-    scope, unit = Scope(translated, NAMES), Unit()
+    scope, unit = Scope(translated, NAMES), Unit(translate)
     signature = signature_of(source, scope, "f")
     declared = translate(source, scope, unit, signature, "void f")[1].text.strip()
     type_text, _, value = declared.partition(" value = ")

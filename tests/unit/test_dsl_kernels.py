@@ -1,6 +1,6 @@
 # ruff: noqa: B002, B007, F821, F841, SIM201 - the kernels are data
 # pyright: reportUnusedVariable=false
-"""Kernels in Python: what C++ they become."""
+"""The CUDA C++ that is generated from kernels in Python."""
 
 import ctypes
 import shutil
@@ -402,9 +402,9 @@ def test_words_have_no_meaning_in_plain_python() -> None:
         syncthreads()
     with pytest.raises(DslError, match="inside a @kernel"):
         _ = threadIdx.x
-    with pytest.raises(DslError, match="kernels call it"):
+    with pytest.raises(DslError, match="only kernels can call it"):
         clamp(1, 2, 3)
-    with pytest.raises(DslError, match="stands in a @program only"):
+    with pytest.raises(DslError, match="may only be used in a @program"):
         plain[1, 1](1)
 
 
@@ -415,7 +415,7 @@ def test_a_struct_says_what_it_cannot_hold() -> None:
         class Bad:
             a: i32 = 3
 
-    with pytest.raises(DslError, match="'int' is no type for device code"):
+    with pytest.raises(DslError, match="'int' is not a type for device code"):
 
         @struct
         class Worse:

@@ -1,4 +1,4 @@
-"""The fused kernel: what stands in it, and that it does what the two launches do."""
+"""The fused kernel: its contents, and that it has the effects of the two launches."""
 
 import contextlib
 from dataclasses import replace
@@ -122,7 +122,7 @@ def test_what_is_forwarded(what: str) -> None:
     first, second, count = FORWARDED[what]
     sites = [launch(body, n=40, declarations=".reg .f32 %g<2>;") for body in (first, second)]
     fused = fuse(launch(first, n=40, b="c", declarations=".reg .f32 %g<2>;"), sites[1])
-    assert any("from the register" in remark for remark in fused.remarks) == bool(count)
+    assert any("read the register instead" in remark for remark in fused.remarks) == bool(count)
 
 
 def test_early_ends_go_on_at_the_join() -> None:
@@ -219,7 +219,7 @@ def test_too_much_shared_memory() -> None:
     second = launch(EXCHANGE.format("%q"), declarations=".shared .align 4 .b8 tile[40000];")
     with pytest.raises(CannotFuse, match="70000 bytes of shared memory"):
         build(first, second, Fusibility("block"), name="both")
-    with pytest.raises(CannotFuse, match=r"beside 4 . m may be too much"):
+    with pytest.raises(CannotFuse, match=r"and 4 . m bytes of dynamic shared memory may be too much"):
         build(replace(first, shared="4 * m"), second, Fusibility("block"), name="both")
     fuse(replace(first, shared=8_000), second)
     plain = launch("st.global.u32 [%q], %i;")

@@ -1,7 +1,7 @@
-"""Host programs whose launches are fused: what moves where in Python, and what is refused with which reason.
+"""Host programs with fused launches: where launches move in Python, and which fusions are refused for which reason.
 
-The kernels are empty PTX that touches what its name says; `Merge` stands for legality and the fused body, so that these
-tests are about the host program alone. What fused programs compute is tested in tests/property/test_fusion.py.
+The kernels are empty PTX that accesses the memory that its name says. `Merge` replaces legality and the fused body, so
+these tests examine only the host program. tests/property/test_fusion.py tests what fused programs compute.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def test_what_touches_both_keeps_them_apart(between: str) -> None:
     lines, found = fused(first_and_back)
     assert found.result.fusions == 0 and lines == first_and_back.splitlines()
     (remark,) = found.remarks
-    assert remark.reason == "kept-apart" and remark.message.startswith(f"'{between}' (line 8) stands between")
+    assert remark.reason == "blocked" and remark.message.startswith(f"'{between}' (line 8) is between them")
 
 
 @pytest.mark.parametrize("between", ["v = read(a, 0)", "copy(data, a)", "copy(d, a)", "fill(d, 0)", "m = k"])
@@ -227,7 +227,7 @@ def test_what_an_argument_shows_may_be_changed_without_an_assignment_to_it(argum
     launches = f"first[n, 8](a, b, {argument})\n{between}\nsecond[n, 8](b, c, {argument})"
     lines, found = fused(f"v = data[0]\nw = v\n{launches}")
     assert found.result.fusions == 0 and lines[2:] == launches.splitlines()
-    assert reasons(found) == {"kept-apart"}
+    assert reasons(found) == {"blocked"}
     assert fused(f"v = data[0]\nw = v\n{launches}".replace(between, "m = k"))[1].result.fusions == 1
 
 

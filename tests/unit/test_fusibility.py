@@ -1,4 +1,4 @@
-"""What two launches need between them, pair by pair, and what forbids to fuse them."""
+"""What is needed between two launches, pair by pair, and what makes fusing them illegal."""
 
 import pytest
 from ptxmotion.transforms.kernel_fusion.fusibility import Buffer, Extent, Extents, LaunchSite, Scalar, decide
@@ -191,7 +191,7 @@ REFUSED: dict[str, tuple[str, dict[str, str]]] = {
         "call.uni (r0), vprintf, (p0, p1); ld.param.b32 %f0, [r0]; }",
         {"head": ".extern .func (.param .b32 r) vprintf (.param .b64 x, .param .b64 y);"},
     ),
-    "is unknown": ("frobnicate.u32 %f0, %i;", {}),
+    "is an unknown instruction": ("frobnicate.u32 %f0, %i;", {}),
     "completes later": (
         "mov.u32 %r0, tile; cp.async.ca.shared.global [%r0], [%p], 4; cp.async.wait_all;",
         {"declarations": ".shared .align 16 .b8 tile[64];"},
@@ -201,12 +201,12 @@ REFUSED: dict[str, tuple[str, dict[str, str]]] = {
         "$WAIT: ld.volatile.global.u32 %f0, [%b]; setp.eq.s32 %z1, %f0, 0; @%z1 bra $WAIT;",
         {},
     ),
-    "not reached by all threads": ("setp.gt.s32 %z1, %t, 3; @%z1 bra $SKIP; bar.sync 0; $SKIP:", {}),
+    "may not be reached by all threads": ("setp.gt.s32 %z1, %t, 3; @%z1 bra $SKIP; bar.sync 0; $SKIP:", {}),
     "another barrier": ("bar.sync 1;", {}),
     "a part of the block": ("bar.sync 0, 64;", {}),
     "arrives": ("bar.arrive 0, 64;", {}),
     "has .reqnctapercluster": ("", {"directives": ".reqnctapercluster 2"}),
-    "asks for something": ("mov.u32 %f0, %cluster_ctarank;", {}),
+    "reads a property of the launch": ("mov.u32 %f0, %cluster_ctarank;", {}),
     "shared with other kernels": (
         "ld.global.u32 %f0, [counter]; st.global.u32 [%p], %f0;",
         {"head": ".visible .global .align 4 .u32 counter;"},
@@ -216,7 +216,7 @@ REFUSED: dict[str, tuple[str, dict[str, str]]] = {
         {"head": ".global .align 4 .u32 table[2] = {1, 2};"},
     ),
     "requires blocks": ("", {"directives": ".reqntid 32, 1, 1"}),
-    "loop without an end": ("$L: bra $L;", {}),
+    "has an endless loop": ("$L: bra $L;", {}),
     "griddepcontrol": ("griddepcontrol.wait;", {}),
 }
 

@@ -1,4 +1,4 @@
-"""The experiments on why a program gains more or less than in the thesis: `docs/experiments/gaps.py` and others."""
+"""The experiments that explain differences from the thesis: `docs/experiments/gaps.py` and others."""
 
 import argparse
 import importlib

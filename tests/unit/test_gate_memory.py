@@ -1,4 +1,4 @@
-"""What the gate keeps of each kernel from run to run, and when it does not go by it."""
+"""What the gate caches for each kernel from run to run, and when it ignores the cache."""
 
 from __future__ import annotations
 

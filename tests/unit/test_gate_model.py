@@ -1,4 +1,4 @@
-"""The study of the gate's figures: ranks, order, decisions and losses, on arms made up for it."""
+"""The study of the gate's model: ranks, order, decisions and losses, on synthetic data."""
 
 import importlib
 import sys

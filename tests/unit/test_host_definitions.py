@@ -1,4 +1,4 @@
-"""What a name of a host program holds at a launch: the incoming value of a parameter is a definition as well."""
+"""The value of a host variable at a launch. The incoming value of a parameter is a definition, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The equations of kernel fusion on the thesis's figures, and by brute force on random graphs."""
+"""The equations of kernel fusion on the figures of the thesis, and against brute force on random graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting the structure of kernels, on a kernel whose counts are plain to see, and on a program of the suites."""
+"""Counting the structure of kernels, on a small kernel with obvious counts, and on a suite program."""
 
 import importlib
 import sys
