@@ -89,7 +89,7 @@ def note(
 
 def compare_fused(args: argparse.Namespace, total: Counter[str]) -> list[dict[str, Any]]:
     """The kernels that ``fuse`` makes of the suites' programs and that have other counts than their parts together."""
-    from ptxmotion.cli.fuse_program import FuseRequest, fuse
+    from ptxmotion.programs.fusing import FuseRequest, fuse
     from ptxmotion.suites.registry import benchmarks
 
     found: list[dict[str, Any]] = []

@@ -148,7 +148,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from .bench_tasks import select
+    from ..programs.tasks import select
     from .tables import print_table
 
     with dsl_errors():

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ..harness.protocol import Plan
     from ..harness.results import ResultFile
     from ..harness.session import Task
+    from ..programs.variants import Variant, Variants
     from ..suites.registry import Benchmark
-    from .bench_variants import Variant, Variants
 
 __all__ = ["run_benchmarks"]
 
@@ -39,7 +39,7 @@ def run_benchmarks(arguments: argparse.Namespace) -> int:
     if arguments.resume and not arguments.output:
         usage_error("--resume needs --json: the file to go on with")
     with dsl_errors():
-        from .bench_tasks import select
+        from ..programs.tasks import select
 
         programs = select(arguments.names, arguments.pattern)
     if not programs:
@@ -57,7 +57,7 @@ def _on_machine(
     programs: Sequence[tuple[Benchmark, str]],
 ) -> int:
     from ..harness.machine import choose
-    from .bench_variants import Variants
+    from ..programs.variants import Variants
 
     machine, count, why = choose(arguments.backend, arguments.require_gpu)
     say(why)
@@ -103,7 +103,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 
 
 def _variants(arguments: argparse.Namespace) -> list[Variant]:
-    from .bench_variants import DEFAULT, VariantError, parse_variants
+    from ..programs.variants import DEFAULT, VariantError, parse_variants
 
     try:
         given = (arguments.baseline, *(arguments.variant or [DEFAULT]))
@@ -126,7 +126,7 @@ def _tasks(
     maker: Variants,
     told: dict[str, Any],
 ) -> list[Task]:
-    from .bench_tasks import task_of
+    from ..programs.tasks import task_of
 
     sm = told.get("compute_capability")
     arch = arguments.arch or target_of_sm(sm or None)
@@ -223,7 +223,7 @@ def _session(
 @contextlib.contextmanager
 def _errors(path: Path | None) -> Generator[None]:
     """Errors of programs, variants and disks as ours."""
-    from .bench_variants import VariantError
+    from ..programs.variants import VariantError
 
     try:
         with dsl_errors():

@@ -74,7 +74,7 @@ def _calibrate(*, is_json: bool) -> int:
 
     from ..harness.calibrate import calibrate
     from ..harness.machine import MachineMissing
-    from .machine_costs import costs_path, write_costs
+    from ..programs.machine_costs import costs_path, write_costs
 
     try:
         from ..harness.cuda import open_backend

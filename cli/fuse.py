@@ -1,4 +1,4 @@
-"""`ptxmotion fuse`: fuse the launches of a host program; `fuse_program.py` does the work."""
+"""`ptxmotion fuse`: fuse the launches of a host program; `fusing.py` does the work."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb."""
-    from .fuse_program import FuseRequest, fuse
+    from ..programs.fusing import FuseRequest, fuse
 
     independent: set[frozenset[str]] = set()
     promised: list[str] = arguments.assume_independent or []

@@ -66,9 +66,9 @@ def kernel_benchmark(request: pytest.FixtureRequest) -> Callable[..., BenchmarkR
         from ..harness.machine import EMULATOR
         from ..harness.protocol import Plan
         from ..harness.pytest_plugin import measure, record
+        from ..programs.tasks import select, task_of
+        from ..programs.variants import DEFAULT, Variants, parse_variants
         from ..suites.runner import compiler
-        from .bench_tasks import select, task_of
-        from .bench_variants import DEFAULT, Variants, parse_variants
 
         machine, told = _machine(request.config)
         if fixture.disabled:

@@ -14,8 +14,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from driver import Gpu, GpuError
 from ptx_run import RUN, cases, digest
+
+from driver import Gpu, GpuError
 
 
 def main(target: Path) -> int:

@@ -12,8 +12,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 from ptxmotion.cli import main
-from ptxmotion.cli.bench_variants import METHODS, Variant, VariantError, Variants, parse_variant, parse_variants
 from ptxmotion.harness.results import read, schema, settle, write
+from ptxmotion.programs.variants import METHODS, Variant, VariantError, Variants, parse_variant, parse_variants
 from ptxmotion.transforms.passes import pass_names
 
 ROOT = Path(__file__).parents[2]

@@ -552,7 +552,7 @@ def test_calibration_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 
 def test_variants_are_read() -> None:
-    from ptxmotion.cli.bench_variants import VariantError, parse_variant
+    from ptxmotion.programs.variants import VariantError, parse_variant
 
     assert [parse_variant(text).fusion for text in ("kf_trad", "kfcm+graph", "O3", "x=kfcm")] == [
         "kf_trad",
@@ -567,9 +567,9 @@ def test_variants_are_read() -> None:
 
 
 def test_an_arm_carries_its_host_program(tmp_path: Path) -> None:
-    from ptxmotion.cli.bench_fusion import HOST, fused_modules, host_of
     from ptxmotion.dsl.run import Loaded
     from ptxmotion.harness.arm_code import assemble_arm
+    from ptxmotion.programs.fused_variants import HOST, fused_modules, host_of
     from ptxmotion.suites.registry import from_file
     from ptxmotion.toolchain.tools import ToolMissing
 

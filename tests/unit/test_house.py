@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: Which rooms each room may import from. `cli` and `suites` see everything; the root is the public API over all.
+#: Which rooms each room may import from. `suites` sees what a program needs, `programs` everything but `cli`; the root is the public API over all.
 MAY_SEE = {
     "ptx": set[str](),
     "analysis": {"ptx"},
@@ -23,7 +23,8 @@ MAY_SEE = {
     "toolchain": {"ptx"},
     "harness": {"ptx", "emulator", "toolchain"},
     "suites": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness"},
-    "cli": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness", "suites"},
+    "programs": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness", "suites"},
+    "cli": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness", "suites", "programs"},
     "__main__": {"cli"},
     "": {"ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness"},
 }

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from .outcome import BAD_INPUT, DIFFERENT, MISSING, CommandError, say, usage_error
+from ..cli.outcome import BAD_INPUT, DIFFERENT, MISSING, CommandError, say, usage_error
 
 if TYPE_CHECKING:
     from ..harness.machine import Machine
@@ -129,7 +129,7 @@ class _Search:
 
     def _modules(self, denied: Collection[str]) -> tuple[dict[str, str], list[str]]:
         """The fused program without some fusions, as an arm holds it, and the fusions that were made."""
-        from .bench_fusion import modules_of
+        from .fused_variants import modules_of
 
         found = self.fused(Chosen(dict.fromkeys(denied, "not in this try")))
         made = [each.kernel for each in found.remarks if each.kind == "Passed" and each.name == "Fused"]
@@ -139,7 +139,7 @@ class _Search:
         """Each against the program as written. Raises `CommandError` where one computes something else."""
         from ..harness.session import Task
         from ..harness.workload import Arm
-        from .bench_tasks import SuiteWork
+        from .tasks import SuiteWork
 
         written = Arm("as written", dict(self.plain), role="baseline", launch=self.launch)
         others = [Arm(name, dict(made), launch=self.launch, same_program=False) for name, made in arms.items()]

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ..cli.alias_promise import promised_modules
 from ..harness.session import Task
 from ..harness.workload import Arm, Work
-from .alias_promise import promised_modules
-from .bench_fusion import HOST, fused_modules, host_of
-from .bench_variants import Variant, VariantError, VariantFailed, Variants
+from .fused_variants import HOST, fused_modules, host_of
+from .variants import Variant, VariantError, VariantFailed, Variants
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

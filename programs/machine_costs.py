@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cache import cache_folder
-from .outcome import BAD_INPUT, MISSING, CommandError
+from ..cli.outcome import BAD_INPUT, MISSING, CommandError
 
 if TYPE_CHECKING:
     from ..transforms.kernel_fusion.benefit import MachineCosts
@@ -26,7 +26,7 @@ def costs_path() -> Path:
 
 def write_costs(costs: Mapping[str, Any]) -> None:
     """Keep what was measured. Raises `CommandError` where the folder cannot be written to."""
-    from .files import Outputs
+    from ..cli.files import Outputs
 
     path = costs_path()
     path.parent.mkdir(parents=True, exist_ok=True)

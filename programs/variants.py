@@ -32,9 +32,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..cache import Cache, cache_folder, source_digest
+from ..cli.outcome import USAGE
 from ..python_child import FOLDER, child_environment, module_command
-from .bench_fusion import FUSIONS
-from .outcome import USAGE
+from .fused_variants import FUSIONS
 
 if TYPE_CHECKING:
     from ..transforms.kernel_fusion.kfcm import Strategy

@@ -44,7 +44,7 @@ def fused_modules(
     """
     from ..transforms.kernel_fusion.benefit import BenefitModel
     from ..transforms.kernel_fusion.plan import FusionOptions, fuse_program
-    from .fuse_program import ptx_resources, residency
+    from .fusing import ptx_resources, residency
     from .machine_costs import read_costs
 
     host = benchmark.program.host

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..arch import DEFAULT_TARGET
-from .bench import dsl_errors
-from .outcome import BAD_INPUT, CommandError, usage_error, warn
+from ..cli.bench import dsl_errors
+from ..cli.outcome import BAD_INPUT, CommandError, usage_error, warn
 
 if TYPE_CHECKING:
     from ..dsl import Program
@@ -75,8 +75,8 @@ class FuseResult:
 
     def write(self, folder: str) -> None:
         """One .ptx file for each kernel, the program, the remarks: all of them or none. Raises `CommandError`."""
+        from ..cli.files import Outputs
         from ..dsl.host_printer import module
-        from .files import Outputs
 
         into = Path(folder)
         into.mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ def _timed(request: FuseRequest, host: HostProgram, ptx: Callable[[AnyKernel], s
     """The benefit that running the program gives. Raises `CommandError`, `DslError`."""
     from ..suites.registry import find, from_file
     from ..transforms.kernel_fusion.plan import fuse_program
-    from .fuse_timing import timed_benefit
+    from .fusion_timing import timed_benefit
 
     file = request.program if request.program.endswith(".py") else ""
     if not file:
