@@ -95,7 +95,7 @@ def compare_fused(args: argparse.Namespace, total: Counter[str]) -> list[dict[st
     found: list[dict[str, Any]] = []
     for benchmark in benchmarks():
         result = fuse(FuseRequest(benchmark.fullname, benefit="none"))
-        for pair in result.found.fused.values():
+        for pair in result.fused.fused.values():
             parts = [contraction_counts(code.text, args.arch)[code.entry.name] for code in pair.parts]
             before = FloatCounts(*(sum(asdict(part)[key] for part in parts) for key in NAMES))
             after = contraction_counts(optimized(pair.code.text, args.passes, total), args.arch)

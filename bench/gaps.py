@@ -313,7 +313,7 @@ def time_them(programs: Sequence[str], methods: Sequence[str], arguments: argpar
             jobs=4 * count,
             machines=count,
             limits=Limits(check=90),
-            tell=lambda line: None if ": round " in line or ": prepared " in line else tell(line),
+            report=lambda line: None if ": round " in line or ": prepared " in line else tell(line),
         )
         session.run([task(name, maker) for name in programs])
     return int(any(arm.correctness.status == "mismatch" for each in result.benchmarks for arm in each.arms))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 from collections.abc import Iterable
 from typing import Any, Protocol, cast
@@ -17,7 +18,17 @@ from .. import __version__
 from . import color
 from .outcome import usage_error, warn
 
-__all__ = ["TRUSTED_ONLY", "VERBS", "Verb", "build_parser", "parse_arguments", "settable", "verb_module"]
+__all__ = [
+    "TRUSTED_ONLY",
+    "VERBS",
+    "Verb",
+    "build_parser",
+    "parse_arguments",
+    "pass_list",
+    "regex",
+    "settable",
+    "verb_module",
+]
 
 #: The verbs in the order of the help, each with its line of help.
 VERBS: dict[str, str] = {
@@ -147,9 +158,36 @@ def _asks_for_all(argv: list[str], named: str) -> bool:
 _OPTIONAL_VALUE = frozenset(["--remarks", "--stats-json"])
 
 
+_LEVEL = re.compile(r"-O\d")
+
+
 def _explicit(argv: list[str]) -> list[str]:
+    """The command line with ``=`` where argparse would read it differently: `--remarks FILE`, `--passes -O3`."""
     end = argv.index("--") if "--" in argv else len(argv)
-    return [f"{word}=" if word in _OPTIONAL_VALUE and i < end else word for i, word in enumerate(argv)]
+    words: list[str] = []
+    for word in argv[:end]:
+        if words and words[-1] == "--passes" and _LEVEL.fullmatch(word):
+            words[-1] = f"--passes={word}"
+        else:
+            words.append(f"{word}=" if word in _OPTIONAL_VALUE else word)
+    return words + argv[end:]
+
+
+def regex(text: str) -> re.Pattern[str]:
+    """The argparse type of a regular expression."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a regular expression: {error}") from None
+
+
+def pass_list(text: str) -> str:
+    """The argparse type of ``--passes``: a list of passes, or a level with or without its dash.
+
+    >>> pass_list("-O3"), pass_list("lcm,dce")
+    ('O3', 'lcm,dce')
+    """
+    return text.removeprefix("-") if _LEVEL.fullmatch(text) else text
 
 
 #: Options of which the command line's choice of one makes a setting of another void.

@@ -74,7 +74,8 @@ def _calibrate(*, is_json: bool) -> int:
 
     from ..harness.calibrate import calibrate
     from ..harness.machine import MachineMissing
-    from ..programs.machine_costs import costs_path, write_costs
+    from ..programs.machine_costs import costs_file_text, costs_path
+    from .files import Outputs
 
     try:
         from ..harness.cuda import open_backend
@@ -82,7 +83,11 @@ def _calibrate(*, is_json: bool) -> int:
         found = calibrate(open_backend())
     except MachineMissing as error:
         raise CommandError(MISSING, f"ptxmotion: error: --calibrate needs a GPU: {error}") from error
-    write_costs(found)
+    path = costs_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    outputs = Outputs()
+    outputs.add(str(path), costs_file_text(found))
+    outputs.commit()
     if is_json:
         print(json.dumps(found, indent=2))
         return FINE
@@ -90,5 +95,5 @@ def _calibrate(*, is_json: bool) -> int:
     for name, what in _COSTS.items():
         print(f"{what:38} {found[name] * 1e6:10.4f} us")
     print(f"{'bandwidth':38} {found['bandwidth'] / 1e12:10.4f} TB/s")
-    print(f"kept in {costs_path()}")
+    print(f"written to {path}")
     return FINE

@@ -112,24 +112,24 @@ def time_arms(
     arms: int,
     pairs: Sequence[tuple[int, int]],
     plan: Plan,
-    tell: Callable[[int, int], None] = lambda done, of: None,
+    report: Callable[[int, int], None] = lambda done, of: None,
 ) -> tuple[Rounds, list[Estimate]]:
     """Time ``arms`` arms in rounds until every pair is decided, or the rounds are used up.
 
-    ``tell`` is called after each round with the rounds done and the rounds intended by then.
+    ``report`` is called after each round with the rounds done and the rounds intended by then.
     """
     order = random.Random(plan.shuffle_seed)
     longest = 0.0
     for arm in range(arms):
         longest = max(longest, stopwatch.warm_up(arm, plan.warm_up_seconds / (1 if arm == 0 else 5)))
-        tell(0, plan.rounds)
+        report(0, plan.rounds)
     samples = plan.samples_of(longest)
     rounds = Rounds([[] for _ in range(arms)])
     intended = plan.rounds
     for _ in range(plan.doublings + 1):
         while len(rounds.clocks) < intended:
             _one_round(stopwatch, rounds, order, samples)
-            tell(len(rounds.clocks), intended)
+            report(len(rounds.clocks), intended)
         estimates = compare_arms(rounds, pairs, plan.rule)
         if all(each.verdict is not Verdict.INCONCLUSIVE for each in estimates):
             break

@@ -23,9 +23,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..ptx.errors import PtxError
+from ..toolchain.cubin import CubinError
+from ..toolchain.tools import ToolFailed, ToolTimeout
 from . import results
-from .machine import Machine, MachineMissing
-from .measurement_lock import Quiet
+from .machine import Machine
+from .measurement_lock import MeasurementLock
 from .protocol import CONTROL, Plan
 from .results import ArmResult, BenchmarkResult, ComparisonResult, Correctness, ResultError, ResultFile, Stats, Timing
 from .stats import Verdict, summarize
@@ -33,7 +36,10 @@ from .verdicts import comparisons_of
 from .worker import Timed, Worker, WorkerDied, WorkerError, WorkerFailed, WorkerHung
 from .workload import Arm, Work
 
-__all__ = ["Code", "Limits", "Session", "Task"]
+__all__ = ["BENCHMARK_ERRORS", "Code", "Limits", "Session", "Task"]
+
+#: The errors that end one benchmark and are recorded in its result. Every other error ends the session.
+BENCHMARK_ERRORS = (ToolFailed, ToolTimeout, CubinError, PtxError, WorkerError)
 
 
 class Code(Protocol):
@@ -66,7 +72,7 @@ _OPENING = 120.0
 
 
 class Session:
-    """Runs tasks. ``assembler`` makes of modules what ptxas makes of them; ``tell`` hears of progress, a line each.
+    """Runs tasks. ``assembler`` makes of modules what ptxas makes of them; ``report`` hears of progress, a line each.
 
     ``jobs`` is how many tasks are under way at a time, on ``machines`` machines of the same kind.
     """
@@ -82,11 +88,11 @@ class Session:
         jobs: int = 1,
         machines: int = 1,
         limits: Limits = Limits(),
-        tell: Callable[[str], None] = lambda line: None,
+        report: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.machine, self.plan, self.result = machine, plan, result
-        self.assembler, self.path, self.jobs, self.limits, self.tell = assembler, path, max(1, jobs), limits, tell
-        self.quiets = [Quiet() for _ in range(max(1, machines))]
+        self.assembler, self.path, self.jobs, self.limits, self.report = assembler, path, max(1, jobs), limits, report
+        self.locks = [MeasurementLock() for _ in range(max(1, machines))]
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._former: dict[str, BenchmarkResult] = {}
@@ -139,7 +145,7 @@ class Session:
         try:
             made = [pool.submit(_prepared, task, self.assembler) for task in tasks]
             for number, each in enumerate(as_completed(made), start=1):
-                self.tell(f"{each.result().work.fullname}: prepared {number} of {len(made)}")
+                self.report(f"{each.result().work.fullname}: prepared {number} of {len(made)}")
             return [each.result() for each in made]
         finally:
             pool.shutdown(cancel_futures=True)
@@ -152,7 +158,7 @@ class Session:
         done: dict[int, BenchmarkResult],
         failures: list[BaseException],
     ) -> None:
-        place = number % len(self.quiets)
+        place = number % len(self.locks)
         with Worker(_one_of(self.machine, place)) as worker:
             while not self._stop.is_set():
                 try:
@@ -182,18 +188,14 @@ class Session:
         run = _Run(self, worker, made, place)
         former = self._former.get(made.work.fullname)
         if former is not None and run.is_as(former):
-            self.tell(f"{made.work.fullname}: taken over")
+            self.report(f"{made.work.fullname}: taken over")
             return former
         try:
             run.everything()
-        except MachineMissing:
-            raise
-        except Exception as error:
-            if type(error).__name__ not in _EXPECTED:
-                raise
+        except BENCHMARK_ERRORS as error:
             run.result.error = str(error)
         run.result.seconds = round(time.monotonic() - started, 3)
-        self.tell(f"{made.work.fullname}: {run.outcome()}")
+        self.report(f"{made.work.fullname}: {run.outcome()}")
         return run.result
 
 
@@ -216,19 +218,11 @@ def _prepared(task: Task, assembler: Callable[[Mapping[str, str]], Code]) -> _Pr
             continue
         try:
             codes[arm.id] = assembler(arm.modules)
-        except Exception as error:
-            if type(error).__name__ not in _EXPECTED:
-                raise
+        except BENCHMARK_ERRORS as error:
             if position == 0:
                 return _Prepared(work, arms, {}, error)
             arms[position] = replace(arm, error=str(error))
     return _Prepared(work, arms, codes)
-
-
-#: What a benchmark may fail with; all else is a fault of ours. By name, since not all of them are harness's own.
-_EXPECTED = frozenset(
-    "PtxasError ToolFailed ToolTimeout CubinError PtxError DslError WorkerHung WorkerDied WorkerFailed".split()
-)
 
 
 def _one_of(machine: Machine, number: int) -> Machine:
@@ -245,7 +239,7 @@ class _Run:
 
     def __init__(self, session: Session, worker: Worker, made: _Prepared, place: int) -> None:
         self.session, self.worker, self.made, self.place = session, worker, made, place
-        self.quiet = session.quiets[place]
+        self.lock = session.locks[place]
         self.work, self.arms, self.codes = made.work, made.arms, made.codes
         self.plan, self.limits = session.plan, session.limits
         work = made.work
@@ -330,11 +324,11 @@ class _Run:
 
     def _begin(self) -> Correctness:
         try:
-            with self.quiet.shared():
+            with self.lock.shared():
                 if not self.worker.is_open:
                     self.worker.describe(_OPENING)  # opening a machine may disturb who is timed on it
             self.worker.get_ready(self.work, self.arms[0], self.plan, self.limits.check)
-            with self.quiet.shared():
+            with self.lock.shared():
                 return self.worker.begin(self.limits.check)
         except WorkerError as error:
             self._lost(error)
@@ -350,7 +344,7 @@ class _Run:
         try:
             if not self.worker.is_open:
                 self._begin()
-            with self.quiet.shared():
+            with self.lock.shared():
                 found = self.worker.check(arm, self.limits.check)
             counted[arm.id] = self.worker.counts()
             return found
@@ -360,8 +354,8 @@ class _Run:
 
     def _lost(self, error: WorkerError) -> None:
         """After a child was lost: is the machine still there? Raises `MachineMissing` where it is not."""
-        if isinstance(error, WorkerDied | WorkerHung) or "Device" in getattr(error, "kind", ""):
-            with self.quiet.shared():
+        if isinstance(error, WorkerDied | WorkerHung) or (isinstance(error, WorkerFailed) and error.is_device_failure):
+            with self.lock.shared():
                 self.worker.describe(max(self.limits.check, _OPENING))
             self.worker.close()
 
@@ -373,7 +367,7 @@ class _Run:
         self.result.arms.insert(1, control)
         pairs = [(0, other) for other in range(1, len(arms))]
         try:
-            with self.quiet.alone():
+            with self.lock.exclusive():
                 timed = self.worker.time(
                     self.work,
                     arms,
@@ -381,7 +375,7 @@ class _Run:
                     self.plan,
                     self.limits.round,
                     max(self.limits.check, self.limits.round),
-                    lambda done, of: self.session.tell(f"{self.work.fullname}: round {done} of {of}"),
+                    lambda done, of: self.session.report(f"{self.work.fullname}: round {done} of {of}"),
                 )
         except WorkerError as error:
             self._lost(error)

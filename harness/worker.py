@@ -27,7 +27,7 @@ from typing import Any
 
 from ..python_child import child_environment, python_command
 from .alias_check import guarded
-from .machine import Machine, MachineMissing
+from .machine import DeviceFailed, Machine, MachineMissing
 from .protocol import CONTROL, Plan, Rounds
 from .results import Correctness
 from .stats import Estimate
@@ -53,11 +53,12 @@ class WorkerDied(WorkerError):
 
 
 class WorkerFailed(WorkerError):
-    """The child raised an exception, whose message this is; ``kind`` is its class."""
+    """The child raised an exception: the name of its class, its message, its traceback, and whether it was a
+    `DeviceFailed`, after which the machine may be gone."""
 
-    def __init__(self, kind: str, message: str, trace: str) -> None:
+    def __init__(self, kind: str, message: str, trace: str, is_device_failure: bool = False) -> None:
         super().__init__(f"{kind}: {message}" if message else kind)
-        self.kind, self.trace = kind, trace
+        self.kind, self.trace, self.is_device_failure = kind, trace, is_device_failure
 
 
 class Timed:
@@ -121,10 +122,10 @@ class Worker:
         plan: Plan,
         limit: float,
         first: float,
-        tell: Callable[[int, int], None] = lambda done, of: None,
+        report: Callable[[int, int], None] = lambda done, of: None,
     ) -> Timed:
         """Time arms; ``limit`` is for each round, ``first`` for getting everything ready before."""
-        return self._call(first, "time", work, list(arms), list(pairs), plan, tell=tell, later=limit)
+        return self._call(first, "time", work, list(arms), list(pairs), plan, report=report, later=limit)
 
     def profile(self, work: Work, arm: Arm, seed: int, limit: float) -> None:
         """Run an arm once and do nothing else, for a profiler to look at."""
@@ -162,7 +163,7 @@ class Worker:
         return self._connection
 
     def _call(
-        self, limit: float, *request: Any, tell: Callable[[int, int], None] | None = None, later: float | None = None
+        self, limit: float, *request: Any, report: Callable[[int, int], None] | None = None, later: float | None = None
     ) -> Any:
         """Ask the child; ``limit`` is until it says something, ``later`` from then on, by default the same."""
         try:
@@ -175,12 +176,12 @@ class Worker:
                 kind, *answer = connection.recv()
                 if kind == "ok":
                     return answer[0]
+                if kind == "machine missing":
+                    raise MachineMissing(answer[0])
                 if kind == "error":
-                    if answer[0] == "MachineMissing":
-                        raise MachineMissing(answer[1])
                     raise WorkerFailed(*answer)
-                if tell is not None:
-                    tell(*answer)
+                if report is not None:
+                    report(*answer)
                 limit = later if later is not None else limit
                 end = time.monotonic() + limit
         except (EOFError, ConnectionError) as error:
@@ -202,8 +203,8 @@ class Worker:
 class _Child:
     """The child's side: one backend, one work at a time."""
 
-    def __init__(self, machine: Machine, tell: Callable[[int, int], None]) -> None:
-        self.machine, self.tell = machine, tell
+    def __init__(self, machine: Machine, report: Callable[[int, int], None]) -> None:
+        self.machine, self.report = machine, report
         self._backend: Any = None
         self._checker: Any = None
 
@@ -240,7 +241,7 @@ class _Child:
         from .protocol import time_arms
 
         stopwatch: Any = self.machine.open_stopwatch(self.backend, work, arms, plan.seeds[0], self._recorded(arms))
-        rounds, estimates = time_arms(stopwatch, len(arms), pairs, plan, self.tell)
+        rounds, estimates = time_arms(stopwatch, len(arms), pairs, plan, self.report)
         after: dict[int, list[str]] = {arm: stopwatch.verify(arm) for arm in range(len(arms))}
         stopwatch.close()
         return Timed(rounds, estimates, stopwatch.how(), {arm: lines for arm, lines in after.items() if lines})
@@ -278,7 +279,7 @@ def serve(handle: int) -> None:
     machine: Machine = connection.recv()
     importlib.import_module(f"{__package__}.correctness")  # and with it NumPy
     connection.send("ready")
-    child = _Child(machine, lambda done, of: connection.send(("tell", done, of)))
+    child = _Child(machine, lambda done, of: connection.send(("report", done, of)))
     while True:
         try:
             name, *arguments = connection.recv()
@@ -286,6 +287,9 @@ def serve(handle: int) -> None:
             os._exit(0)  # no driver's clean-up can hold the process
         try:
             answer = ("ok", getattr(child, name)(*arguments))
+        except MachineMissing as error:
+            answer = ("machine missing", f"{error}{_place(error)}")
         except Exception as error:
-            answer = ("error", type(error).__name__, f"{error}{_place(error)}", traceback.format_exc())
+            message, is_device_failure = f"{error}{_place(error)}", isinstance(error, DeviceFailed)
+            answer = ("error", type(error).__name__, message, traceback.format_exc(), is_device_failure)
         connection.send(answer)

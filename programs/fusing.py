@@ -1,39 +1,45 @@
-"""Finds a host program, compiles its kernels, fuses it, and writes what came of it.
+"""Fuses a host program for `fuse`: finds it, compiles its kernels, fuses launches, optimizes the fused kernels.
 
-Where the arrows meet: `dsl` has the program, `harness` the compiler and the assembler, `transforms` the fusion.
+`dsl` has the program, `toolchain` the compiler and assembler, `transforms` the fusion; this module connects them.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..arch import DEFAULT_TARGET
-from ..cli.bench import dsl_errors
-from ..cli.outcome import BAD_INPUT, CommandError, usage_error, warn
+from .errors import BadInput, BadRequest
+from .host_programs import FoundProgram, find_program
+from .kernel_resources import ptx_resources, residency
+from .machine_costs import read_costs
 
 if TYPE_CHECKING:
-    from ..dsl import Program
+    from ..dsl import Nvcc
     from ..dsl.host_program import HostProgram
-    from ..transforms.kernel_fusion.benefit import BenefitModel, Resources
-    from ..transforms.kernel_fusion.kernel_code import AnyKernel, KernelCode
+    from ..suites.registry import Benchmark
+    from ..transforms.kernel_fusion.benefit import BenefitModel
+    from ..transforms.kernel_fusion.kernel_code import AnyKernel
     from ..transforms.kernel_fusion.kfcm import PhaseOrder, Strategy
     from ..transforms.kernel_fusion.pairs import Benefit
     from ..transforms.kernel_fusion.plan import FusedProgram, FusionOptions
+    from ..transforms.passes import Pass
     from ..transforms.remarks import Remark
 
-__all__ = ["FuseRequest", "FuseResult", "fuse", "ptx_resources", "residency"]
+__all__ = ["FuseRequest", "FuseResult", "fuse"]
 
 
 @dataclass(frozen=True)
 class FuseRequest:
-    """What the command line asks for. ``program`` is a file or a name of the suites. ``benefit`` says by what it is
-    judged which legal fusions are made: ``costs`` of the machine, ``timing`` with the data of a ``size``, or ``none``:
-    all are."""
+    """The options of `fuse`.
+
+    ``program`` is a Python file or the name of a program of the suites; ``name`` chooses a program of the file.
+    ``benefit`` decides which legal fusions are made: ``costs`` estimates them with the costs of this machine,
+    ``timing`` runs the program on the data of a ``size``, and ``none`` makes all of them. ``passes`` is a level or a
+    list of passes for the fused kernels.
+    """
 
     program: str
     name: str = ""
@@ -52,223 +58,152 @@ class FuseRequest:
 
 @dataclass
 class FuseResult:
-    """A fused program, and the modules as they are written."""
+    """A fused program. ``launches_before`` counts the launches in the text of the original program. ``modules`` holds
+    PTX by the name of the kernel in the new program; ``warnings`` is text for the user."""
 
     name: str
-    before: int
-    found: FusedProgram
+    launches_before: int
+    fused: FusedProgram
     modules: dict[str, str] = field(default_factory=dict[str, str])
+    warnings: list[str] = field(default_factory=list[str])
 
     @property
     def remarks(self) -> list[Remark]:
-        return self.found.remarks
+        """Which pairs of launches were fused, which were not, and why."""
+        return self.fused.remarks
 
     @property
     def summary(self) -> str:
-        """One line."""
-        after = _launches(self.found.host)
-        kernels = len(self.found.host.kernels)
+        """One line for the user."""
+        host = self.fused.host
         return (
-            f"{self.name}: {self.found.result.fusions} fusions; {self.before} launches in the text became {after}, "
-            f"of {kernels} kernels"
+            f"{self.name}: {self.fused.result.fusions} fusions; {self.launches_before} launches in the text became "
+            f"{_count_launches(host)}, of {len(host.kernels)} kernels"
         )
 
-    def write(self, folder: str) -> None:
-        """One .ptx file for each kernel, the program, the remarks: all of them or none. Raises `CommandError`."""
-        from ..cli.files import Outputs
+    def files(self) -> dict[str, str]:
+        """The output files by name: one .ptx file for each kernel, the new host program, the remarks. Raises
+        `DslError` where the program cannot be written as Python."""
         from ..dsl.host_printer import module
 
-        into = Path(folder)
-        into.mkdir(parents=True, exist_ok=True)
-        files = {name: f"{name.replace('.', '_')}.ptx" for name in self.modules}
-        outputs = Outputs()
-        for name, text in self.modules.items():
-            outputs.add(str(into / files[name]), text)
-        with dsl_errors():
-            outputs.add(str(into / f"{self.name}.py"), module(self.found.host, files))
-        outputs.add(str(into / "remarks.yaml"), "".join(remark.yaml for remark in self.remarks))
-        outputs.commit()
+        ptx_files = {name: f"{name.replace('.', '_')}.ptx" for name in self.modules}
+        files = {ptx_files[name]: text for name, text in self.modules.items()}
+        files[f"{self.name}.py"] = module(self.fused.host, ptx_files)
+        files["remarks.yaml"] = "".join(remark.yaml for remark in self.remarks)
+        return files
 
 
-def fuse(request: FuseRequest) -> FuseResult:
-    """Fuse. Raises `CommandError`, `ToolMissing` for a kernel that needs nvcc where there is none, `PtxError`."""
-    from ..dsl import PtxSource
-    from ..transforms.kernel_fusion.plan import FusionOptions, fuse_program
-    from .machine_costs import read_costs
+def fuse(request: FuseRequest, report: Callable[[str], None] = lambda line: None) -> FuseResult:
+    """Fuse the launches of a host program. ``report`` receives lines of progress.
 
-    with dsl_errors():
-        program, flags = _program(request.program, request.name)
+    Raises `ProgramError`, `DslError`, `PtxError`, and `ToolMissing` where a kernel needs nvcc and there is none.
+    """
+    from ..transforms.kernel_fusion.plan import fuse_program
 
-        @cache
-        def nvcc() -> Any:
-            from ..suites.runner import compiler
+    passes = _passes_of(request.passes)
+    job = _Job(request, find_program(request.program, request.name), report)
+    fused = fuse_program(job.host, job.ptx, job.options())
+    result = FuseResult(job.host.name, _count_launches(job.host), fused, fused.modules, job.warnings)
+    for name, kernel in fused.host.kernels.items():
+        if passes and fused.is_fused(kernel):
+            result.modules[name] = _optimized(result.modules[name], passes)
+    return result
 
-            return compiler(request.arch, flags)
 
-        def ptx(kernel: AnyKernel) -> str:
-            return kernel.ptx(None if isinstance(kernel, PtxSource) else nvcc())
+class _Job:
+    """One request with its program and its kernels' PTX."""
 
-        host = program.host
-        names = {kernel.name for kernel in host.kernels.values()}
+    def __init__(self, request: FuseRequest, found: FoundProgram, report: Callable[[str], None]) -> None:
+        self.request, self.found, self.report = request, found, report
+        self.host: HostProgram = found.program.host
+        self.warnings: list[str] = []
+        self._nvcc: Callable[[], Nvcc] = cache(self._find_nvcc)
+        names = {kernel.name for kernel in self.host.kernels.values()}
         if unknown := sorted(set[str]().union(*request.independent) - names):
-            usage_error(f"--assume-independent: the program launches no {unknown[0]}, but {', '.join(sorted(names))}")
+            launched = ", ".join(sorted(names))
+            raise BadRequest(f"--assume-independent: the program launches no {unknown[0]}, but {launched}")
+
+    def ptx(self, kernel: AnyKernel) -> str:
+        """The PTX of a kernel, compiled by nvcc unless it is PTX already."""
+        from ..dsl import PtxSource
+
+        return kernel.ptx(None if isinstance(kernel, PtxSource) else self._nvcc())
+
+    def options(self) -> FusionOptions:
+        """The options of the fusion; with ``--benefit=timing`` this runs the program."""
+        from ..transforms.kernel_fusion.plan import FusionOptions
+
+        request = self.request
         options = FusionOptions(
             request.strategy,
             request.order,
             request.independent,
-            _benefit(request) if request.benefit == "costs" else None,
+            self._cost_model() if request.benefit == "costs" else None,
             invert_loops=request.invert_loops,
             resident=residency(read_costs().multiprocessors) if request.cooperative else None,
             may_pad=request.may_pad,
         )
-        if request.benefit == "timing":
-            options = replace(options, benefit=_timed(request, host, ptx, options))
-        found = fuse_program(host, ptx, options)
-    result = FuseResult(host.name, _launches(host), found, found.modules)
-    if request.passes:
-        for name, kernel in found.host.kernels.items():
-            if found.is_fused(kernel):
-                result.modules[name] = _optimized(result.modules[name], request.passes)
-    return result
+        return replace(options, benefit=self._timed(options)) if request.benefit == "timing" else options
+
+    def _find_nvcc(self) -> Nvcc:
+        from ..suites.runner import compiler
+
+        return compiler(self.request.arch, self.found.flags)
+
+    def _cost_model(self) -> BenefitModel:
+        from ..toolchain.tools import ToolMissing, find_tool
+        from ..transforms.kernel_fusion.benefit import BenefitModel
+
+        try:
+            find_tool("ptxas")
+        except ToolMissing:
+            self.warnings.append("ptxas is not found, so the costs ignore occupancy and spills")
+            return BenefitModel(read_costs(), None, self.request.as_graph)
+        return BenefitModel(read_costs(), ptx_resources(), self.request.as_graph)
+
+    def _timed(self, options: FusionOptions) -> Benefit:
+        """The decisions that running the program gives."""
+        from ..transforms.kernel_fusion.plan import fuse_program
+        from .fusion_timing import TimedProgram, timed_benefit
+
+        benchmark, file = self._benchmark()
+        plain = {kernel.name: self.ptx(kernel) for kernel in self.host.kernels.values()}
+
+        def fused(benefit: Benefit) -> FusedProgram:
+            return fuse_program(self.host, self.ptx, replace(options, benefit=benefit))
+
+        program = TimedProgram(benchmark, file, plain, fused)
+        return timed_benefit(program, size=self.request.size, as_graph=self.request.as_graph, report=self.report)
+
+    def _benchmark(self) -> tuple[Benchmark, str]:
+        """The Benchmark of the program, which has the data to run it on, and its file (empty for the suites)."""
+        from ..suites.registry import find, from_file
+
+        file = self.request.program
+        if not file.endswith(".py"):
+            return find(file), ""
+        for benchmark in from_file(file):
+            if benchmark.program.name == self.host.name:
+                return benchmark, file
+        raise BadInput(f"--benefit=timing needs a Benchmark of {self.host.name}, which has its data", file)
 
 
-def _timed(request: FuseRequest, host: HostProgram, ptx: Callable[[AnyKernel], str], options: FusionOptions) -> Benefit:
-    """The benefit that running the program gives. Raises `CommandError`, `DslError`."""
-    from ..suites.registry import find, from_file
-    from ..transforms.kernel_fusion.plan import fuse_program
-    from .fusion_timing import timed_benefit
-
-    file = request.program if request.program.endswith(".py") else ""
-    if not file:
-        benchmark = find(request.program)
-    else:
-        benchmark = next((each for each in from_file(file) if each.program.name == host.name), None)
-        if benchmark is None:
-            raise CommandError(BAD_INPUT, f"{file}: error: --benefit=timing needs a Benchmark of {host.name}: its data")
-    plain = {kernel.name: ptx(kernel) for kernel in host.kernels.values()}
-
-    def fused(benefit: Benefit) -> FusedProgram:
-        return fuse_program(host, ptx, replace(options, benefit=benefit))
-
-    return timed_benefit(benchmark, file, plain, fused, size=request.size, as_graph=request.as_graph)
-
-
-def _launches(host: Any) -> int:
+def _count_launches(host: HostProgram) -> int:
     from ..dsl.host_nodes import Launch
 
     return sum(isinstance(node, Launch) for node in host.nodes())
 
 
-def _program(text: str, name: str) -> tuple[Program[...], tuple[str, ...]]:
-    """The program, and what nvcc is told for its kernels. Raises `DslError`, `OSError`, `CommandError`."""
-    from ..suites.registry import find
-
-    if not text.endswith(".py"):
-        benchmark = find(text)
-        return benchmark.program, tuple(benchmark.flags)
-    found = _programs_of(Path(text).resolve())
-    chosen = {each: what for each, what in found.items() if not name or each == name}
-    if not found:
-        raise CommandError(BAD_INPUT, f"{text}: error: no @program stands at its top level")
-    if len(chosen) != 1:
-        there_are = ", ".join(found)
-        usage_error(f"{text} has no program {name}, but {there_are}" if name else f"say which --program: {there_are}")
-    return next(iter(chosen.values()))
-
-
-def _programs_of(file: Path) -> dict[str, tuple[Program[...], tuple[str, ...]]]:
-    """The programs of a Python file by name; the file is imported under its own name, as what is written imports it."""
-    import importlib.util
-
-    from ..dsl import Program
-    from ..suites.registry import Benchmark
-
-    if not file.is_file():
-        raise FileNotFoundError(2, "No such file or directory", str(file))
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    if spec is None or spec.loader is None:
-        raise CommandError(BAD_INPUT, f"{file}: error: this is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(file.stem, module)
-    try:
-        spec.loader.exec_module(module)
-    except (SyntaxError, ImportError) as error:
-        raise CommandError(BAD_INPUT, f"{file}: error: {error}") from error
-    found: dict[str, tuple[Program[...], tuple[str, ...]]] = {}
-    for value in vars(module).values():
-        if isinstance(value, Program):
-            found.setdefault(value.name, (value, ()))
-    for value in vars(module).values():
-        if isinstance(value, Benchmark):
-            found[value.program.name] = (value.program, tuple(value.flags))
-    return found
-
-
-def _benefit(request: FuseRequest) -> BenefitModel:
-    from ..toolchain.tools import ToolMissing, find_tool
-    from ..transforms.kernel_fusion.benefit import BenefitModel
-    from .machine_costs import read_costs
+def _passes_of(text: str) -> list[Pass]:
+    from ..transforms.passes import UnknownPass, passes_of
 
     try:
-        find_tool("ptxas")
-    except ToolMissing:
-        warn("ptxas is not found, so occupancy and spills do not count")
-        return BenefitModel(read_costs(), None, request.as_graph)
-    return BenefitModel(read_costs(), ptx_resources(), request.as_graph)
-
-
-@cache
-def _assembled(text: str) -> Any:
-    """What ptxas makes of a module; it is asked once."""
-    from ..harness.arm_code import assemble_arm
-
-    return assemble_arm({"module": text})
-
-
-def residency(multiprocessors: int) -> Callable[[KernelCode, int, int], int | None]:
-    """How many blocks, of so many threads and bytes of dynamic shared memory, run at the same time on a GPU with so
-    many multiprocessors; None where there is no ptxas, or the architecture is not known."""
-    from ..toolchain.occupancy import occupancy
-    from ..toolchain.tools import ToolFailed, ToolMissing
-
-    def resident(code: KernelCode, threads: int, shared: int) -> int | None:
-        try:
-            figures = _assembled(code.text).kernels["module", code.entry.name].code
-        except ToolMissing:
-            return None
-        except ToolFailed:
-            return 0
-        held = occupancy(figures.sm, threads, figures.registers, figures.shared_bytes + shared)
-        return None if held is None else held.blocks * multiprocessors
-
-    return resident
-
-
-def ptx_resources() -> Callable[[KernelCode, int], Resources | None]:
-    """What ptxas gives a kernel: occupancy for blocks of a size, and spills."""
-    from ..arch import MAX_THREADS
-    from ..toolchain.occupancy import occupancy
-    from ..toolchain.tools import ToolFailed
-    from ..transforms.kernel_fusion.benefit import Resources
-
-    def resources(code: KernelCode, threads: int) -> Resources | None:
-        try:
-            figures = _assembled(code.text).kernels["module", code.entry.name]
-        except ToolFailed:
-            return Resources(0.0, 0)  # what ptxas refuses fits nowhere
-        held = occupancy(
-            figures.code.sm, min(max(threads, 1), MAX_THREADS), figures.code.registers, figures.code.shared_bytes
-        )
-        return None if held is None else Resources(held.share, figures.spill_bytes)
-
-    return resources
-
-
-def _optimized(text: str, passes: str) -> str:
-    from ..driver import Policy, optimize
-    from ..transforms.passes import UnknownPass
-
-    try:
-        return optimize(text, passes.removeprefix("-"), Policy(gate="off")).text
+        return passes_of(text)
     except UnknownPass as error:
-        usage_error(f"--passes: {error}")
+        raise BadRequest(f"--passes: {error}") from error
+
+
+def _optimized(ptx: str, passes: list[Pass]) -> str:
+    from ..driver import Policy, optimize
+
+    return optimize(ptx, passes, Policy(gate="off")).text

@@ -1,4 +1,4 @@
-"""The costs of this machine's GPU, as `doctor --calibrate` measured them, for `fuse`."""
+"""The calibration file: costs of this machine's GPU, measured by `doctor --calibrate` and read by `fuse`."""
 
 from __future__ import annotations
 
@@ -8,46 +8,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cache import cache_folder
-from ..cli.outcome import BAD_INPUT, MISSING, CommandError
+from .errors import BadInput, RequirementMissing
 
 if TYPE_CHECKING:
     from ..transforms.kernel_fusion.benefit import MachineCosts
 
-__all__ = ["costs_path", "read_costs", "write_costs"]
+__all__ = ["costs_file_text", "costs_path", "read_costs"]
 
 
 def costs_path() -> Path:
-    """Where they are kept: in ``$PTXMOTION_CACHE`` or the user's cache folder. Raises `CommandError` without either."""
+    """The path of the calibration file, in the cache folder. Raises `RequirementMissing` without a cache folder."""
     folder = cache_folder()
     if folder is None:
-        raise CommandError(MISSING, "ptxmotion: error: there is no home folder: set PTXMOTION_CACHE to a folder")
+        raise RequirementMissing("there is no home folder: set PTXMOTION_CACHE to a folder")
     return folder / "machine-costs.json"
 
 
-def write_costs(costs: Mapping[str, Any]) -> None:
-    """Keep what was measured. Raises `CommandError` where the folder cannot be written to."""
-    from ..cli.files import Outputs
-
-    path = costs_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    outputs = Outputs()
-    outputs.add(str(path), json.dumps(dict(costs), indent=2) + "\n")
-    outputs.commit()
+def costs_file_text(costs: Mapping[str, Any]) -> str:
+    """The content of the calibration file for measured costs (seconds, bytes per second)."""
+    return json.dumps(dict(costs), indent=2) + "\n"
 
 
 def read_costs() -> MachineCosts:
-    """What was measured here; an H200's costs where nothing was. Raises `CommandError` for a file that is broken."""
+    """The costs of the calibration file, or those of an H200 where there is no such file. Raises `BadInput` for a
+    broken file."""
     from ..transforms.kernel_fusion.benefit import MachineCosts
 
     if cache_folder() is None:
         return MachineCosts()
     path = costs_path()
     if path.exists() and not path.is_file():
-        raise CommandError(BAD_INPUT, f"{path}: error: this is no regular file, and no calibration")
+        raise BadInput("this is not a regular file, so it is no calibration", str(path))
     try:
         return MachineCosts.of(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return MachineCosts()
     except (ValueError, AttributeError) as error:
-        message = f"{path}: error: no calibration ({error}): run `ptxmotion doctor --calibrate`, or delete the file"
-        raise CommandError(BAD_INPUT, message) from error
+        message = f"no calibration ({error}): run `ptxmotion doctor --calibrate`, or delete the file"
+        raise BadInput(message, str(path)) from error

@@ -281,10 +281,10 @@ def test_loops_are_kept_where_that_is_asked_for(tmp_path: Path, capsys: pytest.C
 def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path)
     for arguments, code, message in (
-        ((file, "--assume-independent", "scale"), 2, "does not name two kernels"),
+        ((file, "--assume-independent", "scale"), 2, "does not name two kernels; write K1,K2"),
         ((file, "--assume-independent", "scale,sift"), 2, "launches no sift"),
         ((file, "--strategy", "kf_trad", "--order", "forward"), 2, "kf_trad has no phases"),
-        ((file, "--program", "play"), 2, "no program play"),
+        ((file, "--program", "play"), 2, "there is no program 'play' in this file; there are work"),
         ((file, "--passes", "nothing"), 2, "there is no pass 'nothing'"),
         ((tmp_path / "none.py",), 3, "No such file"),
         (("no/such", "-o", tmp_path / "x"), 3, "0 programs are called 'no/such'"),
@@ -425,13 +425,13 @@ def test_timing_needs_a_gpu_and_data(
     for options, code, message in (
         (("--size", "tiny"), 4, "--benefit=timing needs a GPU: no GPU: the driver sees no device"),
         (("--size", "huge"), 2, "has no size 'huge'; there are tiny, small"),
-        (("--no-benefit",), 2, "--no-benefit and --benefit=timing say two things"),
+        (("--no-benefit",), 2, "--no-benefit contradicts --benefit=timing"),
     ):
         assert fuse(file, "--benefit=timing", *options) == code
         assert message in capsys.readouterr().err
     file.write_text(TIMED.partition("benchmark =")[0])
     assert fuse(file, "--benefit=timing") == 3 and "declares no Benchmark" in capsys.readouterr().err
-    assert fuse(file, "--size=tiny") == 2 and "--size is for --benefit=timing" in capsys.readouterr().err
+    assert fuse(file, "--size=tiny") == 2 and "--size is an option of --benefit=timing" in capsys.readouterr().err
 
 
 class Clock:

@@ -13,7 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: Which rooms each room may import from. `suites` sees what a program needs, `programs` everything but `cli`; the root is the public API over all.
+#: Which rooms each room may import from. `suites` sees what a program needs, `programs`
+#: everything but `cli`, and `cli` everything; the root is the public API over all.
 MAY_SEE = {
     "ptx": set[str](),
     "analysis": {"ptx"},
