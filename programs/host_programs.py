@@ -1,6 +1,6 @@
 """Finds the host program that `fuse` transforms: a program of the suites, or a ``@program`` of a Python file.
 
-Guarantees: every error of a user's file is reported as `BadInput` or `DslError` with the file, and the line where it
+Guarantees: every error of a user's file is a `BadInput`, `DslError` or `PtxError` with the file, and the line where it
 is known. Refuses: a file with several programs of which none was chosen (`BadRequest`).
 """
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from ..dsl import DslError, Program
+from ..ptx import PtxError
 from ..suites.registry import Benchmark, error_in_file, find
 from .errors import BadInput, BadRequest
 
@@ -69,8 +70,10 @@ def _load(file: Path) -> ModuleType:
     sys.modules.setdefault(file.stem, module)
     try:
         spec.loader.exec_module(module)
-    except (DslError, OSError):
+    except (DslError, PtxError, OSError):
         raise
+    except SystemExit as error:
+        raise BadInput(f"the file calls sys.exit({error.code!r}) when it is imported", str(file)) from error
     except Exception as error:
         raise error_in_file(file, error) from error
     return module

@@ -413,3 +413,13 @@ def test_every_verb_has_help_with_an_example(capfd: pytest.CaptureFixture[str]) 
         assert f"    {verb} " in overview
         assert main([verb, "--help"]) == 0
         assert f"\n  ptxmotion {verb}" in capfd.readouterr().out
+
+
+def test_the_table_of_user_errors_names_classes() -> None:
+    from importlib import import_module
+
+    from ptxmotion.cli.outcome import USER_ERRORS
+
+    for module, name, code, _ in USER_ERRORS:
+        found = getattr(import_module(f"ptxmotion.{module}"), name)
+        assert issubclass(found, Exception) and 1 <= code <= 5, name

@@ -300,6 +300,47 @@ def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert fuse(tmp_path / "again.py") == 3 and "programs do not call programs" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("added", "message"),
+    [
+        ("raise ValueError('no')", ":23:1: error: ValueError: no"),
+        ("1 / 0", ":23:1: error: ZeroDivisionError"),
+        ("import no_such_module", ":23:1: error: ModuleNotFoundError"),
+        ("ptx_source(5)", ":23:1: error: AttributeError"),
+        ("raise SystemExit('bye')", "error: the file calls sys.exit('bye')"),
+        ("ptx_source(Path(__file__).with_name('broken.ptx'))", "broken.ptx:1:1: error: expected a module directive"),
+        ("ptx_source(Path(__file__).with_name('none.ptx'))", "none.ptx: error: No such file"),
+    ],
+)
+def test_errors_of_the_program_are_bad_input(
+    added: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever a user's file raises is bad input (3), not an internal error, and names the file and the line."""
+    (tmp_path / "broken.ptx").write_text("hello\n")
+    file = written(tmp_path, program=f"{PROGRAM}\n{added}\n")
+    assert fuse(file.rename(tmp_path / "wrong_program.py"), "--no-benefit") == 3
+    message_of = capsys.readouterr().err
+    assert str(tmp_path) in message_of and message in message_of
+
+
+def test_the_output_folder_must_be_usable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path)
+    (tmp_path / "taken").write_text("")
+    assert fuse(file, "-o", tmp_path / "taken", "--no-benefit") == 3
+    assert "taken: error: File exists" in capsys.readouterr().err
+
+
+def test_passes_are_checked_before_anything_is_fused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path)
+    assert fuse(file, "--strategy", "kf_trad", "--passes", "nothing") == 2
+    assert "there is no pass 'nothing'" in capsys.readouterr().err
+    texts: list[set[str]] = []
+    for number, level in enumerate((["--passes=O3"], ["--passes=-O3"], ["--passes", "-O3"])):
+        assert fuse(file, "--no-benefit", "-o", tmp_path / str(number), *level) == 0
+        texts.append({path.read_text() for path in (tmp_path / str(number)).glob("fused*.ptx")})
+    assert texts[0] == texts[1] == texts[2]
+
+
 # --- costs -------------------------------------------------------------------------------------------------------
 
 
