@@ -65,9 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     each.add_argument("-o", dest="output", default="report", metavar="DIR", help="output folder (default: report)")
     each = action("export", "convert a result file to the format of another tool")
     each.add_argument("result", metavar="RESULT", help="the result file")
-    each.add_argument(
-        "--format", required=True, metavar="FORMAT", help="gha, bmf, pytest-benchmark, csv, or markdown"
-    )
+    each.add_argument("--format", required=True, metavar="FORMAT", help="gha, bmf, pytest-benchmark, csv, or markdown")
     each.add_argument("-o", dest="output", default="-", metavar="FILE", help="output file (default: stdout)")
 
 

@@ -243,8 +243,8 @@ def test_what_ptxas_refuses_is_bad_input(tmp_path: Path, capfd: pytest.CaptureFi
         (["opt", "--remarks=("], "is not a regular expression"),
         (["opt", "--bisect-limit=-1"], "is not a number of rewrites"),
         (["verify"], "name a file to check"),
-        (["verify", "a", "--jobs=2"], "--jobs goes with --round-trip"),
-        (["verify", "a", "--seeds=2"], "--seeds goes with two files"),
+        (["verify", "a", "--jobs=2"], "--jobs is an option for --round-trip"),
+        (["verify", "a", "--seeds=2"], "--seeds is an option for two files"),
         (["verify", "-", "-"], "stdin cannot be one of them"),
     ],
 )
@@ -385,7 +385,7 @@ class TestSettings:
         assert main(["opt", str(good)]) == 0 and not target.exists()
         assert f"everybody may write to {own}" in capfd.readouterr().err
         assert main(["doctor"]) == 0
-        assert "nothing in it that executes or writes counts" in capfd.readouterr().out
+        assert "settings that execute or write files are ignored" in capfd.readouterr().out
 
     def test_each_option_that_names_a_file_is_decided_about(self) -> None:
         """A new one has to be put among those that write or execute, or here among those that only read."""
