@@ -305,7 +305,7 @@ class CudaStopwatch:
             backend.copy(target, source, step.nbytes, step.target_offset, step.source_offset)
 
     def _stage(self, steps: Sequence[Step]) -> dict[int, int]:
-        """Copy the data that the host wrote between launches to the device; the addresses by the numbers of the steps."""
+        """Copy the data that the host wrote between launches to the device; the addresses by number of the step."""
         addresses: dict[int, int] = {}
         for number, step in enumerate(steps):
             if isinstance(step, Write) and step.data:

@@ -1,12 +1,12 @@
-"""A child process that runs works, so that a kernel that never ends, or takes its process along, costs one answer.
+"""A child process that runs works, so that an endless or crashing kernel does not end the session.
 
-`Worker` is the parent's side: `begin` a work, `check` arms, `time` them. Each call has a limit; past it the child is
-killed. The child opens the machine when it first needs it, and talks over a socket of its own, so that what kernels
-print cannot be mistaken for an answer.
+`Worker` is the side of the parent: `begin` a work, `check` its arms, `time` them. Each call has a time limit, after
+which the child is killed. The child opens the machine when it first needs it. It answers on a separate socket, because
+kernels may print to stdout.
 
 Guarantees: after `close`, or at the end of a `with`, no child is left. A child that failed is not used again: the next
-`begin` starts another.
-Refuses: `WorkerHung` past the limit, `WorkerDied` where the child ended, `WorkerFailed` where it raised.
+call starts another.
+Refuses: `WorkerHung` after the limit, `WorkerDied` if the child ended, `WorkerFailed` if it raised an exception.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from .workload import Arm, Recording, Work
 __all__ = ["Timed", "Worker", "WorkerDied", "WorkerError", "WorkerFailed", "WorkerHung"]
 
 
-#: Seconds within which a child has to start.
+#: Seconds within which a child must start.
 _START = 120.0
 
 
 class WorkerError(Exception):
-    """The child gave no answer."""
+    """The child did not answer a request."""
 
 
 class WorkerHung(WorkerError):
-    """The child was killed: it took longer than its limit."""
+    """The child exceeded its limit and was killed."""
 
 
 class WorkerDied(WorkerError):
-    """The child ended by itself."""
+    """The process of the child ended."""
 
 
 class WorkerFailed(WorkerError):
@@ -62,7 +62,8 @@ class WorkerFailed(WorkerError):
 
 
 class Timed:
-    """What timing gave: rounds, estimates of the pairs, how it was done, and what the check afterwards found."""
+    """The result of timing. ``rounds`` has the samples, ``estimates`` the comparison of each pair; ``how`` describes
+    the method. ``after`` maps the number of an arm to the errors that the check after timing found."""
 
     def __init__(
         self, rounds: Rounds, estimates: list[Estimate], how: dict[str, Any], after: dict[int, list[str]]
@@ -71,7 +72,7 @@ class Timed:
 
 
 class Worker:
-    """The parent's side of one child on one machine."""
+    """The side of the parent: one child on one machine."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -87,19 +88,19 @@ class Worker:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a child; a new one knows of no work."""
+        """Whether there is a child. A new child has no work yet."""
         return self._connection is not None
 
     def describe(self, limit: float) -> dict[str, Any]:
-        """What the machine says of itself. Raises `MachineMissing`, `WorkerError`."""
+        """The description of the machine. Raises `MachineMissing`, `WorkerError`."""
         return self._call(limit, "describe")
 
     def get_ready(self, work: Work, baseline: Arm, plan: Plan, limit: float) -> None:
-        """Take up a work: compute its data and reference. Runs nothing on the machine."""
+        """Load a work: compute its data and its reference. Runs nothing on the machine."""
         self._call(limit, "get_ready", work, baseline, plan)
 
     def begin(self, limit: float) -> Correctness:
-        """Run the baseline of the work and compare it with itself and the reference."""
+        """Run the baseline, and compare it with itself and with the reference."""
         return self._call(limit, "begin")
 
     def check(self, arm: Arm, limit: float) -> Correctness:
@@ -107,11 +108,11 @@ class Worker:
         return self._call(limit, "check", arm)
 
     def counts(self) -> dict[str, Any]:
-        """What the machine counted in the last arm's first run; nothing where it counts nothing."""
+        """The counts of the first run of the last arm; empty on a machine that counts nothing."""
         return self._call(60.0, "counts")
 
     def launches(self) -> dict[str, tuple[int, int]]:
-        """Of each kernel of the baseline: threads of its largest block, and dynamic shared bytes of that launch."""
+        """By kernel of the baseline: the threads of its largest block, and the dynamic shared bytes of that launch."""
         return self._call(60.0, "launches")
 
     def time(
@@ -124,15 +125,15 @@ class Worker:
         first: float,
         report: Callable[[int, int], None] = lambda done, of: None,
     ) -> Timed:
-        """Time arms; ``limit`` is for each round, ``first`` for getting everything ready before."""
+        """Time arms. ``limit`` is for each round, ``first`` for the preparation before them."""
         return self._call(first, "time", work, list(arms), list(pairs), plan, report=report, later=limit)
 
     def profile(self, work: Work, arm: Arm, seed: int, limit: float) -> None:
-        """Run an arm once and do nothing else, for a profiler to look at."""
+        """Run an arm once and do nothing else, for a profiler."""
         self._call(limit, "profile", work, arm, seed)
 
     def close(self) -> None:
-        """End the child, at once."""
+        """Kill the child."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -156,7 +157,7 @@ class Worker:
         theirs.close()
         self._connection = Connection(ours.detach())
         self._connection.send(self.machine)
-        # How long Python takes to start must not count against a kernel.
+        # The start of Python must not count in the limit of a kernel.
         if not self._connection.poll(_START):
             raise WorkerHung(f"the process did not start within {_START:g} s")
         self._connection.recv()
@@ -165,7 +166,7 @@ class Worker:
     def _call(
         self, limit: float, *request: Any, report: Callable[[int, int], None] | None = None, later: float | None = None
     ) -> Any:
-        """Ask the child; ``limit`` is until it says something, ``later`` from then on, by default the same."""
+        """The answer to a request. ``limit`` is for the first message, ``later`` (default: the same) for the others."""
         try:
             connection = self._connection or self._start()
             connection.send(request)
@@ -185,12 +186,12 @@ class Worker:
                 limit = later if later is not None else limit
                 end = time.monotonic() + limit
         except (EOFError, ConnectionError) as error:
-            raise WorkerDied(self._last_words()) from error
+            raise WorkerDied(self._death_message()) from error
         except BaseException:
             self.close()
             raise
 
-    def _last_words(self) -> str:
+    def _death_message(self) -> str:
         process = self._process
         code = process.wait() if process is not None else None
         self.close()
@@ -201,7 +202,7 @@ class Worker:
 
 
 class _Child:
-    """The child's side: one backend, one work at a time."""
+    """The side of the child: one backend, one work at a time."""
 
     def __init__(self, machine: Machine, report: Callable[[int, int], None]) -> None:
         self.machine, self.report = machine, report
@@ -215,8 +216,8 @@ class _Child:
         return self._backend
 
     def describe(self) -> dict[str, Any]:
-        told: Any = getattr(self.backend, "describe", None)
-        return {"backend": self.machine.name, **(told() if told is not None else {})}
+        describe: Any = getattr(self.backend, "describe", None)
+        return {"backend": self.machine.name, **(describe() if describe is not None else {})}
 
     def get_ready(self, work: Work, baseline: Arm, plan: Plan) -> None:
         from .correctness import Checker
@@ -247,10 +248,10 @@ class _Child:
         return Timed(rounds, estimates, stopwatch.how(), {arm: lines for arm, lines in after.items() if lines})
 
     def _recorded(self, arms: list[Arm]) -> dict[str, Recording]:
-        """What the checks have recorded; the control is the baseline. A child after a hang has checked nothing."""
-        known: dict[str, Recording] = self._checker.recorded if self._checker is not None else {}
-        found = {each.id: known.get(each.id.removesuffix(CONTROL)) for each in arms}
-        return {id: recording for id, recording in found.items() if recording is not None}
+        """The recordings of the checks by arm; the control has that of the baseline. A child after a hang has none."""
+        recorded: dict[str, Recording] = self._checker.recorded if self._checker is not None else {}
+        by_arm = {each.id: recorded.get(each.id.removesuffix(CONTROL)) for each in arms}
+        return {id: recording for id, recording in by_arm.items() if recording is not None}
 
     def profile(self, work: Work, arm: Arm, seed: int) -> None:
         work.run(guarded(self.backend, arm.promises), arm.modules, seed)
@@ -258,14 +259,14 @@ class _Child:
 
 
 def _end_with(parent: int) -> None:
-    """End this process when its parent is gone, whatever it is doing: a kernel without an end would outlive a kill."""
+    """End this process when its parent is gone, also while it runs an endless kernel."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
 
 
 def _place(error: Exception) -> str:
-    """Where an error was raised, if that is not in this package: in a benchmark's own data or reference, say."""
+    """The place where an error was raised, if it is outside of harness and emulator, for example in a benchmark."""
     root = os.path.dirname(os.path.dirname(__file__))
     ours = (os.path.join(root, "harness"), os.path.join(root, "emulator"))
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(ours)]
@@ -273,7 +274,7 @@ def _place(error: Exception) -> str:
 
 
 def serve(handle: int) -> None:
-    """Answer requests until the parent goes."""
+    """Answer requests until the parent ends."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     connection = Connection(handle)
     machine: Machine = connection.recv()
@@ -284,7 +285,7 @@ def serve(handle: int) -> None:
         try:
             name, *arguments = connection.recv()
         except (EOFError, ConnectionError):
-            os._exit(0)  # no driver's clean-up can hold the process
+            os._exit(0)  # without the clean-up of the driver, which can hang
         try:
             answer = ("ok", getattr(child, name)(*arguments))
         except MachineMissing as error:

@@ -134,7 +134,7 @@ def test_run_on_the_emulator_writes_a_result_and_resumes(tmp_path: Path, capfd: 
     assert main(["bench", "audit", str(path)]) == 0
     assert capfd.readouterr().out == f"{path}: 1 benchmarks; no contradictions\n"
     assert main([*command, "--resume"]) == 0
-    assert "rodinia/pathfinder: taken over" in capfd.readouterr().err
+    assert "rodinia/pathfinder: kept from the result file" in capfd.readouterr().err
     assert main([*command, "--resume", "--rounds=7"]) == 3
     assert "cannot resume: options" in capfd.readouterr().err
 
@@ -172,7 +172,7 @@ def test_list_and_dry_run_run_nothing(capfd: pytest.CaptureFixture[str]) -> None
     assert main(["bench", "run", "--dry-run", "--backend=emulator", "pathfinder", "--variant=cse"]) == 0
     out, err = capfd.readouterr()
     assert out == "rodinia/pathfinder tiny: O3, cse\n"
-    assert err == "emulator: as asked for\n"
+    assert err == "emulator: chosen with --backend\n"
     assert main(["bench", "run", "--dry-run", "--backend=emulator", "pathfinder"]) == 0
     assert capfd.readouterr().out == "rodinia/pathfinder tiny: O3, -O2\n"
 
@@ -190,7 +190,7 @@ def test_list_and_dry_run_run_nothing(capfd: pytest.CaptureFixture[str]) -> None
         (["run", "--rounds=0"], 2, "not a positive number"),
         (["compare", str(PLANTED), str(PLANTED), "--fail-on=better"], 2, "--fail-on: unknown: better"),
         (["compare", str(PLANTED), str(PLANTED), "--threshold=x"], 2, "REGEX=2% is the form"),
-        (["compare", str(ROOT / "pyproject.toml"), str(PLANTED)], 3, "no JSON"),
+        (["compare", str(ROOT / "pyproject.toml"), str(PLANTED)], 3, "invalid JSON"),
         (["compare", "nowhere.json", str(PLANTED)], 3, "nowhere.json"),
         (["export", str(PLANTED), "--format=xml"], 2, "--format: unknown: xml"),
         (["report", str(PLANTED), "--format=pdf"], 2, "--format: unknown: pdf"),
