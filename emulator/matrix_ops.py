@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..ptx import decode
 from ..ptx.ir import Instr
 from ..ptx.operands import Mem, Vec
-from ..ptx.ops import decode
 from ..ptx.types import TYPES
 from . import memory_ops, tensor_core
 from . import semantics as table

@@ -23,7 +23,7 @@ from ..dsl.errors import Place
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["SIZES", "Benchmark", "Tolerance", "benchmarks", "find", "from_file", "suites"]
+__all__ = ["SIZES", "Benchmark", "Tolerance", "benchmarks", "error_in_file", "find", "from_file", "suites"]
 
 #: ``tiny`` runs on the emulator in about two seconds. ``full`` has the default size of the original program.
 SIZES = ("tiny", "small", "full")
@@ -162,15 +162,15 @@ def from_file(path: str | Path) -> list[Benchmark]:
         del sys.modules[name]
         if isinstance(error, DslError | OSError) or not isinstance(error, Exception):
             raise
-        raise _unusable(file, error) from error
+        raise error_in_file(file, error) from error
     found = _declared(module)
     if not found:
         raise DslError(f"{path} declares no Benchmark")
     return found
 
 
-def _unusable(file: Path, error: Exception) -> DslError:
-    """The error of a benchmark's file, with the line of the file that raised it."""
+def error_in_file(file: Path, error: Exception) -> DslError:
+    """The error that running a Python file raised, as an error at the line of this file that raised it."""
     if isinstance(error, SyntaxError) and error.filename == str(file):
         place = Place(str(file), error.lineno or 1, error.offset or 1, (error.text or "").rstrip())
         return DslError(f"{type(error).__name__}: {error.msg}", place)

@@ -90,14 +90,14 @@ def note(
 
 
 def compare_fused(args: argparse.Namespace, total: Counter[str]) -> list[dict[str, Any]]:
-    """The kernels that ``fuse`` builds of which another number of sums is contracted than of their parts together."""
-    from ptxmotion.cli.fuse_program import FuseRequest, fuse
+    """The kernels that ``fuse`` makes of the suites' programs and that have other counts than their parts together."""
+    from ptxmotion.programs.fusing import FuseRequest, fuse
     from ptxmotion.suites.registry import benchmarks
 
     found: list[dict[str, Any]] = []
     for benchmark in benchmarks():
         result = fuse(FuseRequest(benchmark.fullname, benefit="none"))
-        for pair in result.found.fused.values():
+        for pair in result.fused.fused.values():
             parts = [contraction_counts(code.text, args.arch)[code.entry.name] for code in pair.parts]
             before = FloatCounts(*(sum(asdict(part)[key] for part in parts) for key in NAMES))
             after = contraction_counts(optimized(pair.code.text, args.passes, total), args.arch)

@@ -148,7 +148,7 @@ def measured(benchmark: Any, nvcc: Any, size: str, benefit: Any, multiprocessors
     from dataclasses import replace
 
     import numpy as np
-    from ptxmotion.cli.fuse_program import residency
+    from ptxmotion.programs.fusing import residency
     from ptxmotion.suites.runner import ptx_of
     from ptxmotion.transforms.kernel_fusion.plan import FusionOptions, fuse_program
 

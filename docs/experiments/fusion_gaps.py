@@ -19,13 +19,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from ptxmotion.cli.bench_fusion import FUSIONS, fused_modules
-from ptxmotion.cli.bench_tasks import SuiteWork
 from ptxmotion.harness.correctness import PATTERNS, run_once
 from ptxmotion.harness.machine import choose
 from ptxmotion.harness.protocol import Plan, Rounds, time_arms
 from ptxmotion.harness.stats import Estimate
 from ptxmotion.harness.workload import Arm, Launch, Recording
+from ptxmotion.programs.fused_variants import FUSIONS, fused_modules
+from ptxmotion.programs.tasks import SuiteWork
 from ptxmotion.suites.registry import Benchmark, find
 from ptxmotion.suites.runner import compiler, ptx_of
 from ptxmotion.transforms.kernel_fusion.launch_site import Fusibility, LaunchSite

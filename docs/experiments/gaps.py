@@ -261,8 +261,6 @@ def past_l1(text: str) -> str:
 def time_them(programs: Sequence[str], methods: Sequence[str], arguments: argparse.Namespace) -> int:
     """Check and time the methods on the lower front end's code, and nvcc's -O3 beside them; 1 for a mismatch."""
     from ptxmotion import __version__
-    from ptxmotion.cli.bench_tasks import task_of
-    from ptxmotion.cli.bench_variants import Variant, Variants
     from ptxmotion.harness.arm_code import assemble_arm
     from ptxmotion.harness.machine import choose
     from ptxmotion.harness.protocol import Plan
@@ -270,6 +268,8 @@ def time_them(programs: Sequence[str], methods: Sequence[str], arguments: argpar
     from ptxmotion.harness.session import Limits, Session, Task
     from ptxmotion.harness.worker import Worker
     from ptxmotion.harness.workload import Arm
+    from ptxmotion.programs.tasks import task_of
+    from ptxmotion.programs.variants import Variant, Variants
 
     chosen, count, _ = choose("emulator" if arguments.emulator else "cuda")
     with Worker(chosen) as worker:
@@ -315,7 +315,7 @@ def time_them(programs: Sequence[str], methods: Sequence[str], arguments: argpar
             jobs=4 * count,
             machines=count,
             limits=Limits(check=90),
-            tell=lambda line: None if ": round " in line or ": prepared " in line else tell(line),
+            report=lambda line: None if ": round " in line or ": prepared " in line else tell(line),
         )
         session.run([task(name, maker) for name in programs])
     return int(any(arm.correctness.status == "mismatch" for each in result.benchmarks for arm in each.arms))

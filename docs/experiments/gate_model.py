@@ -30,9 +30,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ptxmotion.cli.bench_variants import METHODS, Variants, parse_variants
 from ptxmotion.harness.results import ArmResult, BenchmarkResult, read
 from ptxmotion.judges import Assembled
+from ptxmotion.programs.variants import METHODS, Variants, parse_variants
 from ptxmotion.ptx import parse
 from ptxmotion.suites.registry import find
 from ptxmotion.suites.runner import compiler, ptx_of

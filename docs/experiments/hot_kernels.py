@@ -34,8 +34,8 @@ METRICS = {
 
 def launch(name: str, size: str) -> None:
     """What ncu watches: one run."""
-    from ptxmotion.cli.bench_tasks import SuiteWork
     from ptxmotion.harness.cuda import CudaBackend
+    from ptxmotion.programs.tasks import SuiteWork
     from ptxmotion.suites.runner import compiler, ptx_of
 
     backend = CudaBackend()

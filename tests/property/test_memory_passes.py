@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from ladder import Ladder, Launch, transformed
 from ptxmotion.analysis.memory.alias import CONSERVATIVE, Promise
-from ptxmotion.cli.alias_promise import promised_modules
 from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.harness.alias_check import AliasGuard, Promised, guarded
+from ptxmotion.programs.alias_promises import promised_modules
 from ptxmotion.ptx import print_module
 from random_pointers import OBJECT, PARAMS, pointer_kernel
 

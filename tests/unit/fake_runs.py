@@ -84,7 +84,7 @@ def session(
         limits=limits,
         jobs=jobs,
         machines=machines,
-        tell=lines.append,
+        report=lines.append,
     )
 
 

@@ -95,8 +95,8 @@ def test_table_and_generated_arrays(scale: Path, tmp_path: Path, capsys: pytest.
         (["--arg", "f32[8]", "--arg", "f64:1", "--arg", "u32:8"], 2, "'a' has 4 bytes, the argument has 8"),
         (["--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32[8]"], 2, "'n' (.u32) cannot take a ndarray"),
         (["--arg", "f32[8]", "--arg", "0:bytes"], 2, "no even number of hexadecimal digits"),
-        (["--arg", "f32[8]=/no/such/folder/x.npy", "--arg", "f32:1", "--arg", "u32:8"], 3, "no such folder"),
-        (["--trace", "/no/such/t.npy", "--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32:8"], 3, "no such folder"),
+        (["--arg", "f32[8]=/no/such/folder/x.npy", "--arg", "f32:1", "--arg", "u32:8"], 3, "the folder does not exist"),
+        (["--trace", "/no/such/t.npy", "--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32:8"], 3, "does not exist"),
     ],
 )
 def test_refusals(scale: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str) -> None:
@@ -210,7 +210,7 @@ def test_inputs_from_a_file(tmp_path: Path, scale: Path, capsys: pytest.CaptureF
     assert emulate_cli.run_pair(str(scale), str(other), parser.parse_args([])) == 1
     said = capsys.readouterr().out
     assert "memory differs in" in said
-    assert "behind parameter 'x'" in said
+    assert "of parameter 'x'" in said
 
 
 @pytest.mark.parametrize(
@@ -220,10 +220,10 @@ def test_inputs_from_a_file(tmp_path: Path, scale: Path, capsys: pytest.CaptureF
         ("launches = 5", 3, "defines no function 'launches'"),
         ("what are these", 3, "fails: SyntaxError"),
         ("def launches(seed): return 5", 3, "fails: TypeError"),
-        ("def launches(seed): return [5]", 3, "gives a int, not a dictionary"),
+        ("def launches(seed): return [5]", 3, "returns a int, not a dictionary"),
         ("def launches(seed): return [dict(kernel='scale', grid=1, block=1)]", 3, "a launch lacks 'args'"),
         ("def launches(seed): return [dict(kernel='scale', grid=1, block=1, args=[], x=2)]", 3, "unknown key 'x'"),
-        ("def launches(seed): return []", 5, "there is no input for it"),
+        ("def launches(seed): return []", 5, "there is no input for this kernel"),
         ("def launches(seed): return [dict(kernel='scale', grid=1, block=1, args=[])]", 5, "takes 3 arguments, not 0"),
     ],
 )

@@ -170,7 +170,7 @@ def test_a_page_that_only_the_second_touches_is_a_difference() -> None:
     first = entry(".param .u64 a", body)
     found = judged(first, entry(".param .u64 a", body + "ld.global.u32 %r1, [%d1+40000];"))
     assert found.outcome == DIFFERENT
-    assert "only the second accesses the page of memory at byte 36864 behind parameter 'a'" in "".join(
+    assert "only the second accesses the page of memory at byte 36864 of parameter 'a'" in "".join(
         line for each in found.comparisons for line in each.details
     )
 

@@ -234,7 +234,7 @@ def test_code_that_cannot_be_read_keeps_nothing(monkeypatch: pytest.MonkeyPatch)
 def test_a_dump_shows_the_passes_at_work(tmp_path: Path) -> None:
     judge = Judge(KEPT)
     Result(judge, ONE)
-    assert Result(judge, ONE, observer=Observers(False, tmp_path / "dump")).ran
+    assert Result(judge, ONE, observer=Observers(False, str(tmp_path / "dump"))).ran
     assert list((tmp_path / "dump").iterdir())
 
 

@@ -11,9 +11,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fake_runs import arm, session, task
 from ptxmotion.cli import main
-from ptxmotion.cli.bench_fusion import FUSIONS
-from ptxmotion.cli.bench_variants import METHODS
 from ptxmotion.harness.results import ResultFile, settle, write
+from ptxmotion.programs.fused_variants import FUSIONS
+from ptxmotion.programs.variants import METHODS
 from ptxmotion.suites.registry import benchmarks
 from ptxmotion.suites.thesis_figures import FIGURES, FUSION
 from ptxmotion.suites.thesis_report import thesis_report

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ptxmotion.cli.bench_fusion import HOST
 from ptxmotion.harness.fake_backend import FakeStopwatch, Weather
 from ptxmotion.harness.machine import Machine
+from ptxmotion.programs.fused_variants import HOST
 
 #: Seconds that a run saves for each pair of kernels that one of its modules fuses.
 GAINS = {"scale_shift": -40e-6, "shift_twice": 30e-6}

@@ -1,19 +1,19 @@
-"""Variants of a benchmark's PTX: nvcc's output, what the optimizer makes of it, files, earlier optimizers.
+"""The variants of a benchmark: what text on the command line describes which PTX.
 
-    O3, nvcc           nvcc's output as it is (which is nvcc's own -O3)
-    O1, O2             levels of `opt`, as -O1 and -O2 are
-    -O1 --gate=off     what begins with a dash: options of `opt`
+    O3, nvcc           the output of nvcc, unchanged (nvcc's own -O3)
+    O1, O2             the levels of `opt`, the same as -O1 and -O2
+    -O1 --gate=off     options of `opt`; text that begins with a dash
     cse,lcm:min_cost=4 a list of passes
-    kernels.ptx        a file; its kernels take the place of those of the same name
-    REV@…              one of the second to fourth form, by the optimizer of a git revision
-    kf_trad, kfcm      the host program fused by `fuse` with this strategy
+    kernels.ptx        a file; its kernels replace those of the same name
+    REV@…              one of the second to fourth form, with the optimizer of a git revision
+    kf_trad, kfcm      the host program, fused with this strategy of `fuse`
     …+graph            the same, launched as a CUDA graph; graph alone is O3+graph
-    NAME=…             one of these under another name
-    thesis             several: the passes of the thesis one by one, and the optimizer's levels
+    NAME=…             one of these, under another name
+    thesis             several variants: each pass of the thesis, and the levels of the optimizer
 
-Guarantees: the optimizer runs as `ptxmotion opt` does, in a process of its own; equal text is optimized once, and what
-became of it is kept on disk under the hash of this package, of the text and of the options.
-Refuses: `VariantError` where a variant cannot be read, made or found; the optimizer's own message is kept.
+Guarantees: the optimizer runs as `ptxmotion opt` does, in its own process. Its output is cached on disk under a hash of
+this package, the input and the options; equal input is optimized once.
+Refuses: `VariantError` where a variant cannot be read, made or found; it has the message of the optimizer.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ import subprocess
 import tarfile
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ..cache import Cache, cache_folder, source_digest
 from ..python_child import FOLDER, child_environment, module_command
-from .bench_fusion import FUSIONS
-from .outcome import USAGE
+from .errors import BadInput
+from .fused_variants import FUSIONS
 
 if TYPE_CHECKING:
     from ..transforms.kernel_fusion.kfcm import Strategy
@@ -42,43 +42,47 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT",
     "METHODS",
+    "Optimizer",
     "Variant",
     "VariantError",
     "VariantFailed",
     "Variants",
     "parse_variant",
     "parse_variants",
+    "run_opt",
 ]
 
-#: nvcc's output as it is.
+#: The names of the unchanged output of nvcc.
 PLAIN = ("O3", "nvcc")
 
-#: What is compared with nvcc's output where nothing is asked for: what `opt` does by default.
+#: The variant that is compared with nvcc's output by default: what `opt` does by default.
 DEFAULT = "-O2"
 
-#: The methods of the thesis whose times its figures 4.7 and 4.14 to 4.20 compare, by the names of their passes. What
-#: is dead after them goes, as at every level.
+#: The methods that figures 4.7 and 4.14 to 4.20 of the thesis compare, by the names of their passes. Dead code is
+#: removed after each of them, as at every level.
 METHODS = ("lcm", "scm", "spre", "sscm", "srqp", "esrqp", "ssrqp_s", "ssrqp")
 _CLEAN_UP = "dce,emptyblocks"
 
 _ROOT = Path(__file__).resolve().parents[1]
 _TIMEOUT = 600.0
-#: The folders of this package on which what `opt` does depends.
+#: The exit code of `opt` for wrong usage.
+_USAGE = 2
+#: The folders of this package on which the output of `opt` depends.
 _PARTS = (".", "analysis", "cli", "harness", "ptx", "toolchain", "transforms")
 
 
-class VariantError(Exception):
+class VariantError(BadInput):
     """A variant cannot be made."""
 
 
 class VariantFailed(VariantError):
-    """The optimizer failed on a program, or left PTX that is none: a fault of the optimizer, not of the variant."""
+    """The optimizer failed on one program. The variant can be made for other programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """How to make an arm. ``options`` are those of `opt`, None for nvcc's output; ``file`` and ``revision`` may be
-    empty, as may ``fusion``, a strategy of `fuse`."""
+    """How to make an arm. ``options`` are those of `opt`, or None for the output of nvcc. ``file``, ``revision`` and
+    ``fusion`` (a strategy of `fuse`) are empty where they do not apply."""
 
     id: str
     options: tuple[str, ...] | None = None
@@ -89,25 +93,25 @@ class Variant:
 
 
 def parse_variants(text: str) -> list[Variant]:
-    """Read a variant, or the name of several. Raises `VariantError`, also for a pass that there is not.
+    """Read a variant, or the name of several. Raises `VariantError`, also for an unknown pass.
 
     >>> [each.id for each in parse_variants("lcm,dce")]
     ['lcm,dce']
     """
     from ..transforms.passes import LEVELS, UnknownPass, passes_of
 
-    found = [parse_variant(text)]
+    variants = [parse_variant(text)]
     if text == "thesis":
-        found = [Variant(name, (f"--passes={name},{_CLEAN_UP}",)) for name in METHODS]
-        found += [parse_variant(f"-{level}") for level in LEVELS if level != "O0"]
-    for variant in found:
+        variants = [Variant(name, (f"--passes={name},{_CLEAN_UP}",)) for name in METHODS]
+        variants += [parse_variant(f"-{level}") for level in LEVELS if level != "O0"]
+    for variant in variants:
         for option in variant.options or ():
             if option.startswith("--passes=") and not variant.revision:
                 try:
                     passes_of(option.removeprefix("--passes="))
                 except UnknownPass as error:
                     raise VariantError(f"variant '{text}': {error}") from error
-    return found
+    return variants
 
 
 def parse_variant(text: str) -> Variant:
@@ -132,7 +136,7 @@ def parse_variant(text: str) -> Variant:
         return replace(made, launch="graph")
     for strategy in FUSIONS:
         if what == strategy and made.revision:
-            raise VariantError(f"variant '{text}': fusion is that of this version, not of a revision")
+            raise VariantError(f"variant '{text}': fusion is available in this version only, not of a revision")
         if what == strategy:
             return replace(made, fusion=strategy)
     if re.fullmatch(r"O\d", what):
@@ -149,12 +153,41 @@ def parse_variant(text: str) -> Variant:
     return replace(made, options=(f"--passes={what}",))
 
 
-class Variants:
-    """Makes arms' PTX from nvcc's. A context: earlier optimizers are kept in a folder that goes at the end."""
+#: Runs `opt`: the folder of the package, the options, and the PTX give the optimized PTX. Raises `VariantError`.
+Optimizer: TypeAlias = Callable[[str, Sequence[str], str], str]
 
-    def __init__(self) -> None:
+
+def run_opt(folder: str, options: Sequence[str], ptx: str) -> str:
+    """Run `opt` of the package in ``folder`` in a process of its own. Raises `VariantError`, `VariantFailed`."""
+    try:
+        done = subprocess.run(
+            module_command("opt", "--no-config", *options, "-", folder=folder),
+            input=ptx.encode("utf-8", "surrogateescape"),
+            capture_output=True,
+            env=child_environment(),
+            timeout=_TIMEOUT,
+        )
+    except subprocess.TimeoutExpired:
+        raise VariantFailed(f"no output within {_TIMEOUT:g} s") from None
+    if done.returncode != 0:
+        # Wrong options are wrong for every program.
+        kind = VariantError if done.returncode == _USAGE else VariantFailed
+        raise kind(done.stderr.decode(errors="replace").strip())
+    return done.stdout.decode("utf-8", "surrogateescape")
+
+
+class Variants:
+    """Makes the PTX of variants from the output of nvcc. Use it as a context manager: it unpacks the package of a git
+    revision into a temporary folder, which it removes at the end.
+
+    ``optimizer`` runs `opt`. In ``_outputs`` the key is revision, options and input; in ``_revisions`` the value is the
+    folder of a revision's package.
+    """
+
+    def __init__(self, optimizer: Optimizer = run_opt) -> None:
+        self._optimizer = optimizer
         self._folder = tempfile.TemporaryDirectory(prefix="ptxmotion-")
-        self._done: dict[tuple[str, tuple[str, ...], str], str] = {}
+        self._outputs: dict[tuple[str, tuple[str, ...], str], str] = {}
         self._revisions: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -172,46 +205,35 @@ class Variants:
             return dict(plain)
         return {name: self._optimized(variant, text) for name, text in plain.items()}
 
-    def _optimized(self, variant: Variant, text: str) -> str:
+    def _optimized(self, variant: Variant, ptx: str) -> str:
         options = variant.options or ()
-        key = (variant.revision, options, text)
-        if key not in self._done:
-            cache = Cache("opt", None if self._depends_on_more(variant) else cache_folder())
-            identity = _package_hash(), "\0".join(options), text
-            body = cache.get(*identity)
-            if body is not None:
-                found = body.decode("utf-8", "surrogateescape")
-            else:
-                found = self._optimize(variant, text)
-                cache.put(found.encode("utf-8", "surrogateescape"), *identity)
-            self._done[key] = found
-        return self._done[key]
+        key = (variant.revision, options, ptx)
+        if key not in self._outputs:
+            self._outputs[key] = self._cached(variant, options, ptx)
+        return self._outputs[key]
+
+    def _cached(self, variant: Variant, options: Sequence[str], ptx: str) -> str:
+        """The optimized PTX from the cache on disk, or from the optimizer."""
+        cache = Cache("opt", None if self._depends_on_more(variant) else cache_folder())
+        identity = _package_hash(), "\0".join(options), ptx
+        body = cache.get(*identity)
+        if body is not None:
+            return body.decode("utf-8", "surrogateescape")
+        folder = self._of_revision(variant.revision) if variant.revision else FOLDER
+        try:
+            output = self._optimizer(folder, options, ptx)
+        except VariantError as error:
+            raise type(error)(f"variant {variant.id}: {error}") from error
+        cache.put(output.encode("utf-8", "surrogateescape"), *identity)
+        return output
 
     @staticmethod
     def _depends_on_more(variant: Variant) -> bool:
-        """Whether what becomes of a text depends on more than the text, the options and this package."""
+        """Whether the output depends on more than the input, the options and this package."""
         return bool(variant.revision) or any(map(_names_a_file, variant.options or ()))
 
-    def _optimize(self, variant: Variant, text: str) -> str:
-        folder = self._of_revision(variant.revision) if variant.revision else FOLDER
-        try:
-            done = subprocess.run(
-                module_command("opt", "--no-config", *(variant.options or ()), "-", folder=folder),
-                input=text.encode("utf-8", "surrogateescape"),
-                capture_output=True,
-                env=child_environment(),
-                timeout=_TIMEOUT,
-            )
-        except subprocess.TimeoutExpired:
-            raise VariantFailed(f"variant {variant.id}: no output within {_TIMEOUT:g} s") from None
-        if done.returncode != 0:
-            # What is wrong with the options is wrong for all programs.
-            kind = VariantError if done.returncode == USAGE else VariantFailed
-            raise kind(f"variant {variant.id}: {done.stderr.decode(errors='replace').strip()}")
-        return done.stdout.decode("utf-8", "surrogateescape")
-
     def _of_revision(self, revision: str) -> str:
-        """The package of a revision: a folder."""
+        """The folder of a revision's package; unpacked once."""
         with self._lock:
             return self._revisions.get(revision) or self._unpack(revision)
 
@@ -230,17 +252,17 @@ class Variants:
         return self._revisions[revision]
 
 
-# What the optimizer made, on disk
+# --- the cache on disk
 
 
 def _names_a_file(option: str) -> bool:
-    """Whether what an option does may depend on a file: then nothing is kept."""
+    """Whether an option can name a file. Then the output is not cached."""
     return any(Path(word).exists() for word in (option, option.partition("=")[2]) if word)
 
 
 @cache
 def _package_hash() -> str:
-    """Of every module of this package, and of the ptxas that a gate would ask."""
+    """A hash of every module that `opt` runs, and the identity of the ptxas that its gate uses."""
     from ..toolchain.tools import ToolchainError, find_tool
 
     try:
@@ -251,14 +273,14 @@ def _package_hash() -> str:
 
 
 def _from_file(path: str, plain: Mapping[str, str]) -> dict[str, str]:
-    """The modules with the file in place of each whose kernels it has. Raises `VariantError`, `OSError`."""
+    """The modules, with the file in place of each module whose kernels it has. Raises `VariantError`, `OSError`."""
     text = Path(path).read_text(encoding="utf-8", errors="surrogateescape")
     entries = set(_entries(text))
-    found = {name: text if set(_entries(module)) <= entries else module for name, module in plain.items()}
-    if all(found[name] == module for name, module in plain.items()):
+    modules = {name: text if set(_entries(module)) <= entries else module for name, module in plain.items()}
+    if all(modules[name] == module for name, module in plain.items()):
         wanted = ", ".join(dict.fromkeys(entry for module in plain.values() for entry in _entries(module)))
         raise VariantError(f"{path} has none of the kernels {wanted}")
-    return found
+    return modules
 
 
 def _entries(ptx: str) -> list[str]:

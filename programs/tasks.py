@@ -1,4 +1,4 @@
-"""From the suites' programs to the harness's tasks: what `bench run` and the pytest plugin run."""
+"""Makes tasks of the harness from programs of the suites: what `bench run` and the pytest plugin run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..harness.session import Task
 from ..harness.workload import Arm, Work
-from .alias_promise import promised_modules
-from .bench_fusion import HOST, fused_modules, host_of
-from .bench_variants import Variant, VariantError, VariantFailed, Variants
+from .alias_promises import promised_modules
+from .fused_variants import HOST, fused_modules, host_of
+from .variants import Variant, VariantError, VariantFailed, Variants
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,7 +26,7 @@ __all__ = ["SuiteWork", "select", "task_of"]
 
 @dataclass(frozen=True)
 class SuiteWork:
-    """A suite's program at a size. ``file`` is that of a program of the user's own, else empty."""
+    """A program of a suite at a size. ``file`` is the Python file of a user's program, or empty."""
 
     fullname: str
     size: str
@@ -37,7 +37,7 @@ class SuiteWork:
 
     @property
     def group(self) -> str:
-        """The suite."""
+        """The name of the suite."""
         return self.fullname.partition("/")[0]
 
     @property
@@ -47,7 +47,7 @@ class SuiteWork:
 
     @cached_property
     def benchmark(self) -> Benchmark:
-        """The program, imported where it is needed. Raises `DslError`."""
+        """The program; imported when it is first used. Raises `DslError`."""
         from ..suites.registry import find, from_file
 
         if not self.file:
@@ -55,24 +55,24 @@ class SuiteWork:
         return next(each for each in from_file(self.file) if each.fullname == self.fullname)
 
     def run(self, backend: Any, modules: Mapping[str, str], seed: int, /) -> Mapping[str, NDArray[Any]]:
-        """Run the host program on the data of a seed."""
+        """Run the host program on the data of a seed; the outputs by name."""
         from ..dsl.run import Loaded
 
         host, ptx = host_of(self.benchmark, modules)
         return Loaded(host, backend, ptx).run(dict(_data(self, seed)))
 
     def get_ready(self, seed: int, reference: bool, /) -> None:
-        """Make the data of a seed, and what is to come out."""
+        """Make the data of a seed, and the reference outputs if ``reference``."""
         _data(self, seed)
         if reference:
             _reference(self, seed)
 
     def check(self, seed: int, outputs: Mapping[str, NDArray[Any]], /) -> list[str]:
-        """Compare with the program's NumPy reference."""
+        """Compare with the program's NumPy reference: one line for each output that differs."""
         return self.benchmark.check(outputs, _reference(self, seed))
 
 
-# A work runs on the same data several times in a row, and a reference may take longer than all kernels together.
+# A work runs several times in a row on the same data, and a reference can take longer than all kernels together.
 @lru_cache(maxsize=4)
 def _data(work: SuiteWork, seed: int) -> Mapping[str, Any]:
     return work.benchmark.make_data(work.size, seed)
@@ -84,32 +84,34 @@ def _reference(work: SuiteWork, seed: int) -> Mapping[str, NDArray[Any]]:
 
 
 def select(names: Sequence[str], pattern: str | None) -> list[tuple[Benchmark, str]]:
-    """The programs of which a name, a shell pattern or a file is given (all, if none is), and whose name matches.
+    """The selected programs, each with its Python file (empty for those of the suites).
 
-    Raises `DslError` where a name or a file has none, `OSError`.
+    ``names`` are names, shell patterns or Python files; without names all programs of the suites are selected.
+    ``pattern`` is a regular expression that the name must match. Raises `OSError`, and `DslError` where a name or a
+    file selects no program.
     """
     from ..dsl import DslError
     from ..suites.registry import benchmarks, from_file
 
-    found: list[tuple[Benchmark, str]] = []
+    selected: list[tuple[Benchmark, str]] = []
     every = list(benchmarks())
     for name in names or ["*"]:
         if name.endswith(".py"):
-            found += [(each, name) for each in from_file(name)]
+            selected += [(each, name) for each in from_file(name)]
             continue
         matching = [b for b in every if any(fnmatch.fnmatch(n, name) for n in (b.fullname, b.name, b.suite))]
         if not matching:
-            known = ", ".join(each.fullname for each in every)
-            raise DslError(f"no program is called '{name}'; there are {known}")
-        found += [(each, "") for each in matching]
-    unique = {(each.fullname, file): (each, file) for each, file in found}
+            listed = ", ".join(each.fullname for each in every)
+            raise DslError(f"no program is called '{name}'; there are {listed}")
+        selected += [(each, "") for each in matching]
+    unique = {(each.fullname, file): (each, file) for each, file in selected}
     return [each for each in unique.values() if pattern is None or re.search(pattern, each[0].fullname)]
 
 
 def task_of(
     benchmark: Benchmark, file: str, size: str, variants: Sequence[Variant], maker: Variants, nvcc: Callable[[], Any]
 ) -> Task:
-    """The task of a program with these variants, the baseline first. ``nvcc`` is asked for when its turn comes."""
+    """The task of a program with these variants, the baseline first. ``nvcc`` is called when the task is prepared."""
 
     def make() -> tuple[Work, Sequence[Arm]]:
         from ..suites.runner import ptx_of
@@ -122,7 +124,7 @@ def task_of(
 
 
 def promises_of(variant: Variant, plain: Mapping[str, str], modules: Mapping[str, str]) -> dict[str, Promised]:
-    """What the variant's modules were optimized under, by their PTX: every launch of them is checked."""
+    """The promise that each module was optimized with, by the PTX of the module: every launch is checked against it."""
     try:
         return promised_modules(variant.options or (), plain, modules)
     except ValueError as error:
@@ -143,5 +145,5 @@ def _arms(
         except VariantFailed as error:
             if position == 0:
                 raise
-            # What the optimizer does wrong with one program is no reason not to measure the others.
+            # The other variants are measured even if the optimizer fails on this one.
             yield Arm(variant.id, {}, launch=variant.launch, error=str(error))
