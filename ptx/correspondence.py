@@ -26,7 +26,8 @@ _Leaf: TypeAlias = Reg | Sym | Label
 
 
 class Correspondence:
-    """The mapping from a kernel to an equal one. ``places[old offset]`` is the offset of an instruction in the source."""
+    """The mapping from a kernel to an equal one. ``places[old offset]`` is the offset of an instruction in the
+    source."""
 
     def __init__(self, old: Kernel, new: Kernel) -> None:
         self.places: dict[int, int] = {}

@@ -2,8 +2,8 @@
 
 Computes: at the first lookup of an operand, whether its registers are declared with their types, and the number of its
 kind (see `operand_rules`). In one process, equal kinds have the same number.
-Requires: the caller passes the declarations of the function to `KnownOperands.declare` before its first instruction, and
-those of a nested scope where they stand. Guarantees: the entries hold as long as the declarations stay the same.
+Requires: the caller passes the declarations of the function to `KnownOperands.declare` before its first instruction,
+and those of a nested scope where they stand. Guarantees: the entries hold as long as the declarations stay the same.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def _number(kind: Kind) -> int:
 
 
 class KnownOperands(dict[Operand, "int | None"]):
-    """known[operand] is the number of the kind of an operand of one function. A missing entry is computed at its lookup.
-    The value is `None`, and not stored, if a register of the operand is not declared with its type.
+    """known[operand] is the number of the kind of an operand of one function. A missing entry is computed at its
+    lookup. The value is `None`, and not stored, if a register of the operand is not declared with its type.
 
     An entry stays right because operands are immutable and ranges of registers only grow.
     """
@@ -78,8 +78,8 @@ class KnownOperands(dict[Operand, "int | None"]):
             self.ranges.setdefault(name, []).append((scalar, lanes, count))
 
     def know_made(self, made: tuple[Reg, ...]) -> None:
-        """Add the registers ``made`` that the parser created from a range. They differ only in their numbers, which count
-        from 0. So only the last one is checked: if it is right, all are. No two of them have the same name."""
+        """Add the registers ``made`` that the parser created from a range. They differ only in their numbers, which
+        count from 0. So only the last one is checked: if it is right, all are. No two of them have the same name."""
         last = made[-1]
         if last in self:
             return  # added by an earlier check; any other one is checked at its lookup

@@ -1,7 +1,8 @@
 """The operands that an instruction may have: their number, kinds and types, from the opcode table alone.
 
 The rules see only the `Kind` of an operand: a register of some type, an integer literal, an address in some space, ….
-There are few kinds, so the verifier calls `problem` once for each combination of a form and kinds, and caches the result.
+There are few kinds, so the verifier calls `problem` once for each combination of a form and kinds, and caches the
+result.
 
 Guarantees: operands that ptxas 13.0 accepts are accepted. ptxas accepts more than the manual: a register of type
 ``.f16x2`` for an untyped one and for a predicate, and the name of a function for any value.
@@ -111,7 +112,8 @@ _SPECIAL_WIDTHS: dict[str, tuple[int, ...]] = {"ids": (16, 32), "gridid": (16, 3
 #: The types of registers that ptxas accepts.
 REGISTER_TYPES = frozenset("pred b8 u8 s8 b16 u16 s16 b32 u32 s32 b64 u64 s64 b128 f16 f16x2 f32 f64".split())
 
-#: Floating-point types whose operands of ``cvt`` may be wider than the type. Operands of other types must have its width.
+#: Floating-point types whose operands of ``cvt`` may be wider than the type. Operands of other types must have its
+#: width.
 _WIDENED_FLOATS = frozenset(["f16", "f16x2", "f32", "f64"])
 
 
@@ -164,8 +166,8 @@ def type_text(form: Form, spec: OperandSpec) -> str:
 
 
 class Complaint(NamedTuple):
-    """An error: the number of the operand, or -1 for the whole instruction, and the message. ``{}`` in the message stands
-    for the text of the operand."""
+    """An error: the number of the operand, or -1 for the whole instruction, and the message. ``{}`` in the message
+    stands for the text of the operand."""
 
     operand: int
     message: str

@@ -70,7 +70,8 @@ def _body(kernel: Kernel, lines: list[str]) -> None:
 
 
 def _callers(loc: Loc, printed: set[Loc], lines: list[str]) -> None:
-    """Print the ``.loc`` to which ``inlined_at`` of ``loc`` refers, and those to which that one refers, each only once."""
+    """Print the ``.loc`` to which ``inlined_at`` of ``loc`` refers, and those to which that one refers, each only
+    once."""
     missing: list[Loc] = []
     caller = loc.caller
     while caller is not None and caller not in printed:
