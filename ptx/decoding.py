@@ -1,4 +1,4 @@
-"""From a mnemonic to its form, by the opcode table.
+"""The decoding of mnemonics by the opcode table.
 
 Guarantees: `decode` never fails. A mnemonic that no row fits becomes an opaque form. That has every effect, so nothing
 moves across it.
@@ -32,9 +32,9 @@ _FORMS: dict[tuple[str, int], Form] = {}
 
 
 def decode(mnemonic: str, arity: int = -1) -> Form:
-    """The form of ``mnemonic``, for ``arity`` operands where rows differ only in that (-1: not known).
+    """The form of ``mnemonic`` with ``arity`` operands; -1 if their number is not known. Some rows differ only in it.
 
-    Never fails: what no row fits becomes an opaque form.
+    Never fails: the form is opaque if no row fits.
 
     >>> decode("mul.wide.s32").op.name, decode("ld.global.nc.v4.f32").lanes, decode("zap.u32").is_opaque
     ('mul.wide', 4, True)
@@ -62,7 +62,7 @@ def _decode(mnemonic: str, arity: int) -> Form:
 
 @cache
 def opaque_form(mnemonic: str) -> Form:
-    """The form of an instruction that is kept as it is and fenced, whatever the table says of its opcode."""
+    """An opaque form of ``mnemonic``, even if a row fits: for instructions with operands that are not understood."""
     words = frozenset(mnemonic.split(".")[1:])
     return Form(mnemonic, _OPAQUE, {}, words, None, Effect.ALL, 0, is_opaque=True, inout=True)
 
@@ -70,9 +70,9 @@ def opaque_form(mnemonic: str) -> Form:
 def form_of(mnemonic: str, operands: Sequence[Operand]) -> Form:
     """The form of ``mnemonic`` with these operands.
 
-    Differs from `decode` where the rows of a family tell by the operands whether there is a result: a row whose result
-    would be an address does not fit. A store that skips elements of its vector is opaque, since what it writes is no
-    range of bytes.
+    Unlike `decode`, this looks at the operands. Some opcodes have rows with and without a result; a row whose result
+    would be an address does not fit. A store that skips elements of its vector is opaque, because it does not write a
+    contiguous range of bytes.
 
     >>> from ptxmotion.ptx import Imm
     >>> form_of("mbarrier.arrive.b64", [Mem(Imm(0)), Imm(1)]).dst_count
@@ -92,7 +92,7 @@ def form_of(mnemonic: str, operands: Sequence[Operand]) -> Form:
 
 
 def may_skip_elements(form: Form) -> bool:
-    """Whether the form is a store of 256 bits: where its vector has a sink ``_``, those bytes are not written.
+    """Whether the form is a store of 256 bits. It does not write the bytes of an element that is a sink ``_``.
 
     >>> may_skip_elements(decode("st.global.v8.f32")), may_skip_elements(decode("st.global.v4.f32"))
     (True, False)

@@ -1,8 +1,11 @@
 """Operands of PTX instructions.
 
-Guarantees: every operand is immutable and carries ``text``, its canonical spelling, built from its parts; so operands
-can be shared between instructions, and an edit makes a new operand. Registers compare by identity: two registers of
-the same name in different scopes are different registers.
+Every operand has ``text``, its spelling in PTX; ``parts``, the operands directly inside it; and ``with_parts``, which
+builds the same operand of other parts. `walk` and `map_parts` work on all operands by these, so a new class of operands
+needs no change there.
+
+Guarantees: operands are immutable, so instructions may share them, and a change makes a new operand. Registers compare
+by identity: two registers with the same name in different scopes are different registers.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ class _Leaf:
 
 
 class Reg(_Leaf):
-    """A virtual register. ``lanes`` is 2 or 4 for an old-style vector register (``.reg .v4 .f32 %v``)."""
+    """A virtual register. ``lanes`` is 2 or 4 for a vector register (``.reg .v4 .f32 %v``), else 1."""
 
     __slots__ = ("lanes", "text", "type")
 
@@ -93,7 +96,7 @@ class Element:
 
 
 class Special(_Leaf):
-    """A special register such as ``%tid.x``, read-only."""
+    """A special register, such as ``%tid.x``. It can only be read."""
 
     __slots__ = ("text", "type")
 
@@ -107,7 +110,7 @@ class Special(_Leaf):
 
 
 class Imm(_Leaf):
-    """A literal, in the spelling that fixes its bits (``0f3F800000``, ``-1``, ``0x1F``)."""
+    """A literal, such as ``0f3F800000``, ``-1`` or ``0x1F``. ``text`` keeps the spelling of the source."""
 
     __slots__ = ("text",)
 
@@ -122,9 +125,9 @@ class Imm(_Leaf):
 
 
 class Sym(_Leaf):
-    """A symbol: a variable, parameter or function, with a byte offset from its start.
+    """A symbol: a variable, parameter or function, with an offset from its start in bytes.
 
-    ``has_zero`` says that an offset of 0 is written out: ptxas takes ``tab+0`` in places where it refuses ``tab``.
+    ``has_zero`` says that an offset of 0 is printed. ptxas accepts ``tab+0`` in places where it refuses ``tab``.
     """
 
     __slots__ = ("declaration", "has_zero", "name", "offset", "text")
@@ -138,7 +141,7 @@ class Sym(_Leaf):
 
 
 class Label(_Leaf):
-    """A code label or the label of a ``.branchtargets``, ``.calltargets`` or ``.callprototype``."""
+    """The label of a block, or of a ``.branchtargets``, ``.calltargets`` or ``.callprototype``."""
 
     __slots__ = ("text",)
 
@@ -154,9 +157,10 @@ class Label(_Leaf):
 
 
 class Mem:
-    """An address in brackets: ``[base+offset]``, or ``[base, rest…]`` for textures and tensors. Offset in bytes.
+    """An address in brackets: ``[base+offset]``, with the offset in bytes, or ``[base, rest…]`` for textures and
+    tensors.
 
-    ``has_zero`` says that an offset of 0 is written out: at -O0, ptxas makes an addition of ``[%SP+0]``.
+    ``has_zero`` says that an offset of 0 is printed. At -O0, ptxas makes an addition of ``[%SP+0]``.
     """
 
     __slots__ = ("base", "has_zero", "offset", "rest", "text")
@@ -207,7 +211,7 @@ class Vec:
 
 
 class Args:
-    """A parenthesised list of a call: results or arguments."""
+    """The results or arguments of a call, in parentheses."""
 
     __slots__ = ("elements", "text")
 
@@ -263,7 +267,7 @@ class Not:
 
 
 class Sink(_Leaf):
-    """The sink ``_``: a destination that is thrown away."""
+    """The sink ``_``: a result that is not stored."""
 
     __slots__ = ("text",)
 
@@ -272,7 +276,7 @@ class Sink(_Leaf):
 
 
 class Raw:
-    """Operand text that is not understood, with the registers that occur in it. Only opaque instructions have it."""
+    """The operands of an opaque instruction as text, and the registers in it."""
 
     __slots__ = ("registers", "text")
 
@@ -297,16 +301,16 @@ Operand: TypeAlias = Reg | Element | Special | Imm | Sym | Label | Mem | Vec | A
 
 
 def walk(operand: Operand) -> Iterator[Operand]:
-    """``operand``, then all operands inside it, each before its own parts, in the order written."""
+    """``operand`` and all operands inside it, each before its own parts, in the order of the text."""
     yield operand
     for part in operand.parts:
         yield from walk(part)
 
 
 def map_parts(operand: Operand, change: Callable[[Operand], Operand]) -> Operand:
-    """``operand`` with ``change(part)`` in the place of each of its parts; itself where no part changes.
+    """``operand`` with each part replaced by ``change(part)``; ``operand`` itself if no part changes.
 
-    Raises ``TypeError`` where a new part cannot stand in that place.
+    Raises ``TypeError`` if a new part is not possible in its place.
     """
     parts = operand.parts
     if not parts:
@@ -316,7 +320,7 @@ def map_parts(operand: Operand, change: Callable[[Operand], Operand]) -> Operand
 
 
 def registers(operand: Operand) -> tuple[Reg, ...]:
-    """Every register that occurs in ``operand``, addresses included, in the order written."""
+    """All registers in ``operand``, also those of addresses, in the order of the text."""
     if type(operand) is Reg:
         return (operand,)
     parts = operand.parts
@@ -326,10 +330,9 @@ def registers(operand: Operand) -> tuple[Reg, ...]:
 
 
 def substitute(operand: Operand, replaced: Mapping[Operand, Operand]) -> Operand:
-    """``operand`` with every part that is a key of ``replaced`` replaced; itself where there is none.
+    """``operand`` with every operand in it that is a key of ``replaced`` replaced; itself if there is none.
 
-    Raises ``TypeError`` where the new part cannot stand in that place, such as a literal in the place of a vector
-    register.
+    Raises ``TypeError`` if a new part is not possible in its place, such as a literal for a vector register.
     """
     found = replaced.get(operand)
     if found is not None:

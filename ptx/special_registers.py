@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["special_type"]
 
-#: Type of each special register, by its name without component.
+#: Types by the name without component. All other special registers are ``u32``.
 _SPECIAL_TYPES: dict[str, str] = {
     "%clock64": "u64",
     "%globaltimer": "u64",
@@ -23,7 +23,7 @@ _SPECIAL_NAMES = frozenset(
 
 
 def special_type(name: str) -> str | None:
-    """The type of special register ``name`` (``%tid.x``, ``%clock64``), or ``None`` if there is no such register."""
+    """The type of special register ``name``, such as ``%tid.x``; ``None`` if there is no such register."""
     base, _, component = name.partition(".")
     if component and component not in ("x", "y", "z", "w"):
         return None
