@@ -1,7 +1,8 @@
-"""Which instructions a random program is made of: weights per row of the opcode table, and operands by the row's types.
+"""The instructions of random programs: weights per row of the opcode table, and operands by the row's types.
 
-What is drawn here has one defined result on every machine: no approximations, no division by zero, no lane exchange.
-Types, arity and results come from the table. Only weights and spellings stand here; `LEFT_OUT` says what does not.
+Each instruction has one defined result on every machine: no approximations, no division by zero, no lane exchange.
+Types, arity and results come from the table. This file holds only weights and spellings; `LEFT_OUT` lists the rows that
+are not used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The passes on memory climb the ladder over the kernels of `random_pointers`: their accesses overlap in every way.
+"""The memory passes on the kernels of `random_pointers`, whose accesses overlap in every way, with the checks of
+`ladder`.
 
-Only one thread runs: where threads race, nothing has to stay as it was. `restrict` is promised where the buffers of the
-launch are not one.
+Only one thread runs, because nothing must stay the same if threads race. `restrict` is promised if the buffers of the
+launch are different.
 """
 
 import random

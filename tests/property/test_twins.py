@@ -1,6 +1,6 @@
-"""Entries doubled under other names become what they would if the passes ran over each of them.
+"""Entries that are duplicated under other names become what they would be if the passes ran on each of them.
 
-Programs are the PTX files of `tests/ptx` and random ones.
+The programs are the PTX files of `tests/ptx` and random programs.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def translated(text: str) -> tuple[str, Scalar]:
 
 
 @pytest.mark.slow
-def test_types_and_values_are_those_of_the_tree(tmp_path: Path) -> None:
+def test_types_and_values_agree_with_python(tmp_path: Path) -> None:
     compiler = shutil.which("g++") or shutil.which("c++")
     if compiler is None:
         pytest.skip("no C++ compiler")

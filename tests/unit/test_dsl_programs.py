@@ -180,7 +180,7 @@ class CopyingMachine(Machine):
         target.bytes[to : to + nbytes] = source.bytes[since : since + nbytes]
 
 
-def test_a_backend_copies_between_its_buffers_also_where_another_is_around_it() -> None:
+def test_a_wrapped_backend_copies_between_its_buffers() -> None:
     """Python 3.12 no longer asks ``__getattr__`` whether an object follows a protocol."""
     alone, inside = CopyingMachine(), CopyingMachine()
     backends: list[Any] = [alone, Around(inside)]
@@ -239,7 +239,7 @@ def swapped(x: host[f32], n: i32) -> None:
     copy(x, a)
 
 
-def test_handles_that_change_places_stay_apart() -> None:
+def test_swapped_handles_point_to_different_buffers() -> None:
     graph = swapped.cfg()
     first, second = graph.launches()
     assert graph.access(first).reads == {"a", "b"} and graph.access(first).writes == {"a", "b"}
@@ -256,7 +256,7 @@ def test_handles_that_change_places_stay_apart() -> None:
     assert not graph.is_modification(head, first)
 
 
-def test_effects_can_be_handed_in() -> None:
+def test_effects_can_be_given() -> None:
     nothing = Effects(frozenset(), frozenset())
     graph = swapped.cfg(lambda launch: nothing)
     assert graph.access(graph.launches()[0]).writes == frozenset()
@@ -304,7 +304,7 @@ def inserted(on: str, kind: str) -> list[str]:
     return [line.strip() for line in text.splitlines()]
 
 
-def test_every_edge_has_a_place_in_python() -> None:
+def test_every_edge_has_a_position_in_the_text() -> None:
     lines = inserted("left > 0?", "false")
     at = lines.index("mark = 7")
     assert lines[at - 1] == "else:" and lines[at + 1].startswith("for i in")
@@ -321,7 +321,7 @@ def test_every_edge_has_a_place_in_python() -> None:
             inserted(str(edge.source), edge.kind)
 
 
-def test_edits_keep_the_program_whole() -> None:
+def test_edits_keep_the_program_valid() -> None:
     made, copies = rounds.host.clone()
     old = rounds.cfg().launches()[0]
     launch = copies[old]
@@ -351,7 +351,7 @@ def test_edits_keep_the_program_whole() -> None:
     assert old in rounds.host.nodes()
 
 
-def test_the_bounds_of_a_for_stay(tmp_path: Path) -> None:
+def test_the_bounds_of_a_for_are_not_changed(tmp_path: Path) -> None:
     made, _ = rounds.host.clone()
     graph = made.cfg()
     edge = next(e for e in swapped.cfg().edges if isinstance(e.source, LoopInit))
@@ -364,7 +364,7 @@ def test_the_bounds_of_a_for_stay(tmp_path: Path) -> None:
     assert graph is made.cfg()
 
 
-def test_a_module_stands_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_printed_module_runs_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     namespace = {**rounds.host.namespace}
     made = program_from_text(rounds.to_python().replace("total(kept, 2)", "int(kept[0] + kept[1])"), namespace)
     (tmp_path / "a.ptx").write_text(increment.ptx())
@@ -429,7 +429,7 @@ def refused(body: str, message: str) -> None:
         ("c, d = allocate(f32, n), allocate(f32, d)", "a value mentions a target"),
     ],
 )
-def test_what_a_program_cannot_say(body: str, message: str) -> None:
+def test_code_that_a_program_cannot_contain(body: str, message: str) -> None:
     refused(body, message)
 
 
@@ -471,11 +471,11 @@ def failing(body: str, message: str, **given: Any) -> None:
         ("b = allocate(i32, 2)\ncopy(b, a)", "has 4 i32, but b has 2 i32"),
     ],
 )
-def test_what_goes_wrong_while_running_names_its_line(body: str, message: str) -> None:
+def test_run_time_errors_name_their_line(body: str, message: str) -> None:
     failing(body, message)
 
 
-def test_arguments_are_checked_before_anything_runs() -> None:
+def test_arguments_are_checked_before_the_run() -> None:
     machine = Machine()
     given = data_of_rounds()
     with pytest.raises(DslError, match="missing or unknown: m"):

@@ -33,16 +33,16 @@ MAY_SEE = {
 #: Modules of the root that import nothing of ours: every room may see them.
 LEAVES = {"arch", "cache", "cost", "graphs", "python_child"}
 
-#: Folders without circles even if every import counts, those inside functions included.
+#: Folders without import circles, even if imports inside functions count.
 FREE_OF_LATE_CIRCLES = ("dsl", "suites", "transforms.kernel_fusion")
 
-#: What only the verb that needs it may load.
+#: Packages that only a verb that needs them may load.
 HEAVY = {"numpy", "networkx", "elftools", "cuda", "rich", "matplotlib", "scipy", "jsonschema", "hypothesis"}
 
 #: Folders of scripts and tests, which are not shipped.
 NOT_PACKAGED = {"tests", "typings", "build", "bench", "demo", "docs", "tools"}
 
-#: A file beyond this is two files. (About 600 lines is where one should split.)
+#: The largest number of lines of a file. (A file should be split at about 600 lines.)
 LONGEST = 700
 
 
@@ -61,7 +61,7 @@ def folder_of(package: str) -> Path:
 
 
 def modules() -> Iterator[tuple[str, Path]]:
-    """The dotted name below `ptxmotion`, and the file, of every module that is packaged."""
+    """The dotted name below `ptxmotion`, and the file, of every packaged module."""
     for package in packaged():
         for path in sorted(folder_of(package).glob("*.py")):
             parts = (*package.split(".")[1:], *(() if path.stem == "__init__" else (path.stem,)))
@@ -69,7 +69,7 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 def room_of(module: str) -> str:
-    """The top folder of a module; a module of the root that is no room belongs to the root's own."""
+    """The top folder of a module. A module of the root belongs to the root, unless it is a leaf."""
     top = module.split(".")[0]
     return top if top in MAY_SEE or top in LEAVES else ""
 
@@ -149,7 +149,7 @@ def test_no_circles() -> None:
 
 @pytest.mark.parametrize("folder", FREE_OF_LATE_CIRCLES)
 def test_no_circles_over_all_imports(folder: str) -> None:
-    """Counts imports inside functions and under ``TYPE_CHECKING``, too."""
+    """Imports inside functions and under ``TYPE_CHECKING`` count, too."""
     inside = {name: path for name, path in modules() if name == folder or name.startswith(f"{folder}.")}
     assert inside
     check_acyclic({name: {t for t, _ in imports(name, path) if t in inside} - {name} for name, path in inside.items()})

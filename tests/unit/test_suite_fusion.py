@@ -58,7 +58,7 @@ def test_loads_of_srad_come_from_registers() -> None:
     assert "2 loads of values that the same thread stored read the register instead" in prepare.remarks
 
 
-def test_what_only_a_lesser_attempt_fused_is_not_called_fused(
+def test_fusions_of_a_rejected_attempt_are_not_reported_as_fused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the loop around `reduce` tested at its end, `prepare` and `reduce` fuse, and fewer others do."""
