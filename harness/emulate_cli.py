@@ -207,7 +207,7 @@ def _arguments(texts: list[str], seed: int) -> tuple[list[Any], list[tuple[Any, 
             try:
                 value = dtype.type(float(literal) if kind[0] == "f" else int(literal, 0))
             except (ValueError, OverflowError):
-                raise ValueError(f"'{literal}' is not a {kind}") from None
+                raise ValueError(f"'{literal}' is not a value of type {kind}") from None
         elif text.endswith(":bytes"):
             digits = text.removesuffix(":bytes").removeprefix("0x")
             try:

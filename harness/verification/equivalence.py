@@ -31,7 +31,7 @@ from ...ptx import Kernel, Module
 from ...ptx.operations import Operation
 from .generated_inputs import CASES, Input, Signature, generate
 from .input_regions import GeneratedMemory, Regions
-from .input_runs import Device, OutOfTime, Run
+from .input_runs import Device, EmulatedRun, OutOfTime
 from .pointer_search import find_pointers
 from .run_differences import DIFFERENT, INCONCLUSIVE, SAME, judge
 
@@ -237,7 +237,7 @@ class _Pair:
             if found.outcome in (DIFFERENT, UNSUPPORTED):  # no further input changes the verdict
                 return
 
-    def _given(self, launch: GivenLaunch, seed: int, device: Device, budget: int) -> Run:
+    def _given(self, launch: GivenLaunch, seed: int, device: Device, budget: int) -> EmulatedRun:
         return device.run(
             launch.kernel,
             launch.grid,
@@ -251,7 +251,7 @@ class _Pair:
 
     def _generated(
         self, launch: Input, memory: GeneratedMemory, numbers: dict[str, int], device: Device, budget: int
-    ) -> Run:
+    ) -> EmulatedRun:
         return device.run(
             launch.kernel,
             launch.grid,
@@ -265,7 +265,7 @@ class _Pair:
             deadline=self.deadline,
         )
 
-    def _judged(self, seed: int, name: str, run: Callable[[Device, int], Run], budget: int) -> Comparison:
+    def _judged(self, seed: int, name: str, run: Callable[[Device, int], EmulatedRun], budget: int) -> Comparison:
         """Run both kernels and compare the results."""
         kernel = self.entry.name
         try:

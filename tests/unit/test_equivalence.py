@@ -134,7 +134,7 @@ def test_nothing_written_is_inconclusive() -> None:
     text = entry(".param .u64 a", "ld.param.u64 %d1, [a]; ld.global.u32 %r1, [%d1];")
     found = judged(text, text)
     assert found.outcome == INCONCLUSIVE
-    assert found.undecided[0].endswith("undecided: the first changes nothing that is compared")
+    assert found.undecided[0].endswith("undecided: the first run changes nothing that is compared")
 
 
 def test_storing_what_was_there_compares_nothing() -> None:
@@ -151,7 +151,7 @@ def test_skipped_accesses_are_inconclusive() -> None:
     text = entry(".param .u64 a", body)
     found = judged(text, text)
     assert found.outcome == INCONCLUSIVE
-    assert "the first skips accesses (out-of-bounds in global memory)" in found.undecided[0]
+    assert "the first run skips accesses (out-of-bounds in global memory)" in found.undecided[0]
 
 
 def test_skipped_accesses_are_compared_by_address() -> None:
