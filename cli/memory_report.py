@@ -2,7 +2,7 @@
 
 References are put into classes: two whose bytes may ever be the same, in any two threads, are in one class, and so are
 all that are connected so. For each load it is said whether anybody writes what it reads while the kernel runs, and
-whether it could be executed above the branch that decides whether it is executed (`effects.may_speculate`).
+whether it could be executed above the branch that decides whether it is executed (`speculation.may_speculate`).
 
 Guarantees: the tables and the JSON document say the same; near-linear in the number of references, since aliasing is
 asked of kinds of references (state space and objects), not of pairs.
@@ -145,7 +145,8 @@ class _Description:
 
     def speculation(self, block: int, load: Instr) -> dict[str, Any] | None:
         """Whether ``load`` may stand above the nearest branch that decides about it; ``None`` where no branch does."""
-        from ..analysis.effects import REASONS, may_speculate
+        from ..analysis.effects import REASONS
+        from ..analysis.memory.speculation import may_speculate
 
         facts = self.facts
         above = self.deciding_branch(block)

@@ -69,14 +69,16 @@ def room_of(module: str) -> str:
     return top if top in MAY_SEE or top in LEAVES else ""
 
 
-def imports(module: str, path: Path) -> Iterator[tuple[str, bool]]:
-    """Each module of ours that a module imports, and whether it does so when it is loaded itself."""
+def imports(module: str, path: Path, *, for_typing: bool = True) -> Iterator[tuple[str, bool]]:
+    """Each module of ours that a module imports, and whether it does so when it is loaded itself. ``for_typing``:
+    imports under `if TYPE_CHECKING` are among them."""
     known = {name for name, _ in modules()}
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     tree = ast.parse(path.read_text(), str(path))
     at_load = {id(node) for statement in tree.body for node in walk_at_load(statement)}
+    typing = {id(node) for part in ast.walk(tree) if is_for_typing(part) for node in ast.walk(part)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level:
+        if isinstance(node, ast.ImportFrom) and node.level and (for_typing or id(node) not in typing):
             base = [part for part in package[: len(package) - node.level + 1] if part]
             base += node.module.split(".") if node.module else []
             for alias in node.names:
@@ -87,10 +89,13 @@ def imports(module: str, path: Path) -> Iterator[tuple[str, bool]]:
 def walk_at_load(node: ast.AST) -> Iterator[ast.AST]:
     """The nodes that run when a module is loaded: no function's body, nothing under `if TYPE_CHECKING`."""
     yield node
-    is_typing = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-    if not is_typing and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+    if not is_for_typing(node) and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
         for child in ast.iter_child_nodes(node):
             yield from walk_at_load(child)
+
+
+def is_for_typing(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
 
 
 def test_every_folder_with_code_is_packaged() -> None:
@@ -125,14 +130,29 @@ def test_arrows(module: str, path: Path) -> None:
 
 def test_no_circles() -> None:
     """No module needs, to be loaded, a module that needs it."""
-    graph = {name: {t for t, at_load in imports(name, path) if at_load and t != name} for name, path in modules()}
+    assert_no_circles({name: {t for t, at_load in imports(name, path) if at_load} for name, path in modules()})
+
+
+def test_no_circles_through_late_imports() -> None:
+    """The same for imports inside functions. Imports for annotations are left out, since they never run."""
+    graph = {
+        name: {target for target, _ in imports(name, path, for_typing=False)}
+        for name, path in modules()
+        if name.split(".")[0] in ("analysis", "transforms")
+    }
+    assert len(graph) > 80 and "analysis.memory.alias" in graph["analysis.manager"], "late imports are seen"
+    assert_no_circles(graph)
+
+
+def assert_no_circles(graph: dict[str, set[str]]) -> None:
+    """``graph``: by module the modules that it imports. An import of the module itself does not count."""
     done: set[str] = set()
 
-    def visit(name: str, way: tuple[str, ...]) -> None:
-        assert name not in way, " → ".join((*way[way.index(name) :], name))
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " → ".join((*path[path.index(name) :], name))
         if name not in done:
-            for target in sorted(graph.get(name, ())):
-                visit(target, (*way, name))
+            for target in sorted(graph.get(name, set()) - {name}):
+                visit(target, (*path, name))
             done.add(name)
 
     for name in graph:

@@ -87,7 +87,7 @@ class Round:
         self.inserter = EdgeInserter(kernel, facts.cfg)
         self.chains = Chains(kernel, self.symbols, self.inserter)
         self.divergence = questions.divergence
-        self._cdrnd = self.divergence.cdrnd(facts) if self.divergence is not None and options.paper else []
+        self._cdrnd = self.divergence.cdrnd() if self.divergence is not None and options.paper else []
         self._contexts = questions.contexts
         self._pending: dict[int, int] = {}
         self.accepted: list[Plan] = []
@@ -123,8 +123,6 @@ class Round:
         if self.accepted and not unpaid:
             for plan in self.accepted:
                 self._tell(plan)
-            if self.divergence is not None:
-                self.divergence.settle()
             self.chains.write()
         self._hoisting = None  # which refers back to this: what goes round in a circle waits for the collector
         return unpaid
@@ -420,7 +418,7 @@ class Round:
     def _is_convergent(self, block: int, successor: int, context: frozenset[int]) -> bool:
         """Whether a load on the edge adds nothing to an arm of a divergent branch that ``context`` is not in."""
         assert self.divergence is not None
-        parts = self.divergence.is_divergent(self.facts, block)
+        parts = self.divergence.is_divergent(block)
         if self.options.paper:
             if self._cdrnd[block] and not parts:
                 return True
@@ -522,7 +520,7 @@ class ScalarReplacement:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Replace loads in ``kernel``; whether anything changed."""
-        if facts.lasting.get(self) == kernel.version:
+        if self in facts.get(_without_effect):
             return False  # the last round, over this very code, found nothing
         changed = False
         for number in range(self.rounds):
@@ -532,7 +530,7 @@ class ScalarReplacement:
             if not current.accepted or number == self.rounds - 1:
                 current.report()  # what an earlier round refused, a later one may have done
             if not current.accepted:
-                facts.lasting[self] = kernel.version
+                facts.get(_without_effect).add(self)
                 break
             changed = True
             CopyPropagation().run(kernel, facts, remarks)
@@ -566,6 +564,12 @@ class ScalarReplacement:
         return current
 
 
+def _without_effect(facts: Facts) -> set[ScalarReplacement]:
+    """The passes, with their options, of which a round over the kernel as it is now replaced nothing."""
+    del facts
+    return set()
+
+
 @dataclass(frozen=True)
 class ExtendedScalarReplacement(ScalarReplacement):
     """The options of srqp."""
@@ -573,7 +577,7 @@ class ExtendedScalarReplacement(ScalarReplacement):
     name: ClassVar[str] = "esrqp"
 
     def divergence(self, facts: Facts) -> BranchDivergence | None:
-        return BranchDivergence(facts, is_deferred=True)
+        return BranchDivergence(facts)
 
 
 @dataclass(frozen=True)
@@ -594,4 +598,4 @@ class SpeculativeScalarReplacement(ExtendedScalarReplacement):
 
     def parts(self, divergence: BranchDivergence | None, facts: Facts) -> Callable[[int], bool] | None:
         assert divergence is not None
-        return lambda block: divergence.is_divergent(facts, block)
+        return lambda block: divergence.is_divergent(block)
