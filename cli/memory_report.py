@@ -2,7 +2,7 @@
 
 Two references are in the same class if their bytes can overlap, in any two threads, directly or through other
 references. For each load the report says whether its memory can be written while the kernel runs, and whether the load
-could be executed above the branch that it depends on (`effects.may_speculate`).
+could be executed above the branch that it depends on (`speculation.may_speculate`).
 
 Guarantees: the tables and the JSON document have the same content. The time is near-linear in the number of
 references, because aliasing is computed for kinds of references (state space and objects), not for pairs.
@@ -147,7 +147,8 @@ class _Description:
 
     def speculation(self, block: int, load: Instr) -> dict[str, Any] | None:
         """Whether ``load`` can move above the nearest branch that it depends on; ``None`` if there is none."""
-        from ..analysis.effects import REASONS, may_speculate
+        from ..analysis.effects import REASONS
+        from ..analysis.memory.speculation import may_speculate
 
         facts = self.facts
         above = self.deciding_branch(block)

@@ -179,9 +179,9 @@ class Memory:
         self._unwritten: dict[tuple[str, Objects], bool] = {}
 
     @classmethod
-    def of(cls, facts: Facts, values: Values | None = None) -> Memory:
-        """The memory references of the kernel of ``facts``, over ``values`` where those still hold."""
-        values = values if values is not None else facts.values
+    def of(cls, facts: Facts) -> Memory:
+        """The memory references of the kernel of ``facts``."""
+        values = facts.values
         bits = (facts.module.address_size if facts.module is not None else None) or 64
         cfg = facts.cfg
         pointees = Pointees(facts.kernel, cfg, values.ssa, values.late, bits)

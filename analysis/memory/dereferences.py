@@ -30,7 +30,7 @@ from ...ptx import Effect, Form, Instr
 from ...ptx.operations import PLAIN_ACCESSES
 from ..effects import may_not_return
 from .address_inputs import AddressLeaves
-from .alias import Memory, Reference
+from .alias import Reference
 
 if TYPE_CHECKING:
     from ..manager import Facts
@@ -44,16 +44,15 @@ _Event: TypeAlias = tuple[Form, int, int]
 class Dereferences:
     """The sets of one kernel, as bit vectors over ``sites``."""
 
-    def __init__(self, facts: Facts, memory: Memory | None = None) -> None:
-        """``memory``: the references to go by, where not those of ``facts``."""
+    def __init__(self, facts: Facts) -> None:
         self.cfg = facts.cfg
-        self.memory: Memory = memory if memory is not None else facts.memory
+        self.memory = facts.memory
         self.ssa = self.memory.values.ssa
         self.sites: list[Reference] = []
         #: The sites of each (space, base).
         self.of_base: dict[tuple[str, int], int] = {}
         self._site_of: dict[Instr, int] = {}
-        self._leaves = AddressLeaves(memory.values) if memory is not None else facts.get(AddressLeaves.of)
+        self._leaves = facts.get(AddressLeaves.of)
         self._killed_by: dict[int, int] = {}  # by SSA value that is a leaf
         self._forms = {instr.form for block in self.cfg.rpo for instr in self.cfg.blocks[block].instrs}
         self._find_sites()

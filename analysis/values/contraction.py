@@ -59,7 +59,7 @@ from ..effects import is_call_parameter, may_remove, memory_space
 if TYPE_CHECKING:
     from ..manager import Facts
 
-__all__ = ["Contraction", "Product", "contraction_of", "may_contract", "pinned"]
+__all__ = ["Contraction", "Product", "may_contract", "pinned"]
 
 
 def role(form: Form) -> str:
@@ -125,15 +125,6 @@ class Contraction:
             sums = frozenset(copies[each] for each in product.sums)
             readers = frozenset((copies[each], is_here, depth) for each, is_here, depth in product.readers)
             self.products[copies[instr]] = Product(product.kind, sums, readers)
-
-
-def contraction_of(facts: Facts) -> Contraction:
-    """The products of the kernel as it was when this was asked for the first time. Passes go by it: what they must not
-    touch stays the same object, and what was rounded then can be pinned at the end, whatever reads it now."""
-    found = facts.lasting.get(Contraction)
-    if found is None:
-        found = facts.lasting[Contraction] = facts.get(Contraction.of)
-    return found
 
 
 def may_contract(kernel: Kernel) -> bool:

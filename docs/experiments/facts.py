@@ -32,8 +32,8 @@ from typing import Any, cast
 
 import numpy as np
 from ptxmotion.analysis import Facts
-from ptxmotion.analysis.effects import may_speculate
 from ptxmotion.analysis.memory.alias import CONSERVATIVE, Promise, Reference
+from ptxmotion.analysis.memory.speculation import may_speculate
 from ptxmotion.emulator import InstanceJudge
 from ptxmotion.emulator.backend import Buffer, EmulatorBackend, EmulatorKernel, LoadedModule
 from ptxmotion.ptx import Effect, Instr, Kernel, Module, Operation, parse

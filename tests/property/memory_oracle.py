@@ -26,10 +26,10 @@ import numpy as np
 import numpy.typing as npt
 from ladder import Launch
 from ptxmotion.analysis import Facts
-from ptxmotion.analysis.effects import may_speculate
 from ptxmotion.analysis.memory.address_inputs import AddressLeaves
 from ptxmotion.analysis.memory.alias import Promise, Reference
 from ptxmotion.analysis.memory.alias_bitsets import ReferenceSet
+from ptxmotion.analysis.memory.speculation import may_speculate
 from ptxmotion.emulator import EmulatorError
 from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.emulator.trace import SPACES

@@ -33,8 +33,8 @@ MAY_SEE = {
 #: Modules of the root that import nothing of ours: every room may see them.
 LEAVES = {"arch", "cache", "cost", "graphs", "python_child"}
 
-#: Folders without import circles, even if imports inside functions count.
-FREE_OF_LATE_CIRCLES = ("dsl", "suites", "transforms.kernel_fusion")
+#: Folders without import circles even if imports for annotations count.
+FREE_OF_TYPING_CIRCLES = ("dsl", "suites", "transforms.kernel_fusion")
 
 #: Packages that only a verb that needs them may load.
 HEAVY = {"numpy", "networkx", "elftools", "cuda", "rich", "matplotlib", "scipy", "jsonschema", "hypothesis"}
@@ -74,42 +74,35 @@ def room_of(module: str) -> str:
     return top if top in MAY_SEE or top in LEAVES else ""
 
 
-def imports(module: str, path: Path) -> Iterator[tuple[str, bool]]:
-    """Each module of ours that a module imports, and whether it does so when it is loaded itself."""
-    tree = ast.parse(path.read_text(), str(path))
-    at_load = {node.lineno for body in tree.body for node in walk_at_load(body) if isinstance(node, ast.ImportFrom)}
-    for target, line in import_lines(module, path, tree):
-        yield target, line in at_load
+def imports(module: str, path: Path, *, for_typing: bool = True) -> Iterator[tuple[str, bool]]:
+    """Each module of the package that a module imports, and whether it is imported while the module is loaded.
 
-
-def import_lines(module: str, path: Path, tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Each module of ours that a module imports, and the line of the import."""
+    ``for_typing``: imports under `if TYPE_CHECKING` are among them.
+    """
     known = {name for name, _ in modules()}
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    tree = ast.parse(path.read_text(), str(path))
+    at_load = {id(node) for statement in tree.body for node in walk_at_load(statement)}
+    typing = {id(node) for part in ast.walk(tree) if is_for_typing(part) for node in ast.walk(part)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level:
+        if isinstance(node, ast.ImportFrom) and node.level and (for_typing or id(node) not in typing):
             base = [part for part in package[: len(package) - node.level + 1] if part]
             base += node.module.split(".") if node.module else []
             for alias in node.names:
                 whole = ".".join([*base, alias.name])
-                yield (whole if whole in known else ".".join(base)), node.lineno
-
-
-def imports_that_run(module: str, path: Path) -> set[str]:
-    """Each module of ours that a module imports at load or in a function, those for types only left out."""
-    tree = ast.parse(path.read_text(), str(path))
-    typing = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
-    lines = {line for node in typing for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
-    return {target for target, line in import_lines(module, path, tree) if line not in lines}
+                yield (whole if whole in known else ".".join(base)), id(node) in at_load
 
 
 def walk_at_load(node: ast.AST) -> Iterator[ast.AST]:
     """The nodes that run when a module is loaded: no function's body, nothing under `if TYPE_CHECKING`."""
     yield node
-    is_typing = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-    if not is_typing and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+    if not is_for_typing(node) and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
         for child in ast.iter_child_nodes(node):
             yield from walk_at_load(child)
+
+
+def is_for_typing(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
 
 
 def test_every_folder_with_code_is_packaged() -> None:
@@ -144,34 +137,33 @@ def test_arrows(module: str, path: Path) -> None:
 
 def test_no_circles() -> None:
     """No module imports, while it is loaded, a module that imports it."""
-    check_acyclic({name: {t for t, at_load in imports(name, path) if at_load} - {name} for name, path in modules()})
+    check_acyclic({name: {t for t, at_load in imports(name, path) if at_load} for name, path in modules()})
 
 
-@pytest.mark.parametrize("folder", FREE_OF_LATE_CIRCLES)
+def test_no_circles_through_late_imports() -> None:
+    """The same for imports inside functions. Imports for annotations are left out, since they never run."""
+    graph = {name: {target for target, _ in imports(name, path, for_typing=False)} for name, path in modules()}
+    assert "analysis.memory.alias" in graph["analysis.manager"], "late imports are seen"
+    check_acyclic(graph)
+
+
+@pytest.mark.parametrize("folder", FREE_OF_TYPING_CIRCLES)
 def test_no_circles_over_all_imports(folder: str) -> None:
-    """Imports inside functions and under ``TYPE_CHECKING`` count, too."""
+    """Imports under ``TYPE_CHECKING`` count, too."""
     inside = {name: path for name, path in modules() if name == folder or name.startswith(f"{folder}.")}
     assert inside
-    check_acyclic({name: {t for t, _ in imports(name, path) if t in inside} - {name} for name, path in inside.items()})
-
-
-@pytest.mark.parametrize("room", ["ptx"])
-def test_no_circles_through_functions(room: str) -> None:
-    """Counts imports inside functions, but not those under ``TYPE_CHECKING``."""
-    found = [(name, path) for name, path in modules() if room_of(name) == room]
-    inside = {name for name, _ in found} - {room}
-    check_acyclic({name: (imports_that_run(name, path) & inside) - {name} for name, path in found})
+    check_acyclic({name: {t for t, _ in imports(name, path) if t in inside} for name, path in inside.items()})
 
 
 def check_acyclic(graph: Mapping[str, Set[str]]) -> None:
-    """Fails with a circle of the graph, where it has one."""
+    """Fails with a circle of the graph, where it has one. An import of the module itself does not count."""
     done: set[str] = set()
 
-    def visit(name: str, way: tuple[str, ...]) -> None:
-        assert name not in way, " → ".join((*way[way.index(name) :], name))
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " → ".join((*path[path.index(name) :], name))
         if name not in done:
-            for target in sorted(graph.get(name, ())):
-                visit(target, (*way, name))
+            for target in sorted(graph.get(name, set()) - {name}):
+                visit(target, (*path, name))
             done.add(name)
 
     for name in graph:

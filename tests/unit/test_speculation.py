@@ -3,8 +3,9 @@
 import pytest
 from growth import assert_near_linear
 from ptxmotion.analysis import Facts
-from ptxmotion.analysis.effects import REASONS, may_speculate, speculation_places
+from ptxmotion.analysis.effects import REASONS
 from ptxmotion.analysis.memory.dereferences import Dereferences
+from ptxmotion.analysis.memory.speculation import may_speculate, speculation_places
 from ptxmotion.ptx import parse
 
 HEADER = """\
