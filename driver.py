@@ -25,6 +25,7 @@ from .ptx import Kernel, Module, parse, print_module
 from .ptx.verify import verify
 from .transforms.attempt import Attempt, untouched_copy
 from .transforms.equal_kernels import EqualKernels
+from .transforms.gate.judge import ReadsFloatCode
 from .transforms.passes import passes_of
 from .transforms.pipeline import KernelTransform
 from .transforms.remarks import Remark, Remarks
@@ -118,7 +119,14 @@ def optimize_in_place(module: Module, passes: str | Sequence[Pass] = "O2", polic
     """As `optimize`, for a caller that has verified ``module`` and needs it no more as it was."""
     chosen = passes_of(passes) if isinstance(passes, str) else list(passes)
     judge, warnings = _judge(policy, passes)
-    transform = KernelTransform(chosen, policy.promise, policy.profile, policy.verify_each, policy.observer)
+    transform = KernelTransform(
+        chosen,
+        policy.promise,
+        policy.profile,
+        policy.verify_each,
+        policy.observer,
+        judge if isinstance(judge, ReadsFloatCode) else None,
+    )
     log = Remarks(module, policy.limit, explains=policy.explain)
     kernels = [kernel for kernel in module.kernels if policy.kernels is None or policy.kernels(kernel.name)]
     changed = optimize_module(module, kernels, transform, judge, log) if chosen else []

@@ -40,6 +40,27 @@ class Assembled:
             raise Refused(f"ptxas made no code of {', '.join(missing)}")
         return found
 
+    def float_code(self, module: Module) -> dict[str, list[frozenset[str]]]:
+        """By name of each entry what became of each of its instructions. Raises `Refused` where ptxas fails."""
+        from .ptx import parse, print_module
+        from .toolchain.tools import ToolchainError
+        from .transforms.gate.judge import Refused
+
+        text = print_module(module)
+        try:
+            lines = self._judge.float_lines(text)
+        except ToolchainError as error:
+            raise Refused(" ".join(str(error).split())[:200]) from error
+        # The printed text has one instruction in a line. Parsing it again gives the lines.
+        printed = parse(text)
+        return {
+            kernel.name: [
+                lines[kernel.name].get(printed.source.line_column(instr.pos)[0], frozenset())
+                for instr in kernel.instructions()
+            ]
+            for kernel in printed.entries
+        }
+
     def recall(self, key: str) -> Any:
         """What an earlier run recorded under ``key``; `None` where there is nothing."""
         from .toolchain.tools import ToolchainError

@@ -44,9 +44,8 @@ class PtxasJudge:
         """The figures of each kernel by name. Raises `ToolchainError`."""
         try:
             return self._figures(ptx)
-        except OSError as error:  # it cannot be started, or there is no room for its files
-            place = f": {error.filename}" if error.filename else ""
-            raise ToolchainError(f"ptxas cannot be run: {error.strerror}{place}") from error
+        except OSError as error:
+            raise _not_run(error) from error
 
     def _figures(self, ptx: str) -> dict[str, Figures]:
         arch = self.arch or arch_for(ptx, self.tool)
@@ -55,6 +54,26 @@ class PtxasJudge:
             return {name: Figures(**fields) for name, fields in cached.items()}
         found = _read_figures(assemble(ptx, arch, tool=self.tool, timeout=self.seconds).cubin)
         self._put({name: asdict(figures) for name, figures in found.items()}, "figures", arch, ptx)
+        return found
+
+    def float_lines(self, ptx: str) -> dict[str, dict[int, frozenset[str]]]:
+        """What became of the floating-point instructions at each line of ``ptx`` (`float_lines.py`), by kernel.
+        Raises `ToolchainError`."""
+        try:
+            return self._float_lines(ptx)
+        except OSError as error:
+            raise _not_run(error) from error
+
+    def _float_lines(self, ptx: str) -> dict[str, dict[int, frozenset[str]]]:
+        arch = self.arch or arch_for(ptx, self.tool)
+        cached = self._get("lines", arch, ptx)
+        if cached is not None:
+            return {
+                name: {int(line): frozenset(kinds) for line, kinds in lines.items()} for name, lines in cached.items()
+            }
+        found = _read_lines(assemble(ptx, arch, tool=self.tool, timeout=self.seconds, flags=("-lineinfo",)).cubin)
+        value = {name: {line: sorted(kinds) for line, kinds in lines.items()} for name, lines in found.items()}
+        self._put(value, "lines", arch, ptx)
         return found
 
     def recall(self, key: str) -> Any:
@@ -92,6 +111,23 @@ def _read_figures(cubin: bytes) -> dict[str, Figures]:
         return {name: figures_of(code) for name, code in read_cubin(cubin).items()}
     except CubinError as error:
         raise ToolchainError(str(error)) from error
+
+
+def _read_lines(cubin: bytes) -> dict[str, dict[int, frozenset[str]]]:
+    """Raises `ToolchainError`."""
+    from .cubin import CubinError
+    from .float_lines import float_lines
+
+    try:
+        return float_lines(cubin)
+    except CubinError as error:
+        raise ToolchainError(str(error)) from error
+
+
+def _not_run(error: OSError) -> ToolchainError:
+    """ptxas cannot be started, or there is no room for its files."""
+    place = f": {error.filename}" if error.filename else ""
+    return ToolchainError(f"ptxas cannot be run: {error.strerror}{place}")
 
 
 def figures_of(code: KernelCode) -> Figures:
