@@ -6,10 +6,11 @@ import difflib
 import re
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..ptx import Kernel, Module
     from ..transforms.passes import Pass
 
@@ -20,6 +21,8 @@ def observer_of(prints: bool, dump: str | None) -> Observers | None:
     """The observer for ``--print-changed`` and ``--dump``; `None` where neither is given."""
     if not prints and dump is None:
         return None
+    from pathlib import Path
+
     return Observers(prints, Path(dump) if dump is not None else None)
 
 

@@ -23,7 +23,10 @@ class GpuError(Exception):
 
 
 class Gpu:
-    """Device 0 with its primary context. ``sm`` is its compute capability, 90 for 9.0."""
+    """Device 0 with its primary context.
+
+    ``sm`` is its compute capability, 90 for 9.0; ``driver_version`` the CUDA version of the driver, 13000 for 13.0.
+    """
 
     def __init__(self) -> None:
         self.cuda = ctypes.CDLL("libcuda.so.1")
@@ -39,6 +42,9 @@ class Gpu:
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._call("cuDeviceComputeCapability", ctypes.byref(major), ctypes.byref(minor), self._device)
         self.sm = 10 * major.value + minor.value
+        version = ctypes.c_int()
+        self._call("cuDriverGetVersion", ctypes.byref(version))
+        self.driver_version = str(version.value)
 
     def _call(self, function: str, *args: Any) -> None:
         status = getattr(self.cuda, function)(*args)

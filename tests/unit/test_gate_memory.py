@@ -262,8 +262,6 @@ def test_a_module_of_which_a_part_is_known_is_done_as_a_whole() -> None:
     assert second.ran and second.all == first.all
 
 
-
-
 def test_a_judge_that_refuses_keeps_nothing() -> None:
     class Refusing(Judge):
         def figures(self, module: Module) -> dict[str, Figures]:

@@ -217,4 +217,4 @@ def _encoded(text: str) -> bytes:
 def _deciders() -> str:
     """A hash of the code that decides: what became of a kernel under other code is not what this would make of it.
     Raises `OSError`."""
-    return source_digest(Path(__file__).parents[1], _DECIDERS)
+    return source_digest(Path(__file__).parents[2], _DECIDERS)
