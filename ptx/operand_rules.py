@@ -19,7 +19,7 @@ from .notation import Effect, Form, OperandSpec
 from .operands import Args, Element, Imm, Label, Mem, Not, Operand, Pair, Raw, Reg, Sink, Special, Sym, Vec
 from .types import TYPES, ScalarType, is_integer_literal, literal_value
 
-__all__ = ["Kind", "expected_type", "kind_of", "problem"]
+__all__ = ["Kind", "align", "expected_type", "kind_of", "problem"]
 
 
 class Kind(NamedTuple):
