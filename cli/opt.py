@@ -27,6 +27,7 @@ EPILOG = """\
 examples:
   ptxmotion opt kernel.ptx -o faster.ptx --remarks
   ptxmotion opt kernel.ptx --passes=lcm:naming=lexical,dce --print-changed=diff
+  ptxmotion opt -O3 a.ptx b.ptx -o build/
   nvcc -ptx -arch=sm_90 kernel.cu -o - | ptxmotion opt --emit=cubin -o kernel.cubin
 """
 
@@ -35,8 +36,12 @@ EMITS = ("ptx", "cubin", "sass", "cfg-dot", "json")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `opt`."""
-    parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="PTX to read; - (default) is stdin")
-    parser.add_argument("-o", dest="output", default="-", metavar="FILE", help="where to write; - (default) is stdout")
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", help="PTX to read; - (default) is stdin; with -o DIR several, or folders"
+    )
+    parser.add_argument(
+        "-o", dest="output", default="-", metavar="FILE", help="where to write, a folder for several files; - is stdout"
+    )
     what = parser.add_argument_group("what to do")
     passes = what.add_mutually_exclusive_group()
     passes.add_argument(
@@ -92,7 +97,12 @@ def run(arguments: argparse.Namespace) -> int:
         print(_describe_passes(), end="")
         return FINE
     _check(arguments)
-    return _Run(arguments).run()
+    from .opt_files import is_one_file, run_files
+
+    if not is_one_file(arguments.files):
+        return run_files(arguments, OneFile)
+    arguments.file = arguments.files[0] if arguments.files else "-"
+    return OneFile(arguments).run()
 
 
 def regex(text: str) -> re.Pattern[str]:
@@ -140,13 +150,14 @@ def _passes(arguments: argparse.Namespace) -> list[Pass]:
         usage_error(str(error))
 
 
-class _Run:
+class OneFile:
     """One run of the verb. ``seconds`` maps each step to its time, in order."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
         self.emit: str = arguments.emit or "ptx"
         self.passes = _passes(arguments)
+        self.is_changed = False
         self.seconds: dict[str, float] = {}
         self.started = self.last = time.perf_counter()
 
@@ -171,6 +182,7 @@ class _Run:
             found = self.opportunities(module)
         unknown = unknown_opcode_remarks(module)
         result = self.optimize(module)
+        self.is_changed = bool(result.changed)
         for warning in result.warnings:
             warn(warning)
         result.log.items[:0] = unknown
