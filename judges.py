@@ -10,6 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .cost import Figures
     from .ptx import Module
     from .toolchain.ptxas_judge import PtxasJudge
@@ -78,17 +80,25 @@ class Assembled:
             self._judge.remember(key, value)
 
 
-def judge_of(choice: str, arch: str | None = None, seconds: float | None = None) -> tuple[Judge | None, list[str]]:
+def judge_of(
+    choice: str,
+    arch: str | None = None,
+    seconds: float | None = None,
+    *,
+    options: Sequence[str] = (),
+    version: str = "",
+) -> tuple[Judge | None, list[str]]:
     """The judge that ``choice`` names, and warnings for the user.
 
     ``choice`` is ``ptxas``, ``static``, ``off`` (no judge), or ``auto``: ptxas where it is found, else the static
-    model with a warning. ``arch`` overrides the module's target; ``seconds`` is the limit of one run of ptxas.
+    model with a warning. ``arch`` overrides the module's target; ``seconds`` is the limit of one run of ptxas, and
+    ``options`` are given to it. ``version`` is the module's version of PTX, which ptxas must be able to read.
     Raises `ToolMissing` for ``ptxas`` where it is not found, `ValueError` for another choice.
     """
     if choice == "off":
         return None, []
     from .toolchain.ptxas_judge import SECONDS, PtxasJudge
-    from .toolchain.tools import ToolMissing
+    from .toolchain.tools import ToolMissing, find_ptxas
     from .transforms.gate.static_judge import StaticJudge
 
     if choice == "static":
@@ -96,10 +106,12 @@ def judge_of(choice: str, arch: str | None = None, seconds: float | None = None)
     if choice not in ("auto", "ptxas"):
         raise ValueError(f"there is no gate '{choice}'; there are auto, ptxas, static and off")
     try:
-        return Assembled(PtxasJudge(arch, seconds=SECONDS if seconds is None else seconds)), []
+        ptxas = find_ptxas(f".version {version}")
+        judge = PtxasJudge(arch, seconds=SECONDS if seconds is None else seconds, options=options, tool=ptxas)
+        return Assembled(judge), []
     except ToolMissing as error:
         if choice == "ptxas":
             raise
         model = "the gate goes by accesses to memory and long operations"
-        warning = f"ptxas is not found ({error.reason}), so {model}"
+        warning = f"ptxas is not found ({error.reason}), so {model}; remedy: {error.install}"
         return StaticJudge(), [warning]

@@ -7,6 +7,7 @@ written where anything fails. Unknown opcodes are kept, nothing moves across the
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import time
@@ -67,6 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="leave the module as it is where ptxas takes longer than this for the gate (default: 300)",
     )
+    what.add_argument(
+        "--ptxas-options",
+        type=_ptxas_options,
+        metavar="OPTIONS",
+        help="options that the gate and --emit=cubin, sass give to ptxas, as in --ptxas-options=-maxrregcount=32,-O2",
+    )
     what.add_argument("--profile", metavar="FILE", help=PROFILE_HELP + ": for costs, never for correctness")
     what.add_argument("--alias", type=alias_promise, metavar="LEVEL", help=ALIAS_HELP)
     what.add_argument("--emit", choices=EMITS, help="what to write (default: ptx)")
@@ -97,9 +104,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(_describe_passes(), end="")
         return FINE
     _check(arguments)
-    from .opt_files import is_one_file, run_files
+    if len(arguments.files) > 1 or any(map(os.path.isdir, arguments.files)):
+        from .opt_files import run_files
 
-    if not is_one_file(arguments.files):
         return run_files(arguments, OneFile)
     arguments.file = arguments.files[0] if arguments.files else "-"
     return OneFile(arguments).run()
@@ -125,10 +132,30 @@ def _seconds(text: str) -> float:
     return float(text)
 
 
+#: What may stand in `--ptxas-options`: options that change the code and neither files nor the target.
+_PTXAS_OPTION = re.compile(
+    r"(-O|-{1,2}(opt-level|maxrregcount|fmad|allow-expensive-optimizations|def-load-cache|dlcm|def-store-cache|dscm"
+    r"|force-load-cache|flcm|force-store-cache|fscm|register-usage-level|regUsageLevel|minnctapersm|Ofast-compile|Ofc)=)"
+    r"\w+|-{1,2}(disable-optimizer-constants|disable-optimizer-consts|dont-merge-basicblocks|no-bb-merge|return-at-end"
+    r"|ret-end|optimize-float-atomics|opt-fp-atomics|override-directive-values)"
+)
+
+
+def _ptxas_options(text: str) -> tuple[str, ...]:
+    options = tuple(text.split(","))
+    for option in options:
+        if _PTXAS_OPTION.fullmatch(option) is None:
+            raise argparse.ArgumentTypeError(f"'{option}' is no option=value of ptxas that changes only the code")
+    return options
+
+
 def _check(arguments: argparse.Namespace) -> None:
     emit = arguments.emit or "ptx"
     if arguments.arch and emit not in ("cubin", "sass") and not _has_gate(arguments):
         usage_error("--arch says what to assemble for, and nothing is: neither for --emit nor for a gate")
+    uses_ptxas = emit in ("cubin", "sass") or (_has_gate(arguments) and arguments.gate != "static")
+    if arguments.ptxas_options and not uses_ptxas:
+        usage_error("--ptxas-options are for ptxas, which neither --emit nor a gate starts")
     if arguments.gate_timeout is not None and (not _has_gate(arguments) or arguments.gate == "static"):
         usage_error("--gate-timeout limits ptxas, and no gate asks it")
     if emit == "cubin" and arguments.output == "-" and sys.stdout.isatty():
@@ -238,6 +265,7 @@ class OneFile:
             gate=(arguments.gate or "auto") if _has_gate(arguments) else "off",
             arch=arguments.arch,
             gate_timeout=arguments.gate_timeout,
+            ptxas_options=arguments.ptxas_options or (),
             promise=arguments.alias,
             profile=load_profile(arguments.profile, module.kernels) if arguments.profile else None,
             kernels=(lambda name: only.search(name) is not None) if only is not None else None,
@@ -270,7 +298,8 @@ class OneFile:
             return text
         from .assembly import assembled
 
-        return assembled(text, "<output>", self.arguments.arch, sass=self.emit == "sass")
+        options = self.arguments.ptxas_options or ()
+        return assembled(text, "<output>", self.arguments.arch, sass=self.emit == "sass", options=options)
 
     def report(self, result: Result) -> None:
         """Print the remarks and times that the user wants."""

@@ -22,16 +22,11 @@ from .outcome import BAD_INPUT, CommandError, guarded, say, usage_error
 if TYPE_CHECKING:
     from .opt import OneFile
 
-__all__ = ["is_one_file", "run_files"]
+__all__ = ["run_files"]
 
 #: What a name ends with instead of `.ptx`, by what `--emit` writes.
 _SUFFIXES = {"cubin": ".cubin", "sass": ".sass", "cfg-dot": ".dot", "json": ".json"}
 _INTERRUPTED = (130, 141)
-
-
-def is_one_file(files: list[str]) -> bool:
-    """Whether ``files``, as they were given, are a single file or stdin."""
-    return len(files) < 2 and not any(map(os.path.isdir, files))
 
 
 def run_files(arguments: argparse.Namespace, one_file: Callable[[argparse.Namespace], OneFile]) -> int:

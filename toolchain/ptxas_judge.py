@@ -9,7 +9,7 @@ what is damaged is made anew (`cache`). Refuses: what ptxas refuses, crashes on,
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cache import Cache, cache_folder, source_digest
 from ..cost import Figures
-from .tools import ToolchainError, arch_for, assemble, find_tool
+from .tools import Tool, ToolchainError, arch_for, assemble, find_tool
 
 if TYPE_CHECKING:
     from .cubin import KernelCode
@@ -32,13 +32,22 @@ SECONDS = 300.0
 
 
 class PtxasJudge:
-    """Judges PTX text by its machine code. ``arch`` overrides the module's target; ``seconds`` is ptxas's limit."""
+    """Judges PTX text by its machine code. ``arch`` overrides the module's target; ``seconds`` is ptxas's limit.
+    ``options`` are given to ptxas as they are; ``tool`` is the ptxas (default: that of `find_tool`)."""
 
-    def __init__(self, arch: str | None = None, folder: Path | None = None, seconds: float = SECONDS) -> None:
+    def __init__(
+        self,
+        arch: str | None = None,
+        folder: Path | None = None,
+        seconds: float = SECONDS,
+        options: Sequence[str] = (),
+        tool: Tool | None = None,
+    ) -> None:
         self.arch = arch
         self.seconds = seconds
         self.cache = Cache("gate", folder or cache_folder())
-        self.tool = find_tool("ptxas")
+        self.options = tuple(options)
+        self.tool = tool or find_tool("ptxas")
 
     def figures(self, ptx: str) -> dict[str, Figures]:
         """The figures of each kernel by name. Raises `ToolchainError`."""
@@ -52,7 +61,7 @@ class PtxasJudge:
         cached = self._get("figures", arch, ptx)
         if cached is not None:
             return {name: Figures(**fields) for name, fields in cached.items()}
-        found = _read_figures(assemble(ptx, arch, tool=self.tool, timeout=self.seconds).cubin)
+        found = _read_figures(self._assembled(ptx, arch))
         self._put({name: asdict(figures) for name, figures in found.items()}, "figures", arch, ptx)
         return found
 
@@ -71,10 +80,13 @@ class PtxasJudge:
             return {
                 name: {int(line): frozenset(kinds) for line, kinds in lines.items()} for name, lines in cached.items()
             }
-        found = _read_lines(assemble(ptx, arch, tool=self.tool, timeout=self.seconds, flags=("-lineinfo",)).cubin)
+        found = _read_lines(self._assembled(ptx, arch, "-lineinfo"))
         value = {name: {line: sorted(kinds) for line, kinds in lines.items()} for name, lines in found.items()}
         self._put(value, "lines", arch, ptx)
         return found
+
+    def _assembled(self, ptx: str, arch: str, *flags: str) -> bytes:
+        return assemble(ptx, arch, tool=self.tool, timeout=self.seconds, flags=(*self.options, *flags)).cubin
 
     def recall(self, key: str) -> Any:
         """What has been kept under ``key``, for this architecture; `None` where nothing has been."""
@@ -98,7 +110,7 @@ class PtxasJudge:
     def _key(self, key: tuple[str, ...]) -> tuple[str, ...]:
         """The key with what every answer depends on; empty where ptxas or our own code cannot be read."""
         try:
-            return (_readers(), self.tool.identity, *key)
+            return (_readers(), self.tool.identity, repr(self.options), *key)
         except OSError:
             return ()
 
