@@ -23,8 +23,9 @@ unknown directives of a body. A register plus a constant outside of brackets (`%
 in front of the instruction; where there is none, as for a special register as an operand of a floating-point
 instruction, the instruction stays opaque.
 
-`tests/property/test_table_against_ptxas.py` draws instructions of every family of PTX ISA 9.0 (`--fuzz-n=300`: some 40,000 for sm_90a, 100a, 103a and 120a), lets ptxas 13.0 judge them, and finds that what ptxas
-takes is read, verified, printed as it was, and known.
+`tests/property/test_table_against_ptxas.py` draws instructions of every family of PTX ISA 9.0 (`--fuzz-n=300`: some
+40,000 for sm_90a, 100a, 103a and 120a), lets ptxas 13.0 judge them, and finds that what ptxas takes is read,
+verified, printed as it was, and known.
 
 `ptxmotion verify --round-trip FOLDER` parses and prints every PTX file below a folder; ptxas assembles both. Of 1,528
 public files (26 suites and producers: nvcc for sm_75 to sm_120a, with `-lineinfo` and `-G`, NVRTC, clang, LLVM, Triton,
