@@ -175,7 +175,7 @@ def optimize_module(
     for kernel in kernels:
         module.put(outcomes[kernel.name].kernel)
         log.take(outcomes[kernel.name].said)
-    if cache is not None and complete:
+    if cache is not None and complete and not transform.was_refused:
         cache.record(outcomes)
     return [kernel.name for kernel in kernels if outcomes[kernel.name].is_changed]
 

@@ -77,6 +77,8 @@ class KernelTransform:
     observer: Observer | None = None
     float_code: ReadsFloatCode | None = None
     timings: dict[str, Timing] = field(default_factory=dict[str, Timing])
+    #: Whether ``float_code`` has refused to read some machine code, so that another run may come to another result.
+    was_refused: bool = field(default=False, init=False)
 
     def __call__(self, module: Module, kernel: Kernel, remarks: Remarks) -> bool:
         """Transform ``kernel`` of ``module`` in place; whether anything changed. Raises `PassFailed`."""
@@ -153,6 +155,7 @@ class KernelTransform:
             before = float_code(self.float_code, module, original)
             after = float_code(self.float_code, module, kernel)
         except Refused:
+            self.was_refused = True
             return False
         return is_same(
             contraction_of(facts),

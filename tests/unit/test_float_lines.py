@@ -2,17 +2,20 @@
 
 import re
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.values.contraction import Contraction
+from ptxmotion.driver import Policy, optimize
 from ptxmotion.judges import Assembled
-from ptxmotion.ptx import Instr, parse, print_module
+from ptxmotion.ptx import Instr, Module, parse, print_module
 from ptxmotion.toolchain.cubin import CubinError, read_image
 from ptxmotion.toolchain.float_lines import float_lines
 from ptxmotion.toolchain.ptxas_judge import PtxasJudge
 from ptxmotion.toolchain.tools import ToolMissing, assemble, disassemble, find_tool
 from ptxmotion.transforms.contraction_audit import keep_contraction
+from ptxmotion.transforms.gate.judge import Refused
 from ptxmotion.transforms.machine_contraction import can_compare, is_same
 from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
@@ -168,6 +171,22 @@ def test_other_machine_code_reverts_the_kernel() -> None:
     assert reader.calls == 2
     assert print_module(module).count("div.s32") == 2
     assert [remark.name for remark in remarks.items if remark.reason == "contraction"] == ["Reverted"]
+
+
+def test_a_kernel_whose_machine_code_cannot_be_read_is_reverted_and_not_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Assembled.float_code
+
+    def refuse(self: Assembled, module: Module) -> dict[str, list[frozenset[str]]]:
+        raise Refused("it took too long")
+
+    results: list[bool] = []
+    for reader in (refuse, original):
+        monkeypatch.setattr(Assembled, "float_code", reader)
+        result = optimize(HEAD + OPEN, "O3", Policy(judge=Assembled(PtxasJudge(folder=tmp_path))))
+        results.append(result.changed == ("k",))
+    assert results == [False, True]
 
 
 def test_kernels_with_calls_are_not_compared() -> None:
