@@ -28,6 +28,8 @@ __all__ = ["float_lines"]
 
 _TABLE = ".nv_debug_line_sass"
 _OPCODE = re.compile(r"U?[FDH](FMA|ADD|MUL)2?")
+#: The byte of an instruction that names the register of the first factor, and RZ, which reads as zero.
+_FACTOR, _ZERO_REGISTER = 3, 255
 _COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE, _SET_COLUMN, _NEGATE, _BLOCK, _CONST_PC, _FIXED_PC = range(1, 10)
 _END, _SET_ADDRESS = 1, 2
 
@@ -44,21 +46,27 @@ def float_lines(cubin: bytes) -> dict[str, dict[int, frozenset[str]]]:
         rows = _rows(image)
     except (IndexError, struct.error) as error:
         raise CubinError(f"the section {_TABLE} is damaged: {error}") from error
-    kinds = {number: match[1].lower() for number, name in names(image.sm).items() if (match := _OPCODE.fullmatch(name))}
+    opcodes = names(image.sm)
+    kinds = {number: match[1].lower() for number, name in opcodes.items() if (match := _OPCODE.fullmatch(name))}
+    halves = frozenset(number for number, name in opcodes.items() if name == "HFMA2")
+    kernels = {symbol.name: f".text.{symbol.name}" for symbol in image.symbols if symbol.is_kernel}
     return {
-        symbol.name: _of_section(image.data(f".text.{symbol.name}"), rows.get(f".text.{symbol.name}", []), kinds)
-        for symbol in image.symbols
-        if symbol.is_kernel
+        name: _of_section(image.data(section), rows.get(section, []), kinds, halves)
+        for name, section in kernels.items()
     }
 
 
-def _of_section(code: bytes, rows: list[Row], kinds: dict[int, str]) -> dict[int, frozenset[str]]:
+def _of_section(
+    code: bytes, rows: list[Row], kinds: dict[int, str], halves: frozenset[int]
+) -> dict[int, frozenset[str]]:
+    """The kinds by line. ``halves`` are the opcodes of an FMA by which ptxas also makes constants."""
     rows = sorted(rows)
     starts = [offset for offset, _ in rows]
     found: dict[int, set[str]] = defaultdict(set)
     for offset in range(0, len(code), SIZE):
-        kind = kinds.get(code[offset] | (code[offset + 1] & 1) << 8)
-        if kind is None:
+        opcode = code[offset] | (code[offset + 1] & 1) << 8
+        kind = kinds.get(opcode)
+        if kind is None or (opcode in halves and code[offset + _FACTOR] == _ZERO_REGISTER):
             continue
         index = bisect_right(starts, offset) - 1
         if index < 0:
