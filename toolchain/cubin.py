@@ -14,12 +14,13 @@ as they are in ptxas's own figure, and counted again by `occupancy`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import io
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,21 +128,33 @@ def read_cubin(cubin: bytes) -> dict[str, KernelCode]:
     >>> read_cubin(done.cubin)["k"].by_kind["exit"]
     1
     """
+    with _damage_reported():
+        image = Image(cubin)
+        return {symbol.name: _kernel(image, symbol) for symbol in image.symbols if symbol.is_kernel}
+
+
+def read_image(cubin: bytes) -> Image:
+    """The sections and symbols of a cubin. Raises `CubinError`."""
+    with _damage_reported():
+        return Image(cubin)
+
+
+@contextlib.contextmanager
+def _damage_reported() -> Generator[None]:
+    """Raise `CubinError` for what a length or an index that points outside of the file leads to."""
     # pyelftools takes as long to import as ptxas to assemble a small kernel.
     from elftools.common.exceptions import ELFError
 
     try:
-        image = _Image(cubin)
-        return {symbol.name: _kernel(image, symbol) for symbol in image.symbols if symbol.is_kernel}
+        yield
     except CubinError:
         raise
-    # What a length or an index that points outside the file comes to.
     except (ELFError, struct.error, ValueError, LookupError, AssertionError, MemoryError, OverflowError) as error:
         raise CubinError(f"no cubin, or a damaged one: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
-class _Symbol:
+class Symbol:
     name: str
     section: int
     offset: int
@@ -152,7 +165,7 @@ class _Symbol:
     is_kernel: bool
 
 
-class _Image:
+class Image:
     """The sections and symbols of a cubin."""
 
     def __init__(self, cubin: bytes) -> None:
@@ -189,13 +202,13 @@ class _Image:
         section = self._sections.get(name)
         return int(section["sh_size"]) if section is not None else 0
 
-    def _read_symbols(self) -> Iterator[_Symbol]:
+    def _read_symbols(self) -> Iterator[Symbol]:
         strings = self.data(".strtab")
         for name, info, other, section, offset, size in struct.iter_unpack("<IBBHQQ", self.data(".symtab")):
             text = strings[name : strings.index(b"\0", name)].decode("utf-8", "surrogateescape")
             kind, binding = info & 0xF, _BINDINGS.get(info >> 4, str(info >> 4))
             is_kernel = kind == _STT_FUNC and bool(other & _STO_CUDA_ENTRY)
-            yield _Symbol(text, section, offset, size, binding, kind == _STT_OBJECT, kind == _STT_FUNC, is_kernel)
+            yield Symbol(text, section, offset, size, binding, kind == _STT_OBJECT, kind == _STT_FUNC, is_kernel)
 
     def _read_values(self) -> Iterator[tuple[tuple[int, str], int]]:
         """What `.nv.info` says of symbols: those of its attributes that are a symbol's index and a value."""
@@ -209,7 +222,7 @@ class _Image:
         """The value that `.nv.info` gives a symbol for an attribute; 0 where it gives none."""
         return self._values.get((attribute, symbol), 0)
 
-    def relocations(self, section: str) -> Iterator[tuple[int, int, _Symbol, int]]:
+    def relocations(self, section: str) -> Iterator[tuple[int, int, Symbol, int]]:
         """Offset, type, symbol and addend of each relocation of a section."""
         for offset, info, addend in struct.iter_unpack("<QQq", self.data(f".rela{section}")):
             yield offset, info & 0xFFFFFFFF, self.symbols[info >> 32], addend
@@ -229,7 +242,7 @@ class _Image:
         return Code(data, indirect, {place: callee for place, callee in calls.items() if callee})
 
 
-def _kernel(image: _Image, symbol: _Symbol) -> KernelCode:
+def _kernel(image: Image, symbol: Symbol) -> KernelCode:
     name = symbol.name
     functions = _reached(image, name)
     counts = count(functions, name, image.sm)
@@ -263,7 +276,7 @@ def _kernel(image: _Image, symbol: _Symbol) -> KernelCode:
     )
 
 
-def _kernel_attributes(image: _Image, symbol: _Symbol) -> Iterator[tuple[str, str]]:
+def _kernel_attributes(image: Image, symbol: Symbol) -> Iterator[tuple[str, str]]:
     """What decides how a kernel is launched and linked, besides its figures."""
     yield "binding", symbol.binding
     of_kernel = list(_attributes(image.data(f".nv.info.{symbol.name}")))
@@ -295,7 +308,7 @@ def _parameter(payload: bytes) -> tuple[int, int, int]:
     return position, offset, rest >> 18
 
 
-def _variables(image: _Image) -> Iterator[tuple[str, str]]:
+def _variables(image: Image) -> Iterator[tuple[str, str]]:
     """The module's variables: where they are, and a hash of what they hold at first."""
     for symbol in image.symbols:
         if not symbol.is_object or symbol.section >= len(image.names):
@@ -313,7 +326,7 @@ def _variables(image: _Image) -> Iterator[tuple[str, str]]:
         yield symbol.name, f"{place}, contents {digest.hexdigest()[:12]}"
 
 
-def _reached(image: _Image, kernel: str) -> dict[str, Code]:
+def _reached(image: Image, kernel: str) -> dict[str, Code]:
     """The code of a kernel and of all functions it calls that have sections of their own."""
     functions: dict[str, Code] = {}
     waiting = [kernel]
@@ -325,7 +338,7 @@ def _reached(image: _Image, kernel: str) -> dict[str, Code]:
     return functions
 
 
-def _constants(image: _Image, kernel: str) -> list[str]:
+def _constants(image: Image, kernel: str) -> list[str]:
     """The kernel's own constant banks; bank 0 holds the parameters and is written at launch."""
     banks = (f".nv.constant{bank}.{kernel}" for bank in range(1, 18))
     return [section for section in banks if image.has(section)]
@@ -335,7 +348,7 @@ def _is_module_data(section: str) -> bool:
     return section.startswith(".nv.global.init") or section.removeprefix(".nv.constant").isdecimal()
 
 
-def _digest(image: _Image, sections: Iterable[str]) -> str:
+def _digest(image: Image, sections: Iterable[str]) -> str:
     """Over the bytes and the relocations of sections, the latter by the names of their symbols."""
     digest = hashlib.sha256()
     for section in sections:

@@ -9,7 +9,7 @@ what is damaged is made anew (`cache`). Refuses: what ptxas refuses, crashes on,
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cache import Cache, cache_folder, source_digest
 from ..cost import Figures
-from .tools import ToolchainError, arch_for, assemble, find_tool
+from .tools import Tool, ToolchainError, arch_for, assemble, find_tool
 
 if TYPE_CHECKING:
     from .cubin import KernelCode
@@ -32,30 +32,61 @@ SECONDS = 300.0
 
 
 class PtxasJudge:
-    """Judges PTX text by its machine code. ``arch`` overrides the module's target; ``seconds`` is ptxas's limit."""
+    """Judges PTX text by its machine code. ``arch`` overrides the module's target; ``seconds`` is ptxas's limit.
+    ``options`` are given to ptxas as they are; ``tool`` is the ptxas (default: that of `find_tool`)."""
 
-    def __init__(self, arch: str | None = None, folder: Path | None = None, seconds: float = SECONDS) -> None:
+    def __init__(
+        self,
+        arch: str | None = None,
+        folder: Path | None = None,
+        seconds: float = SECONDS,
+        options: Sequence[str] = (),
+        tool: Tool | None = None,
+    ) -> None:
         self.arch = arch
         self.seconds = seconds
         self.cache = Cache("gate", folder or cache_folder())
-        self.tool = find_tool("ptxas")
+        self.options = tuple(options)
+        self.tool = tool or find_tool("ptxas")
 
     def figures(self, ptx: str) -> dict[str, Figures]:
         """The figures of each kernel by name. Raises `ToolchainError`."""
         try:
             return self._figures(ptx)
-        except OSError as error:  # it cannot be started, or there is no room for its files
-            place = f": {error.filename}" if error.filename else ""
-            raise ToolchainError(f"ptxas cannot be run: {error.strerror}{place}") from error
+        except OSError as error:
+            raise _not_run(error) from error
 
     def _figures(self, ptx: str) -> dict[str, Figures]:
         arch = self.arch or arch_for(ptx, self.tool)
         cached = self._get("figures", arch, ptx)
         if cached is not None:
             return {name: Figures(**fields) for name, fields in cached.items()}
-        found = _read_figures(assemble(ptx, arch, tool=self.tool, timeout=self.seconds).cubin)
+        found = _read_figures(self._assembled(ptx, arch))
         self._put({name: asdict(figures) for name, figures in found.items()}, "figures", arch, ptx)
         return found
+
+    def float_lines(self, ptx: str) -> dict[str, dict[int, frozenset[str]]]:
+        """What became of the floating-point instructions at each line of ``ptx`` (`float_lines.py`), by kernel.
+        Raises `ToolchainError`."""
+        try:
+            return self._float_lines(ptx)
+        except OSError as error:
+            raise _not_run(error) from error
+
+    def _float_lines(self, ptx: str) -> dict[str, dict[int, frozenset[str]]]:
+        arch = self.arch or arch_for(ptx, self.tool)
+        cached = self._get("lines", arch, ptx)
+        if cached is not None:
+            return {
+                name: {int(line): frozenset(kinds) for line, kinds in lines.items()} for name, lines in cached.items()
+            }
+        found = _read_lines(self._assembled(ptx, arch, "-lineinfo"))
+        value = {name: {line: sorted(kinds) for line, kinds in lines.items()} for name, lines in found.items()}
+        self._put(value, "lines", arch, ptx)
+        return found
+
+    def _assembled(self, ptx: str, arch: str, *flags: str) -> bytes:
+        return assemble(ptx, arch, tool=self.tool, timeout=self.seconds, flags=(*self.options, *flags)).cubin
 
     def recall(self, key: str) -> Any:
         """What has been kept under ``key``, for this architecture; `None` where nothing has been."""
@@ -79,7 +110,7 @@ class PtxasJudge:
     def _key(self, key: tuple[str, ...]) -> tuple[str, ...]:
         """The key with what every answer depends on; empty where ptxas or our own code cannot be read."""
         try:
-            return (_readers(), self.tool.identity, *key)
+            return (_readers(), self.tool.identity, repr(self.options), *key)
         except OSError:
             return ()
 
@@ -92,6 +123,23 @@ def _read_figures(cubin: bytes) -> dict[str, Figures]:
         return {name: figures_of(code) for name, code in read_cubin(cubin).items()}
     except CubinError as error:
         raise ToolchainError(str(error)) from error
+
+
+def _read_lines(cubin: bytes) -> dict[str, dict[int, frozenset[str]]]:
+    """Raises `ToolchainError`."""
+    from .cubin import CubinError
+    from .float_lines import float_lines
+
+    try:
+        return float_lines(cubin)
+    except CubinError as error:
+        raise ToolchainError(str(error)) from error
+
+
+def _not_run(error: OSError) -> ToolchainError:
+    """ptxas cannot be started, or there is no room for its files."""
+    place = f": {error.filename}" if error.filename else ""
+    return ToolchainError(f"ptxas cannot be run: {error.strerror}{place}")
 
 
 def figures_of(code: KernelCode) -> Figures:

@@ -10,6 +10,7 @@ Requires: nvcc needs a C++ host compiler; nothing here needs a GPU.
 Guarantees: temporary files and child processes are gone when a call returns, however it returns; calls may run in
 parallel, in threads or processes. ptxas and nvcc run with the environment's own NVCC_*_FLAGS removed, so that equal
 arguments give equal outputs.
+For a module whose PTX is newer than the ptxas found, `find_ptxas` looks for a newer one in the system.
 Refuses: an environment variable that names no executable is an error, and nothing else is looked for.
 Reference: CUDA Compiler Driver NVCC 13.0, §4.2 "NVCC Command Options" and §7.1 "PTXAS"; CUDA Binary Utilities 13.0.
 
@@ -45,6 +46,10 @@ _WHEELS = {
 
 TOOLS: tuple[str, ...] = tuple(_WHEELS)
 
+#: Every ptxas that is taken reads this version of PTX and older ones.
+OLDEST_PTX = (9, 0)
+
+_VERSION = re.compile(r"^[ \t]*\.version[ \t]+(\d+\.\d+)", re.MULTILINE)
 _TARGET = re.compile(r"^[ \t]*\.target[ \t]+(sm_(\d+)[af]?)\b", re.MULTILINE)
 _DIAGNOSTIC = re.compile(r"^ptxas (?:(?P<file>.*), line (?P<line>\d+); )?(?P<severity>\w+)\s*: (?P<message>.*)$")
 
@@ -170,6 +175,30 @@ def find_tool(name: str) -> Tool:
     raise ToolMissing(name, reason, f"{sys.executable} -m pip install {_requirement(name)}")
 
 
+def find_ptxas(ptx: str) -> Tool:
+    """The ptxas for a module: that of `find_tool` where it reads the module's PTX version, else one of the system that
+    does. Raises `ToolMissing` where there is none.
+    """
+    first = find_tool("ptxas")
+    found = _VERSION.search(ptx)
+    if found is None or _numbers(found[1]) <= OLDEST_PTX or _reads(first, found[1]):
+        return first
+    if first.source != "environment":
+        for folder in _system_folders():
+            path = _executable(folder, "ptxas")
+            if path and _reads(tool := Tool("ptxas", path, "system"), found[1]):
+                return tool
+    newest = _ptx_versions_of(first.path)[-1]
+    reason = f"{first.path} reads PTX up to {newest}, and the module is PTX {found[1]}"
+    is_chosen = first.source == "environment"
+    upgrade = f"{sys.executable} -m pip install --upgrade nvidia-cuda-nvcc"
+    raise ToolMissing("ptxas", reason, "unset PTXMOTION_PTXAS" if is_chosen else upgrade)
+
+
+def _reads(ptxas: Tool, version: str) -> bool:
+    return version in _ptx_versions_of(ptxas.path)
+
+
 def target_of(ptx: str) -> str:
     """The `sm_…` of a module's `.target`; the empty string where it has none.
 
@@ -213,8 +242,8 @@ def assemble(
     >>> assemble(".version 8.0\\n.target sm_90\\n.address_size 64\\n.entry k() { ret; }").cubin[:4]
     b'\\x7fELF'
     """
-    tool = tool or find_tool("ptxas")
     text = ptx.read_text(encoding="utf-8", errors="surrogateescape") if isinstance(ptx, Path) else ptx
+    tool = tool or find_ptxas(text)
     chosen = arch or arch_for(text, tool)
     own = target_of(text)
     with _scratch() as folder:
@@ -340,6 +369,16 @@ def _version_of(path: Path) -> str:
     if code != 0 or not found:
         raise ToolFailed(path.name, code, log)
     return found[1]
+
+
+@functools.cache
+def _ptx_versions_of(path: Path) -> tuple[str, ...]:
+    """The PTX versions that this ptxas reads, oldest first."""
+    code, log = _run([str(path), "--list-version"], None, 30.0)
+    versions = re.findall(r"^(\d+\.\d+)$", log, re.MULTILINE)
+    if code != 0 or not versions:
+        raise ToolFailed(path.name, code, log)
+    return tuple(sorted(versions, key=_numbers))
 
 
 @functools.cache

@@ -22,7 +22,8 @@ like f16x2. `tests/unit/test_contraction.py` repeats it for f32 and f64 on sm_80
 1. A product is contracted with all sums that read it, or with none. Several sums get one FMA each.
 2. One reader that is no contractible sum keeps the product rounded for all readers: a store, a comparison, another
    product, ``abs``, a sum with ``.rn``, a sum with another ``.ftz``. This holds for a guarded reader, too, and for a
-   reader in another block. A reader that ptxas removes as dead does not count.
+   reader in another block. A reader that ptxas removes as dead does not count. Nor does a reader in a loop behind the
+   product, where an equal product stands in front of the reader in its block: ptxas lets it read that one.
 3. A sum in another block than its product keeps the product rounded. Blocks are those that ptxas has after it removed
    branches: after unrolling, a φ is gone, a guarded store in a loop may be gone from most copies of the body, and the
    products of these copies are contracted.
@@ -159,6 +160,7 @@ class _Classes:
         self.results = {param.name for param in kernel.results or ()}
         self.has_local = _has_local(facts)
         self.live = self._live()
+        self.products = [instr for instr in self.live if role(instr.form) == "product"]
         #: By value the live instructions that read it, and the φs and may-definitions it goes into.
         self.reads: dict[int, list[Instr]] = {}
         self.joins: dict[int, list[int]] = {}
@@ -203,7 +205,7 @@ class _Classes:
 
     def classify(self) -> Contraction:
         """The kinds of all live products."""
-        reached = {instr: self._reach(instr) for instr in self.live if role(instr.form) == "product"}
+        reached = {instr: self._reach(instr) for instr in self.products}
         spaces = self._spaces(reached.values())
         incoming = {each for instr in self._incoming(spaces) for each in self._reach(instr).sums}
         for reach in reached.values():
@@ -298,11 +300,23 @@ class _Classes:
         copy, but for functions, which may be inlined into a loop; in a loop, copies are of one turn of the body."""
         here, there = self.block_of[start], self.block_of[reader]
         loop_of = self.facts.loops.loop_of
+        if here != there and self._may_read_equal(start, reader):
+            return False
         if loop_of[here] < 0 and self.facts.kernel.is_entry:
             return True
         if reader.guard is not None:
             return False
         return here == there or (loop_of[here] == loop_of[there] and self.facts.post_dominance.dominates(there, here))
+
+    def _may_read_equal(self, start: Instr, reader: Instr) -> bool:
+        """Whether ptxas may let ``reader`` read another product of the same value. It does so where the reader is in a
+        deeper loop than ``start`` and the other product is in its block. Products of one opcode count as equal."""
+        depth = self.facts.loops.depth
+        there = self.block_of[reader]
+        if depth[there] <= depth[self.block_of[start]]:
+            return False
+        others = (each for each in self.products if each is not start and each.form.op is start.form.op)
+        return any(self.block_of[each] == there for each in others)
 
 
 def _kind(instr: Instr, reach: _Reach) -> str:

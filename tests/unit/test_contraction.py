@@ -66,6 +66,11 @@ BODIES: dict[str, tuple[str, str, int | None]] = {
         "contracted",
         1,
     ),
+    "an equal product where it is stored": (
+        MUL + LOOP + ADD + S + "@%k bra E; mul.TYPE %t, %b, %a; " + P + T + "bar.sync 0; E: " + AGAIN,
+        "open",
+        1,
+    ),
     "another block": (MUL + "@%k bra E; bar.sync 0; " + ADD + S + "E: ", "open", None),
     "carried": (MUL + LOOP + ADD + "st.volatile.global.TYPE [%o], %s; " + MUL + AGAIN, "open", None),
     "selected": (MUL + "selp.TYPE %q, %p, %d, %k; add.TYPE %s, %q, %c; " + S, "open", None),

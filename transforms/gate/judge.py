@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from ...cost import Figures
 from ...ptx import Module
 
-__all__ = ["Judge", "Refused", "Remembering"]
+__all__ = ["Judge", "ReadsFloatCode", "Refused", "Remembering"]
 
 
 class Refused(Exception):
@@ -21,6 +21,16 @@ class Judge(Protocol):
 
     def figures(self, module: Module) -> dict[str, Figures]:
         """The figures of each entry by name. Raises `Refused`."""
+        ...
+
+
+@runtime_checkable
+class ReadsFloatCode(Protocol):
+    """A judge that knows what became of each floating-point instruction in the machine code."""
+
+    def float_code(self, module: Module) -> dict[str, list[frozenset[str]]]:
+        """By name of each entry, for each of its instructions in order, the kinds of floating-point machine
+        instructions made of it: ``fma``, ``add``, ``mul``; none where it makes none. Raises `Refused`."""
         ...
 
 
