@@ -12,7 +12,6 @@ from functools import cache
 from itertools import product
 
 from ptxmotion.ptx import Form, ScalarType, decode
-from ptxmotion.ptx.operand_rules import expected_type
 
 __all__ = ["CLASSES", "LEFT_OUT", "Template", "class_of", "literal", "templates"]
 
@@ -175,7 +174,7 @@ def _arities(mnemonic: str) -> list[int]:
 
 def _template(mnemonic: str, arity: int, weight: float) -> Template:
     form = decode(mnemonic, arity)
-    types = [expected_type(form, spec) for spec in form.specs[:arity]]
+    types = [form.operand_type(spec) for spec in form.specs[:arity]]
     assert not form.is_opaque and None not in types, mnemonic
     sound = [scalar for scalar in types if scalar is not None]
     return Template(mnemonic, weight, class_of(sound[0]), tuple(sound[1:]))

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from ptxmotion.ptx import Directive, Kernel, parse, print_kernel, print_module
 from ptxmotion.toolchain.tools import ToolMissing, assemble
-from ptxmotion.transforms.kernel_fusion.body_copy import symbols_in
 from ptxmotion.transforms.kernel_fusion.fused_kernel import CannotFuse, FusedKernel, build
 from ptxmotion.transforms.kernel_fusion.fusibility import Buffer, Fusibility, LaunchSite, Scalar, decide
 from small_launches import launch, run_fused, run_one_by_one
@@ -350,7 +349,7 @@ def test_the_copy_shares_nothing_with_the_original() -> None:
         for block in kernel.blocks:
             own |= {each.declaration for each in block.instrs if isinstance(each, Directive) and each.declaration}
         for instr in kernel.instructions():
-            assert all(symbol.declaration in own for symbol in symbols_in(instr.operands)), instr.text
+            assert all(symbol.declaration in own for symbol in instr.symbols()), instr.text
 
 
 def test_a_function_that_is_declared_before() -> None:
