@@ -1,9 +1,9 @@
-"""The gate's judge on ptxas: assembles a module and reads what became of each kernel.
+"""The judge of the gate that uses ptxas: it assembles a module and reads the figures of each kernel.
 
-Figures are kept on disk under the hash of the text, the architecture, the assembler and the code that reads a cubin,
-so that a second run starts no assembler. Requires: ptxas (`toolchain`). Guarantees: the figures are those of the cubin;
-what is damaged is made anew (`cache`). Refuses: what ptxas refuses, crashes on, or takes too long for, with
-`ToolchainError`; that is not kept, and asked again in the next run.
+Figures are cached on disk, so a second run does not start ptxas. The key is a hash of the text, the architecture, the
+identity of ptxas, and the source of the code that reads a cubin. Requires: ptxas. Guarantees: the figures are those of
+the cubin. A damaged entry is computed again (`cache`). Refuses: with `ToolchainError`, a module that ptxas refuses,
+that makes it crash, or that takes too long. This is not cached.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = ["SECONDS", "PtxasJudge", "figures_of", "warps"]
 
-#: Threads of a block where the kernel does not say: how many warps fit is the mean over these.
+#: The numbers of threads of a block if the kernel does not fix one. `warps` takes the mean over them.
 USUAL_THREADS = (128, 256, 512)
 
-#: How long ptxas may take for one module before the gate gives up.
+#: The time limit of ptxas for one module, in seconds.
 SECONDS = 300.0
 
 
 class PtxasJudge:
-    """Judges PTX text by its machine code. ``arch`` overrides the module's target; ``seconds`` is ptxas's limit.
-    ``options`` are given to ptxas as they are; ``tool`` is the ptxas (default: that of `find_tool`)."""
+    """Judges PTX text by its machine code. ``arch`` overrides the target of the module. ``seconds`` is the time limit
+    of ptxas. ``options`` are passed to ptxas. ``tool`` is the ptxas (default: that of `find_tool`)."""
 
     def __init__(
         self,
@@ -89,12 +89,12 @@ class PtxasJudge:
         return assemble(ptx, arch, tool=self.tool, timeout=self.seconds, flags=(*self.options, *flags)).cubin
 
     def recall(self, key: str) -> Any:
-        """What has been kept under ``key``, for this architecture; `None` where nothing has been."""
+        """The value that `remember` stored under ``key`` for this architecture, or `None`."""
         found = self._get("kept", str(self.arch), key)
         return found["kept"] if found is not None else None
 
     def remember(self, key: str, value: Any) -> None:
-        """Keep ``value``, of JSON, under ``key``."""
+        """Store ``value``, which JSON can represent, under ``key`` for this architecture."""
         self._put({"kept": value}, "kept", str(self.arch), key)
 
     def _get(self, *key: str) -> dict[str, Any] | None:
@@ -108,7 +108,8 @@ class PtxasJudge:
             self.cache.put(json.dumps(value).encode(), *whole)
 
     def _key(self, key: tuple[str, ...]) -> tuple[str, ...]:
-        """The key with what every answer depends on; empty where ptxas or our own code cannot be read."""
+        """``key`` with the identities of ptxas and of our code; empty, so that nothing is cached, if one cannot be
+        read."""
         try:
             return (_readers(), self.tool.identity, repr(self.options), *key)
         except OSError:
@@ -117,7 +118,7 @@ class PtxasJudge:
 
 def _read_figures(cubin: bytes) -> dict[str, Figures]:
     """Raises `ToolchainError`."""
-    from .cubin import CubinError, read_cubin  # imported where there is something to read: most runs recall
+    from .cubin import CubinError, read_cubin  # slow to import, and most runs find their figures in the cache
 
     try:
         return {name: figures_of(code) for name, code in read_cubin(cubin).items()}
@@ -155,8 +156,8 @@ def figures_of(code: KernelCode) -> Figures:
 
 
 def warps(code: KernelCode) -> float:
-    """Warps on a multiprocessor, 0 where the architecture is not known. The mean over block sizes is the harmonic one,
-    since what is shared among the warps is time; a block that does not fit counts as one warp."""
+    """The number of warps on a multiprocessor; 0 if the architecture is not known. The mean over block sizes is the
+    harmonic mean, because time is inverse to it. A block that does not fit counts as one warp."""
     from .occupancy import occupancy
 
     threads = code.required_threads or code.max_threads
@@ -169,6 +170,6 @@ def warps(code: KernelCode) -> float:
 
 @cache
 def _readers() -> str:
-    """A hash of the code that reads figures: what was read by other code is not taken for what this would read."""
+    """A hash of the source of the code that reads figures. It is a part of the keys of the cache."""
     root = Path(__file__).parents[1]
     return source_digest(root, [".", "toolchain"])
