@@ -65,8 +65,8 @@ class _Description:
     # --- classes ---------------------------------------------------------------------------------------------------
 
     def classes(self) -> dict[tuple[str, Any], int]:
-        """The number of the class of each kind of reference, in the order of their first reference; -1 for parameters of
-        the kernel, which are never written."""
+        """The number of the class of each kind of reference, in the order of their first reference; -1 for parameters
+        of the kernel, which are never written."""
         from ..ptx import Variable
 
         first: dict[tuple[str, Any], Reference] = {}

@@ -38,7 +38,7 @@ def main() -> int:
     arguments = parser.parse_args()
     files = arguments.files or sorted(Path(__file__).parent.glob("*.cu"))
     diffs: list[KernelDiff] = []
-    print(f"nvcc → opt -O2 with the gate → ptxas, for {arguments.arch}. Lines: of the CUDA file; no figure is a time.\n")
+    print(f"nvcc → opt -O2 with the gate → ptxas, for {arguments.arch}. Lines are in the CUDA file.\n")
     try:
         for path in files:
             diffs += optimize_file(path, arguments.arch)
