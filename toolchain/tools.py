@@ -9,7 +9,8 @@ These places are searched for a tool, in this order. The first tool found is use
 Requires: nvcc needs a C++ host compiler. No tool needs a GPU.
 Guarantees: when a call returns or raises, its temporary files and child processes are gone. Calls may run in parallel,
 in threads or processes. ptxas and nvcc run without the variables NVCC_*_FLAGS of the environment, so equal arguments
-give equal outputs. For a module whose PTX is newer than the ptxas that is found, `find_ptxas` searches the system for a newer one.
+give equal outputs. For a module whose PTX is newer than the ptxas that is found, `find_ptxas` searches the system for a
+newer one.
 Refuses: an environment variable that does not name an executable is an error; the other places are not searched then.
 Reference: CUDA Compiler Driver NVCC 13.0, §4.2 "NVCC Command Options" and §7.1 "PTXAS"; CUDA Binary Utilities 13.0.
 
