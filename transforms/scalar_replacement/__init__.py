@@ -12,5 +12,5 @@
     rewrite    register_chains, value_copies           the registers, copies and loads that carry the decisions out
                reports                                 remarks
 
-`round` runs these three steps once, `passes` repeats rounds. `memoized` memoizes queries.
+`round` runs these three steps once, `passes` repeats rounds.
 """

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from ...analysis.memoized import memoized
 from ...analysis.memory.speculation import speculate_reference
 from ...analysis.values.symbolic_values import Materializer
 from ...ptx import Instr
 from ..code_motion.edges import EdgeInserter
 from .availability_solver import MayInsert
 from .block_answers import State
-from .memoized import memoized
 from .options import Options
 from .queries import Queries
 from .question_propagation import Reply
