@@ -7,24 +7,18 @@ in `speculation.py`.
 Guarded definitions: with ``@p`` the old value of the result lives on where ``p`` is false, so the definition is a
 may-definition. `is_may_definition` says so, once, for every analysis.
 
-Reference: PTX ISA 9.0, §8 (memory consistency), §9.3 (predicated execution); shared traps on convergence and memory.
+Reference: PTX ISA 9.0, §8 (memory consistency), §9.3 (predicated execution).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..ptx import Block, Effect, Element, Form, Guard, Instr, Kernel, Param, Reg, Special, Sym, Variable
-
-if TYPE_CHECKING:
-    from .manager import Facts
-    from .memory.speculation import Evidence
+from ..ptx import Effect, Element, Form, Instr, Kernel, Param, Reg, Special, Sym, Variable
+from ..ptx.operations import Operation
 
 __all__ = [
     "REASONS",
-    "Speculation",
     "Verdict",
     "is_constant_form",
     "is_constant_read",
@@ -36,8 +30,6 @@ __all__ = [
     "may_move",
     "may_not_return",
     "may_remove",
-    "may_speculate",
-    "speculation_places",
     "memory_space",
 ]
 
@@ -96,7 +88,7 @@ def _form_reason(form: Form) -> str:
     effects = form.effects
     if form.is_opaque:
         return "opaque"
-    if form.op.base == "call":
+    if form.is_call:
         return "call"
     for bit, reason in (
         (Effect.CONTROL, "control"),
@@ -172,38 +164,6 @@ def is_movable(instr: Instr) -> bool:
         if type(operand) is Special and is_volatile_register(operand):
             return False
     return not (form.effects & Effect.READ and is_call_parameter(instr))
-
-
-@dataclass(frozen=True, slots=True)
-class Speculation:
-    """Whether a load may be executed where the program would not have executed it.
-
-    ``kind`` is ``proven`` (it cannot fault there), ``guarded`` (it cannot where ``guard`` holds) or ``refused``, with
-    the id of the reason.
-    """
-
-    kind: str
-    reason: str = ""
-    guard: Guard | None = None
-
-    def __bool__(self) -> bool:
-        return self.kind != "refused"
-
-
-def may_speculate(facts: Facts, load: Instr, block: Block, evidence: Evidence | None = None) -> Speculation:
-    """Whether ``load``, whose operands are available there, may be executed at the end of ``block``, before its branch,
-    even where the program would not have executed it. Says nothing about what it reads there: see `Memory.kills`.
-    ``evidence`` is what to go by, where not all that ``facts`` know."""
-    from .memory.speculation import speculate
-
-    return speculate(facts, load, block, evidence)
-
-
-def speculation_places(facts: Facts, load: Instr, blocks: Iterable[int], evidence: Evidence | None = None) -> set[int]:
-    """Those of ``blocks``, by number, at whose ends `may_speculate` answers *proven*."""
-    from .memory.speculation import proven_places
-
-    return proven_places(facts, load, blocks, evidence)
 
 
 def is_volatile_register(operand: Special) -> bool:
@@ -285,10 +245,10 @@ def is_constant_form(form: Form) -> bool:
 
 
 def _is_always_constant(form: Form) -> bool:
-    return "nc" in form.flags or form.op.base == "ldu"
+    return "nc" in form.flags or form.operation is Operation.UNIFORM_LOAD
 
 
 def is_plain_store(instr: Instr) -> bool:
     """Whether the instruction is a weak ``st`` whose only effect is to write its address."""
     form = instr.form
-    return form.op.name == "st" and not form.effects & (Effect.ORDERED | Effect.BARRIER | Effect.ASYNC)
+    return form.operation is Operation.STORE and not form.effects & (Effect.ORDERED | Effect.BARRIER | Effect.ASYNC)

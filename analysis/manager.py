@@ -1,17 +1,20 @@
-"""The facts of a kernel, computed when asked for and kept until the kernel changes.
+"""The facts of a kernel: computed on first use and cached until the kernel changes.
 
-Requires: that every change of the kernel bumps its version, as the methods of `Kernel` do.
-Guarantees: a fact is never older than the kernel: each access compares versions, and all that is stale is dropped.
-Facts of the graph alone survive a change of instructions. What depends on what stands in the code of the analyses,
-which ask `Facts` for what they need; no pass declares what it preserves.
+Requires: every change of the kernel increments its version, as the methods of `Kernel` do.
+Guarantees: a cached fact is never older than the kernel. Each access compares versions and drops what is out of date.
+Facts that depend only on the control flow graph survive a change of instructions. Inside a `Facts.preserve` context the
+named fact survives every change; with `Facts.checks_preserved` it is then recomputed and compared.
+An analysis gets the facts that it needs from `Facts`, so dependencies between facts appear only in its code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
-from typing import TYPE_CHECKING, Any, TypeVar
+import operator
+from collections.abc import Callable, Generator, Set
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ..ptx import Kernel, Module, Reg
+from ..ptx import Instr, Kernel, Module, Reg
 
 if TYPE_CHECKING:
     from .divergence.divergence import Divergence
@@ -27,18 +30,25 @@ if TYPE_CHECKING:
     from .values.ssa import Ssa
     from .values.value_numbering import Values
 
-__all__ = ["Facts"]
+__all__ = ["Facts", "NotPreserved"]
 
 T = TypeVar("T")
 
 
-class Facts:
-    """Facts of one kernel.
+class NotPreserved(AssertionError):
+    """A fact that `Facts.preserve` names is not valid after a change inside the context: a fault of the caller."""
 
-    ``module``, where it is known, is what the kernel's symbols are declared in; ``shape`` is the block shape (x, y, z)
-    with which it is launched; ``profile`` is what was measured, of this kernel among others: it is matched now, since
-    a kernel that has been changed matches no more; ``promise`` is what the user promises of pointer parameters.
+
+class Facts:
+    """The facts of one kernel.
+
+    ``module`` declares the symbols that the kernel uses, if it is known. ``shape`` is the block shape (x, y, z) of the
+    launch. ``profile`` holds measurements, of this kernel among others. It is matched with the kernel here, because a
+    changed kernel no longer matches. ``promise`` is what the user promises about pointer parameters.
     """
+
+    #: Whether `preserve` recomputes the facts that it preserved and raises `NotPreserved` if they differ. For tests.
+    checks_preserved: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -56,44 +66,87 @@ class Facts:
         if profile is not None:
             profile.match(kernel)
         self._promise = promise
+        #: Input: the instructions that passes must leave as they are, if the caller knows them. The driver takes them
+        #: from the `Contraction` of the kernel that it was given, with which it compares the result.
+        self.fixed: frozenset[Instr] | None = None
         self._version = kernel.version
         self._cfg_version = kernel.cfg_version
+        #: Facts by the function that computes them: of the graph alone, and of the code.
         self._of_graph: dict[Callable[[Facts], Any], Any] = {}
         self._of_code: dict[Callable[[Facts], Any], Any] = {}
-        #: What whoever found it answers for, whatever transforms do to the kernel.
-        self.lasting: dict[object, Any] = {}
+        #: The functions whose facts survive changes now, once for each open `preserve` context.
+        self._preserved: list[Callable[[Facts], Any]] = []
 
     def get(self, compute: Callable[[Facts], T], *, graph_only: bool = False) -> T:
-        """What ``compute(self)`` returns, computed once for each version of the kernel.
+        """The value of ``compute(self)``, computed once for each version of the kernel.
 
-        ``graph_only`` says that it reads nothing but `cfg` and what follows from it, so that it outlives a change of
-        instructions. ``compute`` is the key: pass a function or a class method, not a fresh lambda.
+        ``graph_only`` states that ``compute`` uses only `cfg` and facts that follow from it, so that its value survives
+        a change of instructions. ``compute`` is the cache key: pass a function or a class method, not a new lambda.
         """
         kernel = self.kernel
-        if kernel.version != self._version:
-            self._version = kernel.version
-            self._of_code.clear()
-        if kernel.cfg_version != self._cfg_version:
-            self._cfg_version = kernel.cfg_version
-            self._of_graph.clear()
-            self._of_code.clear()
+        if kernel.version != self._version or kernel.cfg_version != self._cfg_version:
+            self._drop_outdated()
         cache = self._of_graph if graph_only else self._of_code
         try:
             return cache[compute]
         except KeyError:
-            found = compute(self)
-        cache[compute] = found
-        return found
+            value = compute(self)
+        cache[compute] = value
+        return value
 
-    def keep(self, compute: Callable[[Facts], T], value: T) -> None:
-        """Let ``value``, found before the last change of the kernel, be what ``compute`` gives for it as it is now."""
-        self.get(_cfg, graph_only=True)  # which drops what is stale
-        self._of_code[compute] = value
-
-    def drop(self) -> None:
-        """Forget everything: facts refer to each other through this, and would wait for the collector otherwise."""
-        self._of_graph.clear()
+    def _drop_outdated(self) -> None:
+        """Drop each cached fact that a change since the last access may have changed."""
+        kernel = self.kernel
+        self._version = kernel.version
+        if kernel.cfg_version != self._cfg_version:
+            self._cfg_version = kernel.cfg_version
+            self._of_graph.clear()
+        preserved = {compute: self._of_code[compute] for compute in self._preserved if compute in self._of_code}
         self._of_code.clear()
+        self._of_code.update(preserved)
+
+    def _cached(self, compute: Callable[[Facts], Any]) -> bool:
+        """Whether the fact of the code that ``compute`` computes is in the cache and up to date."""
+        if self.kernel.version != self._version or self.kernel.cfg_version != self._cfg_version:
+            self._drop_outdated()
+        return compute in self._of_code
+
+    @contextmanager
+    def preserve(
+        self, compute: Callable[[Facts], T], *, because: str, agrees: Callable[[T, T], bool] = operator.eq
+    ) -> Generator[None]:
+        """Until the context ends, changes of the kernel do not drop the fact ``compute`` of the code.
+
+        A fact that is not in the cache is not computed here: the first `get` computes it for the kernel at that time.
+        ``because`` states why every change in the context leaves the fact valid. With `checks_preserved`, the fact is
+        recomputed at the end, and ``agrees(preserved, recomputed)`` must hold.
+        """
+        self._cached(compute)  # drops it if it is out of date
+        version = self.kernel.version
+        self._preserved.append(compute)
+        try:
+            yield
+            is_cached = self._cached(compute)  # keeps it for the version at the end
+        except BaseException:
+            self._of_code.pop(compute, None)  # the change may be incomplete
+            raise
+        finally:
+            self._preserved.remove(compute)
+        if self.checks_preserved and is_cached and self.kernel.version != version:
+            self._check(compute, because, agrees)
+
+    def _check(self, compute: Callable[[Facts], T], because: str, agrees: Callable[[T, T], bool]) -> None:
+        """Compare the cached fact with the same fact of the kernel as it is now."""
+        anew = Facts(self.kernel, self.module, shape=self.shape, promise=self._promise)
+        anew.profile = self.profile  # which was matched with the kernel before it changed
+        anew.fixed = self.fixed
+        preserved, recomputed = self._of_code[compute], compute(anew)
+        if not agrees(preserved, recomputed):
+            name = getattr(compute, "__qualname__", repr(compute))
+            raise NotPreserved(
+                f"'{name}' of '{self.kernel.name}' was preserved because {because}; "
+                f"preserved: {preserved}; recomputed: {recomputed}"
+            )
 
     @property
     def cfg(self) -> Cfg:
@@ -132,7 +185,7 @@ class Facts:
 
     @property
     def promise(self) -> Promise:
-        """What is promised of pointer parameters; nothing, where nothing was said."""
+        """What the user promises about pointer parameters; by default nothing."""
         if self._promise is None:
             from .memory.alias import CONSERVATIVE
 
@@ -141,32 +194,42 @@ class Facts:
 
     @property
     def memory(self) -> Memory:
-        """Memory references: which may alias, what changes them, which buffers the kernel touches."""
+        """The memory references: which may alias, what changes them, and which buffers the kernel accesses."""
         return self.get(_memory)
 
     @property
     def divergence(self) -> Divergence:
-        """What differs between the lanes of a warp."""
+        """Which values and branches may differ between the lanes of a warp."""
         return self.get(_divergence)
 
     @property
     def branch_divergence(self) -> Divergence:
-        """Which branches diverge: `divergence` where it has been found, else without what no branch depends on."""
-        return self.divergence if _divergence in self._of_code else self.get(_branch_divergence)
+        """Which branches diverge: `divergence` if it is cached, else the same without values that no branch uses."""
+        return self.divergence if self._cached(_divergence) else self.get(_branch_divergence)
 
     @property
     def expected_divergence(self) -> ExpectedDivergence:
-        """Which branches are expected to part warps, by the profile where there is one; for profitability only."""
+        """Which branches are expected to diverge, by the profile if there is one. For estimates of cost only."""
         return self.get(_expected_divergence)
 
     @property
     def block_weights(self) -> list[float]:
-        """How often each block runs for each time that the kernel is entered: measured, or estimated by loop depth."""
+        """How often each block runs per execution of the kernel: measured, or estimated from the loop depth."""
         return self.get(_block_weights, graph_only=True)
 
     def block_weight(self, block: int) -> float:
-        """That of one block."""
+        """The weight of one block; see `block_weights`."""
         return self.block_weights[block]
+
+    @property
+    def late_registers(self) -> frozenset[Reg]:
+        """Registers that an instruction may read or write after it was issued; see `effects.late_registers`."""
+        return self.get(_late_registers)
+
+    @property
+    def fixed_instructions(self) -> frozenset[Instr]:
+        """The instructions that passes must leave as they are: `fixed`, by default `Contraction.fixed`."""
+        return self.fixed if self.fixed is not None else self.get(_fixed_instructions)
 
     @property
     def ssa(self) -> Ssa:
@@ -174,24 +237,18 @@ class Facts:
         return self.get(_ssa)
 
     def single_definitions(self, among: Set[Reg]) -> Ssa:
-        """Which of these registers have one definition: `ssa` where it has been found, else a view of them alone."""
+        """A view with which of these registers have one definition: `ssa` if it is cached, else a partial view."""
         from .values.ssa import single_definitions
 
-        self.get(_cfg, graph_only=True)  # which drops what is stale
-        return self.ssa if _ssa in self._of_code else single_definitions(self.cfg, self.dominance, among)
+        return self.ssa if self._cached(_ssa) else single_definitions(self.cfg, self.dominance, among)
 
     @property
     def values(self) -> Values:
         """Value numbers."""
         return self.get(_values)
 
-    def are_values(self, values: Values) -> bool:
-        """Whether ``values`` is what `values` gives for the kernel as it is now; does not compute it."""
-        self.get(_cfg, graph_only=True)  # which drops what is stale
-        return self._of_code.get(_values) is values
 
-
-# Imported when asked for, so that `opt` loads what its passes use and no more.
+# Each function imports its analysis, so that `opt` loads only the analyses that its passes use.
 
 
 def _cfg(facts: Facts) -> Cfg:
@@ -236,6 +293,18 @@ def _control_dependence(facts: Facts) -> ControlDependence:
     return ControlDependence(facts.cfg, facts.post_dominance)
 
 
+def _late_registers(facts: Facts) -> frozenset[Reg]:
+    from .effects import late_registers
+
+    return late_registers(facts.kernel)
+
+
+def _fixed_instructions(facts: Facts) -> frozenset[Instr]:
+    from .values.contraction import Contraction
+
+    return facts.get(Contraction.of).fixed
+
+
 def _ssa(facts: Facts) -> Ssa:
     from .values.ssa import build_ssa
 
@@ -243,10 +312,9 @@ def _ssa(facts: Facts) -> Ssa:
 
 
 def _values(facts: Facts) -> Values:
-    from .effects import late_registers
     from .values.value_numbering import number_values
 
-    return number_values(facts.cfg, facts.ssa, late_registers(facts.kernel))
+    return number_values(facts.cfg, facts.ssa, facts.late_registers)
 
 
 def _memory(facts: Facts) -> Memory:

@@ -17,7 +17,7 @@ correct. It may be used for
   insertions, both of which say what a warp executes anyway, and so what an evaluation costs.
 
 It must not be used where a wrong answer breaks a program: whether a value or branch is uniform (`Divergence`), whether
-lanes are together at a barrier, vote or shuffle, whether a load may fault (`effects.may_speculate`), what may alias.
+lanes are together at a barrier, vote or shuffle, whether a load may fault (`may_speculate`), what may alias.
 Reference: Fukuhara's thesis, §7.2 (dynamic divergence instead of the pessimistic one).
 """
 

@@ -5,13 +5,14 @@
     --bless         tests that hold a rewritable expectation rewrite it
     --fuzz-n N      examples for each property, drawn at random; without it, a fixed set of them
 
-Property tests leave `max_examples` to these settings.
+Property tests leave `max_examples` to these settings. `Facts.checks_preserved` is on in all tests.
 """
 
 import functools
 import importlib
 
 import pytest
+from ptxmotion.analysis import Facts
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    Facts.checks_preserved = True
     try:
         from hypothesis import HealthCheck, settings
     except ImportError:

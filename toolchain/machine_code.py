@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..graphs import strongly_connected_components
 from .machine_ops import kinds
 from .warp_schedule import alone
 
@@ -224,7 +225,7 @@ def _depths(successors: Sequence[Sequence[int]]) -> tuple[list[int], int]:
         within = set(inside)
         # Inside a loop, the edges back to its header are taken away: what still is a cycle is a loop in the loop.
         graph = {b: [s for s in successors[b] if s in within and s != header] for b in inside}
-        for part in _strongly_connected(graph):
+        for part in strongly_connected_components(graph, inside):
             if len(part) == 1 and part[0] not in graph[part[0]]:
                 continue
             loops += 1
@@ -239,42 +240,6 @@ def _header(part: Sequence[int], predecessors: Sequence[Sequence[int]]) -> int:
     within = set(part)
     entered = [block for block in part if any(before not in within for before in predecessors[block])]
     return min(entered or part)
-
-
-def _strongly_connected(graph: Mapping[int, Sequence[int]]) -> Iterable[list[int]]:
-    """Tarjan's algorithm (SIAM J. Comput. 1(2), 1972), without recursion."""
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    stack: list[int] = []
-    on_stack: set[int] = set()
-    for root in graph:
-        if root in index:
-            continue
-        path = [(root, iter(graph[root]))]
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        on_stack.add(root)
-        while path:
-            node, rest = path[-1]
-            for after in rest:
-                if after not in index:
-                    index[after] = low[after] = len(index)
-                    stack.append(after)
-                    on_stack.add(after)
-                    path.append((after, iter(graph[after])))
-                    break
-                if after in on_stack:
-                    low[node] = min(low[node], index[after])
-            else:
-                path.pop()
-                if path:
-                    low[path[-1][0]] = min(low[path[-1][0]], low[node])
-                if low[node] == index[node]:
-                    part: list[int] = []
-                    while not part or part[-1] != node:
-                        part.append(stack.pop())
-                        on_stack.discard(part[-1])
-                    yield part
 
 
 def _deepen_callees(graph: _Graph, depth: list[int]) -> None:

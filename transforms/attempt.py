@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ptx import Kernel, Module, Variable
+from ..ptx import Kernel, Module, Variable, flatten_scopes
 from .remarks import Remarks
 
 __all__ = ["Attempt", "Outcome", "untouched_copy"]
@@ -57,5 +57,5 @@ def untouched_copy(kernel: Kernel) -> Kernel:
     Copies share the variables of nested scopes, which are renamed in place. So such scopes are flattened first.
     """
     if any(isinstance(item, Variable) and item.space != "param" for item in kernel.scoped_names):
-        kernel.flatten_scopes()
+        flatten_scopes(kernel)
     return kernel.clone()

@@ -5,7 +5,7 @@ product that was rounded and might not be any more, or that a sum reads which di
 its readers see the same bits. Where the opcode has no ``.rn`` the sums get it, if nothing else that they read is
 contracted.
 
-Requires: `contraction_of` of the kernel before the passes; that passes leave the instructions in its ``fixed`` as the
+Requires: the `Contraction` of the kernel before the passes; that passes leave the instructions in its ``fixed`` as the
 objects that they are. Guarantees: where `is_kept` says yes, ptxas contracts each sum with the product with which it
 contracted it before, or with none as before. Refuses: kernels in which a product that may be contracted has other
 readers than before, or the same ones in other blocks; the caller then reverts the kernel.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..ptx import Kernel, Module
+from ..ptx import Kernel, Module, flatten_scopes
 from ..ptx.correspondence import Correspondence
 from .attempt import Outcome, untouched_copy
 from .code_motion.edges import SYNTHETIC
@@ -54,7 +54,7 @@ class EqualKernels:
     def find(self, opcodes: object, kernel: Kernel) -> EqualKernel | None:
         """``kernel``, with the name of an earlier kernel that it equals; `None` where it equals none."""
         flat = untouched_copy(kernel)
-        flat.flatten_scopes()
+        flatten_scopes(flat)
         seen = self._seen.setdefault(opcodes, {})
         for name, given in seen.items():
             correspondence = Correspondence.of(given, flat)
@@ -82,7 +82,7 @@ class EqualKernel:
         """The outcome of this entry. ``first`` is that of the kernel that it equals. A changed kernel is verified."""
         kernel = self.kernel
         if not first.kernel.has_scopes:
-            kernel.flatten_scopes()
+            flatten_scopes(kernel)
         if first.is_changed:
             kernel = self._correspondence.carried(first.kernel, kernel)
             verify_result(self._module, kernel, "equal kernels", fell_off=True)

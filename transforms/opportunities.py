@@ -6,7 +6,7 @@ many occurrences these are. Nothing is weighed: what is worth moving is the pass
 
 Requires: a verified kernel, whose scopes are flattened by this. Refuses: a kernel with an opaque instruction that may
 branch; its counts are `None`.
-Reference: shared notes on code motion, §1; Knoop, Rüthing, Steffen, PLDI 1992.
+Reference: Knoop, Rüthing, Steffen, PLDI 1992.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..analysis.effects import may_move
 from ..analysis.manager import Facts
 from ..analysis.memory.alias import is_mutable_read
 from ..analysis.values.value_numbering import Values
-from ..ptx import Instr, Kernel, Module
+from ..ptx import Instr, Kernel, Module, flatten_scopes
 from .code_motion.expressions import Naming, collect, local_predicates
 from .code_motion.lazy_code_motion import solve_placement
 
@@ -52,7 +52,7 @@ class Opportunities:
 
 def opportunities(kernel: Kernel, module: Module) -> Opportunities:
     """Count what is redundant in ``kernel`` under both namings."""
-    kernel.flatten_scopes()
+    flatten_scopes(kernel)
     facts = Facts(kernel, module)
     if facts.cfg.unmodelled or not facts.cfg.rpo:
         return Opportunities(None, None)

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ..analysis.manager import Facts
-from ..analysis.values.contraction import contraction_of, may_contract
-from ..ptx import Kernel, Module, PtxError
+from ..analysis.values.contraction import Contraction, may_contract
+from ..ptx import Kernel, Module, PtxError, flatten_scopes
 from ..ptx.verify import falls_off_end, verify_kernel
+from .code_motion.branch_divergence import divergent_blocks
 from .passes import is_built_in, passes_of
 from .remarks import Remarks
 
 if TYPE_CHECKING:
-
     from ..analysis.memory.alias import Promise
     from ..analysis.profile import Profile
     from .passes import Pass
@@ -76,14 +76,14 @@ class KernelTransform:
 
     def __call__(self, module: Module, kernel: Kernel, remarks: Remarks) -> bool:
         """Transform ``kernel`` of ``module`` in place; whether anything changed. Raises `PassFailed`."""
-        kernel.flatten_scopes()
+        flatten_scopes(kernel)
         facts = Facts(kernel, module, profile=self.profile, promise=self.promise)
-        try:
-            if not may_contract(kernel) or facts.cfg.unmodelled:
-                return self._run(module, kernel, facts, remarks)
-            return self._run_and_audit(module, kernel, facts, remarks)
-        finally:
-            facts.drop()
+        if not may_contract(kernel):
+            facts.fixed = frozenset()
+            return self._run(module, kernel, facts, remarks)
+        if facts.cfg.unmodelled:
+            return self._run(module, kernel, facts, remarks)
+        return self._run_and_audit(module, kernel, facts, remarks)
 
     @property
     def identity(self) -> str | None:
@@ -109,7 +109,8 @@ class KernelTransform:
         """Transform a kernel with products and sums that ptxas may contract; revert it where that would change."""
         from .contraction_audit import keep_contraction
 
-        before = contraction_of(facts)
+        before = facts.get(Contraction.of)
+        facts.fixed = before.fixed
         if before.is_fragile:
             message = "left as it is, since ptxas might contract other products than before"
             remarks.add("Missed", "contraction", "Refused", kernel, message, reason="contraction")
@@ -139,6 +140,13 @@ class KernelTransform:
             return False
         if self.observer is not None:
             self.observer.started(module, kernel)
+        if not all(map(is_built_in, self.passes)):
+            return self._run_passes(module, kernel, facts, remarks)
+        because = "the passes of this package keep the conditional branches, and the conditions keep their values"
+        with facts.preserve(divergent_blocks, because=because):
+            return self._run_passes(module, kernel, facts, remarks)
+
+    def _run_passes(self, module: Module, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         changed = False
         fell_off = falls_off_end(kernel)
         for number, each in enumerate(self.passes):

@@ -17,7 +17,7 @@ is defined anew. What holds at any time and for all threads is `Memory.may_ever_
 
 Addresses are compared modulo 2^32: a base plus an offset may wrap around, and in shared, local, constant and parameter
 space, or with a register of 32 bits, it does so there.
-Reference: shared notes on code motion, §5; PTX ISA 9.0, §5.1 and §8.
+Reference: PTX ISA 9.0, §5.1 and §8.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...ptx import Effect, Instr, Kernel, Param, Sym, Variable
+from ...ptx.operations import PLAIN_ACCESSES
 from ..effects import is_constant_read, is_plain_store, memory_space
 from ..values import affine
 from ..values.value_numbering import Values
@@ -178,9 +179,9 @@ class Memory:
         self._unwritten: dict[tuple[str, Objects], bool] = {}
 
     @classmethod
-    def of(cls, facts: Facts, values: Values | None = None) -> Memory:
-        """The memory references of the kernel of ``facts``, over ``values`` where those still hold."""
-        values = values if values is not None else facts.values
+    def of(cls, facts: Facts) -> Memory:
+        """The memory references of the kernel of ``facts``."""
+        values = facts.values
         bits = (facts.module.address_size if facts.module is not None else None) or 64
         cfg = facts.cfg
         pointees = Pointees(facts.kernel, cfg, values.ssa, values.late, bits)
@@ -194,7 +195,7 @@ class Memory:
         if instr in self._references:
             return self._references[instr]
         found = None
-        if instr.form.effects & (Effect.READ | Effect.WRITE) and instr.form.op.base in _SIMPLE:
+        if instr.form.effects & (Effect.READ | Effect.WRITE) and instr.form.operation in PLAIN_ACCESSES:
             try:
                 found = reference_of(instr, self.values, self.objects(instr))
             except KeyError:
@@ -403,7 +404,7 @@ class Memory:
         return _regions(reference.space, reference.objects) <= {"local"}
 
     def _may_write(self, instr: Instr, reference: Reference) -> bool:
-        if is_plain_store(instr) or instr.form.op.base in _SIMPLE:
+        if is_plain_store(instr) or instr.form.operation in PLAIN_ACCESSES:
             written = self.reference(instr)
             if written is not None:
                 return self.may_alias(written, reference)
@@ -414,8 +415,6 @@ class Memory:
         )
 
 
-#: Opcodes that touch one place only.
-_SIMPLE = frozenset(["ld", "ldu", "st", "atom", "red"])
 _CONSTANT = ("const", "param")
 _CHANGES = Effect.WRITE | Effect.BARRIER | Effect.ORDERED | Effect.ASYNC
 

@@ -17,7 +17,7 @@ A base is a class of values, so a site dies where one of the values that its bas
 Requires: value numbers, and the SSA view that they are of.
 Guarantees: where a site is in a set at the end of a block, and a value of the class of its base is current there,
 ``base + offset`` is the address that is dereferenced.
-Reference: "all ways eventually", AF of CTL (Clarke, Emerson 1981); shared notes on code motion, §5 (faults).
+Reference: "all ways eventually", AF of CTL (Clarke, Emerson 1981).
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...ptx import Effect, Form, Instr
+from ...ptx.operations import PLAIN_ACCESSES
 from ..effects import may_not_return
 from .address_inputs import AddressLeaves
-from .alias import Memory, Reference
+from .alias import Reference
 
 if TYPE_CHECKING:
     from ..manager import Facts
@@ -38,22 +39,20 @@ __all__ = ["Dereferences"]
 
 #: The form of an instruction, the site that it dereferences and those whose base it defines anew, as bits.
 _Event: TypeAlias = tuple[Form, int, int]
-_ACCESSES = frozenset(["ld", "ldu", "st", "atom", "red"])
 
 
 class Dereferences:
     """The sets of one kernel, as bit vectors over ``sites``."""
 
-    def __init__(self, facts: Facts, memory: Memory | None = None) -> None:
-        """``memory``: the references to go by, where not those of ``facts``."""
+    def __init__(self, facts: Facts) -> None:
         self.cfg = facts.cfg
-        self.memory: Memory = memory if memory is not None else facts.memory
+        self.memory = facts.memory
         self.ssa = self.memory.values.ssa
         self.sites: list[Reference] = []
         #: The sites of each (space, base).
         self.of_base: dict[tuple[str, int], int] = {}
         self._site_of: dict[Instr, int] = {}
-        self._leaves = AddressLeaves(memory.values) if memory is not None else facts.get(AddressLeaves.of)
+        self._leaves = facts.get(AddressLeaves.of)
         self._killed_by: dict[int, int] = {}  # by SSA value that is a leaf
         self._forms = {instr.form for block in self.cfg.rpo for instr in self.cfg.blocks[block].instrs}
         self._find_sites()
@@ -99,7 +98,7 @@ class Dereferences:
     def _find_sites(self) -> None:
         numbers: dict[Reference, int] = {}
         leaves_of = self._leaves.of_instr
-        accesses = {form for form in self._forms if form.op.base in _ACCESSES and not form.is_opaque}
+        accesses = {form for form in self._forms if form.operation in PLAIN_ACCESSES}
         for block in self.cfg.rpo:
             for instr in self.cfg.blocks[block].instrs:
                 if instr.form not in accesses or instr.guard is not None:
@@ -211,4 +210,4 @@ class Dereferences:
 
 
 def _may_free(form: Form) -> bool:
-    return form.is_opaque or form.op.base == "call"
+    return form.is_opaque or form.is_call

@@ -14,129 +14,123 @@ Requires: that the operands of the load are available at the end of the block; v
 Guarantees: a load that is *proven* faults there only if the program would have faulted, or has. Misaligned counts as a
 fault. Refuses: textures, volatile, atomic and matrix loads, parameters of call sequences, addresses that are no simple
 reference.
-Reference: shared notes on code motion, §5 (faults); LLVM's ``isSafeToSpeculativelyExecute`` and dereferenceability.
+Reference: LLVM's ``isSafeToSpeculativelyExecute`` and dereferenceability.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from ...ptx import TYPES, Block, Guard, Instr, Label, Param, Reg, Special, Sym, Variable
+from ...ptx.operations import LOADS, Operation
 from ..divergence.sources import Sources
 from ..divergence.varying_bits import Bits
 from ..divergence.varying_values import ValueBits
-from ..effects import Speculation, is_call_parameter, may_move
+from ..effects import is_call_parameter, may_move
 from ..values.affine import Affine
 from ..values.value_numbering import Values
-from .alias import Memory, Reference
+from .alias import Reference
 from .dereferences import Dereferences
 
 if TYPE_CHECKING:
     from ..manager import Facts
 
-__all__ = ["Bounds", "Evidence", "proven_places", "speculate", "speculate_reference"]
+__all__ = ["Bounds", "Speculation", "may_speculate", "speculate_reference", "speculation_places"]
 
 #: What keeps a load from being moved and does not matter here: it is the copy that is asked about.
 _BESIDE = frozenset(["", "guarded", "several-results"])
-_LOADS = frozenset(["ld", "ldu"])
 #: Bytes at one base further apart than this are not taken to be of one object.
 _WIDEST = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Whether a load may be executed where the program would not execute it.
+
+    ``kind`` is ``proven`` (it cannot fault there), ``guarded`` (it cannot fault where ``guard`` holds) or ``refused``,
+    with the id of the reason (`effects.REASONS`).
+    """
+
+    kind: str
+    reason: str = ""
+    guard: Guard | None = None
+
+    def __bool__(self) -> bool:
+        return self.kind != "refused"
+
 
 PROVEN = Speculation("proven")
 _U32 = TYPES["u32"]
 
 
-class Evidence:
-    """What the answers for a kernel go by, each part found when first asked for."""
-
-    def __init__(self, facts: Facts, memory: Memory | None = None) -> None:
-        """``memory``: the references to go by, where not those of ``facts``."""
-        self._facts = facts
-        self._memory = memory
-
-    @cached_property
-    def memory(self) -> Memory:
-        """The references."""
-        return self._memory if self._memory is not None else self._facts.memory
-
-    @cached_property
-    def bounds(self) -> Bounds:
-        """The ranges of offsets in declared objects."""
-        return self._facts.get(Bounds) if self._memory is None else Bounds(self._facts, self._memory.values)
-
-    @cached_property
-    def dereferences(self) -> Dereferences:
-        """The addresses that are certain to be dereferenced."""
-        return self._facts.get(Dereferences) if self._memory is None else Dereferences(self._facts, self._memory)
+def may_speculate(facts: Facts, load: Instr, block: Block) -> Speculation:
+    """Whether ``load`` may be executed at the end of ``block``, before its branch, even where the program would not
+    execute it. Its operands must be available there. Says nothing about the value that it reads: see `Memory.kills`."""
+    reference = _reference(facts, load)
+    return reference if isinstance(reference, Speculation) else speculate_reference(facts, reference, block)
 
 
-def speculate(facts: Facts, load: Instr, block: Block, evidence: Evidence | None = None) -> Speculation:
-    """The answer of `effects.may_speculate`."""
-    evidence = evidence or facts.get(Evidence)
-    reference = _reference(evidence, load)
-    return reference if isinstance(reference, Speculation) else speculate_reference(facts, reference, block, evidence)
-
-
-def _reference(evidence: Evidence, load: Instr) -> Reference | Speculation:
-    """What a load that can be asked about reads; else the refusal."""
+def _reference(facts: Facts, load: Instr) -> Reference | Speculation:
+    """The reference of a load that may be speculated; else the refusal."""
     reason = may_move(load).reason
-    if reason not in _BESIDE or load.form.op.base not in _LOADS:
+    if reason not in _BESIDE or load.form.operation not in LOADS:
         return Speculation("refused", reason if reason not in _BESIDE else "not-a-load")
     if is_call_parameter(load):
         return Speculation("refused", "call-parameter")
-    return evidence.memory.reference(load) or Speculation("refused", "not-a-load")
+    return facts.memory.reference(load) or Speculation("refused", "not-a-load")
 
 
-def proven_places(facts: Facts, load: Instr, blocks: Iterable[int], evidence: Evidence | None = None) -> set[int]:
-    """Those of ``blocks``, by number, at whose ends `speculate` answers *proven*: at once, since most loads are proven
-    nowhere or everywhere, and blocks in which the same is known need one look."""
-    evidence = evidence or facts.get(Evidence)
-    reference = _reference(evidence, load)
+def speculation_places(facts: Facts, load: Instr, blocks: Iterable[int]) -> set[int]:
+    """Those of ``blocks``, by number, at whose ends `may_speculate` answers *proven*.
+
+    Faster than one query per block: most loads are proven at no block or at all blocks, and blocks with the same
+    dereferences share one test.
+    """
+    reference = _reference(facts, load)
     if isinstance(reference, Speculation):
         return set()
-    if evidence.bounds.is_inside_object(reference):
+    if facts.get(Bounds).is_inside_object(reference):
         return set(blocks)
-    known = evidence.dereferences
-    relevant = known.at_base(reference.space, reference.base)
-    # More sites never prove less.
-    if not relevant or _covered(reference, known.members(relevant)):
+    dereferences = facts.get(Dereferences)
+    relevant = dereferences.at_base(reference.space, reference.base)
+    # A superset of sites proves at least as much.
+    if not relevant or _refusal(reference, dereferences.members(relevant)):
         return set()
-    reachable, at_end = facts.cfg.reachable, known.at_end
-    found: set[int] = set()
+    reachable, at_end = facts.cfg.reachable, dereferences.at_end
+    places: set[int] = set()
+    #: By set of sites whether they prove the reference.
     proves: dict[int, bool] = {0: False, relevant: True}
     for block in blocks:
         sites = at_end[block] & relevant
-        proven = proves.get(sites)
-        if proven is None:
-            proven = proves[sites] = not _covered(reference, known.members(sites))
-        if proven and reachable[block]:
-            found.add(block)
-    return found
+        is_proven = proves.get(sites)
+        if is_proven is None:
+            is_proven = proves[sites] = not _refusal(reference, dereferences.members(sites))
+        if is_proven and reachable[block]:
+            places.add(block)
+    return places
 
 
-def speculate_reference(
-    facts: Facts, reference: Reference, block: Block, evidence: Evidence | None = None
-) -> Speculation:
-    """The same for any weak load of the bytes of ``reference``, where a value of the class of its base is current at
-    the end of ``block``. It is the value that counts: the register that an instruction reads may have got another."""
-    evidence = evidence or facts.get(Evidence)
-    if evidence.bounds.is_inside_object(reference):
+def speculate_reference(facts: Facts, reference: Reference, block: Block) -> Speculation:
+    """`may_speculate` for any weak load of the bytes of ``reference``. A value of the class of its base must be
+    available at the end of ``block``. The class counts: the register that an instruction reads may hold another value
+    there."""
+    if facts.get(Bounds).is_inside_object(reference):
         return PROVEN
     number = facts.cfg.index[block]
     if not facts.cfg.reachable[number]:
         return Speculation("refused", "may-fault")
-    known = evidence.dereferences
-    why = _covered(reference, known.known_at_end(number, reference.space, reference.base))
-    if not why:
+    dereferences = facts.get(Dereferences)
+    reason = _refusal(reference, dereferences.known_at_end(number, reference.space, reference.base))
+    if not reason:
         return PROVEN
-    guard = _guard(facts, known, reference, block)
-    return Speculation("guarded", guard=guard) if guard is not None else Speculation("refused", why)
+    guard = _guard(facts, dereferences, reference, block)
+    return Speculation("guarded", guard=guard) if guard is not None else Speculation("refused", reason)
 
 
-def _covered(reference: Reference, sites: Iterable[Reference]) -> str:
-    """Why the dereferenced ``sites``, all at the base of ``reference``, do not prove it; ``""`` where they do."""
+def _refusal(reference: Reference, sites: Iterable[Reference]) -> str:
+    """The reason why the dereferenced ``sites``, all at the base of ``reference``, do not prove it; else ``""``."""
     low = high = None
     is_aligned = False
     for site in sites:
@@ -151,10 +145,15 @@ def _covered(reference: Reference, sites: Iterable[Reference]) -> str:
     return "" if is_aligned else "misaligned"
 
 
-def _guard(facts: Facts, known: Dereferences, reference: Reference, block: Block) -> Guard | None:
+def _guard(facts: Facts, dereferences: Dereferences, reference: Reference, block: Block) -> Guard | None:
     """The predicate under which the branch at the end of ``block`` leads to where the load is safe."""
     branch = block.terminator
-    if branch is None or branch.form.op.base != "bra" or branch.guard is None or not isinstance(branch.guard.reg, Reg):
+    if (
+        branch is None
+        or branch.form.operation is not Operation.BRANCH
+        or branch.guard is None
+        or not isinstance(branch.guard.reg, Reg)
+    ):
         return None
     number = facts.cfg.index[block]
     label = branch.operands[0]
@@ -162,7 +161,7 @@ def _guard(facts: Facts, known: Dereferences, reference: Reference, block: Block
     if target is None or len(facts.cfg.succ[number]) != 2:
         return None
     for successor in facts.cfg.succ[number]:
-        if not _covered(reference, known.known_at_start(successor, reference.space, reference.base)):
+        if not _refusal(reference, dereferences.known_at_start(successor, reference.space, reference.base)):
             is_taken = successor == target
             return Guard(branch.guard.reg, negated=branch.guard.negated == is_taken)
     return None
@@ -173,11 +172,10 @@ def _is_labelled(facts: Facts, block: int, label: object) -> bool:
 
 
 class Bounds:
-    """The ranges of offsets in declared objects, by the known bits of the values that they are made of."""
+    """The ranges of offsets in declared objects, from the known bits of the values that the offsets are made of."""
 
-    def __init__(self, facts: Facts, values: Values | None = None) -> None:
-        """``values``: the value numbers to go by, where not those of ``facts``."""
-        self.values: Values = values if values is not None else facts.values
+    def __init__(self, facts: Facts) -> None:
+        self.values: Values = facts.values
         sources = Sources(facts.kernel, facts.shape, are_lanes_together=False)
         self._bits = ValueBits(self.values.ssa, sources, lambda value, block: 0)
         self._sources = sources

@@ -53,12 +53,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...ptx import TYPES, Form, Instr, Kernel, Reg
+from ...ptx.operations import COPIES, Operation
 from ..effects import is_call_parameter, may_remove, memory_space
 
 if TYPE_CHECKING:
     from ..manager import Facts
 
-__all__ = ["Contraction", "Product", "contraction_of", "may_contract", "pinned"]
+__all__ = ["Contraction", "Product", "may_contract", "pinned"]
 
 
 def role(form: Form) -> str:
@@ -68,7 +69,7 @@ def role(form: Form) -> str:
         return ""
     mods = form.mods
     if kind == "through":
-        return "" if form.op.base == "cvt" and not _keeps_value(form) else kind
+        return "" if form.operation is Operation.CONVERSION and not _keeps_value(form) else kind
     if ("rnd" in mods and not _ignores_rounding(form)) or (kind == "product" and "sat" in form.flags):
         return ""
     return kind
@@ -126,15 +127,6 @@ class Contraction:
             self.products[copies[instr]] = Product(product.kind, sums, readers)
 
 
-def contraction_of(facts: Facts) -> Contraction:
-    """The products of the kernel as it was when this was asked for the first time. Passes go by it: what they must not
-    touch stays the same object, and what was rounded then can be pinned at the end, whatever reads it now."""
-    found = facts.lasting.get(Contraction)
-    if found is None:
-        found = facts.lasting[Contraction] = facts.get(Contraction.of)
-    return found
-
-
 def may_contract(kernel: Kernel) -> bool:
     """Whether the kernel has a product and a sum, or one of them and calls, parameters or results of a function."""
     roles = {role(instr.form) for block in kernel.blocks for instr in block.instrs if instr.form.op.contraction}
@@ -142,7 +134,7 @@ def may_contract(kernel: Kernel) -> bool:
         return True
     if "product" not in roles and "sum" not in roles:
         return False
-    return not kernel.is_entry or any(instr.form.op.base == "call" for instr in kernel.instructions())
+    return not kernel.is_entry or any(instr.form.is_call for instr in kernel.instructions())
 
 
 @dataclass(slots=True)
@@ -249,10 +241,10 @@ class _Classes:
     def _incoming(self, spaces: set[str]) -> Iterable[Instr]:
         """The instructions whose results may be a product that is not rounded, computed elsewhere."""
         for instr in self.live:
-            if instr.form.op.base == "call":
+            if instr.form.is_call:
                 if "param" in spaces:
                     yield instr
-            elif instr.form.op.base == "ld" and self._is_promotable(instr):
+            elif instr.form.operation is Operation.LOAD and self._is_promotable(instr):
                 space = memory_space(instr)
                 if ("local" if space == "generic" else space) in spaces:
                     yield instr
@@ -294,8 +286,8 @@ class _Classes:
         form = reader.form
         if role(form) == "sum" and len({operand.text for operand in reader.operands[1:3]}) == 2:
             found.sums[reader] = is_here and _agrees(start.form, form)
-        elif form.op.base == "call" or (form.op.base == "st" and self._is_promotable(reader)):
-            found.escapes |= form.op.base == "call" or memory_space(reader) == "param"
+        elif form.is_call or (form.operation is Operation.STORE and self._is_promotable(reader)):
+            found.escapes |= form.is_call or memory_space(reader) == "param"
             found.is_in_local |= not found.escapes
         else:
             found.others.add(reader)
@@ -320,10 +312,13 @@ def _kind(instr: Instr, reach: _Reach) -> str:
     return "contracted" if is_certain else "open"
 
 
+_TRANSPARENT = COPIES | {Operation.FLOAT_NEGATION}
+
+
 def _is_transparent(instr: Instr) -> bool:
     """Whether ptxas sees a product behind it as if it were not there: a ``mov`` of a register, or ``neg``."""
-    base, operands = instr.form.op.base, instr.operands
-    return base in ("mov", "neg") and len(operands) == 2 and all(type(operand) is Reg for operand in operands)
+    operation, operands = instr.form.operation, instr.operands
+    return operation in _TRANSPARENT and len(operands) == 2 and all(type(operand) is Reg for operand in operands)
 
 
 def _agrees(product: Form, total: Form) -> bool:
@@ -334,5 +329,5 @@ def _agrees(product: Form, total: Form) -> bool:
 def _has_local(facts: Facts) -> bool:
     variables = [*facts.kernel.variables, *(facts.module.variables if facts.module is not None else ())]
     return any(each.space == "local" for each in variables) or any(
-        instr.form.op.base == "alloca" for instr in facts.kernel.instructions()
+        instr.form.operation is Operation.ALLOCATION for instr in facts.kernel.instructions()
     )

@@ -17,7 +17,7 @@ for sign-extended sums below 2^31.
 Requires: SSA, value numbers, dominance. Guarantees: the result is the same number whenever control is at the end of the
 block, with the values of the φs and other leaves that are current there. Refuses: ``!=`` as a loop's condition, and
 comparisons that are not in the block that they decide about.
-Reference: shared notes on code motion, §5; LLVM's ScalarEvolution (no-wrap flags of add recurrences, from guards only).
+Reference: LLVM's ScalarEvolution (no-wrap flags of add recurrences, from guards only).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
 from ...ptx import Label, Reg
+from ...ptx.operations import Operation
 from . import affine
 from .affine import Affine
 from .symbolic_values import SymbolicValues
@@ -233,7 +234,12 @@ class NoWrap:
         """The comparison of the branch at the end of ``block``: its word, the numbers of its sides, their kind, where
         the branch leads to, and whether the comparison is false there."""
         end = self.cfg.blocks[block].terminator
-        if end is None or end.form.op.base != "bra" or end.guard is None or len(set(self.cfg.succ[block])) != 2:
+        if (
+            end is None
+            or end.form.operation is not Operation.BRANCH
+            or end.guard is None
+            or len(set(self.cfg.succ[block])) != 2
+        ):
             return None
         guard, label = end.guard.reg, end.operands[0]
         if not isinstance(guard, Reg) or not isinstance(label, Label):
@@ -241,7 +247,12 @@ class NoWrap:
         ssa, values = self.symbols.ssa, self.symbols.values
         value = ssa.read(end, guard)
         instr = ssa.instr[value]
-        if instr is None or ssa.block[value] != block or instr.guard is not None or instr.form.op.base != "setp":
+        if (
+            instr is None
+            or ssa.block[value] != block
+            or instr.guard is not None
+            or instr.form.operation is not Operation.COMPARISON
+        ):
             return None
         scalar, word = instr.form.type, instr.form.mods.get("cmp", "")
         if len(instr.operands) != 3 or word not in _ORDERS or scalar is None or scalar.name not in ("s32", "u32"):

@@ -11,7 +11,7 @@ Guarantees: a number speaks of the current instance of its leaves: it means one 
 definitions of any of them. Translation is exact modulo 2^width; extension of a sum that may wrap stays an atom, so
 ``A[i + 1]`` with a 32-bit ``i`` is not taken for the neighbour of ``A[i]``. Refuses (``None``): numbers that contain
 something without a place of definition; translation through a load.
-Reference: shared notes on code motion, §5; VanDrunen and Hosking, "Value-Based Partial Redundancy Elimination", CC 2004
+Reference: VanDrunen and Hosking, "Value-Based Partial Redundancy Elimination", CC 2004
 (φ translation).
 """
 
@@ -388,7 +388,7 @@ class Materializer:
             return None
         operands: list[Operand] = []
         for child, operand, spec in zip(children, template.operands[1:], template.form.specs[1:], strict=False):
-            scalar = template.form.scalar(spec.type) or TYPES.get(spec.type)
+            scalar = template.form.operand_type(spec)
             bits = operand.type.bits if isinstance(operand, Reg) else scalar.bits if scalar is not None else 0
             if bits not in (32, 64) or (isinstance(operand, Reg) and not _is_integer(operand)):
                 return None
@@ -437,7 +437,7 @@ class Materializer:
 
 
 def _special(name: str) -> Special | None:
-    from ...ptx.ops import special_type
+    from ...ptx.special_registers import special_type
 
     kind = special_type(name)
     return Special(name, TYPES[kind]) if kind == "u32" else None

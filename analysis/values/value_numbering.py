@@ -7,7 +7,7 @@ class. Floating-point operations are hashed as written, never reassociated. Load
 hashed by address; every other load is a class of its own.
 
 Requires: the SSA view. Guarantees: equal numbers are equal bits, at any point where both values are current.
-Reference: Briggs, Cooper, Simpson, "Value Numbering", SPE 1997; shared notes on code motion, §1.
+Reference: Briggs, Cooper, Simpson, "Value Numbering", SPE 1997.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...ptx import Effect, Element, Form, Imm, Instr, Mem, Operand, Reg, ScalarType, Special, Sym
-from ...ptx.notation import OperandSpec
+from ...ptx.operations import Operation
 from ...ptx.types import is_integer_literal, literal_bits, literal_value
 from ..effects import is_constant_form, is_movable, is_promised_read, is_volatile_register
 from ..graph.cfg import Cfg
@@ -275,25 +275,25 @@ _PLANS: dict[Form, _Plan] = {}
 
 
 def _plan(form: Form) -> _Plan:
-    semantics = form.op.semantics
+    kind_of_row = form.operation
     operation = affine.operation_of(form)
     if form.effects & Effect.READ:
         # What reads a parameter of a call sequence may not be moved, and is not asked about.
         kind = "load" if is_constant_form(form) else "unique"
-    elif semantics == "move_mov":
+    elif kind_of_row is Operation.COPY:
         kind = "copy"
     elif operation is not None:
-        kind = "shift" if semantics == "bits_shl" else "affine"
-    elif semantics == "convert" and _is_extension(form):
+        kind = "shift" if kind_of_row is Operation.SHIFT_LEFT else "affine"
+    elif kind_of_row is Operation.CONVERSION and _is_extension(form):
         kind = "extension"
-    elif semantics in ("int_mul_wide", "int_mad_wide"):
+    elif kind_of_row in (Operation.WIDE_PRODUCT, Operation.WIDE_PRODUCT_SUM):
         kind = "product"
     else:
         kind = "hash"
-    scalars = tuple(_scalar_of(form, spec) for spec in form.specs[1:])
+    scalars = tuple(form.operand_type(spec) for spec in form.specs[1:])
     # Of two NaNs an operation on f64 keeps the payload of one: which, depends on their order.
     commutes = form.op.commutes and (form.type is None or form.type.name != "f64")
-    return _Plan(kind, _operation(form), scalars, commutes, operation, semantics == "int_mad_wide")
+    return _Plan(kind, _operation(form), scalars, commutes, operation, kind_of_row is Operation.WIDE_PRODUCT_SUM)
 
 
 def _is_extension(form: Form) -> bool:
@@ -436,16 +436,6 @@ def _load(values: Values, instr: Instr, plan: _Plan) -> int:
     if address is None or address.rest or len(instr.operands) != 2:
         return values.fresh()
     return values.lookup((plan.head, *values.address(instr, address)))
-
-
-def _scalar_of(form: Form, spec: OperandSpec) -> ScalarType | None:
-    """The type in which an operand is read."""
-    if spec.type == "wide":
-        return None
-    return form.scalar(spec.type) or _FIXED.get(spec.type)
-
-
-_FIXED = {"u32": _U32, "b32": ScalarType("b32", 32, "b"), "s32": ScalarType("s32", 32, "s")}
 
 
 def _modifiers(form: Form) -> Key:

@@ -1,8 +1,8 @@
 """Random kernels of products, sums, stores and loads, and what ptxas makes of each sum.
 
-Sums add a constant of their own, so that they can be found in the machine code: as ``FADD`` with the constant where
-the other operand is rounded, as ``FFMA`` where ptxas contracts it. Some products have a constant factor of their own
-and are summed in pairs: one is ``FMUL`` with its factor, the other one ``FFMA``. That is what must stay the same.
+Each sum adds its own constant, so that it can be found in the machine code: as ``FADD`` with the constant if the other
+operand is rounded, as ``FFMA`` if ptxas contracts it. Some products have their own constant factor and are added in
+pairs: one is ``FMUL`` with its factor, the other one ``FFMA``. A pass must not change this.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import defaultdict
 
 __all__ = ["contraction_kernel", "sums_in"]
 
-#: Places in the buffer that are stored to and loaded from, in bytes; results of sums go behind them.
+#: Offsets in bytes of the buffer that kernels store to and load from. Results of sums are stored after them.
 _SLOTS = (0, 4, 8, 12)
 _RESULTS = 64
 
@@ -137,7 +137,7 @@ _SUM = re.compile(r"\b(FADD|FMUL|FFMA)\S*\s[^;]*?(\d+\.\d+)\b")
 
 
 def sums_in(listing: str) -> dict[tuple[str, str], set[str]]:
-    """By kernel and constant the opcodes that the machine code has for the sum or product with this constant."""
+    """By kernel and constant: the opcodes in the machine code of the sum or product with this constant."""
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
     kernel = ""
     for line in listing.splitlines():

@@ -1,4 +1,4 @@
-"""Random constant expressions: such as have a given value, and such as have whatever value the rules give them.
+"""Random constant expressions: with a given value, or with whatever value the rules give.
 
 Deterministic: a function of the random generator's state.
 """

@@ -1,4 +1,4 @@
-"""No pass changes which sums ptxas contracts: found in machine code, for random kernels of products and sums."""
+"""No pass changes which sums ptxas contracts. The machine code shows it, for random kernels of products and sums."""
 
 import random
 

@@ -1,8 +1,8 @@
-"""Every form of an operand, in every place: what ptxas takes comes back as the same machine code.
+"""Every form of an operand in every position: if ptxas accepts it, the round trip gives the same machine code.
 
-Instructions of every family (`spellings.txt`) get, in the place of each source, each form that an operand can have.
-ptxas judges which of them it takes. Those must be read, verified and printed; the printed module must give the same
-code. `REFUSED` names the forms that ptxas takes and that are refused here.
+Instructions of every family (`spellings.txt`) get each operand form in the position of each source. ptxas decides which
+of them are valid. Valid ones must be read, verified and printed, and the printed module must give the same code.
+`REFUSED` names the forms that ptxas accepts and we refuse.
 """
 
 import random

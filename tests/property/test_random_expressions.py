@@ -1,4 +1,6 @@
-"""Constant expressions in random programs, random expressions against ptxas, and what is left where a token is lost."""
+"""Constant expressions in random programs, random expressions compared with ptxas, and expressions with a missing
+token.
+"""
 
 import random
 import re

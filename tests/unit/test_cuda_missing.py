@@ -1,4 +1,4 @@
-"""A machine without a GPU that can be used: each reason is named, with what to do about it."""
+"""A machine without a usable GPU: each reason is reported with a remedy."""
 
 import importlib
 from enum import Enum

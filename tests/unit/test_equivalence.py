@@ -134,7 +134,7 @@ def test_nothing_written_is_inconclusive() -> None:
     text = entry(".param .u64 a", "ld.param.u64 %d1, [a]; ld.global.u32 %r1, [%d1];")
     found = judged(text, text)
     assert found.outcome == INCONCLUSIVE
-    assert found.undecided[0].endswith("undecided: the first changes nothing that is compared")
+    assert found.undecided[0].endswith("undecided: the first run changes nothing that is compared")
 
 
 def test_storing_what_was_there_compares_nothing() -> None:
@@ -151,7 +151,7 @@ def test_skipped_accesses_are_inconclusive() -> None:
     text = entry(".param .u64 a", body)
     found = judged(text, text)
     assert found.outcome == INCONCLUSIVE
-    assert "the first skips accesses (out-of-bounds in global memory)" in found.undecided[0]
+    assert "the first run skips accesses (out-of-bounds in global memory)" in found.undecided[0]
 
 
 def test_skipped_accesses_are_compared_by_address() -> None:
@@ -170,7 +170,7 @@ def test_a_page_that_only_the_second_touches_is_a_difference() -> None:
     first = entry(".param .u64 a", body)
     found = judged(first, entry(".param .u64 a", body + "ld.global.u32 %r1, [%d1+40000];"))
     assert found.outcome == DIFFERENT
-    assert "only the second accesses the page of memory at byte 36864 behind parameter 'a'" in "".join(
+    assert "only the second accesses the page of memory at byte 36864 of parameter 'a'" in "".join(
         line for each in found.comparisons for line in each.details
     )
 

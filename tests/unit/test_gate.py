@@ -1,4 +1,4 @@
-"""The gate: what it keeps, gives back and keeps in part; the judges; the cache."""
+"""The gate: what it keeps, reverts and keeps in part; the judges; the cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate as a user meets it where something is wrong: with ptxas, with the cache, with the disk."""
+"""The gate if something fails: ptxas, the cache, the disk."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The last change in front of a load: the index has to say what a look at one change after another says."""
+"""The last change before a load: the index gives the same answer as a search through the changes."""
 
 import random
 from collections import Counter

@@ -1,9 +1,12 @@
-"""Facts are computed once, and never older than their kernel."""
+"""Analyses are computed once, and are never older than their kernel."""
 
+import operator
 import subprocess
 import sys
 
+import pytest
 from ptxmotion.analysis import Facts
+from ptxmotion.analysis.manager import NotPreserved
 from ptxmotion.ptx import Block, Instr, Kernel, Reg, decode, parse
 
 TEXT = (
@@ -61,6 +64,93 @@ def test_a_fact_of_the_graph_of_ones_own() -> None:
     assert facts.get(count_additions, graph_only=True) == 2, (reg, "kept until edges change")
     kernel.cfg_changed()
     assert facts.get(count_additions, graph_only=True) == 1
+
+
+def add_an_addition(kernel: Kernel) -> None:
+    block = kernel.blocks[1]
+    kernel.set_instrs(block, [block.instrs[0].clone(), *block.instrs])
+
+
+def has_additions(facts: Facts) -> bool:
+    return count_additions(facts) > 0
+
+
+def test_a_preserved_fact_survives_changes_of_code_and_edges() -> None:
+    kernel, facts = fresh()
+    calls: list[int] = []
+
+    def counted(facts: Facts) -> bool:
+        calls.append(facts.kernel.version)
+        return has_additions(facts)
+
+    with facts.preserve(counted, because="additions are only added"):
+        assert not calls
+        assert facts.get(counted)
+        add_an_addition(kernel)
+        assert facts.get(counted)
+        kernel.insert_block(0, Block(None, []))
+    first = calls[0]
+    assert set(calls) == {first, kernel.version} and calls[0] != calls[-1], "computed once, and once to check it"
+    assert facts.get(counted) and len(calls) == 2
+    kernel.changed()
+    assert facts.get(counted) and len(calls) == 3
+
+
+def test_only_the_named_fact_is_preserved() -> None:
+    kernel, facts = fresh()
+    assert facts.get(count_additions) == 2
+    with facts.preserve(has_additions, because="additions are only added"):
+        add_an_addition(kernel)
+        assert facts.get(count_additions) == 3
+
+
+def test_a_fact_that_is_out_of_date_at_the_start_is_not_preserved() -> None:
+    kernel, facts = fresh()
+    assert facts.get(count_additions) == 2
+    add_an_addition(kernel)
+    with facts.preserve(count_additions, because="nothing changes"):
+        assert facts.get(count_additions) == 3
+
+
+def test_a_fact_that_was_not_preserved_is_an_error_in_the_tests() -> None:
+    assert Facts.checks_preserved, "conftest.py sets it"
+    kernel, facts = fresh()
+    facts.get(count_additions)
+    message = "'count_additions' of 'k' was preserved because it is constant; preserved: 2; recomputed: 3"
+    with pytest.raises(NotPreserved, match=message), facts.preserve(count_additions, because="it is constant"):
+        add_an_addition(kernel)
+
+
+def test_agreement_is_decided_by_the_given_comparison() -> None:
+    kernel, facts = fresh()
+    facts.get(count_additions)
+    with facts.preserve(count_additions, because="it is a lower bound", agrees=operator.le):
+        add_an_addition(kernel)
+    assert facts.get(count_additions) == 2
+    bound = facts.preserve(count_additions, because="it is a lower bound", agrees=operator.le)
+    with pytest.raises(NotPreserved), bound:
+        kernel.set_instrs(kernel.blocks[1], [])
+
+
+def test_contexts_of_one_fact_nest() -> None:
+    kernel, facts = fresh()
+    assert facts.get(has_additions)
+    with facts.preserve(has_additions, because="additions are only added"):
+        with facts.preserve(has_additions, because="nothing changes"):
+            pass
+        add_an_addition(kernel)
+        assert has_additions in facts._preserved  # pyright: ignore[reportPrivateUsage]
+    assert not facts._preserved  # pyright: ignore[reportPrivateUsage]
+
+
+def test_an_error_inside_the_context_is_not_hidden_by_the_check() -> None:
+    kernel, facts = fresh()
+    facts.get(count_additions)
+    with pytest.raises(ZeroDivisionError), facts.preserve(count_additions, because="it is constant"):
+        add_an_addition(kernel)
+        assert facts.get(count_additions) == 2
+        raise ZeroDivisionError
+    assert facts.get(count_additions) == 3, "dropped, since the change may be incomplete"
 
 
 def test_importing_the_package_loads_no_analysis() -> None:

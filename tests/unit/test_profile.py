@@ -14,7 +14,7 @@ from ptxmotion.analysis.graph.block_weights import NEVER
 from ptxmotion.analysis.profile import Profile, ProfileError
 from ptxmotion.cli import main
 from ptxmotion.emulator import Emulator
-from ptxmotion.ptx import Kernel, Module, parse
+from ptxmotion.ptx import Kernel, Module, flatten_scopes, parse
 from ptxmotion.ptx.digest import code_digest
 
 HEAD = ".version 8.5\n.target sm_80\n.address_size 64\n"
@@ -86,7 +86,7 @@ def test_scopes_may_be_flattened_after_and_before() -> None:
     nested = KERNEL.replace("mov.u32 %r6, 9;", "{ .reg .b32 %r1; mov.u32 %r1, 9; mov.u32 %r6, %r1; }")
     module, document = measured(nested)
     before = code_digest(module.kernels[0])
-    module.kernels[0].flatten_scopes()
+    flatten_scopes(module.kernels[0])
     assert code_digest(module.kernels[0]) == before
     assert Profile.of(document).match(module.kernels[0]) == ""
 

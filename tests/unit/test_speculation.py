@@ -1,10 +1,11 @@
-"""Which loads may be executed where the program would not have executed them, and why not."""
+"""Which loads may run where the program would not have run them, and why others may not."""
 
 import pytest
 from growth import assert_near_linear
 from ptxmotion.analysis import Facts
-from ptxmotion.analysis.effects import REASONS, may_speculate, speculation_places
+from ptxmotion.analysis.effects import REASONS
 from ptxmotion.analysis.memory.dereferences import Dereferences
+from ptxmotion.analysis.memory.speculation import may_speculate, speculation_places
 from ptxmotion.ptx import parse
 
 HEADER = """\

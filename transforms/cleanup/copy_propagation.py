@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias, cast
 
-from ...analysis.effects import late_registers
 from ...analysis.graph.dataflow import solve
 from ...analysis.manager import Facts
 from ...analysis.values.ssa import Ssa
 from ...ptx import Guard, Instr, Kernel, Operand, Reg, ScalarType
 from ...ptx.operands import substitute
+from ...ptx.operations import Operation
 from ..remarks import Remarks
 
 __all__ = ["CopyPropagation", "are_exchangeable", "exchangeable_as", "substitute_reads"]
@@ -135,29 +135,20 @@ def _copies(facts: Facts) -> list[Instr]:
         instr
         for block in facts.cfg.rpo
         for instr in blocks[block].instrs
-        if instr.form.op.semantics == "move_mov" and instr.guard is None and len(instr.operands) == 2
+        if instr.form.operation is Operation.COPY and instr.guard is None and len(instr.operands) == 2
     ]
-    found: list[Instr] = []
-    late: frozenset[Reg] | None = None
-    for instr in moves:
-        target, source = instr.operands
-        if not isinstance(target, Reg) or not isinstance(source, Reg) or not target.lanes == source.lanes == 1:
-            continue
-        if are_exchangeable(target.type, source.type):
-            if late is None:
-                late = _late(facts)
-            if target not in late and source not in late:
-                found.append(instr)
-    return found
+    copies = [instr for instr in moves if _keeps_all_bits(*instr.operands)]
+    if not copies:
+        return []
+    late = facts.late_registers
+    return [instr for instr in copies if late.isdisjoint((*instr.defs(), *instr.uses()))] if late else copies
 
 
-def _late(facts: Facts) -> frozenset[Reg]:
-    """`effects.late_registers`. Where there are none, there never will be any: no transform makes an instruction that
-    has such registers, so nobody looks again."""
-    known: frozenset[Reg] | None = facts.lasting.get(_late)
-    if known is None or known:
-        known = facts.lasting[_late] = late_registers(facts.kernel)
-    return known
+def _keeps_all_bits(target: Operand, source: Operand) -> bool:
+    """Whether a ``mov`` copies a register to another one that can replace it in every instruction."""
+    if not isinstance(target, Reg) or not isinstance(source, Reg) or not target.lanes == source.lanes == 1:
+        return False
+    return are_exchangeable(target.type, source.type)
 
 
 def exchangeable_as(scalar: ScalarType) -> int | ScalarType:
@@ -184,7 +175,7 @@ def _root(reg: Reg, renamed: dict[Reg, Reg]) -> Reg:
 
 def substitute_reads(kernel: Kernel, instr: Instr, renamed: Mapping[Reg, Reg]) -> bool:
     """Exchange registers that the instruction reads, but for `Instr.fixed_uses`."""
-    if instr.form.inout or instr.form.op.base == "call":
+    if instr.form.inout or instr.form.is_call:
         return False
     count = instr.form.dst_count
     operands = instr.operands

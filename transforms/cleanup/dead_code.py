@@ -34,34 +34,58 @@ class DeadCodeElimination:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Remove dead instructions; whether there were any."""
-        if facts.get(_has_none):
+        unread = facts.get(_Unread.of)
+        if not unread.removable:
             return False
-        dead = _dead(kernel, remarks)
+        dead = _dead(kernel, remarks, unread)
+        for block in kernel.blocks:
+            kept = [instr for instr in block.instrs if instr not in dead]
+            if len(kept) != len(block.instrs):
+                kernel.set_instrs(block, kept)
         if dead:
-            for block in kernel.blocks:
-                kept = [instr for instr in block.instrs if instr not in dead]
-                if len(kept) != len(block.instrs):
-                    kernel.set_instrs(block, kept)
             remarks.count(kernel, self.name, "removed", len(dead))
-        facts.keep(_has_none, True)
         return bool(dead)
 
 
-def _dead(kernel: Kernel, remarks: Remarks) -> set[Instr]:
-    """The instructions to remove."""
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """The instructions that may be removed now, since nothing reads their results; others may follow them.
+
+    ``reads``: how many reads each register has in the whole kernel. ``described``: see `_described_by_pragma`.
+    """
+
+    removable: list[Instr]
+    reads: Counter[Reg]
+    described: set[Instr]
+
+    @classmethod
+    def of(cls, facts: Facts) -> _Unread:
+        """Those of the kernel; a fact for `Facts.get`."""
+        instrs = [instr for block in facts.kernel.blocks for instr in block.instrs]
+        reads = Counter(chain.from_iterable([instr.uses() for instr in instrs]))
+        unread = set(chain.from_iterable([instr.defs() for instr in instrs])) - reads.keys()
+        if not unread:
+            return cls([], reads, set())
+        described = _described_by_pragma(facts.kernel)
+        removable = [
+            instr
+            for instr in chain.from_iterable(_definitions(instrs, unread).values())
+            if instr not in described and not any(map(reads.__contains__, instr.defs())) and may_remove(instr)
+        ]
+        return cls(removable, reads, described)
+
+
+def _dead(kernel: Kernel, remarks: Remarks, unread: _Unread) -> set[Instr]:
+    """The instructions to remove: those in ``unread``, and those that become unread with them, as far as ``remarks``
+    allows it."""
     dead: set[Instr] = set()
-    instrs = [instr for block in kernel.blocks for instr in block.instrs]
-    reads = Counter(chain.from_iterable([instr.uses() for instr in instrs]))
-    unread = set(chain.from_iterable([instr.defs() for instr in instrs])) - reads.keys()
-    if not unread:
-        return dead
-    work = [instr for found in _definitions(instrs, unread).values() for instr in found]
-    spoken_of = _spoken_of(kernel)
-    # Of all registers; mostly nothing becomes unread by what is removed.
+    reads, described = unread.reads.copy(), unread.described
+    #: The definitions of each register. Computed on demand, because most removals make no other register unread.
     definitions: dict[Reg, list[Instr]] | None = None
+    work = list(unread.removable)
     while work:
         instr = work.pop()
-        if instr in dead or instr in spoken_of or any(reads.get(reg) for reg in instr.defs()):
+        if instr in dead or instr in described or any(reads.get(reg) for reg in instr.defs()):
             continue
         if not may_remove(instr) or not remarks.may_rewrite():
             continue
@@ -70,30 +94,23 @@ def _dead(kernel: Kernel, remarks: Remarks) -> set[Instr]:
             reads[reg] -= 1
             if not reads[reg]:
                 if definitions is None:
-                    definitions = _definitions(instrs, reads)
+                    definitions = _definitions(list(kernel.instructions()), reads)
                 work.extend(definitions.get(reg, ()))
     return dead
 
 
 def _definitions(instrs: list[Instr], wanted: Container[Reg]) -> dict[Reg, list[Instr]]:
     """The instructions that write each of the registers ``wanted``."""
-    found: dict[Reg, list[Instr]] = {}
+    definitions: dict[Reg, list[Instr]] = {}
     for instr in instrs:
         for reg in instr.defs():
             if reg in wanted:
-                found.setdefault(reg, []).append(instr)
-    return found
+                definitions.setdefault(reg, []).append(instr)
+    return definitions
 
 
-def _has_none(facts: Facts) -> bool:
-    """Whether the kernel, as it is now, is known to have no dead instruction that may go; `DeadCodeElimination` keeps
-    that in the facts."""
-    del facts
-    return False
-
-
-def _spoken_of(kernel: Kernel) -> set[Instr]:
-    """The instructions that a pragma speaks of."""
+def _described_by_pragma(kernel: Kernel) -> set[Instr]:
+    """The instructions that a pragma describes."""
     return {
         instrs[at]
         for instrs in (block.instrs for block in kernel.blocks)

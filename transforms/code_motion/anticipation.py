@@ -14,7 +14,7 @@ Guarantees: a block is visited at most `VISITS` times with different values of i
 any; at most ``budget`` states; what is not answered is *no*. Like lazy code motion, *value* takes loops that can be
 left to end; *address* does not, and ends at barriers, since somebody may never come there: it is false where one may go
 round for ever without touching the address. Refuses: parts of the graph that are never left.
-Reference: thesis §4.3.2; shared notes on code motion, §5 (faults).
+Reference: thesis §4.3.2.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from ...analysis.effects import is_plain_store
-from ...analysis.graph.cfg import strongly_connected_components
 from ...analysis.graph.finite_loops import FiniteLoops
 from ...analysis.manager import Facts
 from ...analysis.memory.alias import Reference
 from ...analysis.values.symbolic_values import SymbolicValues
+from ...graphs import strongly_connected_components
 from ...ptx import Effect, Instr, Label, Reg, ScalarType
+from ...ptx.operations import Operation
 from ..scalar_replacement.access_index import Accesses
 from ..scalar_replacement.questions import Question
 from .lazy_code_motion import never_leaving
@@ -541,7 +542,7 @@ class Anticipation:
 
     def _find_condition(self, block: int) -> _Condition | None:
         terminator = self.cfg.blocks[block].terminator
-        if terminator is None or terminator.form.op.base != "bra" or terminator.guard is None:
+        if terminator is None or terminator.form.operation is not Operation.BRANCH or terminator.guard is None:
             return None
         guard = terminator.guard.reg
         target = terminator.operands[0]
@@ -549,7 +550,12 @@ class Anticipation:
             return None
         ssa, values = self.symbols.ssa, self.symbols.values
         instr = ssa.instr[ssa.read(terminator, guard)]
-        if instr is None or instr.guard is not None or instr.form.op.base != "setp" or len(instr.operands) != 3:
+        if (
+            instr is None
+            or instr.guard is not None
+            or instr.form.operation is not Operation.COMPARISON
+            or len(instr.operands) != 3
+        ):
             return None
         scalar = instr.form.type
         if scalar is None or not scalar.is_integer or instr.form.mods.get("cmp") not in _COMPARISONS:

@@ -1,12 +1,10 @@
-"""Which branches diverge, found once for a kernel and kept while code moves in it, by all passes that run over it.
+"""Which branches diverge, for decisions of the passes about cost.
 
-Code motion changes neither what a branch depends on nor which threads take it; so the answer for the kernel as it was
-given holds for each of its blocks afterwards, and synthetic blocks end in no conditional branch.
+This is the *expected* divergence, which is measured if the facts have a profile. It decides what an evaluation costs
+(the ∪ of SSCM, the CDRND for insertions), never whether a motion is correct.
 
-It is the *expected* divergence, measured where the facts have a profile: what is asked here decides what an evaluation
-costs (SSCM's ∪, the CDRND for insertions), never whether a motion is correct.
-
-Guarantees: `cdrnd` is that of the graph as it is now, with the branches that were found divergent.
+The driver preserves `divergent_blocks` over the passes of this package (`Facts.preserve`). These passes keep each
+conditional branch, and its condition keeps its value. A synthetic block ends in no conditional branch.
 """
 
 from __future__ import annotations
@@ -15,80 +13,65 @@ from ...analysis.graph.control_dependence import ENTRY
 from ...analysis.manager import Facts
 from ...ptx import Block
 
-__all__ = ["BranchDivergence", "Contexts"]
+__all__ = ["BranchDivergence", "Contexts", "divergent_blocks"]
+
+
+def divergent_blocks(facts: Facts) -> frozenset[Block]:
+    """The blocks that end in a divergent branch; a fact for `Facts.get`. A block is its object, so that the value stays
+    valid where blocks are inserted."""
+    blocks = facts.cfg.blocks
+    return frozenset([blocks[number] for number in facts.expected_divergence.divergent_branches])
 
 
 class BranchDivergence:
-    """The divergent branches of the kernel that ``facts`` is about."""
+    """The divergent branches of the kernel of ``facts``. Each query reads the facts, so its answer is up to date, and
+    making this object costs nothing."""
 
-    def __init__(self, facts: Facts, *, is_deferred: bool = False) -> None:
-        """``is_deferred``: found when first asked for, since many kernels are left as they are and nobody asks. Then
-        `settle` is called before the kernel changes."""
+    def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self._version = facts.kernel.version
-        self._found: frozenset[Block] | None = facts.lasting.get(BranchDivergence)
-        if not is_deferred:
-            self.settle()
 
-    def settle(self) -> None:
-        """Find out now, since the kernel is about to change."""
-        _ = self._divergent
+    def is_divergent(self, block: int) -> bool:
+        """Whether lanes may diverge at the end of block number ``block``."""
+        return self._facts.cfg.blocks[block] in self._facts.get(divergent_blocks)
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether it has been found out."""
-        return self._found is not None
-
-    @property
-    def _divergent(self) -> frozenset[Block]:
-        if self._found is None:
-            facts = self._facts
-            if facts.kernel.version != self._version:
-                raise RuntimeError(f"the divergence of '{facts.kernel.name}' was not settled before it changed")
-            blocks = facts.cfg.blocks
-            self._found = frozenset(blocks[b] for b in facts.expected_divergence.divergent_branches)
-            facts.lasting[BranchDivergence] = self._found
-        return self._found
-
-    def is_divergent(self, facts: Facts, block: int) -> bool:
-        """Whether lanes may part at the end of block number ``block``."""
-        return facts.cfg.blocks[block] in self._divergent
-
-    def blocks(self, facts: Facts) -> list[int]:
+    def blocks(self) -> list[int]:
         """The numbers of the blocks that end in a divergent branch, ascending."""
-        divergent = self._divergent
-        return [number for number, block in enumerate(facts.cfg.blocks) if block in divergent]
+        divergent = self._facts.get(divergent_blocks)
+        return [number for number, block in enumerate(self._facts.cfg.blocks) if block in divergent]
 
-    def cdrnd(self, facts: Facts) -> list[bool]:
+    def cdrnd(self) -> list[bool]:
         """For each block whether it lies in the control dependence region of non-divergence (thesis §4.3)."""
-        return facts.control_dependence.cdrnd(self.blocks(facts))
+        return self._facts.control_dependence.cdrnd(self.blocks())
 
 
 class Contexts:
-    """By block, the divergent branches that decide whether it is executed, directly or through others."""
+    """For a block, the divergent branches that decide, directly or through other branches, whether it is executed."""
 
     def __init__(self, divergence: BranchDivergence, facts: Facts) -> None:
         self._divergence = divergence
         self._facts = facts
-        self._found: dict[int, frozenset[int]] = {}
+        #: By block number the numbers of the blocks that these branches end.
+        self._contexts: dict[int, frozenset[int]] = {}
 
     def of(self, block: int) -> frozenset[int]:
-        """Those of ``block``, as the numbers of the blocks that they end."""
-        known = self._found.get(block)
-        if known is not None:
-            return known
+        """The numbers of the blocks that end in a divergent branch on which ``block`` depends."""
+        context = self._contexts.get(block)
+        if context is None:
+            context = self._contexts[block] = self._find(block)
+        return context
+
+    def _find(self, block: int) -> frozenset[int]:
         controllers = self._facts.control_dependence.controllers
-        found: set[int] = set()
+        divergent: set[int] = set()
         seen = {block}
         work = [block]
-        for each in work:
-            for branch in controllers[each]:
+        for dependent in work:
+            for branch in controllers[dependent]:
                 if branch == ENTRY:
                     continue
-                if self._divergence.is_divergent(self._facts, branch):
-                    found.add(branch)
+                if self._divergence.is_divergent(branch):
+                    divergent.add(branch)
                 if branch not in seen:
                     seen.add(branch)
                     work.append(branch)
-        result = self._found[block] = frozenset(found)
-        return result
+        return frozenset(divergent)

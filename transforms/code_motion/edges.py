@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from ...analysis.graph.cfg import Cfg
 from ...ptx import Block, Directive, Instr, Kernel, decode
+from ...ptx.operations import Operation
 
 __all__ = ["SYNTHETIC", "EdgeInserter"]
 
@@ -34,7 +35,7 @@ class EdgeInserter:
         if self._is_at_start(successor) or self._is_at_end(block):
             return True
         terminator = self.cfg.blocks[block].terminator
-        return terminator is None or terminator.form.op.base != "brx"
+        return terminator is None or terminator.form.operation is not Operation.INDEXED_BRANCH
 
     def insert(self, block: int, successor: int, instr: Instr) -> None:
         """Put ``instr`` on the edge, behind what has been put there before."""
@@ -80,7 +81,11 @@ class EdgeInserter:
         """Put a synthetic block on the edge; ``follows``: the target is the next block in the text."""
         kernel = self.kernel
         terminator = source.terminator
-        taken = terminator is not None and terminator.form.op.base == "bra" and target.label in terminator.operands
+        taken = (
+            terminator is not None
+            and terminator.form.operation is Operation.BRANCH
+            and target.label in terminator.operands
+        )
         if follows and not taken:
             kernel.insert_block(kernel.blocks.index(target), Block(None, code))
             return

@@ -19,7 +19,7 @@ or more occurrences, or with one inside a loop in which no operand is defined.
 Requires: SSA view, value numbers, loops of the kernel's current version. Guarantees: an occurrence's own registers hold
 the operands wherever, walking up from it, nothing in ``kill`` or ``phi_kill`` has been passed: SSA dominance implies
 that the definition of an operand dominates such a point, and that its register has not been overwritten.
-Reference: Knoop, Rüthing, Steffen, PLDI 1992; shared notes on code motion, §1; thesis §2.1 (entry and exit parts).
+Reference: Knoop, Rüthing, Steffen, PLDI 1992; thesis §2.1 (entry and exit parts).
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ from ...analysis.graph.cfg import Cfg
 from ...analysis.manager import Facts
 from ...analysis.memory.alias import Memory, Reference, is_inside_object, is_mutable_read
 from ...analysis.memory.alias_bitsets import ReferenceSet
-from ...analysis.memory.speculation import Evidence
 from ...analysis.memory.touched_memory import synchronization
-from ...analysis.values.contraction import contraction_of
 from ...analysis.values.value_numbering import Values
 from ...ptx import TYPES, Directive, Effect, Instr, Reg, ScalarType
 
@@ -50,8 +48,6 @@ __all__ = [
     "collect",
     "is_spoken_of",
     "local_predicates",
-    "motion_evidence",
-    "motion_values",
     "movable",
     "rewritten_candidates",
 ]
@@ -161,8 +157,7 @@ class Naming:
         return [number[defined(instr, reg)] for reg in defs]
 
     def definitions_of(self, names: Container[Hashable], cfg: Cfg) -> list[tuple[Instr, Hashable]]:
-        """The instructions of the kernel that give a new value to one of ``names``, with each such name; after total
-        redundancies have been removed, some that are there no more."""
+        """The instructions of the kernel that give a new value to one of ``names``, with each such name."""
         if self.by_value:
             found: list[tuple[Instr, Hashable]] = [each for each in self.values.result.items() if each[1] in names]
             return found + [each for each in self.values.several if each[1] in names]
@@ -201,39 +196,20 @@ class Candidates:
     local: LocalPredicates
 
 
-def motion_values(facts: Facts) -> Values:
-    """The value numbers that code motion goes by, to be asked through `Facts.get`. Where total redundancies have just
-    been removed they are those from before: nothing has another value since, but some values have no definition any
-    more, so that they are good for the instructions that are there, and for nothing that enumerates values."""
-    return facts.values
-
-
-def motion_memory(facts: Facts) -> Memory:
-    """The memory references over `motion_values`."""
-    values = facts.get(motion_values)
-    return facts.memory if facts.are_values(values) else Memory.of(facts, values)
-
-
-def motion_evidence(facts: Facts) -> Evidence:
-    """What shows that loads cannot fault, by `motion_memory`."""
-    values = facts.get(motion_values)
-    return facts.get(Evidence) if facts.are_values(values) else Evidence(facts, facts.get(motion_memory))
-
-
 def candidates_by_value(facts: Facts) -> Candidates:
     """The classes by value; ask through `Facts.get`, so that passes that find nothing to do share the work."""
-    return _candidates(facts, Naming(facts.get(motion_values), by_value=True))
+    return _candidates(facts, Naming(facts.values, by_value=True))
 
 
 def candidates_by_name(facts: Facts) -> Candidates:
     """The classes by name, of all instructions."""
-    return _candidates(facts, Naming(facts.get(motion_values), by_value=False))
+    return _candidates(facts, Naming(facts.values, by_value=False))
 
 
 def rewritten_candidates(facts: Facts) -> Candidates:
     """The classes by name, of instructions that read a register with several definitions. What has equal names and one
     definition has equal values, so after the classes by value only these are left."""
-    return _candidates(facts, Naming(facts.get(motion_values), by_value=False, only_rewritten=True))
+    return _candidates(facts, Naming(facts.values, by_value=False, only_rewritten=True))
 
 
 def _candidates(facts: Facts, naming: Naming) -> Candidates:
@@ -287,8 +263,8 @@ def movable(facts: Facts) -> list[tuple[int, list[Instr]]]:
     move. Products that ptxas may contract, and the sums that see them, are left out
     (`analysis/values/contraction.py`)."""
     cfg = facts.cfg
-    may_move = facts.get(motion_values).movable
-    fixed = contraction_of(facts).fixed
+    may_move = facts.values.movable
+    fixed = facts.fixed_instructions
     found: list[tuple[int, list[Instr]]] = []
     for block in cfg.rpo:
         instrs = cfg.blocks[block].instrs
@@ -322,7 +298,7 @@ def _numbered(classes: list[ExpressionClass], facts: Facts, naming: Naming) -> l
             candidate.names.update(naming.operand_names(occurrence.instr))
         candidate.is_mutable = is_mutable_read(candidate.instr)
         if candidate.is_mutable:
-            memory = facts.get(motion_memory)
+            memory = facts.memory
             candidate.reference = naming.reference(candidate.instr, memory)
             candidate.is_unwritten = all(memory.is_unwritten(each.instr) for each in candidate.occurrences)
         candidate.number = number
@@ -365,7 +341,7 @@ class Transfer:
         self.naming = naming
         self.by_name: dict[Hashable, int] = {}
         written = [candidate for candidate in classes if candidate.is_mutable and not candidate.is_unwritten]
-        self._loads = _Loads(written, facts.get(motion_memory)) if written else None
+        self._loads = _Loads(written, facts.memory) if written else None
         self.faulting = 0
         #: Loads that promise that nobody writes what they read: a grid that is waited for may still do so.
         self.promised = 0

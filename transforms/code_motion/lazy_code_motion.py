@@ -181,28 +181,20 @@ class LazyCodeMotion:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Move code in ``kernel``; whether anything changed."""
-        return self.move(
-            kernel, facts, remarks, BranchDivergence(facts, is_deferred=True) if self.cdrnd_insertion else None
-        )
-
-    def move(self, kernel: Kernel, facts: Facts, remarks: Remarks, divergence: BranchDivergence | None) -> bool:
-        """The same, with insertions kept out of the arms of the branches in ``divergence``."""
         changed = False
         if self.naming in ("value", "both"):
-            changed = remove_redundancy(kernel, facts, remarks, self.name, divergence)
+            changed = remove_redundancy(kernel, facts, remarks, self.name)
             for _ in range(self.rounds):
-                if not self.round(kernel, facts, remarks, divergence, by_value=True):
+                if not self.round(kernel, facts, remarks, by_value=True):
                     break
                 changed = True
         if self.naming in ("lexical", "both"):
-            changed |= self.round(kernel, facts, remarks, divergence, by_value=False)
+            changed |= self.round(kernel, facts, remarks, by_value=False)
         if remarks.explains:
             explain_loads(kernel, facts, facts.get(candidates_by_value), remarks, self.name)
         return changed
 
-    def round(
-        self, kernel: Kernel, facts: Facts, remarks: Remarks, divergence: BranchDivergence | None, *, by_value: bool
-    ) -> bool:
+    def round(self, kernel: Kernel, facts: Facts, remarks: Remarks, *, by_value: bool) -> bool:
         """Solve once, rewrite, and clean up; whether anything changed."""
         if not remarks.allows(self.name):
             return False
@@ -213,12 +205,10 @@ class LazyCodeMotion:
         if not any(remarks.allows(self.name, item.instr) for item in classes):
             return False
         placement = solve_placement(facts, local, (1 << len(classes)) - 1)
-        chosen, in_place = self.choose(kernel, facts, remarks, classes, local, placement, divergence)
+        chosen, in_place = self.choose(kernel, facts, remarks, classes, local, placement)
         remarks.count(kernel, self.name, f"candidates {how}", len(classes))
         if not chosen:
             return False
-        if divergence is not None:
-            divergence.settle()
         self.rewrite(kernel, facts, classes, local, placement, chosen, in_place)
         remarks.count(kernel, self.name, f"moved {how}", chosen.bit_count())
         # The next round shall see the temporaries; a copy of one is a new definition of its value to it.
@@ -234,7 +224,6 @@ class LazyCodeMotion:
         classes: list[ExpressionClass],
         local: LocalPredicates,
         placement: Placement,
-        divergence: BranchDivergence | None,
     ) -> tuple[int, int]:
         """The set of classes to rewrite, and those of them that are to lose what is redundant as it stands and no more,
         since they cannot be inserted. With a remark for each class that has something to gain."""
@@ -243,7 +232,8 @@ class LazyCodeMotion:
             deleted |= bits
         inserter = EdgeInserter(kernel, facts.cfg)
         divergent = 0
-        cdrnd = divergence.cdrnd(facts) if divergence is not None and placement.insert else []
+        divergence = BranchDivergence(facts) if self.cdrnd_insertion and placement.insert else None
+        cdrnd = divergence.cdrnd() if divergence is not None else []
         for (block, successor), bits in placement.insert.items():
             inserted |= bits
             if not inserter.is_possible(block, successor):
@@ -313,7 +303,7 @@ class LazyCodeMotion:
 def _is_in_cdrnd(facts: Facts, divergence: BranchDivergence, cdrnd: list[bool], block: int, successor: int) -> bool:
     """Whether an edge lies in the control dependence region of non-divergence: its source does and ends in no
     divergent branch, or its target does and is entered by no other edge."""
-    if cdrnd[block] and not divergence.is_divergent(facts, block):
+    if cdrnd[block] and not divergence.is_divergent(block):
         return True
     return cdrnd[successor] and len(facts.cfg.pred[successor]) == 1
 

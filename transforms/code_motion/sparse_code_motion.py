@@ -34,9 +34,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...analysis.effects import REASONS, may_speculate, speculation_places
+from ...analysis.effects import REASONS
 from ...analysis.graph.dataflow import Solution, bits, solve
 from ...analysis.manager import Facts
+from ...analysis.memory.speculation import may_speculate, speculation_places
 from ...ptx import Block, Instr, Kernel
 from ..cleanup.copy_propagation import CopyPropagation
 from ..cleanup.dead_code import DeadCodeElimination
@@ -44,7 +45,7 @@ from ..remarks import Remarks, block_names
 from .branch_divergence import BranchDivergence
 from .edges import EdgeInserter
 from .endless_loops import endless_at_headers
-from .expressions import ExpressionClass, LocalPredicates, candidates_by_value, motion_evidence, rewritten_candidates
+from .expressions import ExpressionClass, LocalPredicates, candidates_by_value, rewritten_candidates
 from .insertion_region import smallest_minimum_region
 from .lazy_code_motion import LazyCodeMotion, never_leaving
 from .motion_points import Point, RegionPoints, SplitGraph
@@ -108,36 +109,28 @@ class SparseCodeMotion:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Move code in ``kernel``; whether anything changed."""
-        asks = self.speculates == "divergent" or (self.lazy and self.cdrnd_insertion)
-        divergence = BranchDivergence(facts, is_deferred=True) if asks else None
         changed = False
-        if divergence is not None and not self.cdrnd_insertion:
-            divergence.settle()  # lazy code motion will not
         if self.lazy:
-            lazy = LazyCodeMotion(min_cost=self.min_cost, rounds=self.rounds + 1)
-            changed = lazy.move(kernel, facts, remarks, divergence if self.cdrnd_insertion else None)
+            lazy = LazyCodeMotion(min_cost=self.min_cost, rounds=self.rounds + 1, cdrnd_insertion=self.cdrnd_insertion)
+            changed = lazy.run(kernel, facts, remarks)
         for by_value in (True, False):
             for _ in range(self.rounds):
-                if not self.round(kernel, facts, remarks, divergence, by_value=by_value):
+                if not self.round(kernel, facts, remarks, by_value=by_value):
                     break
                 changed = True
         return changed
 
-    def round(
-        self, kernel: Kernel, facts: Facts, remarks: Remarks, divergence: BranchDivergence | None, *, by_value: bool
-    ) -> bool:
+    def round(self, kernel: Kernel, facts: Facts, remarks: Remarks, *, by_value: bool) -> bool:
         """Solve once, rewrite, and clean up; whether anything changed."""
         if not remarks.allows(self.name):
             return False
         found = facts.get(candidates_by_value if by_value else rewritten_candidates)
         if not any(remarks.allows(self.name, item.instr) for item in found.classes):
             return False
-        motion = _Motion(self, kernel, facts, remarks, found.classes, found.local, divergence)
+        motion = _Motion(self, kernel, facts, remarks, found.classes, found.local)
         chosen = motion.choose()
         if not chosen:
             return False
-        if divergence is not None:
-            divergence.settle()
         motion.rewrite(chosen)
         remarks.count(kernel, self.name, "moved by value" if by_value else "moved lexically", len(chosen))
         CopyPropagation().run(kernel, facts, remarks)
@@ -180,9 +173,7 @@ class _Motion:
         remarks: Remarks,
         classes: list[ExpressionClass],
         local: LocalPredicates,
-        divergence: BranchDivergence | None,
     ) -> None:
-        self.divergence = divergence
         self.options = options
         self.kernel = kernel
         self.facts = facts
@@ -227,9 +218,10 @@ class _Motion:
                 self.settle_on(strict, up)
 
     def may_gain_by_speculation(self, strict: list[int], up: Solution) -> bool:
-        """Whether ∪ at some branches might do anything: with ∪ at all of them, the sets only grow. It takes much longer
-        to find out which branches diverge. Where a load that may fault is kept by that, it is to be told."""
-        if self.options.speculates == "all" or self.divergence is None or self.divergence.is_settled:
+        """Whether ∪ at some branches might gain something. With ∪ at all branches the sets are largest, and computing
+        them takes much less time than finding the divergent branches. Also true where a load that may fault is not
+        speculated, so that a remark reports it."""
+        if self.options.speculates == "all":
             return True
         eager = self.down_safety([-1] * len(self.graph.cfg.blocks)).exit
         differing = 0
@@ -308,8 +300,7 @@ class _Motion:
         # A register that has several values may hold another one there than where the load stands.
         proven: frozenset[int] = frozenset()
         if self.by_value:
-            evidence = self.facts.get(motion_evidence)
-            proven = frozenset(speculation_places(self.facts, item.instr, blocks, evidence))
+            proven = frozenset(speculation_places(self.facts, item.instr, blocks))
         if len(proven) < len(blocks):
             self.refuse(item, next(block for block in blocks if block not in proven))
         return proven
@@ -318,8 +309,7 @@ class _Motion:
         """Say why the class is not evaluated at the end of ``block``."""
         reason = "may-fault"
         if self.by_value:
-            evidence = self.facts.get(motion_evidence)
-            reason = may_speculate(self.facts, item.instr, self.facts.cfg.blocks[block], evidence).reason or reason
+            reason = may_speculate(self.facts, item.instr, self.facts.cfg.blocks[block]).reason or reason
         places = dict.fromkeys(occurrence.block for occurrence in item.occurrences)
         self.remarks.add(
             "Missed",
@@ -339,8 +329,7 @@ class _Motion:
         if self.options.speculates == "all":
             return set(range(len(self.graph.cfg.blocks)))
         if self.options.speculates == "divergent":
-            assert self.divergence is not None
-            return set(self.divergence.blocks(self.facts))
+            return set(BranchDivergence(self.facts).blocks())
         return set()
 
     def down_safety(self, unions: Sequence[int] = (), strict: Solution | None = None) -> Solution:

@@ -24,8 +24,7 @@ from ...analysis.values.value_numbering import Values
 from ...ptx import Effect, Instr, Kernel, Reg
 from ..cleanup.copy_propagation import exchangeable_as, substitute_reads
 from ..remarks import Remarks, block_names
-from .branch_divergence import BranchDivergence
-from .expressions import motion_values, movable
+from .expressions import movable
 
 __all__ = ["Holders", "TotalRedundancy", "remove_redundancy"]
 
@@ -41,22 +40,14 @@ class TotalRedundancy:
         return remove_redundancy(kernel, facts, remarks, self.name)
 
 
-def remove_redundancy(
-    kernel: Kernel, facts: Facts, remarks: Remarks, pass_name: str, divergence: BranchDivergence | None = None
-) -> bool:
-    """Remove redundant evaluations; whether there were any.
-
-    The values hold for the kernel as it is afterwards, too, and are kept for code motion: registers of one class were
-    exchanged, nothing else.
-    """
+def remove_redundancy(kernel: Kernel, facts: Facts, remarks: Remarks, pass_name: str) -> bool:
+    """Remove redundant evaluations; whether there were any."""
     if not remarks.allows(pass_name):
         return False
     values = facts.values
     replaced = _find(kernel, facts, values, remarks, pass_name)
     if not replaced:
         return False
-    if divergence is not None:
-        divergence.settle()
     cfg = facts.cfg
     reads_none = replaced.keys().isdisjoint
     for block in cfg.rpo:
@@ -72,7 +63,6 @@ def remove_redundancy(
         if len(kept) != len(instrs):
             kernel.set_instrs(cfg.blocks[block], kept)
     remarks.count(kernel, pass_name, "redundant", len(replaced))
-    facts.keep(motion_values, values)
     return True
 
 

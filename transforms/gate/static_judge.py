@@ -2,7 +2,7 @@
 
 Only these figures of PTX predict time. Other instructions and register pressure do not predict the machine code: ptxas
 recomputes, reorders and allocates registers itself. In 185 timed arms of the suites, neither fewer PTX instructions nor
-fewer live registers meant less time (docs/gate.md; `bench/gate_model.py` for what is used). A load or store that is
+fewer live registers meant less time (docs/experiments/gate.md). A load or store that is
 removed from PTX is removed from the machine code, too. So is a division or a root, which ptxas expands to tens of
 instructions. A kernel is better where these instructions, each counted 8 to the power of its loop depth times, got
 fewer. A change that only saves short arithmetic is reverted.

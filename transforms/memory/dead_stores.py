@@ -35,6 +35,7 @@ from ...analysis.memory.alias import Reference
 from ...analysis.memory.alias_bitsets import ReferenceSet
 from ...analysis.memory.touched_memory import synchronization
 from ...ptx import Effect, Form, Instr, Kernel, Variable
+from ...ptx.operations import Operation
 from ..code_motion.expressions import is_spoken_of
 from ..remarks import Remarks
 
@@ -109,7 +110,7 @@ class _Sites:
         numbers: dict[Reference, int] = {}
         for block in self._cfg.rpo:
             instrs = self._cfg.blocks[block].instrs
-            for position in [at for at, instr in enumerate(instrs) if instr.form.op.name == "st"]:
+            for position in [at for at, instr in enumerate(instrs) if instr.form.operation is Operation.STORE]:
                 instr = instrs[position]
                 if not is_plain_store(instr) or is_spoken_of(instrs, position):
                     continue
@@ -178,7 +179,7 @@ class _Sites:
         form = instr.form
         if instr in self.of_store:
             return 0  # a plain store
-        if form.is_opaque or form.op.base == "call":
+        if form.is_opaque or form.is_call:
             return self.followed
         read = ~self.private if _orders(form) else 0
         for access in self.memory.accesses(instr):

@@ -20,6 +20,7 @@ from typing import ClassVar
 
 from ...analysis.manager import Facts
 from ...ptx import Effect, Instr, Kernel
+from ...ptx.operations import Operation
 from ..remarks import Remarks
 
 __all__ = ["ReadOnlyLoads"]
@@ -67,7 +68,7 @@ class ReadOnlyLoads:
 
 def _is_candidate(instr: Instr) -> bool:
     form = instr.form
-    if form.op.base != "ld" or form.mods.get("space") != "global" or form.effects & Effect.ORDERED:
+    if form.operation is not Operation.LOAD or form.mods.get("space") != "global" or form.effects & Effect.ORDERED:
         return False
     if form.type is None or form.type.bits > 64 or form.lanes * form.type.bytes > 16:
         return False

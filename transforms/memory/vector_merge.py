@@ -24,7 +24,8 @@ from ...analysis.manager import Facts
 from ...analysis.memory.alias import Memory, Reference
 from ...analysis.values.alignment import Alignments
 from ...ptx import Block, Effect, Instr, Kernel, Mem, Reg, Vec
-from ...ptx.ops import form_of
+from ...ptx.decoding import form_of
+from ...ptx.operations import Operation
 from ..code_motion.expressions import is_spoken_of
 from ..remarks import Remarks
 
@@ -119,7 +120,9 @@ class VectorMerge:
 
 def _unordered_ranges(instrs: list[Instr], facts: Facts) -> Iterator[list[_Load]]:
     """The loads between two instructions that order memory or control, where there are at least two."""
-    loads = [at for at, instr in enumerate(instrs) if instr.form.op.base == "ld" and instr.form.space != "param"]
+    loads = [
+        at for at, instr in enumerate(instrs) if instr.form.operation is Operation.LOAD and instr.form.space != "param"
+    ]
     # Loads of different opcodes are never merged.
     if len({instrs[at].form.text for at in loads}) == len(loads):
         return
@@ -129,11 +132,11 @@ def _unordered_ranges(instrs: list[Instr], facts: Facts) -> Iterator[list[_Load]
         instr = instrs[position]
         if instr.is_directive:
             continue
-        if instr.form.is_opaque or instr.form.op.base == "call" or instr.form.effects & _ORDERS:
+        if instr.form.is_opaque or instr.form.is_call or instr.form.effects & _ORDERS:
             if len(candidates) > 1:
                 yield candidates
             candidates = []
-        elif instr.form.op.base == "ld" and _is_candidate(instr) and not is_spoken_of(instrs, position):
+        elif instr.form.operation is Operation.LOAD and _is_candidate(instr) and not is_spoken_of(instrs, position):
             reference, result = memory.reference(instr), instr.operands[0]
             if reference is not None and isinstance(result, Reg) and not values.is_late(instr):
                 candidates.append(_Load(position, instr, reference, result))

@@ -20,6 +20,7 @@ from ...analysis.values.no_wrap import NoWrap
 from ...analysis.values.symbolic_values import SymbolicValues
 from ...analysis.values.value_inputs import Ingredients
 from ...ptx import Effect, Imm, Instr, Operand, Reg, ScalarType, Vec
+from ...ptx.operations import Operation
 from ..code_motion.expressions import is_spoken_of
 from .kills import BlockKills, Kills
 from .questions import AddressKey, Question
@@ -118,7 +119,7 @@ class Accesses:
     def _is_plain_load(self, instr: Instr) -> bool:
         """Whether the instruction is a weak ``ld`` of one address, into registers that change by definitions only."""
         form = instr.form
-        if form.op.base != "ld" or form.effects & (Effect.ORDERED | Effect.BARRIER | Effect.ASYNC):
+        if form.operation is not Operation.LOAD or form.effects & (Effect.ORDERED | Effect.BARRIER | Effect.ASYNC):
             return False
         if not may_remove(instr) or self._values.is_late(instr) or is_call_parameter(instr):
             return False

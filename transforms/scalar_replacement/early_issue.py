@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ...analysis.values.symbolic_values import Materializer
 from ...ptx import Guard
+from ...ptx.operations import Operation
 from .block_answers import THROUGH
 from .decisions import EarlyIssue, Load
 from .queries import Queries
@@ -22,7 +23,12 @@ def issue_early(load: Load, queries: Queries) -> EarlyIssue | None:
         return None
     (above,) = predecessors
     branch = cfg.blocks[above].terminator
-    if branch is None or branch.form.op.base != "bra" or branch.guard is None or len(cfg.succ[above]) != 2:
+    if (
+        branch is None
+        or branch.form.operation is not Operation.BRANCH
+        or branch.guard is None
+        or len(cfg.succ[above]) != 2
+    ):
         return None
     if any(position < load.position for position in queries.accesses.pinches.get(load.block, ())):
         return None

@@ -101,7 +101,7 @@ class InsertionRules:
         divergence = self._queries.divergence
         if divergence is None:
             return True
-        is_divergent = divergence.is_divergent(self._facts, block)
+        is_divergent = divergence.is_divergent(block)
         if self._options.paper:
             cdrnd = self._cdrnd()
             if cdrnd[block] and not is_divergent:
@@ -122,4 +122,4 @@ class InsertionRules:
     @memoized
     def _cdrnd(self) -> list[bool]:
         assert self._queries.divergence is not None
-        return self._queries.divergence.cdrnd(self._facts)
+        return self._queries.divergence.cdrnd()

@@ -164,4 +164,4 @@ class SpeculativeScalarReplacement(ExtendedScalarReplacement):
 
     def may_rise_above(self, divergence: BranchDivergence | None, facts: Facts) -> Callable[[int], bool] | None:
         assert divergence is not None
-        return lambda block: divergence.is_divergent(facts, block)
+        return lambda block: divergence.is_divergent(block)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterator
 
 from ...analysis.register_limit import register_limit
 from ...ptx import Instr, Kernel
+from ...ptx.operations import Operation
 from ..code_motion.edges import EdgeInserter
 from ..remarks import Remarks
 from .decisions import Decision, EarlyIssue, Load, Refusal, Replacement
@@ -146,4 +147,4 @@ class Round:
 
 def is_candidate(instr: Instr) -> bool:
     """Whether the instruction may be a load that is replaced. ptxas makes operands of parameters and constants."""
-    return instr.form.op.base == "ld" and instr.form.space not in ("param", "const")
+    return instr.form.operation is Operation.LOAD and instr.form.space not in ("param", "const")
