@@ -174,7 +174,7 @@ def optimize_module(
     outcomes |= {name: each.outcome(outcomes[each.first]) for name, each in equal.items()}
     for kernel in kernels:
         module.put(outcomes[kernel.name].kernel)
-        log.take(outcomes[kernel.name].said)
+        log.take(outcomes[kernel.name].remarks)
     if cache is not None and complete and not transform.was_refused:
         cache.record(outcomes)
     return [kernel.name for kernel in kernels if outcomes[kernel.name].is_changed]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container
+from collections.abc import Container
 
 import pytest
 from motion import HEADER, blocks_with, count, kernel_of, optimized
@@ -259,19 +259,14 @@ def test_what_an_attempt_has_found_out_changes_no_later_one(
 
         def __init__(
             self,
-            name: str,
             options: Options,
             kernel: Kernel,
             queries: Queries,
             remarks: Remarks,
-            *,
-            may_rise_above: Callable[[int], bool] | None = None,
-            excluded: Container[Instr] = frozenset(),
+            excluded: Container[Instr],
         ) -> None:
             attempts.append(self)
-            assert isinstance(options, scalar_replacement.ScalarReplacement)
-            fresh = options.queries(queries.facts, queries.divergence)
-            super().__init__(name, options, kernel, fresh, remarks, may_rise_above=may_rise_above, excluded=excluded)
+            super().__init__(options, kernel, Queries(queries.facts, options), remarks, excluded)
 
     kept, remarks = optimized(TWO_READERS + other, variant)
     monkeypatch.setattr(scalar_replacement, "Round", Anew)
@@ -479,7 +474,7 @@ def test_a_load_may_read_what_it_comes_to_in_a_later_turn(first: int, step: int,
     """Also after more turns than those over which values are carried."""
     module = kernel_of(START + AHEAD.format(first=first, step=step))
     facts = Facts(module.kernels[0], module)
-    queries = scalar_replacement.ScalarReplacement().queries(facts, None)
+    queries = Queries(facts, Options())
     loads = [load for each in queries.accesses.blocks.values() for _, load in each.loads]
     before, in_loop = (load for load in loads if load.form.space == "global")
     question = queries.accesses.question(before)

@@ -1,4 +1,4 @@
-"""What the gate requires of a judge."""
+"""The interface of a judge."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from ...cost import Figures
 from ...ptx import Module
 
-__all__ = ["Judge", "ReadsFloatCode", "Refused", "Remembering"]
+__all__ = ["Judge", "ReadsFloatCode", "RecordingJudge", "Refused"]
 
 
 class Refused(Exception):
@@ -15,7 +15,7 @@ class Refused(Exception):
 
 
 class Judge(Protocol):
-    """Gives the figures of the kernels of a module."""
+    """Computes the figures of the kernels of a module."""
 
     name: str
 
@@ -35,7 +35,7 @@ class ReadsFloatCode(Protocol):
 
 
 @runtime_checkable
-class Remembering(Protocol):
+class RecordingJudge(Protocol):
     """A judge that also records results for later runs: JSON values by keys."""
 
     def recall(self, key: str) -> Any:

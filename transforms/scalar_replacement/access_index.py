@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from ...analysis.effects import is_call_parameter, is_constant_read, is_plain_store, may_not_return, may_remove
 from ...analysis.manager import Facts
+from ...analysis.memoized import memoized
 from ...analysis.values.no_wrap import NoWrap
 from ...analysis.values.symbolic_values import SymbolicValues
 from ...analysis.values.value_inputs import Ingredients
@@ -22,7 +23,6 @@ from ...ptx import Effect, Imm, Instr, Operand, Reg, ScalarType, Vec
 from ...ptx.operations import Operation
 from ..code_motion.expressions import is_spoken_of
 from .kills import BlockKills, Kills
-from .memoized import memoized
 from .questions import AddressKey, Question
 
 __all__ = ["Accesses", "BlockAccesses", "Provider", "data_operands"]

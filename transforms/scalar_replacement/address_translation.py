@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...analysis.graph.cfg import Cfg
+from ...analysis.memoized import memoized
 from ...analysis.values.symbolic_values import SymbolicValues
 from .access_index import Accesses
-from .memoized import memoized
 from .questions import Question
 
 __all__ = ["AddressNames"]

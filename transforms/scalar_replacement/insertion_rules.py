@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from ...analysis.memoized import memoized
 from ...analysis.memory.speculation import speculate_reference
 from ...analysis.values.symbolic_values import Materializer
 from ...ptx import Instr
 from ..code_motion.edges import EdgeInserter
 from .availability_solver import MayInsert
 from .block_answers import State
-from .memoized import memoized
 from .options import Options
 from .queries import Queries
 from .question_propagation import Reply
@@ -98,10 +98,9 @@ class InsertionRules:
     def is_convergent_edge(self, block: int, successor: int, home: int) -> bool:
         """Whether a load on the edge is in no arm of a divergent branch that block ``home`` is not in; always true
         where divergence does not matter."""
-        divergence = self._queries.divergence
-        if divergence is None:
+        if not self._options.avoids_divergent_arms:
             return True
-        is_divergent = divergence.is_divergent(block)
+        is_divergent = self._queries.divergence.is_divergent(block)
         if self._options.paper:
             cdrnd = self._cdrnd()
             if cdrnd[block] and not is_divergent:
@@ -116,10 +115,8 @@ class InsertionRules:
 
     def _branches_over(self, block: int) -> frozenset[int]:
         """The divergent branches that decide whether ``block`` is executed."""
-        assert self._queries.contexts is not None
         return self._queries.contexts.of(block)
 
     @memoized
     def _cdrnd(self) -> list[bool]:
-        assert self._queries.divergence is not None
         return self._queries.divergence.cdrnd()

@@ -17,9 +17,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
+from ...analysis.memoized import memoized
 from ...analysis.memory.alias import Memory, Reference
 from ...ptx import Effect, Instr
-from .memoized import memoized
 from .questions import Question
 
 __all__ = ["BlockKills", "Kills"]

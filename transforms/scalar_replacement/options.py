@@ -1,8 +1,9 @@
-"""The options of scalar replacement."""
+"""The options of scalar replacement, and what its variants differ in."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 __all__ = ["Options"]
 
@@ -25,6 +26,13 @@ class Options:
     budget: int = 200
     readable: bool = False
     paper: bool = False
+
+    #: The name of the pass.
+    name: ClassVar[str] = ""
+    #: Whether a load is inserted in an arm of a divergent branch only where the replaced load is in that arm.
+    avoids_divergent_arms: ClassVar[bool] = False
+    #: Above which branches loads are hoisted: ``no`` branch, ``divergent`` ones, or ``all``.
+    hoists_above: ClassVar[str] = "no"
 
     @property
     def may_add_loads(self) -> bool:

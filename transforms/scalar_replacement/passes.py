@@ -25,7 +25,6 @@ Reference: thesis §4.3 and §4.5.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,7 +32,6 @@ from ...analysis.manager import Facts
 from ...ptx import Instr, Kernel
 from ..cleanup.copy_propagation import CopyPropagation
 from ..cleanup.dead_code import DeadCodeElimination
-from ..code_motion.branch_divergence import BranchDivergence
 from ..remarks import Remarks
 from .decisions import REASONS
 from .options import Options
@@ -68,16 +66,6 @@ class ScalarReplacement(Options):
 
     name: ClassVar[str] = "srqp"
 
-    def divergence(self, facts: Facts) -> BranchDivergence | None:
-        """The divergent branches in whose arms nothing is inserted; ``None`` to insert anywhere."""
-        del facts
-        return None
-
-    def may_rise_above(self, divergence: BranchDivergence | None, facts: Facts) -> Callable[[int], bool] | None:
-        """Whether a load may be hoisted above the branch at the end of a block; ``None``: above no branch."""
-        del divergence, facts
-        return None
-
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Replace loads in ``kernel``; whether anything changed."""
         return self.replace(kernel, facts, remarks).changed
@@ -86,10 +74,9 @@ class ScalarReplacement(Options):
         """Replace loads in ``kernel`` in at most ``rounds`` rounds."""
         if not self._has_candidate(kernel, remarks):
             return Progress(changed=False, is_complete=True)
-        divergence = self.divergence(facts)  # of the kernel before its loads are replaced
         changed = False
         for number in range(self.rounds):
-            current = self._decided_round(kernel, facts, remarks, divergence)
+            current = self._decided_round(kernel, facts, remarks)
             current.rewrite()
             if not current.accepted or number == self.rounds - 1:
                 current.report_refusals()  # not before: a later round may replace what an earlier round refused
@@ -105,33 +92,19 @@ class ScalarReplacement(Options):
     def _has_candidate(self, kernel: Kernel, remarks: Remarks) -> bool:
         return any(is_candidate(instr) and remarks.allows(self.name, instr) for instr in kernel.instructions())
 
-    def queries(self, facts: Facts, divergence: BranchDivergence | None) -> Queries:
-        """The queries about the kernel as it is now."""
-        return Queries(
-            facts,
-            divergence,
-            threshold=1 if self.paper else self.threshold,
-            budget=self.budget,
-            forwarding=self.forwarding and not self.paper,
-        )
-
-    def _decided_round(
-        self, kernel: Kernel, facts: Facts, remarks: Remarks, divergence: BranchDivergence | None
-    ) -> Round:
+    def _decided_round(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> Round:
         """A round whose decisions add no loads to any path, ready to be written."""
-        queries = self.queries(facts, divergence)
-        may_rise_above = self.may_rise_above(divergence, facts)
+        queries = Queries(facts, self)
         excluded: set[Instr] = set()
         rewrites, keys = remarks.rewrites, dict(remarks.keys)
         for _ in range(MOST_ATTEMPTS):
-            current = Round(self.name, self, kernel, queries, remarks, may_rise_above=may_rise_above, excluded=excluded)
+            current = Round(self, kernel, queries, remarks, excluded)
             unbalanced = current.decide()
             if not unbalanced:
                 return current
             excluded |= unbalanced
             remarks.rewrites, remarks.keys = rewrites, dict(keys)
-        everything = frozenset(kernel.instructions())
-        current = Round(self.name, self, kernel, queries, remarks, may_rise_above=may_rise_above, excluded=everything)
+        current = Round(self, kernel, queries, remarks, frozenset(kernel.instructions()))
         current.decide()
         return current
 
@@ -141,9 +114,7 @@ class ExtendedScalarReplacement(ScalarReplacement):
     """Options: see `Options`."""
 
     name: ClassVar[str] = "esrqp"
-
-    def divergence(self, facts: Facts) -> BranchDivergence | None:
-        return BranchDivergence(facts)
+    avoids_divergent_arms: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -151,9 +122,7 @@ class SpeculativeScalarReplacementEverywhere(ExtendedScalarReplacement):
     """Options: see `Options`."""
 
     name: ClassVar[str] = "ssrqp_s"
-
-    def may_rise_above(self, divergence: BranchDivergence | None, facts: Facts) -> Callable[[int], bool] | None:
-        return lambda block: True
+    hoists_above: ClassVar[str] = "all"
 
 
 @dataclass(frozen=True)
@@ -161,7 +130,4 @@ class SpeculativeScalarReplacement(ExtendedScalarReplacement):
     """Options: see `Options`."""
 
     name: ClassVar[str] = "ssrqp"
-
-    def may_rise_above(self, divergence: BranchDivergence | None, facts: Facts) -> Callable[[int], bool] | None:
-        assert divergence is not None
-        return lambda block: divergence.is_divergent(block)
+    hoists_above: ClassVar[str] = "divergent"

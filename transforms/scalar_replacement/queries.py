@@ -11,33 +11,30 @@ from ...analysis.values.symbolic_values import SymbolicValues
 from ..code_motion.anticipation import Anticipation
 from ..code_motion.branch_divergence import BranchDivergence, Contexts
 from .access_index import Accesses
+from .options import Options
 from .question_propagation import Availability
 
 __all__ = ["Queries"]
 
 
 class Queries:
-    """``threshold``, ``budget`` and ``forwarding`` are those of `Availability`. ``divergence`` is `None` where loads
-    may be inserted in arms of divergent branches."""
+    """The queries that decisions under ``options`` need."""
 
-    def __init__(
-        self,
-        facts: Facts,
-        divergence: BranchDivergence | None,
-        *,
-        threshold: int,
-        budget: int,
-        forwarding: bool,
-    ) -> None:
+    def __init__(self, facts: Facts, options: Options) -> None:
         self.facts = facts
         self.symbols = symbols = SymbolicValues(facts)
         self.accesses = accesses = Accesses(facts, symbols)
         self.availability = Availability(
-            facts, symbols, accesses, threshold=threshold, budget=budget, forwarding=forwarding
+            facts,
+            symbols,
+            accesses,
+            threshold=1 if options.paper else options.threshold,
+            budget=options.budget,
+            forwarding=options.forwarding and not options.paper,
         )
         self.search = self.availability.search
         self.names = self.availability.names
         self.candidates = self.availability.candidates
         self.anticipation = Anticipation(facts, symbols, accesses)
-        self.divergence = divergence
-        self.contexts = Contexts(divergence, facts) if divergence is not None else None
+        self.divergence = BranchDivergence(facts)
+        self.contexts = Contexts(self.divergence, facts)

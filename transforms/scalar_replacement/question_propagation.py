@@ -23,11 +23,11 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ...analysis.manager import Facts
+from ...analysis.memoized import memoized
 from ...analysis.values.symbolic_values import SymbolicValues
 from .access_index import Accesses
 from .address_translation import AddressNames
 from .block_answers import THROUGH, Answer, BlockAnswers, BlockSearch, PlannedLoad, State
-from .memoized import memoized
 from .questions import Question
 from .reuse_candidates import ReuseCandidates
 

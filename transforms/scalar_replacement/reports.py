@@ -22,7 +22,7 @@ class Reporter:
     def refused(self, refusal: Refusal) -> None:
         """Report why a load is not replaced."""
         instr, reason = refusal.load.instr, refusal.reason
-        message = f"'{instr.form.text}' stays: {REASONS[reason]}"
+        message = f"'{instr.form.text}' is not replaced: {REASONS[reason]}"
         self._remarks.add("Missed", self._name, "NotReplaced", self._kernel, message, instr=instr, reason=reason)
         self._count(f"refused: {reason}")
 
@@ -30,7 +30,7 @@ class Reporter:
         """Report a load that is issued early."""
         instr = decision.load.instr
         where = self._block(decision.block)
-        message = f"'{instr.form.text}' is issued early, at the end of {where}, under its branch's predicate"
+        message = f"'{instr.form.text}' is issued at the end of {where}, under the predicate of the branch there"
         self._remarks.add("Passed", self._name, "Early", self._kernel, message, instr=instr)
         self._count("loads issued early")
 
@@ -43,7 +43,7 @@ class Reporter:
         elif insertions:
             edges = ["→".join(map(self._block, edge)) for edge in dict.fromkeys(insertions)]
             name, where = "Moved", f"; loaded on {', '.join(edges)}"
-        message = f"'{instr.form.text}' reads what registers keep{where}"
+        message = f"'{instr.form.text}' is replaced by a register{where}"
         self._remarks.add("Passed", self._name, name, self._kernel, message, instr=instr)
         self._count("loads removed")
         self._count("loads inserted", len(set(insertions)))

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...analysis.graph.loops import Loops
+from ...analysis.memoized import memoized
 from ...analysis.values.symbolic_values import SymbolicValues
 from ...analysis.values.value_inputs import Candidates
 from ...ptx import Instr
 from .access_index import Accesses
 from .address_translation import AddressNames
-from .memoized import memoized
 from .questions import AddressKey, Question
 
 __all__ = ["ReuseCandidates"]

@@ -10,7 +10,7 @@ Guarantees: the kernel does not change before `Round.rewrite`, so all decisions 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 
 from ...analysis.register_limit import register_limit
 from ...ptx import Instr, Kernel
@@ -32,27 +32,14 @@ __all__ = ["Round", "is_candidate"]
 
 
 class Round:
-    """One attempt of pass ``name``.
-
-    ``may_rise_above``: whether loads may be hoisted above the branch that ends a block; `None` for no branch.
-    ``excluded`` are the loads that get no insertions.
-    """
+    """One attempt of one pass. ``excluded`` are the loads that get no insertions."""
 
     def __init__(
-        self,
-        name: str,
-        options: Options,
-        kernel: Kernel,
-        queries: Queries,
-        remarks: Remarks,
-        *,
-        may_rise_above: Callable[[int], bool] | None = None,
-        excluded: Container[Instr] = frozenset(),
+        self, options: Options, kernel: Kernel, queries: Queries, remarks: Remarks, excluded: Container[Instr]
     ) -> None:
         facts = queries.facts
         self.accepted: list[Replacement | EarlyIssue] = []
         self.refused: list[Refusal] = []
-        self._name = name
         self._options = options
         self._queries = queries
         self._remarks = remarks
@@ -60,24 +47,22 @@ class Round:
         self._inserter = EdgeInserter(kernel, facts.cfg)
         self._plan = ChainPlan(kernel)
         self._costs = PathCosts(facts.cfg, max(facts.loops.depth, default=0))
-        self._reporter = Reporter(name, kernel, facts.cfg, remarks)
+        self._reporter = Reporter(options.name, kernel, facts.cfg, remarks)
         rules = InsertionRules(options, queries, self._inserter, excluded)
         budget = RegisterBudget(facts.pressure, self._plan, options.registers or register_limit(kernel))
         self._redundancy = Redundancy(queries, rules, budget)
-        self._speculation = (
-            Speculation(options, queries, rules, budget, may_rise_above) if may_rise_above is not None else None
-        )
+        self._speculation = Speculation(options, queries, rules, budget) if options.hoists_above != "no" else None
 
     def decide(self) -> set[Instr]:
         """Decide about every load. Returns the loads whose insertions would make a path execute more loads; if there
         are any, the decisions must not be carried out."""
         for load in self._loads():
-            if not self._remarks.allows(self._name, load.instr):
+            if not self._remarks.allows(self._options.name, load.instr):
                 continue
             decision = self._decide(load)
             if isinstance(decision, Refusal):
                 self.refused.append(decision)
-            elif self._remarks.may_rewrite(self._name, load.instr):
+            elif self._remarks.may_rewrite(self._options.name, load.instr):
                 self.accepted.append(decision)
                 self._accept(decision)
         return set() if self._options.may_add_loads else self._costs.unbalanced(self._is_offset_over_iterations)

@@ -29,20 +29,15 @@ MOST_OTHERS = 8
 
 
 class Speculation:
-    """The decisions of one attempt. ``may_rise_above``: whether loads may rise above the branch that ends a block."""
+    """The decisions of one attempt."""
 
-    def __init__(
-        self,
-        options: Options,
-        queries: Queries,
-        rules: InsertionRules,
-        budget: RegisterBudget,
-        may_rise_above: Callable[[int], bool],
-    ) -> None:
+    def __init__(self, options: Options, queries: Queries, rules: InsertionRules, budget: RegisterBudget) -> None:
         self._options = options
         self._queries = queries
         self._rules = rules
         self._budget = budget
+        is_divergent = queries.divergence.is_divergent
+        may_rise_above = is_divergent if options.hoists_above == "divergent" else _always
         self._hoisting = Hoisting(queries.facts, queries.availability, queries.anticipation, may_rise_above)
 
     def decide(self, refusal: Refusal) -> Replacement | Refusal:
@@ -130,6 +125,10 @@ class Speculation:
     def _would_be_redundant(self, instr: Instr, block: int, question: Question, planned: dict[int, Question]) -> bool:
         exploration = self._queries.availability.explore(block, question, planned)
         return exploration.has_source and solve(exploration, self._rules.for_load(instr, block)).is_available
+
+
+def _always(block: int) -> bool:
+    return True
 
 
 def _no_insertion(reply: Reply, state: State, names: frozenset[Question]) -> str:

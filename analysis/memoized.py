@@ -1,6 +1,6 @@
 """Memoization of methods, for objects that describe one version of a kernel.
 
-Requires: the result depends only on the arguments and on fields that do not change. The arguments are positional and
+Requires: the result depends only on the arguments and on fields that do not change; the arguments are positional and
 hashable. Guarantees: the results are stored in the object, so they live as long as it does and make no reference cycle.
 """
 
