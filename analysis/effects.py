@@ -1,11 +1,10 @@
-"""What an instruction may do to the world, and what may therefore be done with it.
+"""The effects of an instruction, and which transformations they allow.
 
-The only place that answers `may_remove`, `may_move` and `may_speculate`; each *no* carries the id of its reason, which
-remarks and tests use. Everything is derived from the opcode table; what `may_speculate` has to know of addresses stands
-in `speculation.py`.
+Only this module decides `may_remove` and `may_move`. Each *no* carries the id of its reason, which remarks and tests
+use. All answers follow from the opcode table. `memory/speculation.py` decides whether a load may be speculated.
 
-Guarded definitions: with ``@p`` the old value of the result lives on where ``p`` is false, so the definition is a
-may-definition. `is_may_definition` says so, once, for every analysis.
+Guarded definitions: with ``@p`` the result keeps its old value where ``p`` is false, so the definition is a
+may-definition (`is_may_definition`).
 
 Reference: PTX ISA 9.0, §8 (memory consistency), §9.3 (predicated execution).
 """
@@ -33,7 +32,7 @@ __all__ = [
     "memory_space",
 ]
 
-#: Reason ids and what a person is told.
+#: By reason id its text in messages.
 REASONS: dict[str, str] = {
     "directive": "is a directive",
     "opaque": "the opcode is unknown, so it is kept where it is",
@@ -43,8 +42,8 @@ REASONS: dict[str, str] = {
     "ordered": "is a volatile, atomic or otherwise ordered access",
     "writes-memory": "writes memory",
     "call": "calls a function that is not known to be pure",
-    "async": "completes later",
-    "state": "reads or changes the state of the machine",
+    "async": "completes asynchronously",
+    "state": "reads or changes machine state",
     "carry": "uses the hidden carry flag",
     "guarded": "is predicated",
     "no-result": "has no result",
@@ -53,20 +52,20 @@ REASONS: dict[str, str] = {
     "call-parameter": "reads a parameter of a call sequence",
     "vector-component": "defines one component of a vector register",
     "vector-register": "defines a vector register",
-    "pragma": "a pragma speaks of it",
+    "pragma": "is described by a pragma",
     "store": "may write the same memory",
     "contraction": "ptxas may contract it to a fused multiply-add, which rounds otherwise elsewhere",
     "grid-dependency": "waits for another grid, which may write the memory",
-    "outside": "may wait for another grid or the host, who may write the memory",
-    "not-a-load": "is no load from one address",
-    "may-fault": "might read where the program would not have read",
-    "misaligned": "the address is not known to be aligned",
+    "outside": "may wait for another grid or the host, which may write the memory",
+    "not-a-load": "is not a load from one address",
+    "may-fault": "may read an address that the program would not read",
+    "misaligned": "its address may be misaligned",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A yes, or a no with the id of its reason (a key of `REASONS`)."""
+    """Yes, or no with the id of its reason (a key of `REASONS`)."""
 
     reason: str = ""
 
@@ -117,7 +116,7 @@ def _form_verdict(form: Form) -> Verdict:
 
 
 def may_remove(instr: Instr) -> Verdict:
-    """Whether the instruction may vanish when none of its results is used."""
+    """Whether the instruction may be removed if none of its results is read."""
     form = instr.form
     verdict = _FORM_VERDICTS.get(form)
     if verdict is None:
@@ -133,8 +132,8 @@ def may_remove(instr: Instr) -> Verdict:
 
 
 def may_move(instr: Instr) -> Verdict:
-    """Whether the instruction computes a value that another place could compute as well, were its operands, and for
-    a load its memory, the same there. Says nothing about faults: see ``may_speculate``."""
+    """Whether the instruction computes the same value at any place where its operands, and for a load its memory, are
+    the same. Says nothing about faults: see `speculation.may_speculate`."""
     verdict = may_remove(instr)
     if verdict.reason:
         return verdict
@@ -149,7 +148,7 @@ def may_move(instr: Instr) -> Verdict:
 
 
 def is_movable(instr: Instr) -> bool:
-    """Whether `may_move` answers yes, without a reason where it does not: for those who ask of every instruction."""
+    """Whether `may_move` answers yes; faster, because it gives no reason."""
     form = instr.form
     verdict = _FORM_VERDICTS.get(form)
     if verdict is None:
@@ -174,13 +173,13 @@ def is_volatile_register(operand: Special) -> bool:
 
 def may_not_return(form: Form) -> bool:
     """Whether a thread may stay at the instruction for ever, or end there: at a barrier or an exchange with lanes that
-    never come, in a call, in a wait for what is asynchronous, at a trap. A load that may fault does not move up across
-    it. Fences and atomics always return."""
+    never arrive, in a call, in a wait for an asynchronous operation, at a trap. A load that may fault must not move up
+    across it. Fences and atomics always return."""
     return form.effects & (Effect.CROSS_LANE | Effect.ASYNC | Effect.STATE | Effect.GRID) != 0
 
 
 def is_may_definition(instr: Instr) -> bool:
-    """Whether an old value may survive the instruction's definitions: guarded, or only a component is written."""
+    """Whether the old value of a result may survive: the instruction is guarded, or writes only a component."""
     form = instr.form
     if instr.guard is not None or form.is_opaque:
         return True
@@ -188,16 +187,15 @@ def is_may_definition(instr: Instr) -> bool:
 
 
 def late_registers(kernel: Kernel) -> frozenset[Reg]:
-    """Registers that an instruction reads or writes *later*, until it is waited for, as ``wgmma.mma_async`` does with
-    its accumulators. What reads or writes one of them keeps its place: the value changes without a definition."""
-    found = [
-        instr for block in kernel.blocks for instr in block.instrs if instr.form.effects & Effect.REGISTERS_LATER
-    ]  # directives among them, which have no registers
-    return frozenset(reg for instr in found for reg in (*instr.defs(), *instr.uses()))
+    """Registers that an instruction reads or writes after it was issued, until a wait for it, as ``wgmma.mma_async``
+    does with its accumulators. An instruction that reads or writes one of them must not move, because the value changes
+    without a definition."""
+    late = [instr for block in kernel.blocks for instr in block.instrs if instr.form.effects & Effect.REGISTERS_LATER]
+    return frozenset(reg for instr in late for reg in (*instr.defs(), *instr.uses()))
 
 
 def memory_space(instr: Instr) -> str:
-    """The state space of the access: from the opcode, or from the symbol where the opcode says generic."""
+    """The state space of the access: from the opcode, or from the symbol if the opcode is generic."""
     space = instr.form.space
     if space == "generic":
         address = instr.address
@@ -209,15 +207,15 @@ def memory_space(instr: Instr) -> str:
 
 
 def is_call_parameter(instr: Instr) -> bool:
-    """Whether a ``ld.param`` reads a ``.param`` variable of a call sequence rather than a parameter of the kernel; or
-    one of a function that has taken its address, and may write it."""
+    """Whether a ``ld.param`` reads memory that this code may write: a ``.param`` variable of a call sequence, or a
+    parameter of a function that takes the address of the parameter."""
     if instr.form.space != "param":
         return False
     address = instr.address
     if address is None or not isinstance(address.base, Sym):
         return False
-    found = address.base.declaration
-    return isinstance(found, Variable) or (isinstance(found, Param) and found.is_address_taken)
+    declaration = address.base.declaration
+    return isinstance(declaration, Variable) or (isinstance(declaration, Param) and declaration.is_address_taken)
 
 
 def is_constant_read(instr: Instr) -> bool:
@@ -233,14 +231,14 @@ _CONSTANT_FORMS: dict[Form, bool] = {}
 
 
 def is_promised_read(instr: Instr) -> bool:
-    """Whether the load promises that nobody writes what it reads, as ``ld.global.nc`` and ``ldu`` do, though somebody
-    could. The promise holds from the last wait for another grid on (`Effect.GRID`)."""
+    """Whether the load promises that nobody writes the memory that it reads, as ``ld.global.nc`` and ``ldu`` do. The
+    memory itself is writable. The promise holds after the last wait for another grid (`Effect.GRID`)."""
     form = instr.form
     return form.effects & Effect.READ != 0 and _is_always_constant(form) and form.space not in ("const", "param")
 
 
 def is_constant_form(form: Form) -> bool:
-    """Whether `is_constant_read` holds of all loads of this form, but for parameters of call sequences."""
+    """Whether `is_constant_read` holds for all loads of this form, except from parameters of call sequences."""
     return _is_always_constant(form) or form.space in ("const", "param")
 
 

@@ -1,23 +1,23 @@
-"""What was measured of kernels: how often their blocks ran, and how often their branches parted a warp.
+"""Measurements of kernels: how often their blocks ran, and how often warps diverged at their branches.
 
 Computes: for the kernels of a profile file, which the emulator writes (`ptxmotion emulate --profile`), the counts of
-each block and branch, matched by the kernel's name, the digest of its code (`ptx/digest.py`) and the position of
-instructions.
+each block and branch. They are matched by the name of the kernel, the digest of its code (`ptx/digest.py`) and the
+position of the instructions.
 
-Requires: that a kernel is matched (`match`) while it is as it was when it was measured; scopes may be flattened. What
-is matched stays so while passes change the kernel: instructions and blocks are known by identity.
-Guarantees: counts of other code are never used. `match` says why a kernel has none.
+Requires: a kernel is matched (`match`) before any pass changes it; its scopes may be flattened. The match stays valid
+while passes change the kernel, because instructions and blocks are identified by their objects.
+Guarantees: counts of other code are never used. `match` returns the reason if a kernel has no counts.
 Refuses: a file that is no profile, with `ProfileError`.
 
-A profile says what happened with some inputs, not what can happen. So it may decide what is worth doing, never what is
-correct. It may be used for
+A profile describes executions with some inputs, not all possible ones. So it may decide whether a change is worthwhile,
+but not whether it is correct. It may be used for
 
-- weights of blocks (`Facts.block_weight`), where a cost is weighed against another;
-- which branches are *expected* to diverge (`expected.py`): where SSCM joins by ∪, and the CDRND that bounds
-  insertions, both of which say what a warp executes anyway, and so what an evaluation costs.
+- weights of blocks (`Facts.block_weight`), to compare costs;
+- which branches are *expected* to diverge (`expected.py`): for the ∪ of SSCM and for the CDRND that bounds insertions.
+  Both estimate what a warp executes anyway, and so what an evaluation costs.
 
 It must not be used where a wrong answer breaks a program: whether a value or branch is uniform (`Divergence`), whether
-lanes are together at a barrier, vote or shuffle, whether a load may fault (`may_speculate`), what may alias.
+lanes execute a barrier, vote or shuffle together, whether a load may fault (`may_speculate`), which references alias.
 Reference: Fukuhara's thesis, §7.2 (dynamic divergence instead of the pessimistic one).
 """
 
@@ -39,13 +39,13 @@ SCHEMA_VERSION = 1
 
 
 class ProfileError(ValueError):
-    """A file is no profile; the message names it and says what is wrong."""
+    """A file is not a valid profile; the message has its name and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The counts of one kernel, by position of instructions. ``blocks`` has the warps that entered at a position, with
-    the parts of a parted warp counted each; ``branches`` how often one was executed and how often it parted a warp."""
+    """The counts of one kernel by position of the instruction in it. ``blocks``: how often warps, or fragments of
+    diverged warps, entered the block that starts there. ``branches``: (executions by a warp, of which it diverged)."""
 
     name: str
     digest: str
@@ -56,9 +56,9 @@ class Measured:
 
 @dataclass
 class Profile:
-    """The kernels of a profile, and which kernels of modules they have been matched with.
+    """The measurements of a profile, and the kernels that are matched with them.
 
-    ``by_name`` has for each name what was measured of codes of that name.
+    ``by_name``: by kernel name the measurements of all codes with that name.
     """
 
     source: str
@@ -71,7 +71,7 @@ class Profile:
 
     @classmethod
     def load(cls, path: str | Path) -> Profile:
-        """The profile in a file. Raises `OSError`, and `ProfileError` where it is none."""
+        """The profile in a file. Raises `OSError`, and `ProfileError` if it is not valid."""
         import json
         from pathlib import Path
 
@@ -84,7 +84,7 @@ class Profile:
 
     @classmethod
     def of(cls, data: object, source: str = "<profile>") -> Profile:
-        """The profile that a document describes, as `Counts.profile` of the emulator gives it."""
+        """The profile from a parsed JSON document, as `Counts.profile` of the emulator returns it."""
         if not isinstance(data, dict) or cast("dict[str, Any]", data).get("format") != FORMAT:
             raise ProfileError(f"{source}: no profile: its format is not '{FORMAT}'")
         document = cast("dict[str, Any]", data)
@@ -101,7 +101,7 @@ class Profile:
         return cls(source, by_name)
 
     def match(self, kernel: Kernel) -> str:
-        """Match ``kernel``, as it is, with what was measured of it; an empty string, or why there is nothing."""
+        """Match ``kernel`` with its measurement, once. Returns the reason if there is none, else an empty string."""
         if id(kernel) not in self._kernels:
             self._kernels[id(kernel)] = kernel, self._find(kernel)
         if self._kernels[id(kernel)][1] is not None:
@@ -133,12 +133,12 @@ class Profile:
                 self._blocks[block] = measured.blocks.get(start, 0)
 
     def of_kernel(self, kernel: Kernel) -> Measured | None:
-        """What was measured of ``kernel``; ``None`` where it has not been matched."""
+        """The measurement of ``kernel``; ``None`` if there is none."""
         self.match(kernel)
         return self._kernels[id(kernel)][1]
 
     def block(self, block: Block) -> int | None:
-        """How often warps entered ``block``; ``None`` for one that is empty, that a transform made, or not matched."""
+        """How often warps entered ``block``; ``None`` if it was empty, was made by a transform, or is not matched."""
         return self._blocks.get(block)
 
     def blocks(self, kernel: Kernel) -> list[int | None]:
@@ -147,8 +147,8 @@ class Profile:
         return [self._blocks.get(block) for block in kernel.blocks]
 
     def branch(self, instr: Instr) -> tuple[int, int] | None:
-        """How often the branch ``instr`` of a matched kernel was executed by a warp, and how often it parted one;
-        (0, 0) never occurs: what was not executed has no answer."""
+        """(executions of the branch by a warp, executions at which the warp diverged); ``None`` if it was not executed
+        or its kernel is not matched."""
         return self._branches.get(instr)
 
 

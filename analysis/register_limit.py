@@ -1,7 +1,8 @@
-"""How many registers a thread of a kernel may have before values go to local memory.
+"""The number of registers that a thread of a kernel may use before ptxas spills values to local memory.
 
-Computes: the least of what the hardware gives a thread (255) and what the kernel's directives leave: ``.maxnreg``, or
-the register file divided by the threads that ``.maxntid`` or ``.reqntid`` and ``.minnctapersm`` want resident.
+Computes: the minimum of the hardware limit (255) and of the limits from the directives of the kernel: ``.maxnreg``, and
+the size of the register file divided by the resident threads that ``.maxntid`` or ``.reqntid`` and ``.minnctapersm``
+require.
 Reference: PTX ISA 9.0, §11.4 (performance-tuning directives); CUDA C++ Programming Guide, compute capabilities.
 """
 
@@ -16,7 +17,7 @@ __all__ = ["register_limit"]
 
 
 def register_limit(kernel: Kernel) -> int:
-    """Registers of 32 bits for one thread.
+    """The limit per thread, in registers of 32 bits.
 
     >>> from ptxmotion.ptx import Kernel
     >>> register_limit(Kernel("k", True, directives=[".maxntid 512, 1, 1"]))
@@ -36,6 +37,6 @@ def register_limit(kernel: Kernel) -> int:
 
 
 def _numbers(text: str | None) -> list[int]:
-    """The numbers of a directive's operands; empty where one is not a decimal number."""
+    """The operands of a directive as numbers; empty if one is not a decimal number."""
     words = [word.strip() for word in (text or "").split(",") if word.strip()]
     return [int(word) for word in words] if all(word.isdigit() for word in words) else []

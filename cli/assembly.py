@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING
 from .outcome import BAD_INPUT, CommandError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..toolchain.machine_diff import MachineFigures
     from ..toolchain.tools import PtxasError
 
 __all__ = ["assembled", "assembled_figures"]
 
 
-def assembled(text: str, name: str, arch: str | None, *, sass: bool) -> str | bytes:
-    """The cubin of a module called ``name``, or its machine code as text. Raises `CommandError` for errors of ptxas."""
+def assembled(text: str, name: str, arch: str | None, *, sass: bool, options: Sequence[str] = ()) -> str | bytes:
+    """The cubin of a module called ``name``, or its machine code as text; ``options`` are for ptxas. Raises
+    `CommandError` for errors of ptxas."""
     from ..toolchain.tools import PtxasError, assemble, disassemble
 
     try:
-        cubin = assemble(text, arch).cubin
+        cubin = assemble(text, arch, flags=options).cubin
     except PtxasError as error:
         raise CommandError(BAD_INPUT, _ptxas_errors(text, name, error)) from error
     return disassemble(cubin) if sass else cubin

@@ -7,6 +7,7 @@ file is written. Unknown opcodes are kept, nothing moves across them, and there 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import time
@@ -28,6 +29,7 @@ EPILOG = """\
 examples:
   ptxmotion opt kernel.ptx -o faster.ptx --remarks
   ptxmotion opt kernel.ptx --passes=lcm:naming=lexical,dce --print-changed=diff
+  ptxmotion opt -O3 a.ptx b.ptx -o build/
   nvcc -ptx -arch=sm_90 kernel.cu -o - | ptxmotion opt --emit=cubin -o kernel.cubin
 """
 
@@ -36,8 +38,12 @@ EMITS = ("ptx", "cubin", "sass", "cfg-dot", "json")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `opt`."""
-    parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="PTX input (default: -, stdin)")
-    parser.add_argument("-o", dest="output", default="-", metavar="FILE", help="output file (default: -, stdout)")
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", help="PTX input (default: -, stdin); with -o DIR several files, or folders"
+    )
+    parser.add_argument(
+        "-o", dest="output", default="-", metavar="FILE", help="output file, or a folder (default: -, stdout)"
+    )
     what = parser.add_argument_group("optimization")
     passes = what.add_mutually_exclusive_group()
     passes.add_argument(
@@ -70,6 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument(
         "--profile", metavar="FILE", help=f"{PROFILE_HELP}; affects the estimated costs, never the correctness"
+    )
+    what.add_argument(
+        "--ptxas-options",
+        type=_ptxas_options,
+        metavar="OPTIONS",
+        help="options of ptxas for the gate and for --emit=cubin,sass, as in --ptxas-options=-maxrregcount=32,-O2",
     )
     what.add_argument("--alias", type=alias_promise, metavar="LEVEL", help=ALIAS_HELP)
     what.add_argument(
@@ -117,7 +129,12 @@ def run(arguments: argparse.Namespace) -> int:
         print(describe_passes(), end="")
         return FINE
     _check(arguments)
-    return _OptRun(arguments).run()
+    if len(arguments.files) > 1 or any(map(os.path.isdir, arguments.files)):
+        from .opt_files import run_files
+
+        return run_files(arguments, OneFile)
+    arguments.file = arguments.files[0] if arguments.files else "-"
+    return OneFile(arguments).run()
 
 
 def _count(text: str) -> int:
@@ -132,10 +149,30 @@ def _seconds(text: str) -> float:
     return float(text)
 
 
+#: What may stand in `--ptxas-options`: options that change the code and neither files nor the target.
+_PTXAS_OPTION = re.compile(
+    r"(-O|-{1,2}(opt-level|maxrregcount|fmad|allow-expensive-optimizations|def-load-cache|dlcm|def-store-cache|dscm"
+    r"|force-load-cache|flcm|force-store-cache|fscm|register-usage-level|regUsageLevel|minnctapersm|Ofast-compile|Ofc)=)"
+    r"\w+|-{1,2}(disable-optimizer-constants|disable-optimizer-consts|dont-merge-basicblocks|no-bb-merge|return-at-end"
+    r"|ret-end|optimize-float-atomics|opt-fp-atomics|override-directive-values)"
+)
+
+
+def _ptxas_options(text: str) -> tuple[str, ...]:
+    options = tuple(text.split(","))
+    for option in options:
+        if _PTXAS_OPTION.fullmatch(option) is None:
+            raise argparse.ArgumentTypeError(f"'{option}' is no option=value of ptxas that changes only the code")
+    return options
+
+
 def _check(arguments: argparse.Namespace) -> None:
     emit = arguments.emit or "ptx"
     if arguments.arch and emit not in ("cubin", "sass") and not _has_gate(arguments):
         usage_error("--arch is the target for ptxas, and neither --emit nor the gate runs ptxas here")
+    uses_ptxas = emit in ("cubin", "sass") or (_has_gate(arguments) and arguments.gate != "static")
+    if arguments.ptxas_options and not uses_ptxas:
+        usage_error("--ptxas-options are for ptxas, and neither --emit nor the gate runs ptxas here")
     if arguments.gate_timeout is not None and (not _has_gate(arguments) or arguments.gate == "static"):
         usage_error("--gate-timeout limits ptxas, and no gate runs ptxas here")
     if emit == "cubin" and arguments.output == "-" and sys.stdout.isatty():
@@ -157,13 +194,14 @@ def _passes(arguments: argparse.Namespace) -> list[Pass]:
         usage_error(str(error))
 
 
-class _OptRun:
+class OneFile:
     """One run of the verb. ``seconds`` maps the name of each step to its time, in order."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
         self.emit: str = arguments.emit or "ptx"
         self.passes = _passes(arguments)
+        self.is_changed = False
         self.seconds: dict[str, float] = {}
         self.started = self.last = time.perf_counter()
 
@@ -188,6 +226,7 @@ class _OptRun:
             candidates = self.opportunities(module)
         unknown = unknown_opcode_remarks(module)
         result = self.optimize(module)
+        self.is_changed = bool(result.changed)
         for warning in result.warnings:
             warn(warning)
         result.log.items[:0] = unknown
@@ -243,6 +282,7 @@ class _OptRun:
             gate=(arguments.gate or "auto") if _has_gate(arguments) else "off",
             arch=arguments.arch,
             gate_timeout=arguments.gate_timeout,
+            ptxas_options=arguments.ptxas_options or (),
             promise=arguments.alias,
             profile=load_profile(arguments.profile, module.kernels) if arguments.profile else None,
             kernels=(lambda name: only.search(name) is not None) if only is not None else None,
@@ -275,7 +315,8 @@ class _OptRun:
             return text
         from .assembly import assembled
 
-        return assembled(text, "<output>", self.arguments.arch, sass=self.emit == "sass")
+        options = self.arguments.ptxas_options or ()
+        return assembled(text, "<output>", self.arguments.arch, sass=self.emit == "sass", options=options)
 
     def report(self, result: Result) -> None:
         """Print the remarks and times that the arguments select."""

@@ -25,8 +25,11 @@ writes this page.
 
 An instruction that no row fits is *opaque*: it is kept, it has every effect, nothing moves across it, and one remark
 names it. So are 256-bit stores that skip elements of their vector (`_`), addresses with `.unified`, negated operands of
-`vmad`, registers and special registers with an offset outside of brackets (`%laneid+1`), and unknown directives of a
-body. `tests/property/test_table_against_ptxas.py` generates instructions of every family of PTX ISA 9.0
+`vmad`, and unknown directives of a body. A register plus a constant outside of brackets (`%r1+4`, `%laneid+1`) becomes
+an addition in front of the instruction. Where there is no such addition, as for a special register that is an operand
+of a floating-point instruction, the instruction is opaque.
+
+`tests/property/test_table_against_ptxas.py` generates instructions of every family of PTX ISA 9.0
 (`--fuzz-n=300`: some 40,000 for sm_90a, 100a, 103a and 120a). Each instruction that ptxas 13.0 accepts is parsed,
 verified, printed unchanged, and known.
 

@@ -37,7 +37,7 @@ import numpy as np
 from .correctness import PATTERNS, run_once
 from .cuda import CudaBackend, CudaBuffer, CudaKernel
 from .protocol import Block
-from .workload import Arm, Copy, Fill, Launch, Recording, Step, Work, Write
+from .workload import Arm, Copy, Fill, RecordedLaunch, Recording, Step, Work, Write
 
 __all__ = ["CudaStopwatch", "ReplayDiffers"]
 
@@ -231,7 +231,7 @@ class CudaStopwatch:
             raise ValueError(f"{work.fullname}: the program launches no kernel, so there is nothing to time")
         unstable = {index for index in first.final if first.final[index] != again.final.get(index)}
         # Operations of the host after the last launch are not replayed.
-        last = max(i for i, step in enumerate(first.steps) if isinstance(step, Launch))
+        last = max(i for i, step in enumerate(first.steps) if isinstance(step, RecordedLaunch))
         behind = {step.target if isinstance(step, Copy) else step.buffer for step in first.steps[last + 1 :]}  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
         return first, unstable | behind
 
@@ -257,8 +257,8 @@ class CudaStopwatch:
     def _prepare(
         self, arm: Arm, recording: Recording, unstable: set[int], memories: dict[Any, _Memory], copies: int
     ) -> _Prepared:
-        first = next(i for i, step in enumerate(recording.steps) if isinstance(step, Launch))
-        last = max(i for i, step in enumerate(recording.steps) if isinstance(step, Launch))
+        first = next(i for i, step in enumerate(recording.steps) if isinstance(step, RecordedLaunch))
+        last = max(i for i, step in enumerate(recording.steps) if isinstance(step, RecordedLaunch))
         before, timed = recording.steps[:first], recording.steps[first : last + 1]
         # Arms with the same initial memory share it, so that its addresses cannot make a difference.
         key = (tuple(recording.sizes), tuple(before))
@@ -324,7 +324,7 @@ class CudaStopwatch:
         def buffer(number: int) -> CudaBuffer:
             return CudaBuffer(memory.place(number, copy), memory.sizes[number])
 
-        if isinstance(step, Launch):
+        if isinstance(step, RecordedLaunch):
             kernel = prepared.kernels[step.module, step.kernel]
             kernel = backend.cooperative(kernel) if step.cooperative else kernel
             packed = backend.pack(kernel, [buffer(each) if isinstance(each, int) else each for each in step.args])

@@ -29,7 +29,7 @@ __all__ = [
     "Copy",
     "Fill",
     "KernelWork",
-    "Launch",
+    "RecordedLaunch",
     "Recorder",
     "Recording",
     "Step",
@@ -118,7 +118,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class RecordedLaunch:
     """A launch of a kernel, named by the number of its module and its name. An argument is the number of a buffer, a
     NumPy scalar, or bytes. ``cooperative``: a cooperative launch."""
 
@@ -131,7 +131,7 @@ class Launch:
     cooperative: bool = False
 
 
-Step: TypeAlias = "Write | Fill | Copy | Launch"
+Step: TypeAlias = "Write | Fill | Copy | RecordedLaunch"
 
 
 @dataclass
@@ -150,9 +150,9 @@ class Recording:
     torn: list[int] = field(default_factory=list[int])
 
     @property
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[RecordedLaunch]:
         """The launches in their order."""
-        return [step for step in self.steps if isinstance(step, Launch)]
+        return [step for step in self.steps if isinstance(step, RecordedLaunch)]
 
 
 class RecordedBuffer:
@@ -254,7 +254,7 @@ class Recorder:
         return kernel._replace(inner=self.inner.cooperative(kernel.inner), cooperative=True)
 
     def launch(self, kernel: _RecordedKernel, grid: Any, block: Any, shared: int, args: Sequence[Any], /) -> None:
-        """Launch a kernel."""
+        """RecordedLaunch a kernel."""
         module, name, handle, cooperative = kernel
         recorded: list[int | np.generic | bytes] = []
         passed: list[Any] = []
@@ -270,7 +270,9 @@ class Recorder:
             passed.append(value)
         x, y, z = (*grid, 1, 1, 1)[:3]
         p, q, r = (*block, 1, 1, 1)[:3]
-        self.recording.steps.append(Launch(module, name, (x, y, z), (p, q, r), shared, tuple(recorded), cooperative))
+        self.recording.steps.append(
+            RecordedLaunch(module, name, (x, y, z), (p, q, r), shared, tuple(recorded), cooperative)
+        )
         self.inner.launch(handle, grid, block, shared, passed)
 
     def synchronize(self) -> None:

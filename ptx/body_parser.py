@@ -18,7 +18,8 @@ from .errors import PtxError
 from .ir import Block, Directive, Guard, Instr, Kernel, Loc, RegisterDeclaration, Return, Variable
 from .lexer import Cursor
 from .notation import Effect, Form
-from .operand_parser import OperandError, Scope, closing_parenthesis, raw_operand, split_operands
+from .offset_operands import OffsetOperands
+from .operand_parser import OffsetOperand, OperandError, Scope, closing_parenthesis, raw_operand, split_operands
 from .operands import Args, Label, Operand, Reg
 from .operations import BRANCHES, Operation
 
@@ -92,6 +93,8 @@ class _BodyParser:
         #: Branches whose target is not resolved yet: the instruction without its last operand, its scope, the name of
         #: the label.
         self.branches: list[tuple[Instr, Scope, str]] = []
+        #: The additions for operands of the form register plus constant, made at the first one.
+        self.offsets: OffsetOperands | None = None
         #: The same for ``.branchtargets``: the directive, its scope, the names of the labels.
         self.tables: list[tuple[Directive, Scope, list[str]]] = []
         for param in [*(kernel.results or ()), *(kernel.params or ())]:
@@ -184,7 +187,7 @@ class _BodyParser:
         try:
             if parts is None or _kind(form) >= _BRANCH:
                 raise error
-            operands = tuple([self.scope[part] for part in parts])
+            operands = self.operands_with_sums(form, parts, found.start(3))
             form = form_of(mnemonic, operands)
         except OperandError as second:
             if "\n" in second.text:
@@ -199,6 +202,21 @@ class _BodyParser:
         self.block.instrs.append(Instr(form, operands, guard, self.loc, found.start(3)))
         if _kind(form) == _TERMINATOR:
             self.start_block()
+
+    def operands_with_sums(self, form: Form, parts: list[str], pos: int) -> tuple[Operand, ...]:
+        """The operands, with additions in front where one is a register plus a constant."""
+        try:
+            return tuple([self.scope[part] for part in parts])
+        except OffsetOperand:
+            if form.is_opaque or form.lanes > 1:
+                raise
+            if self.offsets is None:
+                self.offsets = OffsetOperands(self.cursor.text, self.kernel, self.scopes[0])
+            found = self.offsets.parse(form, parts, self.scope.__getitem__, self.loc, pos)
+            if found is None:
+                raise
+        self.block.instrs += found[1]
+        return found[0]
 
     def transfer(self, found: re.Match[str], form: Form, parts: list[str], guard: Guard | None) -> None:
         """A branch, or a call without parentheses."""

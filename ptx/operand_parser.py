@@ -17,7 +17,7 @@ from .operands import SINK, Element, Imm, Label, Mem, Not, Operand, Pair, Raw, R
 from .special_registers import special_type
 from .types import TYPES, ScalarType, literal_value
 
-__all__ = ["OperandError", "Scope", "closing_parenthesis", "is_below", "raw_operand", "split_operands"]
+__all__ = ["OffsetOperand", "OperandError", "Scope", "closing_parenthesis", "is_below", "raw_operand", "split_operands"]
 
 _INTEGER = r"(?:0[xX][0-9A-Fa-f]+|0[bB][01]+|\d+)[uU]?"
 _LITERAL = re.compile(
@@ -54,10 +54,18 @@ class OperandError(Exception):
 
 
 class UnmodelledOperand(OperandError):
-    """An operand that ptxas accepts and the IR cannot represent: ``%r1+4`` outside of brackets, ``-%r1``,
-    ``[%rd1].unified``."""
+    """An operand that ptxas accepts and the IR cannot represent: ``-%r1``, ``[%rd1].unified``."""
 
     is_unmodelled = True
+
+
+class OffsetOperand(UnmodelledOperand):
+    """``%r1+4`` or ``%laneid+1`` outside of brackets, which the body's parser makes an addition of."""
+
+    def __init__(self, text: str, base: Reg | Element | Special, offset: int) -> None:
+        super().__init__(f"'{base.text}' has an offset outside of brackets", text)
+        self.base = base
+        self.offset = offset
 
 
 class Scope(dict[str, Operand]):
@@ -217,7 +225,7 @@ class Scope(dict[str, Operand]):
             is_integer = found.reg.type.kind in "bus" if isinstance(found, Element) else found.type.kind in "bus"
             if not is_integer or text[len(name) :].lstrip()[:1] != "+":
                 raise OperandError(f"'{text}' is no operand", text)
-            raise UnmodelledOperand(f"'{name}' has an offset outside of brackets", text)
+            raise OffsetOperand(text, found, offset)
         if text.endswith("]"):
             if not isinstance(found, Variable | Param) or not found.dims:
                 raise OperandError(f"'{name}' is no array", text)

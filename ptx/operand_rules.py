@@ -21,7 +21,7 @@ from .operands import Args, Element, Imm, Label, Mem, Not, Operand, Pair, Raw, R
 from .operations import ADDRESS_CONVERSIONS, CONVERSIONS, COPIES, Operation
 from .types import TYPES, ScalarType, is_integer_literal, literal_value
 
-__all__ = ["Kind", "kind_of", "problem"]
+__all__ = ["Kind", "align", "kind_of", "problem"]
 
 
 class Kind(NamedTuple):

@@ -7,7 +7,8 @@ contracted.
 
 Requires: the `Contraction` of the kernel before the passes; that passes leave the instructions in its ``fixed`` as the
 objects that they are. Guarantees: where `is_kept` says yes, ptxas contracts each sum with the product with which it
-contracted it before, or with none as before. Refuses: kernels in which a product that may be contracted has other
+contracted it before, or with none as before; of *open* products only together with the comparison of machine code
+(`machine_contraction.py`). Refuses: kernels in which a product that may be contracted has other
 readers than before, or the same ones in other blocks; the caller then reverts the kernel.
 """
 
@@ -20,10 +21,15 @@ from ..ptx import Instr, Kernel
 __all__ = ["keep_contraction"]
 
 
-def keep_contraction(kernel: Kernel, facts: Facts, before: Contraction) -> int:
-    """Pin what has to be pinned: the number of instructions that got ``.rn``; -1 where pins are not enough."""
+def keep_contraction(kernel: Kernel, facts: Facts, before: Contraction, *, is_compared: bool = False) -> int:
+    """Pin what has to be pinned: the number of instructions that got ``.rn``; -1 where pins are not enough.
+
+    ``is_compared``: the caller compares what became of ``before.fixed`` in machine code (`machine_contraction.py`).
+    Then it is enough that no further sum reads an open or paired product.
+    """
     after = facts.get(Contraction.of)
-    if not all(_is_unchanged(instr, product, after) for instr, product in before.products.items()):
+    check = _has_no_new_sum if is_compared else _is_unchanged
+    if not all(check(instr, product, after) for instr, product in before.products.items()):
         return -1
     pins = _pins(before, after)
     if pins is None:
@@ -44,6 +50,15 @@ def _is_unchanged(instr: Instr, old: Product, after: Contraction) -> bool:
         return new.kind == old.kind and new.readers == old.readers
     gone = old.sums - new.sums
     return new.kind == "contracted" and new.sums <= old.sums and gone.isdisjoint(after.live)
+
+
+def _has_no_new_sum(instr: Instr, old: Product, after: Contraction) -> bool:
+    """Whether a product that was not rounded has no other sums than before, and none has lost it that is needed."""
+    if old.kind == "rounded":
+        return True
+    new = after.products.get(instr)
+    sums = new.sums if new is not None else frozenset[Instr]()
+    return sums <= old.sums and (old.sums - sums).isdisjoint(after.live)
 
 
 def _pins(before: Contraction, after: Contraction) -> dict[Instr, str] | None:

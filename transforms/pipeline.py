@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..analysis.manager import Facts
 from ..analysis.values.contraction import Contraction, may_contract
-from ..ptx import Kernel, Module, PtxError, flatten_scopes
+from ..ptx import Instr, Kernel, Module, PtxError, flatten_scopes
 from ..ptx.verify import falls_off_end, verify_kernel
 from .code_motion.branch_divergence import divergent_blocks
 from .passes import is_built_in, passes_of
@@ -25,6 +25,7 @@ from .remarks import Remarks
 if TYPE_CHECKING:
     from ..analysis.memory.alias import Promise
     from ..analysis.profile import Profile
+    from .gate.judge import ReadsFloatCode
     from .passes import Pass
 
 __all__ = ["KernelTransform", "Observer", "PassFailed", "Timing", "run_passes", "verify_result"]
@@ -64,7 +65,9 @@ class KernelTransform:
     """The passes and what they may use besides the kernel.
 
     ``promise`` is what the user promises of pointer parameters; ``profile`` is what was measured; ``verify_each``
-    verifies after each pass instead of once at the end. ``timings`` are collected by pass name over all calls.
+    verifies after each pass instead of once at the end. ``float_code`` reads machine code; without it, a kernel of
+    which PTX does not show what ptxas contracts is left as it is. ``timings`` are collected by pass name over all
+    calls.
     """
 
     passes: Sequence[Pass]
@@ -72,7 +75,10 @@ class KernelTransform:
     profile: Profile | None = None
     verify_each: bool = False
     observer: Observer | None = None
+    float_code: ReadsFloatCode | None = None
     timings: dict[str, Timing] = field(default_factory=dict[str, Timing])
+    #: Whether ``float_code`` has refused to read some machine code, so that another run may come to another result.
+    was_refused: bool = field(default=False, init=False)
 
     def __call__(self, module: Module, kernel: Kernel, remarks: Remarks) -> bool:
         """Transform ``kernel`` of ``module`` in place; whether anything changed. Raises `PassFailed`."""
@@ -97,7 +103,8 @@ class KernelTransform:
         promised = None
         if promise is not None:
             promised = (promise.everything, sorted(promise.kernels), sorted(promise.parameters))
-        return repr((list(self.passes), promised, profile.by_name if profile is not None else None))
+        reads_code = self.float_code is not None
+        return repr((list(self.passes), promised, profile.by_name if profile is not None else None, reads_code))
 
     @property
     def depends_on_names(self) -> bool:
@@ -108,29 +115,55 @@ class KernelTransform:
     def _run_and_audit(self, module: Module, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Transform a kernel with products and sums that ptxas may contract; revert it where that would change."""
         from .contraction_audit import keep_contraction
+        from .machine_contraction import can_compare
 
         before = facts.get(Contraction.of)
         facts.fixed = before.fixed
-        if before.is_fragile:
+        is_compared = before.is_fragile and self.float_code is not None and can_compare(kernel)
+        if before.is_fragile and not is_compared:
             message = "left as it is, since ptxas might contract other products than before"
             remarks.add("Missed", "contraction", "Refused", kernel, message, reason="contraction")
             remarks.count(kernel, "contraction", "refused")
             return False
         original, checkpoint = kernel.clone(), remarks.checkpoint()
+        instrs = list(kernel.instructions())
         if not self._run(module, kernel, facts, remarks):
             return False
-        pins = keep_contraction(kernel, facts, before)
-        if pins < 0:
+        pins = keep_contraction(kernel, facts, before, is_compared=is_compared)
+        if pins < 0 or (is_compared and not self._is_same_machine_code(module, kernel, facts, original, instrs)):
             kernel.restore(original)
             remarks.restore(checkpoint)
             remarks.count(kernel, "contraction", "reverted")
             message = "reverted, since ptxas might contract other products than before"
             remarks.add("Missed", "contraction", "Reverted", kernel, message, reason="contraction")
             return False
+        remarks.count(kernel, "contraction", "compared", int(is_compared))
         remarks.count(kernel, "contraction", "pinned", pins)
         if pins:
             self._verify(module, kernel, "contraction", fell_off=True)
         return True
+
+    def _is_same_machine_code(
+        self, module: Module, kernel: Kernel, facts: Facts, original: Kernel, instrs: list[Instr]
+    ) -> bool:
+        """Whether ptxas contracts the same sums of ``original`` and ``kernel``. ``instrs`` are the instructions that
+        ``kernel`` had before the passes, in the order of ``original``."""
+        from .gate.judge import Refused
+        from .machine_contraction import float_code, is_same
+
+        assert self.float_code is not None
+        try:
+            before = float_code(self.float_code, module, original)
+            after = float_code(self.float_code, module, kernel)
+        except Refused:
+            self.was_refused = True
+            return False
+        return is_same(
+            facts.get(Contraction.of),
+            facts.get(Contraction.of).live,
+            dict(zip(instrs, before, strict=True)),
+            dict(zip(kernel.instructions(), after, strict=True)),
+        )
 
     def _run(self, module: Module, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         if facts.cfg.unmodelled:
@@ -193,6 +226,7 @@ def run_passes(
     promise: Promise | None = None,
     profile: Profile | None = None,
     verify_each: bool = False,
+    float_code: ReadsFloatCode | None = None,
 ) -> bool:
     """Run passes over each kernel of ``module`` in place, one after the other, without a gate; whether any changed.
 
@@ -200,7 +234,7 @@ def run_passes(
     way to optimize. Raises `UnknownPass`, `PassFailed`.
     """
     chosen = passes_of(passes) if isinstance(passes, str) else passes
-    transform = KernelTransform(chosen, promise, profile, verify_each)
+    transform = KernelTransform(chosen, promise, profile, verify_each, float_code=float_code)
     remarks = remarks if remarks is not None else Remarks(module)
     changed = [transform(module, kernel, remarks) for kernel in module.kernels] if chosen else []
     return any(changed)

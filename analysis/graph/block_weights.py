@@ -1,11 +1,11 @@
-"""How often each block runs, for each time that a warp enters the kernel: measured, or estimated by loop depth.
+"""How often each block runs per execution of the kernel by a warp: measured, or estimated from the loop depth.
 
-Computes: for each block a weight. Without a profile that matches it is `cost.loop_weight` of its depth. With one it is
-the number of times that warps entered the block, divided by those that entered the kernel; a
-block that a transform has made has what its predecessors or successors allow, whichever is less; one that was never
-entered has `NEVER`, so that it costs something still.
+Computes: by block a weight. Without a matching profile it is `cost.loop_weight` of the loop depth. With a profile it is
+the number of times that warps entered the block, divided by the number of times that they entered the kernel. For a
+block that a transform made, the count is the smaller of the sums over its predecessors and over its successors. A block
+that was never entered has the weight `NEVER`, so that its code is not free.
 
-Guarantees: weights are positive; those of one kernel are all measured or all estimated. For profitability only
+Guarantees: weights are positive; those of one kernel are all measured or all estimated. For estimates of cost only
 (`profile.py`).
 Reference: LLVM's ``BlockFrequencyInfo``, which has the same purpose.
 """
@@ -25,7 +25,7 @@ NEVER = 1 / 1024
 
 
 def block_weights(facts: Facts) -> list[float]:
-    """The weight of each block of the kernel that ``facts`` is about."""
+    """By block of the kernel of ``facts`` its weight."""
     estimate = [loop_weight(depth) for depth in facts.loops.depth]
     profile = facts.profile
     if profile is None or profile.match(facts.kernel):
@@ -34,7 +34,7 @@ def block_weights(facts: Facts) -> list[float]:
     counts = [profile.block(block) for block in cfg.blocks]
     first = next((count for count in (counts[block] for block in cfg.rpo) if count is not None), None)
     if not first:
-        return estimate  # it was never entered
+        return estimate  # the kernel was never entered
     for block, count in enumerate(counts):
         if count is None:
             counts[block] = _between(counts, cfg.pred[block], cfg.succ[block])
@@ -42,7 +42,8 @@ def block_weights(facts: Facts) -> list[float]:
 
 
 def _between(counts: list[int | None], before: list[int], after: list[int]) -> int | None:
-    """What may have passed: no more than came, and no more than went on; ``None`` where neither is known."""
+    """An upper bound of the count of a block: the sum over its predecessors, and over its successors, if all of their
+    counts are known; ``None`` if neither sum is known."""
     sums: list[int] = []
     for neighbours in (before, after):
         known = [counts[block] for block in neighbours]

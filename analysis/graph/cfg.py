@@ -1,21 +1,21 @@
 """The control flow graph of a kernel, over block numbers.
 
-Computes: for the blocks of a kernel in the order of the text, who follows whom, by what PTX says of the last
-instruction of a block:
+Computes: for the blocks of a kernel, in text order, their successors. They follow from the last instruction of a
+block:
 
-    (none of the below)     falls through to the next block; behind the last one the thread ends
-    bra L                   L; with a guard also the next block; with a constant guard only the one that it selects
-    brx.idx r, T            the targets of the ``.branchtargets`` directive labelled T; with a guard also the next
-    ret, exit, trap         leaves; with a guard also the next block
+    (none of those below)   the next block; after the last block the thread ends
+    bra L                   L; with a guard also the next block; with a constant guard only the selected one
+    brx.idx r, T            the targets of the ``.branchtargets`` directive with label T; with a guard also the next
+    block ret, exit, trap         the end of the thread; with a guard also the next block
 
-A call comes back, as far as is known here. An opaque instruction whose text mentions a label of the body might branch
-there: the edge is drawn, and the instruction is listed in ``unmodelled``, for transforms to refuse the kernel.
+A call is assumed to return. An opaque instruction whose text contains a label of the body may branch there: the graph
+has that edge, and the instruction is listed in ``unmodelled``, so that transforms can refuse the kernel.
 
-Requires: blocks that control enters at their start and leaves at their end only, as the parser makes them.
+Requires: blocks that control enters only at their start and leaves only at their end, as the parser makes them.
 Guarantees: linear time, no recursion; ``succ`` and ``pred`` without duplicates, fall-through first; the same numbers
 for the same text.
-Refuses: a branch to a label that no block of the kernel bears, and a ``brx.idx`` without its ``.branchtargets``, with
-`BrokenBranch`; neither comes out of the parser or the verifier.
+Refuses: a branch to a label that is on no block of the kernel, and a ``brx.idx`` without its ``.branchtargets``, with
+`BrokenBranch`. Kernels from the parser or the verifier contain neither.
 Reference: PTX ISA 9.0, §9.7.13 (control flow instructions).
 """
 
@@ -36,7 +36,7 @@ _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
 
 
 class BrokenBranch(ValueError):
-    """A branch leads to no block: a transform has broken the kernel, or it was never verified."""
+    """A branch has no target block: a transform made an invalid kernel, or the kernel was never verified."""
 
     def __init__(self, message: str, instr: Instr) -> None:
         super().__init__(f"{message}: '{instr.text}'")
@@ -44,11 +44,11 @@ class BrokenBranch(ValueError):
 
 
 class Flow:
-    """The reachable blocks of a graph as facts pass through them, forward or backward.
+    """The reachable blocks of a graph for a dataflow problem, forward or backward.
 
-    ``order`` is reverse postorder of the direction, ``position`` that of each block in it; facts come to a block from
-    ``before`` and go on to ``after``. ``only`` is the one block that facts come from, -1 at the ``boundary`` (block 0,
-    or `Cfg.leaves`) and where there are several or none.
+    ``order`` is reverse postorder of the direction; ``position``: by block its index in it. Facts flow into a block
+    from the blocks ``before`` and out of it to the blocks ``after``. ``only``: by block the block before it if there is
+    exactly one and the block is not at the ``boundary`` (block 0, or `Cfg.leaves`); else -1.
     """
 
     def __init__(self, cfg: Cfg, *, is_forward: bool) -> None:
@@ -73,8 +73,8 @@ class Cfg:
     """Blocks by number, and the edges between them.
 
     ``succ[b]`` and ``pred[b]`` are block numbers, the fall-through first. ``rpo`` lists the blocks that are reachable
-    from block 0 in reverse postorder. ``exits`` are the blocks in which a thread may end, also those that it may
-    leave in another way. Reachability is that of the graph: a branch on a register that is always true has two ends.
+    from block 0 in reverse postorder. ``exits`` are the blocks in which a thread may end; they may have successors as
+    well. Reachability ignores values: a branch on a register that is always true has two successors.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Cfg:
 
     @cached_property
     def rpo_number(self) -> list[int]:
-        """The position of each block in ``rpo``; -1 where it is not reachable."""
+        """By block its index in ``rpo``; -1 for an unreachable block."""
         numbers = [-1] * len(self.blocks)
         for position, block in enumerate(self.rpo):
             numbers[block] = position
@@ -104,11 +104,11 @@ class Cfg:
 
     @cached_property
     def endless(self) -> list[int]:
-        """One block for each part of the reachable graph that, once entered, is never left.
+        """One block for each part of the reachable graph that control never leaves.
 
-        Such a part is a strongly connected component without an edge out of it and without an exit. Its last block
-        in reverse postorder, in a loop written in the usual way its latch, stands for an exit wherever an analysis
-        needs every block to reach one.
+        Such a part is a strongly connected component without an outgoing edge and without an exit. Its last block in
+        reverse postorder, usually the latch of a loop, serves as an exit for analyses in which every block must reach
+        an exit.
         """
         reaches = [False] * len(self.blocks)
         work = [block for block in self.exits if self.reachable[block]]
@@ -123,23 +123,23 @@ class Cfg:
                     work.append(before)
         if not left:
             return []
-        found: list[int] = []
+        latches: list[int] = []
         number = self.rpo_number
-        captive = [block for block in self.rpo if not reaches[block]]
-        for component in strongly_connected_components(self.succ, captive):
+        remaining = [block for block in self.rpo if not reaches[block]]
+        for component in strongly_connected_components(self.succ, remaining):
             members = set(component)
             if all(after in members for block in component for after in self.succ[block]):
-                found.append(max(component, key=number.__getitem__))
-        return sorted(found)
+                latches.append(max(component, key=number.__getitem__))
+        return sorted(latches)
 
     @cached_property
     def forward(self) -> Flow:
-        """How facts pass forward."""
+        """The graph for forward problems."""
         return Flow(self, is_forward=True)
 
     @cached_property
     def backward(self) -> Flow:
-        """How facts pass backward."""
+        """The graph for backward problems."""
         return Flow(self, is_forward=False)
 
     @cached_property
@@ -149,7 +149,7 @@ class Cfg:
 
 
 def build_cfg(kernel: Kernel) -> Cfg:
-    """The control flow graph of ``kernel``; `BrokenBranch` where a branch leads nowhere."""
+    """The control flow graph of ``kernel``. Raises `BrokenBranch` for a branch without a target block."""
     blocks = kernel.blocks
     targets = _Targets(kernel)
     last = len(blocks) - 1
@@ -180,7 +180,7 @@ def build_cfg(kernel: Kernel) -> Cfg:
 
 
 def _is_taken(instr: Instr) -> tuple[bool, bool]:
-    """Whether a branch may be taken, and whether it may not."""
+    """(whether a branch may be taken, whether it may fall through)."""
     guard = instr.guard
     if guard is None:
         return True, False
@@ -191,7 +191,7 @@ def _is_taken(instr: Instr) -> tuple[bool, bool]:
 
 
 class _Targets:
-    """Labels of a kernel to block numbers. A label object is looked up first, its name only where that fails."""
+    """The blocks of labels. A lookup uses the label object first, then its name."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.by_label: dict[Label, int] = {}
@@ -239,10 +239,10 @@ class _Targets:
 
 
 def _opaque_branches(blocks: list[Block], targets: _Targets, succ: list[list[int]]) -> list[Instr]:
-    """Draw edges to every label that an opaque instruction mentions; returns these instructions."""
-    found: list[Instr] = []
+    """Add edges to every label in the text of an opaque instruction; returns these instructions."""
+    branches: list[Instr] = []
     if not targets.by_name:
-        return found
+        return branches
     for number, block in enumerate(blocks):
         for instr in block.instrs:
             if not instr.form.is_opaque or instr.is_directive:
@@ -250,13 +250,13 @@ def _opaque_branches(blocks: list[Block], targets: _Targets, succ: list[list[int
             text = ", ".join(operand.text for operand in instr.operands)
             named = [to for name in _NAME.findall(text) for to in targets.by_name.get(name, ())]
             if named:
-                found.append(instr)
+                branches.append(instr)
                 succ[number] = list(dict.fromkeys([*succ[number], *named]))
-    return found
+    return branches
 
 
 def _reversed_edges(succ: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Predecessors, the block before in the text first, then ascending."""
+    """By block its predecessors: the previous block in text order first, then ascending."""
     pred: list[list[int]] = [[] for _ in succ]
     for number, after in enumerate(succ):
         for to in after:
@@ -269,7 +269,7 @@ def _reversed_edges(succ: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 def reverse_postorder(succ: Sequence[Sequence[int]], root: int) -> list[int]:
-    """The nodes that ``root`` reaches, in a reverse postorder that keeps to the order of ``succ`` where it can."""
+    """The nodes that ``root`` reaches, in a reverse postorder that follows the order of ``succ`` where possible."""
     seen = bytearray(len(succ))
     seen[root] = 1
     order: list[int] = []
@@ -278,7 +278,7 @@ def reverse_postorder(succ: Sequence[Sequence[int]], root: int) -> list[int]:
     while stack:
         todo = pending[-1]
         while todo:
-            node = todo.pop()  # the last successor first, so that the first one comes out first
+            node = todo.pop()  # the last successor first, so that the first one is first in the result
             if not seen[node]:
                 seen[node] = 1
                 stack.append(node)

@@ -1,22 +1,22 @@
 """Control dependence, and the region of non-divergence.
 
 Computes: which blocks are control-dependent on which branches. Block m is control-dependent on branch n if there is a
-non-empty path from n to m such that m post-dominates all of it but n (thesis §2.1); by Ferrante, Ottenstein and Warren
-these m are, for each edge n → s, the nodes of the post-dominator tree from s up to, and without, the immediate
-post-dominator of n.
+non-empty path from n to m such that m post-dominates every node of it except n (thesis §2.1). By Ferrante, Ottenstein
+and Warren these m are, for each edge n → s, the nodes of the post-dominator tree from s up to, but without, the
+immediate post-dominator of n.
 
-The graph is the augmented one: a node ENTRY with an edge to the first block and one to the end. So what post-dominates
-the first block depends on ENTRY, which never diverges. ENTRY has the number -1 here; the end is the virtual exit. An
-exit, also a guarded one, is an edge to the end, so that a block behind ``@p ret`` depends on it.
+The graph is the augmented one: it has a node ENTRY with an edge to the first block and one to the end. So the blocks
+that post-dominate the first block depend on ENTRY, which never diverges. ENTRY has the number -1 here; the end is the
+virtual exit. An exit, even a guarded one, is an edge to the end, so that a block after ``@p ret`` depends on it.
 
 The *control dependence region of non-divergence* (CDRND) is the set of nodes that are control-dependent on
-non-divergent branches only (§4.3). Taken literally, a node under a uniform branch that itself stands under a divergent
-one would belong to it, although lanes are already apart there, and the thesis introduces the region as the one where an
-insertion cannot add to divergence. So by default a branch under a divergent one counts as divergent too; ``direct``
-gives the letter. Both agree on figure 4.11.
+non-divergent branches only (§4.3). By that definition it contains a node that depends on a uniform branch which itself
+depends on a divergent one, although lanes have already diverged there. But the thesis introduces the region as the one
+in which an insertion cannot add divergence. So by default a branch that depends on a divergent one counts as divergent,
+too. ``direct`` uses the definition of the thesis. Both agree on figure 4.11.
 
-Requires: the CFG and its post-dominators. Guarantees: `cdrnd` takes near-linear time; `on` and `controllers` are as
-large as the relation, which is quadratic for loops nested in one another that are all tested at their ends.
+Requires: the CFG and its post-dominators. Guarantees: `cdrnd` takes near-linear time. `on` and `controllers` take time
+in the size of the relation, which is quadratic for nested loops that all have their tests at their ends.
 Reference: Ferrante, Ottenstein, Warren, *The program dependence graph and its use in optimization*, TOPLAS 1987.
 """
 
@@ -43,12 +43,12 @@ class ControlDependence:
         self._leaves = frozenset(cfg.leaves)
 
     def ways(self, block: int) -> int:
-        """How many ways control can go on from the end of ``block``, leaving the kernel among them."""
+        """The number of successors of ``block``; the end of the thread counts as one."""
         return len(self.cfg.succ[block]) + (block in self._leaves)
 
     @cached_property
     def branches(self) -> list[int]:
-        """The reachable blocks that can go on in several ways, ascending."""
+        """The reachable blocks with several successors, ascending; see `ways`."""
         return [block for block, is_reached in enumerate(self.cfg.reachable) if is_reached and self.ways(block) > 1]
 
     def on(self, branch: int) -> list[int]:
@@ -56,7 +56,7 @@ class ControlDependence:
         return sorted(set(self.dependents(branch)))
 
     def dependents(self, branch: int) -> Iterator[int]:
-        """The blocks that are control-dependent on ``branch``; one may come more than once."""
+        """The blocks that are control-dependent on ``branch``; a block may be repeated."""
         idom = self.post_dominance.idom
         if branch == ENTRY:
             starts: Iterable[int] = self.cfg.rpo[:1]
@@ -88,7 +88,7 @@ class ControlDependence:
         count = len(self.cfg)
         idom, depth = self.post_dominance.idom, self.post_dominance.depth
         inside = list(self.cfg.reachable)
-        # The nearest node on the way up, itself included, that is still inside; the virtual exit always is.
+        # Union-find: the nearest ancestor of each node, itself included, that is still inside. The virtual exit is.
         next_inside = list(range(count + 1))
 
         def find(node: int) -> int:

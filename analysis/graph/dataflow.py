@@ -1,24 +1,25 @@
 """The bit-vector dataflow solver.
 
-A problem is its fields: a direction, a meet, and for each block the facts that it generates and kills; with the facts
-that hold at the boundary. Sets are Python integers, bit i for fact i, so that all facts are solved at once:
+A problem consists of a direction, a meet, the facts that each block generates and kills, and the facts that hold at the
+boundary. Sets are Python integers, bit i for fact i, so that all facts are solved at once:
 
     forward     entry(b) = meet of exit(p) over the predecessors p;  exit(b) = gen(b) ∪ (entry(b) − kill(b))
     backward    exit(b) = meet of entry(s) over the successors s;    entry(b) = gen(b) ∪ (exit(b) − kill(b))
 
-Forward, the boundary enters the meet of block 0; backward, that of each block in which a thread may end, those with
-other successors included, and of `Cfg.endless`: otherwise everything would be anticipated at an endless loop.
+In a forward problem the boundary is part of the meet of block 0. In a backward problem it is part of the meet of each
+block in which a thread may end, even if it has successors, and of `Cfg.endless`: otherwise every fact would be
+anticipated at an endless loop.
 
-Requires: gen and kill of every block within the universe.
-Guarantees: the greatest fixed point where all meets are intersections, the least one where all are unions. Where they
-are mixed, by block or by block and fact, as in the down-safety of SSCM, neither will do: with the greatest, a loop that
-leaves by a union block would hold up any fact by itself, and with the least, no fact would hold in an ordinary loop.
-There it is the least fixed point in the union blocks over the greatest in the others, above the solution in which every
-meet is an intersection: a fact holds at a union block only if a chain of successors (backward) leads to where it holds
-for another reason.
-Blocks are taken in reverse postorder of the direction, the first that needs it first.
-Blocks that block 0 does not reach take no part: they hold their meet's neutral set (nothing for a union, the universe
-for an intersection) at both ends, which is vacuously right there.
+Requires: gen and kill of every block are subsets of the universe.
+Guarantees: the greatest fixed point if all meets are intersections, the least one if all are unions. If they are mixed,
+by block or by block and fact, as in the down-safety of SSCM, neither is right: in the greatest one, any fact would hold
+without a reason in a loop whose exit is a union block; in the least one, no fact would hold in an ordinary loop. The
+result is then the least fixed point in the union blocks over the greatest in the others, above the solution in which
+every meet is an intersection. So a fact holds at a union block only if a chain of successors (backward) leads to a
+block where it holds for another reason.
+Blocks are processed in reverse postorder of the direction.
+Unreachable blocks are not processed. Both their sets are the neutral set of their meet (empty for a union, the universe
+for an intersection).
 Reference: Kam, Ullman, *Global data flow analysis and iterative algorithms*, JACM 1976.
 """
 
@@ -56,9 +57,9 @@ def solve(
     unions: Sequence[int] | None = None,
     strict: Solution | None = None,
 ) -> Solution:
-    """Solve one problem. ``meets`` gives each block a meet of its own instead of ``meet``; or ``unions`` gives for each
-    block the facts whose meet is the union there, while that of all others is the intersection. ``strict`` is the
-    solution in which every meet is the intersection, where it is known.
+    """Solve one problem. ``meets``: by block its meet, instead of ``meet`` for all. ``unions``: by block the facts
+    whose meet is the union; for all other facts it is the intersection. ``strict``: the solution in which every meet is
+    the intersection, if it is known.
 
     >>> from ptxmotion.analysis.graph.cfg import Cfg
     >>> from ptxmotion.ptx import Block
@@ -70,7 +71,7 @@ def solve(
     if unions is None:
         each_meet = meets if meets is not None else [meet] * len(cfg)
         unions = [-1 if each == "union" else 0 for each in each_meet]
-    # What does not take part holds its neutral set; nothing reads it.
+    # Unreachable blocks keep their neutral set; no other block reads it.
     source = [universe & ~facts for facts in unions]
     result = list(source)
     order = equations.flow.order
@@ -96,13 +97,13 @@ def solve(
 def _settle_mixed(
     equations: _Equations, unions: Sequence[int], mixed: list[int], universe: int, source: list[int], result: list[int]
 ) -> None:
-    """See the module's header; ``mixed`` are the blocks with unions, and ``result`` is the solution in which every meet
-    is an intersection. Values only grow from round to round, so that there is an end."""
+    """Solve mixed meets; see the header of the module. ``mixed`` are the blocks with unions; ``result`` is the solution
+    in which every meet is an intersection. The sets only grow from round to round, so this ends."""
     while True:
-        # Upward: all that follows without going round in a circle.
+        # Upward: the facts that follow without circular reasoning.
         equations.settle(unions, source, result)
         held = {block: result[block] & unions[block] for block in mixed}
-        # Downward from the universe: circles through intersections only may hold up a fact.
+        # Downward from the universe: a cycle may support its own facts only through intersections.
         for block in equations.flow.order:
             result[block] = universe & ~unions[block] | held.get(block, 0)
         equations.settle(unions, source, result, held)
@@ -120,7 +121,7 @@ class _Equations:
         self.boundary = boundary
 
     def through(self, block: int, unions: Sequence[int], source: list[int], result: Sequence[int]) -> int:
-        """What flows out of ``block``; what flows in is noted in ``source``."""
+        """The facts that flow out of ``block``; stores those that flow in in ``source``."""
         before, is_boundary = self.flow.before[block], block in self.flow.boundary
         union = unions[block]
         if union != -1:
@@ -140,8 +141,7 @@ class _Equations:
     def settle(
         self, unions: Sequence[int], source: list[int], result: list[int], held: Mapping[int, int] | None = None
     ) -> None:
-        """Bring ``result`` to a fixed point from where it is; with ``held``, facts whose meet is the union keep what is
-        held of them."""
+        """Iterate ``result`` to a fixed point. ``held``: by block the value that the facts with a union meet keep."""
         gen, kill, through = self.gen, self.kill, self.through
         only, order, position, after = self.flow.only, self.flow.order, self.flow.position, self.flow.after
         work: list[int] = []
@@ -149,7 +149,7 @@ class _Equations:
 
         def settled(block: int) -> bool:
             other = only[block]
-            if other >= 0:  # by far the most, so it is worth a way of its own
+            if other >= 0:  # a fast path, because most blocks have one predecessor
                 facts = source[block] = result[other]
                 facts = gen[block] | (facts & ~kill[block])
             else:
@@ -164,7 +164,7 @@ class _Equations:
         for number, block in enumerate(order):
             if not settled(block):
                 for other in after[block]:
-                    # What stands later is still to come in this first round.
+                    # Later blocks are still to be processed in this first round.
                     if position[other] <= number and not is_waiting[other]:
                         is_waiting[other] = 1
                         work.append(position[other])
@@ -185,17 +185,17 @@ def bits(facts: int) -> list[int]:
     >>> bits(0b1011)
     [0, 1, 3]
     """
-    found: list[int] = []
+    numbers: list[int] = []
     if facts.bit_length() <= 256:
         while facts:
             lowest = facts & -facts
-            found.append(lowest.bit_length() - 1)
+            numbers.append(lowest.bit_length() - 1)
             facts ^= lowest
-        return found
-    # On a wide set each step of that loop would copy the whole of it.
+        return numbers
+    # On a wide set each step of the loop above would copy the whole integer.
     for offset, byte in enumerate(facts.to_bytes((facts.bit_length() + 7) // 8, "little")):
         while byte:
             lowest = byte & -byte
-            found.append(8 * offset + lowest.bit_length() - 1)
+            numbers.append(8 * offset + lowest.bit_length() - 1)
             byte ^= lowest
-    return found
+    return numbers

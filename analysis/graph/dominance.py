@@ -1,17 +1,17 @@
 """Dominators and post-dominators.
 
 Computes: the tree of immediate dominators of a rooted graph, by Lengauer and Tarjan's algorithm with path compression,
-O(m log n); the answer to *a dominates b* in constant time, from preorder and postorder numbers of the tree; dominance
+O(m log n); whether *a dominates b* in constant time, from preorder and postorder numbers of the tree; dominance
 frontiers
 
-    DF(a) = { b | a dominates a predecessor of b, and not a strictly dominates b }
+    DF(a) = { b | a dominates a predecessor of b and does not strictly dominate b }
 
-and iterated ones. Post-dominators are the dominators of the reversed graph, rooted at a virtual exit, node n of a graph
-of n blocks. Every exit has an edge to it, and so has one block of each part of the graph that is never left
-(`Cfg.endless`): what is then said of an endless loop is what would hold if its latch could leave.
+and iterated ones. Post-dominators are the dominators of the reversed graph, rooted at a virtual exit: node n of a graph
+of n blocks. Every exit has an edge to it, and so has one block of each part of the graph that control never leaves
+(`Cfg.endless`). So the result for an endless loop is as if its latch could leave the kernel.
 
-Requires: a `Cfg`, or successor lists. Guarantees: no recursion; near-linear time but for the frontiers, whose size may
-be quadratic. A block that cannot be reached has no dominator, dominates itself only, and contributes no edge.
+Requires: a `Cfg`, or successor lists. Guarantees: no recursion; near-linear time except for the frontiers, whose size
+may be quadratic. An unreachable block has no dominator, dominates only itself, and contributes no edge.
 Reference: Lengauer, Tarjan, *A fast algorithm for finding dominators in a flowgraph*, TOPLAS 1979; Cytron et al.,
 *Efficiently computing static single assignment form*, TOPLAS 1991; Sreedhar, Gao, *A linear time algorithm for placing
 φ-nodes*, POPL 1995 (iterated frontiers).
@@ -106,7 +106,7 @@ class Dominance:
         frontiers: list[list[int]] = [[] for _ in self.idom]
         idom = self.idom
         for node, before in enumerate(self._pred):
-            # Only a join lies in a frontier, and the root, which has an edge from nowhere besides.
+            # Only joins lie in a frontier, and the root, because control enters it from outside as well.
             if not self.is_reached(node) or (len(before) < 2 and node != self.root):
                 continue
             for runner in before:
@@ -114,7 +114,7 @@ class Dominance:
                     continue
                 while runner >= 0 and runner != idom[node]:
                     if frontiers[runner] and frontiers[runner][-1] == node:
-                        break  # so it has been noted all the way up
+                        break  # its ancestors have the entry already
                     frontiers[runner].append(node)
                     runner = idom[runner]
         return frontiers
@@ -126,16 +126,16 @@ class Dominance:
         return [[to for to in after if idom[to] != node] for node, after in enumerate(self._succ)]
 
     def iterated_frontier(self, nodes: Iterable[int]) -> list[int]:
-        """The limit of DF(N), DF(N ∪ DF(N)), …, ascending, in time linear in the graph, without all frontiers."""
+        """The limit of DF(N), DF(N ∪ DF(N)), …, ascending. Linear time; does not compute the other frontiers."""
         depth, children, joins = self.depth, self.children, self._joins
-        found: set[int] = set()
+        frontier: set[int] = set()
         levels: dict[int, list[int]] = {}
         start = {node for node in nodes if self.is_reached(node)}
         for node in start:
             levels.setdefault(depth[node], []).append(node)
         visited: set[int] = set()
         level = max(levels, default=-1)
-        # Deepest first: the subtree of a node is walked once, and what it joins lies no deeper than the node.
+        # Deepest first: the subtree of a node is visited once, and its join edges lead to nodes that are not deeper.
         while level >= 0:
             while levels.get(level):
                 root = levels[level].pop()
@@ -146,8 +146,8 @@ class Dominance:
                 while stack:
                     node = stack.pop()
                     for to in joins[node]:
-                        if depth[to] <= level and to not in found:
-                            found.add(to)
+                        if depth[to] <= level and to not in frontier:
+                            frontier.add(to)
                             if to not in start:
                                 levels.setdefault(depth[to], []).append(to)
                     for child in children[node]:
@@ -155,7 +155,7 @@ class Dominance:
                             visited.add(child)
                             stack.append(child)
             level -= 1
-        return sorted(found)
+        return sorted(frontier)
 
 
 def dominators(cfg: Cfg) -> Dominance:
@@ -175,7 +175,7 @@ def post_dominators(cfg: Cfg) -> Dominance:
     pred.append(cfg.leaves)
     for node in cfg.leaves:
         succ[node] = [*cfg.succ[node], count]
-    # Blocks that block 0 does not reach stay outside, even where they reach an exit.
+    # Blocks that block 0 does not reach are excluded, even if they reach an exit.
     for node, is_reachable in enumerate(reachable):
         if not is_reachable:
             succ[node] = pred[node] = ()
@@ -205,7 +205,7 @@ def immediate_dominators(succ: Sequence[Sequence[int]], pred: Sequence[Sequence[
             if low < 0:
                 continue
             if low > node:
-                # evaluate(low): the label of least semidominator on the way up, with path compression
+                # evaluate(low): the label with the least semidominator among the ancestors, with path compression
                 above = ancestor[low]
                 while ancestor[above] >= 0:
                     path.append(low)
@@ -248,7 +248,7 @@ def immediate_dominators(succ: Sequence[Sequence[int]], pred: Sequence[Sequence[
 
 
 def _depth_first(succ: Sequence[Sequence[int]], root: int) -> tuple[list[int], list[int], list[int]]:
-    """Nodes by preorder number, preorder numbers by node (-1: not reached), and the parent's number by number."""
+    """Nodes by preorder number, preorder numbers by node (-1: not reached), and parent numbers by preorder number."""
     number = [-1] * len(succ)
     vertex: list[int] = []
     parent: list[int] = []

@@ -1,19 +1,19 @@
-"""Loops that are shown to end.
+"""Loops that are proved to end.
 
-Computes: for each loop, whether every turn of it comes to a test that must let it end after finitely many turns. The
-test compares a counter, which each turn moves on by one constant step, with a bound that the loop does not change:
+Computes: for each loop whether every iteration executes a test that makes the loop end after finitely many iterations.
+The test compares a counter, to which each iteration adds the same constant step, with a bound that the loop does not
+change. If 2^k is the largest power of two that divides the step, the counter takes all values that are congruent to its
+start modulo 2^k, even if it wraps around. So the loop ends if the test leaves it for one of these values:
 
-- a step with the factor 2^k, and no more, takes the counter through all numbers that are congruent to its start modulo
-  2^k, whatever wraps; so the loop ends where the test lets it end at one of these;
-- that is so where it lets it end at the bound itself, and start and bound are congruent modulo 2^k, as they are for
-  k = 0;
-- and where the bound is a constant with 2^k numbers beyond it.
+- if the test leaves it when the counter equals the bound, and start and bound are congruent modulo 2^k, which is always
+  true for k = 0;
+- or if the bound is a constant and the test leaves it for at least 2^k consecutive values.
 
-Requires: SSA, value numbers, loops of the kernel's current version. Guarantees: a thread that goes round in a loop that
-is called finite leaves it, unless it stays for ever in a loop inside it or at an instruction that may not return.
-Refuses: irreducible loops; tests that some turns do not come to; conditions that are no ``setp`` of integers.
+Requires: SSA view, value numbers and loops of the current version of the kernel. Guarantees: a thread leaves a loop
+that is called finite, unless it stays for ever in an inner loop or at an instruction that may not return.
+Refuses: irreducible loops; tests that some iterations do not execute; conditions other than ``setp`` of integers.
 Reference: Kroening, Sharygina, Tonetta, Tsitovich, Wintersteiger, "Loop summarization using abstract transformers",
-ATVA 2008, for counters; the argument on residues is elementary.
+ATVA 2008, for counters; the argument about residues is elementary.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ _SWAPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "gt": "lt", "le": "ge", "ge": "l
 
 
 class FiniteLoops:
-    """The answers for one kernel; ask through `Facts.get`."""
+    """The results for one kernel; a fact for `Facts.get`."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
+        #: By number of the loop.
         self._found: dict[int, bool] = {}
-        #: By class the blocks of its values.
+        #: By class of values the blocks that define its values.
         self._defined_in: dict[int, list[int]] | None = None
 
     def is_finite(self, loop: Loop) -> bool:
-        """Whether the loop is shown to end."""
-        found = self._found.get(loop.index)
-        if found is None:
-            found = self._found[loop.index] = self._find(loop)
-        return found
+        """Whether the loop is proved to end."""
+        is_finite = self._found.get(loop.index)
+        if is_finite is None:
+            is_finite = self._found[loop.index] = self._find(loop)
+        return is_finite
 
     def _find(self, loop: Loop) -> bool:
         if loop.is_irreducible:
@@ -65,7 +66,7 @@ class FiniteLoops:
         return False
 
     def _ends(self, loop: Loop, block: int, outside: int) -> bool:
-        """Whether the branch at the end of ``block`` takes the edge to ``outside`` in some turn."""
+        """Whether the branch at the end of ``block`` takes the edge to ``outside`` in some iteration."""
         facts = self._facts
         branch = facts.cfg.blocks[block].terminator
         if branch is None or branch.form.operation is not Operation.BRANCH or branch.guard is None:
@@ -77,7 +78,7 @@ class FiniteLoops:
         compare = facts.ssa.instr[value]
         if compare is None or value in facts.ssa.old or facts.ssa.block[value] not in loop:
             return False
-        # The test of another turn, or of an inner loop's, says nothing about this one.
+        # The test must be executed in this iteration, and not in an inner loop.
         if not facts.dominance.dominates(facts.ssa.block[value], block):
             return False
         if facts.loops.loop_of[facts.ssa.block[value]] != loop.index:
@@ -86,7 +87,7 @@ class FiniteLoops:
         return self._is_met(loop, compare, leaves_if=leaves_if_taken != branch.guard.negated)
 
     def _is_met(self, loop: Loop, compare: Instr, *, leaves_if: bool) -> bool:
-        """Whether ``compare`` gives ``leaves_if`` in some turn."""
+        """Whether the result of ``compare`` is ``leaves_if`` in some iteration."""
         form, scalar = compare.form, compare.form.type
         if form.operation is not Operation.COMPARISON or compare.guard is not None or len(compare.operands) != 3:
             return False
@@ -109,7 +110,8 @@ class FiniteLoops:
         return False
 
     def _moved(self, loop: Loop, number: int, width: int) -> tuple[int, Affine | None] | None:
-        """By how much each turn moves a counter on, and what it is in the first turn, where that is known."""
+        """(step of a counter in each iteration, its value in the first one or ``None`` if unknown); ``None`` if class
+        ``number`` is not a counter."""
         facts = self._facts
         values, ssa = facts.values, facts.ssa
         form = values.affine_of(number, width)
@@ -133,12 +135,12 @@ class FiniteLoops:
         if len(steps) != 1:
             return None
         start = values.affine_of(starts.pop(), width) if len(starts) == 1 else None
-        # What is compared may be the counter some constant further on.
+        # The compared value may be the counter plus a constant.
         first = affine.add(start, affine.constant(width, form.constant)) if start is not None else None
         return steps.pop(), first
 
     def _is_invariant(self, loop: Loop, number: int) -> bool:
-        """Whether nothing in the loop gives the class a value."""
+        """Whether the loop defines no value of the class."""
         facts = self._facts
         if self._defined_in is None:
             self._defined_in = {}
@@ -146,19 +148,20 @@ class FiniteLoops:
                 self._defined_in.setdefault(each, []).append(facts.ssa.block[value])
         key = facts.values.key_of(number)
         if key[0] in ("special", "symbol") or (key[0] == "affine" and not key[3]):
-            return True  # the same for the whole kernel
+            return True  # constant in the whole kernel
         blocks = self._defined_in.get(number, ())
         return bool(blocks) and not any(block in loop for block in blocks)
 
     def _is_reached(self, order: str, moved: int, first: Affine | None, bound: Affine, *, is_signed: bool) -> bool:
-        """Whether a counter that is ``first`` and moves on so comes to where ``counter order bound`` holds."""
+        """Whether a counter with first value ``first`` and step ``moved`` takes a value with ``counter order
+        bound``."""
         if not moved:
             return False
         if order == "ne":
-            return True  # a counter that moves is not the bound for ever
+            return True  # a counter with a nonzero step does not stay equal to the bound
         width = bound.width
         factor = moved & -moved
-        # It comes to the bound itself.
+        # The counter takes the value of the bound itself.
         if order in ("eq", "ge", "le") and (factor == 1 or self._is_congruent(bound, first, factor)):
             return True
         if order == "eq" or not bound.is_constant:
@@ -170,7 +173,7 @@ class FiniteLoops:
         return size >= factor
 
     def _is_congruent(self, bound: Affine, first: Affine | None, factor: int) -> bool:
-        """Whether ``factor`` divides the difference."""
+        """Whether ``factor`` divides the difference of ``bound`` and ``first``."""
         difference = affine.add(bound, first, -1) if first is not None else None
         if difference is None or difference.constant % factor:
             return False

@@ -1,15 +1,15 @@
 """The loop nest, irreducible regions included.
 
 Computes: the loops of a control flow graph as a forest. A loop with header h is a maximal strongly connected region
-whose first block in depth-first order is h, and the loops inside it are those of the region without the edges back to
-h. In a reducible graph these are the natural loops, loops with one header merged. A loop that can be entered at another
-block than its header is *irreducible*; its header is then a matter of the depth-first order, its set of blocks also.
+whose first block in depth-first order is h. The loops inside it are the loops of the region without the edges to h. In
+a reducible graph these are the natural loops, with loops of the same header merged. A loop that can be entered at
+another block than its header is *irreducible*. Its header and its set of blocks then depend on the depth-first order.
 
 Requires: a `Cfg`. Guarantees: almost linear time, no recursion, no set per loop: the blocks of a loop are a slice of
 one list. Only reachable blocks lie in loops.
 Reference: Havlak, *Nesting of reducible and irreducible loops*, TOPLAS 1997, in the almost linear form of Ramalingam,
-*Identifying loops in almost linear time*, TOPLAS 1999: an edge that is neither of the tree nor back is held back until
-the lowest common ancestor of its ends in the depth-first tree is treated.
+*Identifying loops in almost linear time*, TOPLAS 1999: a forward or cross edge is deferred until the lowest common
+ancestor of its ends in the depth-first tree is processed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Loop:
     def __init__(
         self, cfg: Cfg, order: list[int], position: list[int], index: int, header: int, latches: list[int]
     ) -> None:
-        """``order`` and ``position`` are those of the nest. It is not referred to itself: the two would be a cycle,
-        and the graph with all that goes by it would wait for the collector."""
+        """``order`` and ``position`` are those of `Loops`. A reference to `Loops` itself would be cyclic, and would
+        delay the release of the graph."""
         self._cfg = cfg
         self._order = order
         self._position = position
@@ -56,7 +56,7 @@ class Loop:
 
     @cached_property
     def entries(self) -> list[int]:
-        """The blocks at which the loop can be entered, ascending: the header, and others where it is irreducible."""
+        """The blocks at which the loop can be entered, ascending: the header, and others if it is irreducible."""
         cfg = self._cfg
         found = [b for b in self.blocks if any(cfg.reachable[p] and p not in self for p in cfg.pred[b])]
         return sorted({self.header, *found}) if self.header == 0 else found
@@ -67,10 +67,10 @@ class Loop:
 
 
 class Loops:
-    """The loops of a graph, each before the loops inside it.
+    """The loops of a graph; each loop comes before the loops inside it.
 
-    ``loop_of[b]`` is the number of the innermost loop around block b, -1 if there is none; ``depth[b]`` is how many
-    loops are around it.
+    ``loop_of[b]`` is the number of the innermost loop around block b, -1 if there is none. ``depth[b]`` is the number
+    of loops around it.
     """
 
     def __init__(self, cfg: Cfg) -> None:
@@ -79,7 +79,7 @@ class Loops:
         self.loop_of = [-1] * len(cfg)
         self.depth = [0] * len(cfg)
         self.order: list[int] = []  #: blocks in loops, so that every loop is a slice
-        self.position = [-1] * len(cfg)  #: of each block in ``order``
+        self.position = [-1] * len(cfg)  #: by block its index in ``order``
         if cfg.rpo:
             self._find(_DepthFirst(cfg))
             self._lay_out()
@@ -98,9 +98,9 @@ class Loops:
     def _find(self, tree: _DepthFirst) -> None:
         """Treat possible headers from the last to the first, and collapse each loop into its header."""
         count = len(self.cfg)
-        top = list(range(count))  # union-find: the header that a block has been collapsed into
+        top = list(range(count))  # union-find: the header into which a block is collapsed
         entering: list[list[int]] = [[] for _ in range(count)]
-        inside: dict[int, list[int]] = {}  # header: members, inner loops by their headers
+        inside: dict[int, list[int]] = {}  # by header its members; an inner loop is represented by its header
         parent = tree.parent
 
         def find(node: int) -> int:
@@ -132,7 +132,7 @@ class Loops:
             for node in body:
                 top[node] = header
             inside[header] = sorted(body)
-        # Found inside out; wanted outside in.
+        # Inner loops were found first; the result has outer loops first.
         number = {header: index for index, header in enumerate(reversed(inside))}
         self.loops = [
             Loop(self.cfg, self.order, self.position, index, header, sorted(tree.back[header]))
@@ -148,7 +148,7 @@ class Loops:
                     self.loop_of[node] = index
 
     def _lay_out(self) -> None:
-        """Depths, and a slice of ``order`` for each loop: its own blocks, then its inner loops."""
+        """Compute the depths, and a slice of ``order`` for each loop: its own blocks, then its inner loops."""
         loops = self.loops
         own: list[list[int]] = [[] for _ in loops]
         size = [0] * len(loops)
@@ -181,7 +181,7 @@ class Loops:
                 self.position[block] = offset
 
     def _mark_irreducible(self) -> None:
-        """A loop is irreducible if an edge from outside leads to another block than its header."""
+        """Mark each loop into which an edge leads to another block than its header."""
         cfg, loops, loop_of = self.cfg, self.loops, self.loop_of
         for to in cfg.rpo:
             innermost = loop_of[to]
@@ -208,9 +208,9 @@ class Loops:
 
 
 class _DepthFirst:
-    """A depth-first tree with its edges by kind.
+    """A depth-first tree and the other edges by kind.
 
-    ``back[h]``: the blocks with an edge to h that are below h in the tree, h itself included. ``deferred[a]``: the
+    ``back[h]``: the blocks with an edge to h that are descendants of h in the tree, or h itself. ``deferred[a]``: the
     forward and cross edges whose ends have the lowest common ancestor a.
     """
 
@@ -222,7 +222,7 @@ class _DepthFirst:
         self.back: dict[int, list[int]] = {}
         self.deferred: dict[int, list[tuple[int, int]]] = {}
         state = bytearray(count)  # 0 new, 1 on the path from the root, 2 done
-        alive = list(range(count))  # union-find: the lowest node above a done one that is still on the path
+        alive = list(range(count))  # union-find: the lowest ancestor of a done node that is still on the path
         state[0] = 1
         path = [0]
         edges = [iter(succ[0])]

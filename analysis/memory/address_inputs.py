@@ -1,8 +1,8 @@
-"""What the address of an access is computed from, down to values that are no functions of other values.
+"""The leaves of an address: the values from which it is computed and that are not functions of other values.
 
-A *leaf* is a value with a definition of its own: a φ that joins different values, a load from memory that may be
-written, the result of whatever may not be moved. A class of values names the same number as long as no leaf of it is
-defined anew: passing a definition that computes the same again changes nothing.
+A *leaf* is a φ that joins different values, a load from memory that may be written, or the result of an instruction
+that must not move. A class of values is the same number as long as none of its leaves is defined again. A definition
+that computes the same value again changes nothing.
 
 Requires: SSA view, value numbers. Guarantees: two evaluations of an address without a definition of one of its leaves
 between them give the same number. Refuses: addresses with more than `_MOST_LEAVES` leaves.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AddressLeaves"]
 
-#: A base that depends on more values than this is left out.
+#: An address with more leaves than this has no answer.
 _MOST_LEAVES = 24
 
 
@@ -31,25 +31,26 @@ class AddressLeaves:
     def __init__(self, values: Values) -> None:
         self.values = values
         self.ssa = values.ssa
+        #: By SSA value its leaves; ``None`` if they are too many.
         self._known: dict[int, frozenset[int] | None] = {}
 
     @classmethod
     def of(cls, facts: Facts) -> AddressLeaves:
-        """Those of the kernel of ``facts`` as it is now."""
+        """A fact for `Facts.get`."""
         return cls(facts.values)
 
     def of_instr(self, instr: Instr) -> frozenset[int] | None:
-        """The SSA values that the address of ``instr`` is computed from and that are no functions of others; ``None``
-        if they are too many. Where there are none, the address is the same in all turns of every loop."""
+        """The SSA values that are the leaves of the address of ``instr``; ``None`` if they are too many. An address
+        without leaves is the same in all iterations of every loop."""
         address = instr.address
         if address is None or not isinstance(address.base, Reg):
             return frozenset()
         return self._of_value(self.ssa.read(instr, address.base))
 
     def _of_value(self, value: int) -> frozenset[int] | None:
-        """The values, no functions of others, that ``value`` is computed from; ``None`` if they are too many."""
+        """The leaves of ``value``; ``None`` if they are too many."""
         known = self._known
-        waiting: dict[int, list[int]] = {}  # what values on the way are functions of
+        waiting: dict[int, list[int]] = {}  # by value on the stack its sources
         work = [value]
         while work:
             top = work[-1]
@@ -71,25 +72,25 @@ class AddressLeaves:
         return known[value]
 
     def _union(self, sources: list[int]) -> frozenset[int] | None:
-        """The leaves of all ``sources``, which are known."""
-        found: frozenset[int] = frozenset()
-        for each in sources:
-            leaves = self._known[each]
+        """The leaves of all ``sources``, whose leaves are known."""
+        union: frozenset[int] = frozenset()
+        for source in sources:
+            leaves = self._known[source]
             if leaves is None:
                 return None
             if leaves:
-                found = found | leaves if found else leaves
-        return found if len(found) <= _MOST_LEAVES else None
+                union = union | leaves if union else leaves
+        return union if len(union) <= _MOST_LEAVES else None
 
     def _sources(self, value: int) -> list[int] | None:
-        """The values that a value is a function of; ``None`` for a leaf."""
+        """The values of which a value is a function; ``None`` for a leaf."""
         ssa, number = self.ssa, self.values.number
         instr = ssa.instr[value]
         if instr is None:
             arguments = ssa.phi_args.get(value)
             if arguments is None:
-                return []  # undefined all the time
-            # A φ that joins values of one class is that value, and has been numbered as it.
+                return []  # an undefined value never changes
+            # A φ that joins values of one class is that value, and it is in that class.
             if any(number[argument] != number[value] for _, argument in arguments):
                 return None
             return [argument for _, argument in arguments]

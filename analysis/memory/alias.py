@@ -1,22 +1,22 @@
-"""Whether memory references may touch a common byte, and what an instruction may do to what a load reads.
+"""Whether memory references may access a common byte, and whether an instruction may change what a load reads.
 
 Computes, for references as (state space, symbolic base, byte offset, bytes, objects):
 
-- *spaces*: references in different state spaces are disjoint; a generic address may be in any of them, unless the
+- *spaces*: references in different state spaces are disjoint. A generic address may be in any of them, unless the
   objects that it may point into are known;
-- *offsets*: with one base, or bases whose difference is a constant modulo a power of two, offsets decide;
-- *objects*: different declared variables are disjoint (`points_to.py` says what an address points into); a
-  parameter's buffer is in global memory, and may be a module's ``.global`` variable;
+- *offsets*: with equal bases, or bases whose difference is a constant modulo a power of two, the offsets decide;
+- *objects*: different declared variables are disjoint (`points_to.py` computes what an address points into). The
+  buffer of a parameter is in global memory and may be a ``.global`` variable of the module;
 - the *promise*: with ``restrict``, the buffers of different pointer parameters are disjoint.
 
-The default, `CONSERVATIVE`, promises nothing. Whoever promises more has to check it where the kernel is launched.
+The default, `CONSERVATIVE`, promises nothing. A caller that promises more has to check it when the kernel is launched.
 
-A base is a class of `Values`: the name of a number, and in a loop of another number in each turn. So `Memory.may_alias`
-speaks of one thread and of one evaluation of the names: two accesses between which nothing that the bases are made of
-is defined anew. What holds at any time and for all threads is `Memory.may_ever_alias`.
+A base is a class of `Values`: the name of a number. In a loop the number may differ in each iteration. So
+`Memory.may_alias` holds for one thread and one evaluation of the names: for two accesses without a definition of a part
+of the bases between them. `Memory.may_ever_alias` holds at any time and for all threads.
 
-Addresses are compared modulo 2^32: a base plus an offset may wrap around, and in shared, local, constant and parameter
-space, or with a register of 32 bits, it does so there.
+Addresses are compared modulo 2^32, because the sum of base and offset may wrap around: at 2^32 in shared, local,
+constant and parameter space, or with a register of 32 bits.
 Reference: PTX ISA 9.0, §5.1 and §8.
 """
 
@@ -54,7 +54,7 @@ _ADDRESSES = 1 << 32
 
 @dataclass(frozen=True)
 class Promise:
-    """What the user promises of pointer parameters: those that are covered point to buffers of their own.
+    """What the user promises about pointer parameters: no other parameter points into the buffer of a covered one.
 
     >>> Promise.parse("restrict:scale.out,add").covers("add", "anything")
     True
@@ -68,8 +68,8 @@ class Promise:
 
     @classmethod
     def parse(cls, text: str) -> Promise:
-        """The promise written as ``conservative``, ``restrict``, or ``restrict:`` and KERNEL or KERNEL.PARAM with
-        commas between them. `ValueError` for anything else."""
+        """The promise of a text: ``conservative``, ``restrict``, or ``restrict:`` with KERNEL or KERNEL.PARAM separated
+        by commas. `ValueError` for anything else."""
         level, colon, rest = text.partition(":")
         if level == "conservative" and not colon:
             return CONSERVATIVE
@@ -106,9 +106,9 @@ CONSERVATIVE = Promise()
 
 
 class Reference(NamedTuple):
-    """``bytes`` bytes at ``base + offset`` in ``space``; ``base`` is a class of `Values`. ``symbol`` names the object
-    where the address is that object plus a constant, and the bytes lie in it; ``objects`` are those that the address
-    may point into, ``None`` if that is unknown."""
+    """``bytes`` bytes at ``base + offset`` in state space ``space``; ``base`` is a class of `Values`. ``symbol`` is the
+    declared object if the address is the object plus a constant and the bytes lie inside it. ``objects`` are the
+    objects that the address may point into; ``None`` if that is unknown."""
 
     space: str
     base: int
@@ -119,7 +119,7 @@ class Reference(NamedTuple):
 
 
 def reference_of(instr: Instr, values: Values, objects: Objects = None) -> Reference | None:
-    """The memory that a ``ld`` or ``st`` touches, or ``None`` where that is not one simple address."""
+    """The memory that a ``ld`` or ``st`` accesses; ``None`` if it is not one simple address."""
     address = instr.address
     scalar = instr.form.type
     if address is None or address.rest or scalar is None:
@@ -133,7 +133,7 @@ def reference_of(instr: Instr, values: Values, objects: Objects = None) -> Refer
 
 
 def is_inside_object(instr: Instr) -> bool:
-    """Whether a ``ld`` or ``st`` names a variable or parameter and stays inside it, aligned, so that it cannot
+    """Whether a ``ld`` or ``st`` names a variable or parameter and is aligned and inside it, so that it cannot
     fault."""
     address, scalar = instr.address, instr.form.type
     if address is None or address.rest or scalar is None or not isinstance(address.base, Sym) or address.base.offset:
@@ -148,27 +148,29 @@ def is_inside_object(instr: Instr) -> bool:
 
 
 def _is_inside(declaration: Variable | Param, offset: int, size: int) -> bool:
-    """Whether the bytes lie in the object. ``extern`` arrays without size may share their start, so never."""
+    """Whether the bytes lie in the object. No for ``extern`` arrays without a size, because they may share a start."""
     return 0 <= offset and offset + size <= (declaration.bytes or 0)
 
 
 def is_mutable_read(instr: Instr) -> bool:
-    """Whether the load reads memory that somebody may write during the kernel."""
+    """Whether the load reads memory that may be written while the kernel runs."""
     return instr.form.effects & Effect.READ != 0 and not is_constant_read(instr)
 
 
 class Memory:
-    """The memory references of one kernel. Ask `Facts.memory` for it."""
+    """The memory references of one kernel. Get it from `Facts.memory`."""
 
     def __init__(
         self, kernel: Kernel, code: list[list[Instr]], values: Values, pointees: Pointees, promise: Promise
     ) -> None:
-        """``code`` is the instructions of the reachable blocks; in others no value is known."""
+        """``code`` holds the instructions of each reachable block. In other blocks no value is known."""
         self.kernel = kernel
         self._code = code
         self.values = values
         self.pointees = pointees
         self.promise = promise
+        # Memoized results: by instruction `reference` and `accesses`; by (space, objects, other space, other objects)
+        # `are_apart`; by pair of bases `_base_distance`; by (space, objects) `is_never_written`.
         self._references: dict[Instr, Reference | None] = {}
         self._accesses: dict[Instr, tuple[Access, ...]] = {}
         self._apart: dict[tuple[str, Objects, str, Objects], bool] = {}
@@ -191,7 +193,7 @@ class Memory:
     # --- what is touched -------------------------------------------------------------------------------------------
 
     def reference(self, instr: Instr) -> Reference | None:
-        """The memory that a ``ld``, ``st``, ``atom`` or ``red`` touches; ``None`` if that is no simple address."""
+        """The memory that a ``ld``, ``st``, ``atom`` or ``red`` accesses; ``None`` if it is not one simple address."""
         if instr in self._references:
             return self._references[instr]
         found = None
@@ -199,20 +201,20 @@ class Memory:
             try:
                 found = reference_of(instr, self.values, self.objects(instr))
             except KeyError:
-                found = None  # in a block that nothing reaches, no value is known
+                found = None  # the block is unreachable
         self._references[instr] = found
         return found
 
     def objects(self, instr: Instr) -> Objects:
-        """What the address of ``instr`` may point into; ``None`` if that is unknown. For ``ld.param`` it is the
-        parameter itself, else a parameter stands for the buffer that it points to."""
+        """The objects that the address of ``instr`` may point into; ``None`` if that is unknown. A parameter means
+        itself for ``ld.param``, and the buffer that it points to otherwise."""
         address = instr.address
         if address is None or address.rest:
             return None
         return self.pointees.of_address(instr, address, memory_space(instr))
 
     def accesses(self, instr: Instr) -> tuple[Access, ...]:
-        """All memory that ``instr`` may touch, now or later."""
+        """All memory that ``instr`` may access, now or later."""
         found = self._accesses.get(instr)
         if found is None:
             found = self._accesses[instr] = accesses(instr, self.pointees.of_address)
@@ -232,7 +234,7 @@ class Memory:
     # --- pairs -----------------------------------------------------------------------------------------------------
 
     def may_alias(self, a: Reference, b: Reference) -> bool:
-        """Whether the references may share a byte, in one thread and one evaluation of the names of their bases."""
+        """Whether the references may share a byte, in one thread and one evaluation of their bases."""
         if self.are_apart(a.space, a.objects, b.space, b.objects):
             return False
         distance = self.distance(a, b)
@@ -242,17 +244,17 @@ class Memory:
         return start < b.bytes or modulus - start < a.bytes
 
     def must_alias(self, a: Reference, b: Reference) -> bool:
-        """Whether the references are to exactly the same bytes, in one thread and one evaluation of the names."""
+        """Whether the references are to exactly the same bytes, in one thread and one evaluation of their bases."""
         same_place = a.base == b.base and a.offset == b.offset and a.bytes == b.bytes
         return same_place and _are_comparable(a.space, b.space)
 
     def may_ever_alias(self, a: Reference, b: Reference) -> bool:
-        """Whether the references may share a byte at any two times, in any threads of a block (of the grid, for global
-        memory)."""
+        """Whether the references may share a byte at any two times, in any threads of a block; for global memory, of
+        the grid."""
         return not self.are_apart(a.space, a.objects, b.space, b.objects)
 
     def are_apart(self, space: str, objects: Objects, other_space: str, other: Objects) -> bool:
-        """Whether no byte of ``objects`` in ``space`` is one of ``other`` in ``other_space``, whatever the address."""
+        """Whether ``objects`` in ``space`` and ``other`` in ``other_space`` have no common byte, for all addresses."""
         key = (space, objects, other_space, other)
         found = self._apart.get(key)
         if found is None:
@@ -274,22 +276,24 @@ class Memory:
         if isinstance(one, Param) and isinstance(two, Param):
             return not (self._is_promised(one, two) or self._is_promised(two, one))
         if isinstance(one, Variable) and isinstance(two, Variable):
-            # Arrays without a size all begin where the dynamic shared memory does.
+            # All arrays without a size start at the start of the dynamic shared memory.
             return one.space == two.space and one.bytes is None and two.bytes is None
         variable = one if isinstance(one, Variable) else two
         return isinstance(variable, Variable) and variable.space in ("global", "const")
 
     def _is_promised(self, param: Param, other: Param) -> bool:
-        """Whether the buffer of pointer parameter ``param`` is promised to be apart from that of ``other``. A structure
-        that holds pointers is no pointer parameter: nobody could check what it points to."""
+        """Whether the promise says that the buffers of pointer parameters ``param`` and ``other`` are disjoint. A
+        structure of pointers is no pointer parameter, because the launch could not check what it points to."""
         bits = self.pointees.address_bits
         if not (is_pointer_parameter(param, bits) and is_pointer_parameter(other, bits)):
             return False
         return self.promise.covers(self.kernel.name, param.name)
 
     def distance(self, a: Reference, b: Reference) -> tuple[int, int] | None:
-        """(d, m): the address of ``a`` is that of ``b`` plus d, modulo m; ``None`` where nothing is known of it. For
-        references with the same bases and spaces, d grows as the offset of ``a`` less that of ``b``, and m is the same.
+        """(d, m): the address of ``a`` is the address of ``b`` plus d bytes, modulo m; ``None`` if that is unknown.
+
+        For references with the same bases and spaces, m is the same, and d minus (offset of ``a`` - offset of ``b``) is
+        the same modulo m.
         """
         if not _are_comparable(a.space, b.space):
             return None
@@ -302,7 +306,7 @@ class Memory:
         return (start + a.offset - b.offset) % modulus, modulus
 
     def _base_distance(self, one: int, two: int) -> tuple[int, int] | None:
-        """(d, m): base ``one`` is base ``two`` plus d, modulo m > 1: all that differs is a multiple of m."""
+        """(d, m): base ``one`` is base ``two`` plus d, modulo m > 1; ``None`` if there is no such m."""
         key = (one, two)
         if key in self._bases:
             return self._bases[key]
@@ -323,8 +327,8 @@ class Memory:
     # --- what changes ----------------------------------------------------------------------------------------------
 
     def is_unwritten(self, instr: Instr) -> bool:
-        """Whether the load reads bytes that nobody writes while the kernel runs: no thread of this kernel, that is, and
-        nobody else, unless the kernel may wait for somebody else (`outside`)."""
+        """Whether nobody writes the bytes of the load while the kernel runs: no thread of this kernel writes them, and
+        the kernel cannot wait for another grid or the host (`outside`)."""
         form = instr.form
         if not form.effects & Effect.READ or form.effects & (Effect.ORDERED | Effect.WRITE) or form.is_opaque:
             return False
@@ -338,7 +342,7 @@ class Memory:
         key = (space, objects)
         found = self._unwritten.get(key)
         if found is None:
-            # What calls a function may write whatever another thread can reach.
+            # The caller of a function may write all memory that other threads can access.
             is_own = self.kernel.is_entry or _regions(space, objects) <= {"local", "const", "param"}
             found = is_own and all(self.are_apart(*key, *written) for written in self._all_writes())
             if found and "global" in _regions(space, objects):
@@ -359,18 +363,17 @@ class Memory:
 
     @property
     def outside(self) -> Instr | None:
-        """An instruction that may wait for another grid or the host, if there is one. Then memory that nobody in this
-        kernel writes may change where that, or a barrier that leads on from it, has been passed."""
+        """An instruction that may wait for another grid or the host, if there is one. Memory that this kernel does not
+        write may change at such an instruction, and at barriers after it."""
         if self._outside is None:
             instrs = (each for each in self._instructions() if not each.is_directive)
             self._outside = [each for each in instrs if is_with_outside(each.form)][:1]
         return self._outside[0] if self._outside else None
 
     def kills(self, instr: Instr, load: Instr | Reference) -> str:
-        """Why executing ``instr`` may change what ``load`` reads, through this thread or another; ``""`` if it cannot.
-
-        Where the load's address is made of names that are defined anew between the two, nothing is said.
-        """
+        """The id of the reason why ``instr`` may change the value that ``load`` reads, by this thread or by another
+        one;
+        ``""`` if it cannot. Assumes that no part of the load's address is defined between the two instructions."""
         if instr.is_directive:
             return ""
         effects = instr.form.effects
@@ -385,7 +388,7 @@ class Memory:
         if not effects & _CHANGES:
             return ""
         if is_constant:
-            # Read-only memory is so from the wait for the grid before on.
+            # Read-only memory is read-only after the wait for the previous grid.
             is_late = effects & Effect.GRID and not (reference and reference.space in _CONSTANT)
             return "grid-dependency" if is_late else ""
         if is_unwritten:
@@ -400,7 +403,7 @@ class Memory:
         return "store" if self._may_write(instr, reference) else ""
 
     def is_private(self, reference: Reference) -> bool:
-        """Whether no other thread can reach the bytes: they are in local memory."""
+        """Whether no other thread can access the bytes: they are in local memory."""
         return _regions(reference.space, reference.objects) <= {"local"}
 
     def _may_write(self, instr: Instr, reference: Reference) -> bool:
@@ -420,7 +423,7 @@ _CHANGES = Effect.WRITE | Effect.BARRIER | Effect.ORDERED | Effect.ASYNC
 
 
 def _regions(space: str, objects: Objects) -> frozenset[str]:
-    """The state spaces in which the memory may be."""
+    """The state spaces in which the memory may lie."""
     if space not in ("generic", ANY):
         return frozenset([space])
     if objects is None or space == ANY:
@@ -429,11 +432,11 @@ def _regions(space: str, objects: Objects) -> frozenset[str]:
 
 
 def _are_comparable(left: str, right: str) -> bool:
-    """Whether equal numbers are equal addresses: in one space, or in global memory and as generic addresses of it."""
+    """Whether equal numbers are equal addresses: in one space, and for global and generic addresses."""
     return left == right or {left, right} == {"global", "generic"}
 
 
 def _is_of_call(reference: Reference) -> bool:
-    """Whether the place is a ``.param`` variable of a call sequence, or might be."""
+    """Whether the reference may be to a ``.param`` variable of a call sequence."""
     found = reference.objects
     return reference.space == "param" and (found is None or any(isinstance(each, Variable) for each in found))

@@ -1,11 +1,11 @@
-"""Many references at once, as a bit vector: which of them an access may touch.
+"""Which of many references an access may alias, as a bit vector.
 
-A set is arranged by state space and objects, and by base and offset, so that an access is not compared with each
-reference: one answer for all references of equal space and objects, then, for an access at one address, a look at those
-with the same base near its offset. The time for n accesses and m references is near n + m, as long as few kinds of
-objects are named.
+The references are grouped by state space and objects, and by base and offset, so that an access is not compared with
+each reference: one test decides for all references of equal space and objects. For an access at one address, those with
+the same base and a near offset are then tested one by one. The time for n accesses and m references is about n + m if
+there are few combinations of space and objects.
 
-Guarantees: every reference that `Memory.may_alias` an access is in the answer.
+Guarantees: the answer contains every reference that `Memory.may_alias` the access.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from .touched_memory import Access
 
 __all__ = ["ReferenceSet"]
 
-#: Up to so many references an access is compared with all whose base differs from its own.
+#: Up to this number of references, an access is also compared with each reference of a different base.
 _FEW = 48
 _ADDRESSES = 1 << 32
 
 
 class ReferenceSet:
-    """Reference i of ``references`` is bit i; ``None`` is one of which nothing is known."""
+    """Reference i of ``references`` is bit i; ``None`` is an unknown reference, which may alias everything."""
 
     def __init__(self, memory: Memory, references: Sequence[Reference | None]) -> None:
         self.memory = memory
         self.references = references
         self.unknown = 0
+        #: By (space, objects) the references.
         self._groups: dict[tuple[str, Objects], int] = {}
-        #: By base and kind of address, (offset, number) in ascending order.
+        #: By (base, `_kind` of the space): (offset, number of the reference), ascending; and the references.
         self._by_base: dict[tuple[int, str], list[tuple[int, int]]] = {}
         self._bits_of_base: dict[tuple[int, str], int] = {}
         self._widest = 1
@@ -52,13 +53,13 @@ class ReferenceSet:
         self._overlapping: dict[tuple[Reference, int], int] = {}
 
     def near(self, reference: Reference) -> Iterator[int]:
-        """The numbers of the references with the same base, in a space of the same kind, that overlap the one given."""
-        found = self._by_base.get((reference.base, _kind(reference.space)), ())
+        """The numbers of the references of the same base and kind of space that overlap the given one."""
+        entries = self._by_base.get((reference.base, _kind(reference.space)), ())
         start = (reference.offset - self._widest + 1) % _ADDRESSES
         length = self._widest + reference.bytes - 1
         for first, last in ((start, start + length), (0, start + length - _ADDRESSES)):
-            for at in range(bisect_left(found, (first, -1)), len(found)):
-                offset, number = found[at]
+            for at in range(bisect_left(entries, (first, -1)), len(entries)):
+                offset, number = entries[at]
                 if offset >= last:
                     break
                 other = self.references[number]
@@ -66,19 +67,19 @@ class ReferenceSet:
                     yield number
 
     def touched_by(self, access: Access | Reference) -> int:
-        """The references that an access somewhere in a space, in some objects, may touch."""
+        """The references that an access to unknown addresses in its space and objects may alias."""
         key = (access.space, access.objects)
-        found = self._touched.get(key)
-        if found is None:
-            found = self.unknown
+        references = self._touched.get(key)
+        if references is None:
+            references = self.unknown
             for group, bits in self._groups.items():
                 if not self.memory.are_apart(*group, *key):
-                    found |= bits
-            self._touched[key] = found
-        return found
+                    references |= bits
+            self._touched[key] = references
+        return references
 
     def overlapping(self, reference: Reference, asked: int = -1) -> int:
-        """The references of ``asked`` that `Memory.may_alias` the one given, and some that may not."""
+        """A superset of the references of ``asked`` that `Memory.may_alias` the given one."""
         key = (reference, asked)
         found = self._overlapping.get(key)
         if found is None:
@@ -97,5 +98,5 @@ class ReferenceSet:
 
 
 def _kind(space: str) -> str:
-    """Spaces in which equal numbers are equal addresses: see `Memory.may_alias`."""
+    """A key that is equal for spaces in which equal numbers are equal addresses; see `Memory.may_alias`."""
     return "global" if space == "generic" else space

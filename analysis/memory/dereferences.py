@@ -1,23 +1,23 @@
-"""Which addresses a thread is certain to dereference from a point on, and which it certainly has dereferenced.
+"""Which addresses a thread certainly dereferences after a program point, and which before it.
 
 A *site* is (space, base, offset, bytes) of a load, store or atomic without a guard. Two dataflow problems over sets of
 sites, with gen and kill of straight-line code:
 
-    past(b)    what every way from the entry to the end of b has dereferenced                (forward, ∩, greatest)
-    future(b)  what every way from the end of b on dereferences after finitely many blocks    (backward, ∩, least)
+    past(b)    dereferenced on every path from the entry to the end of b                     (forward, ∩, greatest)
+    future(b)  dereferenced on every path from the end of b, after finitely many blocks       (backward, ∩, least)
 
-``future`` is the *least* solution, since a way that goes round in a loop for ever never comes to what is behind it:
-only what lies on every finite stretch counts. At an exit nothing holds. Nothing is anticipated across what may wait for
-somebody or never come back: barriers, lane exchanges, calls, unknown opcodes, asynchronous instructions; and nothing
-that was dereferenced before a call is known to be there after it, for it may have been freed.
+``future`` is the *least* solution, because an infinite path in a loop never reaches the code after the loop. At an exit
+``future`` is empty. Nothing is anticipated across an instruction that may wait for another thread or never return:
+barriers, lane exchanges, calls, unknown opcodes, asynchronous instructions. After a call ``past`` is empty, because the
+call may free memory.
 
-A base is a class of values, so a site dies where one of the values that its base is computed from is defined anew
-(`address_inputs.py`). Passing a definition that computes the same again changes nothing.
+A base is a class of values. So a site is killed where one of the values from which its base is computed is defined
+again (`address_inputs.py`). A definition that computes the same value again changes nothing.
 
-Requires: value numbers, and the SSA view that they are of.
-Guarantees: where a site is in a set at the end of a block, and a value of the class of its base is current there,
+Requires: value numbers and their SSA view.
+Guarantees: if a site is in a set at the end of a block, and a value of the class of its base is available there,
 ``base + offset`` is the address that is dereferenced.
-Reference: "all ways eventually", AF of CTL (Clarke, Emerson 1981).
+Reference: AF ("on all paths eventually") of CTL (Clarke, Emerson 1981).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Dereferences"]
 
-#: The form of an instruction, the site that it dereferences and those whose base it defines anew, as bits.
+#: (form of an instruction, site that it dereferences, sites whose base it defines again); sites as bits.
 _Event: TypeAlias = tuple[Form, int, int]
 
 
@@ -49,17 +49,19 @@ class Dereferences:
         self.memory = facts.memory
         self.ssa = self.memory.values.ssa
         self.sites: list[Reference] = []
-        #: The sites of each (space, base).
+        #: By (space, base) its sites, as bits.
         self.of_base: dict[tuple[str, int], int] = {}
+        #: By instruction its site, as a bit.
         self._site_of: dict[Instr, int] = {}
         self._leaves = facts.get(AddressLeaves.of)
-        self._killed_by: dict[int, int] = {}  # by SSA value that is a leaf
+        #: By SSA value that is a leaf the sites whose base depends on it, as bits.
+        self._killed_by: dict[int, int] = {}
         self._forms = {instr.form for block in self.cfg.rpo for instr in self.cfg.blocks[block].instrs}
         self._find_sites()
         self._everything = (1 << len(self.sites)) - 1
         self._frees = any(map(_may_free, self._forms))
         count = len(self.cfg)
-        #: At the start and at the end of each block.
+        #: By block the sites at its start and at its end.
         self.future_entry, self.future = [0] * count, [0] * count
         self.past = [0] * count
         if self.sites:
@@ -69,7 +71,7 @@ class Dereferences:
 
     @cached_property
     def at_end(self) -> list[int]:
-        """For each block the sites that are certain, past or future, at its end before its branch."""
+        """By block the sites that are certain, past or future, at its end before its branch, as bits."""
         return [past | future for past, future in zip(self.past, self.future, strict=True)]
 
     def known_at_end(self, block: int, space: str, base: int) -> Iterator[Reference]:
@@ -77,13 +79,13 @@ class Dereferences:
         return self.members(self.at_end[block] & self.at_base(space, base))
 
     def known_at_start(self, block: int, space: str, base: int) -> Iterator[Reference]:
-        """The sites with this base that every way from the start of ``block`` on dereferences."""
+        """The sites with this base that every path from the start of ``block`` dereferences."""
         return self.members(self.future_entry[block] & self.at_base(space, base))
 
     def at_base(self, space: str, base: int) -> int:
         """The sites with this base, as bits."""
         found = self.of_base.get((space, base), 0)
-        # What can be read as global memory can be read by its generic address.
+        # Global memory can also be read by its generic address.
         return found | self.of_base.get(("global", base), 0) if space == "generic" else found
 
     def members(self, bits: int) -> Iterator[Reference]:
@@ -120,13 +122,13 @@ class Dereferences:
                 self._site_of[instr] = 1 << number
 
     def _events(self) -> dict[int, list[_Event]]:
-        """By reachable block what matters in it, in the order of the text."""
+        """By reachable block its instructions that matter, in text order."""
         redefined: dict[Instr, int] = {}
         for leaf, sites in self._killed_by.items():
             instr = self.ssa.instr[leaf]
             if instr is not None:
                 redefined[instr] = redefined.get(instr, 0) | sites
-        matters: dict[Form, bool] = {}  # whether all sites may be lost at it
+        matters: dict[Form, bool] = {}  # whether the form may kill all sites
         events: dict[int, list[_Event]] = {}
         for block in self.cfg.rpo:
             found: list[_Event] = []
@@ -203,7 +205,7 @@ class Dereferences:
                     changed_some = True
 
     def _may_free(self, form: Form) -> bool:
-        """Whether memory may be gone after an instruction: what this thread frees, or another one before a barrier."""
+        """Whether memory may be freed at an instruction: by this thread, or by another one before a barrier."""
         if _may_free(form) or form.effects & Effect.STATE:
             return True
         return self._frees and may_not_return(form)

@@ -1,25 +1,25 @@
 """Which objects an address may point into.
 
 Computes: for each SSA value the declared variables (``.shared``, ``.local``, ``.global``, ``.const``, ``alloca``) and
-pointer parameters from which it is derived, over copies, sums, selections, conversions of address, φs.
+pointer parameters from which it is derived, through copies, sums, selections, address conversions and φs.
 
-An address that is derived from an object stays in it: arithmetic on the address of one object is not a way to reach
-another one. That holds of every program compiled from a language with objects; a program that walks from one variable
-into its neighbour is outside of it, and the emulator reports that as an access out of bounds. Two pointer *parameters*
-are two names here, not two pieces of memory: what they point to may be the same, and may be a module's variable.
+Assumed: an address that is derived from an object stays inside the object; arithmetic on the address of one object does
+not reach another one. That holds for every program compiled from a language with objects. For a program that goes from
+one variable to its neighbour it does not hold; the emulator reports that as an access out of bounds. Two pointer
+*parameters* are two names, not two pieces of memory: they may point to the same memory, or to a variable of the module.
 
-What is no address is an integer, and adding integers to an address changes no object. An integer is what has been
-multiplied, shifted, divided, widened from 32 bits or masked to a few bits, a constant, a special register; what was
-loaded from memory may be any address there is, as long as none of this has happened to it. An integer that is *used* as
-an address may be any address as well: so a value keeps the mark of one through selections and φs, and loses it only by
-being added to what is certainly none. A 64-bit parameter that is added to a pointer may be either, so both are named,
-unless ``.ptr`` says of the kernel's parameters which ones are pointers.
+A value that is not an address is an integer, and adding integers to an address does not change its object. Integers are
+the results of multiplications, shifts, divisions, conversions from 32 bits and masks of a few bits, constants, and
+special registers. A loaded value may be any address, until such an operation is applied to it. An integer that is
+*used* as an address may be any address as well. So a value keeps the mark of an integer through selections and φs, and
+loses it only in a sum with a value that is certainly no integer. A 64-bit parameter that is added to a pointer may be
+an integer or a pointer, so both objects are named, unless the parameters of the kernel are marked with ``.ptr``.
 
-Only what addresses are made of is looked at, and the rest as soon as something else is asked about.
+At first only the values on which addresses depend are solved. The others are solved on the first query for one of them.
 
-Requires: SSA view. Guarantees: every object that the address may point into is named, or ``None`` (unknown) is the
-answer. Unknown are: what is loaded, results of calls and atomics, parameters of functions, addresses in another block's
-shared memory (``mapa``), addresses of parameters, registers never written, constants.
+Requires: SSA view. Guarantees: every object that the address may point into is named, or the answer is ``None``
+(unknown). Unknown are: loaded values, results of calls and atomics, parameters of functions, addresses in the shared
+memory of another block (``mapa``), addresses of parameters, registers that are never written, constants.
 Reference: C17 §6.5.6 and LLVM's rules of pointer aliasing ("based on"); PTX ISA 9.0, §5.1.
 """
 
@@ -42,28 +42,28 @@ Object = Param | Variable
 Objects = frozenset[Object] | None
 
 _NONE: frozenset[Object] = frozenset()
-#: Stands for what an integer points into that is taken for an address.
+#: A mark: the value may be an integer, which as an address may point to any object.
 _ANYTHING = Variable("what an integer points into", "none", TYPES["b8"])
 _INTEGER_VALUE: frozenset[Object] = frozenset([_ANYTHING])
-#: Stands for what the constant 0 points to. Nobody reads there, but a value that may be 0 may be an integer in a sum.
+#: A mark: the value may be the constant 0. No access reads there, but in a sum the value may be an integer.
 _NOTHING = Variable("nothing", "none", TYPES["b8"])
 _NULL_VALUE: frozenset[Object] = frozenset([_NOTHING])
 _MARKS = _INTEGER_VALUE | _NULL_VALUE
 
 _TOUCHES = Effect.READ | Effect.WRITE
-#: The constant that points nowhere.
+#: The spellings of the null address.
 _NULL = frozenset(["0", "0x0", "0U", "0x0U"])
-#: A mask of fewer bits than this leaves no address.
+#: A value masked by less than this is an integer.
 _SMALL_MASK = 1 << 16
 
 
 def is_pointer_parameter(param: Param, address_bits: int) -> bool:
-    """Whether the parameter can be a pointer as it stands: one integer as wide as an address."""
+    """Whether the parameter may be a pointer: one integer with the width of an address."""
     return not param.dims and param.lanes == 1 and param.type.bits == address_bits and not param.type.is_float
 
 
 class Pointees:
-    """What the values of one kernel may point into. ``address_bits`` is the module's size of an address."""
+    """What the values of one kernel may point into. ``address_bits``: the address size of the module."""
 
     def __init__(self, kernel: Kernel, cfg: Cfg, ssa: Ssa, late: frozenset[Reg], address_bits: int) -> None:
         self.kernel = kernel
@@ -74,20 +74,20 @@ class Pointees:
         self._is_marked = any(".ptr" in param.attributes.split() for param in self._params)
         self._cfg = cfg
         self._version = kernel.version
-        #: By SSA value whether `_of` tells of it; it does of those that addresses are made of.
+        #: By SSA value whether `_of` holds its objects. At first only for the values on which addresses depend.
         self._is_solved = self._make_addresses()
-        #: By SSA value; ``None`` is any object.
+        #: By SSA value its objects and marks; ``None``: any object.
         self._of: list[Objects] = [_NONE] * len(ssa.instr)
-        #: Those in a state space among objects and marks.
+        #: By (objects and marks, state space) the objects in that space.
         self._named: dict[tuple[frozenset[Object], str], Objects] = {}
-        #: What each ``alloca`` makes, as an object of no known size.
+        #: By ``alloca`` its memory, as an object of unknown size.
         self._stack: dict[Instr, Variable] = {}
         self._solve()
 
     # --- questions -------------------------------------------------------------------------------------------------
 
     def of_address(self, instr: Instr, mem: Mem, space: str = "generic") -> Objects:
-        """What an address of ``instr``, used in state space ``space``, points into; ``None`` if that is unknown."""
+        """The objects that an address of ``instr`` in state space ``space`` may point into; ``None`` if unknown."""
         base = mem.base
         if isinstance(base, Sym):
             declaration = base.declaration
@@ -97,11 +97,11 @@ class Pointees:
         try:
             value = self.ssa.read(instr, base)
         except KeyError:
-            return None  # in a block that nothing reaches, no value is known
+            return None  # the block is unreachable
         if not (self._is_solved[value] or self._solve_all()):
             return None
         found = self._of[value]
-        # A constant or an integer is no address that anybody knows.
+        # A constant or an integer may be any address.
         if not found or _ANYTHING in found:
             return None
         key = (found, space)
@@ -112,14 +112,14 @@ class Pointees:
     # --- solution --------------------------------------------------------------------------------------------------
 
     def _make_addresses(self) -> bytearray:
-        """For each value whether an address register of the kernel holds it, or what it holds is computed from it."""
+        """By value whether an address register holds it, or a value that is computed from it."""
         ssa = self.ssa
         definition_of, single, old = ssa.instr, ssa.single, ssa.old
         touching = [
             instr
             for block in self._cfg.rpo
             for instr in self._cfg.blocks[block].instrs
-            if instr.form.effects & _TOUCHES  # of others it is not asked what they point to
+            if instr.form.effects & _TOUCHES  # there are no queries about others
         ]
         work = [
             ssa.read(instr, operand.base)
@@ -148,8 +148,8 @@ class Pointees:
         return found
 
     def _solve_all(self) -> bool:
-        """Find out about all values, since one is asked about of which no address is made; whether that can be
-        done: the values are those of the code as it was at first."""
+        """Solve all values, for a query about a value on which no address depends. Returns whether that was possible:
+        it is not once the kernel has changed, because the SSA view is of the earlier version."""
         if self.kernel.version != self._version:
             return False
         self._is_solved = bytearray(b"\1" * len(self._of))
@@ -158,11 +158,11 @@ class Pointees:
         return True
 
     def _solve(self) -> None:
-        """Find out about the values that are to be solved. Nothing else flows into these: what is left out makes no
-        difference to them, not even to the order in which they are looked at, on which marks depend."""
+        """Compute `_of` for the values in `_is_solved`. They depend on no other value. The other values do not change
+        the order in which these are evaluated, on which the marks depend."""
         ssa, of, cfg, is_solved = self.ssa, self._of, self._cfg, self._is_solved
         for value in ssa.undefined:
-            of[value] = None  # never written: nothing is known of it
+            of[value] = None  # never written
         single, old = ssa.single, ssa.old
         definitions = {instr for instr, is_asked in zip(ssa.instr, is_solved, strict=True) if is_asked}
         again: list[tuple[Instr | None, int]] = []
@@ -170,7 +170,7 @@ class Pointees:
             for phi in ssa.phis[block]:
                 if is_solved[phi]:
                     found = of[phi] = self._evaluate(None, phi)
-                    if found is not None:  # what is unknown already will not change
+                    if found is not None:  # an unknown value stays unknown
                         again.append((None, phi))
             for instr in [each for each in cfg.blocks[block].instrs if each in definitions]:
                 for reg in instr.defs():
@@ -183,9 +183,9 @@ class Pointees:
         self._settle(again)
 
     def _settle(self, again: list[tuple[Instr | None, int]]) -> None:
-        """Go round over ``again`` until nothing changes, past what reads nothing that has changed since."""
+        """Evaluate ``again`` until nothing changes; a definition only after a value that it reads has changed."""
         of = self._of
-        # All that a definition reads was found before it; only what comes to a φ over a back edge was not.
+        # The values that a definition reads were evaluated before it, except the arguments of a φ from a back edge.
         is_due = bytearray(instr is None for instr, _ in again)
         readers: dict[int, list[int]] | None = None
         place = is_due.find(1)
@@ -194,7 +194,7 @@ class Pointees:
             instr, value = again[place]
             known = of[value]
             if known is not None:
-                found = _union(self._evaluate(instr, value), known)  # a mark once made stays, so this ends
+                found = _union(self._evaluate(instr, value), known)  # sets only grow, so this ends
                 if found != known:
                     of[value] = found
                     if readers is None:
@@ -206,7 +206,7 @@ class Pointees:
                 place = is_due.find(1)
 
     def _readers(self, definitions: list[tuple[Instr | None, int]]) -> dict[int, list[int]]:
-        """By value, the places of the definitions that read it."""
+        """By value the positions in ``definitions`` of those that read it."""
         ssa = self.ssa
         readers: dict[int, list[int]] = {}
         for place, (instr, value) in enumerate(definitions):
@@ -263,7 +263,7 @@ class Pointees:
         return frozenset([found])
 
     def _of_another_lane(self, instr: Instr) -> Objects:
-        """The value of another one has the same name."""
+        """The value of another lane is derived from the same objects."""
         return self._of_operand(instr, instr.srcs[0])
 
     def _widened(self, instr: Instr) -> Objects:
@@ -287,7 +287,7 @@ class Pointees:
             return self._copied(instr)
         left, right = (self._of_operand(instr, operand) for operand in sources)
         found = self._sum(left, right, may_narrow=False)
-        # With a mask that is not known, the address may be gone.
+        # After an unknown mask the result may be an integer.
         is_known = any(isinstance(operand, Imm) for operand in sources)
         return found if is_known else _union(found, _INTEGER_VALUE)
 
@@ -308,7 +308,7 @@ class Pointees:
         return _union(found, _INTEGER_VALUE) if may_be_integer else found
 
     def _copied(self, instr: Instr) -> Objects:
-        """What one of the operands points into."""
+        """The union over all operands."""
         found = _NONE
         for operand in instr.srcs:
             other = self._of_operand(instr, operand)
@@ -319,11 +319,11 @@ class Pointees:
         return found
 
     def _sum(self, left: Objects, right: Objects, *, may_narrow: bool = True) -> Objects:
-        """What a sum points into: it is an integer if both sides may be one."""
+        """What a sum points into. It may be an integer only if both operands may be one."""
         if left is None or right is None:
             return None
         if left is right is _INTEGER_VALUE:
-            return left  # nearly all
+            return left  # most sums
         if may_narrow and self._is_marked:
             for pointer, integer in ((left, right), (right, left)):
                 if self._are_pointers(pointer) and self._are_integers(integer):
@@ -336,13 +336,13 @@ class Pointees:
         return found is None or _ANYTHING in found or found <= _MARKS
 
     def _are_pointers(self, found: frozenset[Object]) -> bool:
-        """Whether a value is certainly an address, of a variable or a parameter that is marked as a pointer."""
+        """Whether a value is certainly an address: of a variable, or of a parameter with ``.ptr``."""
         return bool(found) and all(
             each not in _MARKS and (isinstance(each, Variable) or ".ptr" in each.attributes.split()) for each in found
         )
 
     def _are_integers(self, found: Objects) -> bool:
-        """Whether a value is certainly none: in a kernel that marks its pointers, what is not marked is an integer."""
+        """Whether a value is certainly no address. In a kernel with ``.ptr`` parameters, others are integers."""
         if found is None:
             return False
         return found <= _MARKS or (
@@ -353,7 +353,7 @@ class Pointees:
         )
 
     def _integer(self, instr: Instr, operands: tuple[Operand, ...]) -> frozenset[Object]:
-        """An integer that is made of all operands, with what they point into; it has nothing of what is unknown."""
+        """An integer that is computed from all operands, with the known objects of the operands."""
         found = _INTEGER_VALUE
         for operand in operands:
             other = self._of_operand(instr, operand)
@@ -364,7 +364,7 @@ class Pointees:
     def _of_operand(self, instr: Instr, operand: Operand) -> Objects:
         if type(operand) is Reg:
             if operand.lanes != 1:
-                return None  # a vector register as a whole: its elements put together
+                return None  # a whole vector register
             return self._of[self.ssa.read(instr, operand)] if operand.type.kind != "p" else _NONE
         if isinstance(operand, Imm):
             return _NULL_VALUE if operand.text in _NULL else _INTEGER_VALUE
@@ -377,10 +377,10 @@ class Pointees:
             return _NONE
         if isinstance(operand, Element):
             return self._of[self.ssa.read(instr, operand.reg)]
-        return None  # halves put together may be an address that neither of them is
+        return None  # two halves that are no addresses may form one
 
     def _loaded(self, instr: Instr) -> Objects:
-        """What a load gives: the buffer of a pointer parameter, an integer where it is too narrow, or any address."""
+        """The result of a load: the buffer of a pointer parameter, an integer if it is too narrow, or unknown."""
         form = instr.form
         scalar = form.type
         if scalar is not None and scalar.bits < 32:
@@ -395,7 +395,7 @@ class Pointees:
             return _INTEGER_VALUE
         return frozenset([param])
 
-    #: For each rule, the method that computes what the result of an instruction points into.
+    #: By rule, the method that computes what the result of an instruction points into.
     RULES: ClassVar[dict[Pointers, Callable[[Pointees, Instr], Objects]]] = {
         Pointers.NOTHING: _no_address,
         Pointers.NUMBER: _made_of_all,
@@ -414,7 +414,7 @@ class Pointees:
 
 
 def _fitting(found: frozenset[Object], space: str) -> Objects:
-    """The objects among ``found`` that are in ``space``; ``None`` if there are none."""
+    """The objects among ``found`` in state space ``space``; ``None`` if there are none."""
     return frozenset([each for each in found if each not in _MARKS and space in ("generic", _space_of(each))]) or None
 
 
@@ -429,13 +429,13 @@ def _is_small(operand: Operand) -> bool:
 
 
 def _space_of(found: Object) -> str:
-    """The state space of what a register points into."""
+    """The state space of an object to which a register points."""
     return "global" if isinstance(found, Param) else found.space
 
 
-#: Rules whose results are numbers, even in registers that change later.
+#: Rules whose results are integers, even if their registers change later.
 _INTEGER_KINDS = frozenset([Pointers.NOTHING, Pointers.NUMBER])
-#: Rules whose results do not depend on what the operands point into.
+#: Rules whose results do not depend on what their operands point into.
 _LEAVES = frozenset([Pointers.NOTHING, Pointers.UNKNOWN, Pointers.LOADED, Pointers.ALLOCATED])
 _KINDS: dict[Form, Pointers] = {}
 

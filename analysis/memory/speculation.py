@@ -1,19 +1,18 @@
-"""Which loads cannot fault where the program would not have executed them.
+"""Which loads cannot fault at a program point at which the program does not execute them.
 
 Computes, for a load and the end of a block, one of
 
-- *proven*, since the address lies in a declared object, aligned, whatever its indices are: a variable of known size,
-  at a constant offset, or at an offset that the known bits of its indices bound;
-- *proven*, since the same bytes, or bytes before and behind them at the same base, are dereferenced on every way to the
-  point or on every finite way on from it (`dereferences.py`). What is at one base is one object, and has no holes;
-- *guarded*, since that is so on every way on from one target of the branch there: the load may be issued above the
-  branch under its predicate;
+- *proven*, because the address is aligned and lies in a declared object of known size for all values of its indices: at
+  a constant offset, or at an offset that the known bits of its indices bound;
+- *proven*, because the same bytes, or bytes on both sides of them at the same base, are dereferenced on every path to
+  the point or on every finite path onward (`dereferences.py`). The memory at one base is one object without holes;
+- *guarded*, because that holds on every path onward from one target of the branch there: the load may be issued above
+  the branch under its predicate;
 - *refused*, with a reason.
 
-Requires: that the operands of the load are available at the end of the block; value numbers, SSA view.
-Guarantees: a load that is *proven* faults there only if the program would have faulted, or has. Misaligned counts as a
-fault. Refuses: textures, volatile, atomic and matrix loads, parameters of call sequences, addresses that are no simple
-reference.
+Requires: the operands of the load are available at the end of the block; value numbers, SSA view.
+Guarantees: a *proven* load faults there only if the program faults as well. A misaligned address is a fault. Refuses:
+textures, volatile, atomic and matrix loads, parameters of call sequences, addresses that are no simple reference.
 Reference: LLVM's ``isSafeToSpeculativelyExecute`` and dereferenceability.
 """
 
@@ -39,9 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Bounds", "Speculation", "may_speculate", "speculate_reference", "speculation_places"]
 
-#: What keeps a load from being moved and does not matter here: it is the copy that is asked about.
+#: Reasons of `may_move` that do not matter here: a copy of the load has neither a guard nor several results.
 _BESIDE = frozenset(["", "guarded", "several-results"])
-#: Bytes at one base further apart than this are not taken to be of one object.
+#: Bytes at one base that are further apart than this may belong to different objects.
 _WIDEST = 1 << 31
 
 
@@ -138,7 +137,7 @@ def _refusal(reference: Reference, sites: Iterable[Reference]) -> str:
             continue
         low = site.offset if low is None else min(low, site.offset)
         high = site.offset + site.bytes if high is None else max(high, site.offset + site.bytes)
-        # An access is aligned to its size, so one at least as large aligns what is a multiple of bytes away.
+        # An access is aligned to its size. So a multiple of the size at a multiple of the size away is aligned, too.
         is_aligned |= site.bytes % reference.bytes == 0 and (reference.offset - site.offset) % reference.bytes == 0
     if low is None or high is None or reference.offset < low or reference.offset + reference.bytes > high:
         return "may-fault"
@@ -146,7 +145,7 @@ def _refusal(reference: Reference, sites: Iterable[Reference]) -> str:
 
 
 def _guard(facts: Facts, dereferences: Dereferences, reference: Reference, block: Block) -> Guard | None:
-    """The predicate under which the branch at the end of ``block`` leads to where the load is safe."""
+    """The predicate under which the branch at the end of ``block`` goes to a successor at which the load is safe."""
     branch = block.terminator
     if (
         branch is None
@@ -182,7 +181,7 @@ class Bounds:
         self._value_of: dict[int, int] | None = None
 
     def is_inside_object(self, reference: Reference) -> bool:
-        """Whether the bytes lie in one declared object of known size, aligned, whatever runs."""
+        """Whether the bytes are aligned and lie in one declared object of known size in every execution."""
         objects = reference.objects
         if objects is None or len(objects) != 1:
             return False
@@ -202,7 +201,8 @@ class Bounds:
         )
 
     def offsets(self, reference: Reference, found: Variable | Param) -> tuple[int, int, int] | None:
-        """(lowest, highest, divisor) of the offset from the start of ``found``; ``None`` where it has no bounds."""
+        """(lowest, highest, divisor) of the offset in bytes from the start of ``found``; ``None`` if it is
+        unbounded."""
         symbol = self.values.of_symbol(Sym(found.name, found))
         if reference.base == symbol:
             return reference.offset, reference.offset, abs(reference.offset) or reference.bytes
@@ -230,12 +230,13 @@ class Bounds:
         return (low, high, step or reference.bytes) if seen else None
 
     def divisor(self, number: int, width: int) -> int:
-        """A power of two that divides the values of a class, as numbers of ``width`` bits."""
+        """The largest known power of two that divides every value of a class, as a number of ``width`` bits."""
         divisor = self._range(number, width)[2]
         return divisor & -divisor
 
     def _range(self, number: int, width: int) -> tuple[int, int, int]:
-        """(least, greatest, divisor) of a class as an unsigned number of ``width`` bits, or one congruent to it."""
+        """(least, greatest, divisor) of the values of a class as unsigned numbers of ``width`` bits, or as numbers that
+        are congruent to them."""
         key = self.values.key_of(number)
         if key[0] == "extend":
             kind, bits, _, inner = cast("tuple[str, int, int, int]", key[1:])
@@ -244,7 +245,7 @@ class Bounds:
                 half = 1 << (bits - 1)
                 return -half, half - 1, divisor
             if kind != "s" and least < 0:
-                return 0, (1 << bits) - 1, divisor  # what is negative in ``bits`` bits is not so behind them
+                return 0, (1 << bits) - 1, divisor  # a negative number of ``bits`` bits is positive once zero-extended
             return least, most, divisor
         bits = self._known_bits(number, key)
         mask = (1 << width) - 1
@@ -264,7 +265,7 @@ class Bounds:
 
 
 def _space_words(reference: Reference) -> tuple[str, ...]:
-    """The spaces of objects whose start, as it stands in a register, is an address in the space of the reference."""
+    """The state spaces of objects whose start address, in a register, is an address in the space of the reference."""
     return ("global",) if reference.space in ("global", "generic") else (reference.space,)
 
 

@@ -1,12 +1,12 @@
-"""Which memory an instruction touches, and what synchronizes it with others.
+"""Which memory an instruction may access, and by which instructions threads synchronize.
 
 Computes: the accesses of an instruction, each a state space and the objects that its address may point into; the
-buffers that a kernel may read and write, by the names of its parameters; the reason why an instruction may change what
-other loads read.
+buffers that a kernel may read and write, by the names of its parameters; the reason why an instruction may change the
+values that other loads read.
 
-Requires: `memory_objects.Pointees`. Guarantees: every byte that the instruction may touch, now or later, by itself or
-by the function that it calls, is covered by an access. What is not known in detail (calls, unknown opcodes, bulk
-copies, textures) touches anything, in space ``any``.
+Requires: `points_to.Pointees`. Guarantees: the accesses of an instruction cover every byte that it may access, now or
+later, by itself or by a function that it calls. Instructions that are not modelled in detail (calls, unknown opcodes,
+bulk copies, textures) may access all memory, in space ``any``.
 Reference: PTX ISA 9.0, §8 (memory consistency model) and §9.7.9.
 """
 
@@ -23,7 +23,7 @@ from .points_to import Object, Objects
 
 __all__ = ["ANY", "Access", "Buffers", "accesses", "buffers_of", "is_with_outside", "synchronization"]
 
-#: The space of an access that may be to any memory.
+#: The space of an access that may be in any state space.
 ANY = "any"
 
 _SPACES = ("global", "shared", "local", "const", "param")
@@ -43,7 +43,7 @@ class Access:
 
 
 def accesses(instr: Instr, objects_of: Callable[[Instr, Mem, str], Objects]) -> tuple[Access, ...]:
-    """What ``instr`` touches; ``objects_of`` tells what an address in a state space may point into."""
+    """The accesses of ``instr``. ``objects_of``: what an address of an instruction in a state space may point into."""
     form = instr.form
     effects = form.effects
     if not effects & _TOUCHES or instr.is_directive:
@@ -70,7 +70,7 @@ def accesses(instr: Instr, objects_of: Callable[[Instr, Mem, str], Objects]) -> 
 
 
 def _space(instr: Instr) -> str:
-    """The state space of the only address; rows with a wildcard have its word among their flags."""
+    """The state space of the only address. For opcodes whose table row has a wildcard, the flags contain its name."""
     space = memory_space(instr)
     if space != "generic" or not instr.form.op.wildcard:
         return space
@@ -86,7 +86,7 @@ def _space(instr: Instr) -> str:
 
 def synchronization(form: Form) -> str:
     """Why an instruction of this form may change what a weak load reads from memory that other threads may write; an
-    empty string where it only writes what its accesses say."""
+    empty string if it changes only what its own accesses write."""
     effects = form.effects
     if form.is_opaque:
         return "opaque"
@@ -100,12 +100,13 @@ def synchronization(form: Form) -> str:
 
 
 def is_with_outside(form: Form) -> bool:
-    """Whether the instruction may order this grid's accesses after those of another grid, or of the host: behind it,
-    and behind every barrier that leads on from it, memory may hold what nobody in this kernel has written.
+    """Whether the instruction may order accesses of this grid after accesses of another grid or of the host. After it,
+    and after barriers that follow it, memory may hold values that this kernel has not written.
 
-    That takes an acquiring operation or a fence of a scope wider than a cluster, or a wait for another grid. A volatile
-    or relaxed load from global memory is taken for one, too: it may be what a thread waits on. A relaxed atomic is not.
-    The row's effects and the modifiers decide, so that an opcode that is new is treated as the others are.
+    Such an instruction is an acquiring operation or a fence with a scope wider than a cluster, or a wait for another
+    grid. A volatile or relaxed load from global memory counts as well, because a thread may wait for its value. A
+    relaxed atomic does not count. The effects of the table row and the modifiers decide, so that new opcodes are
+    covered.
     """
     effects = form.effects
     if effects & Effect.GRID:
@@ -126,11 +127,11 @@ def is_with_outside(form: Form) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """What a kernel may touch of memory that outlives it, by the names of its parameters.
+    """The memory that outlives the kernel and that the kernel may access, by the names of its parameters.
 
-    ``unknown_reads`` and ``unknown_writes``: it may also touch memory that no parameter points to by itself: through a
-    pointer from memory, in a function that it calls, through a texture, or a variable of the module.
-    ``variables_read`` and ``variables_written`` name those variables.
+    ``unknown_reads`` and ``unknown_writes``: the kernel may also access memory to which no parameter points directly:
+    through a pointer from memory, in a function that it calls, through a texture, or in a variable of the module.
+    ``variables_read`` and ``variables_written`` are the names of these variables.
     """
 
     reads: frozenset[str]

@@ -22,7 +22,8 @@ like f16x2. `tests/unit/test_contraction.py` repeats it for f32 and f64 on sm_80
 1. A product is contracted with all sums that read it, or with none. Several sums get one FMA each.
 2. One reader that is no contractible sum keeps the product rounded for all readers: a store, a comparison, another
    product, ``abs``, a sum with ``.rn``, a sum with another ``.ftz``. This holds for a guarded reader, too, and for a
-   reader in another block. A reader that ptxas removes as dead does not count.
+   reader in another block. A reader that ptxas removes as dead does not count. Nor does a reader in a loop behind the
+   product, where an equal product stands in front of the reader in its block: ptxas lets it read that one.
 3. A sum in another block than its product keeps the product rounded. Blocks are those that ptxas has after it removed
    branches: after unrolling, a φ is gone, a guarded store in a loop may be gone from most copies of the body, and the
    products of these copies are contracted.
@@ -37,7 +38,11 @@ like f16x2. `tests/unit/test_contraction.py` repeats it for f32 and f64 on sm_80
 8. ``mul.sat`` is not contracted. ``add.sat`` is. ``.rn`` on the product or on the sum forbids contraction.
 9. ``div.approx.f32`` and ``div.full.f32`` end in a product that is contracted. They have no ``.rn`` of the same value;
    the sum can get it. The other approximations are not contracted.
-10. ``.f32x2`` is contracted even where product or sum has ``.rn``: only its readers keep such a product rounded.
+10. A reader in another block than its product may read another product of the same operands. In kernels with nested
+    loops ptxas gave readers in blocks that the second product dominates to the second one, stores and sums alike. A
+    first one that was left with its sums was contracted. The second product may have its operands in the other order,
+    or loaded again from the same address. Without readers in other blocks than their products this did not happen.
+11. ``.f32x2`` is contracted even where product or sum has ``.rn``: only its readers keep such a product rounded.
 
 Requires: the SSA view, loops and post-dominance of the current version. Guarantees: where the kind is *rounded* or
 *contracted*, ptxas does that for every execution of the product. Refuses nothing; kernels without products or without
@@ -48,16 +53,17 @@ Reference: PTX ISA 9.0, §9.7.3 (``add``, ``mul``: "may be optimized aggressivel
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...ptx import TYPES, Form, Instr, Kernel, Reg
+from ...ptx import TYPES, Form, Imm, Instr, Kernel, Mem, Operand, Reg, Special, Sym
 from ...ptx.operations import COPIES, Operation
 from ..effects import is_call_parameter, may_remove, memory_space
 
 if TYPE_CHECKING:
     from ..manager import Facts
+    from .ssa import Ssa
 
 __all__ = ["Contraction", "Product", "may_contract", "pinned"]
 
@@ -76,7 +82,7 @@ def role(form: Form) -> str:
 
 
 def _ignores_rounding(form: Form) -> bool:
-    """Whether ptxas contracts it in spite of ``.rn``: item 10 above."""
+    """Whether ptxas contracts it in spite of ``.rn``: item 11 above."""
     return form.type is TYPES["f32x2"] and form.mods["rnd"] == "rn"
 
 
@@ -159,6 +165,7 @@ class _Classes:
         self.results = {param.name for param in kernel.results or ()}
         self.has_local = _has_local(facts)
         self.live = self._live()
+        self.products = [instr for instr in self.live if role(instr.form) == "product"]
         #: By value the live instructions that read it, and the φs and may-definitions it goes into.
         self.reads: dict[int, list[Instr]] = {}
         self.joins: dict[int, list[int]] = {}
@@ -203,12 +210,15 @@ class _Classes:
 
     def classify(self) -> Contraction:
         """The kinds of all live products."""
-        reached = {instr: self._reach(instr) for instr in self.live if role(instr.form) == "product"}
+        reached = {instr: self._reach(instr) for instr in self.products}
         spaces = self._spaces(reached.values())
         incoming = {each for instr in self._incoming(spaces) for each in self._reach(instr).sums}
         for reach in reached.values():
             reach.escapes |= reach.is_in_local and bool(incoming)
         kinds = {instr: _kind(instr, reach) for instr, reach in reached.items()}
+        for group in _equal_products(reached, self.block_of, self.ssa):
+            if not all(is_here for instr in group for _, is_here, _ in reached[instr].readers):
+                kinds.update((instr, "open") for instr in group if reached[instr].sums)
         sources: dict[Instr, set[Instr]] = {}
         for instr, reach in reached.items():
             for each in reach.sums:
@@ -298,11 +308,23 @@ class _Classes:
         copy, but for functions, which may be inlined into a loop; in a loop, copies are of one turn of the body."""
         here, there = self.block_of[start], self.block_of[reader]
         loop_of = self.facts.loops.loop_of
+        if here != there and self._may_read_equal(start, reader):
+            return False
         if loop_of[here] < 0 and self.facts.kernel.is_entry:
             return True
         if reader.guard is not None:
             return False
         return here == there or (loop_of[here] == loop_of[there] and self.facts.post_dominance.dominates(there, here))
+
+    def _may_read_equal(self, start: Instr, reader: Instr) -> bool:
+        """Whether ptxas may let ``reader`` read another product of the same value. It does so where the reader is in a
+        deeper loop than ``start`` and the other product is in its block. Products of one opcode count as equal."""
+        depth = self.facts.loops.depth
+        there = self.block_of[reader]
+        if depth[there] <= depth[self.block_of[start]]:
+            return False
+        others = (each for each in self.products if each is not start and each.form.op is start.form.op)
+        return any(self.block_of[each] == there for each in others)
 
 
 def _kind(instr: Instr, reach: _Reach) -> str:
@@ -312,6 +334,51 @@ def _kind(instr: Instr, reach: _Reach) -> str:
     return "contracted" if is_certain else "open"
 
 
+def _equal_products(
+    products: Collection[Instr], block_of: Mapping[Instr, int], ssa: Ssa
+) -> Iterable[Collection[Instr]]:
+    """Groups of products of several blocks that may have equal operands, in either order."""
+    if len({block_of[instr] for instr in products}) < 2:
+        return
+    number_of = _operand_numbers(block_of, ssa)
+    groups: dict[object, list[Instr]] = {}
+    for instr in products:
+        groups.setdefault((instr.form.text, frozenset(_factors(instr, ssa, number_of))), []).append(instr)
+    yield from (group for group in groups.values() if len({block_of[instr] for instr in group}) > 1)
+
+
+def _factors(product: Instr, ssa: Ssa, number_of: Mapping[int, object]) -> Iterable[object]:
+    for operand in product.operands[1:]:
+        if isinstance(operand, Reg):
+            value = ssa.read(product, operand)
+            yield number_of.get(value, value)
+        else:
+            yield operand.text
+
+
+def _operand_numbers(instrs: Iterable[Instr], ssa: Ssa) -> dict[int, object]:
+    """By value a number. Values have one number where ptxas may find that they are equal: the same instruction computes
+    them from equal operands, or loads them from equal addresses, whatever is stored between the two loads. A value
+    that is not a key is its own number."""
+    number_of: dict[int, object] = {}
+    first_of: dict[object, object] = {}
+    for instr in instrs:
+        read = [ssa.read(instr, reg) for reg in instr.uses()]
+        numbers = [number_of.get(value, value) for value in read]
+        key = (instr.form.text, *numbers, *map(_constant, instr.operands[instr.form.dst_count :]))
+        is_copy = instr.form.operation in COPIES and all(type(operand) is Reg for operand in instr.operands)
+        for place, reg in enumerate(instr.defs()):
+            value = ssa.defined(instr, reg)
+            if value not in ssa.old:
+                number_of[value] = numbers[0] if is_copy else first_of.setdefault((*key, place), value)
+    return number_of
+
+
+def _constant(operand: Operand) -> object:
+    """The part of an operand that is no register."""
+    if isinstance(operand, Mem):
+        return _constant(operand.base), operand.offset
+    return operand.text if isinstance(operand, (Imm, Special, Sym)) else None
 _TRANSPARENT = COPIES | {Operation.FLOAT_NEGATION}
 
 

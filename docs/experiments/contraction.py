@@ -1,7 +1,7 @@
 """Whether the optimizer changes what ptxas contracts: multiply-adds, sums and products before and after.
 
-    python docs/experiments/contraction.py [DIR …] [--suites] [--fuse] [--passes O3] [--arch sm_80] [--kernels]
-        [--json FILE]
+    python docs/experiments/contraction.py [DIR …] [--suites] [--fuse] [--passes O3] [--arch sm_80] [--static]
+        [--kernels] [--json FILE]
 
 Computes the counts of `toolchain/contraction_counts.py` before and after, the number of products and sums that got
 ``.rn``, and the number of kernels that were reverted. It does so for every PTX file below the folders, for every kernel
@@ -10,7 +10,8 @@ of the suites (``--suites``), and for every kernel that ``fuse`` builds of the s
 not the same after as before; ``--kernels`` lists these kernels. Fewer sums may be contracted because fewer sums are
 left, after redundant ones were removed.
 
-Files that ptxas refuses as they are do not count. There is no gate, so every rewrite counts.
+Machine code is compared as with ``--gate=ptxas``. With ``--static`` it is not: kernels with open products stay as they
+are. Files that ptxas refuses as they are do not count. There is no gate, so every rewrite counts.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from ptxmotion.analysis.values.contraction import may_contract
+from ptxmotion.judges import Assembled
 from ptxmotion.ptx import PtxError, parse, print_module
 from ptxmotion.toolchain.contraction_counts import FloatCounts, contraction_counts
+from ptxmotion.toolchain.ptxas_judge import PtxasJudge
 from ptxmotion.toolchain.tools import PtxasError, ToolFailed, ToolTimeout
 from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
@@ -34,11 +37,11 @@ from ptxmotion.transforms.remarks import Remarks
 NAMES = ("fma", "add", "mul", "contracted")
 
 
-def optimized(text: str, passes: str, total: Counter[str]) -> str:
+def optimized(text: str, args: argparse.Namespace, total: Counter[str]) -> str:
     """The module after the passes. Adds to ``total`` what got ``.rn`` and what was reverted."""
     module = parse(text)
     remarks = Remarks(module)
-    run_passes(module, passes, remarks)
+    run_passes(module, args.passes, remarks, float_code=None if args.static else Assembled(PtxasJudge(args.arch)))
     for (_, name, what), number in remarks.counts.items():
         total[f"{name}: {what}" if name == "contraction" else "rewrites"] += number
     return print_module(module)
@@ -67,7 +70,7 @@ def compare(name: str, text: str, args: argparse.Namespace, total: Counter[str])
     if not any(may_contract(kernel) for kernel in parse(text).kernels):
         total["modules without contraction"] += 1
         return []
-    after_text = optimized(text, args.passes, total)
+    after_text = optimized(text, args, total)
     before, after = contraction_counts(text, args.arch), contraction_counts(after_text, args.arch)
     return note(name, before, after, total)
 
@@ -100,7 +103,7 @@ def compare_fused(args: argparse.Namespace, total: Counter[str]) -> list[dict[st
         for pair in result.fused.fused.values():
             parts = [contraction_counts(code.text, args.arch)[code.entry.name] for code in pair.parts]
             before = FloatCounts(*(sum(asdict(part)[key] for part in parts) for key in NAMES))
-            after = contraction_counts(optimized(pair.code.text, args.passes, total), args.arch)
+            after = contraction_counts(optimized(pair.code.text, args, total), args.arch)
             found += note(benchmark.name, {pair.code.entry.name: before}, after, total)
     return found
 
@@ -112,6 +115,7 @@ def main() -> int:
     parser.add_argument("--fuse", action="store_true")
     parser.add_argument("--passes", default="O3")
     parser.add_argument("--arch", default=None, help="default: the module's target")
+    parser.add_argument("--static", action="store_true", help="do not compare machine code")
     parser.add_argument("--kernels", action="store_true", help="list the kernels that differ")
     parser.add_argument("--shard", default="0/1", help="the part I of N of the modules")
     parser.add_argument("--json", type=Path)

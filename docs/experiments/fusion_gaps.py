@@ -23,7 +23,7 @@ from ptxmotion.harness.correctness import PATTERNS, run_once
 from ptxmotion.harness.machine import choose
 from ptxmotion.harness.protocol import Plan, Rounds, time_arms
 from ptxmotion.harness.stats import Estimate
-from ptxmotion.harness.workload import Arm, Launch, Recording
+from ptxmotion.harness.workload import Arm, RecordedLaunch, Recording
 from ptxmotion.programs.fused_variants import FUSIONS, fused_modules
 from ptxmotion.programs.tasks import SuiteWork
 from ptxmotion.suites.registry import Benchmark, find
@@ -54,7 +54,7 @@ def arms_of(benchmark: Benchmark, plain: dict[str, str], launch: str) -> list[Ar
 
 def launches(recording: Recording) -> int:
     """How many a run makes."""
-    return sum(isinstance(step, Launch) for step in recording.steps)
+    return sum(isinstance(step, RecordedLaunch) for step in recording.steps)
 
 
 def timed(backend: Any, work: SuiteWork, arms: list[Arm], plan: Plan) -> tuple[Rounds, list[Estimate]]:

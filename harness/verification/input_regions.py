@@ -6,7 +6,9 @@ an access identifies the word that was used as pointer, also after copies throug
 (`pointer_search`). Regions extend `REACH` bytes in both directions.
 
     parameter word k          1 << 60 | k << 36
-    word w of region r        1 << 61 | r << 50 | w << 36      (w modulo 2**14; one region for all words of r)
+    word w of region r        1 << 61 | r << 50 | w << 36      (one region for all words of r)
+
+Words of memory are numbered modulo 2**14, from -2**13 on, so that words before a base have negative numbers.
 
 32-bit addresses are too small for this: each parameter has 16 MiB, and pointers in memory have no regions.
 Guarantees: the content depends only on the address, the seed and what is known about the regions.
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import gcd
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,7 @@ from ...emulator.sparse import PAGE
 __all__ = ["FILLS", "GeneratedMemory", "Region", "Regions"]
 
 Array: TypeAlias = npt.NDArray[Any]
+Word = TypeVar("Word", int, Array)
 
 #: Bytes around a base that belong to its region.
 REACH = 1 << 35
@@ -63,11 +66,17 @@ class Region:
         self.stride = apart or 1
 
     def are_pointers(self, words: Array) -> Array:
-        """Which of the ``words`` (numbers) hold pointers."""
+        """Which of the ``words`` hold pointers; ``words`` are distances in words from the region's base."""
+        words = _word_number(words)
         if not self.pointers:
             return np.zeros(words.shape, bool)
         members = {word % self.stride for word in self.pointers} if self.stride else self.pointers
         return np.isin(words % self.stride if self.stride else words, list(members))
+
+
+def _word_number(word: Word) -> Word:
+    """The number, from -2**13 to 2**13 - 1, of words whose distance from a base is ``word`` modulo 2**14."""
+    return (word + _WORDS // 2) % _WORDS - _WORDS // 2
 
 
 class Regions:
@@ -106,7 +115,7 @@ class Regions:
         if tag >> 24 == 1:
             return "parameter", tag & 0xFFFFFF, 0
         if tag >> 25 == 1:
-            return "memory", tag >> 14 & 0x3FF, tag & (_WORDS - 1)
+            return "memory", tag >> 14 & 0x3FF, _word_number(tag)
         return None
 
     def offset(self, address: int) -> int:

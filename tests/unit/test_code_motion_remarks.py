@@ -34,13 +34,13 @@ def test_a_load_that_a_store_may_change_names_the_store() -> None:
     assert remark.reason == "memory-store"
     assert remark.expression == "ld.global.u32"
     assert remark.sources == remark.targets == ("L",)
-    assert "it may be written by 'st.global.u32' at " in remark.message
+    assert "is evaluated again: 'st.global.u32' at " in remark.message
 
 
 def test_a_load_behind_a_barrier_names_the_nearest_obstacle_before_it() -> None:
     (remark,) = explained(LOOP.format(behind="bar.sync 0;"))
     assert remark.reason == "memory-barrier"
-    assert "it would cross 'bar.sync'" in remark.message
+    assert "it cannot be reused across 'bar.sync'" in remark.message
 
 
 def test_loads_that_leave_or_are_evaluated_once_have_no_such_remark() -> None:
@@ -125,7 +125,7 @@ def test_a_load_that_may_lie_outside_is_not_speculated_and_the_remark_says_so() 
         assert count(module, "ld.shared.u32") == 2, passes  # both arms of the inner branch load it
         refused = [remark for remark in remarks.items if remark.name == "NotSpeculated"]
         assert {remark.reason for remark in refused} == {"may-fault"}, passes
-        assert "might read where the program would not have read" in refused[0].message
+        assert "may read an address that the program would not read" in refused[0].message
 
 
 def test_scm_speculates_no_load() -> None:

@@ -244,7 +244,7 @@ def test_what_was_timed_for_several_is_audited_and_exported() -> None:
         ("benchmarks.0.comparisons.2.speedup", 2.0, "speedup 2.0"),
         ("benchmarks.0.arms.3.same_code_as", "O3 (again)", "does not have the machine code of O3 (again)"),
         ("benchmarks.0.arms.3.same_code_as", "ghost", "no arm 'ghost'"),
-        ("benchmarks.0.arms.3.samples", [[1.0]], "has samples of its own"),
+        ("benchmarks.0.arms.3.samples", [[1.0]], "has samples, but shares those of x"),
     ):
         forged = copy.deepcopy(done)
         for each in forged.benchmarks[0].arms:

@@ -25,7 +25,7 @@ def test_each_kernel_is_told_of() -> None:
     done = demo("particles.cu", "tree.cu", "histogram.cu")
     assert done.returncode == 0, done.stderr
     first, *kernels, sums = done.stdout.strip().split("\n\n")
-    assert "-O2, gated" in first
+    assert "-O2 with the gate" in first
     kept, given_back, untouched = kernels
     assert kept.startswith("cell_forces (particles.cu)\n  redundant  mul.lo.s64 in line 7; ")
     assert "[memory-store]\n" in kept

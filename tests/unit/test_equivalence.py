@@ -82,6 +82,18 @@ POINTERS = {
     "before the pointer": (".param .u64 a", "ld.param.u64 %d2, [a]; sub.u64 %d2, %d2, 8192;", ""),
     "in a module variable": ("", "ld.global.u64 %d2, [g];", ".visible .global .align 8 .u64 g;"),
     "in constant memory": ("", "ld.const.u64 %d2, [g+8];", ".const .align 8 .b8 g[16];"),
+    "one in each third word, before the pointer": (
+        ".param .u64 a",
+        "ld.param.u64 %d1, [a]; sub.u64 %d1, %d1, 12288; mul.wide.u32 %d3, %r0, 24; add.u64 %d1, %d1, %d3;"
+        " ld.global.u64 %d2, [%d1+8];",
+        "",
+    ),
+    "one in each third word, far behind the pointer": (
+        ".param .u64 a",
+        "ld.param.u64 %d1, [a]; add.u64 %d1, %d1, 4000000; mul.wide.u32 %d3, %r0, 24; add.u64 %d1, %d1, %d3;"
+        " ld.global.u64 %d2, [%d1+8];",
+        "",
+    ),
     "behind an xor": (".param .u64 a", "ld.param.u64 %d1, [a]; xor.b64 %d1, %d1, 64; mov.u64 %d2, %d1;", ""),
 }  # fmt: skip
 

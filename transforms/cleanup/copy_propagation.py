@@ -1,14 +1,14 @@
-"""Copy propagation: reads of a copy become reads of what was copied.
+"""Copy propagation: replaces reads of a copy by reads of its source.
 
-Two cases. Where source and result of ``mov d, s`` each have one dominating definition, every read of d becomes a read
-of s: dominance implies that s has not been evaluated again since the copy. Otherwise a copy is *available* at a point
-when it has been executed on every way there and neither d nor s was written since:
+There are two cases. Where d and s of ``mov d, s`` each have one dominating definition, every read of d becomes a read
+of s: dominance implies that s has not changed since the copy. Otherwise a copy is *available* at a program point if it
+was executed on every path to the point, and neither d nor s was written after it:
 
     avin(b)  = ∩ over predecessors of avout(p)
     avout(b) = gen(b) ∪ (avin(b) \\ kill(b))
 
-Guarantees: bits stay the same; only registers of one bank and width are exchanged. Leaves the copies themselves to
-dead-code elimination. Reference: Aho, Lam, Sethi, Ullman, 2nd ed., §9.1.5.
+Guarantees: results stay bit-identical; only registers of one bank and width are exchanged. The copies stay in the
+kernel until dead-code elimination removes them. Reference: Aho, Lam, Sethi, Ullman, 2nd ed., §9.1.5.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..remarks import Remarks
 
 __all__ = ["CopyPropagation", "are_exchangeable", "exchangeable_as", "substitute_reads"]
 
-#: What an instruction does to the available copies: those that it kills, and the one that it is.
+#: The effect of an instruction on the available copies, as bits: (copies that it kills, the copy that it is).
 _Step: TypeAlias = tuple[int, int]
 
 
@@ -39,8 +39,7 @@ class CopyPropagation:
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Propagate all copies of ``kernel``; whether anything changed."""
-        # Which instructions are copies, and which registers have one definition, does not change while reads are
-        # exchanged.
+        # Replacing reads changes neither which instructions are copies nor which registers have one definition.
         copies = _copies(facts)
         if not copies:
             return False
@@ -70,7 +69,7 @@ class CopyPropagation:
         if not copies:
             return False
         numbers = {instr: number for number, instr in enumerate(copies)}
-        # As they are now: a copy may itself be rewritten below, while what kills it is found once.
+        # The operands before the rewriting: a copy may itself be rewritten below, but its kills are computed once.
         pairs = [cast("tuple[Reg, Reg]", instr.operands) for instr in copies]
         involved: dict[Reg, int] = {}
         for number, pair in enumerate(pairs):
@@ -152,12 +151,12 @@ def _keeps_all_bits(target: Operand, source: Operand) -> bool:
 
 
 def exchangeable_as(scalar: ScalarType) -> int | ScalarType:
-    """What types have in common whose registers can stand for each other in every instruction."""
+    """A key that two types share if their registers can replace each other in every instruction."""
     return scalar.bits if scalar.kind in "usb" else scalar
 
 
 def are_exchangeable(left: ScalarType, right: ScalarType) -> bool:
-    """Whether registers of the two types can stand for each other in every instruction."""
+    """Whether registers of the two types can replace each other in every instruction."""
     return left is right or exchangeable_as(left) == exchangeable_as(right)
 
 
@@ -174,7 +173,7 @@ def _root(reg: Reg, renamed: dict[Reg, Reg]) -> Reg:
 
 
 def substitute_reads(kernel: Kernel, instr: Instr, renamed: Mapping[Reg, Reg]) -> bool:
-    """Exchange registers that the instruction reads, but for `Instr.fixed_uses`."""
+    """Replace registers that the instruction reads, except `Instr.fixed_uses`; whether anything changed."""
     if instr.form.inout or instr.form.is_call:
         return False
     count = instr.form.dst_count

@@ -1,11 +1,12 @@
 """Dead code and empty blocks.
 
-An instruction goes when `effects.may_remove` allows it and nothing reads its results any more, counted over the whole
-kernel without regard to flow; what only it read may then go too. A synthetic block that has become empty goes, and its
-edge is as it was before.
+An instruction is removed if `effects.may_remove` allows it and no instruction of the kernel reads its results. The
+flow of control is not considered. The removal may make other instructions unread, which are then removed as well. A
+synthetic block that is empty is removed, which restores its edge.
 
-Guarantees: nothing that writes, traps on purpose, orders or diverges is removed. Leaves blocks and labels of the input
-alone: a pragma or the debug information may need them, and the assembler's unroller looks at their shape.
+Guarantees: removes no instruction that writes memory, traps on purpose, orders memory or depends on convergence. Keeps
+the blocks and labels of the input: a pragma or the debug information may need them, and the unroller of the assembler
+depends on their shape.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ class DeadCodeElimination:
 
 @dataclass(frozen=True, slots=True)
 class _Unread:
-    """The instructions that may be removed now, since nothing reads their results; others may follow them.
+    """The instructions that may be removed because nothing reads their results.
 
-    ``reads``: how many reads each register has in the whole kernel. ``described``: see `_described_by_pragma`.
+    ``reads`` counts the reads of each register in the kernel. ``described``: see `_described_by_pragma`.
     """
 
     removable: list[Instr]
@@ -60,7 +61,7 @@ class _Unread:
 
     @classmethod
     def of(cls, facts: Facts) -> _Unread:
-        """Those of the kernel; a fact for `Facts.get`."""
+        """A fact for `Facts.get`."""
         instrs = [instr for block in facts.kernel.blocks for instr in block.instrs]
         reads = Counter(chain.from_iterable([instr.uses() for instr in instrs]))
         unread = set(chain.from_iterable([instr.defs() for instr in instrs])) - reads.keys()
@@ -76,8 +77,8 @@ class _Unread:
 
 
 def _dead(kernel: Kernel, remarks: Remarks, unread: _Unread) -> set[Instr]:
-    """The instructions to remove: those in ``unread``, and those that become unread with them, as far as ``remarks``
-    allows it."""
+    """The instructions to remove: those in ``unread``, and those that become unread by the removal. ``remarks`` may
+    forbid some of them."""
     dead: set[Instr] = set()
     reads, described = unread.reads.copy(), unread.described
     #: The definitions of each register. Computed on demand, because most removals make no other register unread.

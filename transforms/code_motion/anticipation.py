@@ -1,19 +1,21 @@
-"""Questions that go forward: is a load evaluated on every way on, is its address dereferenced on every way on.
+"""Forward queries: is a load evaluated on every path onward, and is its address dereferenced on every path onward.
 
-Computes, for an address as it is at an edge of the graph: whether every path from there reads it (``value``: before
-anything may change its bytes) or reads or writes it (``address``: so that reading it at the edge cannot fault, whatever
-happens to the bytes). A state is a block with what its φs are in terms of the values at the edge, and with the leaves
-that have got a new instance since; expressions of the code are compared after they are put into these terms, so the
-answer is about one address however it is called in later iterations. A conditional branch whose condition is a
-comparison of constants in these terms is followed the way it goes.
+Computes, for an address given in terms of the values at an edge of the graph, whether every path from the edge reads it
+before its bytes may change (``value``), or reads or writes it (``address``). In the second case a read at the edge
+cannot fault, even if the bytes change later. A state is a block, the values of its φs in terms of the values at the
+edge, and the leaves that were defined again since the edge. Addresses of the code are translated into these terms
+before they are compared, so that the query is about one address, in whatever registers later iterations compute it. If
+the condition of a branch is a comparison of constants in these terms, only the taken successor is followed.
 
-Rules (thesis §4.3.2): false where the thread may end and behind what may not come back (1); a state met again counts as
-true (2); false at what may change the operands or the bytes (3); true at the load (4); else all successors (5).
+Rules (thesis §4.3.2): false where the thread may end, and after an instruction that may not return (1); true for a
+state that was visited before (2); false at an instruction that may change the operands or the bytes (3); true at the
+load (4); otherwise true if it is true for all successors (5).
 
-Guarantees: a block is visited at most `VISITS` times with different values of its φs, then once more without knowing
-any; at most ``budget`` states; what is not answered is *no*. Like lazy code motion, *value* takes loops that can be
-left to end; *address* does not, and ends at barriers, since somebody may never come there: it is false where one may go
-round for ever without touching the address. Refuses: parts of the graph that are never left.
+Guarantees: a block is visited at most `VISITS` times with different values of its φs, then once more without their
+values; at most ``budget`` states are visited; if there is no answer then, it is *no*. Like lazy code motion, *value*
+assumes that loops with an exit end. *address* does not assume it, and its paths end at barriers, because another thread
+may never arrive there: the answer is false if a thread may run for ever without accessing the address. Refuses: parts
+of the graph without an exit.
 Reference: thesis §4.3.2.
 """
 
@@ -40,31 +42,32 @@ __all__ = ["Anticipation", "VISITS"]
 
 VISITS = 4
 
-#: No expression has this number.
+#: A base that is the number of no expression.
 _UNKNOWN = -2
 
 
 class _State:
-    """There is one state for each block, ``known`` and ``changed`` that have been met, so that states are compared by
-    identity. A state says nothing of the question: what follows from it is kept in it for all questions."""
+    """A state of a walk. There is one object for each combination of block, ``known`` and ``changed``, so that states
+    are compared by identity. A state does not depend on the query, so the results stored in it hold for all queries."""
 
     __slots__ = ("addresses", "block", "changed", "known", "ways")
 
     def __init__(self, block: int, known: dict[int, int], changed: int) -> None:
         self.block = block
-        #: Numbers of φs and what they are at the edge.
+        #: By number of a φ the number of its value in terms of the values at the edge.
         self.known = known
-        #: Leaves with an instance newer than the edge, as bits; see `Anticipation._bit_of`.
+        #: The leaves that were defined again since the edge, as bits of `Anticipation._bit_of`.
         self.changed = changed
-        #: The successors that control may take from here; ``None``: not asked yet.
+        #: The successors that control may take from here; ``None``: not computed yet.
         self.ways: list[int] | None = None
-        #: Addresses in terms of the values at the edge, by base, width and position.
+        #: By (base, width, position) of an address the same address as (base, offset) in terms of the edge; ``None`` if
+        #: there is none.
         self.addresses: dict[tuple[int, int, int], tuple[int, int] | None] = {}
 
 
 @dataclass(eq=False, slots=True)
 class _Event:
-    """Something on the way: ``kind`` is ``load``, ``kill`` (a store among them), ``pinch`` or ``wait``
+    """An instruction that matters for queries: ``kind`` is ``load``, ``kill`` (stores included), ``pinch`` or ``wait``
     (`Accesses.waits`)."""
 
     position: int
@@ -73,12 +76,13 @@ class _Event:
     question: Question | None = None
 
 
-#: The comparison that decides a branch, the numbers of its sides, their type, and the block that is branched to.
+#: The comparison that decides a branch, the numbers of its left and right operand, their type, and the target block.
 _Condition: TypeAlias = tuple[Instr, int, int, ScalarType, int]
 
 
 class Anticipation:
-    """Answers questions about what is ahead of an edge."""
+    """Answers queries about all paths from an edge. Answers are memoized, so an object is valid for one version of the
+    kernel."""
 
     def __init__(self, facts: Facts, symbols: SymbolicValues, accesses: Accesses, *, budget: int = 64) -> None:
         self.facts = facts
@@ -89,62 +93,73 @@ class Anticipation:
         self.endless = never_leaving(facts)
         self._exits = frozenset(self.cfg.exits)
         self._loops = facts.loops
+        #: By block.
         self._events: dict[int, list[_Event]] = {}
+        #: By (block, successor, question, is_value).
         self._answers: dict[tuple[int, int, Question, bool], bool] = {}
-        #: The leaves of addresses and of conditions, and the bit of each.
+        #: By leaf of interest (`_leaves_of_interest`) its bit; ``None``: not computed yet.
         self._bit_of: dict[int, int] | None = None
+        #: By block leaves of interest: those defined there, those that dominate it, and those placed there, as bits.
         self._defined_in: dict[int, int] = {}
         self._dominating: dict[int, int] = {}
         self._placed: dict[int, int] = {}
+        #: By block its φs of interest.
         self._phis_of: dict[int, frozenset[int]] = {}
+        #: By edge (block, successor): by φ the number of its argument.
         self._arguments: dict[tuple[int, int], Mapping[int, int]] = {}
+        #: By block.
         self._conditions: dict[int, _Condition | None] = {}
-        #: By edge, space, base and width: the bytes that the accesses with this base have, on a walk that met none.
+        #: By (block, successor, space, base, width) of a walk that did not meet the address: the byte ranges
+        #: (start, end) of the accesses with this base that it passed.
         self._passed: dict[tuple[int, int, str, int, int], set[tuple[int, int]]] = {}
+        #: Of the current walk: these ranges, and whether it met the address.
         self._ranges: set[tuple[int, int]] = set()
         self._is_met = False
+        #: By (base, other base): `can_become`.
         self._becomes: dict[tuple[int, int], bool] = {}
+        #: By block: `_may_be_decided`.
         self._decided: dict[int, bool] = {}
-        #: By start, space, base and width.
+        #: By (start block, space, base, width): `_is_apart`.
         self._apart: dict[tuple[int, str, int, int], bool] = {}
-        #: By state, block and whether nothing is known of φs any more, the state behind. Kept here, not in the states,
-        #: since what goes round in a circle waits for the collector.
+        #: By (state, successor, is_lost) the next state (`_enter`). Stored here because references between states would
+        #: be cyclic.
         self._following: dict[tuple[_State, int, bool], _State] = {}
+        #: By (block, items of `known`, `changed`).
         self._states: dict[tuple[int, frozenset[tuple[int, int]], int], _State] = {}
         self._blocks = {block.label: number for number, block in enumerate(self.cfg.blocks) if block.label is not None}
 
     def is_evaluated(self, block: int, successor: int, question: Question) -> bool:
-        """Whether every way on from the edge loads the bytes before they may change. ``question`` is asked at the end
-        of ``block``."""
+        """Whether every path from the edge loads the bytes before they may change. ``question`` is in terms of the
+        values at the end of ``block``."""
         return self._ask(block, successor, question, is_value=True)
 
     def is_dereferenced(self, block: int, successor: int, question: Question) -> bool:
-        """Whether every way on from the edge reads or writes the address."""
+        """Whether every path from the edge reads or writes the address."""
         return self._ask(block, successor, question, is_value=False)
 
     def _ask(self, block: int, successor: int, question: Question, *, is_value: bool) -> bool:
         key = (block, successor, question, is_value)
-        known = self._answers.get(key)
-        if known is None:
-            known = self._answers[key] = self._walk(block, successor, question, is_value=is_value)
-        return known
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = self._walk(block, successor, question, is_value=is_value)
+        return answer
 
     def _can_become(self, base: int, other: int) -> bool:
-        known = self._becomes.get((base, other))
-        if known is None:
-            known = self._becomes[base, other] = self.accesses.ingredients.can_become(base, other)
-        return known
+        answer = self._becomes.get((base, other))
+        if answer is None:
+            answer = self._becomes[base, other] = self.accesses.ingredients.can_become(base, other)
+        return answer
 
     def _is_apart(self, start: int, question: Question) -> bool:
-        """Whether some way from the start of a block leaves the code, or is longer than the budget, over blocks without
-        an access that could be to these bytes and without a branch of which one side only might be followed: then the
-        walk ends with *no*. Looks at blocks, not at states, and no further than the walk would; and at the base of the
-        address only, so that the answer is kept for all offsets."""
+        """Whether the walk from the start of a block certainly ends with *no*: some path leaves the kernel or exceeds
+        the budget without a possible access to these bytes and without a branch that may be decided. This test uses
+        blocks, not states, and visits no more than the walk would. It considers only the base of the address, so that
+        its result is memoized for all offsets."""
         key = (start, question.space, question.base, question.width)
-        known = self._apart.get(key)
-        if known is None:
-            known = self._apart[key] = self._find_apart(start, question)
-        return known
+        answer = self._apart.get(key)
+        if answer is None:
+            answer = self._apart[key] = self._find_apart(start, question)
+        return answer
 
     def _find_apart(self, start: int, question: Question) -> bool:
         number = self.cfg.rpo_number
@@ -168,7 +183,7 @@ class Anticipation:
         return False
 
     def _may_answer(self, block: int, question: Question) -> bool:
-        """Whether an access in the block might be to the bytes."""
+        """Whether an access in the block may be to the bytes."""
         for event in self._events_of(block):
             own = event.question
             if own is None or own.space != question.space or own.width != question.width:
@@ -178,16 +193,17 @@ class Anticipation:
         return False
 
     def _may_be_decided(self, block: int) -> bool:
-        """Whether `_ways` might follow one side only: both sides of the condition might be constants."""
-        known = self._decided.get(block)
-        if known is None:
+        """Whether `_ways` may find that only one successor is taken: both operands of the condition may be
+        constants."""
+        may_be = self._decided.get(block)
+        if may_be is None:
             condition = self._condition(block)
-            known = condition is not None and all(self._may_be_constant(each, set()) for each in condition[1:3])
-            self._decided[block] = known
-        return known
+            may_be = condition is not None and all(self._may_be_constant(each, set()) for each in condition[1:3])
+            self._decided[block] = may_be
+        return may_be
 
     def _may_be_constant(self, number: int, seen: set[int]) -> bool:
-        """Whether the number might be a constant in terms of an edge."""
+        """Whether the number may be a constant in terms of an edge."""
         symbols = self.symbols
         place = symbols.places.get(number)
         if place is not None:
@@ -205,7 +221,7 @@ class Anticipation:
         if key[0] == "affine" and len(cast("tuple[object, ...]", key[3])) == 1:
             ((atom, _),) = cast("tuple[tuple[int, int], ...]", key[3])
             return self._may_be_constant(atom, seen)
-        # What is made of several values might cancel out.
+        # Several values may cancel out.
         return any(symbols.places[leaf].position < 0 for leaf in leaves)
 
     def _walk(self, block: int, successor: int, question: Question, *, is_value: bool) -> bool:
@@ -213,8 +229,8 @@ class Anticipation:
             return False
         if is_value:
             return self._walk_on(block, successor, question, is_value=True)
-        # What ends without having met the address ends so for other offsets as well, unless one of the accesses on the
-        # way that have the base covers them.
+        # A walk that ends without meeting the address does so for other offsets, too, unless an access with this base
+        # on the way covers them.
         place = (block, successor, question.space, question.base, question.width)
         passed = self._passed.get(place)
         start = question.offset
@@ -234,13 +250,13 @@ class Anticipation:
 
     def _state(self, block: int, known: dict[int, int], changed: int) -> _State:
         key = (block, frozenset(known.items()), changed)
-        found = self._states.get(key)
-        if found is None:
-            found = self._states[key] = _State(block, known, changed)
-        return found
+        state = self._states.get(key)
+        if state is None:
+            state = self._states[key] = _State(block, known, changed)
+        return state
 
     def is_dereferenced_behind(self, block: int, question: Question) -> bool:
-        """Whether every way on from the end of ``block`` reads or writes the address."""
+        """Whether every path from the end of ``block`` reads or writes the address."""
         if block in self._exits or not self.cfg.succ[block]:
             return False
         return all(self.is_dereferenced(block, successor, question) for successor in self.cfg.succ[block])
@@ -278,10 +294,10 @@ class Anticipation:
         return is_met and (is_value or not self._goes_round(ways))
 
     def _goes_round(self, ways: Mapping[_State, list[_State]]) -> bool:
-        """Whether one may go on for ever without meeting the address.
+        """Whether a thread may run for ever without meeting the address.
 
-        An endless way stays in some loop and passes its header again and again; so where that loop is shown to end, it
-        comes to the header no more.
+        An infinite path stays in some loop and passes its header again and again. If that loop is proved to end, the
+        path cannot pass the header any more.
         """
         states = list(ways)
         number = {state: at for at, state in enumerate(states)}
@@ -300,8 +316,7 @@ class Anticipation:
         return False
 
     def _enter(self, state: _State, successor: int, *, is_lost: bool) -> _State:
-        """The state at the start of ``successor`` behind ``state``, whose block has been passed; ``is_lost``: without
-        knowing any φ."""
+        """The state at the start of ``successor`` after the block of ``state``. ``is_lost``: without values of φs."""
         block = state.block
         changed = state.changed | self._defined(block)
         known = {} if is_lost else dict(state.known)
@@ -317,19 +332,19 @@ class Anticipation:
                         known[phi] = value
                     else:
                         known.pop(phi, None)
-        # A leaf that does not dominate the block is defined anew before anything there reads it. Behind a loop, what
-        # its φs are would multiply the states.
+        # A leaf that does not dominate the block is defined again before the block reads it. After a loop, the values
+        # of its φs would multiply the number of states.
         if known and self._loops.loop_of[block] != self._loops.loop_of[successor]:
             places = self.symbols.places
             known = {phi: value for phi, value in known.items() if self._is_around(places[phi].block, successor)}
         return self._state(successor, known, changed & self._dominating_leaves(successor))
 
     def _arguments_of(self, block: int, successor: int) -> Mapping[int, int]:
-        """What the φs of ``successor`` are on the edge from ``block``."""
-        found = self._arguments.get((block, successor))
-        if found is None:
-            found = self._arguments[block, successor] = self.symbols.arguments(block, successor)
-        return found
+        """By φ of ``successor`` the number of its argument on the edge from ``block``."""
+        arguments = self._arguments.get((block, successor))
+        if arguments is None:
+            arguments = self._arguments[block, successor] = self.symbols.arguments(block, successor)
+        return arguments
 
     def _is_around(self, header: int, block: int) -> bool:
         """Whether ``block`` is still in the innermost loop around ``header``, if there is one."""
@@ -339,20 +354,20 @@ class Anticipation:
     def _bits(self, leaves: Iterable[int]) -> int:
         """Those of the leaves that are of interest, as bits."""
         bit_of = self._leaves_of_interest()
-        found = 0
+        bits = 0
         for leaf in leaves:
-            found |= bit_of.get(leaf, 0)
-        return found
+            bits |= bit_of.get(leaf, 0)
+        return bits
 
     def _defined(self, block: int) -> int:
-        """The leaves of interest that the instructions of ``block`` define."""
-        found = self._defined_in.get(block)
-        if found is None:
-            found = self._defined_in[block] = self._bits(self.symbols.defined_in.get(block, ()))
-        return found
+        """The leaves of interest that the instructions of ``block`` define, as bits."""
+        defined = self._defined_in.get(block)
+        if defined is None:
+            defined = self._defined_in[block] = self._bits(self.symbols.defined_in.get(block, ()))
+        return defined
 
     def _dominating_leaves(self, block: int) -> int:
-        """The leaves of interest whose places dominate ``block``."""
+        """The leaves of interest whose places dominate ``block``, as bits."""
         idom, chain = self.symbols.dominance.idom, [block]
         while chain[-1] not in self._dominating and idom[chain[-1]] != chain[-1] and idom[chain[-1]] >= 0:
             chain.append(idom[chain[-1]])
@@ -360,21 +375,21 @@ class Anticipation:
             for leaf, bit in self._leaves_of_interest().items():
                 at = self.symbols.places[leaf].block
                 self._placed[at] = self._placed.get(at, 0) | bit
-        found = self._dominating.get(chain[-1], 0)
+        dominating = self._dominating.get(chain[-1], 0)
         for each in reversed(chain):
-            found = self._dominating[each] = found | self._placed.get(each, 0)
-        return found
+            dominating = self._dominating[each] = dominating | self._placed.get(each, 0)
+        return dominating
 
     def _phis(self, block: int) -> frozenset[int]:
         """The φs of interest of ``block``."""
-        found = self._phis_of.get(block)
-        if found is None:
+        phis = self._phis_of.get(block)
+        if phis is None:
             bit_of = self._leaves_of_interest()
-            found = self._phis_of[block] = frozenset([phi for phi in self.symbols.phis.get(block, ()) if phi in bit_of])
-        return found
+            phis = self._phis_of[block] = frozenset([phi for phi in self.symbols.phis.get(block, ()) if phi in bit_of])
+        return phis
 
     def _leaves_of_interest(self) -> dict[int, int]:
-        """The leaves of addresses and of conditions, and of what φs among them are computed from, with their bits."""
+        """By leaf its bit: the leaves of addresses and of conditions, and of the arguments of φs among them."""
         if self._bit_of is not None:
             return self._bit_of
         symbols = self.symbols
@@ -411,7 +426,7 @@ class Anticipation:
     # --- within a block --------------------------------------------------------------------------------------------
 
     def _within(self, state: _State, question: Question, *, is_value: bool) -> bool | None:
-        """True at the load, False where it is cut off, None where the block says nothing."""
+        """True at the load; False at an instruction that ends the path; None if the block contains neither."""
         for event in self._events_of(state.block):
             if event.kind == "pinch" or (event.kind == "wait" and not is_value):
                 return False
@@ -424,7 +439,7 @@ class Anticipation:
                 if self._kills(event, state, question):
                     return False
             elif event.instr.form.effects & Effect.BARRIER:
-                return False  # somebody may never come
+                return False  # another thread may never arrive
             elif event.question is not None and self._is_read(event, state, question, is_value=False):
                 return True
         return None
@@ -478,7 +493,7 @@ class Anticipation:
         return bool(self.accesses.kills.reason_elsewhere(instr, reference, question))
 
     def _address(self, own: Question, state: _State, position: int) -> tuple[int, int] | None:
-        """The address of an access in terms of the values at the edge."""
+        """The address of an access as (base, offset) in terms of the values at the edge."""
         key = (own.base, own.width, position)
         if key in state.addresses:
             named = state.addresses[key]
@@ -488,7 +503,9 @@ class Anticipation:
         return None if named is None else (named[0], named[1] + own.offset)
 
     def _as_of_edge(self, number: int, state: _State, position: int) -> int | None:
-        """A number of the code at ``position`` of the state's block, in terms of the values at the edge."""
+        """Translate a number of the code at ``position`` in the block of the state into terms of the values at the
+        edge;
+        ``None`` if that is not possible."""
         leaves = self.symbols.leaves(number)
         if leaves is None:
             return None
@@ -535,7 +552,7 @@ class Anticipation:
         return [block for block in successors if (block == target) == is_taken]
 
     def _condition(self, block: int) -> _Condition | None:
-        """What decides the branch at the end of ``block``."""
+        """The comparison that decides the branch at the end of ``block``, if it is simple enough."""
         if block not in self._conditions:
             self._conditions[block] = self._find_condition(block)
         return self._conditions[block]

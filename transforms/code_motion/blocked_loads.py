@@ -1,13 +1,12 @@
-"""Why a load that is evaluated again stays where it is: what stands between it and the evaluation before.
+"""Remarks that explain why a load is evaluated again: which instruction blocks its reuse.
 
-Computes: for each load that a way through the kernel evaluates again with the same operands, round a loop or in another
-place, the nearest instruction on that way that may change what it reads, as a remark, from the load's block to that of
-the obstacle. Walks backwards from the load
-through the control-flow graph, across whatever touches memory, up to evaluations of the same value and to definitions
-of its operands.
+Computes: for each load that some path evaluates again with the same operands, in a loop or at another place, the
+nearest instruction on that path that may change the memory that the load reads. Adds a remark with the blocks of the
+load and of that instruction. Searches backwards from the load through the control-flow graph, up to evaluations of the
+same value and to definitions of its operands.
 
-Requires: classes of `expressions.py`. Guarantees: nothing is changed; linear in the code for each load. It is asked for
-only where somebody reads remarks.
+Requires: classes of `expressions.py`. Guarantees: changes nothing; linear in the code for each load. Runs only if
+remarks are requested.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ __all__ = ["explain_loads"]
 
 
 def explain_loads(kernel: Kernel, facts: Facts, found: Candidates, remarks: Remarks, pass_name: str) -> None:
-    """Add a remark for each load that is kept from being reused."""
+    """Add a remark for each load whose reuse is blocked."""
     for item in found.classes:
         if not item.is_mutable or item.is_unwritten:
             continue
         for occurrence in item.occurrences:
             blocker = _blocker(facts, found, item, occurrence.block, occurrence.instr)
             if blocker is not None:
-                _say(kernel, facts, remarks, pass_name, occurrence.instr, occurrence.block, *blocker)
+                _report(kernel, facts, remarks, pass_name, occurrence.instr, occurrence.block, *blocker)
 
 
 def _blocker(
     facts: Facts, found: Candidates, item: ExpressionClass, block: int, load: Instr
 ) -> tuple[Instr, int, str] | None:
-    """The nearest instruction before the load that may change it, with its block and the id of the reason; none where
-    no evaluation of the same value comes before."""
+    """The nearest instruction before the load that may change its memory, as (instruction, block number, id of the
+    reason); ``None`` if no evaluation of the same value precedes the load."""
     same = {occurrence.instr for occurrence in item.occurrences}
     nearest: tuple[Instr, int, str] | None = None
     is_evaluated_before = False
@@ -65,7 +64,7 @@ def _blocker(
     return nearest if is_evaluated_before else None
 
 
-def _say(
+def _report(
     kernel: Kernel,
     facts: Facts,
     remarks: Remarks,
@@ -79,13 +78,16 @@ def _say(
     file, line, _ = remarks.place(blocker)
     place = f" at {file.rpartition('/')[2]}:{line}" if line else ""
     what = f"'{blocker.form.text}'{place}"
-    told = f"may be written by {what}" if why == "store" else f"would cross {what}, which {REASONS.get(why, why)}"
+    if why == "store":
+        cause = f"{what} may write its memory"
+    else:
+        cause = f"it cannot be reused across {what}, which {REASONS.get(why, why)}"
     remarks.add(
         "Missed",
         pass_name,
         "LoadStays",
         kernel,
-        f"'{load.form.text}' is evaluated again: it {told}",
+        f"'{load.form.text}' is evaluated again: {cause}",
         instr=load,
         reason=f"memory-{why}",
         sources=block_names(facts.cfg.blocks, [block]),

@@ -1,11 +1,12 @@
 """Insertion of code on the edges of the control flow graph.
 
-Code for an edge i→j goes to the start of j where j has no other predecessor, to the end of i where i leads nowhere
-else, and otherwise into a synthetic block that splits the edge. The order of the existing blocks stays as it is: a
-fall-through edge gets its block in between; a taken edge gets one before its target where nothing falls into the
-target, and at the end of the kernel otherwise, behind a ``ret`` if the kernel had none there.
+Code for an edge i→j goes to the start of j if j has no other predecessor, to the end of i if i has no other successor,
+and otherwise into a synthetic block that splits the edge. The order of the existing blocks does not change. The block
+for a fall-through edge is placed between the two blocks. The block for a taken edge is placed before its target if no
+block falls through into the target. Otherwise it is placed at the end of the kernel, after a new ``ret`` if the last
+block falls through.
 
-Guarantees: no other edge changes; a synthetic block is made only when something is put into it.
+Guarantees: no other edge changes; no synthetic block is empty.
 Refuses: an edge of ``brx.idx`` that would have to be split.
 """
 
@@ -22,27 +23,28 @@ SYNTHETIC = "$edge_"
 
 
 class EdgeInserter:
-    """Collects insertions; `commit` carries them out, all at once, so that block numbers stay valid until then."""
+    """Collects insertions. `commit` does all of them at once, so that block numbers stay valid until then."""
 
     def __init__(self, kernel: Kernel, cfg: Cfg) -> None:
         self.kernel = kernel
         self.cfg = cfg
         self._exits = frozenset(cfg.exits)
+        #: By edge (block, successor) the code to insert on it.
         self._code: dict[tuple[int, int], list[Instr]] = {}
 
     def is_possible(self, block: int, successor: int) -> bool:
-        """Whether code can be put on the edge."""
+        """Whether code can be inserted on the edge."""
         if self._is_at_start(successor) or self._is_at_end(block):
             return True
         terminator = self.cfg.blocks[block].terminator
         return terminator is None or terminator.form.operation is not Operation.INDEXED_BRANCH
 
     def insert(self, block: int, successor: int, instr: Instr) -> None:
-        """Put ``instr`` on the edge, behind what has been put there before."""
+        """Insert ``instr`` on the edge, after the earlier insertions there."""
         self._code.setdefault((block, successor), []).append(instr)
 
     def commit(self) -> None:
-        """Carry out the insertions."""
+        """Do the insertions."""
         starts: dict[int, list[Instr]] = {}
         splits: list[tuple[int, int, list[Instr]]] = []
         for (block, successor), code in self._code.items():
@@ -71,14 +73,14 @@ class EdgeInserter:
         self.kernel.set_instrs(block, [*instrs[:at], *code, *instrs[at:]])
 
     def _prepend(self, block: Block, code: list[Instr]) -> None:
-        # A pragma at the head of a loop stays there; one that describes the next load stays before that load.
+        # A loop pragma stays at the start of the block. A pragma that describes a load stays directly before that load.
         at = 0
         while at < len(block.instrs) and _is_loop_pragma(block.instrs[at]):
             at += 1
         self.kernel.set_instrs(block, [*block.instrs[:at], *code, *block.instrs[at:]])
 
     def _split(self, source: Block, target: Block, follows: bool, code: list[Instr]) -> None:
-        """Put a synthetic block on the edge; ``follows``: the target is the next block in the text."""
+        """Split the edge by a synthetic block. ``follows``: the target is the next block in the text."""
         kernel = self.kernel
         terminator = source.terminator
         taken = (
@@ -94,7 +96,7 @@ class EdgeInserter:
         at = kernel.blocks.index(target)
         if kernel.blocks[at - 1].falls_through:
             if kernel.blocks[-1].falls_through:
-                # Control runs off the end, which is a return; not into what comes to stand there.
+                # Control falls off the end of the kernel, which is a return. It must not enter the new block.
                 kernel.blocks.append(Block(None, [Instr(decode("ret", 0), ())]))
             kernel.blocks.append(Block(label, [*code, Instr(decode("bra.uni", 1), (target.label,))]))
             kernel.cfg_changed()

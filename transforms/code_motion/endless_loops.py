@@ -1,13 +1,15 @@
-"""What is not certain to be reached behind the start of a loop, since a thread may go round in the loop for ever.
+"""The classes that a thread may never evaluate after the header of a loop because it may stay in the loop for ever.
 
-A load that may fault is inserted only where every way on reaches its address after finitely many steps: else a kernel
-that waits in a loop, or never ends, would fault instead. The equations of code motion are solved for their greatest
-solution, in which a fact may hold around a loop by itself. So for each loop that is not shown to end (`FiniteLoops`)
-the classes are found that some turn does not evaluate; they do not count as anticipated at the loop's header.
+A load that may fault is inserted only where every path onward reaches its address after finitely many steps. Otherwise
+a kernel that waits in a loop, or never ends, would fault. The equations of code motion are solved for their greatest
+solution, in which a property may hold around a loop without a reason. So for each loop without a proof that it ends
+(`FiniteLoops`), this module finds the classes that some iteration does not evaluate. They do not count as anticipated
+at the header of the loop.
 
-Guarantees: where a class is anticipated with these sets killed at the headers, no way goes on for ever without an
-evaluation of it. For an endless way would stay in some loop that is not shown to end and pass its header again and
-again, without an evaluation in between (every cycle of a loop that does not pass its header lies in an inner loop).
+Guarantees: if a class is anticipated although these sets are killed at the headers, no infinite path avoids its
+evaluation. Proof: an infinite path stays in some loop without a proof of its end and passes the header of that loop
+again and again without an evaluation in between (every cycle of a loop that does not pass its header lies in an inner
+loop).
 """
 
 from __future__ import annotations
@@ -22,35 +24,35 @@ __all__ = ["endless_at_headers"]
 
 
 def endless_at_headers(facts: Facts, antloc: Sequence[int], wanted: Sequence[int]) -> list[int]:
-    """By block, the classes that are not certain to be reached behind its start because it is the header of a loop.
-    ``antloc`` are the classes that each block evaluates, ``wanted`` those that are asked about, as bits."""
-    found = [0] * len(facts.cfg)
+    """By block, if it is a loop header, the classes in ``wanted`` that a thread may never evaluate after its start.
+    ``antloc`` and ``wanted`` are by block; ``antloc`` are the classes that the block evaluates. Classes are bits."""
+    missed = [0] * len(facts.cfg)
     for loop in facts.loops.loops:
         header = loop.header
-        asked = wanted[header] & ~antloc[header]
-        if asked and not facts.get(FiniteLoops).is_finite(loop):
-            found[header] |= asked & ~_evaluated_each_turn(facts, loop, antloc, asked)
-    return found
+        candidates = wanted[header] & ~antloc[header]
+        if candidates and not facts.get(FiniteLoops).is_finite(loop):
+            missed[header] |= candidates & ~_evaluated_each_turn(facts, loop, antloc, candidates)
+    return missed
 
 
-def _evaluated_each_turn(facts: Facts, loop: Loop, antloc: Sequence[int], asked: int) -> int:
-    """The classes of ``asked`` that every way from the header of the loop back to it evaluates."""
+def _evaluated_each_turn(facts: Facts, loop: Loop, antloc: Sequence[int], candidates: int) -> int:
+    """The classes of ``candidates`` that every path from the header of the loop back to the header evaluates."""
     cfg, header = facts.cfg, loop.header
     number = cfg.rpo_number
     order = sorted(loop.blocks, key=lambda block: -number[block])
-    reached = dict.fromkeys(order, asked)
+    reached = dict.fromkeys(order, candidates)
     changed = True
     while changed:
         changed = False
         for block in order:
-            behind = asked
+            after = candidates
             for successor in cfg.succ[block]:
                 if successor == header:
-                    behind = 0
+                    after = 0
                 elif successor in reached:
-                    behind &= reached[successor]
-            now = behind | antloc[block] & asked
-            if now != reached[block]:
-                reached[block] = now
+                    after &= reached[successor]
+            evaluated = after | antloc[block] & candidates
+            if evaluated != reached[block]:
+                reached[block] = evaluated
                 changed = True
     return reached[header]

@@ -2,23 +2,24 @@
 
 Computes: classes of instructions that compute one value, by one of two namings, and for each block and class
 
-    antloc   an occurrence before anything in the block changes the value   (an entry computation)
-    comp     an occurrence after which nothing in the block changes it      (an exit computation)
-    exit_comp  the same, and neither does anything in ``pinch`` come after it
-    kill     something in the block changes an operand or the memory        (not transparent)
-    pinch    something in the block may not return, or waits for the grid before (``griddepcontrol``), so that a load
-             that may fault must not move up across it, be it of memory that nobody writes
+    antloc   an occurrence before any change of the value in the block      (an entry computation)
+    comp     an occurrence after the last change of the value in the block  (an exit computation)
+    exit_comp  a comp that is also after the last pinch
+    kill     an instruction of the block changes an operand or the memory   (not transparent)
+    pinch    an instruction of the block may not return, or waits for the previous grid (``griddepcontrol``), so that a
+             load that may fault must not move up across it, even if nobody writes its memory
 
-*lexical* naming: same opcode, same operand registers; any definition of an operand register changes the value.
-*value* naming: same value number (`value_numbering.py`), whatever the registers are called; a definition of a value of
-an operand's class, or a φ of that class at the start of a block (``phi_kill``), changes it.
+*lexical* naming: same opcode and same operand registers. Any definition of an operand register changes the value.
+*value* naming: same value number (`value_numbering.py`), with any register names. A definition of a value in the class
+of an operand changes the value, and so does a φ of that class at the start of a block (``phi_kill``).
 
-Sets of classes are ints used as bit vectors. Only classes that code motion could improve are numbered: those with two
-or more occurrences, or with one inside a loop in which no operand is defined.
+Sets of classes are ints used as bit vectors. Only classes that code motion may improve are numbered: those with two or
+more occurrences, and those with one occurrence inside a loop that defines no operand of it.
 
-Requires: SSA view, value numbers, loops of the kernel's current version. Guarantees: an occurrence's own registers hold
-the operands wherever, walking up from it, nothing in ``kill`` or ``phi_kill`` has been passed: SSA dominance implies
-that the definition of an operand dominates such a point, and that its register has not been overwritten.
+Requires: SSA view, value numbers and loops of the current version of the kernel. Guarantees: the registers of an
+occurrence hold the operands at each point above it that is reached upwards without passing a ``kill`` or ``phi_kill``:
+SSA dominance implies that the definition of an operand dominates such a point, and that its register is not overwritten
+in between.
 Reference: Knoop, Rüthing, Steffen, PLDI 1992; thesis §2.1 (entry and exit parts).
 """
 
@@ -53,7 +54,7 @@ __all__ = [
 ]
 
 
-#: A base that no store has.
+#: The base of a reference with an unknown base; no store has it.
 _NO_BASE = -1
 _CHANGES = Effect.WRITE | Effect.BARRIER | Effect.ORDERED | Effect.ASYNC
 
@@ -68,17 +69,17 @@ class Occurrence:
 
 @dataclass(eq=False, slots=True)
 class ExpressionClass:
-    """Instructions that compute one value. ``names`` are what its operands are called under the naming."""
+    """Instructions that compute one value. ``names`` are the names of its operands under the naming."""
 
     number: int
     type: ScalarType
     occurrences: list[Occurrence] = field(default_factory=list[Occurrence])
     names: set[Hashable] = field(default_factory=set[Hashable])
     result: Hashable = None  #: the name of its value
-    #: For a load from memory that may be written: what it reads.
+    #: The memory that a load reads, if it may be written.
     reference: Reference | None = None
     is_mutable: bool = False
-    is_unwritten: bool = False  #: but nobody writes it while the kernel runs
+    is_unwritten: bool = False  #: nobody writes the memory while the kernel runs
 
     @property
     def instr(self) -> Instr:
@@ -90,7 +91,7 @@ class ExpressionClass:
 
     @property
     def may_fault(self) -> bool:
-        """Whether evaluating it might fault: a load that does not read a place inside a parameter or constant."""
+        """Whether an evaluation may fault: true for a load, except from inside a parameter or constant."""
         form = self.instr.form
         if form.effects & Effect.TRAP == 0:
             return False
@@ -98,17 +99,17 @@ class ExpressionClass:
 
 
 class Naming:
-    """How instructions are keyed, what their operands are called, and which names an instruction redefines."""
+    """How instructions are keyed, the names of their operands, and which names an instruction redefines."""
 
     def __init__(self, values: Values, *, by_value: bool, only_rewritten: bool = False) -> None:
         self.by_value = by_value
         self.values = values
         self.ssa = values.ssa
-        #: Where only instructions that read a register with several definitions are of interest: these.
+        #: The instructions that read a register with several definitions, if only these are of interest.
         self._readers = self.ssa.readers_of_rewritten() if only_rewritten else None
 
     def key(self, instr: Instr, reg: Reg, bank: str) -> Hashable:
-        """Equal for instructions that compute one value into registers of one type. ``bank`` is that of ``reg``."""
+        """A key that is equal for instructions that compute one value into registers of one bank (``bank``)."""
         form = instr.form
         is_by_address = form.effects & Effect.READ and (is_mutable_read(instr) or instr in self.values.awaiting)
         if self.by_value and not is_by_address:
@@ -123,29 +124,29 @@ class Naming:
         return (form.op.pattern, mods, operands, reg.type.name)
 
     def of_interest(self, instrs: list[Instr]) -> list[Instr]:
-        """Those of ``instrs`` that might be moved."""
+        """Those of ``instrs`` that may move."""
         readers, values = self._readers, self.values
         if readers is not None:
             instrs = [instr for instr in instrs if instr in readers]
         return [instr for instr in instrs if not values.is_late(instr)] if values.late else instrs
 
     def reference(self, load: Instr, memory: Memory) -> Reference | None:
-        """What ``load`` and all that are keyed like it read. Register names that stand for several values say nothing
-        of the address, so that only its space is known."""
+        """The memory that ``load`` and all loads with its key read. If a register name stands for several values, only
+        the state space of the address is known."""
         found = memory.reference(load)
         if found is None or self.by_value or all(self.ssa.is_single(reg) for reg in load.uses()):
             return found
         return found._replace(base=_NO_BASE, objects=None)
 
     def operand_names(self, instr: Instr) -> Iterable[Hashable]:
-        """What the registers that the instruction reads are called."""
+        """The names of the registers that the instruction reads."""
         if not self.by_value:
             return instr.uses()
         number, read = self.values.number, self.ssa.read
         return [number[read(instr, reg)] for reg in instr.uses()]
 
     def defined_names(self, instr: Instr) -> Sequence[Hashable]:
-        """The names that the instruction gives new values to."""
+        """The names to which the instruction gives a new value."""
         if self.by_value:
             result = self.values.result.get(instr)
             if result is not None:
@@ -168,7 +169,7 @@ class Naming:
         """The names that get new values at the start of the block."""
         if not self.by_value:
             return []
-        # A φ that joins values of one class changes nothing, and its register holds the value on both sides.
+        # A φ of values of one class changes nothing: its register holds the value before and after it.
         number, arguments = self.values.number, self.ssa.phi_args
         return [
             number[phi]
@@ -178,18 +179,18 @@ class Naming:
 
 
 def _bank(scalar: ScalarType) -> str:
-    """Registers of one bank can stand for each other in every instruction."""
+    """The bank of a register of this type: registers of one bank can replace each other in every instruction."""
     kind = "i" if scalar.kind in "usb" else scalar.kind if scalar.lanes == 1 else scalar.name
     return f"{kind}:{scalar.bits}"
 
 
-#: By name, the banks of the types whose registers a ``mov`` copies.
+#: By name of each type whose registers a ``mov`` can copy its bank.
 _BANKS = {each.name: _bank(each) for each in TYPES.values() if each.kind == "p" or each.bits in (16, 32, 64)}
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What one round of code motion works on."""
+    """The input of one round of code motion."""
 
     naming: Naming
     classes: list[ExpressionClass]
@@ -197,18 +198,18 @@ class Candidates:
 
 
 def candidates_by_value(facts: Facts) -> Candidates:
-    """The classes by value; ask through `Facts.get`, so that passes that find nothing to do share the work."""
+    """The classes by value; a fact for `Facts.get`, so that passes share it until the kernel changes."""
     return _candidates(facts, Naming(facts.values, by_value=True))
 
 
 def candidates_by_name(facts: Facts) -> Candidates:
-    """The classes by name, of all instructions."""
+    """The classes by name of all instructions; a fact for `Facts.get`."""
     return _candidates(facts, Naming(facts.values, by_value=False))
 
 
 def rewritten_candidates(facts: Facts) -> Candidates:
-    """The classes by name, of instructions that read a register with several definitions. What has equal names and one
-    definition has equal values, so after the classes by value only these are left."""
+    """The classes by name of the instructions that read a register with several definitions; a fact for `Facts.get`.
+    Registers with one definition have equal values where they have equal names, which the classes by value cover."""
     return _candidates(facts, Naming(facts.values, by_value=False, only_rewritten=True))
 
 
@@ -218,8 +219,8 @@ def _candidates(facts: Facts, naming: Naming) -> Candidates:
 
 
 def collect(facts: Facts, naming: Naming) -> list[ExpressionClass]:
-    """The classes that code motion could improve, numbered from 0."""
-    #: By key the block and the instruction, where there is one alone.
+    """The classes that code motion may improve, numbered from 0."""
+    #: By key of `Naming.key` the only (block, instruction), or the class if there are several instructions.
     found: dict[Hashable, tuple[int, Instr] | ExpressionClass] = {}
     several: list[ExpressionClass] = []
     for block, instrs in facts.get(movable):
@@ -248,7 +249,7 @@ def collect(facts: Facts, naming: Naming) -> list[ExpressionClass]:
 
 
 def _invariant(inside: list[tuple[int, Instr]], facts: Facts, naming: Naming) -> list[tuple[int, Instr]]:
-    """Of instructions inside loops, with their blocks, those of which the loop defines no operand."""
+    """Those of the (block, instruction) pairs inside loops whose operands the loop does not define."""
     if not inside:
         return []
     loop_of, operand_names = facts.loops.loop_of, naming.operand_names
@@ -259,9 +260,8 @@ def _invariant(inside: list[tuple[int, Instr]], facts: Facts, naming: Naming) ->
 
 
 def movable(facts: Facts) -> list[tuple[int, list[Instr]]]:
-    """By block, in reverse postorder, every instruction that computes something of a cost into a register and may
-    move. Products that ptxas may contract, and the sums that see them, are left out
-    (`analysis/values/contraction.py`)."""
+    """By block, in reverse postorder, the instructions that compute a value of nonzero cost into a register and may
+    move. Products that ptxas may contract and the sums that read them are excluded (`Facts.fixed_instructions`)."""
     cfg = facts.cfg
     may_move = facts.values.movable
     fixed = facts.fixed_instructions
@@ -274,7 +274,7 @@ def movable(facts: Facts) -> list[tuple[int, list[Instr]]]:
             if instr in may_move
             and instr.form.op.cost
             and instr not in fixed
-            # At 0 this looks at the last one, which does no harm.
+            # For the first instruction this tests the last one as well, and `is_spoken_of` then answers no.
             and not (instrs[at - 1].is_directive and is_spoken_of(instrs, at))
         ]
         if moving:
@@ -291,7 +291,7 @@ def is_spoken_of(instrs: list[Instr], position: int) -> bool:
 
 
 def _numbered(classes: list[ExpressionClass], facts: Facts, naming: Naming) -> list[ExpressionClass]:
-    """The classes, with all that is known of them."""
+    """The classes, numbered and with all their fields filled in."""
     for number, candidate in enumerate(classes):
         candidate.result = naming.defined_names(candidate.instr)[0]
         for occurrence in candidate.occurrences:
@@ -306,7 +306,7 @@ def _numbered(classes: list[ExpressionClass], facts: Facts, naming: Naming) -> l
 
 
 def _names_defined_in_loops(facts: Facts, naming: Naming) -> list[set[Hashable]]:
-    """For each loop the names that are redefined inside it, inner loops included."""
+    """By loop number the names that are redefined inside the loop, inner loops included."""
     loops = facts.loops
     defined: list[set[Hashable]] = [set() for _ in loops.loops]
     cfg = facts.cfg
@@ -323,7 +323,7 @@ def _names_defined_in_loops(facts: Facts, naming: Naming) -> list[set[Hashable]]
 
 @dataclass(slots=True)
 class LocalPredicates:
-    """Per block number, sets of class numbers; see the module's header."""
+    """By block number sets of class numbers; see the header of the module."""
 
     antloc: list[int]
     comp: list[int]
@@ -343,7 +343,7 @@ class Transfer:
         written = [candidate for candidate in classes if candidate.is_mutable and not candidate.is_unwritten]
         self._loads = _Loads(written, facts.memory) if written else None
         self.faulting = 0
-        #: Loads that promise that nobody writes what they read: a grid that is waited for may still do so.
+        #: Loads that promise that nobody writes the memory. A grid for which the kernel waits may still write it.
         self.promised = 0
         for candidate in classes:
             bit = 1 << candidate.number
@@ -353,7 +353,7 @@ class Transfer:
                 self.by_name[name] = self.by_name.get(name, 0) | bit
             if candidate.may_fault:
                 self.faulting |= bit
-        #: The instructions that may change the value of a class, with all these classes.
+        #: By instruction the classes whose values it may change.
         self.kills: dict[Instr, int] = self._changed(facts) if classes else {}
 
     def kill(self, instr: Instr) -> int:
@@ -382,7 +382,7 @@ class Transfer:
 
 
 def _changing_memory(facts: Facts) -> list[Instr]:
-    """The instructions by which memory may come to hold something else, or after which it may not be what it was."""
+    """The instructions that may change memory, or after which another thread may have changed it."""
     blocks = facts.cfg.blocks
     return [
         instr
@@ -393,8 +393,8 @@ def _changing_memory(facts: Facts) -> list[Instr]:
 
 
 def _pinching(facts: Facts) -> frozenset[Instr]:
-    """The instructions that what may fault must not move up across (`may_not_return`). Some of them wait for a grid
-    that may still write what is read-only from then on."""
+    """The instructions across which a load that may fault must not move up (`may_not_return`). Some of them wait for a
+    grid that may still write memory which is read-only afterwards."""
     blocks = facts.cfg.blocks
     return frozenset(
         instr
@@ -405,21 +405,22 @@ def _pinching(facts: Facts) -> frozenset[Instr]:
 
 
 class _Loads:
-    """The classes that load from memory that may be written, as bits of their numbers."""
+    """The classes that load from memory that may be written."""
 
     def __init__(self, loads: Sequence[ExpressionClass], memory: Memory) -> None:
         self.memory = memory
+        #: Bits of class numbers; ``private``: no other thread accesses the memory.
         self.all = self.private = 0
         references: list[Reference | None] = [None] * (loads[-1].number + 1)
         for item in loads:
             self.all |= 1 << item.number
             references[item.number] = item.reference
             if item.reference is not None and memory.is_private(item.reference):
-                self.private |= 1 << item.number  # no other thread reaches it
+                self.private |= 1 << item.number
         self._set = ReferenceSet(memory, references)
 
     def changed_by(self, instr: Instr) -> int:
-        """The classes whose memory ``instr``, or another thread that it is ordered with, may have written."""
+        """The classes whose memory ``instr``, or a thread that synchronizes by it, may have written."""
         if is_plain_store(instr):
             store = self.memory.reference(instr)
             return self.all if store is None else self.all & self._set.overlapping(store)

@@ -1,25 +1,26 @@
 """The down-safety region with the fewest earliest points, by a minimum cut.
 
-Sparse code motion chooses a set R of program points with RelComp ⊆ R ⊆ DnSafe \\ UpSafe that is closed under ρ, and
-evaluates the expression at the points of R that are R-Earliest; the fewer of those (or the lighter, with weights), the
-better. For one expression that is a closure problem on the points:
+Sparse code motion chooses a set R of program points with RelComp ⊆ R ⊆ DnSafe \\ UpSafe that is closed under ρ. It
+evaluates the expression at the points of R that are R-Earliest, and minimizes their number, or the sum of their
+weights. For one expression this is a closure problem on the points:
 
-- closure is a set of implications p ∈ R ⇒ q ∈ R;
-- a point m is earliest for good, if it is in R, where a predecessor can never be in R: cost w(m) if m ∈ R;
-- otherwise its predecessors are in R all together or not at all (closure again), and with p one of them the cost is
-  w(m) if m ∈ R and p ∉ R.
+- the closure is a set of implications p ∈ R ⇒ q ∈ R;
+- if a predecessor of point m can never be in R, m is earliest whenever it is in R: cost w(m) if m ∈ R;
+- otherwise either all or none of its predecessors are in R, by the closure. With p one of them, the cost is w(m) if
+  m ∈ R and p ∉ R.
 
-Costs of the form "m ∈ R and p ∉ R" with implications are a minimum cut: R is the source side, RelComp is tied to the
-source, an implication is an arc p → q without limit, a cost is an arc m → p, or m → sink, of capacity w(m). Of all
-minimum cuts the one with the smallest R is taken: the same number of evaluations, as late as possible.
+Costs of the form "m ∈ R and p ∉ R" together with implications are a minimum cut problem: R is the source side, the
+points of RelComp are connected to the source, an implication is an arc p → q of unlimited capacity, and a cost is an
+arc m → p, or m → sink, of capacity w(m). Among all minimum cuts, the one with the smallest R is chosen: it has the same
+number of evaluations and places them as late as possible.
 
-This is exact, with max-flow in place of the matching in Rüthing, Knoop and Steffen (*Sparse Code Motion*, POPL 2000),
-who minimise the same count; ``tests/unit/test_insertion_region.py`` compares with brute force.
+This is exact. It uses a maximum flow instead of the matching in Rüthing, Knoop and Steffen (*Sparse Code Motion*, POPL
+2000), who minimize the same count. ``tests/unit/test_insertion_region.py`` compares it with brute force.
 
-The smallest R is what the source still reaches once as much flows as can, and that is the same for every maximum flow,
-wherever it runs. So it may start in any way: along the arcs of costs alone, which lead up from each required point
-until there is no capacity left, or no such arc. Mostly that is all the flow there is, and one search finds the region.
-Arcs are asked for where the search comes to: most of what lies behind the cut is not looked at.
+The smallest R is the set of points that the source reaches in the residual graph. It is the same for every maximum
+flow. So the flow may start with any augmenting paths: here, from each required point upwards along the arcs of costs
+alone, while they have capacity. Usually this is already a maximum flow, and one search finds the region. Arcs are
+computed on demand, because the search does not visit most points outside of R.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ __all__ = ["SINK", "UNLIMITED", "Arcs", "Region", "smallest_minimum_region"]
 
 UNLIMITED = 1 << 60
 
-#: The head of the arc from a point that is earliest for good.
+#: The head of the arc from a point that is always earliest if it is in the region.
 SINK = -1
 
-#: Those of point m, (p, w, qs): w is paid if m ∈ R and p ∉ R, with p maybe `SINK`; and m ∈ R ⇒ q ∈ R for q in qs.
+#: The arcs from point m as (p, w, qs): the cost is w if m ∈ R and p ∉ R (p may be `SINK`); m ∈ R ⇒ q ∈ R for q in qs.
 Arcs: TypeAlias = tuple[int, int, Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """R, and for its points that are earliest, ascending, what they cost."""
+    """The points of R. ``earliest``: by earliest point its cost, ascending by point."""
 
     points: set[int]
     earliest: dict[int, int]
@@ -50,8 +51,8 @@ class Region:
 def smallest_minimum_region(
     required: Sequence[int], arcs: Callable[[int], Arcs], *, below: int | None = None
 ) -> Region | None:
-    """The smallest closed region of minimum cost that holds all ``required`` points; ``None`` where its cost would not
-    be ``below`` the number given. Points are natural numbers, weights integers from 0 to `UNLIMITED`."""
+    """The smallest closed region of minimum cost that contains all ``required`` points; ``None`` if its cost is not
+    less than ``below``. Points are natural numbers; weights are integers from 0 to `UNLIMITED`."""
     flow = _Flow(required, arcs)
     flow.start()
     while below is None or flow.value < below:
@@ -59,7 +60,7 @@ def smallest_minimum_region(
         if isinstance(found, Region):
             return found
         flow.augment(found)
-    return None  # every cut, and so every region, costs as much as has flowed
+    return None  # every cut, and so every region, costs at least the value of the flow
 
 
 #: The arcs of a path, in its direction.
@@ -67,18 +68,18 @@ _Path: TypeAlias = list[tuple[int, int]]
 
 
 class _Flow:
-    """What flows from the required points to the sink."""
+    """A flow from the required points to the sink."""
 
     def __init__(self, required: Sequence[int], arcs: Callable[[int], Arcs]) -> None:
         self.value = 0
         self._required = required
         self._arcs = arcs
-        #: By point and neighbour what flows to it, less what flows back, where anything ever did.
+        #: By point and neighbour the net flow to the neighbour; no entry means 0.
         self._sent: dict[int, dict[int, int]] = {}
 
     def start(self) -> None:
-        """Send what can be sent along the arcs of costs alone. There is one such arc a point, so each of these paths
-        leads on in one way; and where one fails, all that come there will."""
+        """Augment along the arcs of costs alone. A point has one such arc, so there is one such path from each required
+        point. Where one path fails, all paths to the same point fail."""
         arcs, sent = self._arcs, self._sent
         failed: set[int] = set()
         for point in self._required:
@@ -97,7 +98,7 @@ class _Flow:
                 failed |= passed
 
     def augment(self, path: _Path) -> None:
-        """Send as much as there is room for along ``path``."""
+        """Increase the flow along ``path`` by its residual capacity."""
         sent = self._sent
         limit = min([self._room(tail, head) for tail, head in path])
         for tail, head in path:
@@ -107,19 +108,19 @@ class _Flow:
         self.value += limit
 
     def _room(self, tail: int, head: int) -> int:
-        """What can be sent besides from ``tail`` to ``head``: what flows against it can be taken back."""
+        """The residual capacity from ``tail`` to ``head``; a flow in the other direction adds to it."""
         above, weight, implied = self._arcs(tail)
         capacity = UNLIMITED if head in implied else weight if head == above else 0
         return capacity - self._sent.get(tail, _NOTHING).get(head, 0)
 
     def search(self) -> Region | _Path:
-        """A shortest path with room from a required point to the sink; where there is none, what can be reached."""
+        """A shortest augmenting path from a required point to the sink; if there is none, the reached points."""
         arcs, sent = self._arcs, self._sent
         parent: dict[int, int | None] = dict.fromkeys(self._required)
-        #: The arcs of costs on which there is no room, with what they cost.
+        #: The arcs of costs without residual capacity: (tail, head, cost).
         full: list[tuple[int, int, int]] = []
         queue = list(parent)
-        for tail in queue:  # which grows
+        for tail in queue:  # the loop appends to it
             above, weight, implied = arcs(tail)
             heads: Iterable[int] = implied
             room = weight
@@ -138,12 +139,12 @@ class _Flow:
                 if head not in parent:
                     parent[head] = tail
                     queue.append(head)
-        # No arc that is cut has room left.
+        # No arc of the cut has residual capacity.
         earliest = {tail: weight for tail, above, weight in sorted(full) if above not in parent}
         return Region(set(parent), earliest)
 
 
-#: What flows where nothing ever did.
+#: The flow from a point without an entry.
 _NOTHING: dict[int, int] = {}
 
 

@@ -1,6 +1,6 @@
 """Lazy code motion: partial redundancy elimination that is computationally and lifetime optimal.
 
-For all expression classes at once, over bit vectors, with antloc, comp, kill, pinch and phi_kill of `expressions.py`:
+Solves for all expression classes at once with bit vectors. antloc, comp, kill, pinch and phi_kill: `expressions.py`.
 
     transp_d(b)    = ¬(kill(b) ∪ pinch(b) ∪ endless(b))   an evaluation may move up across b (`endless_loops.py`)
     transp_u(b)    = ¬kill(b)                        a value stays valid down across b
@@ -14,12 +14,13 @@ For all expression classes at once, over bit vectors, with antloc, comp, kill, p
     insert(i,j)    = later(i,j) \\ laterin(j)
     delete(j)      = antloc(j) \\ laterin(j)
 
-This is the edge-based form (Drechsler and Stadel), which needs no critical edge split in advance; an edge is split only
-where something is inserted. transp_d ⊆ transp_u keeps the usual proof: where delete holds, on every path the value was
-evaluated or inserted after its operands last changed.
+This is the edge-based form (Drechsler and Stadel). It does not need critical edges to be split in advance; an edge is
+split only where something is inserted. Because transp_d ⊆ transp_u, the usual proof holds: where delete holds, on every
+path the value was evaluated or inserted after its operands last changed.
 
 Guarantees: results stay bit-identical; no path evaluates an expression more often; a load is inserted only where its
-address is dereferenced on every way on. Refuses: insertion on an edge of a ``brx.idx``; classes that are not worth it.
+address is dereferenced on every path onward. Refuses: insertion on an edge of a ``brx.idx``; classes that are not worth
+moving.
 Reference: Knoop, Rüthing, Steffen, *Lazy Code Motion*, PLDI 1992; Drechsler, Stadel, SIGPLAN Notices 1993; thesis §3.1.
 """
 
@@ -123,8 +124,8 @@ def solve_placement(facts: Facts, local: LocalPredicates, universe: int) -> Plac
 
 
 def never_leaving(facts: Facts) -> set[int]:
-    """Blocks from which no exit can be reached. A way that goes round in such a part for ever may miss every
-    evaluation in it, so nothing is anticipated across them."""
+    """Blocks from which no exit can be reached. An infinite path inside them may avoid every evaluation there, so
+    nothing is anticipated across them."""
     cfg = facts.cfg
     if not cfg.endless:
         return set()
@@ -141,7 +142,8 @@ def never_leaving(facts: Facts) -> set[int]:
 def _later(
     facts: Facts, local: LocalPredicates, earliest: dict[tuple[int, int], int], antin: list[int], universe: int
 ) -> list[int]:
-    """laterin, the greatest solution; the entry has a virtual edge on which everything anticipated is earliest."""
+    """The greatest solution of laterin. The entry has a virtual incoming edge, on which every anticipated expression is
+    earliest."""
     cfg, antloc = facts.cfg, local.antloc
     laterin = [universe] * len(cfg.blocks)
     entry = cfg.rpo[0]
@@ -163,9 +165,9 @@ def _later(
 
 @dataclass(frozen=True)
 class LazyCodeMotion:
-    """Options: ``naming`` is ``lexical``, ``value`` or ``both``; an expression is moved only if it costs at least
-    ``min_cost`` (see the opcode table), while one that is redundant as it stands always goes; ``rounds`` bounds the
-    repetitions that let an expression follow its operands; ``cdrnd_insertion`` allows insertions only where no
+    """Options: ``naming`` is ``lexical``, ``value`` or ``both``. An expression is moved only if it costs at least
+    ``min_cost`` (see the opcode table); one that is redundant without an insertion is always removed. ``rounds`` bounds
+    the repetitions, which let an expression follow its operands. ``cdrnd_insertion`` allows insertions only where no
     divergent branch decides whether they are executed (thesis §7.2)."""
 
     naming: str = "both"
@@ -195,7 +197,7 @@ class LazyCodeMotion:
         return changed
 
     def round(self, kernel: Kernel, facts: Facts, remarks: Remarks, *, by_value: bool) -> bool:
-        """Solve once, rewrite, and clean up; whether anything changed."""
+        """Solve the equations once, rewrite and clean up; whether anything changed."""
         if not remarks.allows(self.name):
             return False
         by_name = candidates_by_name if self.naming == "lexical" else rewritten_candidates
@@ -211,7 +213,7 @@ class LazyCodeMotion:
             return False
         self.rewrite(kernel, facts, classes, local, placement, chosen, in_place)
         remarks.count(kernel, self.name, f"moved {how}", chosen.bit_count())
-        # The next round shall see the temporaries; a copy of one is a new definition of its value to it.
+        # The next round should see the temporaries themselves: it treats a copy as a new definition of the value.
         CopyPropagation().run(kernel, facts, remarks)
         DeadCodeElimination().run(kernel, facts, remarks)
         return True
@@ -225,8 +227,9 @@ class LazyCodeMotion:
         local: LocalPredicates,
         placement: Placement,
     ) -> tuple[int, int]:
-        """The set of classes to rewrite, and those of them that are to lose what is redundant as it stands and no more,
-        since they cannot be inserted. With a remark for each class that has something to gain."""
+        """The classes to rewrite, and the subset of which only occurrences are replaced that are redundant without an
+        insertion, because insertions are not allowed. Both are bits of class numbers. Adds a remark for each class with
+        a possible gain."""
         deleted = inserted = fixed = 0
         for bits in placement.delete:
             deleted |= bits
@@ -271,8 +274,8 @@ class LazyCodeMotion:
         return chosen, in_place
 
     def feeding_names(self, classes: list[ExpressionClass]) -> set[Hashable]:
-        """Names of operands of expressions that are worth moving: a cheap expression that computes one is worth it
-        too, since the other one can only follow where its operands are."""
+        """The names of the operands of expressions that are worth moving. A cheap expression that computes such an
+        operand is worth moving, too, because an expression can only move to where its operands are available."""
         return {name for item in classes if item.cost >= self.min_cost for name in item.names}
 
     def rewrite(
@@ -285,7 +288,7 @@ class LazyCodeMotion:
         chosen: int,
         in_place: int,
     ) -> None:
-        """Insert on edges, but for the classes ``in_place``, and replace occurrences of the ``chosen`` classes."""
+        """Insert on edges, except for the classes ``in_place``, and replace occurrences of the ``chosen`` classes."""
         cfg = facts.cfg
         temporaries = {item.number: kernel.new_reg(item.type) for item in classes if chosen >> item.number & 1}
         inserter = EdgeInserter(kernel, cfg)
@@ -301,17 +304,17 @@ class LazyCodeMotion:
 
 
 def _is_in_cdrnd(facts: Facts, divergence: BranchDivergence, cdrnd: list[bool], block: int, successor: int) -> bool:
-    """Whether an edge lies in the control dependence region of non-divergence: its source does and ends in no
-    divergent branch, or its target does and is entered by no other edge."""
+    """Whether an edge lies in the control dependence region of non-divergence: its source lies there and ends in no
+    divergent branch, or its target lies there and has no other incoming edge."""
     if cdrnd[block] and not divergence.is_divergent(block):
         return True
     return cdrnd[successor] and len(facts.cfg.pred[successor]) == 1
 
 
 _REFUSALS = {
-    "divergent-insertion": "an evaluation would be needed in an arm of a divergent branch",
-    "indirect-branch-edge": "an evaluation would be needed on an edge of an indirect branch, which cannot be split",
-    "not-worth-moving": "the assembler does as well by recomputing it",
+    "divergent-insertion": "it would have to be evaluated in an arm of a divergent branch",
+    "indirect-branch-edge": "it would have to be evaluated on an edge of an indirect branch, which cannot be split",
+    "not-worth-moving": "recomputing it costs no more",
 }
 
 
@@ -328,8 +331,8 @@ def members(bits: int) -> list[int]:
 def _totally_redundant(
     facts: Facts, classes: list[ExpressionClass], local: LocalPredicates, placement: Placement
 ) -> int:
-    """Classes with an occurrence that follows another one, in its block or available from above, with no kill
-    between. LCM's delete covers only entry computations; these need no insertion either."""
+    """Classes with an occurrence that is preceded by another one, in the same block or on every path to it, without a
+    kill between them. The delete set of LCM contains only entry computations; these occurrences need no insertion."""
     cfg = facts.cfg
     bit_of = {occurrence.instr: 1 << item.number for item in classes for occurrence in item.occurrences}
     blocks = {occurrence.block for item in classes for occurrence in item.occurrences}
@@ -345,8 +348,8 @@ def _totally_redundant(
 
 
 def _reached_occurrence(facts: Facts, item: ExpressionClass, start: int, local: LocalPredicates) -> Instr:
-    """An occurrence that control reaches from the start of block ``start`` with no kill before it: its registers hold
-    the operands there. Exists because the class is anticipated."""
+    """An occurrence that is reachable from the start of block ``start`` without a kill before it. So its registers hold
+    the operands at that start. It exists because the class is anticipated."""
     bit = 1 << item.number
     in_block: dict[int, Instr] = {}
     for occurrence in reversed(item.occurrences):
@@ -365,10 +368,11 @@ def _reached_occurrence(facts: Facts, item: ExpressionClass, start: int, local: 
 
 
 class _Places:
-    """For each class the edges on which it is inserted and the blocks from which it is deleted, by name."""
+    """The edges on which each class is inserted and the blocks from which it is deleted, for remarks."""
 
     def __init__(self, facts: Facts, placement: Placement) -> None:
         self.blocks = facts.cfg.blocks
+        #: By class number the names of the edges and of the blocks.
         self.inserted: dict[int, list[str]] = {}
         self.deleted: dict[int, list[str]] = {}
         for edge, bits in placement.insert.items():
@@ -381,7 +385,7 @@ class _Places:
                 self.deleted.setdefault(number, []).append(name)
 
     def of(self, item: ExpressionClass) -> Where:
-        """From where to where the class moves."""
+        """Where the class is removed and where it is inserted."""
         edges = self.inserted.get(item.number, [])
         blocks = dict.fromkeys(occurrence.block for occurrence in item.occurrences)
         sources = self.deleted.get(item.number, []) if edges else block_names(self.blocks, blocks)
@@ -390,7 +394,7 @@ class _Places:
     def report(
         self, kernel: Kernel, remarks: Remarks, pass_name: str, item: ExpressionClass, *, in_place: bool
     ) -> None:
-        """The remark that the class has been moved, or found redundant."""
+        """Add the remark that the class was moved, or that it is redundant."""
         what = f"'{item.instr.form.text}'"
         edges, deleted = self.inserted.get(item.number), self.deleted.get(item.number)
         if in_place:

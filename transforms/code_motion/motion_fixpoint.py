@@ -1,12 +1,12 @@
-"""Code motion and scalar replacement in turn, until neither finds anything more.
+"""Code motion and scalar replacement alternately, until scalar replacement changes nothing.
 
-A load that scalar replacement takes out of a loop frees the arithmetic on its result to follow; an address that code
-motion has given one name lets more questions be answered. So sscm runs, then ssrqp, and again while the last one
-changed something.
+When scalar replacement removes a load from a loop, the arithmetic on its result can move, too. When code motion gives
+an address one name, scalar replacement can answer more queries. So sscm runs, then ssrqp, and both run again while
+ssrqp changed something.
 
-Requires: what its two passes require. Guarantees: ends after ``rounds`` turns. Refuses: what its two passes refuse.
+Requires, refuses: as its two passes. Guarantees: ends after at most ``rounds`` repetitions.
 Reference: thesis §4.2 and §4.3; Click and Cooper, "Combining Analyses, Combining Optimizations", TOPLAS 1995 (why one
-order does not do).
+fixed order is not enough).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["MotionFixpoint"]
 
 @dataclass(frozen=True)
 class MotionFixpoint:
-    """Options: ``rounds`` bounds the turns; ``threshold`` and ``forwarding`` are those of ssrqp."""
+    """Options: ``rounds`` bounds the repetitions; ``threshold`` and ``forwarding`` are options of ssrqp."""
 
     rounds: int = 3
     threshold: int = 4

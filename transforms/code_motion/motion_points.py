@@ -1,13 +1,13 @@
-"""The program points of sparse code motion, and where regions may go on from each.
+"""The program points of sparse code motion, and how regions extend from each.
 
-`SplitGraph` is the CFG with a node on every critical edge; each of its nodes has two points. `RegionPoints` says, for
-all expression classes at once, which points a region R ⊆ DnSafe \\ UpSafe that holds a point may or must hold besides;
-for one class it gives the minimum-cut problem (`insertion_region.py`), over the points that RelComp can draw in.
+`SplitGraph` is the CFG with a node on every critical edge; each of its nodes has two points. `RegionPoints` computes,
+for all expression classes at once, which other points a region R ⊆ DnSafe \\ UpSafe that contains a point may or must
+contain. For one class it gives the minimum-cut problem (`insertion_region.py`) on the points that RelComp can imply.
 
-Most classes have nothing to gain, which is found without that problem. In a region that is closed, walking up from a
-point of RelComp leads to an earliest point. Where no point above one of RelComp is lighter than it, and none is above
-two of them, these earliest points are as many and as heavy as RelComp, so no region costs less than the code as it is.
-`_Labels` finds that for all classes at once.
+Most classes have no gain, which `_Labels` finds for all classes at once, without that problem: in a closed region, each
+path upwards from a point of RelComp leads to an earliest point. If no point above a point of RelComp has less weight,
+and no point is above two of them, the earliest points are as many and as heavy as RelComp. Then no region costs less
+than the present code.
 
 Reference: thesis §4.2.
 """
@@ -29,13 +29,14 @@ from .insertion_region import SINK, UNLIMITED, Arcs
 
 __all__ = ["Point", "RegionPoints", "SplitGraph"]
 
-#: A program point: twice its node, and 1 more for the exit part X(b). Nodes past the blocks are critical edges.
+#: A program point: 2·node for the entry part N(b), 2·node + 1 for the exit part X(b). Nodes after the blocks are
+#: critical edges.
 Point: TypeAlias = int
 
 
 class SplitGraph:
-    """The CFG with a node on every critical edge. ``edge`` of such a node is (block, successor). It follows from the
-    CFG alone: ask through `Facts.get`."""
+    """The CFG with a node on every critical edge. ``edge``: by such a node its (block, successor). It depends on the
+    CFG alone; a fact for `Facts.get`."""
 
     def __init__(self, facts: Facts) -> None:
         cfg = facts.cfg
@@ -58,14 +59,14 @@ class SplitGraph:
         reachable = self.cfg.reachable
         #: The reachable predecessors.
         self.before = [[other for other in others if reachable[other]] for others in self.cfg.pred]
-        # In units in which the least weight there is counts as well: the minimum cut is one of integers.
+        # The minimum cut needs integers, so the unit is the smallest weight.
         weight = [round(each / NEVER) for each in facts.block_weights]
         self.weight = [*weight, *(min(weight[i], weight[j]) for i, j in self.edge.values())]
 
 
 class RegionPoints:
-    """By point, sets of class numbers: ``rises`` are those whose regions, where they hold the point, may go on above
-    it; ``falls`` those whose regions go on below it, since it has no computation of them."""
+    """By point sets of class numbers. ``rises``: a region with the point may contain points above it. ``_falls``: a
+    region with the point contains the points below it, since the class is not computed at the point."""
 
     def __init__(
         self,
@@ -78,8 +79,8 @@ class RegionPoints:
         may_hold: Sequence[int],
         leaving: Sequence[int],
     ) -> None:
-        """``weights``, ``kill``, ``phi_kill`` and ``leaving``, which is available at the end, by node; ``computed`` and
-        ``may_hold``, which is DnSafe \\ UpSafe, by point."""
+        """``weights``, ``kill``, ``phi_kill`` and ``leaving`` (available at the end) are by node. ``computed`` and
+        ``may_hold`` (DnSafe \\ UpSafe) are by point."""
         self._weights = weights
         self._leaving = leaving
         self._order = graph.cfg.backward.position
@@ -88,7 +89,7 @@ class RegionPoints:
         count = len(graph.before)
         self.rises = rises = [0] * (2 * count)
         self._falls = falls = [0] * (2 * count)
-        #: By node, those whose regions may hold its entry part where they hold the end of a predecessor.
+        #: By node the classes whose regions may contain its entry part if they contain the end of a predecessor.
         self._enters = [may_hold[2 * node] & ~phi_kill[node] for node in range(count)]
         root = graph.cfg.rpo[0]
         for node in graph.cfg.rpo:
@@ -104,13 +105,13 @@ class RegionPoints:
             falls[end] = ~computed[end]
 
     def gaining(self, required: Mapping[int, Sequence[Point]]) -> int:
-        """The classes that have a point above two of the ``required`` ones, which are given by class, or above one and
-        lighter; see the module's header."""
+        """The classes with a point above two of their ``required`` points, or with a lighter point above one of them.
+        ``required``: by class number its points; see the header of the module."""
         return _Labels(required, self._weights).spread(self._above, self._order)
 
     def _above(self, point: Point, classes: int) -> list[tuple[Point, int]]:
-        """The points above ``point`` for any of ``classes``, each with these: a region of such a class with one of
-        them has them all."""
+        """The points directly above ``point`` with those of ``classes`` for which they are. A region of such a class
+        contains all or none of them."""
         classes &= self.rises[point]
         if not classes:
             return []
@@ -121,11 +122,12 @@ class RegionPoints:
         return [each for each in found if each[1]]
 
     def arcs(self, number: int) -> Callable[[Point], Arcs]:
-        """The region problem of one class. Where a node has several predecessors, another point, past all of the graph,
-        stands for what is above its entry part: each of those points implies it, and it implies them.
+        """The region problem of one class. If a node has several predecessors, an additional point, numbered after the
+        points of the graph, represents the points above its entry part: each of those points implies it, and it implies
+        each of them.
 
         Each of them also implies the entry part: it has no computation, which would be available at its end. So the
-        arcs of a point follow from the sets there, whichever points RelComp draws in.
+        arcs of a point depend only on the sets at the point, not on RelComp.
         """
         bit = 1 << number
         rises, falls, enters, leaving = self.rises, self._falls, self._enters, self._leaving
@@ -160,18 +162,19 @@ class RegionPoints:
 
 
 class _Labels:
-    """Which of the required points each point is above, for many classes at once and as far as it is one for a class:
-    its number among those of the class, in binary, digit by digit, with the classes for which that digit is 1.
+    """Which required point each point is above, for many classes at once.
 
-    A class comes to a point once, and is looked at once on each way up from it, so that all that is found depends on no
-    order: where two labels come to a point, they differ between the ends of some arc, and where none do, each point
-    has one. Points that no class comes to cost nothing.
+    The label of a point for a class is the number of one required point of the class that the point is above. Labels
+    are stored by binary digit: for each digit the classes for which it is 1. A class reaches a point once and is tested
+    once on each arc upwards from it, so that the result does not depend on the order: if two labels reach a point, they
+    differ between the ends of some arc; otherwise each point has one label. Unreached points cost nothing.
     """
 
     def __init__(self, required: Mapping[int, Sequence[Point]], weights: Sequence[int]) -> None:
         self._weights = weights
         digits = max([len(points) - 1 for points in required.values()], default=0).bit_length()
-        #: By point the classes that have come to it, their labels, and the classes by weight of what it is above.
+        #: By point: the classes that reached it; their labels by digit; and, by weight of the required point that it is
+        #: above, the classes.
         self._reached: dict[Point, int] = {}
         self._labels: dict[Point, list[int]] = {}
         self._heavy: dict[Point, dict[int, int]] = {}
@@ -188,8 +191,8 @@ class _Labels:
                     labels[digit] |= bit
 
     def spread(self, above: Callable[[Point, int], Iterable[tuple[Point, int]]], position: Sequence[int]) -> int:
-        """Let the labels spread upwards; the classes that have something to gain. ``position`` is a good order of the
-        nodes."""
+        """Propagate the labels upwards; the classes with a possible gain. ``position``: by node its rank in the order
+        in which nodes are visited."""
         reached, pending = self._reached, dict(self._reached)
         point_at = {2 * position[point >> 1] + (~point & 1): point for point in reached}
         queue = list(point_at)
@@ -214,8 +217,8 @@ class _Labels:
         return gaining
 
     def _pass_on(self, point: Point, other: Point, new: int) -> int:
-        """Let what ``other`` is above be what ``point`` is above, for the classes ``new``; those for which it is
-        lighter than that."""
+        """Propagate the labels of the classes ``new`` from ``point`` to ``other``; those of the classes for which
+        ``other`` is lighter than the required point."""
         weight = self._weights[other >> 1]
         if other in self._reached:
             labels, heavy = self._labels[other], self._heavy[other]

@@ -1,6 +1,7 @@
-"""Replacing evaluations of an expression by reads of a temporary.
+"""Replaces evaluations of an expression by reads of a temporary.
 
-Guarantees: after `replace_occurrences` the temporary of a class holds its value wherever the class is present.
+Guarantees: after `replace_occurrences` the temporary of a class holds its value at each point where the class is
+present.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def copy(target: Reg, source: Reg, like: Instr) -> Instr:
 
 
 def evaluate_into(target: Reg, occurrence: Instr) -> Instr:
-    """The evaluation of ``occurrence`` with another result."""
+    """A copy of ``occurrence`` with result ``target`` and without a guard."""
     return Instr(occurrence.form, (target, *occurrence.operands[1:]), None, occurrence.loc, occurrence.pos)
 
 
@@ -41,11 +42,11 @@ def replace_occurrences(
     transfer: Transfer,
     inserted: Mapping[Instr, int] | None = None,
 ) -> None:
-    """Rewrite the occurrences in ``block`` of the classes that ``number_of`` gives them.
+    """Rewrite the occurrences in ``block``. ``number_of``: by occurrence the number of its class.
 
     ``present`` is the set of classes whose temporary holds the value at the start of the block. An occurrence becomes a
-    copy of its temporary, which is evaluated there first where it is not present. ``inserted`` are evaluations into
-    the temporary that are there already, with the number of their class.
+    copy of its temporary; if the class is not present, the temporary is evaluated directly before it. ``inserted``: by
+    evaluation that is already inserted in the block the number of its class.
     """
     if not any(instr in number_of for instr in block.instrs):
         return
@@ -71,5 +72,5 @@ def replace_occurrences(
 
 
 def occurrences_of(classes: Sequence[ExpressionClass], numbers: Iterable[int]) -> dict[Instr, int]:
-    """Every occurrence of the classes ``numbers``, with the number of its class."""
+    """By occurrence of the classes ``numbers`` the number of its class."""
     return {occurrence.instr: number for number in numbers for occurrence in classes[number].occurrences}

@@ -1,30 +1,30 @@
-"""Sparse code motion and its speculative kin: SCM, SPRE, SSCM (thesis §4.2).
+"""Sparse code motion and its speculative variants: SCM, SPRE, SSCM (thesis §4.2).
 
-After lazy code motion no path evaluates too often; now the *number of evaluations in the code* is made smallest. Each
-block b has two program points, its entry part N(b) and its exit part X(b), divided at the last thing that changes the
-value (`expressions.py`; what may end the thread divides as well here). Critical edges have a point of their own. With
-antloc for NComp, exit_comp for XComp and transp = ¬kill:
+Lazy code motion minimizes the evaluations on each path. This pass minimizes the *number of evaluations in the code*.
+Each block b has two program points, its entry part N(b) and its exit part X(b). They are divided at the last
+instruction that changes the value (`expressions.py`) or that may end the thread. Critical edges have a point of their
+own. With antloc for NComp, exit_comp for XComp and transp = ¬kill:
 
     NdSafe(b) = antloc(b) ∪ (transp(b) ∩ XdSafe(b))
     XdSafe(b) = exit_comp(b) ∪ meet over successors s of (NdSafe(s) \\ phi_kill(s))
     NuSafe(b) = ∩ over predecessors p of (exit_comp(p) ∪ XuSafe(p)) \\ phi_kill(b);  false at the entry
     XuSafe(b) = transp(b) ∩ (antloc(b) ∪ NuSafe(b))
 
-(figures 4.3 and 4.5). The meet is all the difference between the variants: ∩ for ``scm``; ∪ where b ends in a divergent
-branch, else ∩, for ``sscm``; ∪ everywhere for ``spre``. A load that may fault is speculated only where `may_speculate`
-proves that it cannot: for it the meet is ∩ at all other blocks, in every variant. Nothing else in PTX traps: a division
-by zero has a result.
+(figures 4.3 and 4.5). The variants differ only in the meet: ∩ for ``scm``; ∪ where b ends in a divergent branch, else
+∩, for ``sscm``; ∪ everywhere for ``spre``. A load that may fault is speculated only where `may_speculate` proves that
+it cannot: for this load the meet is ∩ at all other blocks, in every variant. No other expression in PTX traps: a
+division by zero has a result.
 
-The region R, between RelComp and DnSafe \\ UpSafe and closed under ρ, with the fewest R-Earliest points is found for
-each expression by a minimum cut (`insertion_region.py`). The printed closure asks that *all* successors of a point
-without computation belong to ρ(n); with ∪ some of them are not down-safe, so it is read as all that are in
-DnSafe \\ UpSafe. A point that has a predecessor which cannot be in the region is earliest wherever it is in.
+For each expression a minimum cut (`insertion_region.py`) finds the region R with the fewest R-Earliest points that is
+between RelComp and DnSafe \\ UpSafe and closed under ρ. The paper's closure requires *all* successors of a point
+without computation in ρ(n). With ∪ some of them are not down-safe, so this pass requires only those that are in
+DnSafe \\ UpSafe. A point with a predecessor that can never be in the region is always earliest.
 
-``weights=uniform`` counts evaluations as the thesis does; ``weights=loop`` weighs a point by how often its block
-runs (`Facts.block_weights`): 8 to the power of its loop depth, or measured. Ties leave the code as it is.
+``weights=uniform`` counts evaluations as the thesis does. ``weights=loop`` weights a point by how often its block runs
+(`Facts.block_weights`): 8 to the power of its loop depth, or measured. If the cost is equal, the code stays unchanged.
 
-Guarantees: results stay bit-identical; ``scm`` evaluates no more often on any path; ``sscm`` adds an evaluation only
-where a divergent branch makes the warp execute it anyway.
+Guarantees: results stay bit-identical; ``scm`` evaluates no expression more often on any path; ``sscm`` adds an
+evaluation only where the warp executes it anyway because of a divergent branch.
 Reference: Rüthing, Knoop, Steffen, *Sparse Code Motion*, POPL 2000; thesis §4.2.1 and §4.2.2.
 """
 
@@ -56,7 +56,7 @@ __all__ = ["SparseCodeMotion", "SpeculativePartialRedundancyElimination", "Specu
 
 @dataclass(slots=True)
 class Safety:
-    """Per node, sets of class numbers."""
+    """Sets of class numbers by node."""
 
     down_entry: list[int]
     down_exit: list[int]
@@ -67,7 +67,7 @@ class Safety:
 
 @dataclass(slots=True)
 class Local:
-    """The local predicates of `expressions.py` by node of the split graph, what pinches counted as a kill."""
+    """The local predicates of `expressions.py` by node of the split graph; ``kill`` includes ``pinch``."""
 
     antloc: list[int]
     exit_comp: list[int]
@@ -86,9 +86,9 @@ class Local:
 
 @dataclass(frozen=True)
 class SparseCodeMotion:
-    """Options: ``weights`` is ``uniform``, or ``loop``, which goes by the profile where one is given; ``min_cost`` as
-    for lazy code motion; ``lazy`` says whether lazy code motion runs first; ``cdrnd_insertion`` keeps that from
-    inserting into arms of divergent branches."""
+    """Options: ``weights`` is ``uniform`` or ``loop``; ``loop`` uses the profile if there is one. ``min_cost`` is that
+    of lazy code motion, which runs first if ``lazy`` is set. ``cdrnd_insertion`` forbids lazy code motion to insert
+    into arms of divergent branches."""
 
     weights: str = "loop"
     min_cost: int = 2
@@ -104,7 +104,7 @@ class SparseCodeMotion:
 
     @property
     def speculates(self) -> str:
-        """Where the meet is ∪: at ``no`` branch, at ``divergent`` ones, or at ``all``."""
+        """The branches at which the meet is ∪: ``no``, ``divergent`` or ``all``."""
         return "no"
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
@@ -121,7 +121,7 @@ class SparseCodeMotion:
         return changed
 
     def round(self, kernel: Kernel, facts: Facts, remarks: Remarks, *, by_value: bool) -> bool:
-        """Solve once, rewrite, and clean up; whether anything changed."""
+        """Solve the equations once, rewrite and clean up; whether anything changed."""
         if not remarks.allows(self.name):
             return False
         found = facts.get(candidates_by_value if by_value else rewritten_candidates)
@@ -140,7 +140,7 @@ class SparseCodeMotion:
 
 @dataclass(frozen=True)
 class SpeculativePartialRedundancyElimination(SparseCodeMotion):
-    """Speculates at every branch."""
+    """SPRE: speculates at every branch."""
 
     name: ClassVar[str] = "spre"
 
@@ -151,7 +151,7 @@ class SpeculativePartialRedundancyElimination(SparseCodeMotion):
 
 @dataclass(frozen=True)
 class SpeculativeSparseCodeMotion(SparseCodeMotion):
-    """Speculates at divergent branches only."""
+    """SSCM: speculates at divergent branches only."""
 
     cdrnd_insertion: bool = True
 
@@ -163,7 +163,7 @@ class SpeculativeSparseCodeMotion(SparseCodeMotion):
 
 
 class _Motion:
-    """One round: the sets, the choice, the rewriting."""
+    """One round: solves the equations, chooses the classes and rewrites."""
 
     def __init__(
         self,
@@ -185,6 +185,7 @@ class _Motion:
         self.graph = facts.get(SplitGraph, graph_only=True)
         weight = self.graph.weight
         self.weights = [1] * len(weight) if options.weights == "uniform" else weight  # by node
+        #: All class numbers, as bits.
         self.universe = (1 << len(classes)) - 1
         self.local = Local.of(local, self.graph, never_leaving(facts), self.universe)
         #: By point, DnSafe \\ UpSafe, and the computations.
@@ -196,7 +197,7 @@ class _Motion:
     # --- the sets ------------------------------------------------------------------------------------------------
 
     def find_endless(self) -> list[int]:
-        """By node, the classes that are not anticipated at its start, since a thread may go round for ever."""
+        """By node the classes that are not anticipated at its start because a thread may stay in a loop for ever."""
         extra = [0] * len(self.graph.edge)
         faulting = self.faulting()
         if not faulting:
@@ -237,7 +238,7 @@ class _Motion:
         return gains
 
     def settle_on(self, exits: list[int], up: Solution) -> None:
-        """Let ``exits`` be what is down-safe at the ends of the nodes."""
+        """Recompute the sets with ``exits`` as the down-safe classes at the ends of the nodes."""
         cfg, local = self.graph.cfg, self.local
         nodes = range(len(cfg.blocks))
         down_exit = [local.exit_comp[n] | exits[n] for n in nodes]
@@ -264,15 +265,16 @@ class _Motion:
         )
 
     def faulting(self) -> int:
-        """The classes whose evaluation might fault."""
+        """The classes whose evaluation may fault."""
         found = 0
         for item in self.classes:
             found |= item.may_fault << item.number
         return found
 
     def speculated(self, unions: set[int], down: Solution, eager: list[int]) -> list[int]:
-        """The sets at block ends with ∪ in ``unions``; for what may fault, there only where `may_speculate` proves that
-        it does not. ``down`` is the solution without ∪, ``eager`` are the sets with it everywhere."""
+        """The down-safe classes at the ends of the nodes if the meet is ∪ in ``unions``. For a class that may fault, it
+        is ∪ only where `may_speculate` proves that it cannot fault. ``down`` is the solution without ∪; ``eager`` are
+        the sets with ∪ everywhere."""
         strict = down.exit
         faulting = self.faulting()
         exits = [(s & faulting) | (e & ~faulting) for s, e in zip(strict, eager, strict=True)]
@@ -296,8 +298,9 @@ class _Motion:
         return exits
 
     def may_speculate(self, item: ExpressionClass, blocks: list[int]) -> frozenset[int]:
-        """Those of ``blocks`` at whose ends the class, a load, cannot fault; a remark on the first where it might."""
-        # A register that has several values may hold another one there than where the load stands.
+        """Those of ``blocks`` at whose ends the class, a load, cannot fault. Adds a remark for the first one at which
+        it may fault."""
+        # A register with several definitions may hold another value there than at the load.
         proven: frozenset[int] = frozenset()
         if self.by_value:
             proven = frozenset(speculation_places(self.facts, item.instr, blocks))
@@ -306,7 +309,7 @@ class _Motion:
         return proven
 
     def refuse(self, item: ExpressionClass, block: int) -> None:
-        """Say why the class is not evaluated at the end of ``block``."""
+        """Add the remark why the class is not evaluated at the end of ``block``."""
         reason = "may-fault"
         if self.by_value:
             reason = may_speculate(self.facts, item.instr, self.facts.cfg.blocks[block]).reason or reason
@@ -316,7 +319,7 @@ class _Motion:
             self.options.name,
             "NotSpeculated",
             self.kernel,
-            f"'{item.instr.form.text}' does not rise above a branch that needs it on one side: {REASONS[reason]}",
+            f"'{item.instr.form.text}' is not hoisted above a branch of which one side needs it: {REASONS[reason]}",
             instr=item.instr,
             reason=reason,
             sources=block_names(self.facts.cfg.blocks, places),
@@ -333,7 +336,7 @@ class _Motion:
         return set()
 
     def down_safety(self, unions: Sequence[int] = (), strict: Solution | None = None) -> Solution:
-        """``unions``: for each node, the classes whose meet is ∪ there; ``strict``: the solution without any."""
+        """``unions``: by node the classes for which the meet is ∪; ``strict``: the solution without any ∪."""
         cfg, local = self.graph.cfg, self.local
         nodes = range(len(cfg.blocks))
         return solve(
@@ -354,7 +357,7 @@ class _Motion:
     # --- the choice ----------------------------------------------------------------------------------------------
 
     def choose(self) -> dict[int, list[Point]]:
-        """For each class worth rewriting the points at which to evaluate it."""
+        """By number of each class to rewrite the points at which to evaluate it."""
         chosen: dict[int, list[Point]] = {}
         points = self.region_points()
         for number, required in self.worthwhile(points).items():
@@ -367,7 +370,7 @@ class _Motion:
         return chosen
 
     def region_points(self) -> RegionPoints:
-        """Where regions may go on, by the sets as they are now."""
+        """How regions may extend, from the current sets."""
         local = self.local
         return RegionPoints(
             self.graph,
@@ -380,7 +383,7 @@ class _Motion:
         )
 
     def worthwhile(self, points: RegionPoints) -> dict[int, list[Point]]:
-        """The classes that might gain by being evaluated elsewhere, with their computations that are not up-safe."""
+        """By number of each class with a possible gain its computations that are not up-safe."""
         rising = self.rising(points)
         if not rising:
             return {}
@@ -400,12 +403,12 @@ class _Motion:
         return {number: asked[number] for number in bits(points.gaining(asked))}
 
     def feeding_names(self) -> set[Hashable]:
-        """The operands of classes that are worth moving by themselves, which cheap ones are moved for."""
+        """The names of the operands of classes that are worth moving. Cheap classes that compute them move, too."""
         return {name for item in self.classes if item.cost >= self.options.min_cost for name in item.names}
 
     def rising(self, points: RegionPoints) -> int:
-        """The classes with a computation that is not up-safe above which a region may go on: where none does, nothing
-        can be saved."""
+        """The classes with a computation that is not up-safe and above which a region may extend. Other classes have no
+        gain."""
         antloc, exit_comp, up_entry, rises = self.local.antloc, self.local.exit_comp, self.safety.up_entry, points.rises
         found = 0
         for node in self.facts.cfg.rpo:
@@ -414,7 +417,7 @@ class _Motion:
         return found
 
     def relevant_points(self, wanted: int) -> dict[int, list[Point]]:
-        """RelComp by class, of the classes ``wanted``: computations that are not up-safe."""
+        """By number of each class in ``wanted`` its RelComp: the computations that are not up-safe."""
         found: dict[int, list[Point]] = {}
         for node in self.facts.cfg.rpo:
             for number in bits(self.local.antloc[node] & ~self.safety.up_entry[node] & wanted):
@@ -426,7 +429,7 @@ class _Motion:
     # --- the rewriting -------------------------------------------------------------------------------------------
 
     def rewrite(self, chosen: dict[int, list[Point]]) -> None:
-        """Evaluate the chosen classes at their points, and replace what has become redundant."""
+        """Evaluate the chosen classes at their points, and replace the occurrences that this makes redundant."""
         temporaries = {number: self.kernel.new_reg(self.classes[number].type) for number in chosen}
         comp = [0] * len(self.graph.cfg.blocks)
         inserted: dict[Instr, int] = {}
@@ -435,7 +438,7 @@ class _Motion:
             bit = 1 << number
             for point in points:
                 if self.computed[point] & bit:
-                    continue  # evaluated in place by the first occurrence there
+                    continue  # the first occurrence there evaluates it
                 node = point >> 1
                 source = self.reached_occurrence(number, point)
                 evaluation = evaluate_into(temporaries[number], source)
@@ -460,7 +463,7 @@ class _Motion:
         return sum(1 << number for number in chosen)
 
     def availability(self, comp: list[int], chosen: int) -> list[int]:
-        """The chosen classes available at the start of each node once ``comp`` has been inserted."""
+        """By node the chosen classes that are available at its start after ``comp`` was inserted."""
         cfg, local = self.graph.cfg, self.local
         nodes = range(len(cfg.blocks))
         solution = solve(
@@ -475,8 +478,8 @@ class _Motion:
         return [solution.entry[n] & ~local.phi_kill[n] & chosen for n in nodes]
 
     def reached_occurrence(self, number: int, start: Point) -> Instr:
-        """An occurrence reached from ``start`` through points without computation: its registers hold the operands
-        there."""
+        """An occurrence reached from ``start`` through points without computation, so that its registers hold the
+        operands at ``start``."""
         bit = 1 << number
         seen: set[Point] = {start}
         work = [start]
@@ -492,7 +495,7 @@ class _Motion:
         raise AssertionError("a down-safe expression has no occurrence")
 
     def implied_any(self, point: Point, bit: int) -> list[Point]:
-        """Where control goes on from a point with nothing that changes the value in between, down-safe points only."""
+        """The down-safe points that directly follow a point, without a change of the value in between."""
         node, safety = point >> 1, self.safety
         if not point & 1:
             return [point + 1] if safety.down_exit[node] & ~self.local.kill[node] & bit else []
@@ -521,7 +524,7 @@ class _Motion:
 
 
 def _by_point(entries: Iterable[int], exits: Iterable[int]) -> list[int]:
-    """What holds at the points, from what holds at the entry and at the exit parts of the nodes."""
+    """The sets by point, from the sets at the entry parts and at the exit parts of the nodes."""
     return [facts for both in zip(entries, exits, strict=True) for facts in both]
 
 

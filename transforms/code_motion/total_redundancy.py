@@ -1,11 +1,12 @@
-"""Total redundancy by value number: an instruction that a dominating one makes superfluous.
+"""Total redundancy by value number: removes an instruction if a dominating one computes the same value.
 
-Where x dominates y, both have one value number and x's register has one definition, y's reads become reads of x. One
-walk over the dominator tree settles whole chains, so that lazy code motion, which sees one level of operands at a time,
-starts from equal names for equal values.
+If x dominates y, both have one value number and the register of x has one definition, reads of y become reads of x. One
+walk over the dominator tree handles whole chains of instructions. Lazy code motion handles one level of operands per
+round; after this pass, equal values have equal names.
 
-Requires: SSA view, value numbers. Guarantees: bits stay the same; no path evaluates more. Refuses: loads from memory
-that may be written (lazy code motion follows the stores), copies, registers with several definitions.
+Requires: SSA view, value numbers. Guarantees: results stay bit-identical; no path evaluates more expressions. Refuses:
+loads from memory that may be written (lazy code motion considers the stores), copies, registers with several
+definitions.
 Reference: Briggs, Cooper, Simpson, "Value Numbering", SPE 1997, §4 (dominator-based).
 """
 
@@ -56,7 +57,7 @@ def remove_redundancy(kernel: Kernel, facts: Facts, remarks: Remarks, pass_name:
         for instr in instrs:
             reads = instr.uses()
             if not reads_none(reads):
-                substitute_reads(kernel, instr, {each: replaced.get(each, each) for each in reads})
+                substitute_reads(kernel, instr, {reg: replaced.get(reg, reg) for reg in reads})
             defs = instr.defs()
             if not (len(defs) == 1 and defs[0] in replaced):
                 kept.append(instr)
@@ -67,7 +68,7 @@ def remove_redundancy(kernel: Kernel, facts: Facts, remarks: Remarks, pass_name:
 
 
 def _find(kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, pass_name: str) -> dict[Reg, Reg]:
-    """For each redundant register the one to read instead."""
+    """By redundant register the register to read instead."""
     cfg = facts.cfg
     holders = Holders(facts.dominance)
     replaced: dict[Reg, Reg] = {}
@@ -89,7 +90,7 @@ def _find(kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, pass_n
 
 
 def _removable(facts: Facts, values: Values) -> Iterator[tuple[int, Instr]]:
-    """The instructions whose value another one may have, and that may have another one's, with their blocks."""
+    """The instructions, with their blocks, that may be redundant or may make another one redundant."""
     is_single = values.ssa.is_single
     for block, instrs in facts.get(movable):
         for instr in instrs:
@@ -102,23 +103,24 @@ def _removable(facts: Facts, values: Values) -> Iterator[tuple[int, Instr]]:
 
 
 class Holders:
-    """The registers that have each value, in blocks none of which dominates another, as far as registers can stand for
-    each other. Blocks are to be asked about in reverse postorder, so that what dominates one has been there before.
+    """For each value the registers that hold it, in blocks none of which dominates another.
 
-    The subtrees of such blocks in the dominator tree are disjoint; so the only one that may dominate a block is the
-    last that comes, in preorder, not after it.
+    Queries must come in reverse postorder of the blocks, so that a dominating block comes first. The subtrees of the
+    blocks of one value in the dominator tree are disjoint. So only the last of them in preorder that does not come
+    after a given block can dominate it.
     """
 
     def __init__(self, dominance: Dominance) -> None:
         self._dominates = dominance.dominates
         self._position = {block: position for position, block in enumerate(dominance.preorder)}
-        #: By value and kind of register the block and the register where there is one, else these in preorder.
+        #: By (value number, `exchangeable_as` of the register): the first (block, register).
         self._single: dict[tuple[int, object], tuple[int, Reg]] = {}
+        #: By the same key, once there are two: all (position of the block in preorder, block, register), ascending.
         self._several: dict[tuple[int, object], list[tuple[int, int, Reg]]] = {}
 
     def dominating(self, number: int, block: int, result: Reg) -> Reg | None:
-        """A register that already has the value wherever control is at ``block``. Where there is none, ``result`` will
-        be it."""
+        """A register that holds value ``number`` whenever control is at ``block``. If there is none, ``result`` is
+        recorded as one for later queries."""
         key = (number, exchangeable_as(result.type))
         first = self._single.setdefault(key, (block, result))
         if first[1] is result:
@@ -137,6 +139,6 @@ class Holders:
 
 
 def _read_in_place(facts: Facts) -> set[Reg]:
-    """Registers with a read that cannot be exchanged."""
+    """Registers with a read that cannot be replaced."""
     blocks = facts.cfg.blocks
     return {reg for block in facts.cfg.rpo for instr in blocks[block].instrs for reg in instr.fixed_uses()}

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from ...cost import Figures
 from ...ptx import Module
 
-__all__ = ["Judge", "RecordingJudge", "Refused"]
+__all__ = ["Judge", "ReadsFloatCode", "RecordingJudge", "Refused"]
 
 
 class Refused(Exception):
@@ -21,6 +21,16 @@ class Judge(Protocol):
 
     def figures(self, module: Module) -> dict[str, Figures]:
         """The figures of each entry by name. Raises `Refused`."""
+        ...
+
+
+@runtime_checkable
+class ReadsFloatCode(Protocol):
+    """A judge that also reads which machine instructions the floating-point instructions of PTX have become."""
+
+    def float_code(self, module: Module) -> dict[str, list[frozenset[str]]]:
+        """Name of an entry → for each of its instructions in order, the kinds of its floating-point machine
+        instructions: ``fma``, ``add``, ``mul``; empty where it has none. Raises `Refused`."""
         ...
 
 
