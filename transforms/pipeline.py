@@ -130,7 +130,11 @@ class KernelTransform:
         if not self._run(module, kernel, facts, remarks):
             return False
         pins = keep_contraction(kernel, facts, before, is_compared=is_compared)
-        if pins < 0 or (is_compared and not self._is_same_machine_code(module, kernel, facts, original, instrs)):
+        is_same = pins >= 0
+        if is_same and is_compared:
+            live = facts.get(Contraction.of).live
+            is_same = self._contracts_the_same(module, kernel, before, live, original, instrs)
+        if not is_same:
             kernel.restore(original)
             remarks.restore(checkpoint)
             remarks.count(kernel, "contraction", "reverted")
@@ -143,11 +147,20 @@ class KernelTransform:
             self._verify(module, kernel, "contraction", fell_off=True)
         return True
 
-    def _is_same_machine_code(
-        self, module: Module, kernel: Kernel, facts: Facts, original: Kernel, instrs: list[Instr]
+    def _contracts_the_same(
+        self,
+        module: Module,
+        kernel: Kernel,
+        contraction: Contraction,
+        live: set[Instr],
+        original: Kernel,
+        instrs: list[Instr],
     ) -> bool:
-        """Whether ptxas contracts the same sums of ``original`` and ``kernel``. ``instrs`` are the instructions that
-        ``kernel`` had before the passes, in the order of ``original``."""
+        """Whether ptxas contracts the same sums of ``original`` and ``kernel``.
+
+        ``contraction`` and ``instrs`` are those of ``kernel`` before the passes, ``instrs`` in the order of
+        ``original``. ``live`` are its instructions after the passes whose effect or result is needed.
+        """
         from .gate.judge import Refused
         from .machine_contraction import float_code, is_same
 
@@ -159,8 +172,8 @@ class KernelTransform:
             self.was_refused = True
             return False
         return is_same(
-            facts.get(Contraction.of),
-            facts.get(Contraction.of).live,
+            contraction,
+            live,
             dict(zip(instrs, before, strict=True)),
             dict(zip(kernel.instructions(), after, strict=True)),
         )
