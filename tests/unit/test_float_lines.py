@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from ptxmotion.analysis.manager import Facts
@@ -179,7 +180,7 @@ def test_other_machine_code_reverts_the_kernel() -> None:
 class StoreOfProduct:
     """A pass that stores the product in its own block. By PTX alone the product is rounded then."""
 
-    name = "storeofproduct"
+    name: ClassVar[str] = "storeofproduct"
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         [block] = [block for block in kernel.blocks if any(instr.form.text == "mul.f32" for instr in block.instrs)]
