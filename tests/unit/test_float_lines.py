@@ -3,13 +3,14 @@
 import re
 from collections import defaultdict
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.values.contraction import Contraction
 from ptxmotion.driver import Policy, optimize
 from ptxmotion.judges import Assembled
-from ptxmotion.ptx import Instr, Module, parse, print_module
+from ptxmotion.ptx import Instr, Kernel, Module, parse, print_module
 from ptxmotion.toolchain.cubin import CubinError, read_image
 from ptxmotion.toolchain.float_lines import float_lines
 from ptxmotion.toolchain.ptxas_judge import PtxasJudge
@@ -173,6 +174,28 @@ def test_other_machine_code_reverts_the_kernel() -> None:
     assert not run_passes(module, "O3", remarks, float_code=reader)
     assert reader.calls == 2
     assert print_module(module).count("div.s32") == 2
+    assert [remark.name for remark in remarks.items if remark.reason == "contraction"] == ["Reverted"]
+
+
+class StoreOfProduct:
+    """A pass that stores the product in its own block. By PTX alone the product is rounded then."""
+
+    name: ClassVar[str] = "storeofproduct"
+
+    def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+        [block] = [block for block in kernel.blocks if any(instr.form.text == "mul.f32" for instr in block.instrs)]
+        store = next(instr for instr in kernel.instructions() if instr.form.text == "st.global.f32")
+        [at] = [at for at, instr in enumerate(block.instrs) if instr.form.text == "mul.f32"]
+        product = block.instrs[at].operands[0]
+        stored = Instr(store.form, (store.operands[0], product))
+        kernel.set_instrs(block, [*block.instrs[: at + 1], stored, *block.instrs[at + 1 :]])
+        return True
+
+
+def test_machine_code_is_compared_for_what_was_open_before_the_passes() -> None:
+    module = parse(HEAD + OPEN)
+    remarks = Remarks(module)
+    assert not run_passes(module, [StoreOfProduct()], remarks, float_code=OtherCode())
     assert [remark.name for remark in remarks.items if remark.reason == "contraction"] == ["Reverted"]
 
 

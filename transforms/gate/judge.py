@@ -26,11 +26,11 @@ class Judge(Protocol):
 
 @runtime_checkable
 class ReadsFloatCode(Protocol):
-    """A judge that knows what became of each floating-point instruction in the machine code."""
+    """A judge that also reads which machine instructions the floating-point instructions of PTX have become."""
 
     def float_code(self, module: Module) -> dict[str, list[frozenset[str]]]:
-        """By name of each entry, for each of its instructions in order, the kinds of floating-point machine
-        instructions made of it: ``fma``, ``add``, ``mul``; none where it makes none. Raises `Refused`."""
+        """Name of an entry → for each of its instructions in order, the kinds of its floating-point machine
+        instructions: ``fma``, ``add``, ``mul``; empty where it has none. Raises `Refused`."""
         ...
 
 
