@@ -294,7 +294,7 @@ def _plan(form: Form) -> _Plan:
         kind = "product"
     else:
         kind = "hash"
-    scalars = tuple(_scalar_of(form, spec) for spec in form.specs[1:])
+    scalars = tuple(form.operand_type(spec) for spec in form.specs[1:])
     # An operation on two NaNs of f64 keeps the payload of one of them, which depends on their order.
     commutes = form.op.commutes and (form.type is None or form.type.name != "f64")
     return _Plan(kind, _operation(form), scalars, commutes, operation, kind_of_row is Operation.WIDE_PRODUCT_SUM)
@@ -439,16 +439,6 @@ def _load(values: Values, instr: Instr, plan: _Plan) -> int:
     if address is None or address.rest or len(instr.operands) != 2:
         return values.fresh()
     return values.lookup((plan.head, *values.address(instr, address)))
-
-
-def _scalar_of(form: Form, spec: OperandSpec) -> ScalarType | None:
-    """The type in which an operand is read; ``None`` if it is not fixed."""
-    if spec.type == "wide":
-        return None
-    return form.scalar(spec.type) or _FIXED.get(spec.type)
-
-
-_FIXED = {"u32": _U32, "b32": ScalarType("b32", 32, "b"), "s32": ScalarType("s32", 32, "s")}
 
 
 def _modifiers(form: Form) -> Key:
