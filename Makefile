@@ -14,12 +14,13 @@ ifneq ($(shell cat $(VENV)/made-for 2>/dev/null),$(CURDIR))
 STALE := stale
 endif
 
-.PHONY: help demo test check bench gpu fuzz bless clean stale
+.PHONY: help demo test check docs bench gpu fuzz bless clean stale
 
 help:
 	@echo 'make demo      optimize an example end to end and say what was gained'
 	@echo 'make test      every test that needs no GPU'
-	@echo 'make check     ruff, pyright, and the tests that take under a minute'
+	@echo 'make check     ruff, pyright, the documentation, and the tests that take under a minute'
+	@echo 'make docs      the documentation as a site, in build/site'
 	@echo 'make bench     the benchmarks; the figures that need no GPU, and time where there is one'
 	@echo 'make gpu       the tests that need a GPU; fails where there is none'
 	@echo 'make fuzz N=1000   random programs through every pass, N for each property'
@@ -32,10 +33,19 @@ demo: $(VENV)/test.stamp
 test: $(VENV)/test.stamp
 	@$(PYTEST) -q -n $(JOBS) --benchmark-disable
 
-check: $(VENV)/dev.stamp
+check: $(VENV)/dev.stamp docs
 	@$(PY) -m ruff check .
 	@$(PY) -m pyright --pythonpath $(PY)
 	@$(PYTEST) -q -n $(JOBS) --benchmark-disable -m 'not slow and not gpu and not fuzz'
+
+# The site has the folders of the repository, so a link in a page works in both. A broken link makes the build fail.
+docs: $(VENV)/dev.stamp
+	@rm -rf build/pages
+	@mkdir -p build/pages/tests/golden
+	@cp -R README.md CONTRIBUTING.md CHANGELOG.md docs build/pages/
+	@cp tests/golden/README.md build/pages/tests/golden/
+	@$(PY) -m mkdocs build --strict
+	@echo 'the documentation: build/site/index.html'
 
 bench: $(VENV)/test.stamp
 	@$(PY) bench/run.py

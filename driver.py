@@ -25,6 +25,7 @@ from .ptx import Kernel, Module, parse, print_module
 from .ptx.verify import verify
 from .transforms.attempt import Attempt, untouched_copy
 from .transforms.equal_kernels import EqualKernels
+from .transforms.gate.judge import ReadsFloatCode
 from .transforms.passes import passes_of
 from .transforms.pipeline import KernelTransform
 from .transforms.remarks import Remark, Remarks
@@ -50,6 +51,7 @@ class Policy:
       ptxas; ``off``; or `None`, which is ``auto`` for the levels O2 and O3 and ``off`` otherwise.
     - ``judge``: a judge of one's own instead.
     - ``arch``: what the gate assembles for (default: the module's target). ``gate_timeout``: seconds for ptxas.
+      ``ptxas_options``: further options that the gate gives to ptxas, such as ``-maxrregcount=32``.
     - ``promise``: what is promised of pointer parameters (`Promise.parse("restrict")`); not checked here.
     - ``profile``: measured counts of blocks and branches; used for costs only.
     - ``kernels``: selects kernels by name (default: all).
@@ -61,6 +63,7 @@ class Policy:
     judge: Judge | None = None
     arch: str | None = None
     gate_timeout: float | None = None
+    ptxas_options: tuple[str, ...] = ()
     promise: Promise | None = None
     profile: Profile | None = None
     kernels: Callable[[str], bool] | None = None
@@ -117,8 +120,15 @@ def optimize(source: str | Module, passes: str | Sequence[Pass] = "O2", policy: 
 def optimize_in_place(module: Module, passes: str | Sequence[Pass] = "O2", policy: Policy = _DEFAULT) -> Result:
     """As `optimize`, for a caller that has verified ``module`` and needs it no more as it was."""
     chosen = passes_of(passes) if isinstance(passes, str) else list(passes)
-    judge, warnings = _judge(policy, passes)
-    transform = KernelTransform(chosen, policy.promise, policy.profile, policy.verify_each, policy.observer)
+    judge, warnings = _judge(policy, passes, module.version)
+    transform = KernelTransform(
+        chosen,
+        policy.promise,
+        policy.profile,
+        policy.verify_each,
+        policy.observer,
+        judge if isinstance(judge, ReadsFloatCode) else None,
+    )
     log = Remarks(module, policy.limit, explains=policy.explain)
     kernels = [kernel for kernel in module.kernels if policy.kernels is None or policy.kernels(kernel.name)]
     changed = optimize_module(module, kernels, transform, judge, log) if chosen else []
@@ -133,13 +143,13 @@ def _copy(module: Module) -> Module:
     return found
 
 
-def _judge(policy: Policy, passes: str | Sequence[Pass]) -> tuple[Judge | None, list[str]]:
+def _judge(policy: Policy, passes: str | Sequence[Pass], version: str) -> tuple[Judge | None, list[str]]:
     if policy.judge is not None:
         return policy.judge, []
     from .judges import judge_of
 
     choice = policy.gate or ("auto" if passes in GATED_LEVELS else "off")
-    return judge_of(choice, policy.arch, policy.gate_timeout)
+    return judge_of(choice, policy.arch, policy.gate_timeout, options=policy.ptxas_options, version=version)
 
 
 def optimize_module(
@@ -164,8 +174,8 @@ def optimize_module(
     outcomes |= {name: each.outcome(outcomes[each.first]) for name, each in equal.items()}
     for kernel in kernels:
         module.put(outcomes[kernel.name].kernel)
-        log.take(outcomes[kernel.name].said)
-    if cache is not None and complete:
+        log.take(outcomes[kernel.name].remarks)
+    if cache is not None and complete and not transform.was_refused:
         cache.record(outcomes)
     return [kernel.name for kernel in kernels if outcomes[kernel.name].is_changed]
 

@@ -10,6 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .cost import Figures
     from .ptx import Module
     from .toolchain.ptxas_judge import PtxasJudge
@@ -40,6 +42,27 @@ class Assembled:
             raise Refused(f"ptxas made no code of {', '.join(missing)}")
         return found
 
+    def float_code(self, module: Module) -> dict[str, list[frozenset[str]]]:
+        """By name of each entry what became of each of its instructions. Raises `Refused` where ptxas fails."""
+        from .ptx import parse, print_module
+        from .toolchain.tools import ToolchainError
+        from .transforms.gate.judge import Refused
+
+        text = print_module(module)
+        try:
+            lines = self._judge.float_lines(text)
+        except ToolchainError as error:
+            raise Refused(" ".join(str(error).split())[:200]) from error
+        # The printed text has one instruction in a line. Parsing it again gives the lines.
+        printed = parse(text)
+        return {
+            kernel.name: [
+                lines[kernel.name].get(printed.source.line_column(instr.pos)[0], frozenset())
+                for instr in kernel.instructions()
+            ]
+            for kernel in printed.entries
+        }
+
     def recall(self, key: str) -> Any:
         """What an earlier run recorded under ``key``; `None` where there is nothing."""
         from .toolchain.tools import ToolchainError
@@ -57,17 +80,25 @@ class Assembled:
             self._judge.remember(key, value)
 
 
-def judge_of(choice: str, arch: str | None = None, seconds: float | None = None) -> tuple[Judge | None, list[str]]:
+def judge_of(
+    choice: str,
+    arch: str | None = None,
+    seconds: float | None = None,
+    *,
+    options: Sequence[str] = (),
+    version: str = "",
+) -> tuple[Judge | None, list[str]]:
     """The judge that ``choice`` names, and warnings for the user.
 
     ``choice`` is ``ptxas``, ``static``, ``off`` (no judge), or ``auto``: ptxas where it is found, else the static
-    model with a warning. ``arch`` overrides the module's target; ``seconds`` is the limit of one run of ptxas.
+    model with a warning. ``arch`` overrides the module's target; ``seconds`` is the limit of one run of ptxas, and
+    ``options`` are given to it. ``version`` is the module's version of PTX, which ptxas must be able to read.
     Raises `ToolMissing` for ``ptxas`` where it is not found, `ValueError` for another choice.
     """
     if choice == "off":
         return None, []
     from .toolchain.ptxas_judge import SECONDS, PtxasJudge
-    from .toolchain.tools import ToolMissing
+    from .toolchain.tools import ToolMissing, find_ptxas
     from .transforms.gate.static_judge import StaticJudge
 
     if choice == "static":
@@ -75,10 +106,12 @@ def judge_of(choice: str, arch: str | None = None, seconds: float | None = None)
     if choice not in ("auto", "ptxas"):
         raise ValueError(f"there is no gate '{choice}'; there are auto, ptxas, static and off")
     try:
-        return Assembled(PtxasJudge(arch, seconds=SECONDS if seconds is None else seconds)), []
+        ptxas = find_ptxas(f".version {version}")
+        judge = PtxasJudge(arch, seconds=SECONDS if seconds is None else seconds, options=options, tool=ptxas)
+        return Assembled(judge), []
     except ToolMissing as error:
         if choice == "ptxas":
             raise
         model = "the gate goes by accesses to memory and long operations"
-        warning = f"ptxas is not found ({error.reason}), so {model}"
+        warning = f"ptxas is not found ({error.reason}), so {model}; remedy: {error.install}"
         return StaticJudge(), [warning]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..ptx import Effect, Element, Form, Instr, Kernel, Param, Reg, Special, Sym, Variable
+from ..ptx.operations import Operation
 
 __all__ = [
     "REASONS",
@@ -86,7 +87,7 @@ def _form_reason(form: Form) -> str:
     effects = form.effects
     if form.is_opaque:
         return "opaque"
-    if form.op.base == "call":
+    if form.is_call:
         return "call"
     for bit, reason in (
         (Effect.CONTROL, "control"),
@@ -242,10 +243,10 @@ def is_constant_form(form: Form) -> bool:
 
 
 def _is_always_constant(form: Form) -> bool:
-    return "nc" in form.flags or form.op.base == "ldu"
+    return "nc" in form.flags or form.operation is Operation.UNIFORM_LOAD
 
 
 def is_plain_store(instr: Instr) -> bool:
     """Whether the instruction is a weak ``st`` whose only effect is to write its address."""
     form = instr.form
-    return form.op.name == "st" and not form.effects & (Effect.ORDERED | Effect.BARRIER | Effect.ASYNC)
+    return form.operation is Operation.STORE and not form.effects & (Effect.ORDERED | Effect.BARRIER | Effect.ASYNC)

@@ -1,19 +1,18 @@
-"""What a level costs next to ptxas, over PTX files: without the gate, with an empty cache, with a full one.
+"""What a level costs beside ptxas, over PTX files: without the gate, with an empty cache, with a full one.
 
     python bench/cost.py DIR [--level O2 --level O3] [--every 15] [--most 100000] [--large 4] [--list]
     python bench/cost.py DIR --whole [--ungated] [--save FILE] [--seconds 300]
 
-Of the files up to ``--most`` bytes every ``--every``-th is taken, in the order of their paths, and of the others
-``--large`` evenly by size; ``--whole`` takes all files, or every ``--every``-th where that is given. All figures are
-CPU seconds, ours and those of the ptxas processes that the gate starts, from the file's text to the text of the result:
-reading, verifying, passes, gate, printing. What starting Python and importing takes is not in them (`make bench`
-measures that). Files that ptxas or the verifier refuses are left out. Ratios are of the sums, all from one run: what a
-level takes is divided by what ptxas took for the same files in the same process. ``--repeat`` takes the fastest of
-several.
+Of the files up to ``--most`` bytes, every ``--every``-th is taken, in the order of their paths; of the larger ones
+``--large``, evenly by size. ``--whole`` takes all files, or every ``--every``-th if that is given. All figures are CPU
+seconds, our own and those of the ptxas processes that the gate starts, from the text of a file to the text of the
+result: parsing, verifying, passes, gate, printing. The start of Python and imports are not included (`make bench`
+measures them). Files that ptxas or the verifier refuses are left out. Ratios are of sums from one run: the time of a
+level is divided by the time of ptxas for the same files in the same process. ``--repeat`` takes the fastest of several.
 
-With ``--save`` each file's figures are appended to a table as they are found, and a file that stands there is not
-measured again: a long run goes on where it was stopped, or where ``--seconds`` of CPU time were over. The sums are of
-all files of the selection that the table has. The exit code is 1 where a limit is not kept.
+With ``--save`` the figures of each file are appended to a table as they are measured. A file that is in the table is
+not measured again: a long run continues where it was stopped, or where ``--seconds`` of CPU time were used up. The
+sums are of all files of the selection that are in the table. The exit code is 1 if a limit is exceeded.
 """
 
 from __future__ import annotations

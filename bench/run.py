@@ -2,18 +2,18 @@
 
     python bench/run.py [DIR] [--every 15] [--level O2] [--json FILE]
 
-Without a folder, over the PTX that nvcc makes of the demo's kernels and over generated kernels. The pipeline is that of
-the level, without the gate: what the gate lets ptxas do is measured by `bench/cost.py`. Each limit is a line that
-passes or fails, and a failed one makes the exit code 1:
+Without a folder, the files are the PTX that nvcc makes of the kernels in `demo/`, and generated kernels. The passes are
+those of the level, without the gate; `bench/cost.py` measures the gate. Each limit is a line that passes or fails; a
+failed one makes the exit code 1:
 
     parse and print           at most 0.15 of ptxas, in total
     the level's pipeline      at most 1.0 of ptxas, in total: read, verify, transform, verify, print
-    start of `opt`            at most 0.25 s for a file with one kernel, all of the process included
+    start of `opt`            at most 0.25 s for a file with one kernel, for the whole process
     growth                    n·log n, up to 200,000 instructions in one kernel
     memory                    under 1.5 GB for a module of 10 MB
 
-Limits are on CPU time, of all processes that take part, so that a busy machine changes them little; wall time is
-printed beside it, and on an idle machine is the same.
+Limits are on the CPU time of all processes that take part, so a busy machine changes them little. Wall time is printed
+beside it; on an idle machine both are equal.
 """
 
 from __future__ import annotations

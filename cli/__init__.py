@@ -1,16 +1,16 @@
-"""The command `ptxmotion`: its verbs, and what becomes of errors.
+"""The command `ptxmotion`: its verbs, its exit codes, and how it reports errors.
 
-Each verb is a module of this folder with `add_arguments(parser)` and `run(arguments) -> int`; it imports what it needs
-when it runs, and is imported itself only when it is called or listed.
+Each verb is a module of this folder with `add_arguments(parser)` and `run(arguments) -> int`. A verb is imported only
+when it is called or listed, and it imports the modules it needs when it runs.
 
-Data goes to stdout; progress, remarks and messages to stderr. Exit codes, never a count:
+Data goes to stdout; progress, remarks and messages go to stderr. An exit code is never a count:
 
-    0  fine                                   4  something is missing in the environment (named, with the install line)
-    1  a regression or a mismatch             5  inconclusive, where asked to fail on it
-    2  usage                                  70 internal error, with a saved reproducer
-    3  bad input, or ptxas refuses the output
+    0  success                                4  a tool or a GPU is missing; the message says how to install it
+    1  a regression or a mismatch             5  inconclusive, if --fail-on names it, or in `verify A B`
+    2  wrong usage or wrong settings          70 internal error, with a saved reproducer
+    3  bad input, or ptxas rejects the output
 
-An interrupt (130) and a closed pipe (141) end the command without a word.
+An interrupt (130) and a closed pipe (141) end the command without a message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command with ``argv`` (by default the process's own) and return its exit code.
+    """Run the command with ``argv`` (by default the arguments of the process) and return its exit code.
 
     >>> main(["opt", "--print-passes"])  # doctest: +ELLIPSIS
     cse...
@@ -36,10 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _collect_garbage_rarely() -> None:
-    """Let Python look for reference cycles after 50,000 new objects instead of 700.
+    """Let the garbage collector run after 50,000 new objects instead of 700.
 
-    Parsing and analyses make many objects that live long and hardly any cycles. With Python's own threshold `opt -O3`
-    without the gate takes 16 % more time (six public files of 30 to 120 kB, two cores, Python 3.11).
+    Parsing and analyses make many objects that live long, and few reference cycles. With the default threshold,
+    `opt -O3` without the gate takes 16 % more time (six public files of 30 to 120 kB, two cores, Python 3.11).
     """
     import gc
 

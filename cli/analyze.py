@@ -1,7 +1,7 @@
-"""`ptxmotion analyze`: what is in a PTX file, kernel by kernel. Nothing is changed and ptxas is not asked.
+"""`ptxmotion analyze`: reports about each kernel of a PTX file. It changes nothing and does not run ptxas.
 
-What is asked for is told: with `--divergence` what may part a warp (`divergence_report.py`), with `--memory` what may
-alias (`memory_report.py`), with neither an overview. `--picture` draws one kernel (`cfg_picture.py`).
+`--divergence` reports divergent branches (`divergence_report.py`), `--memory` reports aliasing (`memory_report.py`);
+without these it prints an overview. `--picture` draws one kernel (`cfg_picture.py`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from .alias_promise import ALIAS_HELP, alias_promise, warn_of_unknown_names
-from .opt import regex
-from .outcome import BAD_INPUT, FINE, MISSING, CommandError, say, usage_error
+from .arguments import regex
+from .outcome import BAD_INPUT, FINE, MISSING, CommandError, say, usage_error, warn
 from .profiles import PROFILE_HELP, load_profile
 
 if TYPE_CHECKING:
@@ -31,32 +31,42 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `analyze`."""
-    parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="PTX to read; - (default) is stdin")
+    parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="PTX input (default: -, stdin)")
     parser.add_argument("--kernel", type=regex, metavar="REGEX", help="only kernels whose name matches")
-    parser.add_argument("--expressions", action="store_true", default=None, help="what is computed more than once")
     parser.add_argument(
-        "--divergence", action="store_true", default=None, help="which branches may part a warp and why; the CDRND"
+        "--expressions", action="store_true", default=None, help="add the number of redundant expressions"
+    )
+    parser.add_argument(
+        "--divergence",
+        action="store_true",
+        default=None,
+        help="report which branches can be divergent and why, and the blocks that only uniform branches decide (CDRND)",
     )
     parser.add_argument(
         "--memory",
         action="store_true",
         default=None,
-        help="which references may alias, what nobody writes, which loads may be speculated, buffers, barriers",
+        help="report which references can alias, what is never written, which loads can be speculated, and barriers",
     )
     parser.add_argument(
-        "--picture", metavar="FILE", help="draw a kernel's flow graph with its divergence as FILE.svg or FILE.png"
+        "--picture",
+        metavar="FILE",
+        help="draw the control-flow graph of one kernel with its divergence, as FILE.svg or FILE.png",
     )
-    known = parser.add_argument_group("what is known")
-    known.add_argument(
-        "--block", type=_block_shape, metavar="X[,Y[,Z]]", help="threads of a block; .reqntid comes before it"
+    given = parser.add_argument_group("facts for the analysis")
+    given.add_argument(
+        "--block",
+        type=_block_shape,
+        metavar="X[,Y[,Z]]",
+        help="the shape of a block in threads; .reqntid in the PTX has precedence",
     )
-    known.add_argument("--profile", metavar="FILE", help=PROFILE_HELP)
-    known.add_argument("--alias", type=alias_promise, metavar="LEVEL", help=ALIAS_HELP)
+    given.add_argument("--profile", metavar="FILE", help=PROFILE_HELP)
+    given.add_argument("--alias", type=alias_promise, metavar="LEVEL", help=ALIAS_HELP)
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
         "--emit",
         choices=("table", "json", "cfg-dot"),
-        help="tables (default), the same as JSON, or the flow graphs for Graphviz",
+        help="tables, the same as JSON, or control-flow graphs for Graphviz (default: table)",
     )
     form.add_argument("--json", action="store_true", default=None, help="the same as --emit=json")
 
@@ -64,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _block_shape(text: str) -> tuple[int, int, int]:
     parts = text.split(",")
     if not 1 <= len(parts) <= 3 or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
-        raise argparse.ArgumentTypeError(f"'{text}' is no shape such as 256 or 16,16")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a block shape such as 256 or 16,16")
     x, y, z = (*map(int, parts), 1, 1)[:3]
     return x, y, z
 
@@ -90,26 +100,26 @@ def run(arguments: argparse.Namespace) -> int:
         _draw(arguments.picture, module, kernels, arguments.block, profile)
         if arguments.emit is None and not (arguments.divergence or arguments.memory or arguments.expressions):
             return FINE
-    found = [_described(arguments, kernel, module, profile) for kernel in kernels]
+    reports = [_described(arguments, kernel, module, profile) for kernel in kernels]
     if arguments.emit == "json":
         import json
 
-        document = {"schema_version": 1, "file": module.source.name, "target": module.target, "kernels": found}
+        document = {"schema_version": 1, "file": module.source.name, "target": module.target, "kernels": reports}
         print(json.dumps(document, indent=2))
     else:
-        _print_reports(found, expressions=bool(arguments.expressions))
+        _print_reports(reports, expressions=bool(arguments.expressions))
     return FINE
 
 
 def _described(
     arguments: argparse.Namespace, kernel: Kernel, module: Module, profile: Profile | None
 ) -> dict[str, Any]:
-    """What is told of one kernel, under the names of the reports that are asked for."""
+    """The reports on one kernel that the arguments select, by name."""
     wants_report = bool(arguments.divergence or arguments.memory)
     facts = facts_of(kernel, module, arguments.block, profile, arguments.alias)
-    found: dict[str, Any] = {"name": kernel.name}
+    reports: dict[str, Any] = {"name": kernel.name}
     if not wants_report or arguments.expressions or arguments.emit == "json":
-        found = describe(kernel, module, facts)
+        reports = describe(kernel, module, facts)
     if wants_report:
         from ..transforms.remarks import Remarks
 
@@ -117,12 +127,12 @@ def _described(
         if arguments.divergence:
             from .divergence_report import describe_divergence
 
-            found["divergence"] = describe_divergence(facts, place)
+            reports["divergence"] = describe_divergence(facts, place)
         if arguments.memory:
             from .memory_report import describe_memory
 
-            found["memory"] = describe_memory(facts, place)
-    return found
+            reports["memory"] = describe_memory(facts, place)
+    return reports
 
 
 def facts_of(
@@ -132,17 +142,18 @@ def facts_of(
     profile: Profile | None = None,
     promise: Promise | None = None,
 ) -> Facts:
-    """The facts of a kernel whose scopes are flattened."""
+    """The facts of a kernel. Flattens its nested scopes."""
     from ..analysis.manager import Facts
+    from ..ptx import flatten_scopes
 
-    kernel.flatten_scopes()
+    flatten_scopes(kernel)
     return Facts(kernel, module, shape=shape, profile=profile, promise=promise)
 
 
 def _draw(
     path: str, module: Module, kernels: list[Kernel], shape: tuple[int, int, int] | None, profile: Profile | None
 ) -> None:
-    """Draw the one kernel there is to the file ``path``."""
+    """Draw the only kernel of ``kernels`` to the file ``path``."""
     from ..transforms.remarks import Remarks
     from .cfg_picture import FORMS, PictureError, draw_cfg
     from .files import Outputs
@@ -164,7 +175,7 @@ def _draw(
 
 
 def describe(kernel: Kernel, module: Module, facts: Facts) -> dict[str, Any]:
-    """The figures of one kernel: counts, and sizes of register files in units of 32 bits."""
+    """The overview of one kernel: counts, and register pressure in units of 32 bits."""
     from ..analysis.values.pressure import Pressure
     from ..transforms.opportunities import opportunities
 
@@ -189,6 +200,7 @@ def describe(kernel: Kernel, module: Module, facts: Facts) -> dict[str, Any]:
 def _counts(kernel: Kernel) -> dict[str, Any]:
     from ..analysis.effects import memory_space
     from ..ptx import Effect
+    from ..ptx.operations import BRANCHES
 
     number = 0
     counts: Counter[str] = Counter()
@@ -202,8 +214,8 @@ def _counts(kernel: Kernel) -> dict[str, Any]:
             continue
         effects = form.effects
         counts["barriers"] += effects & Effect.BARRIER != 0
-        counts["calls"] += form.op.base == "call"
-        counts["branches"] += form.op.base in ("bra", "brx")
+        counts["calls"] += form.is_call
+        counts["branches"] += form.operation in BRANCHES
         if instr.address is not None and effects & (Effect.READ | Effect.WRITE):
             kinds = ("update", "store", "load")
             kind = kinds[0 if effects & Effect.READ and effects & Effect.WRITE else 1 if effects & Effect.WRITE else 2]
@@ -217,20 +229,20 @@ def _counts(kernel: Kernel) -> dict[str, Any]:
 
 
 def _declared(kernel: Kernel) -> dict[str, int]:
-    """Registers declared, by type. A range of nvcc's begins at 0, which it never uses."""
+    """The number of declared registers by type. nvcc declares one register of each range that it does not use."""
     from ..ptx import RegisterDeclaration
 
-    found: Counter[str] = Counter()
+    registers: Counter[str] = Counter()
     for declaration in kernel.declarations:
         if isinstance(declaration, RegisterDeclaration):
             for _, count in ((declaration.name, declaration.count), *declaration.group):
-                found[declaration.type.name] += 1 if count is None else count
-    return dict(sorted(found.items()))
+                registers[declaration.type.name] += 1 if count is None else count
+    return dict(sorted(registers.items()))
 
 
 def _print_reports(kernels: list[dict[str, Any]], *, expressions: bool) -> None:
     if not kernels:
-        say("ptxmotion: warning: there is no kernel to tell of")
+        warn("there is no kernel to report on")
         return
     separate = False
     if "blocks" in kernels[0]:
@@ -257,11 +269,11 @@ def _print_tables(kernels: list[dict[str, Any]], *, expressions: bool) -> None:
 
     headings = ("kernel", "blocks", "loops", "depth", "instr", "ld", "st", "rmw", "bar", "call", "names", "values")
     print_table(headings, [_row(kernel) for kernel in kernels])
-    print("ld st rmw: loads, stores, atomics; bar: barriers and fences; names, values: expressions that are computed")
-    print("where they are known already, or could be, found by the names of their operands and by value")
+    print("ld, st, rmw: loads, stores, atomics; bar: barriers and fences; names, values: expressions that are fully or")
+    print("partially redundant, compared by the names of their operands and by value number")
     print()
     print_table(("kernel", "words", "predicates", "declared"), [_registers(kernel) for kernel in kernels])
-    print("words, predicates: the most 32-bit registers and predicates that are live at once, in the order of the text")
+    print("words, predicates: the most 32-bit registers and predicates that are live at one point, in program order")
     if expressions:
         print()
         print_table(

@@ -1,7 +1,7 @@
-"""The command line's grammar: verbs, options common to all, settings as defaults.
+"""The parser of the command line: verbs, options that all verbs have, and settings files as defaults.
 
-Only the verb that is called has its parser built; `--help` and completion build all. Help is laid out by rich-argparse,
-imported when help is printed to a terminal.
+Only the parser of the called verb is built; `--help` and completion build all. rich-argparse formats help, and is
+imported only when help is printed in colour.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 from collections.abc import Iterable
 from typing import Any, Protocol, cast
@@ -17,18 +18,28 @@ from .. import __version__
 from . import color
 from .outcome import usage_error, warn
 
-__all__ = ["TRUSTED_ONLY", "VERBS", "Verb", "build_parser", "parse_arguments", "settable", "verb_module"]
+__all__ = [
+    "TRUSTED_ONLY",
+    "VERBS",
+    "Verb",
+    "build_parser",
+    "parse_arguments",
+    "pass_list",
+    "regex",
+    "settable",
+    "verb_module",
+]
 
-#: The verbs in the order of the help, each with its line of help.
+#: The verbs in the order of the help, with their help texts.
 VERBS: dict[str, str] = {
     "opt": "optimize a PTX file",
-    "analyze": "tell what is in a PTX file",
+    "analyze": "report loops, divergence, memory accesses and redundancies of a PTX file",
     "diff": "compare the machine code of two PTX files",
-    "verify": "check a PTX file, compare what two compute, or check the round trip of a folder",
+    "verify": "check a PTX file, compare the results of two, or check parsing and printing of a folder",
     "emulate": "run a kernel on the emulator",
     "fuse": "fuse the kernel launches of a host program",
-    "bench": "run benchmarks, compare and track their results",
-    "doctor": "check that all that is needed is on this machine",
+    "bench": "run benchmarks; compare and track their results",
+    "doctor": "check that this machine has everything that ptxmotion needs",
     "completion": "print the completion script of a shell",
 }
 
@@ -38,13 +49,13 @@ _EPILOG = """\
 examples:
   ptxmotion opt kernel.ptx -o faster.ptx --remarks
 
-exit codes: 0 fine, 1 regression or mismatch, 2 usage, 3 bad input or ptxas refuses the output,
-4 something missing in the environment, 5 inconclusive, 70 internal error
+exit codes: 0 success, 1 regression or mismatch, 2 wrong usage, 3 bad input or ptxas rejects the output,
+4 a tool or GPU is missing, 5 inconclusive, 70 internal error
 """
 
 
 class Verb(Protocol):
-    """What the module of a verb has."""
+    """The interface of the module of a verb."""
 
     EPILOG: str
 
@@ -59,12 +70,12 @@ def verb_module(name: str) -> Verb:
 
 
 def _plain(prog: str) -> argparse.HelpFormatter:
-    # Without a width, argparse imports shutil for every argument that is added, and with it bz2, lzma and zlib.
+    # Without a width, argparse imports shutil when an argument is added, and shutil imports bz2, lzma and zlib.
     return argparse.RawDescriptionHelpFormatter(prog, width=100)
 
 
 class _Parser(argparse.ArgumentParser):
-    """Formats its help only when it is asked for."""
+    """Chooses the format of the help only when help is printed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, formatter_class=_plain, allow_abbrev=False, **kwargs)
@@ -79,12 +90,12 @@ class _Parser(argparse.ArgumentParser):
 def _rich_formatter() -> Any:
     from rich_argparse import RawDescriptionRichHelpFormatter
 
-    os.environ.setdefault("FORCE_COLOR", "1")  # whether to colour is decided here, not by rich
+    os.environ.setdefault("FORCE_COLOR", "1")  # `color` has decided, not rich
     return RawDescriptionRichHelpFormatter
 
 
 class _ColorAction(argparse.Action):
-    """Takes effect at once, so that help and errors of the parser itself obey."""
+    """Takes effect when it is parsed, so that it also applies to help and errors of the parser."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         color.set_when(values)
@@ -92,11 +103,11 @@ class _ColorAction(argparse.Action):
 
 
 def build_parser(verbs: Iterable[str] = tuple(VERBS)) -> argparse.ArgumentParser:
-    """The parser with the arguments of ``verbs``; the others are known by name only."""
+    """The parser with the arguments of ``verbs``; of the other verbs it has only the names."""
     parser = _Parser(prog="ptxmotion", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"ptxmotion {__version__}")
     _add_common(parser)
-    # With `prog`, argparse need not format the usage to find out how the command is called.
+    # Without `prog`, argparse formats the usage to find the name of the command.
     kinds = parser.add_subparsers(dest="verb", metavar="VERB", prog="ptxmotion", title="verbs", required=True)
     chosen = set(verbs)
     for name, text in VERBS.items():
@@ -111,25 +122,28 @@ def build_parser(verbs: Iterable[str] = tuple(VERBS)) -> argparse.ArgumentParser
 
 
 def _add_common(parser: argparse.ArgumentParser, *, hide: bool = False) -> None:
-    # Options of all verbs may stand before the verb or behind it; behind it they must not reset what stood before.
+    # These options may stand before or after the verb. After it, a default must not overwrite a value from before it.
     default = argparse.SUPPRESS if hide else None
-    group = parser.add_argument_group("options of all verbs")
+    group = parser.add_argument_group("options of every verb")
     group.add_argument(
         "--color",
         choices=("auto", "always", "never"),
         action=_ColorAction,
         default=default,
-        help="colour messages, tables and help (auto: on a terminal, unless NO_COLOR is set)",
+        help="coloured messages, tables and help (default: auto, which is on a terminal unless NO_COLOR is set)",
     )
     config = group.add_mutually_exclusive_group()
     config.add_argument(
-        "--config", metavar="FILE", default=default, help="read settings from this file instead of the nearest one"
+        "--config",
+        metavar="FILE",
+        default=default,
+        help="read settings from this file, not from the nearest ptxmotion.toml or pyproject.toml",
     )
-    config.add_argument("--no-config", action="store_true", default=default, help="read no settings")
+    config.add_argument("--no-config", action="store_true", default=default, help="read no settings file")
 
 
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
-    """The arguments, with settings where the command line is silent. Ends the process on wrong usage."""
+    """The arguments; settings are the defaults. Raises `SystemExit` (wrong usage), `CommandError`, `SettingsError`."""
     color.set_when("auto")
     named = next((word for word in argv if word in VERBS), None)
     parser = build_parser([named] if named and not _asks_for_all(argv, named) else VERBS)
@@ -143,21 +157,48 @@ def _asks_for_all(argv: list[str], named: str) -> bool:
     return named == "completion" or "-h" in before or "--help" in before
 
 
-#: Options whose value may be missing. Without an `=` they have none: the next word is never theirs.
+#: Options whose value is optional. The value must follow an `=`; the next word is never their value.
 _OPTIONAL_VALUE = frozenset(["--remarks", "--stats-json"])
 
 
+_LEVEL = re.compile(r"-O\d")
+
+
 def _explicit(argv: list[str]) -> list[str]:
+    """The command line with ``=`` where argparse would read it differently: `--remarks FILE`, `--passes -O3`."""
     end = argv.index("--") if "--" in argv else len(argv)
-    return [f"{word}=" if word in _OPTIONAL_VALUE and i < end else word for i, word in enumerate(argv)]
+    words: list[str] = []
+    for word in argv[:end]:
+        if words and words[-1] == "--passes" and _LEVEL.fullmatch(word):
+            words[-1] = f"--passes={word}"
+        else:
+            words.append(f"{word}=" if word in _OPTIONAL_VALUE else word)
+    return words + argv[end:]
 
 
-#: Options of which the command line's choice of one makes a setting of another void.
+def regex(text: str) -> re.Pattern[str]:
+    """The argparse type of a regular expression."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a regular expression: {error}") from None
+
+
+def pass_list(text: str) -> str:
+    """The argparse type of ``--passes``: a list of passes, or a level with or without its dash.
+
+    >>> pass_list("-O3"), pass_list("lcm,dce")
+    ('O3', 'lcm,dce')
+    """
+    return text.removeprefix("-") if _LEVEL.fullmatch(text) else text
+
+
+#: Groups of options: one of them on the command line disables a setting of the others.
 _EXCLUSIVE = (frozenset(["level", "passes"]),)
 
 
-#: By verb, the settings that execute a file, write one, or promise something that wrong code follows from if it is not
-#: true: not every settings file that is found may set them.
+#: The settings by verb that execute a file, write a file, or make a promise that is not checked. A settings file may
+#: set them only if it belongs to the user.
 TRUSTED_ONLY = {
     "opt": frozenset(["remarks-output", "stats-json", "dump", "alias"]),
     "analyze": frozenset(["picture", "alias"]),
@@ -191,9 +232,9 @@ def _apply_settings(parser: argparse.ArgumentParser, arguments: argparse.Namespa
 
 
 def settable(parser: argparse.ArgumentParser, verb: str) -> dict[str, argparse.Action]:
-    """The options of a verb that a settings file may set: those whose default is ``None``, by long name."""
+    """The options of a verb that a settings file may set, by long name. Their default is ``None``."""
     found: dict[str, argparse.Action] = {}
-    of_command: list[Any] = cast("Any", parser)._actions  # argparse has no public way to ask
+    of_command: list[Any] = cast("Any", parser)._actions  # argparse has no public access to them
     of_verb = next(action for action in of_command if action.dest == "verb").choices[verb]
     actions: list[argparse.Action] = of_verb._actions
     for action in actions:

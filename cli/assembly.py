@@ -1,4 +1,4 @@
-"""Ask ptxas, and tell its refusals as errors at lines of the text that it was given."""
+"""Runs ptxas and reports its errors at the lines of its input."""
 
 from __future__ import annotations
 
@@ -7,47 +7,50 @@ from typing import TYPE_CHECKING
 from .outcome import BAD_INPUT, CommandError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..toolchain.machine_diff import MachineFigures
     from ..toolchain.tools import PtxasError
 
 __all__ = ["assembled", "assembled_figures"]
 
 
-def assembled(text: str, name: str, arch: str | None, *, sass: bool) -> str | bytes:
-    """The cubin of a module called ``name``, or its machine code as text. Raises `CommandError` where ptxas refuses."""
+def assembled(text: str, name: str, arch: str | None, *, sass: bool, options: Sequence[str] = ()) -> str | bytes:
+    """The cubin of a module called ``name``, or its machine code as text; ``options`` are for ptxas. Raises
+    `CommandError` for errors of ptxas."""
     from ..toolchain.tools import PtxasError, assemble, disassemble
 
     try:
-        cubin = assemble(text, arch).cubin
+        cubin = assemble(text, arch, flags=options).cubin
     except PtxasError as error:
-        raise CommandError(BAD_INPUT, _refusal(text, name, error)) from error
+        raise CommandError(BAD_INPUT, _ptxas_errors(text, name, error)) from error
     return disassemble(cubin) if sass else cubin
 
 
 def assembled_figures(text: str, name: str, arch: str | None) -> dict[str, MachineFigures]:
-    """The figures of each kernel of a module called ``name``. Raises `CommandError` where ptxas refuses it."""
+    """The figures of each kernel of a module called ``name``. Raises `CommandError` for errors of ptxas."""
     from ..toolchain.machine_diff import figures
     from ..toolchain.tools import PtxasError
 
     try:
         return figures(text, arch)
     except PtxasError as error:
-        raise CommandError(BAD_INPUT, _refusal(text, name, error)) from error
+        raise CommandError(BAD_INPUT, _ptxas_errors(text, name, error)) from error
 
 
-def _refusal(text: str, name: str, error: PtxasError) -> str:
-    """ptxas's errors with the lines that they speak of."""
+def _ptxas_errors(text: str, name: str, error: PtxasError) -> str:
+    """The errors of ptxas, each with its line."""
     lines = text.splitlines()
-    found: list[str] = []
+    messages: list[str] = []
     for diagnostic in error.diagnostics:
-        if diagnostic.severity == "fatal" and found:  # that it gives up, after it has said why
+        if diagnostic.severity == "fatal" and messages:  # the summary after the errors
             continue
         line = diagnostic.line
         if line is not None and 0 < line <= len(lines):
             shown = lines[line - 1].expandtabs(4)
             column = len(lines[line - 1]) - len(lines[line - 1].lstrip()) + 1
             caret = " " * (len(shown) - len(shown.lstrip())) + "^"
-            found.append(f"{name}:{line}:{column}: error: ptxas: {diagnostic.message}\n  {shown}\n  {caret}")
+            messages.append(f"{name}:{line}:{column}: error: ptxas: {diagnostic.message}\n  {shown}\n  {caret}")
         else:
-            found.append(f"{name}: error: ptxas: {diagnostic.message}")
-    return "\n".join(found) or f"{name}: error: {error}"
+            messages.append(f"{name}: error: ptxas: {diagnostic.message}")
+    return "\n".join(messages) or f"{name}: error: {error}"

@@ -1,53 +1,44 @@
-"""`bench run`: from arguments to a session, its progress, its table, its exit code."""
+"""`bench run`: turns arguments into a session; prints its progress, its table and its warnings."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import os
-import platform
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
-from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..arch import target_of_sm
-from .bench import dsl_errors, read_result
-from .outcome import BAD_INPUT, DIFFERENT, FINE, MISSING, CommandError, say, usage_error
+from .outcome import BAD_INPUT, DIFFERENT, FINE, MISSING, CommandError, say, usage_error, warn
 
 if TYPE_CHECKING:
     from ..harness.machine import Machine
     from ..harness.protocol import Plan
     from ..harness.results import ResultFile
     from ..harness.session import Task
+    from ..programs.variants import Variant
     from ..suites.registry import Benchmark
-    from .bench_variants import Variant, Variants
 
 __all__ = ["run_benchmarks"]
 
 
 def run_benchmarks(arguments: argparse.Namespace) -> int:
-    """Run; the exit code: 1 for a mismatch, 3 where a benchmark could not be run, 4 without machine or disk."""
-    from ..harness.machine import MachineMissing
+    """Run the programs; the exit code.
+
+    1 for a mismatch, 3 where a program could not run, 4 where the result file cannot be written.
+    """
+    from ..programs.tasks import select
 
     plan, variants = _plan(arguments), _variants(arguments)
     if arguments.resume and not arguments.output:
-        usage_error("--resume needs --json: the file to go on with")
-    with dsl_errors():
-        from .bench_tasks import select
-
-        programs = select(arguments.names, arguments.pattern)
+        usage_error("--resume needs --json, the result file to continue")
+    programs = select(arguments.names, arguments.pattern)
     if not programs:
         usage_error(f"no program's name matches '{arguments.pattern}'")
-    try:
-        return _on_machine(arguments, plan, variants, programs)
-    except MachineMissing as error:
-        raise CommandError(MISSING, f"ptxmotion: error: {error}") from error
+    return _on_machine(arguments, plan, variants, programs)
 
 
 def _on_machine(
@@ -57,7 +48,8 @@ def _on_machine(
     programs: Sequence[tuple[Benchmark, str]],
 ) -> int:
     from ..harness.machine import choose
-    from .bench_variants import Variants
+    from ..programs.bench_session import default_jobs, run_once, tasks_of
+    from ..programs.variants import Variants
 
     machine, count, why = choose(arguments.backend, arguments.require_gpu)
     say(why)
@@ -69,112 +61,54 @@ def _on_machine(
         for benchmark, _ in programs:
             print(f"{benchmark.fullname} {size}: {', '.join(each.id for each in variants)}")
         return FINE
-    told = _describe(machine)
-    if count > 1 and machine.stopwatch:
-        told["gpus"] = count
+    info = _machine_info(machine, count)
     with Variants() as maker:
-        tasks = _tasks(arguments, programs, size, variants, maker, told)
+        tasks = tasks_of(programs, size, variants, maker, arguments.arch, info)
         if arguments.profile:
-            return _profile(machine, tasks)
-        jobs = arguments.jobs or _jobs(machine, count, os.cpu_count() or 1)
-        return _session(arguments, plan, machine, (jobs, count), tasks, told, variants)
-
-
-def _jobs(machine: Machine, count: int, cores: int) -> int:
-    """How many programs are under way at a time: on a GPU some are checked beside each other, and one alone is timed.
-
-    >>> from ptxmotion.harness.machine import CUDA, EMULATOR
-    >>> [_jobs(CUDA, *each) for each in ((1, 2), (1, 16), (2, 32))], _jobs(EMULATOR, 1, 2)
-    ([1, 4, 8], 2)
-    """
-    return count * min(4, max(1, cores // (4 * count))) if machine.stopwatch else cores
+            run_once(machine, tasks, say)
+            return FINE
+        jobs = arguments.jobs or default_jobs(machine, count, os.cpu_count() or 1)
+        return _session(arguments, plan, machine, (jobs, count), tasks, info, variants)
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
     from ..harness.protocol import Plan
     from ..harness.stats import Rule
 
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)%", arguments.min_effect)
-    if found is None or not 0 < float(found[1]) < 100:
-        usage_error(f"--min-effect: '{arguments.min_effect}' is no share: 1% is the form")
-    rule = Rule(min_effect=float(found[1]) / 100)
+    percent = re.fullmatch(r"(\d+(?:\.\d+)?)%", arguments.min_effect)
+    if percent is None or not 0 < float(percent[1]) < 100:
+        usage_error(f"--min-effect: '{arguments.min_effect}' is not a percentage such as 1%")
+    rule = Rule(min_effect=float(percent[1]) / 100)
     seeds = tuple(range(1, arguments.seeds + 1))
     return Plan(rounds=arguments.rounds, samples=arguments.samples, seeds=seeds, rule=rule)
 
 
 def _variants(arguments: argparse.Namespace) -> list[Variant]:
-    from .bench_variants import DEFAULT, VariantError, parse_variants
+    """The variants, the baseline first."""
+    from ..programs.variants import DEFAULT, VariantError, parse_variants
 
+    specs = (arguments.baseline, *(arguments.variant or [DEFAULT]))
     try:
-        given = (arguments.baseline, *(arguments.variant or [DEFAULT]))
-        found = [variant for each in given for variant in parse_variants(each)]
+        variants = [variant for spec in specs for variant in parse_variants(spec)]
     except VariantError as error:
         usage_error(str(error))
     if arguments.launch != "auto":
-        found = [replace(each, launch=arguments.launch) if each.launch == "auto" else each for each in found]
-    names = [each.id for each in found]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        usage_error(f"two variants are called '{twice[0]}': name one with NAME=SPEC")
-    return found
+        variants = [replace(each, launch=arguments.launch) if each.launch == "auto" else each for each in variants]
+    names = [each.id for each in variants]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        usage_error(f"two variants have the name '{repeated[0]}': give one another name with NAME=SPEC")
+    return variants
 
 
-def _tasks(
-    arguments: argparse.Namespace,
-    programs: Sequence[tuple[Benchmark, str]],
-    size: str,
-    variants: Sequence[Variant],
-    maker: Variants,
-    told: dict[str, Any],
-) -> list[Task]:
-    from .bench_tasks import task_of
+def _machine_info(machine: Machine, count: int) -> dict[str, Any]:
+    from ..programs.bench_session import describe_computer
 
-    sm = told.get("compute_capability")
-    arch = arguments.arch or target_of_sm(sm or None)
-
-    @cache
-    def nvcc() -> Any:
-        from ..suites.runner import compiler
-
-        return compiler(arch)
-
-    return [task_of(benchmark, file, size, variants, maker, nvcc) for benchmark, file in programs]
-
-
-def _describe(machine: Machine) -> dict[str, Any]:
-    """The machine, and the computer that it is in."""
-    from ..harness.worker import Worker
-
-    told: dict[str, Any] = {
-        "machine": platform.machine(),
-        "system": platform.system(),
-        "python": sys.version.split()[0],
-    }
-    if machine.stopwatch:
-        with Worker(machine) as worker:
-            told |= worker.describe(120.0)
-        if told.get("processes"):
-            say(f"ptxmotion: warning: others use this GPU: {told['processes']}")
-    return told
-
-
-def _commit() -> dict[str, Any]:
-    """The commit of the folder that the command runs in; nothing where there is none.
-
-    An exported tree has none: whoever exported it may say in the environment which one it is of.
-    """
-    if told := os.environ.get("PTXMOTION_COMMIT"):
-        return {"id": told, "time": None, "dirty": None}
-
-    def git(*words: str) -> str:
-        # A repository's own settings can name programs to run; these two would be run by what is asked here.
-        command = ["git", "-c", "core.fsmonitor=false", "-c", "log.showSignature=false", *words]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
-
-    try:
-        dirty = bool(git("status", "--porcelain", "--untracked-files=no"))
-        return {"id": git("rev-parse", "HEAD"), "time": git("log", "-1", "--format=%cI"), "dirty": dirty}
-    except (OSError, subprocess.SubprocessError):
-        return {}
+    info = describe_computer(machine)
+    if info.get("processes"):
+        warn(f"other processes use this GPU: {info['processes']}")
+    if count > 1 and machine.stopwatch:
+        info["gpus"] = count
+    return info
 
 
 def _session(
@@ -183,61 +117,56 @@ def _session(
     machine: Machine,
     jobs: tuple[int, int],
     tasks: Sequence[Task],
-    told: dict[str, Any],
+    info: dict[str, Any],
     variants: Sequence[Variant],
 ) -> int:
-    from .. import __version__
-    from ..harness.arm_code import assemble_arm
-    from ..harness.results import ResultError, ResultFile
+    """Run the tasks. ``jobs`` is how many run at the same time, and on how many machines."""
+    from ..harness.results import ResultError, read
     from ..harness.session import Limits, Session
+    from ..programs.bench_session import assembler_for, commit_info, new_result
 
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    options = {**plan.options(), "variants": [each.id for each in variants]}
+    options: dict[str, Any] = {"variants": [each.id for each in variants]}
     if arguments.launch != "auto":
         options["launch"] = arguments.launch
-    result = ResultFile(now, __version__, machine.name, told, _commit(), options)
-    assembler = partial(assemble_arm, sm=told.get("compute_capability"))
+    result = new_result(machine, info, plan, commit=commit_info(), options=options)
     path = Path(arguments.output) if arguments.output else None
-    with _progress(len(tasks)) as tell:
+    with _progress(len(tasks)) as report:
         session = Session(
             machine,
             plan,
             result,
-            assembler=assembler,
+            assembler=assembler_for(info),
             path=path,
             jobs=jobs[0],
             machines=jobs[1],
             limits=Limits(check=arguments.timeout),
-            tell=tell,
+            report=report,
         )
         if arguments.resume and path is not None and path.exists():
+            former = read(path)
             try:
-                session.resume(read_result(str(path)))
+                session.resume(former)
             except ResultError as error:
                 raise CommandError(BAD_INPUT, f"ptxmotion: error: {path}: {error}") from error
-        with _errors(path):
+        with _write_errors(path):
             session.run(tasks)
     return _conclude(result)
 
 
 @contextlib.contextmanager
-def _errors(path: Path | None) -> Generator[None]:
-    """Errors of programs, variants and disks as ours."""
-    from .bench_variants import VariantError
-
+def _write_errors(path: Path | None) -> Generator[None]:
+    """Turn an error of writing the result file into a message that says what is left on disk."""
     try:
-        with dsl_errors():
-            yield
-    except VariantError as error:
-        raise CommandError(BAD_INPUT, f"ptxmotion: error: {error}") from error
+        yield
     except OSError as error:
         if path is None or error.filename != str(path):
             raise
-        message = f"{path}: error: cannot write: {error.strerror}; what was written before is intact"
+        message = f"{path}: error: cannot write: {error.strerror}; the last complete version of the file is intact"
         raise CommandError(MISSING, message) from error
 
 
 def _conclude(result: ResultFile) -> int:
+    """Print the verdicts, warnings and errors; the exit code."""
     from .tables import print_table
 
     rows = [
@@ -256,8 +185,7 @@ def _conclude(result: ResultFile) -> int:
         print_table(["program", "variant", "verdict", "speedup", "interval", "reason"], rows)
     for each in result.benchmarks:
         if each.control is not None and not each.gates:
-            said = f"the baseline is {each.control.verdict} as itself: no verdict"
-            say(f"ptxmotion: warning: {each.fullname}: {said}")
+            warn(f"{each.fullname}: the baseline compared with itself is {each.control.verdict}: no verdict counts")
     failed = [each for each in result.benchmarks if each.error]
     for each in failed:
         say(f"ptxmotion: error: {each.fullname}: {each.error}")
@@ -265,47 +193,32 @@ def _conclude(result: ResultFile) -> int:
     return DIFFERENT if wrong else BAD_INPUT if failed else FINE
 
 
-def _profile(machine: Machine, tasks: Sequence[Task]) -> int:
-    """Each variant once, in this process: a profiler sees these launches and nothing else."""
-    backend = machine.open()
-    with _errors(None):
-        for task in tasks:
-            work, arms = task.make()
-            for arm in arms:
-                say(f"{task.fullname}: {arm.id}{f': could not be made: {arm.error}' if arm.error else ''}")
-                if arm.error:
-                    continue
-                work.run(backend, arm.modules, 1)
-                backend.synchronize()
-    return FINE
-
-
-#: A line about a step of a benchmark; every other one is about a benchmark that is done.
+#: A line about a step of a program. Every other line says that a program is finished.
 _STEP = re.compile(r": (round|prepared) \d+ of \d+$")
 
 
 @contextlib.contextmanager
 def _progress(total: int) -> Generator[Callable[[str], None]]:
-    """Hear of progress: a bar on a terminal, elsewhere a line for each benchmark."""
+    """A function that shows lines of progress: a bar on a terminal, otherwise one line for each finished program."""
     if not sys.stderr.isatty():
 
-        def tell_plainly(line: str) -> None:
+        def print_line(line: str) -> None:
             if not _STEP.search(line):
                 say(line)
 
-        yield tell_plainly
+        yield print_line
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        every = bar.add_task("benchmarks", total=total)
+        programs = bar.add_task("benchmarks", total=total)
 
-        def tell(line: str) -> None:
-            bar.update(every, description=line[:70])
+        def advance(line: str) -> None:
+            bar.update(programs, description=line[:70])
             if not _STEP.search(line):
-                bar.advance(every)
+                bar.advance(programs)
                 bar.console.print(line, highlight=False)
 
-        yield tell
+        yield advance

@@ -1,11 +1,11 @@
-"""The flow graph of a kernel as a picture, with what is known of its divergence.
+"""The control-flow graph of a kernel as a picture, with its divergence.
 
-Draws: blocks in layers from top to bottom, each with its label, its lines of the source and what is in it; branches
-that may part a warp in red, blocks outside of the control dependence region of non-divergence (CDRND) shaded, loops as
-coloured stripes and back edges.
+Draws: blocks in layers from top to bottom, each with its label, its source lines and a summary of its instructions.
+Branches that can be divergent are red; blocks outside of the control dependence region of non-divergence (CDRND) are
+shaded; loops have coloured stripes and back edges.
 Requires: matplotlib (the extra `plots`) and networkx, imported when a picture is drawn; no Graphviz.
-Guarantees: the same kernel gives the same picture; text has one size, so that the picture grows with the graph.
-Refuses: `PictureError` for a form that is none of `FORMS`, a missing library, or more than `MOST_BLOCKS` blocks.
+Guarantees: the same kernel gives the same picture; the text size is fixed, so a larger graph has a larger picture.
+Refuses: `PictureError` for a format that is not in `FORMS`, a missing library, or more than `MOST_BLOCKS` blocks.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
+from ..ptx.operations import Operation
 from .layered_layout import GAP_Y, Layout, Point, layered_layout, layers_of
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _FONT, _LINE, _PADDING, _STRIPE = 8.0, 11.0, 7.0, 5.0
 _CHARACTER = 0.602 * _FONT  #: the width of one in DejaVu Sans Mono
 _LONGEST = 46  #: characters of a line
 _MARGIN, _HEAD = 24.0, 64.0
-#: A picture is divided into columns where it is higher than this, and than twice its width.
+#: A picture that is higher than this, and than twice its width, is divided into columns.
 _HIGHEST = 1300.0
 _COLUMN_GAP = 60.0
 
@@ -47,7 +48,7 @@ _LOOPS = ("#2c6fbb", "#8a4fbf", "#0f8b8d", "#b8720a", "#5a7d1e", "#b03a8c")
 
 
 class PictureError(Exception):
-    """No picture can be drawn; ``is_missing`` where a library is not installed."""
+    """No picture can be drawn; ``is_missing``: because a library is not installed."""
 
     def __init__(self, message: str, *, is_missing: bool = False) -> None:
         super().__init__(message)
@@ -90,7 +91,7 @@ def draw_cfg(facts: Facts, form: str, place: Callable[[Instr], tuple[str, int, i
 
 @dataclass(frozen=True)
 class _Box:
-    """A block, or a link to or from one that stands in another column (``block`` is -1)."""
+    """A block, or a link to or from a block in another column (``block`` is -1)."""
 
     block: int
     lines: tuple[_Line, ...]
@@ -115,7 +116,7 @@ class _Stroke:
 
 @dataclass
 class _Column:
-    """A part of the layers: boxes, and edges between them by their places in ``boxes``."""
+    """A part of the layers: boxes, and edges between them by their indices in ``boxes``."""
 
     boxes: list[_Box]
     forward: dict[tuple[int, int], _Stroke]
@@ -126,7 +127,7 @@ class _Column:
 
 
 class _Contents:
-    """What is to be drawn: a box for each block, a stroke for each edge, and the columns they are divided into."""
+    """The content of the picture: a box for each block, a stroke for each edge, and the columns."""
 
     def __init__(self, facts: Facts, place: Callable[[Instr], tuple[str, int, int]]) -> None:
         self.facts = facts
@@ -142,9 +143,9 @@ class _Contents:
         self.split_edges()
 
     def split_edges(self) -> None:
-        """Edges back in a depth-first order, so that the rest is acyclic."""
+        """The back edges of a depth-first order; the other edges are acyclic."""
         number = {block: at for at, block in enumerate(self.cfg.rpo)}
-        for block in range(len(self.cfg)):  # those that nothing reaches come behind
+        for block in range(len(self.cfg)):  # unreachable blocks come last
             number.setdefault(block, len(number))
         for block in range(len(self.cfg)):
             for successor in dict.fromkeys(self.cfg.succ[block]):
@@ -157,11 +158,11 @@ class _Contents:
                     self.forward[edge] = _Stroke(colour, "--" if falls else "-")
 
     def loop_colour(self, header: int) -> str:
-        """The colour of the loop of which ``header`` is the header, or of the innermost one around it."""
+        """The colour of the loop with this header, or of the innermost loop around it."""
         index = self.loop_at.get(header, self.facts.loops.loop_of[header])
         return _loop_colour(index) if index >= 0 else _INK
 
-    # --- what a box says -------------------------------------------------------------------------------------------
+    # --- the text of a box -------------------------------------------------------------------------------------------
 
     def box(self, block: int) -> _Box:
         code = self.cfg.blocks[block]
@@ -177,7 +178,8 @@ class _Contents:
             lines.append(_Line(f"↻ {kind} {loop.index}{apart}", _loop_colour(loop.index)))
         terminator = code.terminator
         is_divergent = self.divergence.is_divergent(block)
-        if terminator is not None and (terminator.guard is not None or terminator.form.op.base == "brx"):
+        is_indexed = terminator is not None and terminator.form.operation is Operation.INDEXED_BRANCH
+        if terminator is not None and (terminator.guard is not None or is_indexed):
             lines.append(_Line(_cut(terminator.text), _RED if is_divergent else _INK))
             counts = self.expected.measured(block)
             if counts is not None:
@@ -206,7 +208,7 @@ class _Contents:
     # --- columns ---------------------------------------------------------------------------------------------------
 
     def columns(self) -> list[_Column]:
-        """One column, or several where it would be much higher than wide."""
+        """One column, or several if it would be much higher than wide."""
         whole = _Column(self.boxes, self.forward, self.back)
         layout = whole.laid_out()
         if layout.height <= max(_HIGHEST, 2 * layout.width):
@@ -217,7 +219,7 @@ class _Contents:
         return [self.column(column_of, number) for number in range(max(column_of) + 1)]
 
     def cut(self, layers: list[int], count: int) -> list[int]:
-        """The column of each block: cuts stand where few edges pass, at about equal heights."""
+        """The column of each block. Columns have about equal heights and are cut where few edges pass."""
         depth = max(layers) + 1
         heights = [0.0] * depth
         for box, layer in zip(self.boxes, layers, strict=True):
@@ -237,7 +239,7 @@ class _Contents:
         return [bisect_left(sorted(set(cuts)), layer) for layer in layers]
 
     def column(self, column_of: list[int], number: int) -> _Column:
-        """The blocks of one column, with links in place of those of others."""
+        """The blocks of one column, with links for blocks of other columns."""
         blocks = [block for block, column in enumerate(column_of) if column == number]
         found = _Column([self.boxes[block] for block in blocks], {}, {})
         place = {block: at for at, block in enumerate(blocks)}
@@ -328,7 +330,7 @@ class _Drawing:
 
 
 class _ColumnDrawing:
-    """One column, at a place of the picture."""
+    """One column, at a position in the picture."""
 
     def __init__(self, drawing: _Drawing, column: _Column, layout: Layout, shift: Point) -> None:
         self.drawing = drawing
@@ -378,7 +380,7 @@ class _ColumnDrawing:
         return _INSIDE if found.cdrnd[block] else _OUTSIDE if found.cfg.reachable[block] else "#f1f1f1"
 
     def find_ports(self) -> None:
-        """Where lines leave the lower side of their box (0), and come to the upper one (1): in the order of their ways,
+        """Where lines leave the lower side of their box (0) and enter the upper side (1): in the order of their paths,
         so that they do not cross there."""
         for side in (0, 1):
             by_box: dict[int, list[tuple[int, int]]] = {}
@@ -408,7 +410,7 @@ class _ColumnDrawing:
         self.drawing.patch("Polygon", arrow, color=stroke.colour, zorder=2)
 
     def draw_back(self, edge: tuple[int, int], stroke: _Stroke) -> None:
-        """Out of the right side of the lower box, up beside, and into the right side of the upper one."""
+        """From the right side of the lower box, up beside the boxes, to the right side of the upper box."""
         (x, y), (width, height) = self.at(self.layout.centre[edge[0]]), self.column.boxes[edge[0]].size
         (to_x, to_y), (to_width, to_height) = self.at(self.layout.centre[edge[1]]), self.column.boxes[edge[1]].size
         start = (x + width / 2, y + height * self.share(edge, 0) / 2)
@@ -425,7 +427,7 @@ class _ColumnDrawing:
         self.drawing.patch("Polygon", arrow, color=stroke.colour, zorder=4)
 
     def share(self, edge: tuple[int, int], side: int) -> float:
-        """How far from its middle a back edge touches a box, as a share of half its height: the longer, the further."""
+        """The distance of the end of a back edge from the middle of a box, in half heights; larger for longer edges."""
         edges = [each for each in self.column.back if each[side] == edge[side]]
         edges.sort(key=lambda each: len(self.layout.lines[each]))
         return 0.3 + 0.5 * (edges.index(edge) + 1) / (len(edges) + 1)
@@ -443,12 +445,12 @@ class _ColumnDrawing:
         )
 
 
-#: What matplotlib calls the pieces of a path: a start, a straight line, parts of curves of the second and third degree.
+#: The codes of matplotlib for parts of a path: start, straight line, quadratic and cubic curve.
 _MOVE, _STRAIGHT, _BEND, _CURVE = 1, 2, 3, 4
 
 
 def _through(points: Sequence[Point], codes: list[int], corners: list[Point]) -> None:
-    """Go on through ``points``, vertical in each of them."""
+    """Continue through ``points``, with a vertical tangent at each of them."""
     for (x, y), (to_x, to_y) in pairwise(points):
         if abs(x - to_x) < 0.5:
             codes.append(_STRAIGHT)
@@ -476,14 +478,14 @@ def _cut(text: str) -> str:
 
 
 def _contents(instrs: Sequence[Instr]) -> str:
-    """How many instructions, and which of them touch memory or wait."""
+    """The number of instructions, and those that access memory or synchronize."""
     from ..analysis.effects import memory_space
     from ..ptx import Effect
 
     found: Counter[str] = Counter()
     for instr in instrs:
         effects, base = instr.form.effects, instr.form.op.base
-        if instr.form.is_opaque or base in ("call", "bar", "barrier") or effects & Effect.BARRIER:
+        if instr.form.is_opaque or instr.form.is_call or effects & Effect.BARRIER:
             found[base or instr.form.text] += 1
         elif instr.address is not None and effects & (Effect.READ | Effect.WRITE):
             found[f"{base}.{memory_space(instr)}"] += 1

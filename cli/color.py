@@ -1,4 +1,4 @@
-"""Whether output is coloured, and how: `--color`, NO_COLOR, and whether a terminal reads it."""
+"""Coloured output: `--color`, NO_COLOR, and whether the stream is a terminal."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _CODES = {"internal error": "1;31", "error": "1;31", "warning": "1;35", "remark"
 
 
 def set_when(when: When) -> None:
-    """What `--color` says."""
+    """Set the value of `--color`."""
     global _when
     _when = when
 
 
 def is_wanted(stream: TextIO) -> bool:
-    """Whether to write colours to ``stream``. `--color` comes before NO_COLOR, which comes before the terminal."""
+    """Whether to write colours to ``stream``. `--color` overrides NO_COLOR, and NO_COLOR overrides the terminal."""
     if _when != "auto":
         return _when == "always"
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
@@ -32,7 +32,7 @@ def is_wanted(stream: TextIO) -> bool:
 
 
 def message(text: str, stream: TextIO) -> str:
-    """``text`` with its first ``error:``, ``warning:`` or ``remark:`` coloured where that is wanted."""
+    """``text`` with its first ``error:``, ``warning:`` or ``remark:`` coloured if `is_wanted`."""
     if not is_wanted(stream):
         return text
 

@@ -1,4 +1,4 @@
-"""`ptxmotion completion`: the script that teaches a shell the command line."""
+"""`ptxmotion completion`: prints the completion script of a shell."""
 
 from __future__ import annotations
 

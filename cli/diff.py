@@ -1,4 +1,4 @@
-"""`ptxmotion diff`: what ptxas makes of two PTX files, kernel by kernel."""
+"""`ptxmotion diff`: compares the machine code that ptxas generates from two PTX files, kernel by kernel."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from ..toolchain.machine_diff import KernelDiff
 
 EPILOG = """\
-A kernel is worse or better by the rule of opt's gate: cycles of one warp alone, cycles on a full
-multiprocessor, and accesses to local memory. It is worse, too, where B does not have it. Kernels
-are identical where code, resources, attributes and the module's variables are.
+A kernel is worse or better by the rule of opt's gate: estimated cycles of one warp, estimated cycles
+on a full multiprocessor, and accesses to local memory. A kernel that B lacks is worse. Two kernels are
+identical if their code, resources, attributes and the variables of the module are equal.
 
 examples:
   ptxmotion diff before.ptx after.ptx
@@ -24,13 +24,15 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `diff`."""
-    parser.add_argument("before", metavar="A", help="PTX before; - is stdin")
-    parser.add_argument("after", metavar="B", help="PTX after; - is stdin")
-    parser.add_argument("--arch", metavar="SM", help="what to assemble for (default: each module's target)")
+    parser.add_argument("before", metavar="A", help="the earlier PTX file; - is stdin")
+    parser.add_argument("after", metavar="B", help="the later PTX file; - is stdin")
+    parser.add_argument("--arch", metavar="SM", help="the target to assemble for (default: that of each module)")
     parser.add_argument(
-        "--fail-on", choices=("worse", "different"), help="exit with 1 where a kernel is worse, or not identical"
+        "--fail-on",
+        choices=("worse", "different"),
+        help="exit with 1 if a kernel is worse, or if a kernel is not identical",
     )
-    parser.add_argument("--json", action="store_true", default=None, help="all figures as JSON")
+    parser.add_argument("--json", action="store_true", default=None, help="print all figures as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -43,23 +45,23 @@ def run(arguments: argparse.Namespace) -> int:
         assembled_figures(decoded(read_bytes(path)), path, arguments.arch)
         for path in (arguments.before, arguments.after)
     ]
-    found = [KernelDiff(name, sides[0].get(name), sides[1].get(name)) for name in {**sides[0], **sides[1]}]
+    diffs = [KernelDiff(name, sides[0].get(name), sides[1].get(name)) for name in {**sides[0], **sides[1]}]
     if arguments.json:
         import json
 
-        print(json.dumps({"schema_version": 1, "kernels": [each.to_json() for each in found]}, indent=2))
+        print(json.dumps({"schema_version": 1, "kernels": [each.to_json() for each in diffs]}, indent=2))
     else:
-        _print(found)
+        _print(diffs)
     failing = {"worse": ("worse",), "different": ("worse", "better", "different", "added")}
-    doomed = failing.get(arguments.fail_on or "", ())
-    return DIFFERENT if any(each.verdict in doomed for each in found) else FINE
+    fails = failing.get(arguments.fail_on or "", ())
+    return DIFFERENT if any(each.verdict in fails for each in diffs) else FINE
 
 
-def _print(found: list[KernelDiff]) -> None:
+def _print(diffs: list[KernelDiff]) -> None:
     from .tables import print_table
 
     rows: list[tuple[str | int | None, ...]] = []
-    for each in found:
+    for each in diffs:
         rows.append((each.name, each.verdict, each.worse, None, None))
         if each.is_identical:
             continue
@@ -74,5 +76,5 @@ def _print(found: list[KernelDiff]) -> None:
                     rows.append(("", "", f"  {kind}", old, new))
         rows += [("", "", what, old, new) for what, old, new in each.changes]
     print_table(("kernel", "verdict", "figure", "before", "after"), rows)
-    same = sum(each.is_identical for each in found)
-    sys.stdout.write(f"{same} of {len(found)} kernels are identical\n")
+    same = sum(each.is_identical for each in diffs)
+    sys.stdout.write(f"{same} of {len(diffs)} kernels are identical\n")

@@ -1,6 +1,6 @@
-"""What `analyze --divergence` tells: branches, loops and blocks, and why a branch may part a warp.
+"""The report of `analyze --divergence`: branches, loops and blocks, and why a branch can be divergent.
 
-Guarantees: the tables and the JSON document say the same; source lines are those of ``.loc``, or of the PTX text.
+Guarantees: the tables and the JSON document have the same content. Source lines are those of ``.loc``, or of the PTX.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _lines(instrs: Iterable[Instr], place: Place) -> list[int] | None:
 
 
 def print_divergence(kernel: str, found: dict[str, Any]) -> None:
-    """The report for people, on stdout."""
+    """Print the report as tables."""
     branches: list[dict[str, Any]] = found["branches"]
     blocks: list[dict[str, Any]] = found["blocks"]
     divergent = [branch for branch in branches if branch["divergent"]]
@@ -154,7 +154,7 @@ def _print_branches(branches: list[dict[str, Any]], *, measured: bool) -> None:
 
 
 def _print_why(branch: dict[str, Any], explained: dict[tuple[str, str | None, int], int]) -> None:
-    """One chain, up to a step that an earlier one has explained."""
+    """One chain, up to a step that an earlier chain has explained."""
     first, *rest = branch["why"]
     where = place_text(branch)
     print(f"block {branch['block']}: {first['text']}: {branch['text']}{f'  ({where})' if where else ''}")
@@ -187,13 +187,13 @@ def _leaving(loop: dict[str, Any]) -> str:
 
 
 def place_text(found: dict[str, Any]) -> str:
-    """``file:line`` without the folders, or nothing."""
+    """``file:line`` without the folders, or an empty string."""
     name = str(found["file"]).rsplit("/", 1)[-1]
     return f"{name}:{found['line']}" if found["line"] else ""
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Ascending numbers in short: ``0–3, 7``."""
+    """Ascending numbers in short form: ``0–3, 7``."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and parts[-1][1] == number - 1:

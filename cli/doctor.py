@@ -1,4 +1,4 @@
-"""`ptxmotion doctor`: is everything on this machine that ptxmotion needs? `--calibrate`: what does its GPU cost?"""
+"""`ptxmotion doctor`: checks that this machine has everything that ptxmotion needs. `--calibrate` measures its GPU."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 EPILOG = """\
 examples:
   ptxmotion doctor
-  ptxmotion doctor --calibrate     (on a machine with a GPU: `fuse` then goes by what was measured)
+  ptxmotion doctor --calibrate     (on a machine with a GPU; `fuse` then uses the measured costs)
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `doctor`."""
-    parser.add_argument("--json", action="store_true", default=None, help="as JSON")
+    parser.add_argument("--json", action="store_true", default=None, help="print the report as JSON")
     parser.add_argument(
         "--calibrate",
         action="store_true",
         default=None,
-        help="measure launch, graph node, barrier and bandwidth of the first GPU, and keep them for `fuse`",
+        help="measure the costs of launches, graph nodes, barriers and memory traffic on the first GPU, for `fuse`",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the verb; its exit code: 4 where something needed is missing."""
+    """Run the verb; its exit code: 4 if something required is missing."""
     if arguments.calibrate:
         return _calibrate(is_json=bool(arguments.json))
     from ..harness import doctor
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace) -> Check:
-    """Which settings file is used, and whether it may name what is executed and written."""
+    """Which settings file is used, and whether its settings that execute or write files are used."""
     import os
 
     from ..harness.doctor import Check
@@ -52,43 +52,48 @@ def _settings(arguments: argparse.Namespace) -> Check:
         return Check("settings", True, "no file", needed=False)
     if not source.doubt:
         return Check("settings", True, source.path, needed=False)
-    detail = f"{source.path}: nothing in it that executes or writes counts: {source.doubt}"
-    return Check("settings", False, detail, "name it with --config where it is yours", needed=False)
+    detail = f"{source.path}: settings that execute or write files are ignored: {source.doubt}"
+    return Check("settings", False, detail, "if the file is yours, name it with --config", needed=False)
 
 
 _COSTS = {
     "launch": "launch",
     "graph_node": "graph node",
-    "cooperative_launch": "cooperative launch, more than another",
-    "cooperative_node": "cooperative graph node, likewise",
+    "cooperative_launch": "cooperative launch, extra cost",
+    "cooperative_node": "cooperative graph node, extra cost",
     "barrier": "barrier of a block",
     "grid_barrier": "barrier of a grid",
-    "grid_block": "for each block more in it",
-    "block": "block that does nothing",
+    "grid_block": "barrier of a grid, each further block",
+    "block": "empty block",
 }
 
 
 def _calibrate(*, is_json: bool) -> int:
-    """Measure, keep, print."""
+    """Measure the costs, write them to the calibration file, and print them."""
     import json
 
     from ..harness.calibrate import calibrate
     from ..harness.machine import MachineMissing
-    from .machine_costs import costs_path, write_costs
+    from ..programs.machine_costs import costs_file_text, costs_path
+    from .files import Outputs
 
     try:
         from ..harness.cuda import open_backend
 
-        found = calibrate(open_backend())
+        costs = calibrate(open_backend())
     except MachineMissing as error:
         raise CommandError(MISSING, f"ptxmotion: error: --calibrate needs a GPU: {error}") from error
-    write_costs(found)
+    path = costs_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    outputs = Outputs()
+    outputs.add(str(path), costs_file_text(costs))
+    outputs.commit()
     if is_json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(costs, indent=2))
         return FINE
-    print(f"{found['machine']}, {found['multiprocessors']} multiprocessors of {found['threads']} threads")
+    print(f"{costs['machine']}, {costs['multiprocessors']} multiprocessors of {costs['threads']} threads")
     for name, what in _COSTS.items():
-        print(f"{what:38} {found[name] * 1e6:10.4f} us")
-    print(f"{'bandwidth':38} {found['bandwidth'] / 1e12:10.4f} TB/s")
-    print(f"kept in {costs_path()}")
+        print(f"{what:38} {costs[name] * 1e6:10.4f} us")
+    print(f"{'bandwidth':38} {costs['bandwidth'] / 1e12:10.4f} TB/s")
+    print(f"written to {path}")
     return FINE

@@ -1,9 +1,9 @@
-"""Reading inputs and writing outputs: all of them or none.
+"""Reads inputs, and writes all outputs or none.
 
-Guarantees: outputs are written beside their targets under other names, and take their places, one rename each, only
-when all of them and stdout have been written; so a full disk, a folder that cannot be written to or an interrupt leaves
-old files as they were, and nothing new behind. A target that is no regular file (`/dev/null`, a pipe) is written to
-directly; a symbolic link stays one.
+Guarantees: each output is first written to a temporary file in the folder of its target. The temporary files are
+renamed only when all of them and stdout are written. So a full disk, a read-only folder or an interrupt leaves the old
+files unchanged and no new files. A target that is not a regular file (`/dev/null`, a pipe) is written directly. A
+symbolic link stays a link.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def read_bytes(path: str) -> bytes:
         with open(path, "rb") as file:
             try:
                 data = file.read()
-            except OSError as error:  # a read, unlike an open, does not say of what
+            except OSError as error:  # an error of read, unlike one of open, has no file name
                 error.filename = path
                 raise
     remember_input(path, data)
@@ -49,7 +49,7 @@ def parse_bytes(data: bytes, path: str) -> Module:
 
 
 def decoded(data: bytes) -> str:
-    """The text of a file's bytes; bytes that are no UTF-8 come back out as they went in."""
+    """The text of a file. Bytes that are not UTF-8 are preserved when the text is written again."""
     return data.decode("utf-8-sig", errors="surrogateescape").replace("\r\n", "\n")
 
 
@@ -63,18 +63,18 @@ def read_module(path: str) -> Module:
 
 
 class Outputs:
-    """Outputs to be written together: `add` each, then `commit`."""
+    """Outputs that are written together: call `add` for each, then `commit`."""
 
     def __init__(self) -> None:
         self._targets: list[tuple[str, bytes]] = []
 
     def add(self, path: str, data: bytes | str) -> None:
-        """``data`` shall become the file at ``path``, or go to stdout for ``-``."""
+        """Add the content of the file at ``path``, or of stdout for ``-``."""
         raw = data.encode("utf-8", errors="surrogateescape") if isinstance(data, str) else data
         self._targets.append((path, raw))
 
     def commit(self) -> None:
-        """Write everything. Raises `CommandError` where that fails, after having removed what was written."""
+        """Write everything. If that fails, remove the temporary files and raise `CommandError` or `OSError`."""
         staged: list[tuple[str, str]] = []
         try:
             for path, data in self._targets:
@@ -103,7 +103,7 @@ def _is_special(path: str) -> bool:
 
 
 def _stage(path: str, data: bytes) -> tuple[str, str]:
-    """Write ``data`` to a new file beside ``path``; its name, and where it belongs."""
+    """Write ``data`` to a temporary file in the folder of ``path``; its name, and the path of the target."""
     target = os.path.realpath(path)
     temporary = os.path.join(os.path.dirname(target), f".{os.path.basename(target)[:100]}.{os.getpid()}.tmp")
     try:
@@ -119,7 +119,7 @@ def _stage(path: str, data: bytes) -> tuple[str, str]:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         if mode != 0o666:
-            os.chmod(temporary, mode)  # the process's mask has taken bits away that the old file had
+            os.chmod(temporary, mode)  # the umask has removed permissions that the old file had
     except BaseException as error:
         _remove(temporary)
         if isinstance(error, OSError):
@@ -150,7 +150,7 @@ def _to_stdout(data: bytes) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        error.filename = "<stdout>"  # the handler of all errors sends the rest of the buffer nowhere
+        error.filename = "<stdout>"  # `outcome.guarded` discards the rest of the buffer
         raise
 
 

@@ -1,16 +1,17 @@
-"""`ptxmotion fuse`: fuse the launches of a host program; `fuse_program.py` does the work."""
+"""`ptxmotion fuse`: fuse the kernel launches of a host program. `programs.fusing` does the work."""
 
 from __future__ import annotations
 
 import argparse
 
 from ..arch import DEFAULT_TARGET
-from .opt import regex
-from .outcome import FINE, say, usage_error
+from .arguments import pass_list, regex
+from .outcome import FINE, say, usage_error, warn
 
 EPILOG = """\
-PROGRAM is a Python file with a @program or a Benchmark, or the name of a program of the suites. The folder gets one
-.ptx file for each kernel, the new host program as Python, and remarks.yaml: what was fused, what was not and why.
+PROGRAM is a Python file with a @program or a Benchmark, or the name of a program of the suites. The output folder gets
+a .ptx file for each kernel, the new host program as Python, and remarks.yaml, which says for each pair of launches
+whether it was fused, and why or why not.
 
 examples:
   ptxmotion fuse program.py -o fused/
@@ -22,100 +23,134 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `fuse`."""
-    parser.add_argument("program", metavar="PROGRAM", help="a Python file, or a program of the suites")
+    parser.add_argument("program", metavar="PROGRAM", help="a Python file, or the name of a program of the suites")
+    parser.add_argument("-o", dest="output", metavar="DIR", help="output folder; without it no file is written")
     parser.add_argument(
-        "-o", dest="output", metavar="FOLDER", help="where the results go; without it nothing is written"
-    )
-    parser.add_argument(
-        "--program", dest="name", metavar="NAME", help="which @program of the file, where it has several"
+        "--program", dest="name", metavar="NAME", help="the @program to fuse, if the file has several of them"
     )
     how = parser.add_argument_group("how to fuse")
     how.add_argument(
-        "--strategy", choices=("kf_trad", "kfcm"), help="consecutive launches only, or by code motion (default)"
+        "--strategy",
+        choices=("kf_trad", "kfcm"),
+        help="kf_trad fuses consecutive launches only; kfcm also moves launches next to each other (default: kfcm)",
     )
     how.add_argument(
         "--order",
         choices=("backward-first", "forward-first", "backward", "forward"),
-        help="which phase of kfcm comes first (default: backward-first), or the only one",
+        help="the first phase of kfcm, or its only phase (default: backward-first)",
     )
     how.add_argument(
-        "--keep-loops", action="store_true", default=None, help="let no loop test at its end where that fuses more"
+        "--keep-loops",
+        action="store_true",
+        default=None,
+        help="do not move loop tests to the end of loops, which can allow more fusions",
     )
     how.add_argument(
         "--assume-independent",
         action="append",
         metavar="K1,K2",
-        help="promise that no thread of one kernel needs what another thread of the other one does",
+        help="assume that no thread of kernel K1 reads or overwrites what another thread of K2 writes, and vice versa; "
+        "not checked; may be repeated",
     )
     how.add_argument(
         "--benefit",
         choices=("costs", "timing", "none"),
-        help="make the fusions that pay by the costs of this machine (default), or by timing the program, "
-        "which takes a GPU and a Benchmark; or all",
+        help="which legal fusions to make: costs: those that save time by the measured costs of this machine; timing: "
+        "those that make the program faster when it runs, which needs a GPU and a Benchmark; none: all of them "
+        "(default: costs)",
     )
-    how.add_argument("--no-benefit", action="store_true", default=None, help="as --benefit=none")
-    how.add_argument("--size", help="with which of the Benchmark's data the program is timed (default: small)")
-    how.add_argument("--graph", action="store_true", default=None, help="launches cost what nodes of a CUDA graph cost")
+    how.add_argument("--no-benefit", action="store_true", default=None, help="the same as --benefit=none")
+    how.add_argument("--size", help="the input size of the Benchmark for --benefit=timing (default: small)")
+    how.add_argument(
+        "--graph",
+        action="store_true",
+        default=None,
+        help="the program runs as a CUDA graph: a launch costs as much as a graph node",
+    )
     how.add_argument(
         "--no-cooperative",
         action="store_true",
         default=None,
-        help="launch nothing cooperatively, and so put no barriers of the whole grid into kernels",
+        help="make no cooperative launches, so no fused kernel has a barrier of the whole grid",
     )
-    how.add_argument("--same-grids", action="store_true", default=None, help="fuse only launches of equal grids")
-    how.add_argument("--passes", metavar="LIST", help="passes or level to run over the fused kernels (default: none)")
-    how.add_argument("--arch", metavar="ARCH", help="compile CUDA kernels for this target (default: sm_90a)")
-    told = parser.add_argument_group("what is told")
-    told.add_argument(
+    how.add_argument(
+        "--same-grids", action="store_true", default=None, help="fuse two launches only if their grids are equal"
+    )
+    how.add_argument(
+        "--passes",
+        type=pass_list,
+        metavar="LIST",
+        help="the level (-O3) or list of passes that optimizes the fused kernels (default: none)",
+    )
+    how.add_argument("--arch", metavar="SM", help="the target that nvcc compiles CUDA kernels for (default: sm_90a)")
+    reports = parser.add_argument_group("reports, on stderr")
+    reports.add_argument(
         "--remarks",
-        nargs="?",
-        const="",
         type=regex,
         metavar="REGEX",
-        help="what was fused and what not, on stderr; with REGEX, of kernels whose names match",
+        help="print which launches were fused, which were not, and why; =REGEX: only for kernels whose name matches",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the verb."""
-    from .fuse_program import FuseRequest, fuse
+    """Run the verb; its exit code."""
+    from ..programs.fusing import FuseRequest, fuse
 
-    independent: set[frozenset[str]] = set()
-    promised: list[str] = arguments.assume_independent or []
-    for text in promised:
-        names = [name.strip() for name in text.split(",")]
-        if len(names) != 2 or not all(names):
-            usage_error(f"--assume-independent: '{text}' does not name two kernels: K1,K2 is the form")
-        independent.add(frozenset(names))
+    independent = _independent_pairs(arguments.assume_independent or [])
     if arguments.strategy == "kf_trad" and arguments.order:
-        usage_error("--order is for kfcm: kf_trad has no phases")
+        usage_error("--order is an option of kfcm: kf_trad has no phases")
     if arguments.no_benefit and arguments.benefit not in (None, "none"):
-        usage_error(f"--no-benefit and --benefit={arguments.benefit} say two things")
+        usage_error(f"--no-benefit contradicts --benefit={arguments.benefit}")
     benefit = "none" if arguments.no_benefit else arguments.benefit or "costs"
     if arguments.size and benefit != "timing":
-        usage_error("--size is for --benefit=timing: nothing else runs the program")
-    done = fuse(
-        FuseRequest(
-            program=arguments.program,
-            name=arguments.name or "",
-            strategy=arguments.strategy or "kfcm",
-            order=arguments.order or "backward-first",
-            independent=frozenset(independent),
-            benefit=benefit,
-            size=arguments.size or "",
-            invert_loops=not arguments.keep_loops,
-            as_graph=bool(arguments.graph),
-            cooperative=not arguments.no_cooperative,
-            may_pad=not arguments.same_grids,
-            passes=arguments.passes or "",
-            arch=arguments.arch or DEFAULT_TARGET,
-        )
+        usage_error("--size is an option of --benefit=timing: only that runs the program")
+    request = FuseRequest(
+        program=arguments.program,
+        name=arguments.name or "",
+        strategy=arguments.strategy or "kfcm",
+        order=arguments.order or "backward-first",
+        independent=independent,
+        benefit=benefit,
+        size=arguments.size or "",
+        invert_loops=not arguments.keep_loops,
+        as_graph=bool(arguments.graph),
+        cooperative=not arguments.no_cooperative,
+        may_pad=not arguments.same_grids,
+        passes=arguments.passes or "",
+        arch=arguments.arch or DEFAULT_TARGET,
     )
+    result = fuse(request, say)
+    for warning in result.warnings:
+        warn(warning)
     if arguments.remarks is not None:
-        for remark in done.remarks:
+        for remark in result.remarks:
             if arguments.remarks.search(remark.kernel):
                 say(remark.text)
     if arguments.output:
-        done.write(arguments.output)
-    say(done.summary)
+        _write(result.files(), arguments.output)
+    say(result.summary)
     return FINE
+
+
+def _independent_pairs(texts: list[str]) -> frozenset[frozenset[str]]:
+    """The pairs of kernel names of ``--assume-independent``."""
+    pairs: set[frozenset[str]] = set()
+    for text in texts:
+        names = [name.strip() for name in text.split(",")]
+        if len(names) != 2 or not all(names):
+            usage_error(f"--assume-independent: '{text}' does not name two kernels; write K1,K2")
+        pairs.add(frozenset(names))
+    return frozenset(pairs)
+
+
+def _write(files: dict[str, str], folder: str) -> None:
+    """Write all files, or none."""
+    import os
+
+    from .files import Outputs
+
+    os.makedirs(folder, exist_ok=True)
+    outputs = Outputs()
+    for name, text in files.items():
+        outputs.add(os.path.join(folder, name), text)
+    outputs.commit()

@@ -1,6 +1,6 @@
-"""A module's flow graphs as Graphviz text, and the module as JSON.
+"""The control-flow graphs of a module as Graphviz text, and the module as JSON.
 
-Requires: verified kernels, as parsed or after passes. Guarantees: the same module gives the same text.
+Requires: verified kernels. Guarantees: the same module gives the same text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["cfg_dot", "module_json"]
 def cfg_dot(module: Module, only: re.Pattern[str] | None = None) -> str:
     """One `digraph` with a cluster for each kernel whose name matches: a node for each block with its instructions.
 
-    An edge that falls through is dashed.
+    A fall-through edge is dashed.
     """
     lines = ["digraph ptx {", '  node [shape=box, fontname="monospace", fontsize=9];']
     for number, kernel in enumerate(_selected(module, only)):
@@ -47,7 +47,7 @@ def _falls_through(cfg: Cfg, block: int, successor: int) -> bool:
 
 
 def module_json(module: Module, only: re.Pattern[str] | None = None) -> str:
-    """The module's kernels with their blocks, edges and instructions. Edges are numbers of blocks."""
+    """The kernels with their blocks, edges and instructions as JSON. An edge is the number of its target block."""
     document = {
         "schema_version": 1,
         "file": module.source.name,

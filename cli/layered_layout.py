@@ -1,15 +1,15 @@
-"""Places for the nodes of a directed graph with cycles: in layers from top to bottom, with few crossings.
+"""The layout of a directed graph with cycles, in layers from top to bottom, with few crossings.
 
-Computes: for boxes of given sizes and edges between them, a place for each box and a line for each edge. Edges that
-close a cycle are given (``back``); the others are acyclic. Four steps: layers by the longest way from a source; each
-edge over several layers is cut by points of its own; orders within the layers by barycentres, down and up; positions by
-the least sum of squared distances to neighbours, with a gap between any two boxes.
+Computes a position for each box and a line for each edge. The edges that close a cycle are given (``back``); the others
+are acyclic. There are four steps: layers by the longest path from a source; a point in each layer that a long edge
+passes; the order within the layers by barycentres, down and up; positions with the least sum of squared distances to
+neighbours, and a gap between boxes.
 
-A back edge runs beside the boxes: out of the right side of the lower one, past the layers between, into the right side
-of the upper one.
+A back edge runs beside the boxes: from the right side of the lower box, past the layers between, to the right side of
+the upper box.
 
-Guarantees: no two boxes overlap; the same graph gives the same layout; growth is linear in boxes, and in layers that
-edges pass.
+Guarantees: no two boxes overlap; the same graph gives the same layout; the time is linear in the number of boxes, and
+of layers that edges pass.
 Reference: Sugiyama, Tagawa, Toda, *Methods for visual understanding of hierarchical system structures*, 1981.
 Positions: isotonic regression by pooling adjacent violators.
 """
@@ -27,10 +27,10 @@ __all__ = ["GAP_Y", "Layout", "Point", "layered_layout", "layers_of"]
 Point = tuple[float, float]
 
 _GAP_X, GAP_Y = 26.0, 34.0
-#: What an edge that passes through needs beside others.
+#: The space that a passing edge needs.
 _LANE = 9.0
 _ORDER_SWEEPS, _PLACE_SWEEPS = 12, 48
-#: How strongly a neighbour pulls: an edge should be straight above all where it passes layers.
+#: The weights of neighbours: an edge should above all be straight where it passes layers.
 _PULL_BOX, _PULL_MIXED, _PULL_LANE = 1.0, 2.0, 16.0
 
 
@@ -53,8 +53,8 @@ class _Node:
     box: int = -1
     up: list[tuple[int, float]] = field(default_factory=list["tuple[int, float]"])
     down: list[tuple[int, float]] = field(default_factory=list["tuple[int, float]"])
-    beside: int = -1  #: the box to whose right it stands
-    length: int = 0  #: how many layers the edge passes that it belongs to, where it stands beside a box
+    beside: int = -1  #: the box to its left
+    length: int = 0  #: the number of layers that its edge passes, if it is beside a box
     x: float = 0.0
 
 
@@ -66,7 +66,7 @@ def layered_layout(
 
 
 def layers_of(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """The layer of each of ``count`` boxes: the length of the longest way to it along ``edges``, which are acyclic."""
+    """The layer of each of ``count`` boxes: the length of the longest path to it along ``edges``, which are acyclic."""
     networkx: Any = importlib.import_module("networkx")
     graph = networkx.DiGraph()
     graph.add_nodes_from(range(count))
@@ -75,7 +75,7 @@ def layers_of(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
     for layer, members in enumerate(networkx.topological_generations(graph)):
         for box in members:
             found[box] = layer
-    # A box that nothing leads to is drawn right above what it leads to.
+    # A box without predecessor is placed directly above its first successor.
     leads_to: dict[int, list[int]] = {}
     for one, two in edges:
         leads_to.setdefault(one, []).append(two)
@@ -168,7 +168,7 @@ class _Layouter:
         self.layers = best
 
     def first_order(self) -> None:
-        """Depth first from the sources, the left way first; what runs beside a box comes right behind it."""
+        """Depth first from the sources, the left path first. A point beside a box follows the box."""
         seen: set[int] = set()
         found: list[list[int]] = [[] for _ in self.layers]
         roots = [number for layer in self.layers for number in layer if not self.nodes[number].up]
@@ -186,7 +186,7 @@ class _Layouter:
         self.layers = [self.with_sides(layer) for layer in found]
 
     def with_sides(self, layer: list[int]) -> list[int]:
-        """``layer`` with each node that stands beside a box right behind that, those of short edges first."""
+        """``layer`` with each node that is beside a box directly after the box, those of short edges first."""
         sides: dict[int, list[int]] = {}
         for number in layer:
             if self.nodes[number].beside >= 0:
@@ -243,7 +243,7 @@ class _Layouter:
                 self.straighten(chain)
 
     def straighten(self, chain: list[int]) -> None:
-        """Bring the points at which an edge passes layers above each other, as far as their neighbours let them."""
+        """Align the points of an edge vertically, as far as their neighbours allow it."""
         run: list[int] = []
         low, high = float("-inf"), float("inf")
         for number in chain:
@@ -262,7 +262,7 @@ class _Layouter:
             self.nodes[number].x = min(max(middle, low), high)
 
     def room(self, number: int) -> Point:
-        """Between which places a node can be moved without coming too close to those beside it."""
+        """The positions between which a node can move without coming too close to its neighbours."""
         layer, at = self.layers[self.nodes[number].layer], self.position[number]
         left = self.nodes[layer[at - 1]].x + self.gap(layer[at - 1], number) if at > 0 else float("-inf")
         is_last = at + 1 == len(layer)
@@ -312,7 +312,7 @@ class _Layouter:
     def line(
         self, start: int, end: int, chain: list[int], left: float, tops: list[float], heights: list[float]
     ) -> list[Point]:
-        """Two points for each layer that is passed: where its boxes begin and where they end."""
+        """Two points for each passed layer: where its boxes begin and where they end."""
         points: list[Point] = []
         is_upwards = self.nodes[start].layer >= self.nodes[end].layer
         for number in reversed(chain) if is_upwards else chain:

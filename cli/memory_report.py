@@ -1,11 +1,11 @@
-"""What `analyze --memory` tells: references and what they may alias, buffers, and what each synchronization kills.
+"""The report of `analyze --memory`: references and their aliases, buffers, and what each synchronization kills.
 
-References are put into classes: two whose bytes may ever be the same, in any two threads, are in one class, and so are
-all that are connected so. For each load it is said whether anybody writes what it reads while the kernel runs, and
-whether it could be executed above the branch that decides whether it is executed (`speculation.may_speculate`).
+Two references are in the same class if their bytes can overlap, in any two threads, directly or through other
+references. For each load the report says whether its memory can be written while the kernel runs, and whether the load
+could be executed above the branch that it depends on (`speculation.may_speculate`).
 
-Guarantees: the tables and the JSON document say the same; near-linear in the number of references, since aliasing is
-asked of kinds of references (state space and objects), not of pairs.
+Guarantees: the tables and the JSON document have the same content. The time is near-linear in the number of
+references, because aliasing is computed for kinds of references (state space and objects), not for pairs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["describe_memory", "print_memory"]
 
-#: The id of a reason that only this report has: at the branch, the address is not known yet.
+#: A reason that only this report has: the address is not available at the branch.
 _BELOW = "address-below"
 
 
@@ -65,8 +65,10 @@ class _Description:
     # --- classes ---------------------------------------------------------------------------------------------------
 
     def classes(self) -> dict[tuple[str, Any], int]:
-        """The number of the class of each kind of reference, in the order of their first reference; -1 for the kernel's
-        parameters, which nobody writes."""
+        """The number of the class of each kind of reference, in the order of the first references.
+
+        -1 for parameters of the kernel, which are never written.
+        """
         from ..ptx import Variable
 
         first: dict[tuple[str, Any], Reference] = {}
@@ -85,8 +87,8 @@ class _Description:
             low, high = sorted((find(one), find(two)))
             parent[high] = low
 
-        # Declared objects with a size are disjoint, so references to nothing else meet in a common one only: some
-        # kernels have thousands of them. All others are tried against each.
+        # Declared objects with a size are disjoint: references to such objects alone overlap only in a common object.
+        # Some kernels have thousands of them. All other kinds are compared with each kind.
         of_object: dict[Any, int] = {}
         others: list[int] = []
         for number, (_, objects) in enumerate(kinds):
@@ -144,7 +146,7 @@ class _Description:
         }
 
     def speculation(self, block: int, load: Instr) -> dict[str, Any] | None:
-        """Whether ``load`` may stand above the nearest branch that decides about it; ``None`` where no branch does."""
+        """Whether ``load`` can move above the nearest branch that it depends on; ``None`` if there is none."""
         from ..analysis.effects import REASONS
         from ..analysis.memory.speculation import may_speculate
 
@@ -167,7 +169,7 @@ class _Description:
         return {"above": above, **found}
 
     def deciding_branch(self, block: int) -> int | None:
-        """The nearest block above whose branch decides whether ``block`` is executed."""
+        """The nearest block whose branch decides whether ``block`` is executed."""
         idom, post = self.facts.dominance.idom, self.facts.post_dominance
         above = idom[block]
         while above >= 0:
@@ -177,7 +179,7 @@ class _Description:
         return None
 
     def is_available(self, load: Instr, block: int) -> bool:
-        """Whether what the address is made of is known at the end of ``block``."""
+        """Whether the operands of the address are available at the end of ``block``."""
         from ..ptx import registers
 
         address, ssa = load.address, self.facts.ssa
@@ -189,7 +191,7 @@ class _Description:
     # --- synchronization -------------------------------------------------------------------------------------------
 
     def synchronizations(self) -> list[dict[str, Any]]:
-        """The barriers, fences, atomics and calls, with the loads whose values may be others behind them."""
+        """The barriers, fences, atomics and calls, with the loads whose values can change at them."""
         from ..analysis.memory.touched_memory import synchronization
 
         loads: dict[tuple[str, bool], tuple[Instr, int]] = {}
@@ -252,7 +254,7 @@ def _access(instr: Instr) -> str:
 
 
 def print_memory(kernel: str, found: dict[str, Any]) -> None:
-    """The report for people, on stdout."""
+    """Print the report as tables."""
     print(f"memory of {kernel}; pointers are taken as {found['promise']}")
     buffers = found["buffers"]
     for what in ("reads", "writes"):

@@ -1,18 +1,20 @@
 """`ptxmotion opt`: read, verify, transform, verify, write.
 
-Requires: PTX that the verifier accepts. Guarantees: what is written has been verified after the last pass; nothing is
-written where anything fails. Unknown opcodes are kept, nothing moves across them, and each spelling has one remark.
+Requires: PTX that the verifier accepts. Guarantees: the output was verified after the last pass; if anything fails, no
+file is written. Unknown opcodes are kept, nothing moves across them, and there is one remark for each spelling.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 from .alias_promise import ALIAS_HELP, alias_promise, warn_of_unknown_names
+from .arguments import pass_list, regex
 from .observers import Observers, observer_of
 from .outcome import FINE, say, usage_error, warn
 from .profiles import PROFILE_HELP, load_profile
@@ -27,6 +29,7 @@ EPILOG = """\
 examples:
   ptxmotion opt kernel.ptx -o faster.ptx --remarks
   ptxmotion opt kernel.ptx --passes=lcm:naming=lexical,dce --print-changed=diff
+  ptxmotion opt -O3 a.ptx b.ptx -o build/
   nvcc -ptx -arch=sm_90 kernel.cu -o - | ptxmotion opt --emit=cubin -o kernel.cubin
 """
 
@@ -35,94 +38,145 @@ EMITS = ("ptx", "cubin", "sass", "cfg-dot", "json")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `opt`."""
-    parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="PTX to read; - (default) is stdin")
-    parser.add_argument("-o", dest="output", default="-", metavar="FILE", help="where to write; - (default) is stdout")
-    what = parser.add_argument_group("what to do")
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", help="PTX input (default: -, stdin); with -o DIR several files, or folders"
+    )
+    parser.add_argument(
+        "-o", dest="output", default="-", metavar="FILE", help="output file, or a folder (default: -, stdout)"
+    )
+    what = parser.add_argument_group("optimization")
     passes = what.add_mutually_exclusive_group()
     passes.add_argument(
         "-O",
         dest="level",
         choices=("0", "1", "2", "3"),
-        help="none, lazy, or speculative code motion, or that and scalar replacement (default: 2)",
+        help="0: no pass; 1: lazy code motion; 2: speculative code motion; 3: also scalar replacement and passes on "
+        "memory accesses (default: 2)",
     )
     passes.add_argument(
-        "--passes", metavar="LIST", help="these passes, as name or name:option=value, with commas; or none"
+        "--passes",
+        type=pass_list,
+        metavar="LIST",
+        help="run these passes: name or name:option=value, separated by commas; or a level (-O3); or none",
     )
-    what.add_argument("--print-passes", action="store_true", help="list passes, their options and the levels; then end")
+    what.add_argument("--print-passes", action="store_true", help="list the passes, their options and the levels")
     what.add_argument("--kernel", type=regex, metavar="REGEX", help="transform only kernels whose name matches")
     what.add_argument(
         "--gate",
         choices=("ptxas", "static", "off"),
-        help="keep a kernel changed only where ptxas, or without it a count of memory accesses, finds it better "
-        "(default: with -O2 and -O3 ptxas, or static where there is none; else off)",
+        help="revert a kernel unless it got better. ptxas: by the machine code of ptxas; static: by counts of memory "
+        "accesses and long operations, without ptxas; off: keep every change (default: with -O2 and -O3 ptxas, or "
+        "static if ptxas is not installed; otherwise off)",
     )
     what.add_argument(
         "--gate-timeout",
         type=_seconds,
         metavar="S",
-        help="leave the module as it is where ptxas takes longer than this for the gate (default: 300)",
+        help="seconds for ptxas in the gate; after them the module stays unchanged (default: 300)",
     )
-    what.add_argument("--profile", metavar="FILE", help=PROFILE_HELP + ": for costs, never for correctness")
+    what.add_argument(
+        "--profile", metavar="FILE", help=f"{PROFILE_HELP}; affects the estimated costs, never the correctness"
+    )
+    what.add_argument(
+        "--ptxas-options",
+        type=_ptxas_options,
+        metavar="OPTIONS",
+        help="options of ptxas for the gate and for --emit=cubin,sass, as in --ptxas-options=-maxrregcount=32,-O2",
+    )
     what.add_argument("--alias", type=alias_promise, metavar="LEVEL", help=ALIAS_HELP)
-    what.add_argument("--emit", choices=EMITS, help="what to write (default: ptx)")
     what.add_argument(
-        "--arch", metavar="SM", help="what the gate and --emit=cubin, sass assemble for (default: the module's target)"
+        "--emit", choices=EMITS, help="output format; cubin and sass run ptxas, json is the control flow (default: ptx)"
     )
-    what.add_argument("--bisect-limit", type=_count, metavar="N", help="make the first N rewrites and no more")
     what.add_argument(
-        "--verify-each", action="store_true", default=None, help="verify after each pass, not only at the end"
+        "--arch",
+        metavar="SM",
+        help="the target for which the gate and --emit=cubin,sass assemble (default: that of the module)",
     )
-    told = parser.add_argument_group("what to tell, on stderr")
-    told.add_argument(
+    what.add_argument(
+        "--bisect-limit", type=_count, metavar="N", help="make only the first N rewrites, to find a wrong one"
+    )
+    what.add_argument(
+        "--verify-each",
+        action="store_true",
+        default=None,
+        help="verify the module after each pass, not only at the end",
+    )
+    reports = parser.add_argument_group("reports, on stderr")
+    reports.add_argument(
         "--remarks",
         type=regex,
         metavar="REGEX",
-        help="what was done and what was refused, and why; =REGEX: of passes whose name matches",
+        help="print which rewrites were made, which were not, and why; =REGEX: only of passes whose name matches",
     )
-    told.add_argument("--remarks-output", metavar="FILE", help="write all remarks as LLVM optimization records (YAML)")
-    told.add_argument("--print-changed", choices=("diff",), help="what each pass changed, as a diff of the kernel")
-    told.add_argument("--time-passes", action="store_true", default=None, help="seconds of each step")
-    told.add_argument("--stats-json", metavar="FILE", help="counts by kernel and pass; =FILE: there, not on stderr")
-    told.add_argument("--dump", metavar="DIR", help="write the module after each pass that changed it, numbered")
+    reports.add_argument(
+        "--remarks-output", metavar="FILE", help="write all remarks as LLVM optimization records (YAML)"
+    )
+    reports.add_argument("--print-changed", choices=("diff",), help="print a diff of the kernel after each pass")
+    reports.add_argument("--time-passes", action="store_true", default=None, help="print the seconds of each step")
+    reports.add_argument(
+        "--stats-json", metavar="FILE", help="print counts by kernel and pass as JSON; =FILE: write them to a file"
+    )
+    reports.add_argument(
+        "--dump", metavar="DIR", help="write the module after each pass that changed it, as numbered files"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb; its exit code."""
     if arguments.print_passes:
-        print(_describe_passes(), end="")
+        from .pass_descriptions import describe_passes
+
+        print(describe_passes(), end="")
         return FINE
     _check(arguments)
-    return _Run(arguments).run()
+    if len(arguments.files) > 1 or any(map(os.path.isdir, arguments.files)):
+        from .opt_files import run_files
 
-
-def regex(text: str) -> re.Pattern[str]:
-    """The type of an argument that is a regular expression."""
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"'{text}' is no regular expression: {error}") from None
+        return run_files(arguments, OneFile)
+    arguments.file = arguments.files[0] if arguments.files else "-"
+    return OneFile(arguments).run()
 
 
 def _count(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of rewrites")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of rewrites")
     return int(text)
 
 
 def _seconds(text: str) -> float:
     if not re.fullmatch(r"\d+(\.\d+)?", text) or not float(text):
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of seconds")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds")
     return float(text)
+
+
+#: What may stand in `--ptxas-options`: options that change the code and neither files nor the target.
+_PTXAS_OPTION = re.compile(
+    r"(-O|-{1,2}(opt-level|maxrregcount|fmad|allow-expensive-optimizations|def-load-cache|dlcm|def-store-cache|dscm"
+    r"|force-load-cache|flcm|force-store-cache|fscm|register-usage-level|regUsageLevel|minnctapersm|Ofast-compile|Ofc)=)"
+    r"\w+|-{1,2}(disable-optimizer-constants|disable-optimizer-consts|dont-merge-basicblocks|no-bb-merge|return-at-end"
+    r"|ret-end|optimize-float-atomics|opt-fp-atomics|override-directive-values)"
+)
+
+
+def _ptxas_options(text: str) -> tuple[str, ...]:
+    options = tuple(text.split(","))
+    for option in options:
+        if _PTXAS_OPTION.fullmatch(option) is None:
+            raise argparse.ArgumentTypeError(f"'{option}' is no option=value of ptxas that changes only the code")
+    return options
 
 
 def _check(arguments: argparse.Namespace) -> None:
     emit = arguments.emit or "ptx"
     if arguments.arch and emit not in ("cubin", "sass") and not _has_gate(arguments):
-        usage_error("--arch says what to assemble for, and nothing is: neither for --emit nor for a gate")
+        usage_error("--arch is the target for ptxas, and neither --emit nor the gate runs ptxas here")
+    uses_ptxas = emit in ("cubin", "sass") or (_has_gate(arguments) and arguments.gate != "static")
+    if arguments.ptxas_options and not uses_ptxas:
+        usage_error("--ptxas-options are for ptxas, and neither --emit nor the gate runs ptxas here")
     if arguments.gate_timeout is not None and (not _has_gate(arguments) or arguments.gate == "static"):
-        usage_error("--gate-timeout limits ptxas, and no gate asks it")
+        usage_error("--gate-timeout limits ptxas, and no gate runs ptxas here")
     if emit == "cubin" and arguments.output == "-" and sys.stdout.isatty():
-        usage_error("a cubin is no text: name a file with -o, or send stdout elsewhere")
+        usage_error("a cubin is binary: name a file with -o, or redirect stdout")
 
 
 def _has_gate(arguments: argparse.Namespace) -> bool:
@@ -140,23 +194,24 @@ def _passes(arguments: argparse.Namespace) -> list[Pass]:
         usage_error(str(error))
 
 
-class _Run:
-    """One run of the verb. ``seconds`` maps each step to its time, in order."""
+class OneFile:
+    """One run of the verb. ``seconds`` maps the name of each step to its time, in order."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
         self.emit: str = arguments.emit or "ptx"
         self.passes = _passes(arguments)
+        self.is_changed = False
         self.seconds: dict[str, float] = {}
         self.started = self.last = time.perf_counter()
 
     @property
     def wants_remarks(self) -> bool:
-        """Whether the remarks are printed or written."""
+        """Whether remarks are printed or written."""
         return self.arguments.remarks is not None or bool(self.arguments.remarks_output)
 
     def step(self, name: str) -> None:
-        """Add the seconds since the last step to those of ``name``."""
+        """Add the seconds since the last call to those of ``name``."""
         now = time.perf_counter()
         self.seconds[name] = self.seconds.get(name, 0.0) + now - self.last
         self.last = now
@@ -166,11 +221,12 @@ class _Run:
 
         module = self.read()
         wants_stats = self.arguments.stats_json is not None
-        found: dict[str, Any] = {}
+        candidates: dict[str, Any] = {}
         if wants_stats and self.passes:
-            found = self.opportunities(module)
+            candidates = self.opportunities(module)
         unknown = unknown_opcode_remarks(module)
         result = self.optimize(module)
+        self.is_changed = bool(result.changed)
         for warning in result.warnings:
             warn(warning)
         result.log.items[:0] = unknown
@@ -178,16 +234,16 @@ class _Run:
         outputs.add(self.arguments.output, self.emitted(module))
         self.step(f"emit {self.emit}")
         if wants_stats and not self.passes:
-            found = self.opportunities(module)
+            candidates = self.opportunities(module)
         if self.arguments.remarks_output:
             outputs.add(self.arguments.remarks_output, result.log.yaml())
         if self.arguments.stats_json:
-            outputs.add(self.arguments.stats_json, self.stats(result, found))
+            outputs.add(self.arguments.stats_json, self.stats(result, candidates))
         outputs.commit()
         self.step("write")
         self.report(result)
         if self.arguments.stats_json == "":
-            print(self.stats(result, found), file=sys.stderr, end="")
+            print(self.stats(result, candidates), file=sys.stderr, end="")
         return FINE
 
     def read(self) -> Module:
@@ -202,7 +258,7 @@ class _Run:
         return module
 
     def optimize(self, module: Module) -> Result:
-        """Optimize ``module`` in place."""
+        """Optimize ``module`` in place; warn about names on the command line that it does not have."""
         from ..driver import optimize_in_place
 
         only = self.arguments.kernel
@@ -226,6 +282,7 @@ class _Run:
             gate=(arguments.gate or "auto") if _has_gate(arguments) else "off",
             arch=arguments.arch,
             gate_timeout=arguments.gate_timeout,
+            ptxas_options=arguments.ptxas_options or (),
             promise=arguments.alias,
             profile=load_profile(arguments.profile, module.kernels) if arguments.profile else None,
             kernels=(lambda name: only.search(name) is not None) if only is not None else None,
@@ -238,9 +295,9 @@ class _Run:
     def opportunities(self, module: Module) -> dict[str, Any]:
         from ..transforms.opportunities import opportunities
 
-        found = {kernel.name: opportunities(kernel, module).to_json() for kernel in module.kernels}
+        candidates = {kernel.name: opportunities(kernel, module).to_json() for kernel in module.kernels}
         self.step("count opportunities")
-        return found
+        return candidates
 
     def emitted(self, module: Module) -> str | bytes:
         from ..ptx import print_module
@@ -258,18 +315,19 @@ class _Run:
             return text
         from .assembly import assembled
 
-        return assembled(text, "<output>", self.arguments.arch, sass=self.emit == "sass")
+        options = self.arguments.ptxas_options or ()
+        return assembled(text, "<output>", self.arguments.arch, sass=self.emit == "sass", options=options)
 
     def report(self, result: Result) -> None:
-        """Print the remarks and times that the user wants."""
+        """Print the remarks and times that the arguments select."""
         pattern, remarks = self.arguments.remarks, result.log
-        # Where the gate cannot judge, nothing is optimized at all. The user has to know that.
+        # Where the gate fails, the kernel stays unchanged. The user must know that.
         refused = [remark for remark in remarks.items if remark.reason == "gate-refused"]
         if refused and (pattern is None or not pattern.search("gate")):
             others = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
             warn(f"{refused[0].kernel}{others}: {refused[0].message}")
-        for remark in dict.fromkeys(remarks.items):  # a pass that runs twice refuses twice
-            # An unknown opcode may prevent all optimization. The user has to know that, too.
+        for remark in dict.fromkeys(remarks.items):  # a pass that runs twice reports twice
+            # An unknown opcode can block all optimization. The user must know that, too.
             if remark.name == "UnknownOpcode" or (pattern is not None and pattern.search(remark.pass_name)):
                 say(remark.text)
         if self.arguments.time_passes:
@@ -282,16 +340,18 @@ class _Run:
             if name == "passes":
                 for each, timing in result.timings.items():
                     lines.append(f"{timing.seconds:10.4f} {timing.changed:8}    {each}")
-        lines.append(f"{time.perf_counter() - self.started:10.4f}           in all")
+        lines.append(f"{time.perf_counter() - self.started:10.4f}           total")
         return "\n".join(lines) + "\n"
 
-    def stats(self, result: Result, found: dict[str, Any]) -> str:
-        """The statistics as JSON: by kernel the candidates and the counts of each pass; seconds."""
+    def stats(self, result: Result, candidates: dict[str, Any]) -> str:
+        """The statistics as JSON: candidates and counts of each pass by kernel, and seconds of each step."""
         import json
 
         remarks = result.log
 
-        kernels: dict[str, dict[str, Any]] = {name: {"candidates": each, "passes": {}} for name, each in found.items()}
+        kernels: dict[str, dict[str, Any]] = {}
+        for name, each in candidates.items():
+            kernels[name] = {"candidates": each, "passes": {}}
         totals: dict[str, dict[str, int]] = {}
         for (kernel, each, what), number in remarks.counts.items():
             kernels[kernel]["passes"].setdefault(each, {})[what] = number
@@ -310,44 +370,21 @@ class _Run:
 
 
 def unknown_opcode_remarks(module: Module) -> list[Remark]:
-    """One remark for each spelling of an opcode that is not in the table, at its first place."""
+    """One remark for each spelling of an opcode that is not in the opcode table, at its first occurrence."""
     from ..ptx.errors import shortened
     from ..transforms.remarks import Remarks
 
     first: dict[str, tuple[Kernel, Instr]] = {}
-    times: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for kernel in module.kernels:
         for instr in kernel.instructions():
             if instr.form.is_opaque:
                 text = instr.form.text
                 first.setdefault(text, (kernel, instr))
-                times[text] = times.get(text, 0) + 1
+                counts[text] = counts.get(text, 0) + 1
     remarks = Remarks(module)
     for text, (kernel, instr) in first.items():
-        often = f" ({times[text]} times)" if times[text] > 1 else ""
-        message = f"opcode '{text}' is unknown{often}: it is kept, and nothing moves across it"
+        repeated = f" ({counts[text]} times)" if counts[text] > 1 else ""
+        message = f"opcode '{text}' is unknown{repeated}: it is kept, and nothing moves across it"
         remarks.add("Missed", "parse", "UnknownOpcode", kernel, shortened(message), instr=instr, reason="opaque")
     return remarks.items
-
-
-def _describe_passes() -> str:
-    from dataclasses import fields
-
-    from ..transforms.passes import LEVELS, create_pass, pass_names
-
-    lines: list[str] = []
-    for name in pass_names():
-        each: Any = create_pass(name)
-        own = str(type(each).__doc__)
-        # Some classes say only what their options are; then what `run` does is the better line.
-        text = str(each.run.__doc__) if own.startswith(("Options", "Without")) else own
-        what = " ".join(re.split(r"[;.]\s", text + " ")[0].replace("``", "").split())
-        lines.append(f"{name:12} {what}")
-        lines += [f"{'':12}   {option.name}={_value(option.default)}" for option in fields(each)]
-    lines.append("")
-    lines += [f"-{level:11} {','.join(names) or 'none'}" for level, names in LEVELS.items()]
-    return "\n".join(lines) + "\n"
-
-
-def _value(default: object) -> str:
-    return str(default).lower() if isinstance(default, bool) else str(default)

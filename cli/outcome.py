@@ -1,7 +1,7 @@
-"""What becomes of errors: one message, an exit code, and never a traceback.
+"""How the command ends: one message and an exit code for each error, never a traceback.
 
-Guarantees: every exception that a verb lets out ends here. One that no rule names is a fault of ours: it prints one
-line, saves a reproducer (the input behind a header with the command and the traceback), and exits with 70.
+Guarantees: every exception of a verb ends here. An exception that has no rule is an internal error: the command prints
+one line, saves a reproducer (the input, preceded by the command and the traceback as comments), and exits with 70.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = [
     "INTERNAL",
     "MISSING",
     "USAGE",
+    "USER_ERRORS",
     "CommandError",
     "guarded",
     "remember_input",
@@ -34,7 +35,7 @@ _INTERRUPTED, _PIPE_CLOSED = 130, 141
 
 
 class CommandError(Exception):
-    """The command ends with ``code`` and this message; ``message`` may begin with a place, ``file:line:col: ``."""
+    """Ends the command with the exit code ``code`` and this message, which begins with ``ptxmotion`` or a place."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -42,26 +43,26 @@ class CommandError(Exception):
 
 
 def usage_error(message: str) -> NoReturn:
-    """End with the exit code for wrong usage."""
+    """End the command with the exit code for wrong usage."""
     raise CommandError(USAGE, f"ptxmotion: error: {message}")
 
 
 def warn(message: str) -> None:
-    """A warning on stderr."""
+    """Print a warning on stderr."""
     say(f"ptxmotion: warning: {message}")
 
 
-#: (name, bytes) of what was read, for a reproducer.
+#: The inputs that were read, for a reproducer: file name and content.
 _inputs: list[tuple[str, bytes]] = []
 
 
 def remember_input(name: str, data: bytes) -> None:
-    """Keep an input, so that a reproducer of an internal error can hold it."""
+    """Keep an input for the reproducer of an internal error."""
     _inputs.append((name, data))
 
 
 def guarded(argv: list[str], run: Callable[[list[str]], int]) -> int:
-    """The exit code of ``run(argv)``, whatever it raises."""
+    """Run ``run(argv)``; its exit code, also where it raises an exception."""
     _inputs.clear()
     try:
         code = run(argv)
@@ -83,12 +84,17 @@ def guarded(argv: list[str], run: Callable[[list[str]], int]) -> int:
         say(f"{where}: error: {error.strerror or error}")
         return BAD_INPUT
     except Exception as error:
-        return _known(error) or _internal_error(argv, error)
+        ending = _user_error(error)
+        if ending is None:
+            return _internal_error(argv, error)
+        code, message = ending
+        say(message)
+        return code
 
 
 def say(message: str) -> None:
-    """A message on stderr, its first `error`, `warning` or `remark` in colour where that is wanted."""
-    with contextlib.suppress(OSError):  # where nobody listens, the exit code must do
+    """Print a message on stderr. Its first `error`, `warning` or `remark` is coloured if colour is on."""
+    with contextlib.suppress(OSError):  # a closed stderr leaves only the exit code
         print(color.message(message, sys.stderr), file=sys.stderr, flush=True)
 
 
@@ -101,51 +107,62 @@ def _flushed(code: int) -> int:
 
 
 def _drop_stdout() -> None:
-    """Send what is left in stdout's buffer nowhere: Python would try again at its end, and complain."""
-    with contextlib.suppress(OSError, ValueError):  # a stdout without a file has nothing to drop
+    """Discard the buffer of stdout. Otherwise Python writes it again when it exits, and prints another error."""
+    with contextlib.suppress(OSError, ValueError):  # a stdout without a file descriptor has no buffer
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
 
 
-def _known(error: Exception) -> int:
-    """The exit code of an error that is not ours, after its message; 0 for one of ours."""
-    # Asked of the loaded modules: what was never imported was never raised.
-    errors = sys.modules.get("ptxmotion.ptx.errors")
-    if errors is not None and isinstance(error, errors.PtxError):
-        say(str(error))
-        return BAD_INPUT
-    toolchain = sys.modules.get("ptxmotion.toolchain.tools")
-    if toolchain is not None and isinstance(error, toolchain.ToolMissing):
-        say(f"ptxmotion: error: {error}")
-        return MISSING
-    if toolchain is not None and isinstance(error, toolchain.ToolchainError):
-        say(f"ptxmotion: error: {error}")
-        return BAD_INPUT
-    cubin = sys.modules.get("ptxmotion.toolchain.cubin")
-    if cubin is not None and isinstance(error, cubin.CubinError):
-        say(f"ptxmotion: error: {error}")
-        return BAD_INPUT
-    settings = sys.modules.get("ptxmotion.settings")
-    if settings is not None and isinstance(error, settings.SettingsError):
-        say(f"ptxmotion: error: {error}")
-        return USAGE
-    return 0
+#: The errors that the user can correct: module, class, exit code, and whether the text of the error begins with its
+#: place (``file:line:col: error: ``). An error is of the first class that fits.
+USER_ERRORS = (
+    ("ptx.errors", "PtxError", BAD_INPUT, True),
+    ("dsl.errors", "DslError", BAD_INPUT, True),
+    ("programs.errors", "BadRequest", USAGE, False),
+    ("programs.errors", "BadInput", BAD_INPUT, False),
+    ("programs.errors", "RequirementMissing", MISSING, False),
+    ("programs.errors", "WrongOutputs", DIFFERENT, False),
+    ("harness.machine", "MachineMissing", MISSING, False),
+    ("harness.results", "ResultError", BAD_INPUT, False),
+    ("harness.report", "PlotsMissing", MISSING, False),
+    ("toolchain.tools", "ToolMissing", MISSING, False),
+    ("toolchain.tools", "ToolchainError", BAD_INPUT, False),
+    ("toolchain.cubin", "CubinError", BAD_INPUT, False),
+    ("settings", "SettingsError", USAGE, False),
+)
+
+
+def _user_error(error: Exception) -> tuple[int, str] | None:
+    """The exit code and the message of an error that the user can correct; None for an internal error."""
+    for module, name, code, has_place in USER_ERRORS:
+        # A module that is not loaded cannot have raised the error; importing all of them would be slow.
+        loaded = sys.modules.get(f"ptxmotion.{module}")
+        if loaded is not None and isinstance(error, getattr(loaded, name)):
+            return code, _message(error, has_place)
+    return None
+
+
+def _message(error: Exception, has_place: bool) -> str:
+    text = str(error)
+    if has_place:
+        return f"ptxmotion: {text}" if text.startswith("error: ") else text  # a DslError may have no place
+    return f"{getattr(error, 'place', '') or 'ptxmotion'}: error: {text}"
 
 
 def _internal_error(argv: list[str], error: Exception) -> int:
     _drop_stdout()
-    what = f"{type(error).__name__}: {error}".splitlines()[0]
+    summary = f"{type(error).__name__}: {error}".splitlines()[0]
     try:
         saved = _save_reproducer(argv, error)
-        say(f"ptxmotion: internal error: {what}; please report it with {saved}")
+        say(f"ptxmotion: internal error: {summary}; please report it with {saved}")
     except OSError as why:
-        say(f"ptxmotion: internal error: {what}; a reproducer could not be saved: {why}")
+        say(f"ptxmotion: internal error: {summary}; a reproducer could not be saved: {why}")
     return INTERNAL
 
 
 def _save_reproducer(argv: list[str], error: Exception) -> str:
-    """Write one file for each input, a comment with command and traceback at its head; the first one's name."""
+    """Write one file for each input, which starts with the command and the traceback as comments; the first name."""
     import shlex
     import tempfile
     import traceback

@@ -1,7 +1,7 @@
-"""Reading a profile (`--profile FILE`) for the kernels of a module, and saying what it does not fit.
+"""The option ``--profile FILE``: reads a profile for the kernels of a module.
 
-Guarantees: a file that is no profile, or that fits no kernel at all, ends the verb with the exit code for bad input; a
-kernel that was measured with other code is named in a warning, and goes on without.
+Guarantees: a file that is no profile, or that matches no kernel, ends the command with the exit code for bad input. A
+kernel whose code changed since it was measured is named in a warning and gets no profile.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ if TYPE_CHECKING:
 
 __all__ = ["PROFILE_HELP", "load_profile"]
 
-PROFILE_HELP = "how often blocks and branches were executed, as `emulate --profile` has measured it"
+PROFILE_HELP = "execution counts of blocks and branches, measured by `emulate --profile`"
 
 
 def load_profile(path: str, kernels: Iterable[Kernel]) -> Profile:
-    """The profile in the file ``path``, matched with ``kernels``. Raises `OSError`, `CommandError`."""
+    """The profile in the file ``path``, with warnings for ``kernels`` that it does not match. Raises `OSError`,
+    `CommandError`."""
     from ..analysis.profile import Profile, ProfileError
 
     try:
         profile = Profile.load(path)
     except ProfileError as error:
         raise CommandError(BAD_INPUT, f"ptxmotion: error: {error}") from None
-    named = [kernel for kernel in kernels if not kernel.is_declaration]
-    problems = {kernel.name: profile.match(kernel) for kernel in named}
-    if named and all(problems.values()):
-        known = [text for name, text in problems.items() if name in profile.by_name]
-        text = (known or list(problems.values()))[0]
-        raise CommandError(BAD_INPUT, f"ptxmotion: error: {text}, and it fits no other kernel here: measure again")
+    defined = [kernel for kernel in kernels if not kernel.is_declaration]
+    problems = {kernel.name: profile.match(kernel) for kernel in defined}
+    if defined and all(problems.values()):
+        measured = [text for name, text in problems.items() if name in profile.by_name]
+        text = (measured or list(problems.values()))[0]
+        message = f"ptxmotion: error: {text}, and no other kernel here matches either: measure again"
+        raise CommandError(BAD_INPUT, message)
     for name, text in problems.items():
         if text and name in profile.by_name:
-            warn(f"{text}: it is taken as not measured")
+            warn(f"{text}: the profile of this kernel is ignored")
     return profile

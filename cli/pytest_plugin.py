@@ -1,17 +1,16 @@
 """The pytest plugin: `kernel_benchmark`, a fixture on top of pytest-benchmark.
 
     def test_bfs(kernel_benchmark):
-        found = kernel_benchmark("rodinia/bfs", variants=["-O2", "cse,lcm"])
-        assert found.candidates[0].verdict != "SLOWER"
+        result = kernel_benchmark("rodinia/bfs", variants=["-O2", "cse,lcm"])
+        assert result.candidates[0].verdict != "SLOWER"
 
 Options: `--kernel-backend=auto|cuda|emulator`, `--kernel-size`, `--kernel-rounds`. With `--benchmark-disable`, variants
-are only checked. pytest loads this module in every run where ptxmotion is installed: it imports nothing but pytest.
+are checked and not timed. pytest loads this module in every run where ptxmotion is installed, so it imports little.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
     from ..harness.machine import Machine
     from ..harness.results import BenchmarkResult
 
-_CHOSEN = pytest.StashKey[Any]()
+_MACHINE = pytest.StashKey[Any]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options."""
+    """Add the options of the plugin."""
     group = parser.getgroup("ptxmotion kernels")
     group.addoption("--kernel-backend", choices=("auto", "cuda", "emulator"), default="auto", help="where kernels run")
     group.addoption("--kernel-size", choices=("tiny", "small", "full"), help="default: full on a GPU, else tiny")
@@ -34,23 +33,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _machine(config: pytest.Config) -> tuple[Machine, dict[str, Any]]:
-    """The machine of this run, chosen once. Raises `MachineMissing`."""
-    if _CHOSEN not in config.stash:
+    """The machine of this run and its description, found once. Raises `MachineMissing`."""
+    if _MACHINE not in config.stash:
         from ..harness.machine import choose
-        from ..harness.worker import Worker
+        from ..programs.bench_session import describe_machine
 
         machine, _, _ = choose(str(config.getoption("--kernel-backend")))
-        with Worker(machine) as worker:
-            config.stash[_CHOSEN] = machine, worker.describe(120.0)
-    return config.stash[_CHOSEN]
+        config.stash[_MACHINE] = machine, describe_machine(machine)
+    return config.stash[_MACHINE]
 
 
 @pytest.fixture
 def kernel_benchmark(request: pytest.FixtureRequest) -> Callable[..., BenchmarkResult]:
-    """``kernel_benchmark(program, variants=[…], baseline="O3", size=None)``: run, check, time or count, compare.
+    """``kernel_benchmark(program, variants=[…], baseline="O3", size=None)``: check, time or count, compare variants.
 
-    Without ``variants``, nvcc's output is compared with what `opt` makes of it by default.
-    Each variant appears among pytest-benchmark's results. Fails the test where a variant computes something else.
+    Without ``variants``, the default of `opt` is compared with the output of nvcc. Each variant becomes a benchmark of
+    pytest-benchmark. The test fails if a variant has wrong outputs.
     """
     try:
         fixture: Any = request.getfixturevalue("benchmark")
@@ -62,30 +60,30 @@ def kernel_benchmark(request: pytest.FixtureRequest) -> Callable[..., BenchmarkR
     ) -> BenchmarkResult:
         from dataclasses import replace
 
-        from ..harness.arm_code import assemble_arm
         from ..harness.machine import EMULATOR
         from ..harness.protocol import Plan
         from ..harness.pytest_plugin import measure, record
+        from ..programs.bench_session import assembler_for
+        from ..programs.tasks import select, task_of
+        from ..programs.variants import DEFAULT, Variants, parse_variants
         from ..suites.runner import compiler
-        from .bench_tasks import select, task_of
-        from .bench_variants import DEFAULT, Variants, parse_variants
 
-        machine, told = _machine(request.config)
+        machine, info = _machine(request.config)
         if fixture.disabled:
             machine = replace(machine, stopwatch="")
-        sm = told.get("compute_capability")
         ((benchmark, file),) = select([program], None)
-        wanted = size or request.config.getoption("--kernel-size") or ("tiny" if machine == EMULATOR else "full")
-        chosen = [variant for each in (baseline, *(variants or [DEFAULT])) for variant in parse_variants(each)]
-        arch = target_of_sm(sm or None)
+        chosen_size = size or request.config.getoption("--kernel-size") or ("tiny" if machine == EMULATOR else "full")
+        specs = (baseline, *(variants or [DEFAULT]))
+        parsed = [variant for spec in specs for variant in parse_variants(spec)]
+        arch = target_of_sm(info.get("compute_capability") or None)
         plan = Plan(rounds=int(request.config.getoption("--kernel-rounds") or 30))
         with Variants() as maker:
-            task = task_of(benchmark, file, wanted, chosen, maker, lambda: compiler(arch))
-            found = measure(task, machine, plan, partial(assemble_arm, sm=sm), told)
+            task = task_of(benchmark, file, chosen_size, parsed, maker, lambda: compiler(arch))
+            result = measure(task, machine, plan, assembler_for(info), info)
         if not fixture.disabled:
-            record(fixture, found)
+            record(fixture, result)
         else:
             fixture._mode = "kernel_benchmark(...)"
-        return found
+        return result
 
     return run

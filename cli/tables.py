@@ -1,4 +1,4 @@
-"""Tables on stdout: drawn by rich on a terminal, plain columns everywhere else."""
+"""Tables on stdout: rich draws them if colour is on; otherwise they are plain columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Cell = str | int | float | None
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[Cell]], title: str = "") -> None:
-    """Print rows under headings. Columns that hold numbers only are set flush right; ``None`` is an empty cell."""
+    """Print rows under headings. Columns of numbers are right-aligned; ``None`` is an empty cell."""
     right = [all(isinstance(row[i], int | float | None) for row in rows) for i in range(len(headings))]
     texts = [[_text(cell) for cell in row] for row in rows]
     if color.is_wanted(sys.stdout):

@@ -1,4 +1,4 @@
-"""`ptxmotion verify`: is a file well-formed, do two compute the same, does a folder survive parsing and printing?"""
+"""`ptxmotion verify`: checks that a file is well-formed, that two files compute the same, or a folder's round trip."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from .outcome import BAD_INPUT, DIFFERENT, FINE, say, usage_error
 
 EPILOG = """\
-Exits with 1 where two files differ or a round trip lost something, 3 where a file is not well-formed, 5 where the
-comparison of a kernel is inconclusive: no input changed anything that is compared, or none could be run to its end.
+Exit codes: 1 if two files compute different results or a round trip changed a file, 3 if a file is not well-formed,
+5 if the comparison of a kernel is inconclusive: no input changed the compared memory, or no run reached its end.
 
 examples:
   ptxmotion verify kernel.ptx
@@ -25,24 +25,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `verify`."""
     from ..harness import emulate_cli
 
-    parser.add_argument("before", nargs="?", metavar="A", help="PTX to check; every fault is reported; - is stdin")
-    parser.add_argument("after", nargs="?", metavar="B", help="PTX that must compute the same as A, on the emulator")
-    pair = parser.add_argument_group("with A and B")
+    parser.add_argument("before", nargs="?", metavar="A", help="PTX to check; all errors are reported; - is stdin")
+    parser.add_argument(
+        "after", nargs="?", metavar="B", help="PTX that must compute the same as A; both run on the emulator"
+    )
+    pair = parser.add_argument_group("options for A and B")
     emulate_cli.add_pair_arguments(pair)  # pyright: ignore[reportArgumentType]
-    folder = parser.add_argument_group("with a folder")
+    folder = parser.add_argument_group("options for a folder")
     folder.add_argument(
         "--round-trip",
         metavar="DIR",
-        help="parse and print every .ptx file below DIR; ptxas judges: is it accepted, is the machine code the same",
+        help="parse and print every .ptx file below DIR; check that the machine code stays the same",
     )
-    folder.add_argument("--arch", metavar="SM", help="assemble for this instead of each module's target")
-    folder.add_argument("--jobs", type=_jobs, metavar="N", help="processes at a time (default: 1)")
-    folder.add_argument("--log", metavar="FILE", help="keep results here, and do not judge a file twice")
+    folder.add_argument("--arch", metavar="SM", help="the target to assemble for (default: that of each module)")
+    folder.add_argument("--jobs", type=_jobs, metavar="N", help="number of parallel processes (default: 1)")
+    folder.add_argument(
+        "--log", metavar="FILE", help="write results to FILE, and skip files whose results it already has"
+    )
 
 
 def _jobs(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of processes")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of processes")
     return int(text)
 
 
@@ -63,10 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
     return code or _compare(arguments)
 
 
-def _refuse(arguments: argparse.Namespace, options: tuple[str, ...], belonging: str) -> None:
+def _refuse(arguments: argparse.Namespace, options: tuple[str, ...], use: str) -> None:
     for option in options:
         if getattr(arguments, option) is not None:
-            usage_error(f"--{option} goes with {belonging}")
+            usage_error(f"--{option} is an option for {use}")
 
 
 def _check(path: str) -> int:
@@ -75,12 +79,12 @@ def _check(path: str) -> int:
     from .files import parse_bytes, read_bytes
 
     try:
-        found = problems(parse_bytes(read_bytes(path), path))
+        errors = problems(parse_bytes(read_bytes(path), path))
     except PtxError as error:
-        found = [error]
-    for problem in found:
-        say(str(problem))
-    return BAD_INPUT if found else FINE
+        errors = [error]
+    for error in errors:
+        say(str(error))
+    return BAD_INPUT if errors else FINE
 
 
 def _compare(arguments: argparse.Namespace) -> int:

@@ -1,11 +1,11 @@
-"""Optimize a few real kernels from end to end, and say what was gained.
+"""Optimizes a few CUDA kernels from end to end, and reports the gains.
 
     python demo/run.py [--arch sm_90] [FILE.cu …]
 
-Each CUDA file beside this script (or each file that is named) is compiled with nvcc, its PTX goes through what `opt`
-does by default (`-O2` behind the gate), and ptxas assembles both. For each kernel: what moved, what was redundant as it
-stood, what was refused and why, what the gate decided, and registers, spills and machine instructions before and after.
-No GPU is needed, and no figure is a time.
+nvcc compiles each CUDA file in this folder (or each named file). The PTX is optimized as `opt` does by default (`-O2`
+with the gate), and ptxas assembles the PTX before and after. For each kernel the report lists moved and redundant
+expressions, refused rewrites with their reasons, the decision of the gate, and registers, spills and machine
+instructions before and after. No GPU is needed; none of the figures is a time.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ def main() -> int:
     """Run the demo; its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE.cu")
-    parser.add_argument("--arch", default="sm_90", metavar="SM", help="what to compile for (default: sm_90)")
+    parser.add_argument("--arch", default="sm_90", metavar="SM", help="the target to compile for (default: sm_90)")
     arguments = parser.parse_args()
     files = arguments.files or sorted(Path(__file__).parent.glob("*.cu"))
-    found: list[KernelDiff] = []
-    print(f"nvcc → opt -O2, gated → ptxas, for {arguments.arch}. Lines are the CUDA file's; no figure is a time.\n")
+    diffs: list[KernelDiff] = []
+    print(f"nvcc → opt -O2 with the gate → ptxas, for {arguments.arch}. No figure is a time.\n")
     try:
         for path in files:
-            found += optimize_file(path, arguments.arch)
+            diffs += optimize_file(path, arguments.arch)
     except ToolMissing as error:
         print(f"demo: error: {error}", file=sys.stderr)
         return 4
     except ToolchainError as error:
         print(f"demo: error: {error}", file=sys.stderr)
         return 3
-    _print_sums(found)
+    _print_sums(diffs)
     return 0
 
 
 def _guarded() -> int:
-    """`main`, quietly where whoever reads its output has read enough."""
+    """`main`, without an error message if the reader of its output closes the pipe."""
     try:
         code = main()
         sys.stdout.flush()
@@ -75,7 +75,7 @@ def optimize_file(path: Path, arch: str) -> list[KernelDiff]:
         decision = next((remark for remark in of_kernel if remark.pass_name == "gate"), None)
         rewrites = [remark for remark in of_kernel if remark.kind == "Passed" and remark is not decision]
         if decision is not None and decision.kind != "Passed":
-            # A reverted kernel has no remarks of its rewrites: optimize again without the gate.
+            # A reverted kernel has no remarks about its rewrites: optimize again without the gate.
             tried = tried or _optimized(source, path.name, gated=False)[1]
             rewrites = [remark for remark in _of(tried, diff.name) if remark.kind == "Passed"]
         _print_kernel(path, diff, rewrites, decision, [remark for remark in of_kernel if remark.kind == "Missed"])
@@ -106,7 +106,7 @@ def _print_kernel(
     for number, (reason, of_reason) in enumerate(reasons.items()):
         _say("" if number else "refused", f"{_places(of_reason)}: {reason}")
     if decision is None:
-        _say("gate", "nothing to decide: no rewrite was found")
+        _say("gate", "not needed: there was no rewrite")
     else:
         words = {"Passed": "kept: ", "Analysis": "reverted: "}
         _say("gate", words.get(decision.kind, "") + decision.message)
@@ -123,13 +123,13 @@ def _say(heading: str, text: str) -> None:
 
 
 def _reason(remark: Remark) -> str:
-    """Why something was refused, without the place of what stands in the way."""
+    """The reason of a refusal, without the location of the blocking instruction."""
     why = remark.message.partition(": ")[2] or remark.message
     return f"{re.sub(r' at [^ ]+:[0-9]+', '', why)} [{remark.reason}]"
 
 
 def _places(remarks: Iterable[Remark]) -> str:
-    """Opcodes with their lines in the CUDA source, where they have one."""
+    """Opcodes with their lines in the CUDA source, if they have lines."""
     lines: dict[str, Counter[int]] = {}
     for remark in remarks:
         opcode = remark.expression or remark.message.split("'")[1]
@@ -138,21 +138,21 @@ def _places(remarks: Iterable[Remark]) -> str:
 
 
 def _lines(at: Counter[int]) -> str:
-    known = [str(line) for line in sorted(at) if line]
-    where = f" in line{'s' if len(known) > 1 else ''} {', '.join(known)}" if known else ""
-    return where + (" and once without a line" if at[0] and known else "")
+    lines = [str(line) for line in sorted(at) if line]
+    where = f" in line{'s' if len(lines) > 1 else ''} {', '.join(lines)}" if lines else ""
+    return where + (" and once without a line" if at[0] and lines else "")
 
 
 def _step(before: int, after: int) -> str:
     return f"{before}" if before == after else f"{before} → {after}"
 
 
-def _print_sums(found: list[KernelDiff]) -> None:
-    verdicts = Counter(diff.verdict for diff in found)
-    print(f"{len(found)} kernels: " + ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items()))
+def _print_sums(diffs: list[KernelDiff]) -> None:
+    verdicts = Counter(diff.verdict for diff in diffs)
+    print(f"{len(diffs)} kernels: " + ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items()))
     for what in SHOWN:
-        before = sum(diff.before.table()[what] for diff in found if diff.before is not None)
-        after = sum(diff.after.table()[what] for diff in found if diff.after is not None)
+        before = sum(diff.before.table()[what] for diff in diffs if diff.before is not None)
+        after = sum(diff.after.table()[what] for diff in diffs if diff.after is not None)
         print(f"  {what}: {_step(before, after)}")
 
 

@@ -1,6 +1,7 @@
-"""Python in, CUDA C++ out; host programs as a graph of launches. Sees `ptx` only.
+"""Python to CUDA C++; host programs as graphs of launches. Imports only `ptx` and leaf modules.
 
-`docs/dsl.md` is the language's manual, `docs/writing-a-benchmark.md` the way from one's own kernel to a benchmark.
+docs/dsl.md is the manual of the language. docs/writing-a-benchmark.md shows how to make a benchmark of one's own
+kernel.
 """
 
 from .compilation import Nvcc

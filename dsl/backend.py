@@ -1,4 +1,4 @@
-"""What a host program runs on: the emulator, a GPU, or a test's own machine."""
+"""The interface of machines that run host programs: the emulator, a GPU, or a test's own machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Buffer(Protocol):
     def nbytes(self) -> int: ...
 
 
-#: A buffer for a pointer, a NumPy scalar of the parameter's type, or the bytes of a struct.
+#: A kernel argument: a buffer for a pointer, a NumPy scalar of the parameter's type, or the bytes of a struct.
 Argument: TypeAlias = "Buffer | np.generic | bytes"
 
 
@@ -29,16 +29,16 @@ class Module(Protocol):
     """A loaded PTX module."""
 
     def kernel(self, name: str, /) -> Any:
-        """The kernel called ``name`` in the PTX; what `Backend.launch` takes."""
+        """The kernel called ``name`` in the PTX, as an argument of `Backend.launch`."""
         ...
 
 
 class Backend(Protocol):
-    """A machine. Addresses and sizes are in bytes; a module's kernels run in the order of their launches.
+    """A machine. Sizes and offsets are in bytes. Kernels run in the order of their launches.
 
-    One that copies between its buffers itself also has ``copy(target, source, nbytes, target_offset, source_offset)``;
-    elsewhere the bytes pass through the host. One that can launch a kernel with all of its blocks at once has
-    ``cooperative(kernel)``: the kernel for such launches, which `launch` takes.
+    Two methods are optional. ``copy(target, source, nbytes, target_offset, source_offset)`` copies between buffers;
+    without it the bytes are copied through the host. ``cooperative(kernel)`` gives the kernel for cooperative launches,
+    in which all blocks run at the same time, as an argument of `launch`.
     """
 
     @property

@@ -1,7 +1,7 @@
-"""CUDA C++ to PTX: which compiler, kept on disk by content, its errors at the Python line.
+"""Compiles CUDA C++ to PTX, caches the result on disk, and reports errors at the Python line.
 
-The compiler is handed in (``toolchain.tools.compile_cuda``): this package imports no harness.
-Guarantees: equal source, flags, target, compiler and included files give the PTX that was kept (`includes`, `cache`).
+The compiler is an argument (``toolchain.tools.compile_cuda``), because this package does not import the toolchain.
+Guarantees: equal source, flags, target, compiler and included files give the cached PTX (`includes`, `cache`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .includes import IncludingCache, include_folders, may_include, read_depende
 
 __all__ = ["CompileCuda", "Nvcc"]
 
-#: Flags that have nvcc list files by themselves.
+#: Flags with which nvcc lists dependencies. The cache adds its own flags for that, so it does not work with these.
 _LISTING = ("-M", "--generate-dep", "--dependency")
 
-#: What nvcc's preprocessor goes by besides its command line.
+#: Environment variables that affect nvcc's preprocessor.
 _PATHS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_CCBIN")
 
-#: nvcc's and cudafe's forms: `file(12): error: message` and gcc's `file:12:3: error: message`.
+#: An error message of nvcc or cudafe, `file(12): error: message`, or of gcc, `file:12:3: error: message`.
 _MESSAGE = re.compile(
     r"^(?P<file>[^\n(]+?)(?:\((?P<line>\d+)\)|:(?P<gcc>\d+)(?::\d+)?)"
     r"\s*:\s*(?:fatal |catastrophic )?error\b[^:\n]*:\s*(?P<text>.*)$",
@@ -36,14 +36,14 @@ _MESSAGE = re.compile(
 
 
 class CompileCuda(Protocol):
-    """Compiles CUDA C++ text to PTX text; its error has nvcc's messages in ``log``."""
+    """Compiles CUDA C++ text to PTX text. Its exception has nvcc's messages in the attribute ``log``."""
 
     def __call__(self, source: str, arch: str, *, flags: Sequence[str]) -> str: ...
 
 
 @dataclass(frozen=True)
 class Nvcc:
-    """A compiler with its version, target and flags; ``cache`` of None keeps nothing.
+    """A compiler with its version, target and flags. With a ``cache`` of None nothing is cached.
 
     >>> Nvcc(compile_cuda, version="13.0.88", flags=("-use_fast_math",))  # doctest: +SKIP
     """
@@ -56,22 +56,23 @@ class Nvcc:
     cache: Path | None = field(default_factory=cache_folder)
 
     def ptx(self, source: str) -> str:
-        """The PTX of a unit. Raises `DslError` at the line that nvcc names; what else the compiler raises passes."""
+        """The PTX of a translation unit. Raises `DslError` at the line of nvcc's first error, and other exceptions of
+        the compiler."""
         flags = (*(("-lineinfo",) if self.line_info else ()), *self.flags)
         if self.cache is None:
             return self._compiled(source, flags)
         entries = IncludingCache(self.cache)
         key = (self.version, self.arch, str(len(flags)), *flags, source, *(os.environ.get(name, "") for name in _PATHS))
         folders = include_folders(flags)
-        kept = entries.get(key, folders)
-        if kept is not None:
-            return kept
+        cached = entries.get(key, folders)
+        if cached is not None:
+            return cached
         if not may_include(source, flags):
             made = self._compiled(source, flags)
             entries.put(made, key, {}, folders)
             return made
         if "__has_include" in source or any(flag.startswith(_LISTING) for flag in flags):
-            return self._compiled(source, flags)  # what it depends on cannot be listed, or is listed elsewhere
+            return self._compiled(source, flags)  # its dependencies cannot be listed, or are listed elsewhere
         with tempfile.TemporaryDirectory(prefix="ptxmotion-", ignore_cleanup_errors=True) as scratch:
             listed = Path(scratch) / "dependencies"
             made = self._compiled(source, (*flags, "-MD", "-MF", str(listed)))
@@ -91,7 +92,7 @@ class Nvcc:
 
 
 def _mapped(log: str, source: str) -> DslError:
-    """nvcc's first error at its line; the whole log follows where there are several."""
+    """nvcc's first error at its line. Up to three more errors are quoted in the message."""
     found = list(_MESSAGE.finditer(log))
     if not found:
         return DslError(f"nvcc failed:\n{log.strip()}")
@@ -103,7 +104,7 @@ def _mapped(log: str, source: str) -> DslError:
 
 
 def _place(file: str, number: int, source: str) -> Place:
-    """The line that nvcc names, which may be in the generated text itself."""
+    """The line that nvcc names. It may be a line of the generated text."""
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except OSError:

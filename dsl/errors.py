@@ -1,6 +1,6 @@
-"""Errors of the DSL, each with the Python line it is about, and where a function's source stands.
+"""Errors of the DSL, each with its Python line; and the source of Python functions.
 
-Guarantees: ``str(error)`` is ``file:line:col: error: message``, then the line, then a caret; without a place, only
+Guarantees: ``str(error)`` is ``file:line:col: error: message``, then the line, then a caret. Without a place it is
 ``error: message``. Lines and columns are 1-based; columns count characters.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["DslError", "FunctionSource", "Place", "source_of"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A character of a source file; ``text`` is its whole line."""
+    """A position in a source file. ``text`` is the whole line."""
 
     file: str
     line: int
@@ -27,7 +27,7 @@ class Place:
 
 
 class DslError(Exception):
-    """Something that the DSL cannot express, or that does not fit together. ``place`` is None where it has none."""
+    """Something that the DSL cannot express, or that is inconsistent. ``place`` is None if it has no position."""
 
     def __init__(self, message: str, place: Place | None = None) -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class DslError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FunctionSource:
-    """The syntax tree of a Python function and the way from its nodes back to the file."""
+    """The syntax tree of a Python function, and the position of its nodes in the file."""
 
     file: str
     first_line: int  #: line in the file of the first line of ``lines``
@@ -57,10 +57,10 @@ class FunctionSource:
         return self.first_line + getattr(node, "lineno", 1) - 1
 
     def place_of(self, node: ast.AST) -> Place:
-        """Where ``node`` starts. A node without position stands for the whole function."""
+        """The start of ``node``. If it has no position, the start of the function."""
         lineno = getattr(node, "lineno", self.tree.lineno)
         text = self.lines[lineno - 1]
-        # ast counts bytes of the dedented text.
+        # ast columns count bytes of the dedented text.
         behind = text[self.indent :].encode()[: getattr(node, "col_offset", 0)].decode(errors="ignore")
         return Place(self.file, self.first_line + lineno - 1, self.indent + len(behind) + 1, text)
 
@@ -69,7 +69,7 @@ class FunctionSource:
         return DslError(message, self.place_of(node))
 
     def segment(self, node: ast.expr) -> str:
-        """The text of ``node`` where it stands on one line, else the empty string."""
+        """The text of ``node`` if it is on one line, otherwise the empty string."""
         if node.end_lineno != node.lineno or node.end_col_offset is None:
             return ""
         line = self.lines[node.lineno - 1][self.indent :].encode()
@@ -77,9 +77,10 @@ class FunctionSource:
 
 
 def source_of(function: Callable[..., Any]) -> FunctionSource:
-    """The source of a function written with ``def``.
+    """The source of a function that is written with ``def``.
 
-    Raises `DslError` for a lambda, an ``async def``, and a function whose source is not in a file (typed at a prompt).
+    Raises `DslError` for a lambda, an ``async def``, and a function whose source is not in a file (entered at a
+    prompt).
     """
     code = getattr(function, "__code__", None)
     if code is None:
@@ -95,7 +96,7 @@ def source_of(function: Callable[..., Any]) -> FunctionSource:
     try:
         body = ast.parse(textwrap.dedent("".join(lines))).body
     except SyntaxError as why:
-        raise DslError(f"the source of {function.__name__} cannot be parsed alone: {why}") from None
+        raise DslError(f"the source of {function.__name__} cannot be parsed by itself: {why}") from None
     if len(body) != 1 or not isinstance(body[0], ast.FunctionDef):
         place = Place(code.co_filename, code.co_firstlineno, indent + 1, plain[0])
         raise DslError("only a function written with `def` can be compiled", place)

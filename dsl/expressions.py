@@ -1,12 +1,14 @@
-"""Python expressions as typed C++ expressions.
+"""Translates Python expressions into typed C++ expressions.
 
-Computes, for each expression of a kernel, its C++ text, its C type and, where it is a constant, its value.
-Guarantees: the type is the one that nvcc gives to the text (usual arithmetic conversions, promotions), so that a local
-declared with it loses nothing. Evaluation order and wrap-around are C's.
-Differs from C in one point: a Python float has no width. It takes the type of the floating operand, parameter or
-variable that it meets; arithmetic between constants is done in double first; met by integers only, it is refused.
+Computes, for each expression of a kernel, its C++ text, its C type and, if it is a constant, its value.
+Guarantees: the type is the one that nvcc gives to the text (usual arithmetic conversions, promotions). So a local
+variable that is declared with it loses nothing. Evaluation order and overflow are those of C. Differs from C in one
+point: a Python float has no width. It takes the type of the floating operand, parameter or variable that it is combined
+with. Arithmetic between constants is done in double first. A float literal that is combined only with integers is
+refused.
 Refuses: `/` between integers and `//` between floats (C has one operator for two meanings), `**`, slices, comparison
-chains that would evaluate their middle twice, float to integer without a cast, whatever is not listed.
+chains that would evaluate their middle operand twice, conversions from float to integer without a cast, and everything
+that is not listed here.
 """
 
 from __future__ import annotations
@@ -17,25 +19,24 @@ import operator
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from . import types as t
 from .errors import FunctionSource
 from .language import Word
 from .scope import MISSING, Scope
-
-if TYPE_CHECKING:
-    from .unit import Unit
+from .unit import Unit
 
 __all__ = ["CONDITIONAL", "PRIMARY", "UNARY", "Expr", "Expressions", "literal"]
 
-#: C++ precedence of what is produced; larger binds tighter.
+#: Precedence of the C++ text; a larger number binds tighter.
 PRIMARY, UNARY, MULTIPLY, ADD, SHIFT, RELATION, EQUALITY, AND, XOR, OR, LAND, LOR, CONDITIONAL = range(16, 3, -1)
 
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """A C++ expression. ``settle`` gives a float literal of open type the type it is asked for."""
+    """A C++ expression. ``value`` is its value if it is a constant. A float literal has no type yet; ``settle`` gives
+    it one."""
 
     text: str
     type: t.Type
@@ -55,7 +56,7 @@ class Expr:
         return self.type is t.WEAK_FLOAT
 
     def at(self, precedence: int) -> str:
-        """The text, in parentheses where it binds looser than ``precedence``."""
+        """The text, in parentheses if it binds looser than ``precedence``."""
         return self.text if self.precedence >= precedence else f"({self.text})"
 
 
@@ -67,7 +68,7 @@ class _Binary:
 
 
 def _divide(a: Any, b: Any) -> Any:
-    """C's quotient: towards zero."""
+    """C's integer quotient, which truncates towards zero."""
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
@@ -98,7 +99,8 @@ _INDICES = {"threadIdx", "blockIdx", "blockDim", "gridDim"}
 
 
 def literal(value: int | float, type: t.Scalar | None = None, spelled: str = "") -> Expr | None:
-    """A constant as C++ writes it; a float without ``type`` stays open. None where no type holds an integer."""
+    """A constant as a C++ expression. Without ``type`` a float has no type yet. None if no integer type can hold the
+    value."""
     if isinstance(value, bool):
         return Expr("true" if value else "false", t.BOOL, value=int(value))
     if isinstance(value, int) and (type is None or type.is_integer):
@@ -125,7 +127,7 @@ def _integer(value: int, type: t.Scalar | None, spelled: str) -> Expr | None:
 
 
 def _floating(value: float, type: t.Scalar, spelled: str) -> Expr:
-    """``value`` of the result is what the type makes of it; None where it would overflow."""
+    """A floating constant. ``value`` of the result is rounded to the type; it is None if it overflows."""
     if math.isnan(value) or math.isinf(value):
         sign = "-" if value < 0 else ""
         name = "NAN" if math.isnan(value) else "INFINITY"
@@ -135,26 +137,35 @@ def _floating(value: float, type: t.Scalar, spelled: str) -> Expr:
     text = (plain.replace("_", "") or repr(value)) if value >= 0 else repr(value)
     if not any(c in text for c in ".eE"):
         text += ".0"
-    known: float | None = value
+    rounded: float | None = value
     if type is not t.F64:
         try:
             code = "f" if type is t.F32 else "e"
-            known = struct.unpack(code, struct.pack(code, value))[0]
+            rounded = struct.unpack(code, struct.pack(code, value))[0]
         except OverflowError:
-            known = None
+            rounded = None
     if type is t.F16:
-        return Expr(f"__float2half({text}f)", type, PRIMARY, known)
-    return Expr(text + ("f" if type is t.F32 else ""), type, UNARY if text[0] == "-" else PRIMARY, known)
+        return Expr(f"__float2half({text}f)", type, PRIMARY, rounded)
+    return Expr(text + ("f" if type is t.F32 else ""), type, UNARY if text[0] == "-" else PRIMARY, rounded)
 
 
 class Expressions:
-    """Translates the expressions of one function. ``variables`` holds the locals that have a type so far."""
+    """Translates the expressions of one function. ``variables`` maps each declared local to its C++ expression.
+    ``translate_call`` translates calls."""
 
-    def __init__(self, source: FunctionSource, scope: Scope, unit: Unit, locals_: set[str]) -> None:
+    def __init__(
+        self,
+        source: FunctionSource,
+        scope: Scope,
+        unit: Unit,
+        locals_: set[str],
+        translate_call: Callable[[Expressions, ast.Call], Expr],
+    ) -> None:
         self.source = source
         self.scope = scope
         self.unit = unit
         self.locals = locals_
+        self.translate_call = translate_call
         self.variables: dict[str, Expr] = {}
 
     def error(self, message: str, node: ast.AST) -> Exception:
@@ -182,24 +193,22 @@ class Expressions:
             case ast.Subscript():
                 return self._subscript(node)
             case ast.Call():
-                from .calls import call
-
-                return call(self, node)
+                return self.translate_call(self, node)
             case _:
-                raise self.error(f"{_what(node)} cannot be expressed in a kernel", node)
+                raise self.error(f"a kernel cannot contain {_what(node)}", node)
 
     def _constant(self, value: object, node: ast.expr, spelled: str = "") -> Expr:
         if value is None:
             return Expr("nullptr", t.VOID)
         if isinstance(value, bool | int | float) and type(value).__module__ != "numpy":
             plain = value if isinstance(value, bool) else int(value) if isinstance(value, int) else float(value)
-            found = literal(plain, None, spelled)
-            if found is None:
-                raise self.error(f"{value} fits no integer type", node)
-            return found
+            constant = literal(plain, None, spelled)
+            if constant is None:
+                raise self.error(f"{value} does not fit any integer type", node)
+            return constant
         typed = self._numpy_constant(value)
         if typed is None:
-            raise self.error(f"a {type(value).__name__} is no value for device code", node)
+            raise self.error(f"a {type(value).__name__} cannot be a value in device code", node)
         return typed
 
     @staticmethod
@@ -215,16 +224,16 @@ class Expressions:
     def _name(self, node: ast.Name | ast.Attribute) -> Expr:
         if isinstance(node, ast.Name) and node.id in self.locals:
             if node.id not in self.variables:
-                why = "used before anything is assigned to it, or outside of the `for` whose variable it is"
+                why = "used before it is assigned, or outside of the `for` whose variable it is"
                 raise self.error(f"{node.id} is {why}", node)
             return self.variables[node.id]
-        found = self.scope.resolve(node, self.locals)
-        if isinstance(found, Word) and found.name == "warpSize":
+        captured = self.scope.resolve(node, self.locals)
+        if isinstance(captured, Word) and captured.name == "warpSize":
             return Expr("warpSize", t.I32)
-        if found is not MISSING:
-            if isinstance(found, Word):
-                raise self.error(f"{found.name} is no value by itself", node)
-            return self._constant(found, node)
+        if captured is not MISSING:
+            if isinstance(captured, Word):
+                raise self.error(f"{captured.name} alone is not a value", node)
+            return self._constant(captured, node)
         if isinstance(node, ast.Attribute):
             return self._attribute(node)
         raise self.error(f"{node.id} is not defined", node)
@@ -233,22 +242,22 @@ class Expressions:
         word = self.scope.resolve(node.value, self.locals)
         if isinstance(word, Word) and word.name in _INDICES:
             if node.attr not in ("x", "y", "z"):
-                raise self.error(f"{word.name} has x, y and z, and no {node.attr}", node)
+                raise self.error(f"{word.name} has x, y and z, but not {node.attr}", node)
             return Expr(f"{word.name}.{node.attr}", t.U32)
         base = self.visit(node.value)
         arrow = isinstance(base.type, t.Pointer)
         struct = base.type.target if isinstance(base.type, t.Pointer) else base.type
         if not isinstance(struct, t.Struct):
             raise self.error(f"{base.type} has no fields", node)
-        found = struct.field_type(node.attr)
-        if found is None:
+        field_type = struct.field_type(node.attr)
+        if field_type is None:
             fields = ", ".join(name for name, _ in struct.fields)
             raise self.error(f"struct {struct} has no field {node.attr}; it has {fields}", node)
         const = base.type.const if isinstance(base.type, t.Pointer) else base.is_const
-        if isinstance(found, t.Array):
-            found = replace(found, const=const)
+        if isinstance(field_type, t.Array):
+            field_type = replace(field_type, const=const)
         text = f"{base.at(PRIMARY)}{'->' if arrow else '.'}{node.attr}"
-        return Expr(text, found, is_lvalue=arrow or base.is_lvalue, is_const=const)
+        return Expr(text, field_type, is_lvalue=arrow or base.is_lvalue, is_const=const)
 
     # --- operators ---------------------------------------------------------------------------------------------
 
@@ -264,7 +273,9 @@ class Expressions:
         ):
             return self._constant(left.value**right.value, cast("ast.expr", node))
         if rule is None:
-            raise self.error(f"`{symbol}` is not CUDA's: use pow(a, b)" if symbol == "**" else f"no `{symbol}`", node)
+            raise self.error(
+                f"C++ has no `{symbol}`: use pow(a, b)" if symbol == "**" else f"C++ has no `{symbol}`", node
+            )
         if isinstance(left.type, t.Pointer | t.Array) or isinstance(right.type, t.Pointer | t.Array):
             return self._pointer_arithmetic(op, left, right, node)
         if not isinstance(left.type, t.Scalar) or not isinstance(right.type, t.Scalar):
@@ -274,9 +285,11 @@ class Expressions:
             return self._weak(op, left, right, node)
         kind = t.promoted(left.type) if isinstance(op, _SHIFTS) else t.usual(left.type, right.type)
         if kind is None:
-            raise self.error(f"`{symbol}` between {left.type} and {right.type}: convert one, as in f32(x)", node)
+            raise self.error(
+                f"`{symbol}` between {left.type} and {right.type}: convert one of them, as in f32(x)", node
+            )
         value = self._folded(rule, left, right, kind, node)
-        # Parentheses that C does not need, where readers do.
+        # Bitwise operators get parentheses that C does not need but readers do.
         inner = UNARY if isinstance(op, _BITWISE) else rule.precedence
         text = f"{left.at(inner)} {rule.cuda} {right.at(min(inner + 1, UNARY))}"
         return Expr(text, kind, rule.precedence, value)
@@ -297,20 +310,21 @@ class Expressions:
             raise self.error("division by zero", node)
 
     def _folded(self, rule: _Binary, left: Expr, right: Expr, kind: t.Scalar, node: ast.AST) -> int | float | None:
-        """The value of an operation on constants; None where C's would wrap or be undefined."""
+        """The value of an operation on constants. None if it is not constant, or C's result would wrap or be
+        undefined."""
         a, b = left.value, right.value
         if a is None or b is None or not kind.is_integer:
             return None
         if rule.precedence == SHIFT and not 0 <= b < 8 * kind.bytes:
             raise self.error(f"shift of {kind} by {b}", node)
-        # What the conversion to the common type would change is left to the compiler.
+        # The compiler computes it if converting an operand to the common type changes the operand.
         if any(not kind.limits[0] <= value <= kind.limits[1] for value in (a, b)):
             return None
         value = rule.fold(a, b)
         return value if kind.limits[0] <= value <= kind.limits[1] else None
 
     def _weak(self, op: ast.operator, left: Expr, right: Expr, node: ast.AST) -> Expr:
-        """One side is a float of open type: fold it, or give it the other side's type."""
+        """An operation with a float literal that has no type yet: fold it, or give it the type of the other operand."""
         open_or_integer = all(side.is_weak or side.scalar.is_integer for side in (left, right))
         if left.value is not None and right.value is not None and open_or_integer:
             try:
@@ -325,19 +339,19 @@ class Expressions:
         other = (right if left.is_weak else left).scalar
         if not other.is_float:
             raise self.error(
-                f"a float literal with {other}: is it f32 or f64? Write f32(...) around one of the two", node
+                f"a float literal with {other} is neither f32 nor f64: write f32(...) around one of the two", node
             )
         return self.binary(op, self.settle(left, other), self.settle(right, other), node)
 
     def settle(self, value: Expr, type: t.Scalar) -> Expr:
-        """A float of open type as ``type``; anything else as it is."""
+        """``value`` as ``type`` if it is a float literal without a type; otherwise unchanged."""
         return value.settle(type) if value.is_weak and value.settle else value
 
     def _pointer_arithmetic(self, op: ast.operator, left: Expr, right: Expr, node: ast.AST) -> Expr:
         base, offset = (left, right) if isinstance(left.type, t.Pointer | t.Array) else (right, left)
         if isinstance(op, ast.Sub) and isinstance(left.type, t.Pointer) and isinstance(right.type, t.Pointer):
             if left.type.target != right.type.target:
-                raise self.error(f"difference of {left.type} and {right.type}", node)
+                raise self.error(f"`-` between {left.type} and {right.type}", node)
             return Expr(f"{left.at(ADD)} - {right.at(MULTIPLY)}", t.I64, ADD)
         is_offset = isinstance(offset.type, t.Scalar) and offset.type.is_integer
         if not is_offset or not isinstance(op, ast.Add | ast.Sub) or (isinstance(op, ast.Sub) and base is right):
@@ -347,11 +361,11 @@ class Expressions:
         return Expr(f"{pointer.at(ADD)} {symbol} {offset.at(MULTIPLY)}", pointer.type, ADD)
 
     def decayed(self, value: Expr, node: ast.AST) -> Expr:
-        """An array as the pointer to its first element; a pointer as it is."""
+        """An array as a pointer to its first element; other values unchanged."""
         if not isinstance(value.type, t.Array):
             return value
         if len(value.type.dims) > 1:
-            raise self.error(f"{value.type} has several dimensions: index all but the last first", node)
+            raise self.error(f"{value.type} has several dimensions: index all of them but the last", node)
         return replace(value, type=t.Pointer(value.type.element, const=value.type.const), is_lvalue=False)
 
     def _unary(self, node: ast.UnaryOp) -> Expr:
@@ -361,7 +375,7 @@ class Expressions:
             value = None if inner.value is None else int(not inner.value)
             return Expr(f"!{inner.at(UNARY)}", t.BOOL, UNARY, value)
         if not isinstance(operand.type, t.Scalar):
-            raise self.error(f"{_what(node)} of {operand.type}", node)
+            raise self.error(f"this operator does not take {operand.type}", node)
         if isinstance(node.op, ast.Invert):
             if operand.type.is_float:
                 raise self.error(f"`~` needs an integer, not {operand.type}", node)
@@ -392,24 +406,25 @@ class Expressions:
         symbol, precedence = ("&&", LAND) if both else ("||", LOR)
         values = [part.value for part in parts]
         value = None if None in values else int(all(values) if both else any(values))
-        # What stands in parentheses, or in one chain of comparisons, stays together: nvcc branches by the grouping.
+        # Parentheses in the Python text, and those of a comparison chain, are kept: nvcc creates branches by this
+        # grouping.
         text = f" {symbol} ".join(part.at(EQUALITY) for part in parts)
         return Expr(text, t.BOOL, precedence, value)
 
     def condition(self, node: ast.expr) -> Expr:
-        """An expression that is asked whether it is true."""
+        """The expression, which is used as a condition."""
         return self.condition_of(self.visit(node), node)
 
     def condition_of(self, value: Expr, node: ast.expr) -> Expr:
         if isinstance(value.type, t.Scalar) and value.type.is_integer:
             return value
-        raise self.error(f"{value.type} is no condition: compare it with something", node)
+        raise self.error(f"{value.type} is not a condition: compare it with something", node)
 
     def _compare(self, node: ast.Compare) -> Expr:
         nodes = [node.left, *node.comparators]
         for middle in nodes[1:-1]:
             if not _is_repeatable(middle):
-                raise self.error("this would be evaluated twice: assign it to a variable first", middle)
+                raise self.error("C++ would evaluate this twice: assign it to a variable first", middle)
         values = [self.visit(part) for part in nodes]
         parts = [
             self._comparison(op, left, right, at)
@@ -422,7 +437,7 @@ class Expressions:
     def _comparison(self, op: ast.cmpop, left: Expr, right: Expr, node: ast.AST) -> Expr:
         rule = _COMPARE.get(type(op))
         if rule is None:
-            raise self.error("only < <= > >= == != compare in a kernel", node)
+            raise self.error("a kernel compares with < <= > >= == != only", node)
         symbol, precedence, fold = rule
         left, right = self._comparable(left, right, node)
         value = None
@@ -436,9 +451,11 @@ class Expressions:
             if left.is_weak and right.is_weak:
                 kind = t.F64
             if kind is None or kind.bytes == 0:
-                raise self.error(f"comparison of {left.type} with {right.type}: convert one, as in f32(x)", node)
+                raise self.error(
+                    f"comparison of {left.type} with {right.type}: convert one of them, as in f32(x)", node
+                )
             if kind.is_integer and left.value is not None and right.value is not None and kind.kind == "u":
-                # A negative constant wraps in C: the folded value would not.
+                # A negative constant wraps in C, but the folded value would not.
                 left = replace(left, value=None)
             return self.settle(left, kind), self.settle(right, kind)
         left, right = self.decayed(left, node), self.decayed(right, node)
@@ -468,7 +485,7 @@ class Expressions:
             else:
                 kind = None
         if kind is None:
-            raise self.error(f"one side of the conditional is {then.type}, the other {other.type}", node)
+            raise self.error(f"one side of the conditional is {then.type}, the other side is {other.type}", node)
         text = f"{test.at(OR)} ? {then.at(LOR)} : {other.at(CONDITIONAL)}"
         return Expr(text, kind, CONDITIONAL)
 
@@ -482,26 +499,26 @@ class Expressions:
         return base
 
     def _table(self, node: ast.expr) -> Expr | None:
-        """A captured NumPy array as an array in constant memory; None where ``node`` is none."""
-        found = self.scope.resolve(node, self.locals)
-        if isinstance(found, tuple | list):
-            raise self.error("a table is a NumPy array, which has a type", node)
-        if found is MISSING or not hasattr(found, "dtype") or not getattr(found, "shape", ()):
+        """A captured NumPy array as an array in constant memory. None if ``node`` is not such an array."""
+        table = self.scope.resolve(node, self.locals)
+        if isinstance(table, tuple | list):
+            raise self.error("a table must be a NumPy array, which has an element type", node)
+        if table is MISSING or not hasattr(table, "dtype") or not getattr(table, "shape", ()):
             return None
-        element = next((s for s in t.SCALARS.values() if s.dtype == found.dtype), None)
-        if element is None or element is t.F16 or not found.size:
-            raise self.error(f"a table of {found.dtype} with shape {found.shape} cannot stand in a kernel", node)
-        type = t.Array(element, tuple(int(dim) for dim in found.shape), "constant", const=True)
-        values = [literal(value, element) for value in found.ravel().tolist()]
+        element = next((s for s in t.SCALARS.values() if s.dtype == table.dtype), None)
+        if element is None or element is t.F16 or not table.size:
+            raise self.error(f"a kernel cannot contain a table of {table.dtype} with shape {table.shape}", node)
+        type = t.Array(element, tuple(int(dim) for dim in table.shape), "constant", const=True)
+        values = [literal(value, element) for value in table.ravel().tolist()]
         name = self.unit.use_table(ast.unparse(node), type, [value.text for value in values if value])
         return Expr(name, type)
 
     def _element(self, base: Expr, index: ast.expr, node: ast.AST) -> Expr:
         if isinstance(index, ast.Slice):
-            raise self.error("no slices in a kernel: write a loop, or p + offset", index)
+            raise self.error("a kernel cannot contain slices: write a loop, or p + offset", index)
         at = self.visit(index)
         if not isinstance(at.type, t.Scalar) or not at.type.is_integer:
-            raise self.error(f"an index is an integer, not {at.type}", index)
+            raise self.error(f"an index must be an integer, not {at.type}", index)
         text = f"{base.at(PRIMARY)}[{at.text}]"
         if isinstance(base.type, t.Pointer):
             return Expr(text, base.type.target, is_lvalue=True, is_const=base.type.const)
@@ -509,14 +526,15 @@ class Expressions:
             raise self.error(f"{base.type} cannot be indexed", node)
         dims = base.type.dims
         if isinstance(at.value, int) and dims and not 0 <= at.value < dims[0]:
-            raise self.error(f"index {at.value} is outside 0 … {dims[0] - 1}", index)
+            raise self.error(f"index {at.value} is not between 0 and {dims[0] - 1}", index)
         element = base.type.element if len(dims) <= 1 else replace(base.type, dims=dims[1:])
         return Expr(text, element, is_lvalue=len(dims) <= 1, is_const=base.type.const)
 
     # --- conversion --------------------------------------------------------------------------------------------
 
     def convert(self, value: Expr, to: t.Type, node: ast.AST, what: str = "value") -> Expr:
-        """``value`` where a ``to`` is wanted: C's implicit conversions, less the one from float to integer."""
+        """``value`` where type ``to`` is expected: C's implicit conversions, without the one from float to integer.
+        ``what`` names the value in messages."""
         if isinstance(to, t.Scalar) and isinstance(value.type, t.Scalar):
             return self._convert_scalar(value, to, node, what)
         value = self.decayed(value, node)
@@ -524,20 +542,20 @@ class Expressions:
             return replace(value, type=to)
         if isinstance(to, t.Pointer) and isinstance(value.type, t.Pointer) and to.target == value.type.target:
             if value.type.const and not to.const:
-                raise self.error(f"the {what} is {value.type}, which may not be written, and {to} is wanted", node)
+                raise self.error(f"the {what} is {value.type}, which is not writable, but {to} is expected", node)
             return replace(value, type=to)
         if to == value.type and not isinstance(to, t.Void):
             return value
-        raise self.error(f"the {what} is {value.type}, and {to} is wanted", node)
+        raise self.error(f"the {what} is {value.type}, but {to} is expected", node)
 
     def _convert_scalar(self, value: Expr, to: t.Scalar, node: ast.AST, what: str) -> Expr:
         given = value.scalar
         if to.is_integer and given.is_float:
-            raise self.error(f"the {what} is {given}, and {to} is wanted: write {to}(...) to truncate it", node)
+            raise self.error(f"the {what} is {given}, but {to} is expected: write {to}(...) to truncate it", node)
         if value.is_weak:
             return self.settle(value, to)
         if t.F16 in (to, given) and to is not given:
-            raise self.error(f"the {what} is {given}, and {to} is wanted: write {to}(...)", node)
+            raise self.error(f"the {what} is {given}, but {to} is expected: write {to}(...)", node)
         if isinstance(value.value, int) and to.is_integer and to.kind != "b":
             bits = 8 * to.bytes
             if not -(1 << (bits - 1)) <= value.value < 1 << bits:
@@ -554,7 +572,8 @@ _SYMBOLS: dict[type[ast.operator], str] = {
 
 
 def _is_repeatable(node: ast.expr) -> bool:
-    """Whether evaluating it twice is evaluating it once: no memory, no call."""
+    """Whether evaluating the expression twice has the same effect as evaluating it once: it reads no memory and calls
+    nothing."""
     allowed = (
         ast.Name,
         ast.Constant,
@@ -586,4 +605,4 @@ def _what(node: ast.AST) -> str:
         "Yield": "yield",
     }
     kind = type(node).__name__
-    return names.get(kind, f"this ({kind})")
+    return names.get(kind, f"this syntax ({kind})")

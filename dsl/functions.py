@@ -1,4 +1,4 @@
-"""Functions of device code as they were written, and their signatures."""
+"""Functions of device code before translation, and their signatures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a function takes and gives; ``name`` is its name in C++."""
+    """Parameters and result of a function. ``name`` is its name in C++."""
 
     name: str
     params: tuple[Param, ...]
@@ -33,7 +33,7 @@ class Signature:
 
 
 class DeviceFunction:
-    """What `device` makes of a function. ``inline`` is None where nvcc decides."""
+    """The result of `device`. ``inline`` is None if nvcc decides about inlining."""
 
     def __init__(self, function: Callable[..., Any], inline: bool | None) -> None:
         self.function = function
@@ -42,7 +42,7 @@ class DeviceFunction:
         self.__doc__ = function.__doc__
 
     def __call__(self, *_: object, **__: object) -> Any:
-        raise DslError(f"{self.name} is a @device function: kernels call it")
+        raise DslError(f"{self.name} is a @device function: only kernels can call it")
 
     def source(self) -> FunctionSource:
         return source_of(self.function)
@@ -52,13 +52,14 @@ class DeviceFunction:
 
 
 def signature_of(source: FunctionSource, scope: Scope, name: str) -> Signature:
-    """The signature that the annotations give. Raises `DslError` at what has none, and at defaults, ``*``, ``**``."""
+    """The signature that the annotations give. Raises `DslError` for a missing annotation, default values, ``*`` and
+    ``**``."""
     arguments = source.tree.args
     for extra in (arguments.vararg, arguments.kwarg, *arguments.kwonlyargs):
         if extra is not None:
-            raise source.error("only plain parameters", extra)
+            raise source.error("a kernel has plain parameters only, without * and **", extra)
     for default in arguments.defaults:
-        raise source.error("no default values: CUDA's kernels have none", default)
+        raise source.error("a parameter of device code has no default value", default)
     params: list[Param] = []
     for argument in (*arguments.posonlyargs, *arguments.args):
         if argument.annotation is None:

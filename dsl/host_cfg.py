@@ -1,13 +1,13 @@
-"""The control flow graph of a host program, and what each node touches.
+"""The control flow graph of a host program, and the memory that each node accesses.
 
-Computes: nodes and edges of a program's tree; for each node the host variables that it uses and defines and the
-device buffers (by allocation site) that it reads and writes. Handles are followed through assignments, by a forward
-may-analysis over sets of bindings: ``a, b = b, a`` in a loop leaves two bindings, in both of which a and b differ.
-Requires: which of its arguments a kernel reads and writes, handed in as ``effects``; without it, what the kernel's
-source declares: a DSL kernel does not write through a ``const_ptr``, every other kernel may read and write everything
-that it is given.
-Guarantees: each edge knows where in the tree code for exactly this edge belongs, so that everything inserted prints as
-Python. A graph belongs to one version of its program: edits through `HostProgram` make the next one.
+Computes: nodes and edges of a program's tree; for each node the host variables that it uses and defines, and the device
+buffers (by allocation site) that it reads and writes. A forward may-analysis over sets of bindings tracks assignments
+of handles: ``a, b = b, a`` in a loop gives two bindings, and in each of them a and b point to different buffers.
+Requires: which of its arguments a kernel reads and writes, as the argument ``effects``. The default uses what the
+kernel's source declares: a DSL kernel does not write through a ``const_ptr``; any other kernel may read and write all
+its arguments.
+Guarantees: each edge has a position in the tree at which inserted code runs for exactly this edge, so every insertion
+is printable as Python. A graph belongs to one version of its program; edits through `HostProgram` make a new version.
 Reference: thesis §5.2 (the CFG on which KF_trad and KFCM work).
 """
 
@@ -39,7 +39,7 @@ from .host_nodes import (
     Write,
 )
 
-__all__ = ["Access", "Binding", "Edge", "Effects", "EffectsOf", "HostCfg", "Position", "declared_effects"]
+__all__ = ["NodeAccess", "Binding", "Edge", "Effects", "EffectsOf", "HostCfg", "Position", "declared_effects"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +52,16 @@ class Effects:
 
 EffectsOf: TypeAlias = Callable[[Launch], Effects]
 
-#: For each handle the allocation sites that it may point to.
+#: Pairs of a handle and the allocation sites that it may point to.
 Binding: TypeAlias = "frozenset[tuple[str, frozenset[str]]]"
 
-#: More combinations than these at one node are merged into one.
+#: The largest number of bindings at a node. More are merged into one.
 _MOST_BINDINGS = 24
 
 
 def declared_effects(launch: Launch) -> Effects:
-    """What the kernel's source declares; everything where it does not."""
+    """The effects that the kernel's source declares. If it declares none, the kernel may read and write every
+    argument."""
     declared = launch.kernel.reads_and_writes()
     if declared is not None:
         return Effects(*declared)
@@ -69,9 +70,9 @@ def declared_effects(launch: Launch) -> Effects:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """What a node touches. ``uses`` and ``defines`` are host variables, handles included; ``reads`` and ``writes`` are
-    device buffers, each named by the variable that it was allocated to."""
+class NodeAccess:
+    """What a node accesses. ``uses`` and ``defines`` are host variables, including handles. ``reads`` and ``writes``
+    are device buffers, each named by the variable that it was allocated to."""
 
     uses: frozenset[str]
     defines: frozenset[str]
@@ -81,7 +82,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Position:
-    """A place in the tree: in ``body``, before ``item``; at its end where that is None."""
+    """A place in the tree: in ``body``, before ``item``, or at the end if ``item`` is None."""
 
     body: Body
     item: Item | None
@@ -93,7 +94,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edge:
-    """``kind`` is ``next``, or ``true`` or ``false`` behind a branch or the head of a ``for``."""
+    """``kind`` is ``next``, or ``true`` or ``false`` after a branch or the head of a ``for``."""
 
     source: Node
     target: Node
@@ -103,7 +104,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Open:
-    """An edge that has no target yet."""
+    """An edge whose target is not known yet."""
 
     source: Node
     kind: str
@@ -111,7 +112,7 @@ class _Open:
 
 
 class HostCfg:
-    """The graph of a program. ``nodes`` are in the order of the text, `Entry` first and `Exit` last."""
+    """The graph of a program. ``nodes`` are in the order of the program text, `Entry` first and `Exit` last."""
 
     def __init__(
         self,
@@ -140,19 +141,19 @@ class HostCfg:
     # --- the graph ---------------------------------------------------------------------------------------------
 
     def succs(self, node: Node) -> list[Edge]:
-        """Edges out of ``node``; of a branch, ``true`` first."""
+        """Edges that leave ``node``. A branch has ``true`` first."""
         return self._succs[node]
 
     def preds(self, node: Node) -> list[Edge]:
-        """Edges into ``node``."""
+        """Edges that lead to ``node``."""
         return self._preds[node]
 
     def launches(self) -> list[Launch]:
-        """The launches in the order of the text."""
+        """The launches in the order of the program text."""
         return [node for node in self.nodes if isinstance(node, Launch)]
 
     def reverse_postorder(self) -> list[Node]:
-        """The nodes that can be reached, each before its successors except along back edges."""
+        """The reachable nodes, each before its successors except along back edges."""
         order: list[Node] = []
         seen: set[Node] = {self.entry}
         stack: list[tuple[Node, Iterator[Edge]]] = [(self.entry, iter(self._succs[self.entry]))]
@@ -167,31 +168,32 @@ class HostCfg:
                 stack.append((target, iter(self._succs[target])))
         return order[::-1]
 
-    # --- what nodes touch --------------------------------------------------------------------------------------
+    # --- accesses of nodes -------------------------------------------------------------------------------------
 
     def bindings(self, node: Node) -> frozenset[Binding]:
-        """Where the handles may point just before ``node``: one binding for each combination that can occur, such as
-        the two of a pair of buffers that change places. Empty for a node that cannot be reached."""
+        """Where the handles may point just before ``node``: one binding for each possible combination. Two buffers that
+        are swapped in a loop have two. Empty for a node that is not reachable."""
         return self._bindings.get(node, frozenset())
 
     def buffers(self, handle: str, node: Node) -> frozenset[str]:
-        """The allocations that ``handle`` may point to just before ``node``; empty if it is no handle there."""
+        """The allocations that ``handle`` may point to just before ``node``; empty if it is not a handle there."""
         return frozenset[str]().union(*(_sites(handle, binding) for binding in self.bindings(node)))
 
-    def access(self, node: Node) -> Access:
-        """What ``node`` touches."""
+    def access(self, node: Node) -> NodeAccess:
+        """What ``node`` accesses."""
         reads, writes = frozenset[str](), frozenset[str]()
         for binding in self.bindings(node):
             more = self._memory(node, binding)
             reads, writes = reads | more[0], writes | more[1]
-        return Access(node.uses, node.defines, reads, writes)
+        return NodeAccess(node.uses, node.defines, reads, writes)
 
     def is_modification(self, node: Node, launch: Launch) -> bool:
-        """Whether ``launch``, standing right before or behind ``node``, may not change places with it.
+        """Whether ``node`` is a modification statement of ``launch``: if the launch is right before or after it, the
+        two must not be swapped.
 
-        So it is where ``node`` writes a variable that the launch's arguments or configuration use, uses one that the
-        launch defines, or touches a buffer in conflict with what the kernel reads or writes (*modification statement*).
-        The launch's handles are taken as they are at ``node``: a launch that gets there has passed no assignment to
+        This holds if ``node`` writes a variable that the launch's arguments or configuration use, uses a variable that
+        the launch defines, or accesses a buffer in conflict with what the kernel reads or writes. The launch's handles
+        have the values that they have at ``node``, because a launch that was moved there has passed no assignment to
         them.
         """
         if node.defines & launch.uses or launch.defines & (node.uses | node.defines):
@@ -199,10 +201,10 @@ class HostCfg:
         handles = [arg.text for arg in launch.args if self._is_handle(arg.text, launch)]
         for binding in self.bindings(node):
             if any(not _sites(handle, binding) for handle in handles):
-                return True  # not yet allocated there
+                return True  # it is not allocated yet
             reads, writes = self._memory(node, binding)
-            mine_read, mine_written = self._memory(launch, binding)
-            if writes & (mine_read | mine_written) or reads & mine_written:
+            launch_reads, launch_writes = self._memory(launch, binding)
+            if writes & (launch_reads | launch_writes) or reads & launch_writes:
                 return True
         return False
 
@@ -210,7 +212,7 @@ class HostCfg:
         return bool(self.buffers(name, node))
 
     def _memory(self, node: Node, binding: Binding) -> tuple[frozenset[str], frozenset[str]]:
-        """The buffers that ``node`` reads and writes where handles point as ``binding`` says."""
+        """The buffers that ``node`` reads and writes if the handles point as ``binding`` says."""
 
         def at(handle: str) -> frozenset[str]:
             return _sites(handle, binding)
@@ -233,7 +235,7 @@ class HostCfg:
             case Write() | Free():
                 return nothing, at(node.buffer)
             case Allocate():
-                # Fresh memory replaces what the site allocated before.
+                # New memory replaces what the site allocated before.
                 return nothing, frozenset({node.target})
             case _:
                 return nothing, nothing
@@ -247,9 +249,9 @@ class HostCfg:
             for node in order:
                 after = frozenset(_moved(node, binding) for binding in before.get(node, ()))
                 for edge in self._succs[node]:
-                    known = before.get(edge.target, frozenset())
-                    joined = _narrowed(known | after)
-                    if joined != known:
+                    old = before.get(edge.target, frozenset())
+                    joined = _narrowed(old | after)
+                    if joined != old:
                         before[edge.target] = joined
                         changed = True
         return before
@@ -275,7 +277,7 @@ class HostCfg:
                     opened = self._loop(item, item.branch, opened, loop)
                 case For():
                     self._node(item.init, opened)
-                    # Nothing can stand between the bounds and the head: code for this edge goes before the loop.
+                    # Nothing can be between the bounds and the head. Code for this edge goes before the loop.
                     opened = self._loop(item, item.next, [_Open(item.init, "next", Position(body, item))], loop)
                 case Jump():
                     self._jump(item, opened, loop, body)
@@ -295,7 +297,7 @@ class HostCfg:
         return left + loop.breaks
 
     def _jump(self, item: Jump, opened: list[_Open], loop: _Loop | None, body: Body) -> None:
-        # Where only one edge leads here its own place may lie deeper; before the jump is right for it as well.
+        # If only one edge leads here, its own position may be nested deeper. Before the jump is correct for it, too.
         here = [_Open(o.source, o.kind, Position(body, item) if len(opened) == 1 else o.position) for o in opened]
         if item.word == "return":
             self._returns += here
@@ -320,7 +322,7 @@ def _sites(handle: str, binding: Binding) -> frozenset[str]:
 
 
 def _moved(node: Node, binding: Binding) -> Binding:
-    """Where handles point behind ``node``."""
+    """The binding after ``node``."""
     after = dict(binding)
     if isinstance(node, Allocate):
         after[node.target] = frozenset({node.target})
@@ -335,20 +337,20 @@ def _moved(node: Node, binding: Binding) -> Binding:
 
 
 def _narrowed(bindings: frozenset[Binding]) -> frozenset[Binding]:
-    """The bindings without those that another covers; one that covers all where they are too many to follow apart.
+    """The bindings without those that another one covers. If there are too many, one binding that covers all of them.
 
-    So a set of bindings at a node only ever grows in what it covers, and the analysis ends.
+    The set of bindings that is covered at a node only grows, so the analysis terminates.
     """
-    kept = frozenset(b for b in bindings if not any(b is not other and _covers(other, b) for other in bindings))
-    if len(kept) <= _MOST_BINDINGS:
-        return kept
+    maximal = frozenset(b for b in bindings if not any(b is not other and _covers(other, b) for other in bindings))
+    if len(maximal) <= _MOST_BINDINGS:
+        return maximal
     covering: dict[str, frozenset[str]] = {}
-    for binding in kept:
+    for binding in maximal:
         for handle, sites in binding:
             covering[handle] = covering.get(handle, frozenset()) | sites
     return frozenset({frozenset(covering.items())})
 
 
 def _covers(wide: Binding, narrow: Binding) -> bool:
-    known = dict(wide)
-    return all(handle in known and sites <= known[handle] for handle, sites in narrow)
+    sites_of = dict(wide)
+    return all(handle in sites_of and sites <= sites_of[handle] for handle, sites in narrow)

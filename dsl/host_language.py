@@ -1,6 +1,6 @@
 """The words of host programs: host arrays, device buffers, copies.
 
-As in `language`, a type checker sees typed functions, and the parser finds `Word`s.
+As in `language`, a type checker sees typed functions, and the parser sees `Word` objects.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class HostArrayWord:
 if TYPE_CHECKING:
 
     class host(Generic[T]):
-        """A NumPy array of the program's caller, C-contiguous, or a slice of one."""
+        """A C-contiguous NumPy array of the program's caller, or a slice of one."""
 
         size: int
         shape: tuple[int, ...]
@@ -50,23 +50,23 @@ if TYPE_CHECKING:
         def __len__(self) -> int: ...
 
     def allocate(type: type[T], count: int) -> ptr[T]:
-        """A device buffer of ``count`` elements. Its content is not defined."""
+        """A device buffer of ``count`` elements. Its content is undefined."""
         ...
 
     def zeros(type: type[T], count: int) -> host[T]:
-        """A new host array."""
+        """A new host array of zeros."""
         ...
 
     def free(buffer: const_ptr[Any]) -> None:
-        """Give a buffer back; all are given back at the end."""
+        """Free a buffer. All buffers are freed at the end of the program."""
         ...
 
     def copy(target: ptr[T] | host[T], source: const_ptr[T] | host[T]) -> None:
-        """Copy between host and device, or on the device; either side may be a slice, and the sizes agree."""
+        """Copy between host and device, or on the device. Either side may be a slice. Both sides have the same size."""
         ...
 
     def fill(buffer: ptr[Any], byte: int) -> None:
-        """Set every byte of a buffer."""
+        """Set every byte of a buffer to ``byte``."""
         ...
 
     def read(buffer: const_ptr[T], index: int = 0) -> T:

@@ -1,11 +1,11 @@
-"""What a host program consists of: expressions, nodes, and the tree that orders them.
+"""The parts of a host program: expressions, nodes, and the tree that orders them.
 
-A `Node` does one thing: launch, copy, memset, assignment, branch, ... It names the host variables that it uses and
-defines; buffers are host variables too (they are handles: ``a, b = b, a`` swaps two). Which device memory a node
-touches is a question of where handles point, and `host_cfg` answers it.
+A `Node` is one action: launch, copy, memset, assignment, branch and so on. It names the host variables that it uses and
+defines. Buffers are host variables, too: their variables are handles, and ``a, b = b, a`` swaps two buffers. Which
+device memory a node accesses depends on where handles point; `host_cfg` computes it.
 
-A body is a list of items: nodes, `If`, `While`, `For`, and `Jump` (``break``, ``continue``, ``return``). The branch
-of an ``if`` or ``while`` is a `Branch` node that the item holds, so that every decision is a node of the graph.
+A body is a list of items: nodes, `If`, `While`, `For`, and `Jump` (``break``, ``continue``, ``return``). The test of an
+``if`` or ``while`` is a `Branch` node, so every decision is a node of the graph.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Expression:
-    """A Python expression of host code, in `ast.unparse`'s spelling; equal texts are equal expressions.
+    """A Python expression of host code, as `ast.unparse` writes it. Equal texts are equal expressions.
 
     >>> Expression("n+1") == Expression("n + 1"), sorted(Expression("n * m").names)
     (True, ['m', 'n'])
@@ -70,22 +70,22 @@ class Expression:
         try:
             object.__setattr__(self, "text", ast.unparse(ast.parse(self.text, mode="eval")))
         except SyntaxError:
-            raise DslError(f"{self.text!r} is no expression") from None
+            raise DslError(f"{self.text!r} is not an expression") from None
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names that it mentions: variables of the program and names from its surroundings."""
+        """The names that it mentions: variables of the program and captured names."""
         tree = ast.parse(self.text, mode="eval")
         return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
 
     @cached_property
     def code(self) -> CodeType:
-        """What `eval` takes."""
+        """The code object for `eval`."""
         return compile(self.text, "<host program>", "eval")
 
     @cached_property
     def is_name(self) -> bool:
-        """Whether it is a bare name."""
+        """Whether it is only a name."""
         return self.text.isidentifier() and self.text not in ("None", "True", "False")
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ class Expression:
 
 @dataclass(frozen=True)
 class Region:
-    """Elements ``start`` to ``stop`` of a device buffer; all of them where both are None."""
+    """Elements ``start`` to ``stop`` of a device buffer, without ``stop``. Both are None for the whole buffer."""
 
     buffer: str
     start: Expression | None = None
@@ -117,23 +117,24 @@ class Region:
 
 @dataclass(eq=False, kw_only=True)
 class Node:
-    """One action. Compares by identity. ``place`` is its place in the Python file, None where a transform made it."""
+    """One action. Nodes compare by identity. ``place`` is the position in the Python file; it is None if a transform
+    made the node."""
 
     place: Place | None = None
 
     @property
     def uses(self) -> frozenset[str]:
-        """Names that it reads: host variables, and names from the program's surroundings."""
+        """Names that it reads: host variables and captured names."""
         return frozenset()
 
     @property
     def defines(self) -> frozenset[str]:
-        """Host variables that it writes; a host array counts as written when some of it is."""
+        """Host variables that it writes. A host array counts as written if any element is written."""
         return frozenset()
 
     @property
     def python(self) -> str:
-        """The statement."""
+        """The statement as Python text."""
         return ""
 
     def __str__(self) -> str:
@@ -141,16 +142,16 @@ class Node:
 
 
 class Entry(Node):
-    """Where the program begins."""
+    """The start of the program."""
 
 
 class Exit(Node):
-    """Where the program ends."""
+    """The end of the program."""
 
 
 @dataclass(eq=False)
 class Allocate(Node):
-    """``target = allocate(type, count)``: the allocation site that points-to sets name by ``target``."""
+    """``target = allocate(type, count)``. ``target`` also names the allocation site in points-to sets."""
 
     target: str
     type_text: str
@@ -256,7 +257,7 @@ class Memset(Node):
 
 @dataclass(eq=False)
 class Read(Node):
-    """``target = read(buffer, index)``: one element, to decide by it on the host."""
+    """``target = read(buffer, index)``: one element, so that the host can decide by it."""
 
     target: str
     buffer: str
@@ -294,7 +295,7 @@ class Write(Node):
 
 @dataclass(eq=False)
 class Assign(Node):
-    """``targets = values``, all values first. ``targets`` are names, or elements of host arrays."""
+    """``targets = values``; all values are evaluated first. ``targets`` are names or elements of host arrays."""
 
     targets: tuple[Expression, ...]
     values: tuple[Expression, ...]
@@ -317,7 +318,7 @@ class Assign(Node):
 
 @dataclass(eq=False)
 class HostCall(Assign):
-    """An assignment or statement that calls a Python function: it may change every host array in ``changed``."""
+    """An assignment or statement that calls a Python function. It may change every host array in ``changed``."""
 
     changed: frozenset[str] = frozenset()
 
@@ -328,8 +329,8 @@ class HostCall(Assign):
 
 @dataclass(eq=False)
 class Launch(Node):
-    """``kernel[grid, block, shared](args)``. ``kernel_text`` is what the program calls the kernel. With ``cooperative``
-    all blocks run at the same time, or the launch fails; ``"cooperative"`` stands last in the brackets then."""
+    """``kernel[grid, block, shared](args)``. ``kernel_text`` is the kernel's name in the program. ``cooperative``: all
+    blocks run at the same time, or the launch fails; then ``"cooperative"`` is the last element in the brackets."""
 
     kernel: Kernel[...]
     kernel_text: str
@@ -367,7 +368,7 @@ class Branch(Node):
 
 @dataclass(eq=False)
 class LoopInit(Node):
-    """Evaluates the bounds of ``for target in range(start, stop, step)``, once."""
+    """Evaluates the bounds of ``for target in range(start, stop, step)`` once."""
 
     target: str
     start: Expression
@@ -384,7 +385,7 @@ class LoopInit(Node):
 
 @dataclass(eq=False)
 class LoopNext(Node):
-    """Gives the variable of a ``for`` its next value, or leaves the loop."""
+    """Gives the variable of a ``for`` loop its next value, or leaves the loop."""
 
     target: str
 
@@ -398,7 +399,7 @@ class LoopNext(Node):
 
 @dataclass(eq=False)
 class Jump:
-    """``break``, ``continue`` or ``return``: an edge, and no node."""
+    """``break``, ``continue`` or ``return``. In the graph it is an edge, not a node."""
 
     word: str
     place: Place | None = None
@@ -415,7 +416,7 @@ class If:
 
 @dataclass(eq=False)
 class While:
-    """``while branch: body``; ``orelse`` runs when the test fails and not after ``break``."""
+    """``while branch: body``. ``orelse`` runs after the test fails, and not after ``break``."""
 
     branch: Branch
     body: Body
@@ -437,7 +438,7 @@ Body: TypeAlias = "list[Item]"
 
 
 def walk_nodes(body: Body) -> Iterator[Node]:
-    """Every node of a body in the order of the text."""
+    """Every node of a body in the order of the program text."""
     for item in body:
         match item:
             case Node():
@@ -456,7 +457,7 @@ def walk_nodes(body: Body) -> Iterator[Node]:
 
 
 def clone_body(body: Body, copies: dict[Node, Node]) -> Body:
-    """A copy in which every node is new; ``copies`` receives old → new. Kernels are shared."""
+    """A copy in which every node is new. ``copies`` receives a map from old to new nodes. Kernels are shared."""
     out: Body = []
     for item in body:
         match item:

@@ -1,10 +1,10 @@
-"""Host programs from Python source.
+"""Parses host programs from Python source.
 
-Reads a restricted Python function: assignments of scalars, `allocate`, `copy`, `fill`, `read`, `write`, `free`,
-launches, ``if``, ``while``, ``for`` over ``range``, ``break``, ``continue``, ``return``. Expressions are Python's own
-and are evaluated as Python: host integers do not wrap, ``//`` is floor division.
-Guarantees: every variable is a scalar, a host array or a buffer throughout, and its kind is known.
-Refuses: device buffers in anything but copies, launches and handle assignments (``a, b = b, a``); a second name for a
+Input: a restricted Python function with assignments of scalars, `allocate`, `copy`, `fill`, `read`, `write`, `free`,
+launches, ``if``, ``while``, ``for`` over ``range``, ``break``, ``continue`` and ``return``. Expressions are Python
+expressions and are evaluated as Python: host integers do not overflow, and ``//`` is floor division.
+Guarantees: every variable is a scalar, a host array or a buffer everywhere, and its kind is known.
+Refuses: device buffers except in copies, launches and assignments of handles (``a, b = b, a``); a second name for a
 host array; closures, recursion, comprehensions, ``try``, ``with``; calls of other programs.
 """
 
@@ -57,7 +57,7 @@ _PURE = (min, max, abs, int, float, bool, len, round, divmod)
 
 
 def parse_program(source: FunctionSource, scope: Scope) -> HostProgram:
-    """The program that a function's source says. Raises `DslError` at what cannot be expressed."""
+    """The program that a function's source describes. Raises `DslError` for code that a host program cannot contain."""
     return _Parser(source, scope).program()
 
 
@@ -66,6 +66,7 @@ class _Parser:
         self.source = source
         self.scope = scope
         self.namespace: dict[str, Any] = {}
+        #: By variable: ``scalar``, ``array`` or ``buffer``.
         self.kinds: dict[str, str] = {}
         tree = source.tree
         stored = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
@@ -83,7 +84,7 @@ class _Parser:
     def _params(self, arguments: ast.arguments) -> tuple[HostParam, ...]:
         for extra in (arguments.vararg, arguments.kwarg, *arguments.kwonlyargs, *arguments.defaults):
             if extra is not None:
-                raise self.source.error("only plain parameters without defaults", extra)
+                raise self.source.error("a program has plain parameters only, without default values", extra)
         params: list[HostParam] = []
         for argument in (*arguments.posonlyargs, *arguments.args):
             node = argument.annotation
@@ -103,14 +104,14 @@ class _Parser:
     def _body(self, body: list[ast.stmt], *, in_loop: bool) -> Body:
         out: Body = []
         for statement in body:
-            for part in self._apart(statement):
+            for part in self._split(statement):
                 item = self._statement(part, in_loop)
                 if item is not None:
                     out.append(item)
         return out
 
-    def _apart(self, node: ast.stmt) -> list[ast.stmt]:
-        """``a, b = allocate(...), allocate(...)`` as two statements; every other statement as it is."""
+    def _split(self, node: ast.stmt) -> list[ast.stmt]:
+        """``a, b = allocate(...), allocate(...)`` as two statements; every other statement unchanged."""
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
             return [node]
         target, values = node.targets[0], node.value.elts
@@ -120,7 +121,7 @@ class _Parser:
             return [node]
         names = {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
         if any(isinstance(part, ast.Name) and part.id in names for value in values for part in ast.walk(value)):
-            raise self.source.error("write one assignment for each: a value mentions a target", node)
+            raise self.source.error("write one assignment for each target: a value mentions a target", node)
         pairs = zip(target.elts, values, strict=True)
         return [ast.copy_location(ast.Assign([to], value), node) for to, value in pairs]
 
@@ -151,10 +152,10 @@ class _Parser:
             case ast.Return(value=None):
                 return Jump("return", self.source.place_of(node))
             case ast.Return():
-                raise self.source.error("a program returns nothing: copy results to a host[...] parameter", node)
+                raise self.source.error("a program cannot return a value: copy results to a host[...] parameter", node)
             case _:
                 name = type(node).__name__.lower()
-                raise self.source.error(f"`{name}` cannot be expressed in a host program", node)
+                raise self.source.error(f"a host program cannot contain `{name}`", node)
         made.place = self.source.place_of(node)
         return made
 
@@ -163,7 +164,7 @@ class _Parser:
 
     def _for(self, node: ast.For, in_loop: bool) -> For:
         if not isinstance(node.target, ast.Name):
-            raise self.source.error("the variable of a `for` is a name", node.target)
+            raise self.source.error("the variable of a `for` must be a name", node.target)
         call = node.iter
         is_range = isinstance(call, ast.Call) and self.scope.resolve(call.func, self.locals) is range
         if not is_range or not isinstance(call, ast.Call) or call.keywords or not 1 <= len(call.args) <= 3:
@@ -181,10 +182,10 @@ class _Parser:
         return For(LoopInit(name, *bounds, place=place), LoopNext(name, place=place), body, orelse)
 
     def _make(self, target: ast.Name, kind: str) -> None:
-        """Note the kind of a variable. Raises `DslError` where it had another."""
-        known = self.kinds.setdefault(target.id, kind)
-        if known != kind:
-            raise self.source.error(f"{target.id} is a {known}, and would become a {kind}", target)
+        """Record the kind of a variable. Raises `DslError` if it already has another kind."""
+        old = self.kinds.setdefault(target.id, kind)
+        if old != kind:
+            raise self.source.error(f"{target.id} is a {old} and cannot become a {kind}", target)
 
     def _expression_statement(self, node: ast.Expr) -> Node:
         call = node.value
@@ -204,11 +205,11 @@ class _Parser:
         if call.keywords:
             raise self.source.error(f"{word}() takes no keyword arguments", call)
         arguments = call.args
-        wanted = {"free": 1, "copy": 2, "fill": 2, "write": 3}.get(word)
-        if wanted is None:
+        count = {"free": 1, "copy": 2, "fill": 2, "write": 3}.get(word)
+        if count is None:
             raise self.source.error(f"write `name = {word}(...)`", call)
-        if len(arguments) != wanted:
-            raise self.source.error(f"{word}() takes {wanted} arguments, not {len(arguments)}", call)
+        if len(arguments) != count:
+            raise self.source.error(f"{word}() takes {count} arguments, not {len(arguments)}", call)
         match word:
             case "free":
                 return Free(self._handle(arguments[0]))
@@ -230,10 +231,10 @@ class _Parser:
             root = target.value if isinstance(target, ast.Subscript) else target
             assert isinstance(root, ast.Name)
             return CopyOut(made, root.id, since)
-        raise self.source.error("one side of copy() is a device buffer", call)
+        raise self.source.error("one side of copy() must be a device buffer", call)
 
     def _region(self, node: ast.expr) -> Region | None:
-        """A buffer or a slice of one; None where it is none."""
+        """A buffer or a slice of one; None if ``node`` is neither."""
         if isinstance(node, ast.Name) and self.kinds.get(node.id) == "buffer":
             return Region(node.id)
         is_slice = isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
@@ -242,7 +243,7 @@ class _Parser:
         assert isinstance(node.value, ast.Name)
         bounds = node.slice
         if not isinstance(bounds, ast.Slice) or bounds.step is not None:
-            raise self.source.error("of a buffer, take a slice as in buffer[a:b], or use read() and write()", node)
+            raise self.source.error("use a slice of the buffer, as in buffer[a:b], or read() and write()", node)
         lower = self._scalar(bounds.lower) if bounds.lower else None
         upper = self._scalar(bounds.upper) if bounds.upper else None
         return Region(node.value.id, lower, upper)
@@ -250,18 +251,18 @@ class _Parser:
     def _array(self, node: ast.expr) -> Expression:
         root = node.value if isinstance(node, ast.Subscript) else node
         if not isinstance(root, ast.Name) or self.kinds.get(root.id) != "array":
-            raise self.source.error("copy() is between device buffers and host arrays, or slices of them", node)
+            raise self.source.error("copy() takes device buffers and host arrays, or slices of them", node)
         return self._expression(node)
 
     def _handle(self, node: ast.expr) -> str:
         if isinstance(node, ast.Name) and self.kinds.get(node.id) == "buffer":
             return node.id
-        raise self.source.error("a device buffer belongs here", node)
+        raise self.source.error("this must be a device buffer", node)
 
     def _launch(self, call: ast.Call, func: ast.Subscript) -> Launch:
-        found = self.scope.resolve(func.value, self.locals)
-        if not isinstance(found, Kernel):
-            raise self.source.error(f"{ast.unparse(func.value)} is no kernel", func)
+        kernel = self.scope.resolve(func.value, self.locals)
+        if not isinstance(kernel, Kernel):
+            raise self.source.error(f"{ast.unparse(func.value)} is not a kernel", func)
         self._note(func.value)
         parts = list(func.slice.elts) if isinstance(func.slice, ast.Tuple) else [func.slice]
         is_cooperative = isinstance(parts[-1], ast.Constant) and parts[-1].value == "cooperative"
@@ -270,10 +271,10 @@ class _Parser:
         if not 2 <= len(parts) <= 3 or call.keywords:
             raise self.source.error(
                 "a launch is kernel[grid, block](...) or kernel[grid, block, shared_bytes](...); "
-                '"cooperative" may stand last in the brackets',
+                '"cooperative" may be the last element in the brackets',
                 call,
             )
-        made: Kernel[...] = found
+        made: Kernel[...] = kernel
         grid, block, *shared = (self._scalar(part) for part in parts)
         args = tuple(self._argument(argument) for argument in call.args)
         params = made.params
@@ -289,7 +290,7 @@ class _Parser:
         for param, argument in zip(params, call.args, strict=True):
             is_buffer = isinstance(argument, ast.Name) and self.kinds.get(argument.id) == "buffer"
             if is_buffer != isinstance(param.type, t.Pointer):
-                raise self.source.error(f"argument {param.name} of {made.name} is {param.type}", argument)
+                raise self.source.error(f"argument {param.name} of {made.name} must be {param.type}", argument)
 
     def _argument(self, node: ast.expr) -> Expression:
         if isinstance(node, ast.Name) and self.kinds.get(node.id) == "buffer":
@@ -300,7 +301,7 @@ class _Parser:
 
     def _assign(self, node: ast.Assign) -> Node:
         if len(node.targets) > 1:
-            raise self.source.error("write one assignment for each", node)
+            raise self.source.error("write one assignment for each target", node)
         target, value = node.targets[0], node.value
         if isinstance(value, ast.Call):
             word = self.scope.resolve(value.func, self.locals)
@@ -336,11 +337,11 @@ class _Parser:
         elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
             if self.kinds.get(node.value.id) != "array" or kind != "scalar" or isinstance(node.slice, ast.Slice):
                 raise self.source.error(
-                    "an element of a host array is set to a scalar; for buffers there is write()", node
+                    "an element of a host array must be set to a scalar; use write() for buffers", node
                 )
             self._expression(node.slice)
         else:
-            raise self.source.error("only names and elements of host arrays are assigned to", node)
+            raise self.source.error("only names and elements of host arrays can be assigned", node)
 
     def _made_by_word(self, target: ast.expr, call: ast.Call, word: str) -> Node:
         self._note(call.func)
@@ -360,7 +361,7 @@ class _Parser:
             handle = self._handle(call.args[0])
             self._make(target, "scalar")
             return Read(target.id, handle, index)
-        raise self.source.error(f"{word}() gives no value here", call)
+        raise self.source.error(f"{word}() has no value here", call)
 
     def _element(self, node: ast.expr) -> t.Type:
         try:
@@ -376,9 +377,9 @@ class _Parser:
 
     def _call(self, targets: list[ast.expr], call: ast.Call, node: ast.AST) -> Node:
         """A call of a Python function, alone or as the value of an assignment."""
-        found = self.scope.resolve(call.func, self.locals)
-        if found is MISSING or not callable(found) or hasattr(found, "to_python"):
-            what = "a program, and programs do not call programs" if hasattr(found, "to_python") else "not defined"
+        function = self.scope.resolve(call.func, self.locals)
+        if function is MISSING or not callable(function) or hasattr(function, "to_python"):
+            what = "a program, and a program cannot call programs" if hasattr(function, "to_python") else "not defined"
             raise self.source.error(f"{ast.unparse(call.func)} is {what}", call)
         changed: set[str] = set()
         for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
@@ -393,16 +394,16 @@ class _Parser:
 
     # --- expressions -------------------------------------------------------------------------------------------
 
-    def _is_pure(self, found: object) -> bool:
+    def _is_pure(self, function: object) -> bool:
         return (
-            any(found is function for function in _PURE)
-            or isinstance(found, t.Scalar)
-            or getattr(found, "__module__", None) == "math"
+            any(function is pure for pure in _PURE)
+            or isinstance(function, t.Scalar)
+            or getattr(function, "__module__", None) == "math"
         )
 
     def _scalar(self, node: ast.expr) -> Expression:
         if isinstance(node, ast.Name) and self.kinds.get(node.id) == "array":
-            raise self.source.error(f"{node.id} is a host array: a second name for it is not allowed", node)
+            raise self.source.error(f"{node.id} is a host array, which cannot have a second name", node)
         return self._expression(node)
 
     def _expression(self, node: ast.expr) -> Expression:
@@ -410,10 +411,12 @@ class _Parser:
             if isinstance(part, ast.keyword) or not isinstance(part, _ALLOWED):
                 kind = type(part).__name__
                 raise self.source.error(
-                    f"this ({kind}) cannot stand in a host program", part if hasattr(part, "lineno") else node
+                    f"a host program cannot contain this syntax ({kind})", part if hasattr(part, "lineno") else node
                 )
             if isinstance(part, ast.Call) and not self._is_pure(self.scope.resolve(part.func, self.locals)):
-                raise self.source.error(f"write `name = {ast.unparse(part)}` first: calls stand alone", part)
+                raise self.source.error(
+                    f"write `name = {ast.unparse(part)}` first: a call cannot be part of an expression", part
+                )
             if isinstance(part, ast.Name):
                 self._check_name(part)
         return Expression(ast.unparse(node))
@@ -421,29 +424,29 @@ class _Parser:
     def _check_name(self, node: ast.Name) -> None:
         if self.kinds.get(node.id) == "buffer":
             raise self.source.error(
-                f"{node.id} is a device buffer: only copies, read(), write() and launches take it", node
+                f"{node.id} is a device buffer: it can be used only in copies, read(), write() and launches", node
             )
         if node.id in self.kinds:
             return
         if node.id in self.locals:
-            raise self.source.error(f"{node.id} is used before anything is assigned to it", node)
+            raise self.source.error(f"{node.id} is used before it is assigned", node)
         self._note(node)
 
     def _note(self, node: ast.expr) -> None:
-        """Keep what a name of the surroundings stands for."""
+        """Record the object that a captured name refers to."""
         root = node
         while isinstance(root, ast.Attribute | ast.Subscript):
             root = root.value
         if not isinstance(root, ast.Name) or root.id in self.locals:
             return
-        found = self.scope.lookup(root.id)
-        if found is MISSING:
+        captured = self.scope.lookup(root.id)
+        if captured is MISSING:
             raise self.source.error(f"{root.id} is not defined", root)
-        self.namespace[root.id] = found
+        self.namespace[root.id] = captured
 
 
 def _loaded(node: ast.expr) -> ast.expr:
-    """The target of an augmented assignment as a value."""
+    """The target of an augmented assignment as an expression."""
     made = ast.parse(ast.unparse(node), mode="eval").body
     for part in ast.walk(made):
         ast.copy_location(part, node)

@@ -1,7 +1,7 @@
-"""A host program: parameters, tree, surroundings; the edits that transforms make.
+"""A host program: parameters, statement tree, captured names, and the edits that transforms make.
 
-Guarantees: an edit keeps the tree printable as Python; it bumps ``version``, and the graph of the new version is built
-when it is asked for. What has been built before keeps describing the version that it was built from.
+Guarantees: after an edit the tree is still printable as Python. An edit increments ``version``. The graph of the new
+version is built when it is used first. A graph that was built before still describes its own version.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from .errors import DslError
 from .host_cfg import Edge, EffectsOf, HostCfg, declared_effects
 from .host_language import HostArray
 from .host_nodes import Body, Entry, Exit, For, If, Item, Launch, LoopInit, Node, While, clone_body, walk_nodes
+from .host_text import function_text
 from .kernel import Kernel
 
 __all__ = ["HostParam", "HostProgram"]
@@ -23,7 +24,7 @@ __all__ = ["HostParam", "HostProgram"]
 
 @dataclass(frozen=True, slots=True)
 class HostParam:
-    """A parameter: a host array or a scalar; ``type_text`` is its annotation."""
+    """A parameter: a host array or a scalar. ``type_text`` is the text of its annotation."""
 
     name: str
     type: HostArray | t.Scalar
@@ -32,7 +33,7 @@ class HostParam:
 
 @dataclass(eq=False)
 class HostProgram:
-    """``namespace`` holds what it takes from its surroundings: constants, functions and kernels by their names."""
+    """``namespace`` maps the names that it captures to constants, functions and kernels."""
 
     name: str
     params: tuple[HostParam, ...]
@@ -40,8 +41,9 @@ class HostProgram:
     namespace: dict[str, Any]
     doc: str = ""
     version: int = 0
-    entry: Entry = field(default_factory=Entry, repr=False)  #: the same in the graphs of all versions
+    entry: Entry = field(default_factory=Entry, repr=False)  #: shared by the graphs of all versions
     exit: Exit = field(default_factory=Exit, repr=False)
+    #: By (version, effects): the graph. Only graphs of the latest version are kept.
     _graphs: dict[tuple[int, EffectsOf], HostCfg] = field(default_factory=dict[Any, HostCfg], repr=False)
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -55,32 +57,31 @@ class HostProgram:
         return self._graphs[key]
 
     def nodes(self) -> list[Node]:
-        """Every node in the order of the text."""
+        """Every node in the order of the program text."""
         return list(walk_nodes(self.body))
 
     @property
     def kernels(self) -> dict[str, Kernel[...]]:
-        """The kernels that it launches, by the names that it uses, in the order of the text."""
+        """The kernels that it launches, by their names in the program, in the order of the program text."""
         return {node.kernel_text: node.kernel for node in self.nodes() if isinstance(node, Launch)}
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The host arrays among the parameters that it may write."""
+        """The parameters that are host arrays and may be written."""
         written = set[str]()
         for node in self.nodes():
             written |= node.defines
         return tuple(p.name for p in self.params if p.name in written and isinstance(p.type, HostArray))
 
     def to_python(self) -> str:
-        """The program as a Python function, without the imports it needs (`host_printer.module` writes these)."""
-        from .host_printer import function
-
-        return function(self)
+        """The program as a Python function, without imports (`host_printer.module` adds them)."""
+        params = ", ".join(f"{param.name}: {param.type_text}" for param in self.params)
+        return function_text(self.name, params, self.doc, self.body)
 
     # --- changing ------------------------------------------------------------------------------------------------
 
     def clone(self) -> tuple[HostProgram, dict[Node, Node]]:
-        """A copy to change, and the way from this program's nodes to the copy's."""
+        """A copy that may be changed, and a map from this program's nodes to those of the copy."""
         copies: dict[Node, Node] = {}
         body = clone_body(self.body, copies)
         made = HostProgram(self.name, self.params, body, dict(self.namespace), self.doc)
@@ -88,7 +89,8 @@ class HostProgram:
         return made, copies
 
     def bind(self, name: str, value: object) -> str:
-        """Put a new kernel or constant into the surroundings; the name it got, which is ``name`` where that is free."""
+        """Add a kernel or constant to the captured names. The result is its name: ``name``, or a similar one if that is
+        taken."""
         taken = set(self.namespace) | {p.name for p in self.params}
         for node in self.nodes():
             taken |= node.uses | node.defines
@@ -99,20 +101,20 @@ class HostProgram:
         return chosen
 
     def remove(self, node: Node) -> None:
-        """Take a node out. Raises `DslError` for one that decides where the program goes on."""
+        """Remove a node. Raises `DslError` for a node that decides about control flow."""
         body, at = self._find(node)
         del body[at]
         self._changed()
 
     def replace(self, node: Node, new: Sequence[Item]) -> None:
-        """Put ``new`` in the place of ``node``, which does not decide where the program goes on; ``new`` may."""
+        """Replace ``node``, which must not decide about control flow, by ``new``."""
         body, at = self._find(node)
         body[at : at + 1] = new
         self._changed()
 
     def insert_before(self, node: Node, new: Sequence[Node]) -> None:
-        """Put ``new`` where it runs each time right before ``node``: at the head of a loop, copies on every edge into
-        it. Nothing stands before `Entry`."""
+        """Insert ``new`` so that it runs right before each run of ``node``. At the head of a loop, copies are inserted
+        on every edge to it. Raises `DslError` for `Entry`."""
         found = self._owner(node)
         if found is not None and not isinstance(found[0][found[1]], While | For):
             body, at = found
@@ -122,14 +124,18 @@ class HostProgram:
         self._on_edges(self.cfg().preds(node), new, node)
 
     def insert_after(self, node: Node, new: Sequence[Node]) -> None:
-        """Put ``new`` where it runs each time right after ``node``: behind a branch, copies on both edges."""
+        """Insert ``new`` so that it runs right after each run of ``node``. After a branch, copies are inserted on both
+        edges."""
         self._on_edges(self.cfg().succs(node), new, node)
 
     def insert_on_edge(self, edge: Edge, new: Sequence[Node]) -> None:
-        """Put ``new`` on an edge of the current version's graph. Raises `DslError` for an edge of an older one, and
-        where it would have to stand between the bounds of a ``for`` and its head and changes the bounds."""
+        """Insert ``new`` on an edge of the current version's graph.
+
+        Raises `DslError` for an edge of an older version, and if ``new`` would be between the bounds of a ``for`` and
+        its head and would change the bounds.
+        """
         if not any(edge in graph.edges for (version, _), graph in self._graphs.items() if version == self.version):
-            raise DslError("the edge is of an older version of the program: take it from program.cfg()")
+            raise DslError("the edge belongs to an older version of the program: take it from program.cfg()")
         self._check_bounds(edge, new)
         edge.position.insert(new)
         self._changed()
@@ -137,7 +143,7 @@ class HostProgram:
     def _on_edges(self, edges: Iterable[Edge], new: Sequence[Node], node: Node) -> None:
         chosen = list(edges)
         if not chosen:
-            raise DslError(f"nothing stands {'before' if isinstance(node, Entry) else 'after'} this node")
+            raise DslError(f"nothing can be inserted {'before' if isinstance(node, Entry) else 'after'} this node")
         for edge in chosen:
             self._check_bounds(edge, new)
         for number, edge in enumerate(chosen):
@@ -155,12 +161,12 @@ class HostProgram:
     def _find(self, node: Node) -> tuple[Body, int]:
         found = _search(self.body, node)
         if found is None:
-            known = isinstance(node, Entry | Exit) or self._owner(node) is not None
-            raise DslError(f"{node} decides where the program goes on" if known else f"{node} is not in the program")
+            is_inside = isinstance(node, Entry | Exit) or self._owner(node) is not None
+            raise DslError(f"{node} decides about control flow" if is_inside else f"{node} is not in the program")
         return found
 
     def _owner(self, node: Node) -> tuple[Body, int] | None:
-        """Where the item that is or holds ``node`` stands."""
+        """The body and the index of the item that is or contains ``node``."""
         return _search(self.body, node, inside=True)
 
 

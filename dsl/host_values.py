@@ -1,4 +1,4 @@
-"""Values of host programs: what NumPy holds, checked without telling the type checker about NumPy's own types."""
+"""Tests and conversions of host values. The types of NumPy objects are not visible to the type checker here."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def is_number(value: Any) -> bool:
 
 
 def callable_namespace(namespace: Mapping[str, Any]) -> dict[str, Any]:
-    """The surroundings with the DSL's words as functions of values: ``f32(x)`` rounds, ``zeros`` makes an array."""
+    """The captured names with the DSL's words as functions of values: ``f32(x)`` rounds, ``zeros`` makes an array."""
     made: dict[str, Any] = {}
     for name, value in namespace.items():
         if isinstance(value, t.Scalar):
@@ -68,13 +68,13 @@ def _zeros(type: Any, count: Any) -> Any:
 
 
 def scalar(value: Any, type: t.Scalar, what: str, place: Place | None) -> Any:
-    """``value`` as a NumPy scalar of ``type``. Raises `DslError` where it does not fit."""
+    """``value`` as a NumPy scalar of ``type``. ``what`` names it in messages. Raises `DslError` if it does not fit."""
     if not is_number(value):
         shown = f"a {value.__class__.__name__}"
-        raise DslError(f"{what} is {shown}, and {type} is wanted", place)
+        raise DslError(f"{what} is {shown}, but {type} is expected", place)
     if type.is_integer:
         if is_floating(value) and not float(value).is_integer():
-            raise DslError(f"{what} is {value}, and {type} is wanted", place)
+            raise DslError(f"{what} is {value}, but {type} is expected", place)
         low, high = type.limits
         if not low <= int(value) <= high:
             raise DslError(f"{what} is {value}, which does not fit {type}", place)

@@ -1,10 +1,10 @@
-"""PTX of CUDA C++ in the cache on disk, with the files that it was compiled from besides its source.
+"""The disk cache of PTX compiled from CUDA C++. An entry depends on the files that the source includes.
 
-nvcc lists the files that it has read (``-MD``). An entry holds each with a digest of its content, and is taken only
-where all of them are as they were, and no other file would be found in the place of one by now.
+nvcc lists the files that it has read (``-MD``). An entry contains each of these files with a digest of its content. It
+is used only if all files are unchanged, and if no include path now finds another file instead of one of them.
 
-Refuses: nothing is kept where nvcc has written no list although the source may include something, or where the source
-asks whether a header exists.
+Refuses: nothing is cached if the source may include something but nvcc wrote no list, or if the source tests whether a
+header exists.
 Reference: CUDA Compiler Driver NVCC 13.0, §4.2.1 (``--generate-dependencies-with-compile``).
 """
 
@@ -21,21 +21,22 @@ from ..cache import Cache
 
 __all__ = ["IncludingCache", "include_folders", "may_include", "read_dependencies"]
 
-#: Words of directives that bring in other files, whatever stands in front of them, as ``#`` or ``%:``.
+#: Directives that include other files, whatever character they begin with, as ``#`` or ``%:``.
 _DIRECTIVES = ("include", "import", "embed")
-#: Flags that name files or folders to include from, or a file of more flags.
+#: Flags that name files or folders to include from, or a file with more flags.
 _FLAGS = ("-I", "-i", "--include", "--pre-include", "--system-include", "-optf", "--options-file", "-X", "--compiler-")
+#: Flags after which the name of an include folder follows.
 _PLAIN = ("-isystem=", "-isystem", "--include-path=", "--system-include=", "-I")
 
 
 class IncludingCache:
-    """Compiled units. ``files`` maps each file that was read to the digest of its content."""
+    """Compiled translation units. ``files`` maps each file that was read to the digest of its content."""
 
     def __init__(self, folder: Path | None) -> None:
         self._cache = Cache("ptx", folder)
 
     def get(self, key: Sequence[str], folders: Sequence[Path]) -> str | None:
-        """The PTX that was put under the key, if a compilation now would read the same files."""
+        """The PTX that was cached under the key, if a compilation now would read the same files."""
         body = self._cache.get(*key)
         if body is None:
             return None
@@ -46,19 +47,19 @@ class IncludingCache:
         return text.decode("utf-8", "surrogateescape")
 
     def put(self, ptx: str, key: Sequence[str], files: Mapping[str, str], folders: Sequence[Path]) -> None:
-        """Keep the PTX of a unit that was compiled from ``files``."""
+        """Cache the PTX of a unit that was compiled from ``files``."""
         head = json.dumps([dict(files), _candidates(files, folders)])
         self._cache.put(head.encode() + b"\n" + ptx.encode("utf-8", "surrogateescape"), *key)
 
 
 def may_include(source: str, flags: Iterable[str]) -> bool:
-    """Whether a compilation of the source may read other files than those of the compiler itself."""
+    """Whether a compilation of the source may read other files than those of the compiler."""
     joined = re.sub(r"\\[ \t]*\r?\n", "", source)
     return any(word in joined for word in _DIRECTIVES) or any(flag.startswith((*_FLAGS, "@")) for flag in flags)
 
 
 def include_folders(flags: Sequence[str]) -> list[Path]:
-    """The folders in which headers are looked for because of the flags."""
+    """The folders in which the flags let nvcc look for headers."""
     found: list[Path] = []
     for number, flag in enumerate(flags):
         for prefix in _PLAIN:
@@ -73,11 +74,13 @@ def include_folders(flags: Sequence[str]) -> list[Path]:
 
 
 def read_dependencies(listed: Path, folders: Sequence[Path]) -> dict[str, str] | None:
-    """The files of a rule of Make, each with its digest; None where a later compilation may read others although these
-    are the same: a header in one of ``folders`` asks whether another one exists.
+    """The files of a Make rule, each with its digest.
 
-    >>> _names("module.ptx : a.cu \\\\\\n  /usr/b\\\\ c.h $$d.h\\n")
-    ['a.cu', '/usr/b c.h', '$d.h']
+    None if a later compilation may read other files although these are unchanged, because a header in one of
+    ``folders`` tests whether another header exists.
+
+        >>> _names("module.ptx : a.cu \\\\\\n  /usr/b\\\\ c.h $$d.h\\n")
+        ['a.cu', '/usr/b c.h', '$d.h']
     """
     try:
         names = _names(listed.read_text(encoding="utf-8", errors="surrogateescape"))
@@ -86,7 +89,7 @@ def read_dependencies(listed: Path, folders: Sequence[Path]) -> dict[str, str] |
     found: dict[str, str] = {}
     for name in names:
         if os.path.basename(name) == "module.cu" and not os.path.exists(name):
-            continue  # the source, which the compiler has put into a folder of its own: it is in the key
+            continue  # the source itself in the compiler's temporary folder; the cache key contains its text
         seen = _digest(name)
         if not seen:
             return None
@@ -103,7 +106,7 @@ def _names(rule: str) -> list[str]:
 
 
 def _digest(name: str) -> str:
-    """Of the file's content; empty where it cannot be read."""
+    """The digest of the file's content; empty if the file cannot be read."""
     try:
         with open(name, "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
@@ -116,7 +119,7 @@ def _text(name: str) -> str:
 
 
 def _candidates(files: Iterable[str], folders: Sequence[Path]) -> list[str]:
-    """The files below the folders that an ``#include`` of one of ``files`` may find, by the end of its path."""
+    """The files in the folders that an ``#include`` of one of ``files`` may find, by the last parts of its path."""
     found: set[str] = set()
     for name in files:
         parts = Path(name).parts

@@ -1,15 +1,15 @@
-"""CUDA's functions for kernels: one line each. The translator types calls by these rows.
+"""CUDA's functions for kernels, one line each. The translator takes the types of calls from these rows.
 
-A row's rule is one of
+A row has one of these rules:
 
-- ``math``: floating arguments of one type, f32 or f64, with one spelling for each; the result is of that type;
-- ``test``: the same, with a ``bool`` result;
-- ``fixed``: overloads with given types; the first into which every argument fits without narrowing is taken;
-- ``atomic``: a pointer and values of its target's type; the result is the old value;
-- ``shuffle``: a mask, a value of any 32- or 64-bit type, integers; the result is of the value's type.
+- ``math``: floating arguments of one type, f32 or f64, with a C name for each; the result has the same type.
+- ``test``: like ``math``, with a ``bool`` result.
+- ``fixed``: overloads with given types; the first overload that every argument fits without narrowing is used.
+- ``atomic``: a pointer, and values of its target type; the result is the old value.
+- ``shuffle``: a mask, a value of any 32- or 64-bit type, integers; the result has the value's type.
 
-Reference: CUDA C++ Programming Guide 13.0, §10.6 (barriers), §10.14 (atomics), §10.19–10.22 (warp functions); CUDA
-Math API 13.0.
+Reference: CUDA C++ Programming Guide 13.0, §10.6 (barriers), §10.14 (atomics), §10.19–10.22 (warp functions); CUDA Math
+API 13.0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """One C function: what it takes, what it returns, its name."""
+    """One C function: parameter types, result type, name."""
 
     params: tuple[Scalar, ...]
     result: Scalar | Void
@@ -36,7 +36,8 @@ class Overload:
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
-    """A row. ``spellings`` are the C names by type, for the rules that need them."""
+    """A row. ``arity`` is the least and greatest number of arguments. ``spellings`` gives the C name for each type, for
+    rules other than ``fixed``."""
 
     name: str
     rule: str
@@ -48,7 +49,7 @@ class Intrinsic:
         return dict(self.spellings).get(type)
 
     def __call__(self, *_: object) -> Any:
-        raise DslError(f"{self.name}() has a meaning inside a @kernel or @device function only")
+        raise DslError(f"{self.name}() may only be used inside a @kernel or @device function")
 
 
 #: Every row by its name.
@@ -124,7 +125,7 @@ def _warp_reduce(name: str, cuda: str, *types: Scalar) -> Callable[[int, int], i
     return _fixed(name, *(Overload((U32, type), type, cuda) for type in types))
 
 
-# Floating point, correctly rounded or with the Math API's documented error
+# Floating point: correctly rounded, or with the error that the Math API documents
 sqrt = _math1("sqrt")
 rsqrt = _math1("rsqrt")
 cbrt = _math1("cbrt")
@@ -163,7 +164,7 @@ isnan = _test("isnan")
 isinf = _test("isinf")
 isfinite = _test("isfinite")
 
-# The special function unit's approximations, f32 only
+# Approximations by the special function unit, for f32 only
 fast_exp = _fast1("fast_exp", "__expf")
 fast_log = _fast1("fast_log", "__logf")
 fast_log2 = _fast1("fast_log2", "__log2f")
@@ -228,7 +229,7 @@ reduce_add_sync = _warp_reduce("reduce_add_sync", "__reduce_add_sync", I32, U32)
 reduce_min_sync = _warp_reduce("reduce_min_sync", "__reduce_min_sync", I32, U32)
 reduce_max_sync = _warp_reduce("reduce_max_sync", "__reduce_max_sync", I32, U32)
 
-# Atomics, relaxed, at device scope
+# Atomics with relaxed order and device scope
 atomic_add = _update("atomic_add", "atomicAdd", I32, U32, I64, U64, F32, F64)
 atomic_sub = _update("atomic_sub", "atomicSub", I32, U32)
 atomic_exch = _update("atomic_exch", "atomicExch", I32, U32, I64, U64, F32)

@@ -1,6 +1,6 @@
 """Kernels: from Python (`kernel`), from CUDA C++ (`cuda_source`), from PTX (`ptx_source`).
 
-Guarantees: translation happens when its result is first asked for, once; a kernel has one entry in its PTX.
+Guarantees: a kernel is translated once, when its code is first used. A kernel has one entry in its PTX.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["CudaKernel", "Kernel", "PtxSource", "PythonKernel", "cuda_source", "
 class Kernel(Generic[P]):
     """A kernel that host programs launch as ``k[grid, block](...)`` or ``k[grid, block, shared_bytes](...)``.
 
-    ``name`` is what programs and reports call it. ``params`` is None where its source does not tell them.
+    ``name`` is its name in programs and reports. ``params`` is None if its source does not declare them.
     """
 
     def __init__(self, name: str, params: Sequence[Param] | None) -> None:
@@ -44,10 +44,10 @@ class Kernel(Generic[P]):
         return self._params
 
     def __getitem__(self, launch: Any) -> Callable[P, None]:
-        raise DslError(f"{self.name}[...](...) launches a kernel, and stands in a @program only")
+        raise DslError(f"{self.name}[...](...) launches a kernel and may only be used in a @program")
 
     def ptx(self, nvcc: Nvcc | None = None) -> str:
-        """The PTX module. Raises `DslError`; ``nvcc`` is needed unless the kernel was given as PTX."""
+        """The PTX module. ``nvcc`` is needed unless the kernel was given as PTX. Raises `DslError`."""
         raise NotImplementedError
 
     def entry(self, ptx: str) -> str:
@@ -55,7 +55,8 @@ class Kernel(Generic[P]):
         return _entry(_entries(ptx), self.name, "the PTX")
 
     def reads_and_writes(self) -> tuple[frozenset[int], frozenset[int]] | None:
-        """Positions of the pointer parameters that its source says it reads and writes; None where it does not say."""
+        """Positions of the pointer parameters that its source declares as read, and as written. None if it declares
+        nothing."""
         return None
 
     def __repr__(self) -> str:
@@ -63,7 +64,7 @@ class Kernel(Generic[P]):
 
 
 class PythonKernel(Kernel[P]):
-    """What `kernel` makes of a Python function."""
+    """The result of `kernel`: a kernel that is a Python function."""
 
     def __init__(
         self,
@@ -81,14 +82,14 @@ class PythonKernel(Kernel[P]):
         self.__wrapped__ = function
 
     def with_constants(self, name: str = "", **constants: object) -> PythonKernel[P]:
-        """The kernel with other values of the constants it takes from its surroundings, as a template would have.
+        """The kernel with other values of captured constants, like an instance of a template.
 
-        Without ``name`` it is called after them: ``reduce_BLOCK128``. Raises `DslError` for a name that the kernel and
-        its device functions do not mention; device functions of this kernel see the new values, too.
+        Without ``name`` the values are appended to its name: ``reduce_BLOCK128``. Device functions of this kernel see
+        the new values, too. Raises `DslError` for a name that the kernel does not mention.
         """
         code: Any = getattr(self.function, "__code__", None)
-        known = {*code.co_names, *code.co_freevars}
-        if unknown := sorted(set(constants) - known):
+        mentioned = {*code.co_names, *code.co_freevars}
+        if unknown := sorted(set(constants) - mentioned):
             raise DslError(f"{self.name} uses no constant {', '.join(unknown)}")
         suffix = "".join(f"_{key}{value}" for key, value in constants.items())
         made = name or re.sub(r"\W", "_", self.name + suffix)
@@ -103,12 +104,13 @@ class PythonKernel(Kernel[P]):
     def signature(self) -> Signature:
         """The parameters, from the annotations."""
         scope = Scope(self.function, self.constants)
-        found = signature_of(self.source, scope, self.name)
-        if not isinstance(found.result, t.Void):
-            raise self.source.error("a kernel returns nothing: write its results through a ptr[...]", self.source.tree)
+        signature = signature_of(self.source, scope, self.name)
+        if not isinstance(signature.result, t.Void):
+            message = "a kernel cannot return a value: write its results through a ptr[...]"
+            raise self.source.error(message, self.source.tree)
         if self.name in RESERVED:
-            raise self.source.error(f"{self.name} cannot be a kernel's name in CUDA C++", self.source.tree)
-        return found
+            raise self.source.error(f"{self.name} cannot be the name of a kernel in CUDA C++", self.source.tree)
+        return signature
 
     @property
     def params(self) -> tuple[Param, ...]:
@@ -118,7 +120,7 @@ class PythonKernel(Kernel[P]):
     def _translated(self) -> tuple[str, str]:
         from .statements import translate
 
-        unit = Unit(self.constants)
+        unit = Unit(translate, self.constants)
         bounds = f"__launch_bounds__({', '.join(map(str, self.bounds))}) " if self.bounds else ""
         head = f'extern "C" __global__ void {bounds}{self.name}'
         lines = translate(self.source, Scope(self.function, self.constants), unit, self.signature, head)
@@ -126,12 +128,12 @@ class PythonKernel(Kernel[P]):
 
     @property
     def cuda(self) -> str:
-        """The readable CUDA C++. Raises `DslError` at the Python line that cannot be expressed."""
+        """The CUDA C++ text. Raises `DslError` at the Python line that cannot be translated."""
         return self._translated[0]
 
     @property
     def cuda_with_lines(self) -> str:
-        """The same with ``#line`` directives: what nvcc gets."""
+        """The same text with ``#line`` directives, for nvcc."""
         return self._translated[1]
 
     def ptx(self, nvcc: Nvcc | None = None) -> str:
@@ -181,9 +183,10 @@ def kernel(
 def kernel(
     function: Callable[..., None] | None = None, *, max_threads: int = 0, min_blocks: int = 0, name: str = ""
 ) -> Any:
-    """Make a kernel of a Python function; ``max_threads`` and ``min_blocks`` become ``__launch_bounds__``.
+    """Make a kernel of a Python function. ``max_threads`` and ``min_blocks`` become ``__launch_bounds__``.
 
-    The function is read, not run: see docs/dsl.md for the Python that it may be written in. Raises `DslError`.
+    The function's source is translated; it is not run. docs/dsl.md describes the Python that it may use. Raises
+    `DslError`.
     """
     if min_blocks and not max_threads:
         raise DslError("min_blocks needs max_threads, as __launch_bounds__ does")
@@ -198,7 +201,7 @@ def device(function: F) -> F: ...
 @overload
 def device(*, inline: bool | None = None) -> Callable[[F], F]: ...
 def device(function: Callable[..., Any] | None = None, *, inline: bool | None = None) -> Any:
-    """Make a device function of a Python function; ``inline`` forces or forbids inlining."""
+    """Make a device function of a Python function. ``inline`` forces or forbids inlining; with None nvcc decides."""
     if function is None:
         return lambda given: DeviceFunction(given, inline)  # pyright: ignore[reportUnknownLambdaType, reportUnknownVariableType, reportUnknownArgumentType]
     return DeviceFunction(function, inline)
@@ -213,9 +216,10 @@ def cuda_source(
 ) -> CudaKernel[...]:
     """A kernel written in CUDA C++: the text, or a `Path` (or a string that ends in ``.cu``) of a file.
 
-    ``name`` is the function's name in the source, ``extern "C"`` or not; without it the only ``__global__`` function is
-    taken. ``params`` are its parameter types, as in ``[const_ptr[f32], i32]``; without them, arguments are checked
-    against the PTX only. ``flags`` are added to nvcc's. Raises `DslError`, `OSError`.
+    ``name`` is the function's name in the source, with or without ``extern "C"``. Without it the source must have
+    exactly one ``__global__`` function. ``params`` are its parameter types, as in ``[const_ptr[f32], i32]``; without
+    them, arguments are checked against the PTX only. ``flags`` are added to nvcc's flags. Raises `DslError`,
+    `OSError`.
     """
     text, file, first = _text_of(source, ".cu")
     chosen = name or _only_global(text, file)
@@ -226,8 +230,8 @@ def cuda_source(
 def ptx_source(source: str | Path, name: str = "", *, params: Sequence[object] | None = None) -> PtxSource[...]:
     """A kernel written in PTX: the text, or a `Path` (or a string that ends in ``.ptx``) of a file.
 
-    ``name`` is its ``.entry``, mangled or not; without it the only entry is taken. Raises `DslError`, `PtxError` where
-    the text is no PTX, `OSError`.
+    ``name`` is its ``.entry``, mangled or not. Without it the module must have exactly one entry. Raises `DslError`,
+    `PtxError` if the text is not PTX, `OSError`.
     """
     text, file, _ = _text_of(source, ".ptx")
     found = _entry(_entries(text, file), name, file)
@@ -239,7 +243,7 @@ def _is_path(source: str | Path, suffix: str) -> bool:
 
 
 def _text_of(source: str | Path, suffix: str) -> tuple[str, str, int]:
-    """The text, the file it stands in, the line it starts on."""
+    """The text, the file that contains it, and the line on which it starts."""
     if _is_path(source, suffix):
         path = Path(source)
         return path.read_text(encoding="utf-8", errors="surrogateescape"), str(path), 1
@@ -255,7 +259,7 @@ def _text_of(source: str | Path, suffix: str) -> tuple[str, str, int]:
     except OSError:
         return text, f"<{suffix[1:]} source>", 1
     at = around.find(text)
-    if at < 0 or around.find(text, at + 1) >= 0:  # escapes, or several of the same: no line to point at
+    if at < 0 or around.find(text, at + 1) >= 0:  # the text contains escapes or occurs twice, so its line is not known
         return text, f"<{suffix[1:]} source of {Path(file).name}>", 1
     return text, file, around.count("\n", 0, at) + 1
 
@@ -263,7 +267,7 @@ def _text_of(source: str | Path, suffix: str) -> tuple[str, str, int]:
 def _only_global(text: str, file: str) -> str:
     names = re.findall(r"__global__[^;{]*?\b(\w+)\s*\(", re.sub(r"__launch_bounds__\s*\([^)]*\)", "", text))
     if len(names) != 1:
-        raise DslError(f"{file} has {len(names)} __global__ functions: say which, as in name={names[:1] or ['k']!r}")
+        raise DslError(f"{file} has {len(names)} __global__ functions: choose one, as in name={names[:1] or ['k']!r}")
     return names[0]
 
 
@@ -278,19 +282,19 @@ def _entries(ptx: str, file: str = "<ptx>") -> list[PtxKernel]:
 
 
 def _entry(entries: list[PtxKernel], name: str, where: str) -> str:
-    """The entry called ``name``, mangled (Itanium C++ ABI, §5.1.2) or not; the only one where ``name`` is empty."""
-    known = [entry.name for entry in entries]
-    if name in known:
+    """The entry called ``name``, mangled (Itanium C++ ABI, §5.1.2) or not. The only entry if ``name`` is empty."""
+    names = [entry.name for entry in entries]
+    if name in names:
         return name
     pattern = re.compile(rf"_ZN?(?:\d+\w+?)*?{len(name)}{re.escape(name)}(?!\d)")
-    found = [entry for entry in known if not name or pattern.match(entry)]
-    if len(found) != 1:
-        what = f"{len(found)} entries match {name!r}" if name else f"{len(known)} entries: say which by name="
-        raise DslError(f"{where} has {what}; it has {', '.join(known) or 'none'}")
-    return found[0]
+    matching = [entry for entry in names if not name or pattern.match(entry)]
+    if len(matching) != 1:
+        what = f"{len(matching)} entries that match {name!r}" if name else f"{len(names)} entries: choose one by name="
+        raise DslError(f"{where} has {what}; its entries are {', '.join(names) or '(none)'}")
+    return matching[0]
 
 
 def _compiler(nvcc: Nvcc | None, name: str) -> Nvcc:
     if nvcc is None:
-        raise DslError(f"{name} has to be compiled: hand in a compiler, as in kernel.ptx(nvcc)")
+        raise DslError(f"{name} must be compiled: pass a compiler, as in kernel.ptx(nvcc)")
     return nvcc

@@ -1,8 +1,8 @@
 """The words of kernel code: types, pointers, indices, structs, arrays.
 
-Each word has two faces. For a type checker ``f32`` is ``float``, ``ptr[f32]`` something that is indexed by ``int`` and
-gives ``float``: so kernels are checked by pyright as they are written. At run time the same names are the objects of
-`types`, which the translator finds through the function's own scope; nothing here can be called outside a kernel.
+Each word has two definitions. For a type checker, ``f32`` is ``float``, and ``ptr[f32]`` is indexed by ``int`` and
+gives ``float``. So pyright checks kernels while they are written. At run time the same names are objects of `types`,
+which the translator finds through the function's own scope. They cannot be called outside a kernel.
 """
 
 from __future__ import annotations
@@ -69,17 +69,17 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word that the translator gives a meaning to; ``name`` says which."""
+    """A word that the translator gives a meaning to, identified by ``name``."""
 
     name: str
 
     def __call__(self, *_: object, **__: object) -> Any:
-        raise DslError(f"{self.name} has a meaning inside a @kernel or @device function only")
+        raise DslError(f"{self.name} may only be used inside a @kernel or @device function")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise DslError(f"{self.name}.{name} has a meaning inside a @kernel or @device function only")
+        raise DslError(f"{self.name}.{name} may only be used inside a @kernel or @device function")
 
 
 class PointerWord:
@@ -108,14 +108,14 @@ class QualifierWord:
 
 @dataclass(frozen=True, slots=True)
 class ArrayField:
-    """What ``array(f32, 4)`` in a struct's body leaves behind."""
+    """The value of ``array(f32, 4)`` in the body of a struct."""
 
     element: t.Type
     dims: tuple[int, ...]
 
 
 def type_from(value: object) -> t.Type:
-    """The type that an annotation's value stands for. Raises `DslError` for one that is no type of the DSL."""
+    """The type that the value of an annotation means. Raises `DslError` if it is not a type of the DSL."""
     if isinstance(value, t.Scalar | t.Pointer | t.Struct | t.Void):
         return value
     if value is None or value is type(None):
@@ -128,11 +128,11 @@ def type_from(value: object) -> t.Type:
     hint = {int: ": write i32, or another integer with its width", float: ": write f32 or f64"}.get(
         cast("Any", value), ""
     )
-    raise DslError(f"{getattr(value, '__name__', value)!r} is no type for device code{hint}")
+    raise DslError(f"{getattr(value, '__name__', value)!r} is not a type for device code{hint}")
 
 
 def dtype_of(type: object) -> np.dtype[Any]:
-    """The NumPy type with the layout of a DSL type, for instance of a struct.
+    """The NumPy type with the layout of a DSL type, for example of a struct.
 
     >>> dtype_of(float2).itemsize
     8
@@ -153,12 +153,12 @@ def _make_struct(cls: type[Any], locals_: dict[str, Any]) -> t.Struct:
         if isinstance(default, ArrayField):
             fields.append((name, t.Array(default.element, default.dims, "field")))
         elif default is not None:
-            raise DslError(f"struct {cls.__name__}: field {name} has a default, which CUDA code could not have")
+            raise DslError(f"struct {cls.__name__}: field {name} has a default value, which CUDA structs cannot have")
         else:
             fields.append((name, type_from(annotation)))
     for name, value in vars(cls).items():
         if isinstance(value, ArrayField) and name not in annotations:
-            raise DslError(f"struct {cls.__name__}: write `{name}: Array[...] = array(...)`, so that it has a place")
+            raise DslError(f"struct {cls.__name__}: write `{name}: Array[...] = array(...)` to make it a field")
     if not fields:
         raise DslError(f"struct {cls.__name__} has no field")
     return t.Struct(cls.__name__, tuple(fields))
@@ -168,7 +168,7 @@ def _native(name: str, element: t.Scalar, lanes: int) -> Any:
     align = element.bytes * (1 if lanes == 3 else lanes)
     fields = tuple((letter, cast("t.Type", element)) for letter in "xyzw"[:lanes])
     made = t.Struct(name, fields, native=True, align=align)
-    # A three-component vector is aligned as its element is.
+    # A vector of three components has the alignment of its element.
     return type(name, (), {"__ptxmotion_struct__": made, "__doc__": f"CUDA's {name}."})
 
 
@@ -186,7 +186,7 @@ if TYPE_CHECKING:
     f64: TypeAlias = float
 
     class const_ptr(Generic[T]):
-        """A pointer to values that are not written through it. Slices are for `copy` in host programs."""
+        """A pointer to values that are not written through it. Slices are allowed in `copy` of host programs."""
 
         @overload
         def __getitem__(self, index: int) -> T: ...
@@ -230,11 +230,11 @@ if TYPE_CHECKING:
         ...
 
     def dynamic_shared(type: type[T]) -> Array[T]:
-        """The shared memory whose bytes the launch gives."""
+        """The shared memory whose size the launch gives."""
         ...
 
     def local(type: type[T], *dims: int) -> Array[T]:
-        """An array of each thread's own; ``dims`` are constants."""
+        """An array that each thread has for itself; ``dims`` are constants."""
         ...
 
     def array(type: type[T], *dims: int) -> Array[T]:
@@ -242,11 +242,11 @@ if TYPE_CHECKING:
         ...
 
     def unroll(loop: range, times: int = ...) -> range:
-        """``#pragma unroll``: of a ``for`` over ``range``; ``times`` of 1 forbids it."""
+        """``#pragma unroll`` for a ``for`` over ``range``. ``times`` of 1 forbids unrolling."""
         ...
 
     def addr(lvalue: T) -> ptr[T]:
-        """The address of an element, field or variable: C's ``&``."""
+        """The address of an element, field or variable, as C's ``&``."""
         ...
 
     def pointer_cast(type: type[T], pointer: const_ptr[Any]) -> ptr[T]:

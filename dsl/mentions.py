@@ -1,7 +1,8 @@
-"""Where each local of a function is mentioned, and which blocks these places share.
+"""Where each local variable of a function is mentioned.
 
-Computes: the locals (names that are assigned, parameters included), for each the innermost block that contains every
-mention, and what a loop assigns. A block is a statement list; the function's body is block 0.
+Computes: the local variables (names that are assigned, including parameters); for each the innermost block that
+contains all its mentions; and the names that a loop assigns. A block is a list of statements. The function's body is
+block 0.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ class Mentions:
 
     def __init__(self, source: FunctionSource, scope: Scope) -> None:
         self.source = source
+        #: By block: the block around it.
         self._parents: list[int] = [-1]
+        #: By (statement, ``body`` or ``orelse``): the block.
         self._blocks: dict[tuple[ast.stmt, str], int] = {}
         self._elif_blocks: set[int] = set()
+        #: By variable: the innermost block that contains all its mentions.
         self._home: dict[str, int] = {}
         tree = source.tree
         self.locals: set[str] = {argument.arg for argument in (*tree.args.posonlyargs, *tree.args.args)}
@@ -43,8 +47,8 @@ class Mentions:
     def _walk(self, body: list[ast.stmt], block: int) -> None:
         for statement in body:
             for name in _own_names(statement):
-                known = self._home.get(name)
-                self._home[name] = block if known is None else self._common(known, block)
+                home = self._home.get(name)
+                self._home[name] = block if home is None else self._common(home, block)
             for part, inner in _parts(statement):
                 self._parents.append(block)
                 number = len(self._parents) - 1
@@ -63,7 +67,7 @@ class Mentions:
         return b
 
     def block_of(self, owner: ast.stmt, part: str) -> int:
-        """The block that is ``owner.body`` or ``owner.orelse``."""
+        """The block ``owner.body`` or ``owner.orelse``."""
         return self._blocks[owner, part]
 
     def home_of(self, name: str) -> int:
@@ -85,7 +89,7 @@ class Mentions:
     def is_invariant(self, node: ast.expr, loop: ast.For) -> bool:
         """Whether ``node`` reads no memory, calls nothing, and mentions nothing that ``loop`` assigns."""
         stored = (part for part in ast.walk(loop) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store))
-        # What has an address may be written through it.
+        # A variable whose address was taken may be written through the pointer.
         changed = self._addressed | {part.id for part in stored}
         for part in ast.walk(node):
             if isinstance(part, ast.Subscript | ast.Call | ast.IfExp):
@@ -97,10 +101,10 @@ class Mentions:
         return True
 
     def check_loop_variable(self, loop: ast.For, name: str) -> None:
-        """Raise `DslError` where ``name`` is the variable of ``loop`` and also lives outside of ``for`` loops."""
+        """Raise `DslError` if ``name``, the variable of ``loop``, is also assigned by other statements than ``for``."""
         if name in self._assigned:
             raise self.source.error(
-                f"{name} is the variable of this `for` and assigned elsewhere: C++ would keep two, take another name",
+                f"{name} is the variable of this `for` and is also assigned elsewhere: use two different names",
                 loop,
             )
 
@@ -120,7 +124,7 @@ def _direct_targets(node: ast.AST) -> set[str]:
 
 
 def _addressed(node: ast.AST, scope: Scope, locals_: set[str]) -> Iterator[str]:
-    """The local whose address ``node`` takes."""
+    """The local variables whose address ``node`` takes."""
     if isinstance(node, ast.Call):
         word = scope.resolve(node.func, locals_)
         if isinstance(word, Word) and word.name == "addr":
@@ -135,7 +139,7 @@ def _parts(node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
 
 
 def _own_names(node: ast.stmt) -> Iterator[str]:
-    """The names that a statement mentions outside of the blocks it contains."""
+    """The names that a statement mentions outside of its nested blocks."""
     skipped = {id(inner) for _, body in _parts(node) for inner in body}
     stack: list[ast.AST] = [node]
     while stack:

@@ -1,7 +1,7 @@
 """`program`: a Python function as a host program that runs on any backend.
 
-Guarantees: a run leaves its arguments as they were and gives back what the program wrote; every buffer is given back,
-whether it ends or fails. Scalars are converted to the kernel's parameter types and must fit them.
+Guarantees: a run does not change its arguments, and returns the arrays that the program wrote. Every buffer is freed,
+even if the run fails. Scalars are converted to the kernel's parameter types and must fit into them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Program", "program", "program_from_text"]
 
 
 class Program(Generic[P]):
-    """What `program` makes of a function."""
+    """The result of `program`."""
 
     def __init__(self, function: Callable[P, None]) -> None:
         self.function = function
@@ -39,7 +39,7 @@ class Program(Generic[P]):
         self.__wrapped__ = function
 
     def __call__(self, *_: P.args, **__: P.kwargs) -> None:
-        raise DslError(f"{self.name} is a @program: run it with {self.name}.run(backend, nvcc, ...)")
+        raise DslError(f"{self.name} is a @program: call {self.name}.run(backend, nvcc, ...)")
 
     @cached_property
     def source(self) -> FunctionSource:
@@ -48,18 +48,18 @@ class Program(Generic[P]):
 
     @cached_property
     def host(self) -> HostProgram:
-        """The program as it was written; transforms change a `HostProgram.clone`. Raises `DslError`."""
+        """The program as it was written. Transforms change a `HostProgram.clone`. Raises `DslError`."""
         from .host_parser import parse_program
 
         return parse_program(self.source, Scope(self.function))
 
     @property
     def kernels(self) -> dict[str, Kernel[...]]:
-        """The kernels that it launches, by the names that it uses."""
+        """The kernels that it launches, by their names in the program."""
         return self.host.kernels
 
     def cfg(self, effects: EffectsOf = declared_effects) -> HostCfg:
-        """The graph of launches, copies, branches."""
+        """The graph of launches, copies and branches."""
         return self.host.cfg(effects)
 
     def to_python(self) -> str:
@@ -67,15 +67,15 @@ class Program(Generic[P]):
         return self.host.to_python()
 
     def load(self, backend: Backend, ptx: Callable[[Kernel[...]], str]) -> Loaded:
-        """The program with its kernels loaded; ``ptx`` gives each kernel's module."""
+        """The program with its kernels loaded. ``ptx`` returns each kernel's module."""
         from .run import Loaded
 
         return Loaded(self.host, backend, ptx)
 
     def run(self, backend: Backend, nvcc: Nvcc | None = None, /, **arguments: Any) -> dict[str, NDArray[Any]]:
-        """Compile, load and run once; the host arrays that it wrote, by name.
+        """Compile, load and run the program once. The result maps names to the host arrays that it wrote.
 
-        ``nvcc`` is not needed where every kernel is given as PTX. Raises `DslError`, and what the backend raises.
+        ``nvcc`` is not needed if every kernel is given as PTX. Raises `DslError` and exceptions of the backend.
         """
         return self.load(backend, lambda kernel: kernel.ptx(nvcc)).run(arguments)
 
@@ -84,13 +84,14 @@ class Program(Generic[P]):
 
 
 def program(function: Callable[P, None]) -> Program[P]:
-    """Make a host program of a Python function. It is read, not run: see docs/dsl.md for what may stand in it."""
+    """Make a host program of a Python function. Its source is parsed; it is not run. docs/dsl.md describes what it may
+    contain."""
     return Program(function)
 
 
 def program_from_text(text: str, namespace: Mapping[str, Any], file: str = "<program>") -> HostProgram:
-    """A host program from the text of its function, such as `HostProgram.to_python` gives; ``namespace`` holds what it
-    takes from its surroundings. Raises `DslError`."""
+    """A host program from the text of its function, for example from `HostProgram.to_python`. ``namespace`` holds the
+    objects that it captures. Raises `DslError`."""
     import ast
 
     from .host_parser import parse_program
@@ -101,6 +102,6 @@ def program_from_text(text: str, namespace: Mapping[str, Any], file: str = "<pro
         raise DslError(f"{file}: {why}") from None
     found = [node for node in body if isinstance(node, ast.FunctionDef)]
     if len(found) != 1:
-        raise DslError(f"{file} has {len(found)} functions, and one is wanted")
+        raise DslError(f"{file} has {len(found)} functions instead of one")
     source = FunctionSource(file, 1, tuple(text.splitlines()), 0, found[0])
     return parse_program(source, Scope(inspect.isfunction, dict(namespace)))

@@ -43,7 +43,7 @@ __all__ = ["Loaded"]
 
 @dataclass(slots=True)
 class DeviceBuffer:
-    """A buffer of a run. ``memory`` is the backend's, None once it is given back."""
+    """A buffer of a run. ``memory`` belongs to the backend; it is None after the buffer is freed."""
 
     memory: Any
     type: t.Type
@@ -61,7 +61,7 @@ class _LoadedKernel:
 
 
 class Loaded:
-    """A host program whose kernels are loaded on a backend: `run` may be called many times."""
+    """A host program whose kernels are loaded on a backend. `run` may be called many times."""
 
     def __init__(self, program: HostProgram, backend: Backend, ptx: Callable[[Kernel[...]], str]) -> None:
         self.program = program
@@ -76,12 +76,12 @@ class Loaded:
                 self._kernels[kernel] = _loaded(kernel, text, modules[text])
 
     def run(self, arguments: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-        """Run once. ``arguments`` are arrays and scalars by the names of the parameters; the arrays that the program
-        may write are copied first and come back. Raises `DslError` at the statement that goes wrong."""
-        return _Run(self, arguments).result()
+        """Run the program once. ``arguments`` maps the parameters' names to arrays and scalars. Arrays that the program
+        may write are copied first, and returned. Raises `DslError` at the statement that fails."""
+        return _Execution(self, arguments).result()
 
     def kernel(self, kernel: Kernel[...]) -> _LoadedKernel:
-        """A kernel on the backend."""
+        """The loaded kernel."""
         return self._kernels[kernel]
 
 
@@ -100,13 +100,13 @@ def _loaded(kernel: Kernel[...], text: str, module: Any) -> _LoadedKernel:
 
 
 class _Leave(Exception):
-    """A jump: ``word`` says where to."""
+    """A jump out of a body: ``word`` is ``break``, ``continue`` or ``return``."""
 
     def __init__(self, word: str) -> None:
         self.word = word
 
 
-class _Run:
+class _Execution:
     def __init__(self, loaded: Loaded, arguments: Mapping[str, Any]) -> None:
         import numpy as np
 
@@ -119,7 +119,7 @@ class _Run:
         self.buffers: list[DeviceBuffer] = []
         params = {param.name: param for param in self.program.params}
         if wrong := sorted(set(params) ^ set(arguments)):
-            raise DslError(f"{self.program.name} takes {', '.join(params)}; not given or not known: {', '.join(wrong)}")
+            raise DslError(f"{self.program.name} takes {', '.join(params)}; missing or unknown: {', '.join(wrong)}")
         outputs = set(self.program.outputs)
         for name, param in params.items():
             value = self._argument(param, arguments[name])
@@ -128,10 +128,10 @@ class _Run:
     def _argument(self, param: HostParam, value: Any) -> Any:
         if isinstance(param.type, t.Scalar):
             return scalar(value, param.type, f"parameter {param.name}", None).item()
-        wanted = t.dtype_of_type(param.type.element)
-        if not is_array(value) or value.dtype != wanted:
+        expected = t.dtype_of_type(param.type.element)
+        if not is_array(value) or value.dtype != expected:
             given = value.dtype if is_array(value) else type(value).__name__
-            raise DslError(f"parameter {param.name} is an array of {wanted}, not {given}")
+            raise DslError(f"parameter {param.name} must be an array of {expected}, not {given}")
         if not value.flags.c_contiguous:
             raise DslError(f"parameter {param.name} must be C-contiguous")
         return value
@@ -165,7 +165,7 @@ class _Run:
 
     def _while(self, item: While) -> None:
         while self._value(item.branch.test, item.branch):
-            if not self._round(item.body):
+            if not self._iteration(item.body):
                 return
         self._body(item.orelse)
 
@@ -173,12 +173,12 @@ class _Run:
         bounds = [self._value(bound, item.init) for bound in (item.init.start, item.init.stop, item.init.step)]
         for number in self._checked(lambda: range(*bounds), item.init):
             self.variables[item.next.target] = number
-            if not self._round(item.body):
+            if not self._iteration(item.body):
                 return
         self._body(item.orelse)
 
-    def _round(self, body: Body) -> bool:
-        """Run a loop's body once; whether the loop goes on."""
+    def _iteration(self, body: Body) -> bool:
+        """Run the body of a loop once. True if the loop continues."""
         try:
             self._body(body)
         except _Leave as jump:
@@ -199,7 +199,7 @@ class _Run:
                 count = self._integer(node.count, node)
                 if count < 0:
                     raise DslError(f"allocation of {count} elements", node.place)
-                # A launch may be given an empty buffer; machines do not allocate 0 bytes.
+                # A launch may take an empty buffer, but backends do not allocate 0 bytes.
                 memory = self.backend.allocate(max(1, count * t.size_of(node.type)))
                 buffer = DeviceBuffer(memory, node.type, count, node.target)
                 self.buffers.append(buffer)
@@ -215,7 +215,7 @@ class _Run:
             case Memset():
                 byte = self._integer(node.byte, node)
                 if not 0 <= byte < 256:
-                    raise DslError(f"{byte} is no byte", node.place)
+                    raise DslError(f"{byte} is not between 0 and 255", node.place)
                 self.backend.fill(self._buffer(node.target.buffer, node).memory, byte)
             case Read():
                 buffer = self._buffer(node.buffer, node)
@@ -244,7 +244,9 @@ class _Run:
         buffer = self._buffer(node.buffer, node)
         at = self._element(buffer, node.index, node)
         if not isinstance(buffer.type, t.Scalar):
-            raise DslError(f"write() sets scalars, and {node.buffer} has {buffer.type}: use copy()", node.place)
+            raise DslError(
+                f"write() sets scalars, but the elements of {node.buffer} are {buffer.type}: use copy()", node.place
+            )
         value = scalar(self._value(node.value, node), buffer.type, "the value", node.place)
         self.backend.write(buffer.memory, self.np.array([value]), offset=at * buffer.type.bytes)
 
@@ -263,11 +265,11 @@ class _Run:
 
     def _host_side(self, text: Expression, buffer: DeviceBuffer, count: int, node: Node) -> NDArray[Any]:
         array = self._value(text, node)
-        wanted = t.dtype_of_type(buffer.type)
-        if not is_array(array) or array.dtype != wanted or not array.flags.c_contiguous:
-            raise DslError(f"{text} is no contiguous array of {wanted}", node.place)
+        expected = t.dtype_of_type(buffer.type)
+        if not is_array(array) or array.dtype != expected or not array.flags.c_contiguous:
+            raise DslError(f"{text} is not a contiguous array of {expected}", node.place)
         if array.size != count:
-            raise DslError(f"{text} has {array.size} elements, and the buffer's side {count}", node.place)
+            raise DslError(f"{text} has {array.size} elements, but the device side has {count}", node.place)
         return array
 
     def _copy_device(self, node: CopyDevice) -> None:
@@ -275,12 +277,13 @@ class _Run:
         source, since, available = self._region(node.source, node)
         if target.type != source.type or count != available:
             raise DslError(
-                f"{node.source} has {available} {source.type}, {node.target} has {count} {target.type}", node.place
+                f"{node.source} has {available} {source.type}, but {node.target} has {count} {target.type}", node.place
             )
         size = t.size_of(target.type)
         if count == 0:
             return
-        # Not a protocol's isinstance: since Python 3.12 that does not see what a backend hands on to the one inside it.
+        # An isinstance test with a protocol would not find methods that a backend forwards by __getattr__ (Python
+        # 3.12).
         if copy := getattr(self.backend, "copy", None):
             copy(target.memory, source.memory, count * size, to * size, since * size)
             return
@@ -288,18 +291,18 @@ class _Run:
         self.backend.write(target.memory, data, offset=to * size)
 
     def _region(self, region: Region, node: Node) -> tuple[DeviceBuffer, int, int]:
-        """Buffer, first element, number of elements."""
+        """The buffer, its first element, and the number of elements."""
         buffer = self._buffer(region.buffer, node)
         start = 0 if region.start is None else self._integer(region.start, node)
         stop = buffer.count if region.stop is None else self._integer(region.stop, node)
         if not 0 <= start <= stop <= buffer.count:
-            raise DslError(f"{region} is [{start}:{stop}], and {region.buffer} has {buffer.count} elements", node.place)
+            raise DslError(f"{region} is [{start}:{stop}], but {region.buffer} has {buffer.count} elements", node.place)
         return buffer, start, stop - start
 
     def _element(self, buffer: DeviceBuffer, index: Expression, node: Node) -> int:
         at = self._integer(index, node)
         if not 0 <= at < buffer.count:
-            raise DslError(f"element {at} of {buffer.name}, which has {buffer.count}", node.place)
+            raise DslError(f"{buffer.name} has {buffer.count} elements, but no element {at}", node.place)
         return at
 
     def _launch(self, node: Launch) -> None:
@@ -313,19 +316,19 @@ class _Run:
         self.backend.launch(self._handle(kernel, node), grid, block, shared, args)
 
     def _handle(self, kernel: _LoadedKernel, node: Launch) -> Any:
-        """What the backend launches."""
+        """The kernel as an argument of `Backend.launch`."""
         if not node.cooperative:
             return kernel.handle
         cooperative = getattr(self.backend, "cooperative", None)
         if cooperative is None:
-            raise DslError(f"{self.backend.name} launches nothing cooperatively", node.place)
+            raise DslError(f"{self.backend.name} does not support cooperative launches", node.place)
         return cooperative(kernel.handle)
 
     def _dim3(self, text: Expression, what: str, node: Node) -> Dim3:
         value = self._value(text, node)
         parts: list[Any] = list(value) if hasattr(value, "__iter__") else [value]
         if not 1 <= len(parts) <= 3 or not all(is_integer(p) and p > 0 for p in parts):
-            raise DslError(f"the {what} is {value!r}: one to three positive integers are wanted", node.place)
+            raise DslError(f"the {what} is {value!r}, but must be one to three positive integers", node.place)
         x, y, z = (*(int(part) for part in parts), 1, 1)[:3]
         return x, y, z
 
@@ -337,27 +340,28 @@ class _Run:
             size = (
                 t.size_of(param) if isinstance(param, t.Scalar | t.Pointer | t.Struct) else getattr(param, "bytes", 0)
             )
-            wanted = param.target if isinstance(param, t.Pointer) else value.type
-            if size != 8 or isinstance(param, t.Scalar | t.Struct) or wanted != value.type:
-                raise DslError(f"{text} is a buffer of {value.type}, and {param} is wanted", node.place)
+            expected = param.target if isinstance(param, t.Pointer) else value.type
+            if size != 8 or isinstance(param, t.Scalar | t.Struct) or expected != value.type:
+                raise DslError(f"{text} is a buffer of {value.type}, but {param} is expected", node.place)
             return value.memory
         if isinstance(param, t.Scalar):
             return scalar(value, param, str(text), node.place)
         if isinstance(param, t.Struct):
             return self.np.asarray(value, t.dtype_of_type(param)).tobytes()
         if isinstance(param, t.Pointer | t.Array | t.Void):
-            raise DslError(f"{text} is no buffer, and {param} is wanted", node.place)
+            raise DslError(f"{text} is not a buffer, but {param} is expected", node.place)
         return self._by_ptx(value, param, text, node)
 
     def _by_ptx(self, value: Any, param: Param, text: Expression, node: Node) -> Argument:
-        """An argument of a kernel that says its parameters in PTX only: by width; NumPy scalars as they are."""
+        """An argument of a kernel whose parameters are known from its PTX only. It is converted by width; NumPy scalars
+        of that width are passed unchanged."""
         if isinstance(value, bytes) or (hasattr(value, "dtype") and value.dtype.names):
             data: bytes = value if isinstance(value, bytes) else value.tobytes()
             if len(data) != param.bytes:
-                raise DslError(f"{text} has {len(data)} bytes, and {param.text} {param.bytes}", node.place)
+                raise DslError(f"{text} has {len(data)} bytes, but {param.text} has {param.bytes}", node.place)
             return data
         if param.dims:
-            raise DslError(f"{param.text} is a struct: give a record of its {param.bytes} bytes", node.place)
+            raise DslError(f"{param.text} is a struct: pass a record of its {param.bytes} bytes", node.place)
         floating = is_floating(value)
         name = param.type.name
         kind = f"f{8 * param.bytes}" if floating or name.startswith("f") else f"u{8 * param.bytes}"
@@ -384,15 +388,15 @@ class _Run:
         value = self._value(text, node)
         if is_integer(value):
             return int(value)
-        raise DslError(f"{text} is {value!r}, and an integer is wanted", node.place)
+        raise DslError(f"{text} is {value!r}, but must be an integer", node.place)
 
     def _buffer(self, name: str, node: Node) -> DeviceBuffer:
-        found = self.variables.get(name)
-        if not isinstance(found, DeviceBuffer):
-            raise DslError(f"{name} is no buffer here: it was never allocated on this way", node.place)
-        if found.memory is None:
+        buffer = self.variables.get(name)
+        if not isinstance(buffer, DeviceBuffer):
+            raise DslError(f"{name} is not a buffer here: it was not allocated on this path", node.place)
+        if buffer.memory is None:
             raise DslError(f"{name} was freed", node.place)
-        return found
+        return buffer
 
     def _free(self, buffer: DeviceBuffer) -> None:
         if buffer.memory is not None:

@@ -1,7 +1,7 @@
-"""What a name in a function's source stands for, looked up where Python would: closure, module, builtins.
+"""Finds the object that a name in a function's source refers to, as Python does: closure, module, builtins.
 
-Guarantees: names are looked up when the function is translated, not when it is defined. Attributes are followed
-through modules, classes, enumerations and plain objects.
+Guarantees: names are looked up when the function is translated, not when it is defined. Attributes are followed through
+modules, classes, enumerations and plain objects.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ __all__ = ["MISSING", "Scope"]
 
 
 class _Missing:
-    """Of a name that stands for nothing."""
+    """The type of `MISSING`."""
 
 
+#: The result for a name that refers to nothing.
 MISSING = _Missing()
 
 
 class Scope:
-    """The scope of ``function``, some names overridden by ``constants``."""
+    """The scope of ``function``. ``constants`` maps names to values that replace the captured ones."""
 
     def __init__(self, function: Callable[..., Any], constants: Mapping[str, object] | None = None) -> None:
         self.constants = dict(constants or {})
@@ -36,20 +37,20 @@ class Scope:
         self._cells = dict(zip(code.co_freevars if code else (), cells, strict=True))
 
     def lookup(self, name: str) -> Any:
-        """The object, or `MISSING`."""
+        """The object that the name refers to, or `MISSING`."""
         if name in self.constants:
             return self.constants[name]
         if name in self._cells:
             try:
                 return self._cells[name].cell_contents
-            except ValueError:  # a cell that its function has not filled yet
+            except ValueError:  # the enclosing function has not assigned the variable yet
                 return MISSING
         if name in self._globals:
             return self._globals[name]
         return getattr(builtins, name, MISSING)
 
     def resolve(self, node: ast.expr, locals_: Container[str] = ()) -> Any:
-        """The Python object of a name or an attribute chain that does not begin at a local, or `MISSING`."""
+        """The Python object of a name or attribute chain that does not begin with a local variable, or `MISSING`."""
         if isinstance(node, ast.Name):
             return MISSING if node.id in locals_ else self.lookup(node.id)
         if isinstance(node, ast.Attribute):
@@ -60,19 +61,19 @@ class Scope:
         return MISSING
 
     def annotation(self, node: ast.expr, source: FunctionSource) -> Any:
-        """The value of an annotation. Raises `DslError` at it where it has none."""
+        """The value of an annotation. Raises `DslError` at the annotation if it has none."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             try:
                 node = ast.copy_location(ast.parse(node.value, mode="eval").body, node)
             except SyntaxError:
-                raise source.error(f"{node.value!r} is no type", node) from None
+                raise source.error(f"{node.value!r} is not a type", node) from None
             ast.fix_missing_locations(node)
         try:
             return self._evaluate(node)
         except DslError as why:
             raise source.error(why.message, node) from None
         except TypeError as why:  # i32[3], or an object that cannot be indexed
-            raise source.error(f"{ast.unparse(node)} is no type: {why}", node) from None
+            raise source.error(f"{ast.unparse(node)} is not a type: {why}", node) from None
 
     def _evaluate(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant):

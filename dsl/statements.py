@@ -1,12 +1,13 @@
-"""The statements of a kernel as C++ lines.
+"""Translates the statements of a kernel into C++ lines.
 
-Where Python and C++ scope differently, Python decides: a local lives until its function ends. It is declared where it
-is first assigned if nothing outside that block mentions it, else before the statement that contains all its mentions
-and outside every loop, so that its value survives from one iteration to the next.
-Guarantees: `for i in range(a, b, c)` runs as Python's: bounds are evaluated once. A step that is no constant is taken
-as positive. ``if`` over a constant keeps only the branch that is taken, as ``if constexpr`` does.
-Refuses: assignment to the variable of a running ``for``, its use after the loop, ``else`` of loops, ``try``, ``with``,
-nested functions, and whatever is not listed.
+Python's scopes are kept: a local variable exists until its function ends. It is declared at its first assignment if
+nothing outside that block mentions it. Otherwise it is declared before the statement that contains all mentions, and
+outside every loop, so that its value survives from one iteration to the next.
+Guarantees: `for i in range(a, b, c)` runs as in Python, with bounds that are evaluated once. A step that is not
+constant is assumed to be positive. An ``if`` over a constant keeps only the branch that is taken, like ``if
+constexpr``.
+Refuses: assignments to the variable of a running ``for`` loop, its use after the loop, ``else`` of loops, ``try``,
+``with``, nested functions, and everything that is not listed here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import ast
 from dataclasses import dataclass, field, replace
 
 from . import types as t
-from .calls import cast_to
+from .calls import call, cast_to
 from .errors import DslError, FunctionSource
 from .expressions import CONDITIONAL, Expr, Expressions, literal
 from .functions import Signature
@@ -27,19 +28,20 @@ from .unit import Line, Unit, c_string
 __all__ = ["translate"]
 
 _ARRAYS = {"shared", "dynamic_shared", "local"}
+_NO_LOOP_ELSE = "a kernel cannot contain the `else` of a loop"
 
 
 def translate(source: FunctionSource, scope: Scope, unit: Unit, signature: Signature, head: str) -> list[Line]:
     """The definition of a function: ``head``, its parameters, its body."""
     try:
         return _Function(source, scope, unit, signature).lines(head)
-    except ValueError as why:  # two structs of one name
+    except ValueError as why:  # two different structs have the same name
         raise source.error(str(why), source.tree) from None
 
 
 @dataclass(slots=True)
 class _Level:
-    """A block that is being translated. ``slot`` takes the declarations that belong before the current statement."""
+    """A block that is being translated. ``slot`` collects the declarations that go before the current statement."""
 
     block: int
     is_loop: bool
@@ -53,7 +55,7 @@ class _Function:
         self.scope = scope
         self.signature = signature
         self.mentions = Mentions(source, scope)
-        self.ex = Expressions(source, scope, unit, self.mentions.locals)
+        self.ex = Expressions(source, scope, unit, self.mentions.locals, call)
         self.levels: list[_Level] = []
         self.made_at: dict[str, int] = {}
         self.loop_variables: list[str] = []
@@ -70,7 +72,7 @@ class _Function:
         opening = self._line(f"{head}({params}) {{", tree, 0)
         body = self._block(tree.body, 0, is_loop=False)
         if not isinstance(self.signature.result, t.Void) and not _always_returns(tree.body):
-            raise self.ex.error(f"not every way through {tree.name} returns {self.signature.result}", tree)
+            raise self.ex.error(f"not every path through {tree.name} returns {self.signature.result}", tree)
         return [opening, *body, Line("}")]
 
     def _line(self, text: str, node: ast.AST, depth: int | None = None) -> Line:
@@ -78,7 +80,7 @@ class _Function:
         return Line(indent + text, self.source.file, self.source.line_of(node))
 
     def _fresh(self, name: str) -> str:
-        """A C++ name for a Python name."""
+        """A free C++ name for a Python name."""
         while self.unit.is_taken(name) or name in self.names:
             name += "_"
         self.names.add(name)
@@ -130,7 +132,7 @@ class _Function:
                 return self._assert(node)
             case _:
                 name = type(node).__name__.lower()
-                raise self.ex.error(f"`{name}` cannot be expressed in a kernel", node)
+                raise self.ex.error(f"a kernel cannot contain `{name}`", node)
 
     def _call(self, node: ast.Expr) -> list[Line]:
         if not isinstance(node.value, ast.Call):
@@ -141,10 +143,12 @@ class _Function:
         result = self.signature.result
         if node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None):
             if not isinstance(result, t.Void):
-                raise self.ex.error(f"{self.source.tree.name} returns {result}", node)
+                raise self.ex.error(f"{self.source.tree.name} must return {result}", node)
             return [self._line("return;", node)]
         if isinstance(result, t.Void):
-            raise self.ex.error("no result is declared: write `-> type`, which a @kernel cannot have", node)
+            raise self.ex.error(
+                "the function declares no result: write `-> type`, which is possible for @device functions only", node
+            )
         value = self.ex.convert(self.ex.visit(node.value), result, node.value, "result")
         return [self._line(f"return {value.text};", node)]
 
@@ -154,7 +158,7 @@ class _Function:
         if node.msg is None:
             return [self._line(f"assert({test});", node)]
         if not (isinstance(node.msg, ast.Constant) and isinstance(node.msg.value, str)):
-            raise self.ex.error("the message of an assertion is a string literal", node.msg)
+            raise self.ex.error("the message of an assertion must be a string literal", node.msg)
         return [self._line(f"assert(({test}) && {c_string(node.msg.value)});", node)]
 
     # --- control -----------------------------------------------------------------------------------------------
@@ -163,7 +167,7 @@ class _Function:
         test = self.ex.condition(node.test)
         if test.value is not None and not lead:
             part, body = ("body", node.body) if test.value else ("orelse", node.orelse)
-            return self._kept(node, part, body)
+            return self._taken_branch(node, part, body)
         out = [self._line(f"{lead}if ({test.text}) {{", node)]
         out += self._nested(node.body, node, "body", is_loop=False)
         if not node.orelse:
@@ -176,15 +180,15 @@ class _Function:
         return [*out, *self._nested(node.orelse, node, "orelse", is_loop=False), self._line_end()]
 
     def _elif(self, node: ast.If, owner: ast.If) -> list[Line]:
-        # The level of the else block exists for scoping, and not in the text.
+        # The level of the else block is needed for scoping. It has no text of its own.
         level = _Level(self.mentions.block_of(owner, "orelse"), False)
         self.levels.append(level)
         lines = self._if(node, lead="} else ")
         self.levels.pop()
         return [_outdented(line) for line in lines]
 
-    def _kept(self, node: ast.If, part: str, body: list[ast.stmt]) -> list[Line]:
-        """The branch of an ``if`` over a constant that is taken. C++ names are unique: it needs no braces."""
+    def _taken_branch(self, node: ast.If, part: str, body: list[ast.stmt]) -> list[Line]:
+        """The branch of an ``if`` over a constant that is taken. It needs no braces, because C++ names are unique."""
         if not body:
             return []
         return [_outdented(line) for line in self._nested(body, node, part, is_loop=False)]
@@ -194,15 +198,15 @@ class _Function:
 
     def _while(self, node: ast.While) -> list[Line]:
         if node.orelse:
-            raise self.ex.error("`else` of a loop cannot be expressed in a kernel", node.orelse[0])
+            raise self.ex.error(_NO_LOOP_ELSE, node.orelse[0])
         head = self._line(f"while ({self.ex.condition(node.test).text}) {{", node)
         return [head, *self._nested(node.body, node, "body", is_loop=True), self._line_end()]
 
     def _for(self, node: ast.For) -> list[Line]:
         if node.orelse:
-            raise self.ex.error("`else` of a loop cannot be expressed in a kernel", node.orelse[0])
+            raise self.ex.error(_NO_LOOP_ELSE, node.orelse[0])
         if not isinstance(node.target, ast.Name):
-            raise self.ex.error("the variable of a `for` is a name", node.target)
+            raise self.ex.error("the variable of a `for` must be a name", node.target)
         name = node.target.id
         self.mentions.check_loop_variable(node, name)
         if name in self.loop_variables:
@@ -218,7 +222,7 @@ class _Function:
         return [*before, *out, self._line(head[1], node), *body, self._line_end()]
 
     def _unrolled(self, node: ast.expr) -> tuple[str, ast.Call]:
-        """The ``#pragma`` and the ``range(...)`` of a loop."""
+        """The ``#pragma`` of a loop, and its ``range(...)``."""
         word = self.scope.resolve(node.func, self.ex.locals) if isinstance(node, ast.Call) else MISSING
         if isinstance(node, ast.Call) and isinstance(word, Word) and word.name == "unroll":
             if not 1 <= len(node.args) <= 2 or node.keywords:
@@ -238,7 +242,7 @@ class _Function:
         return value.value
 
     def _range(self, call: ast.Call, name: str, node: ast.For) -> tuple[tuple[str, str], list[Line], t.Scalar]:
-        """The variable and the head of a loop, and the lines before it."""
+        """The variable and the head of a loop, the lines before it, and the type of the variable."""
         values = [self.ex.visit(argument) for argument in call.args]
         for value, argument in zip(values, call.args, strict=True):
             if not isinstance(value.type, t.Scalar) or not value.type.is_integer:
@@ -252,7 +256,9 @@ class _Function:
             raise self.ex.error("the step of range() is 0", call.args[2])
         down = step.value is not None and step.value < 0
         if down and kind.kind == "u":
-            raise self.ex.error(f"a {kind} loop never gets below 0: convert its bounds, as in i32(n)", call)
+            raise self.ex.error(
+                f"the variable of this loop is {kind} and never gets below 0: convert the bounds, as in i32(n)", call
+            )
         before: list[Line] = []
         stop = self._once(stop, call.args[min(1, len(values) - 1)], f"{name}_stop", node, before)
         if len(values) == 3:
@@ -276,7 +282,8 @@ class _Function:
         return kind
 
     def _once(self, value: Expr, node: ast.expr, name: str, loop: ast.For, before: list[Line]) -> Expr:
-        """``value`` so that evaluating it in each iteration is evaluating it once."""
+        """``value`` in a form that may be evaluated in each iteration with the effect of one evaluation before the
+        loop."""
         if value.value is not None or self.mentions.is_invariant(node, loop):
             return value
         fresh = self._fresh(name)
@@ -297,19 +304,21 @@ class _Function:
         lines: list[Line] = []
         for target in reversed(node.targets):
             if isinstance(target, ast.Tuple):
-                raise self.ex.error("write one assignment for each", target)
+                raise self.ex.error("write one assignment for each target", target)
             lines += self._store(target, value, node)
             if len(node.targets) > 1 and value.value is None and not value.is_weak:
                 if not isinstance(target, ast.Name):
-                    raise self.ex.error("write one assignment for each: C++ would evaluate the value twice", target)
+                    raise self.ex.error(
+                        "write one assignment for each target: C++ would evaluate the value twice", target
+                    )
                 value = self.ex.variables[target.id]
         return lines
 
     def _several(self, node: ast.Assign) -> list[Line]:
-        """``a, b = b, a``: all values first, then all targets."""
+        """``a, b = b, a``: all values are evaluated before the first assignment."""
         target, value = node.targets[0], node.value
         if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple) or len(node.targets) > 1:
-            raise self.ex.error("a tuple is assigned to as many names, as in `a, b = b, a`", node)
+            raise self.ex.error("a tuple may only be assigned to a tuple of names, as in `a, b = b, a`", node)
         if len(target.elts) != len(value.elts):
             raise self.ex.error(f"{len(value.elts)} values for {len(target.elts)} targets", node)
         lines: list[Line] = []
@@ -337,28 +346,29 @@ class _Function:
     def _writable(self, target: ast.expr) -> Expr:
         place = self.ex.visit(target)
         if place.is_const:
-            raise self.ex.error("this is const: take a ptr[...] for what is written", target)
+            raise self.ex.error("this is const: use ptr[...] for a buffer that the kernel writes", target)
         if not place.is_lvalue or isinstance(place.type, t.Array):
             raise self.ex.error("this cannot be assigned to", target)
         return place
 
-    def _bind(self, target: ast.Name, value: Expr | None, node: ast.stmt, wanted: t.Type | None) -> list[Line]:
-        """Assign to a local, or declare it where this is its first assignment."""
+    def _bind(self, target: ast.Name, value: Expr | None, node: ast.stmt, annotated: t.Type | None) -> list[Line]:
+        """Assign to a local variable, or declare it if this is its first assignment. ``annotated`` is the type that the
+        statement declares, or None."""
         name = target.id
         if name in self.loop_variables:
-            raise self.ex.error(f"{name} is the variable of a `for`: write a `while` to change it", target)
-        known = self.ex.variables.get(name)
-        if known is not None:
-            if wanted is not None and wanted != known.type:
-                raise self.ex.error(f"{name} is {known.type} since line {self.made_at.get(name, 0)}", target)
+            raise self.ex.error(f"{name} is the variable of a `for`: use a `while` loop to change it", target)
+        variable = self.ex.variables.get(name)
+        if variable is not None:
+            if annotated is not None and annotated != variable.type:
+                raise self.ex.error(f"{name} is {variable.type} since line {self.made_at.get(name, 0)}", target)
             if value is None:
                 return []
-            if isinstance(known.type, t.Array):
-                raise self.ex.error(f"{name} is an array, and arrays are not assigned", target)
+            if isinstance(variable.type, t.Array):
+                raise self.ex.error(f"{name} is an array, and an array cannot be assigned", target)
             hint = f"new value of {name}"
-            converted = self.ex.convert(value, known.type, node, hint)
-            return [self._line(f"{known.text} = {converted.text};", node)]
-        type = wanted if wanted is not None else self._type_of_local(name, value, node)
+            converted = self.ex.convert(value, variable.type, node, hint)
+            return [self._line(f"{variable.text} = {converted.text};", node)]
+        type = annotated if annotated is not None else self._type_of_local(name, value, node)
         text = (
             "" if value is None else self.ex.convert(self.ex.decayed(value, node), type, node, f"value of {name}").text
         )
@@ -367,11 +377,11 @@ class _Function:
     def _type_of_local(self, name: str, value: Expr | None, node: ast.stmt) -> t.Type:
         assert value is not None
         if value.is_weak:
-            raise self.ex.error(f"is {name} f32 or f64? Write `{name}: f32 = …`", node)
+            raise self.ex.error(f"{name} is neither f32 nor f64: write `{name}: f32 = …` or `{name}: f64 = …`", node)
         value = self.ex.decayed(value, node)
         if isinstance(value.type, t.Void):
-            raise self.ex.error(f"{value.type} is no value", node)
-        # What points into a restrict buffer is not restrict itself: the two point to the same memory.
+            raise self.ex.error(f"{value.type} is not a value", node)
+        # A copy of a restrict pointer is not restrict: both point to the same memory.
         return replace(value.type, restrict=False) if isinstance(value.type, t.Pointer) else value.type
 
     def _declare(self, name: str, type: t.Type, text: str, node: ast.stmt, storage: str = "") -> list[Line]:
@@ -387,7 +397,7 @@ class _Function:
         return [self._line(f"{fresh} = {text};", node)] if text else []
 
     def _home(self, name: str) -> _Level:
-        """The block in which a local is declared."""
+        """The block in which a local variable is declared."""
         common = self.mentions.home_of(name)
         blocks = [level.block for level in self.levels]
         depth = blocks.index(common)
@@ -395,13 +405,13 @@ class _Function:
             return self.levels[-1]
         loops = [at for at in range(depth + 1) if self.levels[at].is_loop]
         depth = loops[0] - 1 if loops else depth
-        # Between `else` and `if` of an `elif` nothing can be declared.
+        # No declaration is possible between `else` and `if` of an `elif`.
         while depth and self.mentions.is_elif_block(self.levels[depth].block):
             depth -= 1
         return self.levels[depth]
 
     def _array(self, target: ast.Name, value: ast.expr) -> list[Line] | None:
-        """``name = shared(f32, 16, 16)`` and its like; None where ``value`` is something else."""
+        """``name = shared(f32, 16, 16)`` and similar assignments. None if ``value`` is something else."""
         word = self.scope.resolve(value.func, self.ex.locals) if isinstance(value, ast.Call) else MISSING
         if not isinstance(word, Word) or word.name not in _ARRAYS or not isinstance(value, ast.Call):
             return None
@@ -413,8 +423,8 @@ class _Function:
         dims = tuple(self._constant(dim, "a dimension") for dim in value.args[1:])
         dynamic = word.name == "dynamic_shared"
         if dynamic != (not dims):
-            wanted = "dynamic_shared(type): the launch says how many bytes" if dynamic else f"{word.name}(type, n, …)"
-            raise self.ex.error(f"write {wanted}", value)
+            form = "dynamic_shared(type): the launch gives the size" if dynamic else f"{word.name}(type, n, …)"
+            raise self.ex.error(f"write {form}", value)
         if dynamic:
             return self._dynamic(target, element, value)
         made = t.Array(element, dims, word.name)
@@ -430,7 +440,9 @@ class _Function:
 
     def _dynamic(self, target: ast.Name, element: t.Type, node: ast.Call) -> list[Line]:
         if self.has_dynamic:
-            raise self.ex.error("a kernel has one dynamic shared array: cut it up with pointer_cast(type, p + n)", node)
+            raise self.ex.error(
+                "a kernel may have only one dynamic shared array: divide it with pointer_cast(type, p + n)", node
+            )
         self.has_dynamic = True
         self.unit.use_type(element)
         fresh = self._fresh(target.id)
@@ -448,16 +460,16 @@ class _Function:
     def _annotated(self, node: ast.AnnAssign) -> list[Line]:
         if not isinstance(node.target, ast.Name):
             raise self.ex.error("only a name can be annotated", node.target)
-        wanted = self._element_type(node.annotation)
-        if isinstance(wanted, t.Void):
-            raise self.ex.error("None is no type of a variable", node.annotation)
+        annotated = self._element_type(node.annotation)
+        if isinstance(annotated, t.Void):
+            raise self.ex.error("None cannot be the type of a variable", node.annotation)
         value = self.ex.visit(node.value) if node.value is not None else None
-        return self._bind(node.target, value, node, wanted)
+        return self._bind(node.target, value, node, annotated)
 
     def _augmented(self, node: ast.AugAssign) -> list[Line]:
         place = self._writable(node.target)
         if isinstance(node.target, ast.Name) and node.target.id in self.loop_variables:
-            raise self.ex.error(f"{node.target.id} is the variable of a `for`: write a `while` to change it", node)
+            raise self.ex.error(f"{node.target.id} is the variable of a `for`: use a `while` loop to change it", node)
         right = self.ex.visit(node.value)
         if isinstance(place.type, t.Scalar):
             right = self.ex.settle(right, place.type) if place.type.is_float else right
@@ -489,7 +501,7 @@ def _outdented(line: Line) -> Line:
 
 
 def _always_returns(body: list[ast.stmt]) -> bool:
-    """Whether every way through ``body`` ends in a ``return``."""
+    """Whether every path through ``body`` ends in a ``return``."""
     for node in body:
         if isinstance(node, ast.Return):
             return True

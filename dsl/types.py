@@ -1,8 +1,8 @@
-"""The types of kernel code and C's rules for mixing them.
+"""The types of kernel code, and C's rules for combining them.
 
 Scalars have CUDA's widths: ``i32`` is ``int``, ``i64`` is ``long long``. `usual` is C's usual arithmetic conversion
-(C++ 20, [expr.arith.conv]); `promoted` the integral promotion. Layouts of structs follow the C ABI of nvcc's host and
-device compilers: each field at a multiple of its alignment, the size rounded up to the largest.
+(C++ 20, [expr.arith.conv]); `promoted` is the integral promotion. Struct layouts follow the C ABI of nvcc's host and
+device compilers: each field is at a multiple of its alignment, and the size is rounded up to the largest alignment.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number. ``kind`` is ``i``, ``u``, ``f`` or ``b``; ``bytes`` is 0 for a literal whose type is still open."""
+    """A number type. ``kind`` is ``i``, ``u``, ``f`` or ``b``. ``bytes`` is 0 for a float literal that has no type
+    yet."""
 
     name: str
     cuda: str
@@ -58,7 +59,7 @@ class Scalar:
 
     @property
     def is_integer(self) -> bool:
-        """Whether it is an integer; ``bool`` counts, as in C."""
+        """Whether it is an integer type; ``bool`` counts, as in C."""
         return self.kind != "f"
 
     @property
@@ -96,13 +97,14 @@ F64 = Scalar("f64", "double", "f", 8)
 BOOL = Scalar("bool", "bool", "b", 1)
 SCALARS = {t.name: t for t in (I8, I16, I32, I64, U8, U16, U32, U64, F16, F32, F64, BOOL)}
 
-#: Of a Python float that has met no typed operand yet: it takes the type of the first one it meets.
+#: The type of a Python float that has not been combined with a typed operand. It takes the type of the first such
+#: operand.
 WEAK_FLOAT = Scalar("float literal", "double", "f", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """What a function without result returns."""
+    """The result type of a function without result."""
 
     def __str__(self) -> str:
         return "None"
@@ -113,7 +115,8 @@ VOID = Void()
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """``const``: nothing is written through it. ``restrict``: the user promises that nothing else points there."""
+    """``const``: nothing is written through it. ``restrict``: the user promises that no other pointer points to this
+    memory."""
 
     target: Type
     const: bool = False
@@ -128,7 +131,8 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """``dims`` is empty for dynamic shared memory. ``space`` is ``shared``, ``dynamic``, ``local`` or ``field``."""
+    """``dims`` is empty for dynamic shared memory. ``space`` is ``shared``, ``dynamic``, ``local``, ``constant`` or
+    ``field``."""
 
     element: Type
     dims: tuple[int, ...]
@@ -141,7 +145,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """``native`` structs are CUDA's own vector types, aligned to ``align``."""
+    """``native`` structs are CUDA's vector types, with alignment ``align`` in bytes."""
 
     name: str
     fields: tuple[tuple[str, Type], ...] = field(default=(), repr=False)
@@ -174,7 +178,7 @@ def align_of(type: Type) -> int:
 
 
 def size_of(type: Type) -> int:
-    """Size in bytes; of an array without dimensions, 0."""
+    """Size in bytes. An array without dimensions has size 0."""
     match type:
         case Scalar():
             return type.bytes
@@ -195,7 +199,7 @@ def size_of(type: Type) -> int:
 
 
 def dtype_of_type(type: Type) -> np.dtype[Any]:
-    """The NumPy type of the same layout; a pointer is its 64-bit address."""
+    """The NumPy type with the same layout. A pointer is its 64-bit address."""
     import numpy as np
 
     match type:
@@ -223,12 +227,12 @@ def dtype_of_type(type: Type) -> np.dtype[Any]:
 
 
 def promoted(type: Scalar) -> Scalar:
-    """C's integral promotion: what is narrower than ``int`` becomes ``int``."""
+    """C's integral promotion: types that are narrower than ``int`` become ``int``."""
     return I32 if type.is_integer and (type.bytes < 4 or type.kind == "b") else type
 
 
 def usual(left: Scalar, right: Scalar) -> Scalar | None:
-    """C's usual arithmetic conversion; None where CUDA has none: f16 with another floating type.
+    """C's usual arithmetic conversion. None if CUDA has none, as for f16 with another floating type.
 
     >>> usual(I32, U32).name, usual(U32, I64).name, usual(I64, F32).name
     ('u32', 'i64', 'f32')

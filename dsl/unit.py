@@ -1,23 +1,25 @@
 """A CUDA C++ translation unit: one kernel with the structs and device functions that it uses.
 
-Guarantees: what is used is defined once, before it is used; `Unit.text` with ``lines=True`` carries ``#line``
-directives, so that nvcc's messages and ``-lineinfo`` speak of the Python file.
+Guarantees: everything that is used is defined once, before its use. `Unit.text` with ``lines=True`` contains ``#line``
+directives, so that nvcc's messages and ``-lineinfo`` refer to the Python file.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import TypeAlias
 
 from . import types as t
 from .errors import FunctionSource
 from .functions import DeviceFunction, Signature, signature_of
+from .scope import Scope
 
-__all__ = ["RESERVED", "Line", "Unit", "c_string"]
+__all__ = ["RESERVED", "Line", "Translate", "Unit", "c_string"]
 
-#: Names that a C++ variable cannot have, or that would hide something the generated code uses.
+#: Names that a C++ variable cannot have, or that would hide a name that the generated code uses.
 RESERVED = frozenset(
     """alignas alignof and_eq asm auto bitand bitor bool case catch char class compl concept const constexpr const_cast
     continue decltype default delete do double dynamic_cast else enum explicit export extern false float for friend goto
@@ -31,7 +33,7 @@ RESERVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of C++ and the Python line that it comes from; ``number`` is 0 where it comes from none."""
+    """A line of C++ and the Python line that it was made from. ``number`` is 0 if there is none."""
 
     text: str
     file: str = ""
@@ -44,16 +46,25 @@ def c_string(text: str) -> str:
     return f'"{escaped}"'
 
 
-class Unit:
-    """Collects what a kernel needs. ``constants`` override captured names in every function of the unit."""
+#: Translates one function: its source, its scope, the unit, its signature, and the C++ text before its parameters.
+Translate: TypeAlias = "Callable[[FunctionSource, Scope, Unit, Signature, str], list[Line]]"
 
-    def __init__(self, constants: Mapping[str, object] | None = None) -> None:
+
+class Unit:
+    """Collects what a kernel needs. ``translate`` translates a device function. ``constants`` replace captured names in
+    every function of the unit."""
+
+    def __init__(self, translate: Translate, constants: Mapping[str, object] | None = None) -> None:
+        self._translate = translate
         self.constants = dict(constants or {})
         self.headers: set[str] = set()
+        #: By name.
         self._structs: dict[str, t.Struct] = {}
         self._struct_lines: list[Line] = []
+        #: By (declarator, values): the C++ name of the table.
         self._tables: dict[tuple[str, ...], str] = {}
         self._signatures: dict[DeviceFunction, Signature] = {}
+        #: Functions whose translation has begun and not ended.
         self._open: set[DeviceFunction] = set()
         self._prototypes: list[Line] = []
         self._functions: list[Line] = []
@@ -62,7 +73,7 @@ class Unit:
     # --- types -------------------------------------------------------------------------------------------------
 
     def spelled(self, type: t.Type) -> str:
-        """The type as C++ writes it before a name, with the blank that belongs between."""
+        """The type as C++ writes it before a name, with the blank between them."""
         match type:
             case t.Scalar():
                 return type.cuda + " "
@@ -73,19 +84,19 @@ class Unit:
             case t.Pointer():
                 inner = self.spelled(type.target)
                 words = ("const " if type.const else "") + ("volatile " if type.volatile else "")
-                # `const` of a pointer to pointers stands behind the inner star.
+                # The `const` of a pointer to pointers comes after the inner star.
                 star = f"{inner}{words}*" if isinstance(type.target, t.Pointer) else f"{words}{inner}*"
                 return star + ("__restrict__ " if type.restrict else "")
             case t.Array():
                 return self.spelled(type.element)
 
     def declared(self, type: t.Type, name: str) -> str:
-        """The declarator of ``name``, such as ``float tile[16][16]``."""
+        """The declaration of ``name``, such as ``float tile[16][16]``."""
         dims = "".join(f"[{dim}]" for dim in type.dims) if isinstance(type, t.Array) else ""
         return f"{self.spelled(type)}{name}{dims}"
 
     def use_type(self, type: t.Type) -> None:
-        """See that ``type`` is defined."""
+        """Make sure that ``type`` is defined."""
         match type:
             case t.Pointer():
                 self.use_type(type.target)
@@ -108,7 +119,7 @@ class Unit:
         self._struct_lines += [Line(f"struct {struct.name} {{"), *body, Line("};"), Line("")]
 
     def use_table(self, name: str, type: t.Array, values: list[str]) -> str:
-        """The C++ name of a table in constant memory; equal tables are one."""
+        """The C++ name of a table in constant memory. Equal tables are defined once."""
         declarator = self.declared(type, "")
         key = (declarator, *values)
         if key not in self._tables:
@@ -124,7 +135,7 @@ class Unit:
     # --- functions ---------------------------------------------------------------------------------------------
 
     def use_function(self, function: DeviceFunction, caller: FunctionSource, node: ast.AST) -> Signature:
-        """The signature of a device function, which becomes part of the unit."""
+        """The signature of a device function, which is added to the unit."""
         if function in self._signatures:
             if function in self._open:
                 self._forward_declare(function)
@@ -138,9 +149,7 @@ class Unit:
         signature = signature_of(source, scope, name)
         self._signatures[function] = signature
         self._open.add(function)
-        from .statements import translate
-
-        lines = translate(source, scope, self, signature, self._head(function, signature))
+        lines = self._translate(source, scope, self, signature, self._head(function, signature))
         self._open.discard(function)
         self._functions += [*lines, Line("")]
         return signature
@@ -160,7 +169,7 @@ class Unit:
 
     @property
     def intrinsic_names(self) -> set[str]:
-        """The C names that generated calls use, which no variable may hide."""
+        """The C names that generated calls use. No variable may hide them."""
         if self._intrinsic_names is None:
             from .intrinsics import INTRINSICS
 
@@ -183,7 +192,7 @@ class Unit:
     # --- text --------------------------------------------------------------------------------------------------
 
     def text(self, kernel: list[Line], lines: bool) -> str:
-        """The unit with the kernel at its end; with ``#line`` directives where ``lines``."""
+        """The unit with the kernel at its end, with ``#line`` directives if ``lines``."""
         headers = [Line(f"#include <{header}>") for header in sorted(self.headers)]
         parts = [*headers, *([Line("")] if headers else []), *self._struct_lines]
         parts += [*self._prototypes, *([Line("")] if self._prototypes else []), *self._functions, *kernel]
@@ -193,7 +202,7 @@ class Unit:
 
 
 def _with_directives(lines: list[Line]) -> list[str]:
-    """The lines, with a ``#line`` wherever counting on from the last one would be wrong."""
+    """The lines, with a ``#line`` directive wherever the compiler's own line count would be wrong."""
     out: list[str] = []
     file, expected = "", 0
     for line in lines:

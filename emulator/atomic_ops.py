@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..ptx.decoding import decode
 from ..ptx.ir import Instr
 from ..ptx.operands import Mem, Sink
-from ..ptx.ops import decode
 from ..ptx.types import ScalarType
 from . import memory_ops
 from . import semantics as table

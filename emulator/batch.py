@@ -70,6 +70,9 @@ class Batch:
         self.local = MemoryObject("local memory", "local", 0, self.threads * self.local_stride)
         self.barriers: Any = None
         self.copies: Any = None
+        self.transfers: Any = None
+        #: Whether the last segment waited in vain, so that others should go on.
+        self.waits_in_vain = False
 
     def _columns(self) -> dict[str, Array]:
         thread = np.arange(self.block_size, dtype=np.uint32)
@@ -210,6 +213,11 @@ class Batch:
         assert self.local.written is not None
         self.local.bytes[index] = raw
         self.local.written[index] = 1
+
+    def is_written_local(self, threads: Array, at: Array, nbytes: int) -> Array:
+        """For each thread whether all of these bytes of its local memory have been written."""
+        assert self.local.written is not None
+        return (self.local.written[self._local_index(threads, at, nbytes)] != 0).all(axis=1)
 
     def get_local(self, threads: Array, at: Array, nbytes: int) -> Array:
         """A value of 1, 2, 4 or 8 bytes of each thread."""

@@ -2,7 +2,8 @@
 
 Computes: a call makes the split wait behind the call and starts a child at the callee's first segment, one frame
 deeper; the child's splits end at `ret`. `.param` arguments and results are copied between the frames' slots in local
-memory; `.reg` ones between the register files of the two depths.
+memory; `.reg` ones between the register files of the two depths. A register may be passed to a `.param` parameter and a
+variable to a `.reg` one; results likewise.
 Provided: `vprintf`, `malloc`, `free`, `__assertfail`. Refuses: calls of functions without a body.
 Limits: a call depth of `MAX_DEPTH` and `MAX_FRAME` bytes of local memory for each thread end the launch with a message.
 Reference: PTX ISA 9.0, chapter 7, §9.7.12.5; CUDA C++ Programming Guide, "Formatted Output", "Assertion".
@@ -16,10 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr, Kernel, Param, Variable
+from ..ptx.ir import Directive, Instr, Kernel, Param, Variable
 from ..ptx.operands import Args, Imm, Operand, Reg, Sink, Special, Sym
-from ..ptx.types import TYPES
+from ..ptx.prototypes import signature_of_prototype
+from ..ptx.types import TYPES, ScalarType
 from .layout import alignment
+from .memory import spread
 from .printf import format_output
 from .registers import Binder, Getter, Refused, Registers, Setter
 from .schedule import JOIN, RETURN
@@ -50,7 +53,10 @@ def register_parameters(registers: Registers, kernel: Kernel, params: list[Param
         if by_name is None:
             by_name = _registers_by_name(kernel)
         reg = by_name.get(param.name)
-        found.append([registers.key(reg, index) for index in range(reg.lanes)] if reg is not None else [])
+        if reg is None:
+            found.append(registers.of_parameter(kernel, param))
+        else:
+            found.append([registers.key(reg, index) for index in range(reg.lanes)])
     return found
 
 
@@ -129,21 +135,17 @@ def bind_call(image: Image, code: Code) -> Finish:
         return _builtin(call, target.name)
     callee = call.callee()
     slots = [call.slot(argument) for argument in call.arguments]
+    types = _types_of_arguments(call, callee)
     reads: list[list[Getter]] = []
-    for argument, slot in zip(call.arguments, slots, strict=True):
+    for argument, slot, scalar in zip(call.arguments, slots, types, strict=True):
         is_value = slot is None and not isinstance(argument, Sink)
-        scalar = (
-            argument.type
-            if isinstance(argument, Reg | Special)
-            else TYPES["b32"]
-            if isinstance(argument, Imm)
-            else None
-        )
         parts = call.binder.elements(argument) if is_value else []
         reads.append([call.binder.source(part, scalar) for part in parts])
     following = code.segment.targets[0].index
+    for slot, param in zip(slots, callee.kernel.params or () if callee is not None else (), strict=False):
+        if slot is not None and param.space == "reg" and slot[1] not in (1, 2, 4, 8):
+            raise Refused(f"{slot[1]} bytes for the register '{param.name}'")
     if callee is not None:
-        _check_arity(call, callee)
         return lambda batch, c: _enter(batch, c, call, callee, slots, reads, following, c.ids, None)
     pointer = call.binder.source(target, None)
 
@@ -169,6 +171,35 @@ def bind_call(image: Image, code: Code) -> Finish:
             pool.child(c.ids[some], masks[some], c.warps[some], point, RETURN)
 
     return indirect
+
+
+def _types_of_arguments(call: _Call, callee: Function | None) -> list[ScalarType | None]:
+    """The type of each argument as the callee has it; for an indirect call the register's, and a literal's by the
+    size in the prototype."""
+    if callee is not None:
+        _check_arity(call, callee)
+        params = callee.kernel.params or []
+        return [None if param.dims else param.type for param in params]
+    sizes = _prototype_sizes(call)
+    found: list[ScalarType | None] = []
+    for number, argument in enumerate(call.arguments):
+        size = sizes[number] if number < len(sizes) else None
+        if isinstance(argument, Reg | Special):
+            found.append(argument.type)
+        elif isinstance(argument, Imm):
+            found.append(TYPES[f"b{8 * (size or 4)}"])
+        else:
+            found.append(None)
+    return found
+
+
+def _prototype_sizes(call: _Call) -> tuple[int | None, ...]:
+    label = call.instr.operands[3] if len(call.instr.operands) > 3 else None
+    for instr in (instr for block in call.binder.kernel.blocks for instr in block.instrs):
+        if isinstance(instr, Directive) and instr.kind == "callprototype" and instr.label is label:
+            signature = signature_of_prototype(instr.payload)
+            return signature.params if signature is not None else ()
+    return ()
 
 
 def _check_arity(call: _Call, callee: Function) -> None:
@@ -227,17 +258,21 @@ def _pass(
     places = slots_of([*(kernel.results or ()), *(kernel.params or ())])[len(kernel.results or ()) :]
     keys = register_parameters(function.binder.registers, kernel, kernel.params)
     for slot, read, (offset, size), into in zip(slots, reads, places, keys, strict=True):
-        if slot is not None and offset >= 0:
+        if slot is not None:
             source = np.broadcast_to(mine * 0 + slot[0](c), (c.n,))
             source = source if lanes is None else source[lanes]
-            batch.copy_local(threads, source, base + offset, min(slot[1], size))
+            if offset >= 0:
+                batch.copy_local(threads, source, base + offset, min(slot[1], size))
+            elif into:
+                batch.write_file(c.depth + 1, into[0], threads, batch.get_local(threads, source, slot[1]))
         elif read and into:
             for part, key in zip(read, into, strict=True):
-                values = np.broadcast_to(part(c), (c.n,))
+                values = spread(part(c), c.n)
                 batch.write_file(c.depth + 1, key, threads, values if lanes is None else values[lanes])
         elif read and offset >= 0:
-            values = np.ascontiguousarray(np.broadcast_to(read[0](c), (c.n,)))
-            batch.put_local(threads, base + offset, values if lanes is None else values[lanes], size)
+            values = spread(read[0](c), c.n)
+            values = np.ascontiguousarray(values if lanes is None else values[lanes])
+            batch.put_local(threads, base + offset, values, size)
 
 
 def bind_return(image: Image, code: Code) -> Finish:
@@ -268,19 +303,29 @@ def receive(image: Image, code: Code) -> Callable[[Cohort], None] | None:
     callee = call.callee()
     memory: list[tuple[tuple[Getter, int], int]] = []
     copies: list[tuple[int, Setter]] = []
+    loads: list[tuple[int, int, Setter]] = []
+    stores: list[tuple[tuple[Getter, int], int]] = []
     if callee is not None:
         places = slots_of(callee.kernel.results or ())
         keys: list[list[int]] = register_parameters(callee.binder.registers, callee.kernel, callee.kernel.results)
     else:
         places = slots_of([_as_param(operand) for operand in call.results])
         keys = [[] for _ in call.results]
-    for operand, (offset, _), source in zip(call.results, places, keys, strict=False):
+    for operand, (offset, size), source in zip(call.results, places, keys, strict=False):
         slot = call.slot(operand) if isinstance(operand, Sym) else None
+        if isinstance(operand, Sink):
+            continue
         if slot is not None and offset >= 0:
             memory.append((slot, offset))
-        elif source and not isinstance(operand, Sink):
+        elif slot is not None and source:
+            stores.append((slot, source[0]))
+        elif source:
             for key, part in zip(source, call.binder.elements(operand), strict=True):
                 copies.append((key, call.binder.destination(part, None)))
+        elif size in (1, 2, 4, 8):
+            loads.append((offset, size, call.binder.destination(operand, TYPES[f"b{8 * size}"])))
+        else:
+            raise Refused(f"a result of {size} bytes in '{operand.text}'")
     size = -(-code.function.frame.nbytes // 16) * 16
 
     def take(c: Cohort) -> None:
@@ -289,13 +334,30 @@ def receive(image: Image, code: Code) -> Callable[[Cohort], None] | None:
         for (address, nbytes), offset in memory:
             target_at = np.broadcast_to(address(c), (c.n,))
             batch.copy_local(c.threads, mine + (size + offset), target_at, nbytes)
+        for offset, nbytes, load in loads:
+            at = mine + (size + offset)
+            if image.options.checks:
+                _check_result(c, call.instr, at, nbytes)
+            load(c, batch.get_local(c.threads, at, nbytes), None)
+        for (address, nbytes), key in stores:
+            values = np.ascontiguousarray(spread(batch.read_file(c.depth + 1, key, c.threads), c.n))
+            batch.put_local(c.threads, np.broadcast_to(address(c), (c.n,)), values, nbytes)
         for key, write in copies:
             write(c, batch.read_file(c.depth + 1, key, c.threads), None)
 
     return take
 
 
+def _check_result(c: Cohort, instr: Instr, at: Array, nbytes: int) -> None:
+    bad = ~c.batch.is_written_local(c.threads, at, nbytes)
+    if bool(bad.any()):
+        what = f"takes a result of {nbytes} bytes that was never written"
+        c.batch.report("uninitialised-memory", instr, c, np.flatnonzero(bad), what)
+
+
 def _as_param(operand: Operand) -> Param:
+    if isinstance(operand, Reg) and operand.lanes == 1:
+        return Param(operand.text, "param", operand.type)
     found = operand.declaration if isinstance(operand, Sym) else None
     if not isinstance(found, Variable | Param):
         raise Refused(f"result '{operand.text}' of an indirect call")

@@ -4,7 +4,8 @@ Guarantees: a `Finding` names its kind, opcode, line of the PTX, block and threa
     instruction) are kept once, with the number of times they occurred and the first place.
 Kinds: `out-of-bounds`, `misaligned`, `read-only`, `uninitialised-register`, `uninitialised-memory`, `partial-barrier`,
     `divergent-barrier`, `race`, `same-value-race` (a note: all writers store the same value), `membermask`, `deadlock`,
-    `endless`, `assert`, `trap`, `call`, `barrier-count`.
+    `endless`, `assert`, `trap`, `call`, `barrier-count`, `mbarrier` (an object that is not initialised, a count that it
+    does not take).
 """
 
 from __future__ import annotations

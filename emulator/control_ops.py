@@ -50,7 +50,7 @@ def facts(registers: Registers, segment: Segment) -> StepFacts:
     end = segment.end
     if segment.kind == "ret":
         results = calls.register_parameters(registers, segment.kernel, segment.kernel.results)
-        return StepFacts([key for keys in results for key in keys], [])
+        return StepFacts(lane_ops.with_shadows(registers, [key for keys in results for key in keys]), [])
     if end is None:
         return StepFacts([], [])
     found: list[int] = []
@@ -83,7 +83,7 @@ def bind(image: Image, code: Code) -> Finish:
     if kind == "brx":
         return _with_check(code, 0, _table(image, code))
     if kind == "ret":
-        return calls.bind_return(image, code)
+        return _with_checked_results(code, calls.bind_return(image, code))
     if kind == "exit":
         return lambda batch, c: batch.pool.exit(c.ids)
     if kind == "trap":
@@ -151,6 +151,23 @@ def _branch(image: Image, code: Code) -> Finish:
                 pool.arrive(whole)
                 return
         pool.arrive(c.ids)
+
+    return go
+
+
+def _with_checked_results(code: Code, finish: Finish) -> Finish:
+    """``finish`` of a return behind a check that results in registers have been written."""
+    end, kernel, registers = code.segment.end, code.segment.kernel, code.function.binder.registers
+    if end is None or kernel.is_entry:
+        return finish
+    keys = [key for found in calls.register_parameters(registers, kernel, kernel.results) for key in found]
+    check = _unset_check(code, end, keys, "gives back")
+    if check is None:
+        return finish
+
+    def go(batch: Batch, c: Cohort) -> None:
+        check(c)
+        finish(batch, c)
 
     return go
 

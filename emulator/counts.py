@@ -1,4 +1,4 @@
-"""What a launch did: the figures of measuring.md that need no GPU.
+"""What a launch did: the figures that need no GPU (docs/emulator.md).
 
 Guarantees: counts are exact and do not depend on the schedule where the program's control flow does not.
 Warp instructions are counted where a split of a warp issues them, guarded ones too; thread instructions are the threads

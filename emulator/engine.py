@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ptx.ir import Instr
-from . import sync_ops
+from . import sync_ops, transfers
 from .batch import Batch
 from .checks import Finding, triple_text
 from .cohort import Cohort
@@ -72,7 +72,7 @@ class Engine:
             while True:
                 ready = np.flatnonzero(pool.state == READY)
                 if not ready.size:
-                    if sync_ops.release_rest(batch):
+                    if pool.release_parked() or sync_ops.release_rest(batch):
                         continue
                     if bool((pool.state != 0).any()):
                         self._stuck()
@@ -88,6 +88,7 @@ class Engine:
                     batch.prune(self.pinned)
                     if self.progress is not None:
                         self.progress(self._blocks_done())
+        transfers.finish(batch)
         if self.counting:
             self._count()
 
@@ -109,7 +110,8 @@ class Engine:
             rows = self._pick_random(ready, points)
         elif bool((points == points[0]).all()):
             rows = ready
-        elif pool.time % FAIRNESS == 0:
+        elif pool.time % FAIRNESS == 0 or self.batch.waits_in_vain:
+            self.batch.waits_in_vain = False
             rows = ready[points == points[np.argmin(pool.since[ready])]]
         else:
             rows = ready[points == points[np.argmin(self._order(points))]]

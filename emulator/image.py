@@ -18,11 +18,22 @@ import numpy.typing as npt
 
 from ..ptx.ir import Instr, Kernel, Param, Variable
 from ..ptx.operands import Args, Mem, Sym, Vec
-from . import address_ops, atomic_ops, calls, control_ops, lane_ops, memory_ops, sync_ops
+from . import (
+    address_ops,
+    atomic_ops,
+    calls,
+    control_ops,
+    lane_ops,
+    matrix_ops,
+    mbarrier_ops,
+    memory_ops,
+    sync_ops,
+    transfers,
+)
 from .checks import LaunchError, UnsupportedInstruction
 from .layout import Frame, ParamLayout, SharedLayout, local_frame, param_layout, shared_layout
 from .liveness import StepFacts, solve
-from .memory import MemoryObject
+from .memory import MemoryObject, wrapped
 from .options import Options
 from .profile import starts
 from .registers import Binder, Getter, Refused, Registers
@@ -164,13 +175,14 @@ class Image:
                 shared = same[0] if same else None
             if shared is not None:
                 return shared + offset
-            return self.loaded.address(operand.name) + offset
+            return self.loaded.address_of(found, operand.name) + offset
         raise Refused(f"symbol '{operand.name}'")
 
     def _frame_address(self, body: Kernel, offset: int) -> int | Getter:
         if body.is_entry:
             return offset
-        return lambda c: c.batch.frame_base(c) + np.int64(offset)
+        distance = np.int64(wrapped(offset))
+        return lambda c: c.batch.frame_base(c) + distance
 
     # --- steps -----------------------------------------------------------------------------------------------------
 
@@ -295,6 +307,12 @@ class Image:
             step = address_ops.bind(binder, instr, self.loaded.space.windows)
         elif family == "sync":
             step = sync_ops.bind(self, binder, instr)
+        elif family == "mbarrier":
+            step = mbarrier_ops.bind(self, binder, instr)
+        elif family == "bulk":
+            step = transfers.bind(self, binder, instr)
+        elif family == "matrix":
+            step = matrix_ops.bind(self, binder, instr)
         elif name == "control_nop":
             return _nothing
         else:

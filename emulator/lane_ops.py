@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..ptx.ir import Instr, Kernel
 from ..ptx.notation import Effect, OperandSpec
-from ..ptx.operands import Operand, Pair, Vec
+from ..ptx.operands import Operand, Pair, Special, Vec
 from . import semantics as table
 from .liveness import StepFacts
 from .registers import Binder, Getter, Refused, Registers, Setter, operand_type
@@ -36,7 +36,7 @@ def carry(registers: Registers, kernel: Kernel) -> int:
 
 def is_warp_operation(instr: Instr) -> bool:
     """Whether the instruction runs only with lanes on which its guard holds, so that its writes are certain."""
-    return semantics(instr).startswith("sync_") and semantics(instr) != "sync_fence"
+    return semantics(instr).startswith(("sync_", "matrix_")) and semantics(instr) != "sync_fence"
 
 
 def defs(registers: Registers, instr: Instr) -> list[int]:
@@ -128,17 +128,23 @@ def bind(binder: Binder, instr: Instr) -> Step:
 
 
 def _vector_move(binder: Binder, instr: Instr) -> Step:
-    """``mov.v2`` and ``mov.v4``: all elements are read before any is written."""
-    targets, sources = (binder.elements(operand) for operand in instr.operands)
-    if len(targets) != instr.form.lanes or len(sources) != len(targets):
-        raise Refused(f"'{instr.operands[1].text}' as a vector of {instr.form.lanes}")
-    reads = [binder.source(operand, instr.form.type) for operand in sources]
-    writes = [binder.destination(operand, instr.form.type) for operand in targets]
+    """The step of ``mov.v2`` and ``mov.v4``: of a vector register, a list, or a special register as a whole."""
+    form = instr.form
+    target, source = instr.operands
+    targets = binder.elements(target)
+    if isinstance(source, Special):
+        sources: list[Operand] = [Special(f"{source.text}.{letter}", source.type) for letter in "xyzw"]
+    else:
+        sources = binder.elements(source)
+    if not len(targets) == len(sources) == form.lanes:
+        raise Refused(f"{len(sources)} elements for {len(targets)} registers")
+    reads = [binder.source(element, form.type) for element in sources]
+    writes = [binder.destination(element, form.type) for element in targets]
     guard = binder.guard(instr)
 
     def step(c: Cohort) -> None:
-        where = None if guard is None else guard(c)
         values = [read(c) for read in reads]
+        where = None if guard is None else guard(c)
         for write, value in zip(writes, values, strict=True):
             write(c, value, where)
 

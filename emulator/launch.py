@@ -19,7 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ptx import Kernel, Module, Param, parse
+from ..ptx.verify import verify
 from .batch import Batch
+from .calls import MAX_FRAME
 from .checks import EmulatorFault, Finding, Findings, LaunchError
 from .counts import Counts
 from .engine import Engine
@@ -107,8 +109,15 @@ class Emulator:
         return self._space
 
     def load(self, ptx: str | Module) -> EmulatorModule:
-        """Load a module from PTX text or a parsed one. Raises `PtxError` or `LaunchError`."""
-        module = parse(ptx) if isinstance(ptx, str) else ptx
+        """Load a module from PTX text, which is verified, or a parsed one, which counts as verified.
+
+        Raises `PtxError` or `LaunchError`.
+        """
+        if isinstance(ptx, str):
+            module = parse(ptx)
+            verify(module)
+        else:
+            module = ptx
         return EmulatorModule(self, Loaded(module, self.space(module.address_size or 64)))
 
 
@@ -224,6 +233,7 @@ class EmulatorModule:
         shape = check_shape(entry, grid, block)
         image = self.loaded.image(entry, options)
         check_shared(image, shared)
+        check_local(image)
         _fill_parameters(image, values)
         blocks = math.prod(shape[0])
         launch = Launch(
@@ -315,6 +325,13 @@ def check_shared(image: Image, shared: int) -> None:
             f"{total} bytes of shared memory ({image.shared.static_bytes} static, {shared} dynamic), "
             f"more than {MAX_SHARED}"
         )
+
+
+def check_local(image: Image) -> None:
+    """`LaunchError` where the entry's variables need more local memory than a thread may have."""
+    nbytes = image.functions[image.kernel.name].frame.nbytes
+    if nbytes > MAX_FRAME:
+        raise LaunchError(f"{nbytes} bytes of local memory for each thread, more than {MAX_FRAME}")
 
 
 def check_arguments(entry: Kernel, args: Sequence[Any]) -> list[Param]:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from .sparse import SparseMemory
 
-__all__ = ["GUARD", "UINT", "AddressSpace", "MemoryObject", "Windows", "selector", "spread"]
+__all__ = ["GUARD", "UINT", "AddressSpace", "MemoryObject", "Windows", "selector", "spread", "wrapped"]
 
 Array: TypeAlias = npt.NDArray[Any]
 Selector: TypeAlias = "slice | Array"
@@ -43,6 +43,15 @@ def selector(index: Array) -> Selector:
     if rest or step <= 0 or int(index[1]) - first != step or not bool((index[1:] - index[:-1] == step).all()):
         return index
     return slice(first, last + 1, step)
+
+
+def wrapped(address: int) -> int:
+    """``address`` modulo 2⁶⁴ as a signed number: addresses and their offsets wrap.
+
+    >>> wrapped(0xFFFF_FFFF_FFFF_FFFF), wrapped(-1), wrapped(7)
+    (-1, -1, 7)
+    """
+    return ((address + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
 
 
 def spread(value: Array, count: int) -> Array:

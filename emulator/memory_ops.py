@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from ..ptx.ir import Instr, Param, Variable
 from ..ptx.operands import Imm, Mem, Operand, Reg, Sink, Sym
-from ..ptx.types import TYPES, ScalarType, literal_value
+from ..ptx.types import TYPES, ScalarType
 from .access import Access, Piece
-from .memory import UINT, Selector, spread
-from .registers import Binder, Getter, Refused, Setter
+from .memory import UINT, Selector, spread, wrapped
+from .registers import Binder, Getter, Refused, Setter, integer
 from .segments import semantics
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .cohort import Cohort
     from .image import Code, Image
 
-__all__ = ["Pending", "address_of", "bind", "is_strong", "space_of"]
+__all__ = ["Pending", "address_of", "bind", "is_strong", "load_bytes", "space_of", "store_bytes", "taken_copies"]
 
 Array: TypeAlias = npt.NDArray[Any]
 Step: TypeAlias = "Callable[[Cohort], None]"
@@ -88,15 +88,15 @@ def address_of(binder: Binder, operand: Operand) -> Getter:
     """The address as int64, one for each lane or one for all."""
     if not isinstance(operand, Mem) or operand.rest:
         raise Refused(f"address '{operand.text}'")
-    offset = np.int64(operand.offset)
+    offset = np.int64(wrapped(operand.offset))
     base = operand.base
     if isinstance(base, Imm):
-        constant = np.array([int(literal_value(base.text)) + operand.offset], np.int64)
+        constant = np.array([wrapped(integer(base.text, "an address") + operand.offset)], np.int64)
         return lambda c: constant
     if isinstance(base, Sym):
         found = binder.symbol(base)
         if isinstance(found, int):
-            constant = np.array([found + operand.offset], np.int64)
+            constant = np.array([wrapped(found + operand.offset)], np.int64)
             return lambda c: constant
         return lambda c: found(c) + offset
     read = binder.source(base, None)
@@ -339,6 +339,57 @@ def _forget_unset(c: Cohort, piece: Piece, where: list[Selector], width: int, fl
 _UNSET = np.zeros(1, bool)
 
 
+# --- bytes of lanes --------------------------------------------------------------------------------------------------
+
+
+def load_bytes(c: Cohort, access: Access, addresses: Array, lanes: Array) -> Array:
+    """What ``lanes`` (positions in the cohort) read at ``addresses``: one row of bytes for each."""
+    options = access.options
+    data = np.zeros((lanes.size, access.nbytes), np.uint8)
+    position = np.full(c.n, -1)
+    position[lanes] = np.arange(lanes.size)
+    pieces = access.pieces(c, addresses, lanes)
+    for piece in pieces:
+        where = piece.selectors(access.width, access.count)
+        if options.checks:
+            access.check_read(c, piece, where)
+            if access.is_raceable(piece):
+                places = access.check_races(c, piece, None, where)
+                access.note_access(c, piece, None, where, places)
+        loaded = np.stack([piece.target.load(each, access.width) for each in where], axis=1)
+        loaded = np.broadcast_to(loaded, (len(_positions(piece, lanes)), access.count))
+        data[position[_positions(piece, lanes)]] = (
+            np.ascontiguousarray(loaded).view(np.uint8).reshape(-1, access.nbytes)
+        )
+    if options.counts or options.trace:
+        access.tally(c, pieces)
+    return data
+
+
+def store_bytes(c: Cohort, access: Access, addresses: Array, lanes: Array, data: Array) -> None:
+    """``lanes`` (positions in the cohort) write their rows of ``data`` at ``addresses``."""
+    options = access.options
+    values = np.ascontiguousarray(data).view(UINT[access.width])
+    position = np.full(c.n, -1)
+    position[lanes] = np.arange(lanes.size)
+    pieces = access.pieces(c, addresses, lanes)
+    for piece in pieces:
+        where = piece.selectors(access.width, access.count)
+        part = values[position[_positions(piece, lanes)]]
+        race = options.checks and access.is_raceable(piece)
+        places = access.check_races(c, piece, None, where) if race else []
+        for index, at in enumerate(where):
+            piece.target.store(at, access.width, part[:, index])
+        if race:
+            access.note_access(c, piece, None, where, places)
+    if options.counts or options.trace:
+        access.tally(c, pieces)
+
+
+def _positions(piece: Piece, lanes: Array) -> Array:
+    return lanes if piece.lanes is None else piece.lanes
+
+
 # --- cp.async --------------------------------------------------------------------------------------------------------
 
 
@@ -352,6 +403,11 @@ class Copy:
     addresses: Array
     data: Array
     access: Access
+
+    def take(self, keep: Array) -> None:
+        """Forget the threads that are not to be kept."""
+        self.threads, self.groups = self.threads[keep], self.groups[keep]
+        self.addresses, self.data = self.addresses[keep], self.data[keep]
 
 
 @dataclass(slots=True)
@@ -374,7 +430,7 @@ def _copy_async(image: Image, binder: Binder, instr: Instr) -> Step:
     size = operands[2]
     if not isinstance(size, Imm):
         raise Refused("a size that is no constant")
-    nbytes = int(literal_value(size.text))
+    nbytes = integer(size.text, "a size")
     if nbytes not in (4, 8, 16):
         raise Refused(f"{nbytes} bytes")
     extra = [operand for operand in operands[3:] if not (isinstance(operand, Reg) and operand.type.bits == 64)]
@@ -390,9 +446,8 @@ def _copy_async(image: Image, binder: Binder, instr: Instr) -> Step:
             ignore = binder.source(extra[0], TYPES["pred"])
         else:
             limit = binder.source(extra[0], TYPES["b32"])
-    options = image.options
-    source = Access(instr, "global", width, count, options, reads=True, writes=False)
-    target = Access(instr, "shared", width, count, options, reads=False, writes=True)
+    source = Access(instr, "global", width, count, image.options, reads=True, writes=False)
+    target = Access(instr, "shared", width, count, image.options, reads=False, writes=True)
     read_from, write_to = address_of(binder, operands[1]), address_of(binder, operands[0])
     guard = binder.guard(instr)
 
@@ -410,21 +465,7 @@ def _copy_async(image: Image, binder: Binder, instr: Instr) -> Step:
         data = np.zeros((at.size, nbytes), np.uint8)
         taking = wanted > 0
         if bool(taking.any()):
-            pieces = source.pieces(c, addresses[taking], at[taking])
-            position = np.full(c.n, -1)
-            position[at] = np.arange(at.size)
-            for piece in pieces:
-                where = piece.selectors(width, count)
-                if options.checks:
-                    source.check_read(c, piece, where)
-                    if source.is_raceable(piece):
-                        places = source.check_races(c, piece, None, where)
-                        source.note_access(c, piece, None, where, places)
-                loaded = np.stack([piece.target.load(each, width) for each in where], axis=1)
-                assert piece.lanes is not None
-                data[position[piece.lanes]] = np.ascontiguousarray(loaded).view(np.uint8).reshape(-1, nbytes)
-            if options.counts or options.trace:
-                source.tally(c, pieces)
+            data[taking] = load_bytes(c, source, addresses[taking], at[taking])
         data[np.arange(nbytes) >= wanted[:, None]] = 0
         _issue(c, instr, target, at, spread(write_to(c), c.n)[at], data)
 
@@ -442,6 +483,23 @@ def _issue(c: Cohort, instr: Instr, target: Access, at: Array, addresses: Array,
     pending.copies.append(Copy(instr, threads, pending.group[threads].copy(), addresses, data, target))
 
 
+def taken_copies(batch: Batch, thread: int) -> list[tuple[Access, Array, Array]]:
+    """The copies that ``thread`` has under way, which are no longer waited for by group: access, addresses, data."""
+    if batch.copies is None:
+        return []
+    found: list[tuple[Access, Array, Array]] = []
+    rest: list[Copy] = []
+    for copy in _pending(batch).copies:
+        mine = copy.threads == thread
+        if bool(mine.any()):
+            found.append((copy.access, copy.addresses[mine], copy.data[mine]))
+            copy.take(~mine)
+        if copy.threads.size:
+            rest.append(copy)
+    _pending(batch).copies = rest
+    return found
+
+
 def _commit(c: Cohort) -> None:
     _pending(c.batch).group[c.threads] += 1
 
@@ -453,7 +511,7 @@ def _wait(instr: Instr) -> Step:
         operand = instr.operands[0]
         if not isinstance(operand, Imm):
             raise Refused("a count that is no constant")
-        left = int(literal_value(operand.text))
+        left = integer(operand.text, "a count")
 
     def step(c: Cohort) -> None:
         pending = _pending(c.batch)
@@ -468,9 +526,7 @@ def _wait(instr: Instr) -> Step:
             if bool(done.any()):
                 _finish(c, copy, position[copy.threads[done]], done)
             if not bool(done.all()):
-                keep = ~done
-                copy.threads, copy.groups = copy.threads[keep], copy.groups[keep]
-                copy.addresses, copy.data = copy.addresses[keep], copy.data[keep]
+                copy.take(~done)
                 rest.append(copy)
         pending.copies = rest
 
@@ -481,20 +537,4 @@ def _finish(c: Cohort, copy: Copy, lanes: Array, done: Array) -> None:
     access = copy.access
     addresses, data = copy.addresses[done], copy.data[done]
     order = np.argsort(lanes, kind="stable")
-    lanes, addresses, data = lanes[order], addresses[order], data[order]
-    values = np.ascontiguousarray(data).view(UINT[access.width])
-    position = np.full(c.n, -1)
-    position[lanes] = np.arange(lanes.size)
-    for piece in access.pieces(c, addresses, lanes):
-        assert piece.lanes is not None
-        where = piece.selectors(access.width, access.count)
-        part = values[position[piece.lanes]]
-        places: list[Selector] = []
-        if access.options.checks:
-            places = access.check_races(c, piece, None, where)
-        for index, at in enumerate(where):
-            piece.target.store(at, access.width, part[:, index])
-        if access.options.checks:
-            access.note_access(c, piece, None, where, places)
-        if access.options.counts or access.options.trace:
-            access.tally(c, [piece])
+    store_bytes(c, access, addresses[order], lanes[order], data[order])

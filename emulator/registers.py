@@ -18,13 +18,13 @@ import numpy.typing as npt
 from ..ptx.ir import Instr, Kernel, Param
 from ..ptx.notation import Form, OperandSpec
 from ..ptx.operands import Args, Element, Imm, Mem, Not, Operand, Pair, Reg, Sink, Special, Sym, Vec
-from ..ptx.types import TYPES, ScalarType, literal_bits
+from ..ptx.types import TYPES, ScalarType, literal_bits, literal_value
 from .specials import special
 
 if TYPE_CHECKING:
     from .cohort import Cohort
 
-__all__ = ["Binder", "Getter", "Refused", "Registers", "Setter", "dtype_of", "operand_type"]
+__all__ = ["Binder", "Getter", "Refused", "Registers", "Setter", "dtype_of", "integer", "operand_type"]
 
 Array: TypeAlias = npt.NDArray[Any]
 Getter: TypeAlias = "Callable[[Cohort], Array]"
@@ -49,6 +49,14 @@ def dtype_of(scalar: ScalarType) -> np.dtype[Any]:
     return np.dtype(f"u{max(scalar.bits // 8, 1)}")
 
 
+def integer(text: str, what: str) -> int:
+    """The value of an integer literal; `Refused` where it is none, with ``what`` it was to be."""
+    value = literal_value(text)
+    if value != value or value in (float("inf"), float("-inf")) or int(value) != value:
+        raise Refused(f"{what} of {text}")
+    return int(value)
+
+
 class Registers:
     """Keys of all registers of a program: plain numbers, with the type that each holds."""
 
@@ -59,6 +67,7 @@ class Registers:
         #: For a register that may be read before it is written, the register that says whether it was.
         self.shadows: dict[int, int] = {}
         self._carries: dict[Kernel, int] = {}
+        self._unnamed: dict[tuple[Kernel, str], list[int]] = {}
 
     def new(self, scalar: ScalarType, name: str) -> int:
         self.types.append(scalar)
@@ -70,6 +79,14 @@ class Registers:
         if found is None:
             name = reg.text if reg.lanes == 1 else f"{reg.text}.{'xyzw'[component]}"
             found = self._keys[reg, component] = self.new(reg.type, name)
+        return found
+
+    def of_parameter(self, kernel: Kernel, param: Param) -> list[int]:
+        """The keys of a ``.reg`` parameter or result that no instruction of ``kernel`` names, one for each lane."""
+        found = self._unnamed.get((kernel, param.name))
+        if found is None:
+            found = [self.new(param.type, param.name) for _ in range(param.lanes)]
+            self._unnamed[kernel, param.name] = found
         return found
 
     def keys(self, operand: Operand) -> list[int]:
@@ -117,11 +134,15 @@ def operand_type(form: Form, spec: OperandSpec) -> ScalarType | None:
     return form.scalar(name)
 
 
+def _check_extension(scalar: ScalarType, target: ScalarType) -> None:
+    """`Refused` where `extend` cannot convert between the types."""
+    if "p" in (scalar.kind, target.kind) or 128 in (scalar.bits, target.bits):
+        raise Refused(f"a .{scalar.name} value in a .{target.name} register")
+
+
 def extend(value: Array, scalar: ScalarType, target: ScalarType) -> Array:
     """``value`` of type ``scalar`` as bits of a register of type ``target``."""
-    if scalar.bits == target.bits or (scalar.bits == 128) != (target.bits == 128):
-        if scalar.bits != target.bits:
-            raise Refused(f"a .{scalar.name} value in a .{target.name} register")
+    if scalar.bits == target.bits:
         return value
     dtype = dtype_of(target)
     if value.dtype == dtype:
@@ -155,7 +176,10 @@ class Binder:
             return self._register(operand, scalar)
         if isinstance(operand, Imm):
             wanted = scalar if scalar is not None else TYPES["b32"]
-            return self.constant(literal_bits(operand.text, wanted), wanted)
+            try:
+                return self.constant(literal_bits(operand.text, wanted), wanted)
+            except ValueError:
+                raise Refused(f"literal '{operand.text}' as .{wanted.name}") from None
         if isinstance(operand, Not):
             inner = self.source(operand.operand, TYPES["pred"])
             return lambda c: ~inner(c)
@@ -191,8 +215,7 @@ class Binder:
     def _converted(self, read: Getter, declared: ScalarType, scalar: ScalarType | None) -> Getter:
         if scalar is None or scalar.bits == declared.bits:
             return read
-        if scalar.kind == "p" or declared.kind == "p":
-            raise Refused(f"a .{declared.name} register as .{scalar.name}")
+        _check_extension(declared, scalar)
         target = scalar
         return lambda c: extend(read(c), declared, target)
 
@@ -244,8 +267,7 @@ class Binder:
         put = self.put(key)
         if scalar is None or scalar.bits == declared.bits:
             return put
-        if scalar.kind == "p" or declared.kind == "p":
-            raise Refused(f"a .{scalar.name} result in a .{declared.name} register")
+        _check_extension(scalar, declared)
         source = scalar
         return lambda c, value, guard: put(c, extend(value, source, declared), guard)
 

@@ -9,11 +9,14 @@ does not grow with trips.
     P ──branch──► A ─┐            both A and B may run: unlike a hardware stack before Volta, a split that spins
      (waits at J) B ─┴─► J: P     on another of its warp does not starve it
 
+Where nothing else can run and a `*.sync` instruction waits for lanes, those that wait at a meeting point only go on by
+themselves: so a lane may exit that a membermask names.
 Two ready splits of a warp with one program point, one parent and one meeting point are merged when they are picked.
 
 Program points are numbers: call depth × number of segments + segment; `RETURN` is the end of a function.
 Default order: the deepest call first, then the smallest reverse-postorder rank, so that threads behind catch up; every
-`FAIRNESS`-th pick takes the split that has waited longest, so that nobody spins for ever on one that never runs.
+`FAIRNESS`-th pick takes the split that has waited longest, so that nobody spins for ever on one that never runs; so
+does the pick behind a wait for an mbarrier that no lane has come through.
 Random order: a random program point that is ready, and a random part of the splits there.
 Random order of warps: the same, but of each warp only the split that the default order would take. So warps overtake
 each other at random while the lanes of each reconverge, as analyses of divergence assume; a split that has waited for
@@ -143,6 +146,30 @@ class Pool:
             self.state[done] = READY
             self.since[done] = self.time
             rows = done[(self.mask[done] == 0) | (self.point[done] == self.meet[done])]
+
+    def release_parked(self) -> bool:
+        """Let threads go on that wait at a meeting point only, in warps where others wait for lanes.
+
+        Meeting is no synchronization of the program: whoever has arrived may go on, and perhaps exit. Called when
+        nothing else can run; whether any thread goes on.
+        """
+        waiting = np.unique(self.warp[self.state == LANES])
+        rows = np.flatnonzero((self.state == JOIN) & np.isin(self.warp, waiting))
+        live = np.flatnonzero((self.state != FREE) & (self.parent >= 0))
+        below = np.zeros(self.state.size, np.uint32)
+        np.bitwise_or.at(below, self.parent[live], self.mask[live])
+        arrived = self.mask[rows] & ~self.exited[self.warp[rows]] & ~below[rows]
+        rows, arrived = rows[arrived != 0], arrived[arrived != 0]
+        self.mask[rows] &= ~arrived
+        # Those that stand at the meeting point of the split around theirs have arrived there, too.
+        apart = self.point[rows] != self.meet[rows]
+        for row, mask in zip(rows[apart].tolist(), arrived[apart].tolist(), strict=True):
+            at = np.array([row])
+            new = self.child(
+                self.parent[at], np.array([mask], np.uint32), self.warp[at], int(self.point[row]), self.meet[at]
+            )
+            self.since[new] = self.time
+        return bool(rows.size)
 
     def arrive(self, rows: Array) -> None:
         """End those of ``rows`` that stand at their meeting point."""

@@ -34,7 +34,7 @@ _ENDS = {
 #: Instructions that exchange values or wait inside a warp.
 _WARP = frozenset(
     "sync_warp sync_ballot sync_vote sync_match_any sync_match_all sync_activemask sync_redux sync_elect "
-    "sync_shfl".split()
+    "sync_shfl matrix_mma matrix_load matrix_store".split()
 )
 _MEMORY = frozenset("memory_ld memory_st memory_atom memory_atom_cas memory_red memory_cp_async".split())
 
@@ -66,9 +66,16 @@ def semantics(instr: Instr) -> str:
 
 
 def waits_for_lanes(instr: Instr) -> bool:
-    """Whether a warp instruction has a membermask."""
+    """Whether a warp instruction waits for the lanes of its membermask, or for the whole warp."""
     name = semantics(instr)
-    return name in _WARP and name != "sync_activemask" and (name == "sync_warp" or "sync" in instr.form.text.split("."))
+    if name not in _WARP or name == "sync_activemask":
+        return False
+    return names_whole_warp(instr) or name == "sync_warp" or "sync" in instr.form.text.split(".")
+
+
+def names_whole_warp(instr: Instr) -> bool:
+    """Whether a warp instruction has no membermask and waits for all lanes."""
+    return semantics(instr).startswith("matrix_")
 
 
 class _Cutter:
@@ -126,7 +133,11 @@ class _Cutter:
             if instr.guard is not None:
                 self.start()
         else:
-            if self.fine and name in _MEMORY and (self.now.body or self.now.receives is not None):
+            if (
+                self.fine
+                and (name in _MEMORY or name.startswith("mbarrier_"))
+                and (self.now.body or self.now.receives is not None)
+            ):
                 self.start()
             self.now.body.append(instr)
 

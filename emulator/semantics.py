@@ -36,7 +36,7 @@ def resolve(form: Form) -> LaneFunction | None:
     is asked for. A result may be one of the sources itself.
 
     >>> import numpy as np
-    >>> from ptxmotion.ptx.ops import decode
+    >>> from ptxmotion.ptx.decoding import decode
     >>> add = resolve(decode("add.sat.s32"))
     >>> add([np.array([0x7FFFFFFF], np.uint32), np.array([1], np.uint32)])
     (array([2147483647], dtype=uint32),)

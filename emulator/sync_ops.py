@@ -26,7 +26,7 @@ from ..ptx.types import TYPES
 from . import warp_ops
 from .registers import Binder, Getter, Refused
 from .schedule import BARRIER, LANES, READY
-from .segments import semantics, waits_for_lanes
+from .segments import names_whole_warp, semantics, waits_for_lanes
 
 if TYPE_CHECKING:
     from .batch import Batch
@@ -77,7 +77,9 @@ def _fence(image: Image, binder: Binder, instr: Instr) -> Step:
 
 
 def membermask(binder: Binder, instr: Instr) -> Getter:
-    """The membermask of a `*.sync` instruction: always its last operand."""
+    """The membermask of a `*.sync` instruction, its last operand; operations on matrices name all lanes."""
+    if names_whole_warp(instr):
+        return binder.constant(0xFFFF_FFFF, TYPES["b32"])
     return binder.source(instr.operands[-1], TYPES["b32"])
 
 

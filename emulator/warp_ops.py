@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .cohort import Cohort
     from .image import Image
 
-__all__ = ["bind"]
+__all__ = ["Groups", "bind"]
 
 Array: TypeAlias = npt.NDArray[Any]
 Step: TypeAlias = "Callable[[Cohort], None]"
@@ -32,8 +32,11 @@ Step: TypeAlias = "Callable[[Cohort], None]"
 _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
 
-class _Groups:
-    """``of[lane position]`` is the group; ``present[group, lane]`` says who takes part."""
+class Groups:
+    """The lanes of a cohort that act together.
+
+    ``of[lane position]`` is the group; ``present[group, lane]`` says who takes part.
+    """
 
     def __init__(self, c: Cohort, masks: Array | None) -> None:
         lanes = c.column("lane").astype(np.int64)
@@ -104,7 +107,7 @@ def _shfl(image: Image, binder: Binder, instr: Instr, mask: Getter | None) -> St
     write, write_p = _results(binder, instr.operands[0], "b32", "pred")
 
     def step(c: Cohort) -> None:
-        groups = _Groups(c, _masks(mask, c))
+        groups = Groups(c, _masks(mask, c))
         lane = groups.lanes
         b = offset(c).astype(np.int64) & 31
         limits = clamp(c).astype(np.int64)
@@ -132,8 +135,8 @@ def _shfl(image: Image, binder: Binder, instr: Instr, mask: Getter | None) -> St
     return step
 
 
-def _ballots(c: Cohort, mask: Getter | None, predicate: Getter) -> tuple[_Groups, Array, Array]:
-    groups = _Groups(c, _masks(mask, c))
+def _ballots(c: Cohort, mask: Getter | None, predicate: Getter) -> tuple[Groups, Array, Array]:
+    groups = Groups(c, _masks(mask, c))
     flags = groups.matrix(spread(predicate(c), c.n), False)
     return groups, groups.bits(flags), groups.bits(groups.present)
 
@@ -172,7 +175,7 @@ def _match_any(image: Image, binder: Binder, instr: Instr, mask: Getter | None) 
     write = binder.destination(instr.operands[0], TYPES["b32"])
 
     def step(c: Cohort) -> None:
-        groups = _Groups(c, _masks(mask, c))
+        groups = Groups(c, _masks(mask, c))
         table = groups.matrix(spread(value(c), c.n))
         equal = (table[:, :, None] == table[:, None, :]) & groups.present[:, None, :]
         found = np.where(equal, _BITS, np.uint32(0)).sum(axis=2, dtype=np.uint32)
@@ -186,7 +189,7 @@ def _match_all(image: Image, binder: Binder, instr: Instr, mask: Getter | None) 
     write, write_p = _results(binder, instr.operands[0], "b32", "pred")
 
     def step(c: Cohort) -> None:
-        groups = _Groups(c, _masks(mask, c))
+        groups = Groups(c, _masks(mask, c))
         table = groups.matrix(spread(value(c), c.n))
         first = table[np.arange(groups.count), groups.present.argmax(axis=1)]
         same = ((table == first[:, None]) | ~groups.present).all(axis=1)
@@ -223,7 +226,7 @@ def _redux(image: Image, binder: Binder, instr: Instr, mask: Getter | None) -> S
         dtype = np.dtype(np.uint32)
 
     def step(c: Cohort) -> None:
-        groups = _Groups(c, _masks(mask, c))
+        groups = Groups(c, _masks(mask, c))
         table = groups.matrix(spread(value(c), c.n).view(dtype), identity)
         result = combine.reduce(table, axis=1, dtype=dtype).view(np.uint32)
         write(c, groups.lanes_of(result), None)
@@ -235,7 +238,7 @@ def _elect(image: Image, binder: Binder, instr: Instr, mask: Getter | None) -> S
     write, write_p = _results(binder, instr.operands[0], "b32", "pred")
 
     def step(c: Cohort) -> None:
-        groups = _Groups(c, _masks(mask, c))
+        groups = Groups(c, _masks(mask, c))
         leader = groups.lanes_of(groups.present.argmax(axis=1))
         write(c, leader.astype(np.uint32), None)
         if write_p is not None:
@@ -254,7 +257,7 @@ def _warp_barrier(image: Image, binder: Binder, instr: Instr, mask: Getter | Non
         return lambda c: None
 
     def step(c: Cohort) -> None:
-        groups = _Groups(c, _masks(mask, c))
+        groups = Groups(c, _masks(mask, c))
         matrix = groups.matrix(c.threads, -1)
         c.batch.order.warp_barrier(c.threads, groups.lanes, groups.of, matrix, c.blocks)
 

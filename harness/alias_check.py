@@ -1,15 +1,13 @@
-"""The launch-time check of what was promised about pointers, and the fallback where the promise does not hold.
+"""Checks at each launch what ``--alias=restrict`` promised about pointers; uses a fallback where it does not hold.
 
-A kernel that was optimized under ``--alias=restrict`` may be launched only where the buffers of the parameters that the
-promise covers overlap no other parameter's buffer, as far as one of the two is written. `broken_promise` decides that
-for one launch. `AliasGuard` is a backend around a backend: it loads both the kernel with the promise and the one
-without, looks at the arguments of each launch, launches the one that is right, and keeps what it had to say.
+A kernel that was optimized under the promise may be launched only if the buffer of each covered parameter overlaps no
+buffer of another parameter, unless the kernel writes neither of the two. `broken_promise` decides this for one launch.
+`AliasGuard` wraps a backend: it loads the kernel with and without the promise, checks the arguments of each launch,
+launches the right kernel, and records broken promises.
 
-Requires: what each kernel may read and write, by parameter (`Touched`; `analysis.memory.touched_memory.Buffers` is
-one): of
-the kernel as it was before optimization. Guarantees: never silently wrong: a launch whose buffers overlap runs the
-conservative kernel, and is reported. A scalar of a pointer's size is taken for a pointer where it lies in a buffer.
-Reference: shared notes on code motion, §5 (aliasing).
+Requires: what each kernel, before optimization, reads and writes by parameter (`Touched`; for example
+`analysis.memory.touched_memory.Buffers`). Guarantees: a launch whose buffers overlap runs the conservative kernel and
+is reported. An 8-byte scalar whose value is an address inside a buffer is treated as a pointer.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ __all__ = ["AliasGuard", "Place", "Promised", "Touched", "broken_promise", "guar
 
 
 class Touched(Protocol):
-    """What a kernel may read and write, by the names of its parameters."""
+    """The parameters whose memory a kernel may read and write, by name."""
 
     @property
     def reads(self) -> AbstractSet[str]: ...
@@ -37,7 +35,7 @@ class Touched(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The memory that an argument points into: addresses from ``start`` up to ``end``."""
+    """The buffer that an argument points into: addresses from ``start`` up to, not including, ``end``."""
 
     start: int
     end: int
@@ -48,8 +46,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Promised:
-    """What a module was optimized under. ``conservative`` is the PTX to fall back to; by kernel, ``covered`` are the
-    parameters whose buffers were promised to be their own, ``touched`` what the kernel may read and write."""
+    """The promise that a module was optimized with. ``conservative`` is the PTX of the fallback. By kernel name,
+    ``covered`` has the parameters that the promise covers, and ``touched`` what the kernel may read and write."""
 
     conservative: str
     covered: Mapping[str, AbstractSet[str]]
@@ -57,9 +55,9 @@ class Promised:
 
 
 def broken_promise(kernel: str, covered: AbstractSet[str], touched: Touched, places: Mapping[str, Place | None]) -> str:
-    """How a launch breaks the promise; the empty string where it holds.
+    """How a launch breaks the promise; an empty string if it does not.
 
-    ``places`` has the memory of each pointer argument, by parameter; ``None`` or no entry for what points nowhere.
+    ``places`` maps each parameter to the buffer that its argument points into, or to None.
 
     >>> class Copies: reads, writes = {"a"}, {"b"}
     >>> broken_promise("copy", {"b"}, Copies, {"a": Place(0, 64), "b": Place(64, 128)})
@@ -67,9 +65,9 @@ def broken_promise(kernel: str, covered: AbstractSet[str], touched: Touched, pla
     >>> broken_promise("copy", {"b"}, Copies, {"a": Place(0, 64), "b": Place(32, 96)})
     "copy: the buffers of 'a' and 'b' overlap, and 'b' is written"
     """
-    known = [(name, place) for name, place in places.items() if place is not None]
-    for number, (one, here) in enumerate(known):
-        for two, there in known[number + 1 :]:
+    pointers = [(name, place) for name, place in places.items() if place is not None]
+    for number, (one, here) in enumerate(pointers):
+        for two, there in pointers[number + 1 :]:
             if not here.overlaps(there) or not ({one, two} & covered):
                 continue
             written = [name for name in (one, two) if name in touched.writes]
@@ -115,27 +113,27 @@ class _GuardedModule:
 
 @dataclass
 class AliasGuard:
-    """A backend around ``inner``. ``promises`` says of the PTX of a module what it was optimized under; ``fallbacks``
-    are the launches whose promise did not hold, each way of breaking it once."""
+    """A backend around ``inner``. ``promises`` maps the PTX of a module to its promise. ``fallbacks`` lists the broken
+    promises, each once. ``_alive`` maps the id of each allocated buffer to the buffer and its addresses."""
 
     inner: Any
     promises: Mapping[str, Promised]
     fallbacks: list[str] = field(default_factory=list[str])
     _alive: dict[int, tuple[Any, Place]] = field(default_factory=dict[int, "tuple[Any, Place]"])
-    _next: int = 1 << 62  #: where no scalar is taken for a pointer
+    _next: int = 1 << 62  #: the next made-up address, in a range where no scalar is likely
 
     @property
     def name(self) -> str:
         return self.inner.name
 
     def load(self, ptx: str, /) -> _GuardedModule:
-        """Load a module, and what to fall back to."""
+        """Load a module and its fallback."""
         promise = self.promises.get(ptx)
         fallback = self.inner.load(promise.conservative) if promise is not None else None
         return _GuardedModule(self.inner.load(ptx), promise, fallback)
 
     def allocate(self, nbytes: int, /) -> Any:
-        """A buffer of the inner backend. Buffers do not overlap; where they have no address, they get one here."""
+        """A buffer of the inner backend. A buffer without an address gets a made-up address that overlaps no other."""
         buffer = self.inner.allocate(nbytes)
         start = getattr(buffer, "address", None)
         if start is None:
@@ -145,17 +143,17 @@ class AliasGuard:
         return buffer
 
     def free(self, buffer: Any, /) -> None:
-        """Give a buffer back."""
+        """Free a buffer."""
         self._alive.pop(id(buffer), None)
         self.inner.free(buffer)
 
     def cooperative(self, kernel: _GuardedKernel, /) -> _GuardedKernel:
-        """The kernel, to be launched with all its blocks at once, whichever it is."""
+        """The kernel and its fallback, for cooperative launches."""
         other = None if kernel.conservative is None else self.inner.cooperative(kernel.conservative)
         return replace(kernel, promised=self.inner.cooperative(kernel.promised), conservative=other)
 
     def launch(self, kernel: _GuardedKernel, grid: Any, block: Any, shared: int, args: Sequence[Any], /) -> None:
-        """Launch the kernel with the promise where it holds, and the one without where it does not."""
+        """Launch the optimized kernel if the promise holds, otherwise the conservative kernel."""
         handle = kernel.promised
         if kernel.touched is not None:
             places = {name: self._place(arg) for name, arg in zip(kernel.params, args, strict=True)}
@@ -180,5 +178,5 @@ class AliasGuard:
 
 
 def guarded(backend: Any, promises: Mapping[str, Promised]) -> Any:
-    """The backend, with the check where there is anything promised."""
+    """The backend, wrapped in the check if there is a promise."""
     return AliasGuard(backend, promises) if promises else backend

@@ -1,7 +1,7 @@
-"""What ptxas made of an arm: the noise-free figures, and whether two arms are the same machine code.
+"""The machine code of an arm: its noise-free figures, and whether two arms have the same machine code.
 
-Requires: ptxas. Guarantees: all arms are assembled by the same ptxas with the same flags; no GPU is asked.
-Refuses: what ptxas refuses raises `PtxasError`.
+Requires: ptxas. Guarantees: all arms are assembled by the same ptxas with the same flags; no GPU is used.
+Refuses: `PtxasError` for a module that ptxas rejects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["ArmCode", "arch_on", "assemble_arm"]
 
 
 def arch_on(ptx: str, sm: int | None) -> str:
-    """What to assemble a module for so that a GPU of ``sm`` loads it; without one, for the module's own target.
+    """The target to assemble a module for: one that a GPU of ``sm`` loads, or for None the target of the module.
 
     >>> arch_on(".target sm_90a", 90), arch_on(".target sm_80", 90)
     ('sm_90a', 'sm_90')
@@ -35,19 +35,19 @@ def arch_on(ptx: str, sm: int | None) -> str:
 
 @dataclass(frozen=True)
 class ArmCode:
-    """``kernels`` by module and name; ``cubin_sha256`` is over all cubins."""
+    """``kernels`` maps module and kernel name to the figures; ``cubin_sha256`` is the hash of all cubins."""
 
     cubin_sha256: str
     kernels: Mapping[tuple[str, str], MachineFigures]
 
     def is_same_code(self, other: ArmCode) -> bool:
-        """Whether both consist of the same kernels, with the same machine code and resources each."""
+        """Whether both have the same kernels with equal machine code and resources."""
         return self.kernels.keys() == other.kernels.keys() and all(
             each.code.is_same_code(other.kernels[name].code) for name, each in self.kernels.items()
         )
 
     def static(self, launches: Mapping[str, tuple[int, int]] | None = None) -> dict[str, dict[str, Any]]:
-        """The figures by kernel. ``launches`` gives threads of a block and dynamic shared bytes, for the occupancy."""
+        """The figures by kernel. ``launches`` maps a kernel to threads of a block and dynamic shared bytes."""
         return {name: _plain(each, (launches or {}).get(name)) for (_, name), each in self.kernels.items()}
 
 
@@ -55,16 +55,16 @@ def assemble_arm(modules: Mapping[str, str], sm: int | None = None) -> ArmCode:
     """Assemble the modules of an arm for a GPU (`arch_on`). Raises `PtxasError`, `CubinError`, `ToolMissing`."""
     cubins: dict[str, bytes] = {}
     kernels: dict[tuple[str, str], MachineFigures] = {}
-    done_before: dict[str, Any] = {}
+    assembled: dict[str, Any] = {}  # by PTX
     for module, ptx in modules.items():
-        done = done_before.get(ptx)
+        done = assembled.get(ptx)
         if done is None:
-            done = done_before[ptx] = assemble_kept(ptx, arch_on(ptx, sm))
-        told = ptxas_figures(done.log)
+            done = assembled[ptx] = assemble_kept(ptx, arch_on(ptx, sm))
+        logged = ptxas_figures(done.log)
         cubins[module] = done.cubin
         for name, code in read_cubin(done.cubin).items():
-            said = told.get(name, PtxasFigures())
-            kernels[module, name] = MachineFigures(code, said.spill_store_bytes + said.spill_load_bytes)
+            spills = logged.get(name, PtxasFigures())
+            kernels[module, name] = MachineFigures(code, spills.spill_store_bytes + spills.spill_load_bytes)
     return ArmCode(hashes(cubins), kernels)
 
 

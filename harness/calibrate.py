@@ -1,15 +1,17 @@
-"""Measure what fusion is judged by: a launch, a node of a CUDA graph, barriers of a block and of the grid, bandwidth.
+"""Measures the costs that kernel fusion uses: launches, graph nodes, barriers and memory bandwidth of a GPU.
 
-Each is the median of `REPEATS` measurements between two events on one stream, after a warm-up. A launch and a graph
-node: an empty kernel, `LAUNCHES` times in a row; the launch as this process's calls of the driver allow. Cooperative
-ones likewise, and what they cost more than the others. A barrier: a block of 256 threads that runs through `BARRIERS`
-of them, less the same loop without. A barrier of the grid: as fusion puts it between two bodies, `GRID_BARRIERS` of
-them in a cooperative launch with one block on each multiprocessor, and with `CROWD`: what one costs, and what each
-further block adds. A block: what each of `BLOCKS` adds to a launch in which it does nothing. Bandwidth: a copy of
-`COPIED` bytes within the GPU's memory, reads and writes counted.
+Each cost is the median of `REPEATS` measurements between two events on one stream, after a warm-up.
 
-Requires: a GPU. Guarantees: the clocks are left alone; everything that is allocated is given back.
-Refuses: `MachineMissing` where there is no GPU.
+- Launch and graph node: an empty kernel, `LAUNCHES` times in a row. The launch includes the driver call of this
+  process. The extra cost of a cooperative launch or node is measured in the same way.
+- Barrier of a block: a block of 256 threads with a loop of `BARRIERS` barriers, minus the same loop without them.
+- Barrier of the grid, as fusion builds it: `GRID_BARRIERS` of them in a cooperative launch with one block on each
+  multiprocessor, and with `CROWD` blocks, which gives the cost of each further block.
+- Block: the time that each of `BLOCKS` empty blocks adds to a launch.
+- Bandwidth: a copy of `COPIED` bytes in GPU memory, counting reads and writes.
+
+Requires: a GPU. Guarantees: the clocks are not changed; all memory is freed.
+Refuses: `MachineMissing` without a GPU.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ AGAIN:
 }
 """
 
-#: Many times the barrier that `transforms/kernel_fusion/grid_barrier.py` builds.
+#: A loop of the barrier that `transforms/kernel_fusion/grid_barrier.py` builds.
 _GRID_PTX = """\
 .version 8.0
 .target sm_75
@@ -92,7 +94,7 @@ DONE:
 
 
 class GpuBackend(Protocol):
-    """What is needed of `cuda.CudaBackend`."""
+    """The part of `cuda.CudaBackend` that the measurements need."""
 
     def load(self, ptx: str, /) -> Any: ...
     def cooperative(self, kernel: Any, /) -> Any: ...
@@ -116,22 +118,22 @@ class GpuBackend(Protocol):
 def calibrate(backend: GpuBackend) -> dict[str, Any]:
     """The costs of this GPU. Raises `DeviceFailed`.
 
-    Seconds for ``launch``, ``graph_node``, ``barrier``, ``grid_barrier`` with a block on each multiprocessor,
-    ``grid_block`` for each further block, ``block`` for one that does nothing, and what ``cooperative_launch`` and
-    ``cooperative_node`` cost more than others; bytes per second for ``bandwidth``; ``machine``, ``multiprocessors``,
+    In seconds: ``launch``, ``graph_node``, ``barrier``, ``grid_barrier`` (one block on each multiprocessor),
+    ``grid_block`` (each further block), ``block`` (an empty block), and the extra cost of ``cooperative_launch`` and
+    ``cooperative_node``. In bytes per second: ``bandwidth``. Also ``machine``, ``multiprocessors``, and the
     ``threads`` of a multiprocessor.
     """
     empty = backend.load(_PTX.replace("  SYNC\n", "")).kernel("empty")
     launch, node = _launch(backend, empty)
-    together = _launch(backend, backend.cooperative(empty))
+    cooperative = _launch(backend, backend.cooperative(empty))
     multiprocessors = backend.attribute("MULTIPROCESSOR_COUNT")
     whole, block = _grid_barrier(backend, multiprocessors)
     return {
         "machine": str(backend.describe().get("gpu", "GPU")),
         "launch": launch,
         "graph_node": node,
-        "cooperative_launch": max(together[0] - launch, 0.0),
-        "cooperative_node": max(together[1] - node, 0.0),
+        "cooperative_launch": max(cooperative[0] - launch, 0.0),
+        "cooperative_node": max(cooperative[1] - node, 0.0),
         "barrier": _barrier(backend),
         "grid_barrier": whole,
         "grid_block": block,
@@ -159,7 +161,7 @@ def _launch(backend: GpuBackend, kernel: Any) -> tuple[float, float]:
 
 
 def _block(backend: GpuBackend, kernel: Any) -> float:
-    """Seconds that a block of 256 threads adds to a launch if it does nothing."""
+    """Seconds that an empty block of 256 threads adds to a launch."""
     nothing = backend.pack(kernel, [])
 
     def seconds(blocks: int) -> float:
@@ -169,7 +171,7 @@ def _block(backend: GpuBackend, kernel: Any) -> float:
 
 
 def _grid_barrier(backend: GpuBackend, multiprocessors: int) -> tuple[float, float]:
-    """Seconds of a barrier with one block on each multiprocessor, and what each block more adds."""
+    """Seconds of a grid barrier with one block on each multiprocessor, and the seconds that each further block adds."""
     import numpy as np
 
     kernel = backend.cooperative(backend.load(_GRID_PTX).kernel("grid_turns"))
@@ -178,11 +180,11 @@ def _grid_barrier(backend: GpuBackend, multiprocessors: int) -> tuple[float, flo
         packed = backend.pack(kernel, [np.uint32(turns)])
         return _median(backend, lambda: backend.launch_packed(kernel, (blocks, 1, 1), (256, 1, 1), 0, packed))
 
-    found: list[float] = []
+    per_barrier: list[float] = []
     for blocks in (multiprocessors, multiprocessors * CROWD):
-        found.append((seconds(blocks, GRID_BARRIERS + 1) - seconds(blocks, 1)) / GRID_BARRIERS)
-    more = (found[1] - found[0]) / (multiprocessors * (CROWD - 1))
-    return max(found[0], 0.0), max(more, 0.0)
+        per_barrier.append((seconds(blocks, GRID_BARRIERS + 1) - seconds(blocks, 1)) / GRID_BARRIERS)
+    per_block = (per_barrier[1] - per_barrier[0]) / (multiprocessors * (CROWD - 1))
+    return max(per_barrier[0], 0.0), max(per_block, 0.0)
 
 
 def _barrier(backend: GpuBackend) -> float:
@@ -215,11 +217,11 @@ def _median(backend: GpuBackend, work: Callable[[], None]) -> float:
     work()
     backend.synchronize()
     first, last = backend.event(), backend.event()
-    found: list[float] = []
+    seconds: list[float] = []
     for _ in range(REPEATS):
         backend.record(first)
         work()
         backend.record(last)
         backend.synchronize()
-        found.append(backend.seconds_between(first, last))
-    return statistics.median(found)
+        seconds.append(backend.seconds_between(first, last))
+    return statistics.median(seconds)

@@ -1,12 +1,12 @@
-"""Two result files side by side: what got worse, what better, and whether that is a regression.
+"""Compares two result files: what got worse, what got better, and what is a regression.
 
-The noise-free figures (registers, spills, machine instructions, the emulator's counts) are compared exactly. Times are
-never compared between runs: what is compared is each run's own ratio to its own baseline, with its interval; and only
-of benchmarks for which both runs found the baseline the `SAME` as itself.
+The noise-free figures (registers, spills, machine instructions, counts of the emulator) are compared exactly. Times of
+two runs are never compared. Instead, the speedups of the two runs over their own baselines are compared, with their
+intervals, and only for benchmarks whose baseline was the `SAME` as itself in both runs.
 
-Requires: result files of the same benchmarks and arms, as far as they shall be compared.
-Guarantees: improvements are never regressions; a benchmark or an arm that is missing is said to be.
-Refuses: `ValueError` for a threshold that cannot be read.
+Requires: result files that have the compared benchmarks and arms in common.
+Guarantees: an improvement is never a regression; a missing benchmark or arm is reported.
+Refuses: `ValueError` for a malformed threshold.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = [
     "slimmed",
 ]
 
-#: What a change may be; all but the last two may be asked to fail on.
+#: The kinds of changes. `--fail-on` accepts all but the last two.
 KINDS = ("slower", "worse", "mismatch", "invalid", "inconclusive", "missing", "better", "faster")
 
-#: Figures of a kernel of which more is worse.
+#: Figures of a kernel that are worse if greater.
 _COSTS = (
     "registers",
     "spill_bytes",
@@ -41,9 +41,9 @@ _COSTS = (
     "instructions",
     "weighted_instructions",
 )
-#: Figures of which less is worse.
+#: Figures that are worse if smaller.
 _GAINS = ("occupancy", "active_lane_ratio")
-#: Counts of the emulator that are no cost in themselves, or that others of them tell already.
+#: Counts of the emulator that are not a cost, or that other counts include.
 _NO_COST = ("thread_instructions", "shared_requests", "branches_executed", "atomics", "barriers")
 
 
@@ -64,7 +64,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """How much a figure whose subject the pattern finds may get worse, as a share."""
+    """How much a figure may get worse (0.02 is 2 %) if the pattern matches its subject."""
 
     pattern: re.Pattern[str]
     share: float
@@ -78,15 +78,15 @@ def parse_threshold(text: str) -> Threshold:
     """
     found = re.fullmatch(r"(.*)=(\d+(?:\.\d+)?)%", text)
     if found is None:
-        raise ValueError(f"'{text}' is no threshold: REGEX=2% is the form")
+        raise ValueError(f"'{text}' is not a threshold such as REGEX=2%")
     try:
         return Threshold(re.compile(found[1]), float(found[2]) / 100)
     except re.error as error:
-        raise ValueError(f"'{found[1]}' is no regular expression: {error}") from None
+        raise ValueError(f"'{found[1]}' is not a regular expression: {error}") from None
 
 
 def compare_results(before: ResultFile, after: ResultFile, thresholds: Sequence[Threshold] = ()) -> list[Change]:
-    """Every difference that matters, in the order of the benchmarks of ``before``."""
+    """The differences, in the order of the benchmarks of ``before``."""
     found: list[Change] = []
     for old in before.benchmarks:
         new = after.benchmark(old.fullname)
@@ -110,7 +110,7 @@ def compare_results(before: ResultFile, after: ResultFile, thresholds: Sequence[
 
 
 def noise_free(arm: ArmResult) -> dict[str, float]:
-    """The figures of an arm that have no noise, by ``kernel:figure``; of the emulator's, by ``emulated:figure``."""
+    """The noise-free figures of an arm by ``kernel:figure``, and those of the emulator by ``emulated:figure``."""
     found: dict[str, float] = {}
     for kernel, figures in arm.static.items():
         found |= {f"{kernel}:{name}": figures[name] for name in (*_COSTS, *_GAINS) if name in figures}
@@ -123,7 +123,7 @@ def noise_free(arm: ArmResult) -> dict[str, float]:
 
 
 def slimmed(result: ResultFile) -> ResultFile:
-    """A result without samples and clocks: what is committed as a baseline."""
+    """A result without samples and clocks, small enough to commit as a baseline."""
     benchmarks = [
         replace(each, timing=None, arms=[replace(arm, samples=[]) for arm in each.arms]) for each in result.benchmarks
     ]
@@ -138,7 +138,7 @@ def _figures(benchmark: str, old: ArmResult, new: ArmResult, thresholds: Sequenc
         subject = f"{benchmark}:{old.id}:{name}"
         other = after.get(name)
         if other is None:
-            # Another machine measures other figures; a kernel that is gone is another matter.
+            # Another machine has other figures. Only a missing kernel is reported.
             if not name.startswith("emulated:") and name.split(":")[0] not in new.static:
                 yield Change("missing", subject, value, None)
             continue
@@ -160,7 +160,7 @@ def _verdicts(old: BenchmarkResult | None, new: BenchmarkResult, thresholds: Seq
             note = arm.correctness.details[0] if arm.correctness.details else ""
             yield Change("mismatch", f"{new.fullname}:{arm.id}", None, None, note)
     if new.control is not None and not new.gates:
-        note = f"the baseline is {new.control.verdict} as itself: these times gate nothing"
+        note = f"the baseline compared with itself is {new.control.verdict}: these times are not used"
         yield Change("invalid", f"{new.fullname}:control", None, None, note)
     for each in new.candidates:
         subject = f"{new.fullname}:{each.candidate}:time"
@@ -182,7 +182,7 @@ def _times(
     if now.verdict == "SLOWER" and now.ci[1] < 1 - least and (then is None or then.verdict != "SLOWER"):
         yield Change("slower", subject, _of(then), now.speedup, now.reason)
     elif before is not None and now.ci[1] < before[0] * (1 - least):
-        yield Change("slower", subject, _of(then), now.speedup, "less of the speedup is left")
+        yield Change("slower", subject, _of(then), now.speedup, "the speedup got smaller")
     elif before is not None and now.ci[0] > before[1] * (1 + least):
         yield Change("faster", subject, _of(then), now.speedup)
 
@@ -192,7 +192,7 @@ def _of(comparison: ComparisonResult | None) -> float | None:
 
 
 def _allowed(subject: str, thresholds: Sequence[Threshold], default: float) -> float:
-    """The share of the first threshold whose pattern finds the subject."""
+    """The share of the first threshold whose pattern matches the subject."""
     return next((each.share for each in thresholds if each.pattern.search(subject)), default)
 
 

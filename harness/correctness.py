@@ -1,15 +1,16 @@
-"""Correctness before speed: does a candidate compute what the baseline computes, bit for bit?
+"""Checks before timing that a candidate computes what the baseline computes, bit for bit.
 
-Every arm runs on several seeds. Fresh memory holds a poison byte, a second run another one, so that an output left over
-from an earlier run, or never written, shows; guard bands show writes outside of buffers; where the host program is the
-same, all device memory is compared, so that a changed input shows; outputs are read as soon as the work's own stream is
-done, so that work hidden elsewhere shows.
+Every arm runs on several seeds. New memory is filled with a poison byte, and in a second run with another one, which
+detects outputs that are never written or left from an earlier run. Guard bands detect writes outside of buffers. If the
+host program is the same, all device memory is compared, which detects changed inputs. Outputs are read as soon as the
+stream of the work is done, which detects work on other streams.
 
-Guarantees: equality is of bytes. Only what the baseline itself computes differently from run to run is compared with a
-tolerance: eight times what the baseline was seen to stray from itself, and NaN exactly where the baseline has NaN.
+Guarantees: bytes are compared. Only outputs that the baseline itself computes differently from run to run are compared
+with a tolerance: eight times the largest difference between runs of the baseline, and NaN exactly where the baseline
+has NaN.
 Refuses: integers that the baseline computes differently each time are `not_comparable`.
 
-Runs in a process that may be killed (`worker`): a kernel that never ends is the caller's to notice.
+Runs in a process that can be killed (`worker`), because a kernel may never end.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = ["PATTERNS", "Checker", "Outcome", "run_once"]
 
-#: What fresh memory is poisoned with.
+#: The poison bytes of new memory.
 PATTERNS = (0xA5, 0x3C)
 
-#: How often the baseline runs again to see whether it differs from itself, for each seed.
+#: The number of further runs of the baseline on each seed, which show whether it is deterministic.
 _REPEATS = 2
 _MARGIN = 8.0
 _SHOWN = 5
@@ -40,16 +41,17 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run left: outputs, and the recording with everything that was in device memory."""
+    """The result of one run: the outputs, and the recording with the state of device memory."""
 
     outputs: dict[str, NDArray[Any]]
     recording: Recording
-    fallbacks: tuple[str, ...] = ()  #: launches that broke what was promised of pointers (`alias_check`)
+    fallbacks: tuple[str, ...] = ()  #: launches that broke a promise about pointers (`alias_check`)
 
 
 @dataclass
 class _Variation:
-    """What the baseline computes differently from run to run, and by how much."""
+    """What differs between runs of the baseline. ``outputs`` maps a name to the largest difference; ``buffers`` has
+    numbers of buffers; ``reads``: the host read other bytes; ``flow``: the host made other operations."""
 
     outputs: dict[str, float] = field(default_factory=dict[str, float])
     buffers: set[int] = field(default_factory=set[int])
@@ -74,10 +76,10 @@ def run_once(backend: Any, work: Work, arm: Arm, seed: int, poison: int | None, 
 
 
 class Checker:
-    """Checks arms of one work against its baseline, whose runs are kept.
+    """Checks arms of one work against its baseline.
 
-    ``is_deterministic`` says that the machine gives the same bytes every time (the emulator does): then the baseline is
-    not asked again, and each seed has one of the two poisons.
+    ``is_deterministic`` says that equal runs give equal bytes, as on the emulator: then the baseline runs once, and
+    each seed has one of the two poison bytes. ``_runs`` maps seed and poison byte to the run of the baseline.
     """
 
     def __init__(
@@ -94,12 +96,12 @@ class Checker:
         return (PATTERNS[position % len(PATTERNS)],) if self.is_deterministic else PATTERNS
 
     def get_ready(self) -> None:
-        """Compute what needs no machine: the data, and the reference for the first seed."""
+        """Compute the data of all seeds and the reference of the first one; this needs no machine."""
         for position, seed in enumerate(self.seeds):
             self.work.get_ready(seed, position == 0)
 
     def check_baseline(self) -> Correctness:
-        """Run the baseline; compare it with itself on every seed, with the reference on the first."""
+        """Run the baseline; compare it with itself on every seed, and with the reference on the first seed."""
         wrong: list[str] = []
         for position, seed in enumerate(self.seeds):
             for pattern in self._patterns(position):
@@ -107,7 +109,7 @@ class Checker:
                 self._runs[seed, pattern] = found
                 if (seed, pattern) == (self.seeds[0], PATTERNS[0]):
                     self._keep(self.baseline, found)
-                # A reference in NumPy may take minutes at full size: one seed must do for the baseline.
+                # A NumPy reference can take minutes at full size, so it is computed for one seed only.
                 if position == 0:
                     wrong += [f"seed {seed}: {line}" for line in self.work.check(seed, found.outputs)]
                 wrong += _torn(found, seed)
@@ -118,12 +120,12 @@ class Checker:
 
     @property
     def recorded(self) -> dict[str, Recording]:
-        """Runs on the first seed and poison of the arms that were found correct, if the same comes out each time."""
+        """The recordings of correct arms on the first seed and poison byte, if the work is deterministic."""
         varies = self._variation
         return {} if varies.flow or varies.reads or varies.buffers or varies.outputs else dict(self._recorded)
 
     def _keep(self, arm: Arm, found: Outcome) -> None:
-        """Keep what may be replayed; what the host did is kept once, where it did the same as for the baseline."""
+        """Keep a recording for the replay. Equal steps of the host are stored once."""
         first = self._runs[self.seeds[0], PATTERNS[0]].recording
         recording = found.recording
         if recording.steps == first.steps:
@@ -131,16 +133,16 @@ class Checker:
         self._recorded[arm.id] = replace(recording, reads=[])
 
     def launches(self) -> dict[str, tuple[int, int]]:
-        """Of each kernel of the baseline: threads of its largest block, and dynamic shared bytes of that launch."""
-        found: dict[str, tuple[int, int]] = {}
+        """By kernel of the baseline: the threads of its largest block, and the dynamic shared bytes of that launch."""
+        largest: dict[str, tuple[int, int]] = {}
         for run in self._runs.values():
             for step in run.recording.launches:
                 x, y, z = step.block
-                found[step.kernel] = max(found.get(step.kernel, (0, 0)), (x * y * z, step.shared))
-        return found
+                largest[step.kernel] = max(largest.get(step.kernel, (0, 0)), (x * y * z, step.shared))
+        return largest
 
     def check(self, arm: Arm) -> Correctness:
-        """Compare an arm with the baseline, which has been checked."""
+        """Compare an arm with the baseline. Requires `check_baseline`."""
         wrong: list[str] = []
         fallbacks: dict[str, None] = {}
         status = "ok"
@@ -174,7 +176,7 @@ class Checker:
             self.backend.reset()
         found = run_once(self.backend, self.work, arm, seed, pattern)
         if counting:
-            # Lists of every block and branch would make most of the result file.
+            # Lists with all blocks and branches would make the result file large.
             plain = self.backend.counts.as_dict()
             self.counts = {name: value for name, value in plain.items() if not isinstance(value, list)}
         return found
@@ -200,12 +202,12 @@ class Checker:
     # --- a candidate against the baseline ----------------------------------------------------------------------
 
     def _differences(self, base: Outcome, found: Outcome, same_program: bool) -> tuple[list[str], list[str]]:
-        """What is wrong, and what cannot be compared."""
-        wrong, unclear = self._outputs_apart(base.outputs, found.outputs)
+        """Lines about what is wrong, and about what cannot be compared."""
+        wrong, unclear = self._output_differences(base.outputs, found.outputs)
         if same_program and not self._variation.flow:
             one, two = base.recording, found.recording
             if one.sizes != two.sizes or len(one.launches) != len(two.launches):
-                wrong.append("other buffers or launches than the baseline's")
+                wrong.append("other buffers or launches than in the baseline")
             else:
                 varies = self._variation.buffers
                 apart = [i for i in one.final if i not in varies and one.final[i] != two.final.get(i)]
@@ -214,7 +216,7 @@ class Checker:
                 wrong.append("the host read other bytes")
         return wrong, unclear
 
-    def _outputs_apart(
+    def _output_differences(
         self, base: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[Any]]
     ) -> tuple[list[str], list[str]]:
         wrong: list[str] = []
@@ -231,7 +233,7 @@ class Checker:
                     wrong.append(f"{name}: {_first_difference(value, other)}")
                 elif not np.isfinite(spread):
                     unclear.append(f"{name}: the baseline itself computes other {value.dtype} values each time")
-                elif line := _beyond(value, other, spread):
+                elif line := _beyond_tolerance(value, other, spread):
                     wrong.append(f"{name}: {line}")
         return wrong, unclear
 
@@ -258,8 +260,8 @@ def _first_difference(value: NDArray[Any], other: NDArray[Any]) -> str:
     )
 
 
-def _beyond(value: NDArray[Any], other: NDArray[Any], spread: float) -> str:
-    """Where a float output is further from the baseline's than the tolerance, or NaN elsewhere; empty if nowhere."""
+def _beyond_tolerance(value: NDArray[Any], other: NDArray[Any], spread: float) -> str:
+    """Where a float output differs by more than the tolerance, or is NaN elsewhere; an empty string if nowhere."""
     left, right = value.astype(np.float64).reshape(-1), other.astype(np.float64).reshape(-1)
     ulps = 4 * float(np.finfo(value.dtype).eps)
     finite = np.isfinite(left)
@@ -269,5 +271,5 @@ def _beyond(value: NDArray[Any], other: NDArray[Any], spread: float) -> str:
     if same.all():
         return ""
     at, count = int(np.flatnonzero(~same)[0]), int((~same).sum())
-    limit = f"{count} of {value.size} elements are off by more than {_MARGIN * spread:.3g}"
+    limit = f"{count} of {value.size} elements differ by more than {_MARGIN * spread:.3g}"
     return f"{limit}; [{at}] is {right[at]:.9g} instead of {left[at]:.9g}"

@@ -1,14 +1,15 @@
-"""The GPU as a backend, through the CUDA driver: what the emulator's backend and host programs of the DSL also speak.
+"""A GPU as a backend, through the CUDA driver. It has the same interface as the backend of the emulator.
 
-The protocol is structural: ``name``, ``load``, ``allocate``, ``free``, ``write``, ``read``, ``fill``, ``launch``,
-``synchronize``, ``copy``; and, for measuring, views, cubins, occupancy, cooperative launches, streams, events, graphs.
+The interface (`dsl.backend`) is ``name``, ``load``, ``allocate``, ``free``, ``write``, ``read``, ``fill``, ``launch``,
+``synchronize`` and ``copy``. For measurements there are also views, cubins, occupancy, cooperative launches, events and
+graphs.
 
 Requires: the extra `gpu`, a driver for CUDA 13.0 or newer, a GPU of sm_75 or newer.
-Guarantees: everything runs on one stream of the backend's own, which is all that `read` waits for; each module is
-assembled by this project's ptxas, never by the driver; the size of every argument is checked against the kernel's
-parameter. No setting of the GPU is changed.
-Refuses: `MachineMissing` where there is no GPU to use; `DeviceFailed` for every error of the driver, with its name;
-`TypeError` for arguments that do not fit.
+Guarantees: everything runs on one stream of the backend, and `read` waits for this stream only. The ptxas of this
+project assembles each module, never the driver. The size of every argument is checked against the parameter of the
+kernel. No setting of the GPU is changed.
+Refuses: `MachineMissing` without a usable GPU; `DeviceFailed` for every error of the driver, with its name;
+`TypeError` for arguments that do not match the parameters.
 Reference: CUDA Driver API 13.0.
 """
 
@@ -37,20 +38,20 @@ _INSTALL = "install it with: python -m pip install 'ptxmotion[gpu]'"
 _OLDEST_DRIVER = 13000
 _DRIVER = "install an NVIDIA driver, 580 or newer"
 
-#: Sizes of pooled memory are rounded up to this, so that a buffer that was given back fits the next one.
+#: Sizes of allocations are rounded up to this number of bytes, so that freed memory can be reused.
 _GRANULE = 1 << 20
 
-#: A kernel that reads these waits for the whole grid, and must be launched such that the whole grid is there.
+#: A kernel that reads these registers waits for the whole grid, and needs a cooperative launch.
 _GRID_WIDE = re.compile(r"%envreg[12]\b")
 
 
 def open_backend() -> CudaBackend:
-    """The first GPU that is visible. Raises `MachineMissing`."""
+    """Open the first visible GPU. Raises `MachineMissing`."""
     return CudaBackend()
 
 
 def probe() -> tuple[int, str]:
-    """How many GPUs can be used, and why none, if so."""
+    """The number of usable GPUs; if it is 0, also the reason."""
     try:
         driver = _driver()
         return int(_checked(driver, driver.cuDeviceGetCount())), ""
@@ -59,7 +60,7 @@ def probe() -> tuple[int, str]:
 
 
 def _driver() -> Any:
-    """The bindings of the driver, ready to be used. Raises `MachineMissing`."""
+    """The initialized bindings of the driver. Raises `MachineMissing`."""
     try:
         driver = importlib.import_module("cuda.bindings.driver")
     except ImportError as error:
@@ -68,15 +69,15 @@ def _driver() -> Any:
         (status,) = driver.cuInit(0)
         if status != driver.CUresult.CUDA_SUCCESS:
             raise MachineMissing(
-                f"no GPU can be used: cuInit says {status.name}", "install an NVIDIA driver, 580 or newer"
+                f"no usable GPU: cuInit returned {status.name}", "install an NVIDIA driver, 580 or newer"
             )
         version, count = _checked(driver, driver.cuDriverGetVersion()), _checked(driver, driver.cuDeviceGetCount())
-    except RuntimeError as error:  # raised where libcuda itself is missing
+    except RuntimeError as error:  # libcuda is missing
         raise MachineMissing(f"no NVIDIA driver ({error})", _DRIVER) from error
     if version < _OLDEST_DRIVER:
         offered = f"{version // 1000}.{version % 1000 // 10}"
         raise MachineMissing(
-            f"the driver is too old: it is for CUDA {offered}, and 13.0 is needed", "driver 580 or newer"
+            f"the driver is too old: it supports CUDA {offered}, and 13.0 is required", "driver 580 or newer"
         )
     if not count:
         raise MachineMissing("the driver sees no device", "is CUDA_VISIBLE_DEVICES empty?")
@@ -86,13 +87,13 @@ def _driver() -> Any:
 def _checked(driver: Any, answer: tuple[Any, ...]) -> Any:
     status, *values = answer
     if status != driver.CUresult.CUDA_SUCCESS:
-        raise DeviceFailed(f"the CUDA driver says {status.name}")
+        raise DeviceFailed(f"the CUDA driver returned {status.name}")
     return values[0] if len(values) == 1 else tuple(values)
 
 
 @dataclass(frozen=True, slots=True)
 class CudaBuffer:
-    """Device memory. ``size`` is that of the allocation, 0 in a view."""
+    """Device memory of ``nbytes`` bytes. ``size`` is the size of the allocation, or 0 for a view."""
 
     pointer: int
     nbytes: int
@@ -100,7 +101,7 @@ class CudaBuffer:
 
 
 class CudaKernel:
-    """A kernel: handle, and the bytes of each parameter."""
+    """A kernel: its handle, and the size of each parameter in bytes."""
 
     __slots__ = ("handle", "is_grid_wide", "name", "sizes")
 
@@ -115,26 +116,26 @@ class CudaModule:
         self._backend, self._handle, self._is_grid_wide = backend, handle, is_grid_wide
 
     def kernel(self, name: str, /) -> CudaKernel:
-        """The kernel of that name. Raises `DeviceFailed` where there is none."""
+        """The kernel of that name. Raises `DeviceFailed` if there is none."""
         handle = self._backend.call("cuModuleGetFunction", self._handle, name.encode())
         return CudaKernel(name, handle, tuple(self._backend.parameter_sizes(handle)), self._is_grid_wide)
 
 
 @dataclass
 class PackedArguments:
-    """Values of a launch's arguments, and the array of pointers to them that the driver reads."""
+    """The values of the arguments of a launch, and the array of pointers to them that the driver reads."""
 
     values: list[NDArray[np.uint8]]
     pointers: NDArray[np.uint64]
 
     @property
     def address(self) -> int:
-        """Of the array of pointers."""
+        """The address of the array of pointers."""
         return int(self.pointers.ctypes.data) if len(self.values) else 0
 
 
 class _LaunchConfig(ctypes.Structure):
-    """`CUlaunchConfig` of the driver's header."""
+    """`CUlaunchConfig` of cuda.h."""
 
     _fields_ = (
         *((f"{of}_{axis}", ctypes.c_uint) for of in ("grid", "block") for axis in "xyz"),
@@ -146,7 +147,11 @@ class _LaunchConfig(ctypes.Structure):
 
 
 class CudaBackend:
-    """One GPU, one context, one stream."""
+    """One GPU, one context, one stream.
+
+    ``_pool`` maps a size to the pointers of freed allocations of this size, ``_cubins`` maps PTX to its cubin, and
+    ``_allowed`` maps the handle of a kernel to the bytes of dynamic shared memory that it may use.
+    """
 
     name = "cuda"
 
@@ -159,27 +164,27 @@ class CudaBackend:
         major, minor = self.attribute("COMPUTE_CAPABILITY_MAJOR"), self.attribute("COMPUTE_CAPABILITY_MINOR")
         self.sm = 10 * major + minor
         if self.sm < 75:
-            raise MachineMissing(f"the GPU is of sm_{self.sm}, and sm_75 or newer is needed")
+            raise MachineMissing(f"the GPU has sm_{self.sm}, and sm_75 or newer is required")
         self._pool: dict[int, list[int]] = {}
         self._cubins: dict[str, bytes] = {}
         self._allowed: dict[int, int] = {}
-        # The library that the bindings have loaded, without their cost of some 2 µs a call.
+        # The library that the bindings have loaded. A call through the bindings costs about 2 µs more.
         self._library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call a function of the driver; what it gives, without the status. Raises `DeviceFailed`."""
+        """Call a function of the driver; its results without the status. Raises `DeviceFailed`."""
         status, *values = getattr(self.driver, name)(*arguments)
         if status != self.driver.CUresult.CUDA_SUCCESS:
             raise DeviceFailed(f"{name}: {status.name}")
         return values[0] if len(values) == 1 else tuple(values) or None
 
     def attribute(self, name: str) -> int:
-        """An attribute of the device, as `L2_CACHE_SIZE`."""
+        """An attribute of the device, for example `L2_CACHE_SIZE`."""
         kinds = self.driver.CUdevice_attribute
         return int(self.call("cuDeviceGetAttribute", getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{name}"), self.device))
 
     def describe(self) -> dict[str, Any]:
-        """GPU, driver, sizes, and who else is on the GPU."""
+        """The GPU, its driver and sizes, and other processes on it."""
         from .gpu_info import describe
 
         return describe(self)
@@ -194,11 +199,11 @@ class CudaBackend:
         return self.load_cubin(cubin, is_grid_wide=_GRID_WIDE.search(ptx) is not None)
 
     def load_cubin(self, cubin: bytes, /, *, is_grid_wide: bool = False) -> CudaModule:
-        """Load machine code; ``is_grid_wide``: its kernels are launched cooperatively."""
+        """Load machine code. ``is_grid_wide``: its kernels need cooperative launches."""
         return CudaModule(self, self.call("cuModuleLoadData", cubin), is_grid_wide)
 
     def parameter_sizes(self, function: Any) -> Iterator[int]:
-        """Bytes of each parameter of a kernel."""
+        """The size of each parameter of a kernel in bytes."""
         index = 0
         while True:
             status, _, size = self.driver.cuFuncGetParamInfo(function, index)
@@ -208,13 +213,13 @@ class CudaBackend:
             index += 1
 
     def occupancy(self, kernel: CudaKernel, threads: int, shared: int = 0) -> int:
-        """Blocks of a kernel that one multiprocessor holds, as the driver counts them."""
+        """The number of blocks of a kernel that one multiprocessor holds, according to the driver."""
         return int(self.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", kernel.handle, threads, shared))
 
     # --- memory ------------------------------------------------------------------------------------------------
 
     def allocate(self, nbytes: int, /) -> CudaBuffer:
-        """Device memory, its contents undefined; from the pool, if memory of that size was given back."""
+        """Device memory with undefined content; from the pool if memory of this size was freed before."""
         size = -(-max(nbytes, 1) // _GRANULE) * _GRANULE
         free = self._pool.get(size)
         if free:
@@ -228,13 +233,13 @@ class CudaBackend:
         return CudaBuffer(int(pointer), nbytes, size)
 
     def free(self, buffer: CudaBuffer, /) -> None:
-        """Give memory back to the pool; what runs on the stream before may still use it."""
+        """Return memory to the pool. Work that is already on the stream may still use it."""
         if not buffer.size:
-            raise TypeError("a view of a buffer is not given back")
+            raise TypeError("a view of a buffer cannot be freed")
         self._pool.setdefault(buffer.size, []).append(buffer.pointer)
 
     def trim(self) -> None:
-        """Give what is in the pool back to the driver."""
+        """Return the pool to the driver."""
         self.synchronize()
         for pointers in self._pool.values():
             for pointer in pointers:
@@ -247,21 +252,21 @@ class CudaBackend:
         return CudaBuffer(buffer.pointer + offset, nbytes)
 
     def write(self, buffer: CudaBuffer, array: NDArray[Any], /, offset: int = 0) -> None:
-        """Copy an array in."""
+        """Copy an array to the device."""
         raw = np.ascontiguousarray(array)
         _check_range(buffer, offset, raw.nbytes)
         if raw.nbytes:
             self.call("cuMemcpyHtoDAsync", buffer.pointer + offset, raw.ctypes.data, raw.nbytes, self.stream)
-            self.synchronize()  # `raw` may be gone when the caller goes on
+            self.synchronize()  # `raw` may not exist any more when the caller continues
 
     def read(self, buffer: CudaBuffer, dtype: Any, count: int, /, offset: int = 0) -> NDArray[Any]:
-        """Copy elements out, after everything before it on the stream."""
-        found = np.empty(count, dtype)
-        _check_range(buffer, offset, found.nbytes)
-        if found.nbytes:
-            self.call("cuMemcpyDtoHAsync", found.ctypes.data, buffer.pointer + offset, found.nbytes, self.stream)
+        """Copy elements to the host, after all earlier work on the stream."""
+        array = np.empty(count, dtype)
+        _check_range(buffer, offset, array.nbytes)
+        if array.nbytes:
+            self.call("cuMemcpyDtoHAsync", array.ctypes.data, buffer.pointer + offset, array.nbytes, self.stream)
         self.synchronize()
-        return found
+        return array
 
     def fill(self, buffer: CudaBuffer, byte: int, /) -> None:
         """Set every byte."""
@@ -281,11 +286,11 @@ class CudaBackend:
     # --- launches ----------------------------------------------------------------------------------------------
 
     def launch(self, kernel: CudaKernel, grid: Any, block: Any, shared: int, args: Sequence[Any], /) -> None:
-        """Launch a kernel on the stream; cooperatively, if it waits for the whole grid."""
+        """Launch a kernel on the stream; cooperatively if it needs that."""
         self.launch_packed(kernel, _three(grid), _three(block), shared, self.pack(kernel, args))
 
     def pack(self, kernel: CudaKernel, args: Sequence[Any]) -> PackedArguments:
-        """Arguments as the driver wants them. Raises `TypeError` where they do not fit the parameters."""
+        """The arguments in the form that the driver reads. Raises `TypeError` if they do not match the parameters."""
         if len(args) != len(kernel.sizes):
             raise TypeError(f"{kernel.name} takes {len(kernel.sizes)} arguments, not {len(args)}")
         values: list[NDArray[np.uint8]] = []
@@ -297,7 +302,7 @@ class CudaBackend:
         return PackedArguments(values, np.array([value.ctypes.data for value in values], np.uint64))
 
     def allow_shared(self, kernel: CudaKernel, shared: int) -> None:
-        """Let a kernel have more dynamic shared memory than 48 KiB; what it was allowed before, it keeps."""
+        """Allow a kernel to use more than 48 KiB of dynamic shared memory. The limit never decreases."""
         handle = int(kernel.handle)
         if shared > self._allowed.get(handle, 48 << 10):
             kind = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -305,7 +310,7 @@ class CudaBackend:
             self._allowed[handle] = shared
 
     def cooperative(self, kernel: CudaKernel, /) -> CudaKernel:
-        """The kernel, to be launched such that all blocks are there at once; a grid too large is `DeviceFailed`."""
+        """The kernel for cooperative launches. A launch with too many blocks for the GPU raises `DeviceFailed`."""
         return CudaKernel(kernel.name, kernel.handle, kernel.sizes, is_grid_wide=True)
 
     def launch_packed(
@@ -316,14 +321,14 @@ class CudaBackend:
         shared: int,
         packed: PackedArguments,
     ) -> None:
-        """Launch with arguments that were packed before."""
+        """Launch with packed arguments."""
         self.allow_shared(kernel, shared)
         if kernel.is_grid_wide:
             self.call("cuLaunchCooperativeKernel", kernel.handle, *grid, *block, shared, self.stream, packed.address)
         else:
             self.call("cuLaunchKernel", kernel.handle, *grid, *block, shared, self.stream, packed.address, 0)
 
-    # --- calls that are made often -----------------------------------------------------------------------------
+    # --- prepared calls -----------------------------------------------------------------------------
 
     def launch_call(
         self,
@@ -333,20 +338,20 @@ class CudaBackend:
         shared: int,
         packed: PackedArguments,
     ) -> Callable[[], None]:
-        """`launch_packed` with everything decided before, so that a call costs little more than one from C."""
+        """A prepared `launch_packed`: a call of the result costs little more than a call from C."""
         self.allow_shared(kernel, shared)
         handle, stream = ctypes.c_void_p(int(kernel.handle)), ctypes.c_void_p(int(self.stream))
         address = ctypes.c_void_p(packed.address)
         if kernel.is_grid_wide:
             sizes = [ctypes.c_uint(each) for each in (*grid, *block, shared)]
             return self._ready("cuLaunchCooperativeKernel", packed, handle, *sizes, stream, address)
-        # One structure instead of seven numbers: to hand them over would take half a microsecond each time.
+        # One structure instead of seven numbers: passing the numbers takes 0.5 µs more for each call.
         config = _LaunchConfig(*grid, *block, shared, stream, None, 0)
         where = ctypes.byref(config)
         return self._ready("cuLaunchKernelEx", (packed, config), where, handle, address, ctypes.c_void_p(0))
 
     def fill_call(self, buffer: CudaBuffer, byte: int, /) -> Callable[[], None]:
-        """`fill`, likewise."""
+        """A prepared `fill`."""
         if not buffer.nbytes:
             return _nothing
         value, count = ctypes.c_ubyte(byte & 0xFF), ctypes.c_size_t(buffer.nbytes)
@@ -356,7 +361,7 @@ class CudaBackend:
     def copy_call(
         self, target: CudaBuffer, source: CudaBuffer, nbytes: int, target_offset: int, source_offset: int, /
     ) -> Callable[[], None]:
-        """`copy`, likewise."""
+        """A prepared `copy`."""
         _check_range(target, target_offset, nbytes)
         _check_range(source, source_offset, nbytes)
         if not nbytes:
@@ -366,7 +371,7 @@ class CudaBackend:
         return self._ready("cuMemcpyDtoDAsync_v2", (target, source), *places, count, stream)
 
     def _ready(self, name: str, held: Any, *arguments: Any) -> Callable[[], None]:
-        """A call of the driver with these arguments; ``held`` is what has to live as long as the call."""
+        """A function that calls the driver with these arguments. ``held`` must live as long as the function."""
         function = getattr(self._library, name)
         kinds = self.driver.CUresult
 
@@ -377,13 +382,13 @@ class CudaBackend:
         return call
 
     def synchronize(self) -> None:
-        """Wait for the stream. Raises `DeviceFailed` where a kernel has failed."""
+        """Wait for the stream. Raises `DeviceFailed` if a kernel has failed."""
         self.call("cuStreamSynchronize", self.stream)
 
     # --- events and graphs -------------------------------------------------------------------------------------
 
     def event(self) -> Any:
-        """An event that takes the time."""
+        """A new event with timing."""
         return self.call("cuEventCreate", self.driver.CUevent_flags.CU_EVENT_DEFAULT)
 
     def record(self, event: Any) -> None:
@@ -391,17 +396,17 @@ class CudaBackend:
         self.call("cuEventRecord", event, self.stream)
 
     def seconds_between(self, first: Any, second: Any) -> float:
-        """Seconds from event to event; both are over."""
+        """Seconds between two completed events."""
         return float(self.call("cuEventElapsedTime", first, second)) * 1e-3
 
     def graph(self, body: Callable[[], None]) -> Any:
-        """A graph of what ``body`` puts on the stream."""
+        """A CUDA graph of the work that ``body`` puts on the stream."""
         mode = self.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         self.call("cuStreamBeginCapture", self.stream, mode)
         try:
             body()
         except BaseException:
-            self.driver.cuStreamEndCapture(self.stream)  # its own failure would hide the first
+            self.driver.cuStreamEndCapture(self.stream)  # its status is ignored: the first error matters
             raise
         captured = self.call("cuStreamEndCapture", self.stream)
         made = self.call("cuGraphInstantiate", captured, 0)
@@ -409,16 +414,16 @@ class CudaBackend:
         return made
 
     def launch_graph(self, graph: Any) -> None:
-        """Replay a graph on the stream."""
+        """Launch a graph on the stream."""
         self.call("cuGraphLaunch", graph, self.stream)
 
     def destroy_graph(self, graph: Any) -> None:
-        """Give a graph back that is not running."""
+        """Destroy a graph that is not running."""
         self.call("cuGraphExecDestroy", graph)
 
 
 def _nothing() -> None:
-    """What is left of a call without bytes."""
+    """The prepared call for zero bytes."""
 
 
 def _argument_bytes(value: Any) -> bytes:

@@ -1,24 +1,25 @@
-"""Times arms on a GPU: replays what a work put on the device, between two events.
+"""Times arms on a GPU: replays the device operations of a work between two events.
 
-For each sample: flush L2 (a memset of twice its size), restore what the work changes, event, the work, event; one
-synchronization for each block of samples. The work is the recorded device operations from its first launch to its last:
-what the host copied before it belongs to the restored inputs, what it read in between is left out. A work under 20 µs
-is run many times between the two events, over rotating sets of buffers that take five times L2 in all. Whether it is
-one is told by the fastest of several replays; since two events add 1 to 4 µs of their own, up to 25 µs count as short.
+A sample is: flush L2 (a memset of twice its size), restore the buffers that the work changes, record an event, run the
+work, record an event. There is one synchronization for each block of samples. The work is the recorded device
+operations from its first launch to its last. Copies of the host before the first launch are part of the restored
+inputs; reads of the host between launches are left out. A work under 20 µs runs many times between the two events, on
+rotating sets of buffers of five times L2 in total. The fastest of several replays decides whether a work is that short.
+Two events add 1 to 4 µs, so up to 25 µs count as short.
 
-Work that is short or of several launches is replayed as a CUDA graph, so that no host has to keep up with it. Where an
-arm asks for `stream`, it is launched call by call from this thread, by calls that cost what they cost a program in C.
-Nothing hides what these calls cost: for all arms beside it, too, the stream is empty when the first event is recorded,
-and of work that is run several times between two events, each run is a graph launch of its own.
+A work that is short or has several launches is replayed as a CUDA graph, so that the host cannot slow it down. An arm
+with the launch mode `stream` is launched call by call from this thread, with calls that cost as much as in a C program.
+If one arm has this mode, then for all arms the stream is empty when the first event is recorded, and each of several
+runs between two events is a separate graph launch. So the cost of launches is part of every time.
 
-A block begins and ends with a clock probe: one warp reads the SM clock's counter and the global nanosecond timer over
-30 µs, from tick to tick; its ratio is the SM clock at that moment, with no library asked and nothing set.
+A block begins and ends with a clock probe: one warp reads the counter of the SM clock and the global nanosecond timer
+over 30 µs, from tick to tick. The ratio is the SM clock frequency. This needs no library and changes no setting.
 
-Requires: arms that have been found correct; runs that the check has recorded, if they come out the same each time, are
-taken over, and the others recorded anew. Guarantees: arms with the same buffers and inputs run on the same memory;
-a replay gives the same bytes as the work itself did, checked before the first sample and after the last, but for
-buffers that the work computes differently each time.
-Refuses: `ReplayDiffers`; a work without a launch is a `ValueError`.
+Requires: arms that were found correct. Recordings of the correctness check are used if the work is deterministic;
+otherwise the work is recorded again. Guarantees: arms with the same buffers and inputs run on the same memory. A replay
+leaves the same bytes as the work, checked before the first sample and after the last, except in buffers that the work
+itself computes differently each time.
+Refuses: `ReplayDiffers`; `ValueError` for a work without a launch.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ import numpy as np
 from .correctness import PATTERNS, run_once
 from .cuda import CudaBackend, CudaBuffer, CudaKernel
 from .protocol import Block
-from .workload import Arm, Copy, Fill, Launch, Recording, Step, Work, Write
+from .workload import Arm, Copy, Fill, RecordedLaunch, Recording, Step, Work, Write
 
 __all__ = ["CudaStopwatch", "ReplayDiffers"]
 
-#: Below this many seconds from event to event, a run of the work is too short for two events: 20 µs of its own, and
-#: what lies between events besides. A run that is called short without need is timed as well as any.
+#: A run of fewer seconds between two events is short: 20 µs of work and up to 5 µs between the events. A run that is
+#: classified as short without need is timed correctly, too.
 SHORT = 25e-6
-#: What lies between two events then takes about so many seconds, in no more than so many runs.
+#: A sample of a short work takes about this many seconds, in at most this many runs.
 _TARGET, _MOST_COPIES = 400e-6, 256
 _ALIGNMENT = 4096
 
@@ -77,12 +78,13 @@ SPIN:
 
 
 class ReplayDiffers(RuntimeError):
-    """Replaying the recorded operations does not give what the work gave."""
+    """The replay of the recorded operations leaves other bytes than the work."""
 
 
 @dataclass
 class _Memory:
-    """Buffers of one recording: a pristine set, and the sets that runs use. ``changed`` are the buffers to restore."""
+    """The buffers of one recording: a pristine set, and the sets that runs use. ``changed`` are the buffers that runs
+    change and that must be restored."""
 
     offsets: list[int]
     sizes: list[int]
@@ -101,7 +103,7 @@ _Operation = Callable[[], None]
 
 @dataclass
 class _Prepared:
-    """One arm, ready to run on each of its sets."""
+    """One arm, ready to run on each of its sets of buffers. ``unstable`` are buffers that differ from run to run."""
 
     arm: Arm
     recording: Recording
@@ -140,7 +142,7 @@ class CudaStopwatch:
         many = len(runs[0][0].launches) > 1
         self._auto = "graph" if is_short or many else "stream"
         self.mode = self._mode_of(arms[0])
-        #: Whether what the host takes to launch is part of what is timed.
+        #: Whether the time that the host takes for launches is part of the measured time.
         self.counts_launches = any(each.launch == "stream" for each in arms)
         memories: dict[Any, _Memory] = {}
         self.arms = [self._prepare(arm, *each, memories, self.copies) for arm, each in zip(arms, runs, strict=True)]
@@ -151,10 +153,10 @@ class CudaStopwatch:
             if wrong := self.verify(number):
                 raise ReplayDiffers(f"{arms[number].id}: {wrong[0]}")
 
-    # --- the protocol's side -----------------------------------------------------------------------------------
+    # --- the protocol `Stopwatch` -----------------------------------------------------------------------------------
 
     def warm_up(self, arm: int, seconds: float, /) -> float:
-        """Run an arm for so long; the seconds of a sample."""
+        """Run an arm for about this many seconds; the seconds of one sample."""
         end = time.monotonic() + seconds
         block = self.measure(arm, 2)
         while time.monotonic() < end:
@@ -167,7 +169,7 @@ class CudaStopwatch:
         while len(self._events) < samples:
             self._events.append((backend.event(), backend.event()))
         self._probe_clock(0)
-        # Python's collector is no part of a program whose launches are timed.
+        # The garbage collector must not run between timed launches.
         collects = gc.isenabled()
         gc.disable()
         try:
@@ -187,20 +189,20 @@ class CudaStopwatch:
         return Block(seconds, self._clock())
 
     def verify(self, arm: int) -> list[str]:
-        """Run an arm once more and compare its memory with what the work itself left: a line for each difference."""
+        """Run an arm once more and compare its memory with that of the work: one line for each difference."""
         prepared = self.arms[arm]
         self.backend.launch_graph(prepared.restore)
         self._run(prepared)
         wrong: list[str] = []
         for copy in {0, self.copies - 1}:
-            found = self._digests(prepared.memory, copy)
+            digests = self._digests(prepared.memory, copy)
             for buffer, digest in prepared.recording.final.items():
-                if buffer not in prepared.unstable and found[buffer] != digest:
+                if buffer not in prepared.unstable and digests[buffer] != digest:
                     wrong.append(f"buffer {buffer} ({prepared.memory.sizes[buffer]} bytes) of set {copy} differs")
         return wrong
 
     def how(self) -> dict[str, Any]:
-        """How the arms were timed."""
+        """How the arms were timed, for the result file."""
         return {
             "mode": self.mode,
             "launches_per_sample": self.copies,
@@ -209,7 +211,7 @@ class CudaStopwatch:
         }
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free all memory, graphs and staged buffers."""
         for graph in [graph for each in self.arms for graph in (each.restore, *each.graphs) if graph is not None]:
             self.backend.destroy_graph(graph)
         held = {id(each.memory): each.memory for each in self.arms}
@@ -219,26 +221,26 @@ class CudaStopwatch:
         for buffer in (*self._staged, self._flush, self._ticks):
             self.backend.free(buffer)
 
-    # --- getting ready -----------------------------------------------------------------------------------------
+    # --- preparation -----------------------------------------------------------------------------------------
 
     def _record(self, work: Work, arm: Arm, seed: int, known: Recording | None) -> tuple[Recording, set[int]]:
-        """What a run of the work does, and the buffers that do not come out the same, or not of the replay."""
+        """The operations of a run, and the buffers that cannot be compared with those of a replay."""
         first = known or run_once(self.backend, work, arm, seed, PATTERNS[0]).recording
         again = known or run_once(self.backend, work, arm, seed, PATTERNS[0]).recording
         if not first.launches:
-            raise ValueError(f"{work.fullname}: nothing is launched, so there is nothing to time")
+            raise ValueError(f"{work.fullname}: the program launches no kernel, so there is nothing to time")
         unstable = {index for index in first.final if first.final[index] != again.final.get(index)}
-        # What the host puts there behind the last launch is not replayed.
-        last = max(i for i, step in enumerate(first.steps) if isinstance(step, Launch))
+        # Operations of the host after the last launch are not replayed.
+        last = max(i for i, step in enumerate(first.steps) if isinstance(step, RecordedLaunch))
         behind = {step.target if isinstance(step, Copy) else step.buffer for step in first.steps[last + 1 :]}  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
         return first, unstable | behind
 
     def _estimate(self, arm: Arm, recording: Recording, unstable: set[int]) -> float:
-        """Seconds of a run from event to event, the least of a few but the first, which loads the graph."""
+        """Seconds of a run between two events: the least of six, without the first one, which loads the graph."""
         prepared = self._prepare(arm, recording, unstable, {}, 1)
         start, stop = self._events[0]
         graph = self.backend.graph(lambda: _do(prepared.runs[0]))
-        found: list[float] = []
+        seconds: list[float] = []
         for _ in range(6):
             self.backend.fill(self._flush, 0)
             self._restore(prepared.memory, 1, range(len(prepared.memory.sizes)))
@@ -246,19 +248,19 @@ class CudaStopwatch:
             self.backend.launch_graph(graph)
             self.backend.record(stop)
             self.backend.synchronize()
-            found.append(self.backend.seconds_between(start, stop))
+            seconds.append(self.backend.seconds_between(start, stop))
         self.backend.destroy_graph(graph)
         self.backend.free(prepared.memory.pristine)
         self.backend.free(prepared.memory.arena)
-        return max(min(found[1:]), 1e-6)
+        return max(min(seconds[1:]), 1e-6)
 
     def _prepare(
         self, arm: Arm, recording: Recording, unstable: set[int], memories: dict[Any, _Memory], copies: int
     ) -> _Prepared:
-        first = next(i for i, step in enumerate(recording.steps) if isinstance(step, Launch))
-        last = max(i for i, step in enumerate(recording.steps) if isinstance(step, Launch))
+        first = next(i for i, step in enumerate(recording.steps) if isinstance(step, RecordedLaunch))
+        last = max(i for i, step in enumerate(recording.steps) if isinstance(step, RecordedLaunch))
         before, timed = recording.steps[:first], recording.steps[first : last + 1]
-        # Arms that begin with the same memory share it: its place is then no difference between them.
+        # Arms with the same initial memory share it, so that its addresses cannot make a difference.
         key = (tuple(recording.sizes), tuple(before))
         memory = memories.get(key)
         if memory is None:
@@ -290,7 +292,7 @@ class CudaStopwatch:
         return memory
 
     def _apply(self, step: Step, place: Callable[[int], int], sizes: Sequence[int]) -> None:
-        """Do what the host program did to memory before its first launch."""
+        """Apply an operation of the host program to memory, before its first launch."""
         backend = self.backend
         if isinstance(step, Write):
             data = np.frombuffer(step.data, np.uint8)
@@ -303,15 +305,15 @@ class CudaStopwatch:
             backend.copy(target, source, step.nbytes, step.target_offset, step.source_offset)
 
     def _stage(self, steps: Sequence[Step]) -> dict[int, int]:
-        """Put what the host wrote between launches on the device; the address for each such step, by its number."""
-        found: dict[int, int] = {}
+        """Copy the data that the host wrote between launches to the device; the addresses by number of the step."""
+        addresses: dict[int, int] = {}
         for number, step in enumerate(steps):
             if isinstance(step, Write) and step.data:
                 buffer = self.backend.allocate(len(step.data))
                 self.backend.write(buffer, np.frombuffer(step.data, np.uint8))
                 self._staged.append(buffer)
-                found[number] = buffer.pointer
-        return found
+                addresses[number] = buffer.pointer
+        return addresses
 
     def _operations(self, prepared: _Prepared, staged: dict[int, int], copy: int) -> list[_Operation]:
         return [self._operation(prepared, step, staged.get(n, 0), copy) for n, step in enumerate(prepared.steps)]
@@ -322,7 +324,7 @@ class CudaStopwatch:
         def buffer(number: int) -> CudaBuffer:
             return CudaBuffer(memory.place(number, copy), memory.sizes[number])
 
-        if isinstance(step, Launch):
+        if isinstance(step, RecordedLaunch):
             kernel = prepared.kernels[step.module, step.kernel]
             kernel = backend.cooperative(kernel) if step.cooperative else kernel
             packed = backend.pack(kernel, [buffer(each) if isinstance(each, int) else each for each in step.args])
@@ -337,7 +339,7 @@ class CudaStopwatch:
         return backend.copy_call(buffer(step.buffer), source, source.nbytes, step.offset, 0)
 
     def _find_changed(self) -> None:
-        """Which buffers the runs change: only these are restored, so that the others stay out of the cache."""
+        """Find the buffers that the runs change. Only these are restored; the others stay out of the cache."""
         before: dict[int, dict[int, bytes]] = {}
         for prepared in self.arms:
             memory = prepared.memory
@@ -378,17 +380,17 @@ class CudaStopwatch:
                 backend.copy(target, CudaBuffer(memory.pristine.pointer + offset, size), size, 0, 0)
 
     def _digests(self, memory: _Memory, copy: int) -> dict[int, bytes]:
-        found: dict[int, bytes] = {}
+        digests: dict[int, bytes] = {}
         for index, size in enumerate(memory.sizes):
             data = self.backend.read(CudaBuffer(memory.place(index, copy), size), np.uint8, size)
-            found[index] = hashlib.blake2b(data.tobytes(), digest_size=16).digest()
-        return found
+            digests[index] = hashlib.blake2b(data.tobytes(), digest_size=16).digest()
+        return digests
 
     def _probe_clock(self, slot: int) -> None:
         self.backend.launch_packed(self._probe, (1, 1, 1), (1, 1, 1), 0, self._probe_arguments[slot])
 
     def _clock(self) -> float:
-        """The SM clock in Hz, the mean of the block's two probes."""
+        """The SM clock in Hz: the mean of the two probes of a block."""
         ticks = self.backend.read(self._ticks, np.uint64, 4).astype(np.float64)
         return float(np.mean(ticks[[0, 2]] / ticks[[1, 3]])) * 1e9
 

@@ -1,8 +1,7 @@
-"""Look over this machine: is everything here that ptxmotion needs, and if not, what brings it?
+"""Checks that this machine has everything that ptxmotion needs, and says how to install what is missing.
 
-Guarantees: never raises for what is missing or broken, it reports it; starts no GPU work beyond counting devices.
-A check that fails and is `needed` makes the exit status 4; one that is not needed is a note: without a GPU all but
-timing works.
+Guarantees: something missing or broken is reported and never raises; the GPU is only queried. A failed check that is
+`needed` gives the exit code 4. A failed check that is not needed is a note: without a GPU everything works but timing.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from typing import Any, Protocol
 from ..cache import usage
 from ..toolchain.tools import TOOLS, ToolchainError, ToolMissing, find_tool, supported_targets
 
-#: The exit status that says that something is missing in the environment.
+#: The exit code for something missing in the environment.
 MISSING = 4
 
 OLDEST_PYTHON = (3, 11)
 
-#: A driver loads cubins of its own CUDA's major version; this is the oldest that loads those of CUDA 13.
+#: A driver loads cubins of the same major version of CUDA. This is the oldest driver that loads those of CUDA 13.
 OLDEST_DRIVER = (13, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked for. `fix` is what to do where it is not `ok`, else empty."""
+    """The result of one check. `fix` says what to do if it is not `ok`; otherwise it is empty."""
 
     name: str
     ok: bool
@@ -40,19 +39,18 @@ class Check:
 
 
 class Writer(Protocol):
-    """What `run` writes to: `sys.stdout`, or a stream of the caller's."""
+    """The output stream of `run`."""
 
     def write(self, text: str, /) -> object: ...
 
 
 def collect() -> list[Check]:
-    """Every check, in the order in which they matter."""
+    """All checks, the most important first."""
     return [_python(), *map(_tool, TOOLS), _host_compiler(), _scratch_folder(), _cache(), *_gpu()]
 
 
 def run(out: Writer, json: bool = False, more: Sequence[Check] = ()) -> int:
-    """Write the checks, and ``more`` of them, as text or as one JSON document; 0 where all that is needed is here, else
-    4."""
+    """Write all checks and ``more``, as text or JSON; the exit code: 0, or 4 if a needed check failed."""
     checks = [*collect(), *more]
     if json:
         from json import dumps
@@ -76,7 +74,7 @@ def _python() -> Check:
 
 
 def _tool(name: str) -> Check:
-    # Machine code is counted without these two: they print it, and take it out of executables.
+    # These two only print machine code and extract it from executables. Nothing else needs them.
     needed = name not in ("cuobjdump", "nvdisasm")
     try:
         tool = find_tool(name)
@@ -92,12 +90,14 @@ def _tool(name: str) -> Check:
 
 
 def _host_compiler() -> Check:
-    """nvcc runs g++ for its preprocessor, or the compiler that NVCC_CCBIN names."""
+    """nvcc runs g++ as its preprocessor, or the compiler that NVCC_CCBIN names."""
     wanted = os.environ.get("NVCC_CCBIN") or "g++"
     if path := shutil.which(wanted):
         return Check("host compiler", True, path, needed=False)
     fix = "on Debian and Ubuntu: sudo apt install g++; or set NVCC_CCBIN"
-    return Check("host compiler", False, f"no {wanted}: nvcc cannot compile CUDA C++; PTX needs none", fix, False)
+    return Check(
+        "host compiler", False, f"no {wanted}: nvcc cannot compile CUDA C++ without it; PTX input works", fix, False
+    )
 
 
 def _scratch_folder() -> Check:
@@ -113,11 +113,11 @@ def _scratch_folder() -> Check:
 
 
 def _cache() -> Check:
-    found = usage()
-    if found.problem:
-        fix = "set PTXMOTION_CACHE to a writable folder; without a cache everything is made anew"
-        return Check("cache", False, found.problem, fix, False)
-    return Check("cache", True, f"{found.folder}, {found.entries} files, {found.bytes / 2**20:.1f} MiB", needed=False)
+    cache = usage()
+    if cache.problem:
+        fix = "set PTXMOTION_CACHE to a writable folder; without a cache, nothing is reused"
+        return Check("cache", False, cache.problem, fix, False)
+    return Check("cache", True, f"{cache.folder}, {cache.entries} files, {cache.bytes / 2**20:.1f} MiB", needed=False)
 
 
 def _gpu() -> Iterator[Check]:
@@ -130,30 +130,30 @@ def _gpu() -> Iterator[Check]:
     yield Check("cuda-bindings", True, str(getattr(driver, "__file__", "")), needed=False)
     try:
         yield from _driver(driver)
-    except Exception as error:  # whatever a driver that is half installed raises
-        fix = "install NVIDIA's driver, 580 or newer, where there is a GPU; the emulator needs none"
+    except Exception as error:  # an incomplete driver installation can raise anything
+        fix = "on a machine with a GPU, install the NVIDIA driver, 580 or newer; the emulator needs no driver"
         yield Check("driver", False, f"none: {error}", fix, False)
 
 
 def _driver(driver: Any) -> Iterator[Check]:
-    def ask(call: Callable[..., Any], *arguments: Any) -> Any:
+    def query(call: Callable[..., Any], *arguments: Any) -> Any:
         status, *values = call(*arguments)
         if status != driver.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(f"{getattr(call, '__name__', 'the driver')} says {status.name}")
+            raise RuntimeError(f"{getattr(call, '__name__', 'the driver')} returned {status.name}")
         return values[0] if values else None
 
-    number = int(ask(driver.cuDriverGetVersion))
+    number = int(query(driver.cuDriverGetVersion))
     version = (number // 1000, number % 1000 // 10)
     ok = version >= OLDEST_DRIVER
-    fix = "" if ok else "update NVIDIA's driver to 580 or newer: this one does not load what CUDA 13 assembles"
+    fix = "" if ok else "update the NVIDIA driver to 580 or newer: this one cannot load machine code of CUDA 13"
     yield Check("driver", ok, f"for CUDA {version[0]}.{version[1]}", fix, False)
-    ask(driver.cuInit, 0)
+    query(driver.cuInit, 0)
     attribute = driver.CUdevice_attribute
-    for index in range(int(ask(driver.cuDeviceGetCount))):
-        device = ask(driver.cuDeviceGet, index)
-        name = bytes(ask(driver.cuDeviceGetName, 256, device)).split(b"\0")[0].decode("utf-8", "replace")
+    for index in range(int(query(driver.cuDeviceGetCount))):
+        device = query(driver.cuDeviceGet, index)
+        name = bytes(query(driver.cuDeviceGetName, 256, device)).split(b"\0")[0].decode("utf-8", "replace")
         major, minor = (
-            int(ask(driver.cuDeviceGetAttribute, wanted, device))
+            int(query(driver.cuDeviceGetAttribute, wanted, device))
             for wanted in (
                 attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
                 attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,

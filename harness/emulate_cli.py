@@ -1,17 +1,17 @@
-"""What `ptxmotion emulate` and `ptxmotion verify A.ptx B.ptx` do, without the command line around it.
+"""The arguments and the output of `ptxmotion emulate` and of `ptxmotion verify A.ptx B.ptx`.
 
-`add_arguments` and `run` belong to `emulate`, `add_pair_arguments` and `run_pair` to the comparison of two files. Data
-goes to stdout, messages and progress to stderr; the exit code is 0 fine, 1 a finding or a difference, 2 usage, 3 bad
-input.
+`add_arguments` and `run` belong to `emulate`, `add_pair_arguments` and `run_pair` to `verify`. Data goes to stdout,
+messages and progress to stderr. The exit code is 0, or 1 for a finding or a difference, 2 for wrong usage, 3 for bad
+input, 5 for an inconclusive comparison.
 
 An argument of the kernel is one of
 
-    x.npy            an array, copied to the device     x.npy:y.npy     the same; what comes back goes to y.npy
+    x.npy            an array, copied to the device     x.npy:y.npy     the same; its final content is saved to y.npy
     f32[1000]        an array of zeros                  i32[64]:range   0, 1, 2 …
-    f32[64]:normal   random, by --seed                  i32[64]:5       all elements 5
+    f32[64]:normal   random numbers, by --seed          i32[64]:5       all elements are 5
     i32:7 f32:2.5    a value                            0x00ff…:bytes   the bytes of a structure, in hexadecimal
 
-with the types i8 i16 i32 i64 u8 u16 u32 u64 f16 f32 f64; `=FILE.npy` behind an array saves what comes back.
+with the types i8 i16 i32 i64 u8 u16 u32 u64 f16 f32 f64. `=FILE.npy` after an array saves its final content.
 """
 
 from __future__ import annotations
@@ -35,51 +35,75 @@ __all__ = ["add_arguments", "add_pair_arguments", "run", "run_pair"]
 _KINDS = "i8 i16 i32 i64 u8 u16 u32 u64 f16 f32 f64".split()
 _ARRAY = re.compile(rf"({'|'.join(_KINDS)})\[(\d+)\](?::([\w.+-]+))?(?:=(.+))?")
 _VALUE = re.compile(rf"({'|'.join(_KINDS)}):(\S+)")
-#: Seconds before a run shows how far it is.
-_PATIENCE = 0.5
-_FINE, _FOUND, _USAGE, _BAD_INPUT, _NOTHING_SAID = 0, 1, 2, 3, 5
+#: Seconds before a run shows its progress.
+_PROGRESS_DELAY = 0.5
+_FINE, _FOUND, _USAGE, _BAD_INPUT, _INCONCLUSIVE = 0, 1, 2, 3, 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `emulate`."""
-    parser.add_argument("file", metavar="FILE", help="PTX; - is stdin")
-    parser.add_argument("--kernel", metavar="NAME", help="the entry to run; may be left out where there is one only")
-    parser.add_argument("--grid", type=_shape, default=(1, 1, 1), metavar="X[,Y[,Z]]", help="blocks (default: 1)")
-    parser.add_argument("--block", type=_shape, default=(1, 1, 1), metavar="X[,Y[,Z]]", help="threads (default: 1)")
-    parser.add_argument("--shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory")
-    parser.add_argument("--arg", action="append", default=[], metavar="ARG", help="one for each parameter, in order")
-    parser.add_argument("--seed", type=int, default=0, help="for random arrays and the random schedule")
+    parser.add_argument("file", metavar="FILE", help="PTX input; - is stdin")
+    parser.add_argument("--kernel", metavar="NAME", help="the kernel to run (default: the only kernel of the file)")
+    parser.add_argument(
+        "--grid", type=_shape, default=(1, 1, 1), metavar="X[,Y[,Z]]", help="the number of blocks (default: 1)"
+    )
+    parser.add_argument(
+        "--block",
+        type=_shape,
+        default=(1, 1, 1),
+        metavar="X[,Y[,Z]]",
+        help="the number of threads of a block (default: 1)",
+    )
+    parser.add_argument("--shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory (default: 0)")
+    parser.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="ARG",
+        help="an argument of the kernel; one for each parameter, in order",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="the seed of random arrays and schedules (default: 0)")
     parser.add_argument(
         "--schedule",
         choices=("order", "random", "warps"),
         default="order",
-        help="which threads run first: in order, at random, or at random by warps whose lanes reconverge",
+        help="the order of threads: in order, random, or random by warps whose lanes reconverge (default: order)",
     )
-    parser.add_argument("--no-checks", action="store_true", help="do not look for races, unwritten reads and the like")
-    parser.add_argument("--keep-going", action="store_true", help="skip bad accesses instead of ending at the first")
-    parser.add_argument("--counts", choices=("table", "json", "none"), default="table", help="figures on stdout")
     parser.add_argument(
-        "--profile", metavar="FILE", help="save how often each block and branch was executed, for analyze and opt"
+        "--no-checks", action="store_true", help="do not check for races, reads of unwritten memory and similar errors"
     )
-    parser.add_argument("--trace", metavar="FILE.npy", help="save every access: who read or wrote what")
-    parser.add_argument("--budget", type=_count, metavar="N", help="instructions to issue before it counts as endless")
+    parser.add_argument(
+        "--keep-going", action="store_true", help="skip invalid accesses instead of ending at the first one"
+    )
+    parser.add_argument(
+        "--counts", choices=("table", "json", "none"), default="table", help="the counts on stdout (default: table)"
+    )
+    parser.add_argument(
+        "--profile", metavar="FILE", help="save the execution counts of blocks and branches, for analyze and opt"
+    )
+    parser.add_argument(
+        "--trace", metavar="FILE.npy", help="save every access: thread, address, size, and whether it reads or writes"
+    )
+    parser.add_argument(
+        "--budget", type=_count, metavar="N", help="the most instructions; a longer run counts as endless"
+    )
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"'{text}' is no number above zero")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number greater than 0")
     return int(text)
 
 
 def _shape(text: str) -> tuple[int, ...]:
     parts = text.split(",")
     if not 1 <= len(parts) <= 3 or not all(part.strip().lstrip("-").isdecimal() for part in parts):
-        raise argparse.ArgumentTypeError(f"'{text}' is no shape such as 16 or 4,2")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a shape such as 16 or 4,2")
     return tuple(int(part) for part in parts)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run `emulate`; 1 where the checks found something."""
+    """Run `emulate`; the exit code."""
     from ..emulator import Emulator, EmulatorFault, LaunchError, UnsupportedInstruction
     from ..emulator.launch import BUDGET
     from ..ptx import PtxError
@@ -96,10 +120,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _say(f"ptxmotion: error: {error}", _USAGE)
     except (ValueError, MemoryError) as error:
         return _say(f"ptxmotion: error: {error}", _USAGE)
-    # Before a run that may take long.
+    # Check the output folders before a run that can take long.
     for path in (*(path for _, path in saves), arguments.trace, arguments.profile):
         if path is not None and not os.path.isdir(os.path.dirname(path) or "."):
-            return _say(f"{path}: error: there is no such folder", _BAD_INPUT)
+            return _say(f"{path}: error: the folder does not exist", _BAD_INPUT)
     try:
         with _Progress() as progress:
             result = module.launch(
@@ -157,16 +181,16 @@ def _load(path: str) -> str:
         return file.read()
 
 
-def _kernel_name(known: list[str], wanted: str | None) -> str:
-    if wanted is not None:
-        return wanted
-    if len(known) != 1:
-        raise ValueError(f"name a kernel with --kernel: {', '.join(known) or 'there is none'}")
-    return known[0]
+def _kernel_name(kernels: list[str], chosen: str | None) -> str:
+    if chosen is not None:
+        return chosen
+    if len(kernels) != 1:
+        raise ValueError(f"choose a kernel with --kernel: {', '.join(kernels) or 'there is none'}")
+    return kernels[0]
 
 
 def _arguments(texts: list[str], seed: int) -> tuple[list[Any], list[tuple[Any, str]]]:
-    """Values for the kernel, and which arrays are to be saved where."""
+    """The arguments of the kernel, and the arrays to save with their paths."""
     import numpy as np
 
     values: list[Any] = []
@@ -183,13 +207,13 @@ def _arguments(texts: list[str], seed: int) -> tuple[list[Any], list[tuple[Any, 
             try:
                 value = dtype.type(float(literal) if kind[0] == "f" else int(literal, 0))
             except (ValueError, OverflowError):
-                raise ValueError(f"'{literal}' is no {kind}") from None
+                raise ValueError(f"'{literal}' is not a value of type {kind}") from None
         elif text.endswith(":bytes"):
             digits = text.removesuffix(":bytes").removeprefix("0x")
             try:
                 value = bytes.fromhex(digits)
             except ValueError:
-                raise ValueError(f"'{digits}' is no even number of hexadecimal digits") from None
+                raise ValueError(f"'{digits}' is not an even number of hexadecimal digits") from None
         elif ".npy" in text:
             path, _, save = text.partition(":")
             value = _loaded(path)
@@ -210,9 +234,9 @@ def _loaded(path: str) -> Any:
     try:
         value = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} holds no array: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"{path} has no array: {str(error).splitlines()[0]}") from None
     if not isinstance(value, np.ndarray):
-        raise ValueError(f"{path} holds several arrays")
+        raise ValueError(f"{path} has several arrays")
     return cast("Any", value)
 
 
@@ -255,7 +279,7 @@ def _say(message: str, code: int) -> int:
 
 
 class _Progress:
-    """A bar on stderr where that is a terminal and the run is not over at once."""
+    """A progress bar on stderr, if that is a terminal and the run is not short."""
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -267,7 +291,7 @@ class _Progress:
 
     def update(self, done: int, total: int) -> None:
         if self._bar is None:
-            if done >= total or time.monotonic() - self._start < _PATIENCE:
+            if done >= total or time.monotonic() - self._start < _PROGRESS_DELAY:
                 return
             from rich.console import Console
             from rich.progress import Progress
@@ -286,21 +310,29 @@ class _Progress:
 
 
 def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments that `verify A.ptx B.ptx` needs beside the two files."""
-    parser.add_argument("--inputs", metavar="FILE.py", help="a Python file whose launches(seed) gives the inputs")
+    """The arguments of `verify A.ptx B.ptx` besides the two files."""
     parser.add_argument(
-        "--seeds", type=_count, metavar="N", help="inputs for each kernel (default: 48, with --inputs 3)"
+        "--inputs", metavar="FILE.py", help="a Python file whose function launches(seed) returns the inputs"
+    )
+    parser.add_argument(
+        "--seeds",
+        type=_count,
+        metavar="N",
+        help="the number of inputs for each kernel (default: 48, or 3 with --inputs)",
     )
     parser.add_argument(
         "--budget",
         type=_seconds,
         metavar="SECONDS",
-        help="time for each kernel, the smallest launches first (default: 10)",
+        help="the time for each kernel; small launches come first (default: 10)",
     )
     parser.add_argument(
-        "--restrict", action="store_true", default=None, help="no inputs in which two pointers share a buffer"
+        "--restrict",
+        action="store_true",
+        default=None,
+        help="use no inputs in which two pointers point to the same buffer",
     )
-    parser.add_argument("--kernel", action="append", metavar="NAME", help="compare this entry only; may be repeated")
+    parser.add_argument("--kernel", action="append", metavar="NAME", help="compare only this kernel; may be repeated")
 
 
 def _seconds(text: str) -> float:
@@ -309,12 +341,12 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of seconds above zero")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds greater than 0")
     return value
 
 
 def run_pair(before: str, after: str, arguments: argparse.Namespace) -> int:
-    """Compare the files ``before`` and ``after``; 1 where they differ, 5 where nothing could be said of a kernel."""
+    """Compare the files ``before`` and ``after``; the exit code: 1 if they differ, 5 if a kernel is inconclusive."""
     from ..emulator import LaunchError
     from ..ptx import PtxError, load
     from .verification.equivalence import launches_from_file
@@ -334,7 +366,7 @@ def run_pair(before: str, after: str, arguments: argparse.Namespace) -> int:
         return _say(f"ptxmotion: error: {before} has no kernel '{sorted(unknown)[0]}'", _USAGE)
     names = [name for name in names if arguments.kernel is None or name in arguments.kernel]
     if not names:
-        return _say(f"ptxmotion: error: {before} has no kernel to compare", _NOTHING_SAID)
+        return _say(f"ptxmotion: error: {before} has no kernel to compare", _INCONCLUSIVE)
     try:
         return _compare_kernels(first, second, names, launches, arguments)
     except LaunchError as error:
@@ -365,11 +397,11 @@ def _compare_kernels(
             progress.print("".join(f"{line}\n" for line in _lines_of(found)))
     if DIFFERENT in outcomes:
         return 1
-    return _FINE if outcomes == {SAME} else _NOTHING_SAID
+    return _FINE if outcomes == {SAME} else _INCONCLUSIVE
 
 
 def _lines_of(found: Verdict) -> list[str]:
-    """What is said of a kernel: its verdict, the differences with their input, and what was not decided."""
+    """The lines for a kernel: its verdict, the differences with their inputs, and the undecided inputs."""
     lines = [f"{found.kernel}: {found.summary}"]
     for each in found.comparisons:
         if each.outcome == "different":
@@ -379,7 +411,7 @@ def _lines_of(found: Verdict) -> list[str]:
 
 
 class _PairProgress:
-    """A line on stderr where that is a terminal and the comparison is not over at once."""
+    """A status line on stderr, if that is a terminal and the comparison is not short."""
 
     def __init__(self, kernels: int) -> None:
         self._kernels = kernels
@@ -392,14 +424,14 @@ class _PairProgress:
         return self
 
     def start(self, name: str) -> None:
-        """The next kernel."""
+        """Begin the next kernel."""
         self._number += 1
         self._name = name
         self.update(0)
 
     def update(self, inputs: int) -> None:
-        """So many inputs of this kernel are compared."""
-        if not sys.stderr.isatty() or (self._status is None and time.monotonic() - self._begin < _PATIENCE):
+        """Show the number of inputs of this kernel that were compared."""
+        if not sys.stderr.isatty() or (self._status is None and time.monotonic() - self._begin < _PROGRESS_DELAY):
             return
         text = f"kernel {self._number} of {self._kernels}: {self._name}, {inputs} inputs compared"
         if self._status is None:
@@ -411,7 +443,7 @@ class _PairProgress:
             self._status.update(text)
 
     def print(self, text: str) -> None:
-        """Write to stdout at once: a run may take long."""
+        """Write to stdout and flush, because a run can take long."""
         sys.stdout.write(text)
         sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""A result file in the forms that other tools read.
+"""Converts a result file to the formats of other tools.
 
     gha               github-action-benchmark, tool `customSmallerIsBetter`: a list of {name, unit, value, range, extra}
     bmf               Bencher Metric Format: {benchmark: {measure: {value, lower_value, upper_value}}}, latency in ns
@@ -6,8 +6,8 @@
     csv               a row for each arm
     markdown          a table for a pull request
 
-Guarantees: every value comes from the file; arms that were not timed have their noise-free figures only, and are left
-out of pytest-benchmark's form, which knows nothing but times.
+Guarantees: every value comes from the file. Arms that were not timed have only their noise-free figures. The format of
+pytest-benchmark has only times, so it lacks these arms.
 Reference: the README of benchmark-action/github-action-benchmark; https://bencher.dev/bmf.json;
 pytest-benchmark 5, `pytest_benchmark/session.py` and `table.py`.
 """
@@ -26,17 +26,17 @@ from .results import ArmResult, BenchmarkResult, ComparisonResult, ResultFile
 __all__ = ["FORMATS", "export"]
 
 
-def export(result: ResultFile, form: str) -> str:
+def export(result: ResultFile, format: str) -> str:
     """The text of a result file in one of `FORMATS`. Raises `KeyError`."""
-    return FORMATS[form](result)
+    return FORMATS[format](result)
 
 
 def _arms(result: ResultFile) -> Iterator[tuple[BenchmarkResult, ArmResult, ComparisonResult | None]]:
     for benchmark in result.benchmarks:
-        found = {each.candidate: each for each in benchmark.comparisons}
+        comparisons = {each.candidate: each for each in benchmark.comparisons}
         for arm in benchmark.arms:
             if arm.role != "control":
-                yield benchmark, arm, found.get(arm.id)
+                yield benchmark, arm, comparisons.get(arm.id)
 
 
 def _gha(result: ResultFile) -> str:
@@ -53,19 +53,19 @@ def _gha(result: ResultFile) -> str:
                     "extra": f"{result.machine_info.get('gpu', '')}, {arm.stats.rounds} samples".lstrip(", "),
                 }
             )
-        if comparison is not None and comparison.speedup is not None and comparison.verdict not in _DOUBTFUL:
+        if comparison is not None and comparison.speedup is not None and comparison.verdict not in _WITHOUT_VERDICT:
             entry: dict[str, Any] = {"name": f"{name} time relative to {comparison.baseline}", "unit": "ratio"}
             entry["value"] = 1 / comparison.speedup
             if comparison.ci is not None:
                 entry["range"] = f"{1 / comparison.ci[1]:.4f} to {1 / comparison.ci[0]:.4f}"
             entries.append({**entry, "extra": f"{comparison.verdict}: {comparison.reason}"})
         for figure, value in noise_free(arm).items():
-            if not figure.endswith(("occupancy", "active_lane_ratio")):  # of these, more is better
+            if not figure.endswith(("occupancy", "active_lane_ratio")):  # greater is better
                 entries.append({"name": f"{name} {figure}", "unit": figure.rpartition(":")[2], "value": value})
     return json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
 
 
-_DOUBTFUL = ("INVALID", "MISMATCH")
+_WITHOUT_VERDICT = ("INVALID", "MISMATCH")
 
 
 def _bmf(result: ResultFile) -> str:
@@ -75,7 +75,7 @@ def _bmf(result: ResultFile) -> str:
         if arm.stats is not None:
             nanoseconds = [each * 1e9 for each in (arm.stats.median, arm.stats.q1, arm.stats.q3)]
             measures["latency"] = dict(zip(("value", "lower_value", "upper_value"), nanoseconds, strict=True))
-        if comparison is not None and comparison.speedup is not None and comparison.verdict not in _DOUBTFUL:
+        if comparison is not None and comparison.speedup is not None and comparison.verdict not in _WITHOUT_VERDICT:
             measures["speedup"] = {"value": comparison.speedup}
             if comparison.ci is not None:
                 measures["speedup"] |= {"lower_value": comparison.ci[0], "upper_value": comparison.ci[1]}
@@ -83,7 +83,7 @@ def _bmf(result: ResultFile) -> str:
         for figure, value in noise_free(arm).items():
             kernel, _, what = figure.rpartition(":")
             slug = what.replace("_", "-")
-            # A measure's name has at most 64 characters: a kernel's mangled name would not fit, so figures add up.
+            # The name of a measure has at most 64 characters, too few for mangled names: kernels are added up.
             if several and kernel in arm.static and slug != "occupancy":
                 measures[slug] = {"value": measures.get(slug, {"value": 0.0})["value"] + value}
             elif slug == "occupancy" and slug in measures:
@@ -167,10 +167,10 @@ def _csv(result: ResultFile) -> str:
     for benchmark, arm, comparison in rows:
         stats, free = arm.stats, noise_free(arm)
         times = [stats.median, stats.q1, stats.q3, stats.rounds] if stats is not None else [None] * 4
-        found: list[Any] = [None] * 4
+        verdict: list[Any] = [None] * 4
         if comparison is not None:
-            found = [comparison.verdict, comparison.speedup, *(comparison.ci or (None, None))]
-        row = [benchmark.fullname, benchmark.group, arm.id, arm.role, *found, *times, arm.correctness.status]
+            verdict = [comparison.verdict, comparison.speedup, *(comparison.ci or (None, None))]
+        row = [benchmark.fullname, benchmark.group, arm.id, arm.role, *verdict, *times, arm.correctness.status]
         writer.writerow([*row, *(free.get(name) for name in figures)])
     return out.getvalue()
 
@@ -178,8 +178,8 @@ def _csv(result: ResultFile) -> str:
 def _markdown(result: ResultFile) -> str:
     where = result.machine_info.get("gpu", result.backend)
     control = result.control.aa_verdict
-    said = "nothing was timed" if control == "NONE" else f"compared with itself, the baseline is {control}"
-    lines = [f"Benchmarks on {where}; {said}.", ""]
+    timing = "nothing was timed" if control == "NONE" else f"compared with itself, the baseline is {control}"
+    lines = [f"Benchmarks on {where}; {timing}.", ""]
     lines += [
         "| benchmark | variant | verdict | speedup | interval | time |",
         "| --- | --- | --- | ---: | --- | ---: |",
@@ -199,7 +199,7 @@ def _markdown(result: ResultFile) -> str:
     return "\n".join(lines) + "\n"
 
 
-#: The forms by name.
+#: The export functions by the name of the format.
 FORMATS: dict[str, Callable[[ResultFile], str]] = {
     "gha": _gha,
     "bmf": _bmf,

@@ -1,10 +1,10 @@
-"""A machine that only pretends: scripted drift, throttling and faults for the tests of the protocol.
+"""A simulated machine with drift, throttling and faults, for the tests of the measuring protocol.
 
-`FakeStopwatch` is a clock on which arms take the times that a script says: slow drift, steps of the SM clock, heavy
-tails, a device that vanishes. `FakeBackend` keeps buffers in host memory and runs kernels that its "PTX" names, one
-`kernel NAME BEHAVIOUR [SECONDS]` a line: an honest kernel and each of the cheats that the correctness check must catch.
+`FakeStopwatch` gives times from a simulation: slow drift, steps of the SM clock, heavy tails, a device that fails.
+`FakeBackend` has buffers in host memory. Its "PTX" has one line `kernel NAME BEHAVIOUR [SECONDS]` for each kernel: a
+correct behaviour, or one of the errors that the correctness check must detect.
 
-Guarantees: deterministic for a seed (the behaviour `racy` apart); nothing is timed by a real clock.
+Guarantees: deterministic for a seed (except the behaviour `racy`); no real clock is read.
 Refuses: unknown behaviours raise `ValueError`.
 """
 
@@ -28,11 +28,11 @@ __all__ = ["BEHAVIOURS", "FakeBackend", "FakeBuffer", "FakeStopwatch", "Weather"
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """What befalls a fake machine.
+    """The disturbances of a simulated machine.
 
-    ``noise`` is the relative standard deviation of a sample, ``tail`` the chance of one that takes 1.3 times as long.
-    ``drift`` is the relative change of speed over ``period`` seconds, up and down. Every ``step_seconds`` or so the SM
-    clock jumps to one of ``steps``, as shares of full speed; the work slows down with it.
+    ``noise`` is the relative standard deviation of a sample, ``tail`` the probability that a sample takes 1.3 times as
+    long. ``drift`` is the amplitude of a periodic change of speed over ``period`` seconds. On average every
+    ``step_seconds`` the SM clock changes to one of ``steps`` (fractions of full speed), and the work with it.
     """
 
     noise: float = 0.01
@@ -46,7 +46,7 @@ class Weather:
 
 @dataclass
 class FakeStopwatch:
-    """Times arms whose true seconds are ``truth``; ``vanish_after`` measurements, the device is gone."""
+    """Times arms whose true seconds are ``truth``. After ``vanish_after`` measurements the device fails."""
 
     truth: Sequence[float]
     weather: Weather = field(default_factory=Weather)
@@ -66,12 +66,12 @@ class FakeStopwatch:
         return math.isfinite(self.weather.step_seconds)
 
     def warm_up(self, arm: int, seconds: float, /) -> float:
-        """Let that time pass."""
+        """Advance the simulated time."""
         self.now += seconds
         return self.truth[arm]
 
     def measure(self, arm: int, samples: int, /) -> Block:
-        """Samples of an arm at the machine's present state."""
+        """Samples of an arm in the current state of the machine."""
         self.measured += 1
         if self.measured > self.vanish_after:
             raise OSError("the device is gone")
@@ -82,33 +82,33 @@ class FakeStopwatch:
         noise = np.exp(self._random.normal(0, self.weather.noise, samples))
         noise *= np.where(self._random.random(samples) < self.weather.tail, 1.3, 1.0)
         seconds = self.truth[arm] * factor / self._speed * noise
-        # A sample also costs its L2 flush and its restored inputs.
+        # A sample also takes the time of its L2 flush and its restored inputs.
         self.now += float(seconds.sum()) + samples * 100e-6
         return Block(tuple(seconds.tolist()), self.weather.clock_hz * self._speed)
 
     def verify(self, arm: int) -> list[str]:
-        """Nothing changes what a fake arm computes."""
+        """No errors: timing does not run the arm."""
         return []
 
     def how(self) -> dict[str, Any]:
-        """How it was timed."""
+        """How the arms were timed."""
         return {"mode": "stream", "launches_per_sample": 1, "copies": 1, "flushed_bytes": 0}
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there are no resources."""
 
 
 def fake_stopwatch(
     backend: Any, work: Any, arms: Sequence[Any], seed: int, recorded: Mapping[str, Any]
 ) -> FakeStopwatch:
-    """A stopwatch in fair weather, on which arms take the seconds that their modules say."""
+    """A stopwatch with little noise. Arms take the seconds that their modules state."""
     return FakeStopwatch([_seconds(arm) for arm in arms], Weather(noise=0.003), seed)
 
 
 def throttled_stopwatch(
     backend: Any, work: Any, arms: Sequence[Any], seed: int, recorded: Mapping[str, Any]
 ) -> FakeStopwatch:
-    """One whose SM clock never holds still."""
+    """A stopwatch whose SM clock changes all the time."""
     weather = Weather(step_seconds=0.002, steps=(1.0, 0.9, 0.8))
     return FakeStopwatch([_seconds(arm) for arm in arms], weather, seed)
 
@@ -116,16 +116,16 @@ def throttled_stopwatch(
 def vanishing_stopwatch(
     backend: Any, work: Any, arms: Sequence[Any], seed: int, recorded: Mapping[str, Any]
 ) -> FakeStopwatch:
-    """One whose device is gone after some rounds."""
+    """A stopwatch whose device fails after some rounds."""
     return FakeStopwatch([_seconds(arm) for arm in arms], seed=seed, vanish_after=20)
 
 
 def hanging_stopwatch(
     backend: Any, work: Any, arms: Sequence[Any], seed: int, recorded: Mapping[str, Any]
 ) -> FakeStopwatch:
-    """One that never comes back."""
+    """A stopwatch that never returns."""
     time.sleep(3600)
-    raise AssertionError("somebody waited for an hour")
+    raise AssertionError("the limit was not enforced")
 
 
 def _seconds(arm: Any) -> float:
@@ -134,7 +134,7 @@ def _seconds(arm: Any) -> float:
 
 
 class FakeBuffer:
-    """Bytes that a fake kernel reads and writes; ``whole`` is the allocation that a view looks into."""
+    """Bytes that a simulated kernel reads and writes. ``whole`` is the allocation that contains a view."""
 
     def __init__(self, whole: NDArray[np.uint8], offset: int, nbytes: int) -> None:
         self.whole, self.offset, self.nbytes = whole, offset, nbytes
@@ -157,7 +157,7 @@ class _FakeModule:
         for line in ptx.splitlines():
             word, name, behaviour = line.split()[:3]
             if word != "kernel" or behaviour not in BEHAVIOURS:
-                raise ValueError(f"no fake kernel: {line!r}")
+                raise ValueError(f"not a simulated kernel: {line!r}")
             self._kernels[name] = _FakeKernel(name, behaviour)
 
     def kernel(self, name: str, /) -> _FakeKernel:
@@ -165,7 +165,7 @@ class _FakeModule:
 
 
 def fake_module(**kernels: str) -> str:
-    """The "PTX" of kernels and their behaviours; a behaviour may be followed by the seconds that the kernel takes.
+    """The "PTX" of kernels and their behaviours. The seconds of the kernel may follow the behaviour.
 
     >>> fake_module(scale="honest 1e-4")
     'kernel scale honest 1e-4\\n'
@@ -174,7 +174,7 @@ def fake_module(**kernels: str) -> str:
 
 
 class FakeBackend:
-    """A backend in host memory. A kernel takes ``(input, output)``, float32, and is to set ``output = 2·input + 1``."""
+    """A backend in host memory. A correct kernel takes ``(input, output)``, float32: ``output = 2·input + 1``."""
 
     name = "fake"
 
@@ -183,11 +183,11 @@ class FakeBackend:
         self.cache: dict[int, NDArray[np.float32]] = {}
 
     def load(self, ptx: str, /) -> _FakeModule:
-        """A module of fake kernels."""
+        """A module of simulated kernels."""
         return _FakeModule(ptx)
 
     def allocate(self, nbytes: int, /) -> FakeBuffer:
-        """Zeroed bytes, as fresh memory often is: what is never written looks right."""
+        """Zeroed bytes, as new memory often is, so that an unwritten zero looks correct."""
         return FakeBuffer(np.zeros(nbytes, np.uint8), 0, nbytes)
 
     def view(self, buffer: FakeBuffer, offset: int, nbytes: int, /) -> FakeBuffer:
@@ -195,15 +195,15 @@ class FakeBackend:
         return FakeBuffer(buffer.whole, buffer.offset + offset, nbytes)
 
     def free(self, buffer: FakeBuffer, /) -> None:
-        """Nothing keeps the bytes but the buffer."""
+        """Do nothing: Python frees the bytes with the buffer."""
 
     def write(self, buffer: FakeBuffer, array: NDArray[Any], /, offset: int = 0) -> None:
-        """Copy an array in."""
+        """Copy an array to the buffer."""
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         buffer.data[offset : offset + raw.size] = raw
 
     def read(self, buffer: FakeBuffer, dtype: np.dtype[Any], count: int, /, offset: int = 0) -> NDArray[Any]:
-        """Copy elements out."""
+        """Copy elements from the buffer."""
         kind = np.dtype(dtype)
         return buffer.data[offset : offset + count * kind.itemsize].copy().view(kind)
 
@@ -212,15 +212,15 @@ class FakeBackend:
         buffer.data[:] = byte
 
     def launch(self, kernel: _FakeKernel, grid: Any, block: Any, shared: int, args: Sequence[Any], /) -> None:
-        """Run a kernel's behaviour at once."""
+        """Run the behaviour of a kernel at once."""
         BEHAVIOURS[kernel.behaviour](self, args[0], args[1])
 
     def synchronize(self) -> None:
-        """Wait for this backend's own stream, which is all a reader of its results waits for."""
+        """Do nothing: the stream is always empty. Work on other streams (`late`) is not waited for."""
 
 
 def fake_backend() -> FakeBackend:
-    """A new one; named as a factory where another process makes its own."""
+    """A new backend: the factory that another process calls by name."""
     return FakeBackend()
 
 
@@ -233,7 +233,7 @@ def _store(target: FakeBuffer, values: NDArray[np.float32]) -> None:
 
 
 def _stale(machine: FakeBackend, source: FakeBuffer, target: FakeBuffer) -> None:
-    """Computes once, then gives the same answer to every question."""
+    """Computes the first result and then returns it for every input."""
     values = machine.cache.setdefault(target.nbytes, _right(source))
     _store(target, values)
 
@@ -243,7 +243,7 @@ def _first_element_unwritten(machine: FakeBackend, source: FakeBuffer, target: F
 
 
 def _other_stream(machine: FakeBackend, source: FakeBuffer, target: FakeBuffer) -> None:
-    """What is done elsewhere is done when nobody waits for it any more."""
+    """Writes the result on another stream, too late."""
     machine.late.append(lambda: _store(target, _right(source)))
 
 
@@ -258,7 +258,7 @@ def _overruns(machine: FakeBackend, source: FakeBuffer, target: FakeBuffer) -> N
 
 
 def _racy(machine: FakeBackend, source: FakeBuffer, target: FakeBuffer) -> None:
-    """The last bits depend on an order that nobody fixes, as with float atomics."""
+    """The last bits depend on the order of operations, as with float atomics."""
     noise = np.random.default_rng().uniform(-1, 1, source.nbytes // 4) * 2e-7
     _store(target, (_right(source) * (1 + noise)).astype(np.float32))
 
@@ -267,7 +267,7 @@ def _wrong_by_a_thousandth(machine: FakeBackend, source: FakeBuffer, target: Fak
     _store(target, _right(source) * np.float32(1.001))
 
 
-#: What a fake kernel may do.
+#: The behaviours of simulated kernels by name.
 BEHAVIOURS: dict[str, Callable[[FakeBackend, FakeBuffer, FakeBuffer], None]] = {
     "honest": lambda machine, source, target: _store(target, _right(source)),
     "stale": _stale,

@@ -1,53 +1,60 @@
-"""What a GPU and its surroundings are: the preflight that stands in every result file.
+"""The description of a GPU and its driver that every result file contains.
 
-Guarantees: nothing is set; what a management library cannot tell is left out, with the reason in `processes`.
+Guarantees: no setting of the GPU is changed. What nvidia-smi cannot report is left out; `processes` has the reason.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..toolchain.tools import find_tool
 
-if TYPE_CHECKING:
-    from .cuda import CudaBackend
-
-__all__ = ["describe"]
+__all__ = ["Gpu", "describe"]
 
 
-def describe(backend: CudaBackend) -> dict[str, Any]:
-    """GPU name, driver, toolkit, multiprocessors, L2, memory, clocks, and the other processes on the GPU."""
-    version = int(backend.call("cuDriverGetVersion"))
-    name = bytes(backend.call("cuDeviceGetName", 128, backend.device)).split(b"\0")[0].decode()
-    told = _from_smi(backend)
+class Gpu(Protocol):
+    """The part of `cuda.CudaBackend` that a description needs."""
+
+    device: Any
+    sm: int
+
+    def call(self, name: str, /, *arguments: Any) -> Any: ...
+    def attribute(self, name: str, /) -> int: ...
+
+
+def describe(gpu: Gpu) -> dict[str, Any]:
+    """GPU name, driver, toolkit, multiprocessors, L2 and memory (bytes), clocks (Hz), other processes on the GPU."""
+    version = int(gpu.call("cuDriverGetVersion"))
+    name = bytes(gpu.call("cuDeviceGetName", 128, gpu.device)).split(b"\0")[0].decode()
+    reported = _from_smi(gpu)
     return {
         "gpu": name,
-        "compute_capability": backend.sm,
+        "compute_capability": gpu.sm,
         "driver_cuda": f"{version // 1000}.{version % 1000 // 10}",
-        "driver": told.pop("driver_version", ""),
+        "driver": reported.pop("driver_version", ""),
         "ptxas": find_tool("ptxas").version,
-        "multiprocessors": backend.attribute("MULTIPROCESSOR_COUNT"),
-        "l2_bytes": backend.attribute("L2_CACHE_SIZE"),
-        "memory_bytes": int(backend.call("cuDeviceTotalMem", backend.device)),
-        "max_clock_hz": backend.attribute("CLOCK_RATE") * 1000,
-        **told,
+        "multiprocessors": gpu.attribute("MULTIPROCESSOR_COUNT"),
+        "l2_bytes": gpu.attribute("L2_CACHE_SIZE"),
+        "memory_bytes": int(gpu.call("cuDeviceTotalMem", gpu.device)),
+        "max_clock_hz": gpu.attribute("CLOCK_RATE") * 1000,
+        **reported,
     }
 
 
-_ASKED = ("driver_version", "persistence_mode", "mig.mode.current", "temperature.gpu", "power.limit")
+_QUERIED = ("driver_version", "persistence_mode", "mig.mode.current", "temperature.gpu", "power.limit")
 
 
-def _from_smi(backend: CudaBackend) -> dict[str, Any]:
-    """What nvidia-smi, which comes with the driver, tells of this GPU."""
-    bus = bytes(backend.call("cuDeviceGetPCIBusId", 32, backend.device)).split(b"\0")[0].decode()
+def _from_smi(gpu: Gpu) -> dict[str, Any]:
+    """What nvidia-smi, which comes with the driver, reports about this GPU."""
+    bus = bytes(gpu.call("cuDeviceGetPCIBusId", 32, gpu.device)).split(b"\0")[0].decode()
     try:
-        answer = _smi(f"--query-gpu={','.join(_ASKED)}", f"--id={bus}")
+        answer = _smi(f"--query-gpu={','.join(_QUERIED)}", f"--id={bus}")
         others = _smi("--query-compute-apps=pid,used_memory", f"--id={bus}")
     except (OSError, subprocess.SubprocessError) as error:
         return {"processes": f"unknown: {error}"}
-    values = dict(zip(_ASKED, (each.strip() for each in answer.split(",")), strict=False))
+    values = dict(zip(_QUERIED, (each.strip() for each in answer.split(",")), strict=False))
     own = {str(os.getpid()), str(os.getppid())}
     lines = [line for line in others.splitlines() if line.strip()]
     foreign = [line for line in lines if line.split(",")[0].strip() not in own]

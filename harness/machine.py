@@ -1,8 +1,8 @@
-"""Machines that benchmarks run on, described so that another process can open them; and which one `auto` is.
+"""The machines that benchmarks run on, as descriptions that another process can open; the choice for `auto`.
 
-Guarantees: nothing of CUDA is loaded here; whether there is a GPU is asked in a child process, so that the caller's own
-process stays free of the driver.
-Refuses: `MachineMissing`, which names what is missing and how to get it.
+Guarantees: this module loads nothing of CUDA. A child process looks for a GPU, so that the process of the caller does
+not load the driver.
+Refuses: `MachineMissing`, which names what is missing and how to install it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["CUDA", "EMULATOR", "DeviceFailed", "Machine", "MachineMissing", "cho
 
 
 class MachineMissing(Exception):
-    """There is no such machine here. ``advice`` says what to do."""
+    """There is no such machine. ``reason`` says why, ``advice`` what to do."""
 
     def __init__(self, reason: str, advice: str = "") -> None:
         super().__init__(f"{reason}\n{advice}" if advice else reason)
@@ -29,14 +29,14 @@ class MachineMissing(Exception):
 
 
 class DeviceFailed(OSError):
-    """A device that was there failed: a kernel faulted, or the device is gone."""
+    """A device failed: a kernel faulted, or the device is gone."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """How to open a backend, and a stopwatch on it; both are named as ``module:function``.
+    """The functions that open a backend and a stopwatch on it, named as ``module:function``.
 
-    ``stopwatch`` is empty where nothing can be timed. ``is_deterministic``: the same run gives the same bytes.
+    ``stopwatch`` is empty if nothing can be timed. ``is_deterministic``: equal runs give equal bytes.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Machine:
     def open_stopwatch(
         self, backend: Any, work: Work, arms: list[Arm], seed: int, recorded: Mapping[str, Recording]
     ) -> Stopwatch:
-        """Make arms ready to be timed. ``recorded`` has runs, by arm, that are known to give the same each time."""
+        """Prepare arms for timing. ``recorded`` maps the id of an arm to the recording of a deterministic run."""
         return _named(self.stopwatch)(backend, work, arms, seed, recorded)
 
 
@@ -67,22 +67,22 @@ def _named(text: str) -> Any:
 
 
 def gpu_count() -> tuple[int, str]:
-    """How many GPUs can be used here; and, if none, why."""
+    """The number of usable GPUs; if it is 0, also the reason."""
     script = f"from {_HERE}.cuda import probe; print(*probe(), sep='\\n')"
     done = subprocess.run(python_command(script), env=child_environment(), capture_output=True, text=True, timeout=120)
     count, _, reason = done.stdout.strip().partition("\n")
     if not count.isdecimal():
-        return 0, f"asking the driver failed: {done.stderr.strip().splitlines()[-1:] or done.returncode}"
+        return 0, f"querying the driver failed: {done.stderr.strip().splitlines()[-1:] or done.returncode}"
     return int(count), reason
 
 
 def choose(wanted: str, require_gpu: bool = False) -> tuple[Machine, int, str]:
-    """The machine for `auto`, `cuda` or `emulator`; how many of it there are; and a line that says why this one.
+    """The machine for `auto`, `cuda` or `emulator`; how many of them there are; and the reason for the choice.
 
-    Raises `MachineMissing` where a GPU is asked for and there is none.
+    Raises `MachineMissing` if a GPU is required and there is none.
     """
     if wanted == "emulator" and not require_gpu:
-        return EMULATOR, 1, "emulator: as asked for"
+        return EMULATOR, 1, "emulator: chosen with --backend"
     count, reason = gpu_count()
     if count:
         return CUDA, count, f"cuda: {count} GPU{'s' if count > 1 else ''}"

@@ -1,7 +1,7 @@
-"""Who may be busy while a clock runs: checks go on beside each other, timing waits for them and then runs alone.
+"""The lock of a machine: checks share the machine, timing has it exclusively.
 
-Guarantees: `alone` excludes everything else; whoever waits for it is let in before anybody new is, so that timing is
-not put off for ever. Not reentrant.
+Guarantees: `exclusive` excludes every other holder. A waiting `exclusive` blocks new `shared` holders, so timing does
+not wait forever. The lock is not reentrant.
 """
 
 from __future__ import annotations
@@ -10,46 +10,46 @@ import contextlib
 import threading
 from collections.abc import Generator
 
-__all__ = ["Quiet"]
+__all__ = ["MeasurementLock"]
 
 
-class Quiet:
-    """A lock that many may share, or one may have alone.
+class MeasurementLock:
+    """A readers-writer lock between threads; waiting writers come first.
 
-    >>> quiet = Quiet()
-    >>> with quiet.shared(), quiet.shared():
+    >>> lock = MeasurementLock()
+    >>> with lock.shared(), lock.shared():
     ...     pass
-    >>> with quiet.alone():
+    >>> with lock.exclusive():
     ...     pass
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._sharing = 0
+        self._holders = 0
         self._waiting = 0
-        self._is_alone = False
+        self._is_exclusive = False
 
     @contextlib.contextmanager
     def shared(self) -> Generator[None]:
-        """Be busy beside others."""
+        """Hold the lock together with other `shared` holders."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._is_alone and not self._waiting)
-            self._sharing += 1
+            self._changed.wait_for(lambda: not self._is_exclusive and not self._waiting)
+            self._holders += 1
         try:
             yield
         finally:
             with self._changed:
-                self._sharing -= 1
+                self._holders -= 1
                 self._changed.notify_all()
 
     @contextlib.contextmanager
-    def alone(self) -> Generator[None]:
-        """Be the only one."""
+    def exclusive(self) -> Generator[None]:
+        """Hold the lock alone."""
         with self._changed:
             self._waiting += 1
             try:
-                self._changed.wait_for(lambda: not self._is_alone and not self._sharing)
-                self._is_alone = True
+                self._changed.wait_for(lambda: not self._is_exclusive and not self._holders)
+                self._is_exclusive = True
             finally:
                 self._waiting -= 1
                 self._changed.notify_all()
@@ -57,5 +57,5 @@ class Quiet:
             yield
         finally:
             with self._changed:
-                self._is_alone = False
+                self._is_exclusive = False
                 self._changed.notify_all()

@@ -1,12 +1,12 @@
-"""Interleaved rounds: when which arm is timed, and when enough has been seen.
+"""Interleaved rounds of timing: the order of the arms, and when to stop.
 
-Computes, for several arms of one work, samples in rounds; in each round all arms run in an order drawn anew, so that
-drift and clock steps meet all arms alike. Doubles the rounds, at most `Plan.doublings` times, while a comparison is
-`INCONCLUSIVE`.
+Computes samples of several arms of one work in rounds. In each round all arms run in a new random order, so that drift
+and clock steps affect all arms equally. While a comparison is `INCONCLUSIVE`, the number of rounds is doubled, at most
+`Plan.doublings` times.
 
-Requires: a `Stopwatch`, which knows the machine; what is timed has been found correct before.
-Guarantees: the baseline is among the arms a second time (`CONTROL`) and is compared with itself; rounds in which the
-SM clocks of the arms were apart count for no arm; all arms have the same number of samples in all rounds.
+Requires: a `Stopwatch` of the machine; arms that were found correct.
+Guarantees: the baseline is a second time among the arms (`CONTROL`) and is compared with itself; a round in which the
+SM clocks of the arms differed counts for no arm; all arms have the same number of samples in all rounds.
 Refuses: `ValueError` for fewer than one round or sample.
 """
 
@@ -21,11 +21,10 @@ from .stats import DEFAULT_RULE, Estimate, Rule, Verdict, estimate, keep_rounds
 
 __all__ = ["CONTROL", "FEWEST", "Block", "Plan", "Rounds", "Stopwatch", "compare_arms", "rule_of", "time_arms"]
 
-#: What is put behind the baseline's name where it is entered a second time.
+#: The suffix of the name of the second entry of the baseline.
 CONTROL = " (again)"
 
-
-#: The least number of samples that a median is taken of, unless fewer are asked for.
+#: The least number of samples of an arm in a round, unless the plan has fewer.
 FEWEST = 3
 
 
@@ -33,9 +32,9 @@ FEWEST = 3
 class Plan:
     """How much is measured. ``seeds`` are those of the correctness check.
 
-    ``warm_up_seconds`` is for the baseline, and a fifth of it for each other arm: the machine is warm by then.
-    An arm has ``samples`` in a round; fewer, but `FEWEST` at least, where they would take more than ``block_seconds``:
-    what takes so long has little noise.
+    The baseline is warmed up for ``warm_up_seconds``, each other arm for a fifth of that. An arm has ``samples``
+    samples in a round. It has fewer, but at least `FEWEST`, if they would take more than ``block_seconds``: long runs
+    have little noise.
     """
 
     rounds: int = 30
@@ -49,10 +48,10 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.samples < 1 or self.doublings < 0 or not self.seeds or not self.block_seconds > 0:
-            raise ValueError(f"no plan: {self}")
+            raise ValueError(f"invalid plan: {self}")
 
     def samples_of(self, seconds: float) -> int:
-        """How many samples a round has of arms of which one takes ``seconds``.
+        """The number of samples of each arm in a round, if one sample takes ``seconds``.
 
         >>> Plan().samples_of(1e-4), Plan().samples_of(0.02), Plan().samples_of(1.0)
         (10, 5, 3)
@@ -65,33 +64,33 @@ class Plan:
 
 
 def rule_of(options: Mapping[str, Any]) -> Rule:
-    """The rule by which a result file's verdicts were found. Raises `TypeError`, `ValueError` where it is none."""
+    """The rule of the verdicts of a result file. Raises `TypeError`, `ValueError` for an invalid rule."""
     return Rule(**options.get("rule", {}))
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Samples of one arm in one round: seconds per run of the work, and the SM clock in Hz (NaN: not to be read)."""
+    """Samples of one arm in one round: seconds per run of the work, and the SM clock in Hz (NaN: unknown)."""
 
     seconds: tuple[float, ...]
     clock_hz: float
 
 
 class Stopwatch(Protocol):
-    """A machine on which the arms are ready to run; arms are numbered from 0, the baseline first."""
+    """A machine with prepared arms, numbered from 0; the baseline is first."""
 
     def warm_up(self, arm: int, seconds: float, /) -> float:
-        """Run an arm for about so long, untimed; about how many seconds the work of one sample takes."""
+        """Run an arm untimed for about ``seconds``; the estimated seconds of the work of one sample."""
         ...
 
     def measure(self, arm: int, samples: int, /) -> Block:
-        """Time an arm that many times. Raises `OSError` where the machine fails."""
+        """Take ``samples`` samples of an arm. Raises `OSError` if the machine fails."""
         ...
 
 
 @dataclass(slots=True)
 class Rounds:
-    """What was measured: ``seconds[arm][round][sample]`` and ``clocks[round][arm]`` in Hz."""
+    """The measurements: ``seconds[arm][round][sample]``, and ``clocks[round][arm]`` in Hz."""
 
     seconds: list[list[list[float]]] = field(default_factory=list[list[list[float]]])
     clocks: list[list[float]] = field(default_factory=list[list[float]])
@@ -112,24 +111,24 @@ def time_arms(
     arms: int,
     pairs: Sequence[tuple[int, int]],
     plan: Plan,
-    tell: Callable[[int, int], None] = lambda done, of: None,
+    report: Callable[[int, int], None] = lambda done, of: None,
 ) -> tuple[Rounds, list[Estimate]]:
-    """Time ``arms`` arms in rounds until every pair is decided, or the rounds are used up.
+    """Time ``arms`` arms in rounds until every pair has a verdict, or no further rounds are allowed.
 
-    ``tell`` is called after each round with the rounds done and the rounds intended by then.
+    ``report`` is called after each round with the number of finished and of planned rounds.
     """
     order = random.Random(plan.shuffle_seed)
     longest = 0.0
     for arm in range(arms):
         longest = max(longest, stopwatch.warm_up(arm, plan.warm_up_seconds / (1 if arm == 0 else 5)))
-        tell(0, plan.rounds)
+        report(0, plan.rounds)
     samples = plan.samples_of(longest)
     rounds = Rounds([[] for _ in range(arms)])
     intended = plan.rounds
     for _ in range(plan.doublings + 1):
         while len(rounds.clocks) < intended:
             _one_round(stopwatch, rounds, order, samples)
-            tell(len(rounds.clocks), intended)
+            report(len(rounds.clocks), intended)
         estimates = compare_arms(rounds, pairs, plan.rule)
         if all(each.verdict is not Verdict.INCONCLUSIVE for each in estimates):
             break

@@ -1,12 +1,11 @@
-"""Kernel benchmarks inside pytest-benchmark: each variant of a program becomes one of its benchmarks.
+"""Kernel benchmarks in pytest-benchmark: each variant of a program becomes a benchmark.
 
-With a GPU the figures are CUDA-event times. Without one they are counts of the emulator: an executed warp instruction
-counts as a nanosecond, so that pytest-benchmark's own tables, `--benchmark-compare` and histograms work on them, and a
-difference between two runs is a difference of the code.
+With a GPU the values are times between CUDA events. Without one they are counts of the emulator: an executed warp
+instruction counts as a nanosecond, so that the tables, histograms and `--benchmark-compare` of pytest-benchmark work. A
+difference between two such runs is a difference of the code.
 
-Requires: pytest-benchmark; the caller makes the tasks (`cli/pytest_plugin.py`), since this room does not see programs.
-Guarantees: a variant that computes something else fails the test. Refuses: a program that cannot be run fails the test
-with the harness's message; `pytest.skip` is the caller's choice.
+Requires: pytest-benchmark; tasks, which the caller makes (`cli/pytest_plugin.py`).
+Guarantees: a variant with wrong outputs, or a program that cannot run, fails the test with the message of the harness.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _SECONDS_OF_AN_INSTRUCTION = 1e-9
 
 
 class KernelMismatch(AssertionError):
-    """A variant computes something else than the baseline, or could not be run."""
+    """A variant has other outputs than the baseline, or could not run."""
 
 
 def measure(
@@ -48,7 +47,7 @@ def measure(
 
 
 def record(fixture: Any, found: BenchmarkResult) -> None:
-    """Give pytest-benchmark a benchmark for each arm; ``fixture`` is its `benchmark`, which then counts as used."""
+    """Add a benchmark for each arm to pytest-benchmark. ``fixture`` is its `benchmark`; it is then marked as used."""
     verdicts = {each.candidate: each for each in found.comparisons}
     fixture._mode = "kernel_benchmark(...)"
     for arm in found.arms:
@@ -62,15 +61,15 @@ def record(fixture: Any, found: BenchmarkResult) -> None:
         if arm.id in verdicts:
             comparison = verdicts[arm.id]
             each.extra_info |= {"verdict": comparison.verdict, "speedup": comparison.speedup, "ci": comparison.ci}
-        seconds, timer = _figures(arm, found)
+        seconds, timer = _values(arm, found)
         stats = each._make_stats(iterations=1)
         stats.options = {**stats.options, "timer": timer}
         for value in seconds:
             stats.update(value)
 
 
-def _figures(arm: ArmResult, found: BenchmarkResult) -> tuple[list[float], str]:
-    """The values of an arm, and what they are."""
+def _values(arm: ArmResult, found: BenchmarkResult) -> tuple[list[float], str]:
+    """The values of an arm in seconds, and the name of their timer."""
     if arm.samples:
         return _kept(arm, found), "CUDA events"
     if arm.emulated:
@@ -86,5 +85,5 @@ def _kept(arm: ArmResult, found: BenchmarkResult) -> list[float]:
     dropped = set(found.timing.dropped_rounds) if found.timing is not None else set[int]()
     kept = [each for number, block in enumerate(arm.samples) if number not in dropped for each in block]
     if not kept:
-        raise KernelMismatch(f"{found.fullname}: every round was dropped, since the SM clock did not hold still")
+        raise KernelMismatch(f"{found.fullname}: every round was dropped because the SM clock changed")
     return kept

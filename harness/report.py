@@ -1,8 +1,8 @@
-"""A report for people from a result file: speedups with confidence bars, figures before and after.
+"""Writes a report of a result file: speedups with confidence intervals, and figures before and after.
 
 Writes `speedups.png`/`.svg`, `figures.png`/`.svg` and `report.md`. Requires: matplotlib (the extra `plots`) for plots;
-only the result file is read. Guarantees: what was not timed, or whose times are not valid, is never drawn as a speedup.
-Refuses: `PlotsMissing` where matplotlib is not there; `ValueError` for a form that is none of `FORMS`.
+only the result file is read. Guarantees: an arm without valid times is never drawn as a speedup.
+Refuses: `PlotsMissing` without matplotlib; `ValueError` for a format that is not in `FORMS`.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ __all__ = ["FORMS", "PlotsMissing", "report"]
 
 FORMS = ("png", "svg", "markdown")
 
-#: What is drawn before and after, from the noise-free figures, summed over kernels.
+#: The noise-free figures that are drawn before and after, summed over kernels.
 _FIGURES = ("registers", "spill_bytes", "instructions", "weighted_instructions", "warp_instructions")
 _TALLEST = 400
 
 
 class PlotsMissing(Exception):
-    """matplotlib is not on this machine."""
+    """matplotlib is not installed."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"plots need matplotlib: {reason}\ninstall it with: python -m pip install 'ptxmotion[plots]'")
 
 
 def report(result: ResultFile, folder: Path, forms: Sequence[str]) -> list[Path]:
-    """Write the report in each of the forms; the files. Raises `PlotsMissing`, `ValueError`, `OSError`."""
+    """Write the report in each of the formats; the written files. Raises `PlotsMissing`, `ValueError`, `OSError`."""
     if unknown := sorted(set(forms) - set(FORMS)):
-        raise ValueError(f"no form of a report: {', '.join(unknown)}; there are {', '.join(FORMS)}")
+        raise ValueError(f"unknown format of a report: {', '.join(unknown)}; there are {', '.join(FORMS)}")
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     images = [form for form in forms if form != "markdown"]

@@ -54,12 +54,12 @@ SCHEMA_VERSION = 1
 
 
 class ResultError(ValueError):
-    """A file is no result file that this version reads; or it contradicts itself."""
+    """A file is not a result file of this version, or it contradicts itself."""
 
 
 @dataclass(slots=True)
 class Stats:
-    """Seconds of one arm over the rounds that count; ``rounds`` is the number of samples, as in pytest-benchmark."""
+    """Seconds of one arm in the rounds that count; ``rounds`` is the number of samples, as in pytest-benchmark."""
 
     min: float
     q1: float
@@ -74,11 +74,11 @@ class Stats:
 
 @dataclass(slots=True)
 class Correctness:
-    """What the check before timing, and the one after it, found of an arm.
+    """The result of the checks of an arm, before and after timing.
 
-    ``status``: `ok`; `mismatch`; `hang`; `crash`; `not_made`, where the optimizer failed; `not_comparable`, where the
-    baseline differs from itself in a way that no tolerance covers. ``nondeterministic`` names what the baseline itself
-    computes differently each time.
+    ``status``: `ok`; `mismatch`; `hang`; `crash`; `not_made`: the optimizer failed; `not_comparable`: the
+    baseline differs from itself in a way that no tolerance covers. ``nondeterministic`` names the outputs and buffers
+    that the baseline itself computes differently each time.
     """
 
     status: str
@@ -91,11 +91,11 @@ class Correctness:
 
 @dataclass(slots=True)
 class ArmResult:
-    """One arm. ``role`` is `baseline`, `candidate` or `control`; the hashes are over all its modules by name.
+    """One arm. ``role`` is `baseline`, `candidate` or `control`; the hashes cover all its modules by name.
 
-    ``static`` holds, by kernel, what the cubin says; ``emulated`` what the emulator counted, empty where it did not
-    run. ``samples[round][sample]`` are seconds per run of the work, dropped rounds included. ``same_code_as`` names an
-    earlier candidate of the same machine code, which was timed for both: ``stats`` are its own, samples are there.
+    ``static`` has the figures of the cubin by kernel; ``emulated`` has the counts of the emulator, empty if it did not
+    run. ``samples[round][sample]`` are seconds per run of the work, with the dropped rounds. ``same_code_as`` names an
+    earlier candidate with the same machine code, which was timed for both; then ``samples`` are stored there only.
     """
 
     id: str
@@ -112,7 +112,7 @@ class ArmResult:
 
 @dataclass(slots=True)
 class ComparisonResult:
-    """``speedup`` > 1: the candidate is faster. ``ci`` is its interval, ``delta`` the least effect that counts."""
+    """``speedup`` > 1: the candidate is faster. ``ci`` is its interval, ``delta`` the smallest effect that counts."""
 
     baseline: str
     candidate: str
@@ -129,10 +129,10 @@ class ComparisonResult:
 class Timing:
     """How a benchmark was timed.
 
-    ``arms`` gives the order of the columns of ``clocks_hz[round][arm]``, in which `null` is a clock that could not be
-    read. ``mode`` is how the baseline was launched, `stream` or `graph`. ``launches_per_sample`` is how many runs of
-    the work lie between two events, ``copies`` over how many sets of buffers they rotate. ``machine`` is the number of
-    the GPU, where the run had several.
+    ``arms`` gives the order of the columns of ``clocks_hz[round][arm]``; `null` is an unknown clock. ``mode`` is the
+    launch mode of the baseline, `stream` or `graph`. ``launches_per_sample`` is the number of runs of the work between
+    two events, and ``copies`` the number of sets of buffers that they rotate over. ``machine`` is the number of the
+    GPU.
     """
 
     arms: list[str]
@@ -147,7 +147,7 @@ class Timing:
 
 @dataclass(slots=True)
 class BenchmarkResult:
-    """One benchmark. ``error`` is empty, or says why it could not be run to its end."""
+    """One benchmark. ``error`` says why it could not be completed, or is empty."""
 
     fullname: str
     name: str
@@ -167,31 +167,31 @@ class BenchmarkResult:
         raise ResultError(f"{self.fullname}: no arm '{id}'")
 
     def timed_as(self, arm: ArmResult) -> ArmResult:
-        """The arm whose samples are the arm's: itself, or the one whose machine code it has. Raises `ResultError`."""
+        """The arm that was timed for this one: itself, or one with the same machine code. Raises `ResultError`."""
         return self.arm(arm.same_code_as) if arm.same_code_as else arm
 
     @property
     def gates(self) -> bool:
-        """Whether its times may decide anything: they were taken, and the baseline is `SAME` as itself."""
+        """Whether its verdicts count: it was timed, and the baseline compared with itself is `SAME`."""
         return self.control is not None and self.control.verdict == "SAME"
 
     @property
     def candidates(self) -> list[ComparisonResult]:
-        """The comparisons, without that of the baseline with itself."""
+        """The comparisons, without the control."""
         control = {each.id for each in self.arms if each.role == "control"}
         return [each for each in self.comparisons if each.candidate not in control]
 
     @property
     def control(self) -> ComparisonResult | None:
-        """The comparison of the baseline with itself, where it was timed."""
+        """The comparison of the baseline with itself, if it was timed."""
         control = {each.id for each in self.arms if each.role == "control"}
         return next((each for each in self.comparisons if each.candidate in control), None)
 
 
 @dataclass(slots=True)
 class Control:
-    """The baseline against itself: ``aa_verdict`` is `SAME` if it was so in every benchmark, `NONE` if nothing was
-    timed, else the worst. A benchmark in which it was not `SAME` has no verdicts, and gates nothing."""
+    """The baseline compared with itself. ``aa_verdict`` is `SAME` if it was so in every benchmark, `NONE` if nothing
+    was timed, otherwise the worst verdict. A benchmark in which it was not `SAME` has no verdicts."""
 
     aa_verdict: str
     counts: dict[str, int] = field(default_factory=dict[str, int])
@@ -199,7 +199,7 @@ class Control:
 
 @dataclass(slots=True)
 class Summary:
-    """Over all candidates: the geometric mean of the speedups that are valid (`IDENTICAL` counts 1), and verdicts."""
+    """Over all candidates: the geometric mean of the valid speedups (`IDENTICAL` is 1), and counts of verdicts."""
 
     geomean_speedup: float | None
     counts: dict[str, int]
@@ -208,8 +208,8 @@ class Summary:
 
 @dataclass(slots=True)
 class ResultFile:
-    """A run. ``options`` are what it was asked for, the rule of the verdicts among them; ``complete`` is false while
-    benchmarks are left."""
+    """A run. ``options`` has its options, including the rule of the verdicts. ``complete`` is false while benchmarks
+    are missing."""
 
     datetime: str
     version: str
@@ -224,33 +224,33 @@ class ResultFile:
     schema_version: int = SCHEMA_VERSION
 
     def benchmark(self, fullname: str) -> BenchmarkResult | None:
-        """The benchmark of that name, if the run has it."""
+        """The benchmark of that name, or None."""
         return next((each for each in self.benchmarks if each.fullname == fullname), None)
 
     @property
     def gates(self) -> bool:
-        """Whether every benchmark that was timed may decide something: the baseline is `SAME` as itself everywhere."""
+        """Whether the verdicts of every timed benchmark count: the control is `SAME` everywhere."""
         return self.control.aa_verdict == "SAME"
 
 
-#: The worst first.
+#: Verdicts of the control, the worst first.
 _CONTROL_ORDER = ("INVALID", "SLOWER", "FASTER", "INCONCLUSIVE", "SAME")
 
 
 def settle(result: ResultFile) -> None:
-    """Set ``control`` and ``summary`` to what the benchmarks say."""
+    """Compute ``control`` and ``summary`` from the benchmarks."""
     result.control, result.summary = control_of(result.benchmarks), summary_of(result.benchmarks)
 
 
 def control_of(benchmarks: list[BenchmarkResult]) -> Control:
-    """What comparing the baseline with itself found."""
+    """The result of comparing the baseline with itself."""
     verdicts = [each.control.verdict for each in benchmarks if each.control is not None]
     worst = next((verdict for verdict in _CONTROL_ORDER if verdict in verdicts), "NONE")
     return Control(worst, _counted(verdicts))
 
 
 def summary_of(benchmarks: list[BenchmarkResult]) -> Summary:
-    """Speedups and verdicts of the candidates."""
+    """The mean speedups and the verdicts of the candidates."""
     found = [comparison for each in benchmarks for comparison in each.candidates]
     by_candidate: dict[str, list[float]] = {}
     for each in found:
@@ -269,7 +269,7 @@ def _geometric_mean(ratios: list[float]) -> float:
     return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
 
 
-# To and from JSON
+# --- JSON
 
 
 def to_json(result: ResultFile) -> dict[str, Any]:
@@ -279,12 +279,12 @@ def to_json(result: ResultFile) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> ResultFile:
-    """The document that plain data describes. Raises `ResultError`, with the place of what is wrong."""
+    """The result of a JSON document. Raises `ResultError` with the place of the error."""
     if not isinstance(data, dict) or "schema_version" not in data:
-        raise ResultError("no result file: it has no schema_version")
+        raise ResultError("not a result file: it has no schema_version")
     version = cast("dict[str, Any]", data)["schema_version"]
     if version != SCHEMA_VERSION:
-        raise ResultError(f"schema_version is {version!r}, and this is read: {SCHEMA_VERSION}")
+        raise ResultError(f"schema_version is {version!r}, but this version reads {SCHEMA_VERSION}")
     return cast("ResultFile", _decoded(ResultFile, data, "$"))
 
 
@@ -294,7 +294,7 @@ def read(path: str | Path) -> ResultFile:
     try:
         data = json.loads(raw)
     except ValueError as error:
-        raise ResultError(f"{path}: no JSON: {error}") from error
+        raise ResultError(f"{path}: invalid JSON: {error}") from error
     try:
         return from_json(data)
     except ResultError as error:
@@ -302,13 +302,13 @@ def read(path: str | Path) -> ResultFile:
 
 
 def write(path: str | Path, result: ResultFile) -> None:
-    """Replace the file at ``path`` in one step. Raises `OSError`, and then leaves the former file."""
+    """Replace the file at ``path`` in one step. Raises `OSError`; then the old file is unchanged."""
     write_text(path, dumps(result))
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Replace a text file in one step, after its bytes are on disk; a device or a pipe is written to. Raises
-    `OSError`, with the path in ``filename``."""
+    """Replace a text file in one step, after its bytes are on disk. A device or a pipe is written directly. Raises
+    `OSError` with the path in ``filename``."""
     target = os.path.realpath(path)
     if os.path.exists(target) and not os.path.isfile(target):
         try:
@@ -334,7 +334,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def dumps(result: ResultFile) -> str:
-    """The text of the file: indented, but a list of numbers takes one line."""
+    """The text of the file: indented, with each list of numbers on one line."""
     text = json.dumps(to_json(result), indent=1, ensure_ascii=False, allow_nan=False)
     return _NUMBERS.sub(lambda found: re.sub(r"\s+", " ", found[0]).replace("[ ", "[").replace(" ]", "]"), text) + "\n"
 
@@ -374,7 +374,7 @@ def _decoded(kind: Any, value: Any, place: str) -> Any:
     if origin is tuple:
         items = _expect(value, list, place)
         if len(items) != len(inner):
-            raise ResultError(f"{place}: {len(inner)} values are wanted, not {len(items)}")
+            raise ResultError(f"{place}: {len(inner)} values are expected, not {len(items)}")
         return tuple(_decoded(k, each, f"{place}[{i}]") for i, (k, each) in enumerate(zip(inner, items, strict=True)))
     if origin is dict:
         table = _expect(value, dict, place)
@@ -386,7 +386,7 @@ def _plain(kind: Any, value: Any, place: str) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ResultError(f"{place}: {kind.__name__} is wanted, not {type(value).__name__}")
+        raise ResultError(f"{place}: {kind.__name__} is expected, not {type(value).__name__}")
     return value
 
 
@@ -407,12 +407,12 @@ def _record(kind: type[Any], value: Any, place: str) -> Any:
 
 def _expect(value: Any, kind: type[Any], place: str) -> Any:
     if not isinstance(value, kind):
-        raise ResultError(f"{place}: {kind.__name__} is wanted, not {type(value).__name__}")
+        raise ResultError(f"{place}: {kind.__name__} is expected, not {type(value).__name__}")
     return value
 
 
 def hashes(parts: Mapping[str, bytes]) -> str:
-    """SHA-256 over named parts, in the order of their names.
+    """The SHA-256 of named parts, in the order of their names.
 
     >>> hashes({"a": b""})[:8]
     'beae57e4'

@@ -1,15 +1,14 @@
-"""A run of benchmarks: every task on its machine, the result file after each.
+"""Runs benchmarks: checks and times the arms of each task, and writes the result file after each task.
 
-First the arms of all tasks are made and assembled, on all cores. Then, for each task: check the baseline, and every arm
-whose machine code is no earlier one's, in a child that can be killed; time the correct ones, the baseline among them
-twice; compare. Tasks are spread over as many machines as there are, GPUs or emulators. Several may be checked on one
-machine at a time, but while one is timed, no other one is busy there (`quiet`).
+First the arms of all tasks are made and assembled, on all cores. Then, for each task, a child process checks the
+baseline and every arm whose machine code differs from that of the earlier arms. The correct arms are timed, the
+baseline twice, and compared. The tasks are distributed over the machines (GPUs or emulators). Several tasks may be
+checked on one machine at the same time, but a task is timed alone (`measurement_lock`).
 
-Requires: tasks, whose making may run in any thread. Guarantees: the file is written after every finished benchmark, in
-one step; what one arm or one benchmark does wrong costs no other one its result; equal machine code is checked and
-timed once; `resume` leaves out what is there with the same arms and options.
-Refuses: a result file of other options or another machine cannot be resumed (`ResultError`); a machine that is gone
-ends the run with `MachineMissing`.
+Requires: tasks that can be made in any thread. Guarantees: the file is replaced in one step after every finished
+benchmark; an error of one arm or benchmark does not affect the others; equal machine code is checked and timed once;
+`resume` skips benchmarks whose results have the same arms and options.
+Refuses: `ResultError` for resuming a file of other options or another machine; `MachineMissing` if a machine is lost.
 """
 
 from __future__ import annotations
@@ -23,9 +22,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..ptx.errors import PtxError
+from ..toolchain.cubin import CubinError
+from ..toolchain.tools import ToolFailed, ToolTimeout
 from . import results
-from .machine import Machine, MachineMissing
-from .measurement_lock import Quiet
+from .machine import Machine
+from .measurement_lock import MeasurementLock
 from .protocol import CONTROL, Plan
 from .results import ArmResult, BenchmarkResult, ComparisonResult, Correctness, ResultError, ResultFile, Stats, Timing
 from .stats import Verdict, summarize
@@ -33,11 +35,14 @@ from .verdicts import comparisons_of
 from .worker import Timed, Worker, WorkerDied, WorkerError, WorkerFailed, WorkerHung
 from .workload import Arm, Work
 
-__all__ = ["Code", "Limits", "Session", "Task"]
+__all__ = ["BENCHMARK_ERRORS", "Code", "Limits", "Session", "Task"]
+
+#: The errors that end one benchmark and are recorded in its result. Every other error ends the session.
+BENCHMARK_ERRORS = (ToolFailed, ToolTimeout, CubinError, PtxError, WorkerError)
 
 
 class Code(Protocol):
-    """What an arm became (`arm_code.ArmCode`)."""
+    """The machine code of an arm (`arm_code.ArmCode`)."""
 
     @property
     def cubin_sha256(self) -> str: ...
@@ -47,7 +52,7 @@ class Code(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """One benchmark: its name, and how to make its work and arms, the baseline first."""
+    """One benchmark: its name, and a function that makes its work and its arms, the baseline first."""
 
     fullname: str
     make: Callable[[], tuple[Work, Sequence[Arm]]]
@@ -55,20 +60,20 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds after which a child is killed: for checking one arm, for one round of timing."""
+    """Seconds after which a child is killed: while it checks one arm, and in one round of timing."""
 
     check: float = 300.0
     round: float = 60.0
 
 
-#: Seconds for opening a machine.
+#: Seconds within which a machine must be open.
 _OPENING = 120.0
 
 
 class Session:
-    """Runs tasks. ``assembler`` makes of modules what ptxas makes of them; ``tell`` hears of progress, a line each.
+    """Runs tasks. ``assembler`` assembles the modules of an arm; ``report`` receives lines of progress.
 
-    ``jobs`` is how many tasks are under way at a time, on ``machines`` machines of the same kind.
+    ``jobs`` tasks run at the same time, on ``machines`` machines of the same kind. ``path`` is the result file.
     """
 
     def __init__(
@@ -82,29 +87,29 @@ class Session:
         jobs: int = 1,
         machines: int = 1,
         limits: Limits = Limits(),
-        tell: Callable[[str], None] = lambda line: None,
+        report: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.machine, self.plan, self.result = machine, plan, result
-        self.assembler, self.path, self.jobs, self.limits, self.tell = assembler, path, max(1, jobs), limits, tell
-        self.quiets = [Quiet() for _ in range(max(1, machines))]
+        self.assembler, self.path, self.jobs, self.limits, self.report = assembler, path, max(1, jobs), limits, report
+        self.locks = [MeasurementLock() for _ in range(max(1, machines))]
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._former: dict[str, BenchmarkResult] = {}
 
     def resume(self, former: ResultFile) -> None:
-        """Take over the benchmarks of an interrupted run. Raises `ResultError` where it was another kind of run."""
+        """Reuse the benchmarks of an interrupted run. Raises `ResultError` for another backend, GPU or options."""
         for what, ours, theirs in (
             ("backend", self.result.backend, former.backend),
             ("options", self.result.options, former.options),
             ("GPU", self.result.machine_info.get("gpu"), former.machine_info.get("gpu")),
         ):
             if ours != theirs:
-                raise ResultError(f"cannot resume: {what} then {theirs!r}, now {ours!r}")
+                raise ResultError(f"cannot resume: the {what} of the file: {theirs!r}; of this run: {ours!r}")
         self._former = {each.fullname: each for each in former.benchmarks if not each.error}
 
     def run(self, tasks: Sequence[Task]) -> ResultFile:
-        """Run every task; the result file. Raises `MachineMissing`, `OSError`, and what making a task raises; what was
-        finished is in the file."""
+        """Run every task; the result file. Raises `MachineMissing`, `OSError`, and the errors of `Task.make`. The
+        results of finished tasks are in the file, also after an error."""
         made = self._prepare(tasks)
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         for index in range(len(tasks)):
@@ -132,14 +137,14 @@ class Session:
         return self.result
 
     def _prepare(self, tasks: Sequence[Task]) -> list[_Prepared]:
-        """Make and assemble every task's arms, in threads that wait for compilers."""
+        """Make and assemble the arms of every task, in threads that wait for compilers."""
         from concurrent.futures import ThreadPoolExecutor, as_completed
 
         pool = ThreadPoolExecutor(os.cpu_count() or 1)
         try:
             made = [pool.submit(_prepared, task, self.assembler) for task in tasks]
             for number, each in enumerate(as_completed(made), start=1):
-                self.tell(f"{each.result().work.fullname}: prepared {number} of {len(made)}")
+                self.report(f"{each.result().work.fullname}: prepared {number} of {len(made)}")
             return [each.result() for each in made]
         finally:
             pool.shutdown(cancel_futures=True)
@@ -152,7 +157,7 @@ class Session:
         done: dict[int, BenchmarkResult],
         failures: list[BaseException],
     ) -> None:
-        place = number % len(self.quiets)
+        place = number % len(self.locks)
         with Worker(_one_of(self.machine, place)) as worker:
             while not self._stop.is_set():
                 try:
@@ -179,27 +184,24 @@ class Session:
 
     def _benchmark(self, worker: Worker, made: _Prepared, place: int) -> BenchmarkResult:
         started = time.monotonic()
-        run = _Run(self, worker, made, place)
+        run = _BenchmarkRun(self, worker, made, place)
         former = self._former.get(made.work.fullname)
-        if former is not None and run.is_as(former):
-            self.tell(f"{made.work.fullname}: taken over")
+        if former is not None and run.has_arms_of(former):
+            self.report(f"{made.work.fullname}: kept from the result file")
             return former
         try:
-            run.everything()
-        except MachineMissing:
-            raise
-        except Exception as error:
-            if type(error).__name__ not in _EXPECTED:
-                raise
+            run.run()
+        except BENCHMARK_ERRORS as error:
             run.result.error = str(error)
         run.result.seconds = round(time.monotonic() - started, 3)
-        self.tell(f"{made.work.fullname}: {run.outcome()}")
+        self.report(f"{made.work.fullname}: {run.outcome()}")
         return run.result
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A task's work and arms, the baseline first, with what they became; or why they became nothing."""
+    """The work and the arms of a task, the baseline first. ``codes`` maps the id of an arm to its machine code.
+    ``error`` says why the baseline has none."""
 
     work: Work
     arms: list[Arm]
@@ -216,23 +218,15 @@ def _prepared(task: Task, assembler: Callable[[Mapping[str, str]], Code]) -> _Pr
             continue
         try:
             codes[arm.id] = assembler(arm.modules)
-        except Exception as error:
-            if type(error).__name__ not in _EXPECTED:
-                raise
+        except BENCHMARK_ERRORS as error:
             if position == 0:
                 return _Prepared(work, arms, {}, error)
             arms[position] = replace(arm, error=str(error))
     return _Prepared(work, arms, codes)
 
 
-#: What a benchmark may fail with; all else is a fault of ours. By name, since not all of them are harness's own.
-_EXPECTED = frozenset(
-    "PtxasError ToolFailed ToolTimeout CubinError PtxError DslError WorkerHung WorkerDied WorkerFailed".split()
-)
-
-
 def _one_of(machine: Machine, number: int) -> Machine:
-    """One of several machines of a kind, by its number: the GPU that its process is to see."""
+    """One of several equal machines, by its number. Its process sees only this GPU."""
     if machine.name != "cuda":
         return machine
     visible = [each for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
@@ -240,12 +234,12 @@ def _one_of(machine: Machine, number: int) -> Machine:
     return replace(machine, environment={**machine.environment, "CUDA_VISIBLE_DEVICES": chosen})
 
 
-class _Run:
+class _BenchmarkRun:
     """One benchmark on one worker."""
 
     def __init__(self, session: Session, worker: Worker, made: _Prepared, place: int) -> None:
         self.session, self.worker, self.made, self.place = session, worker, made, place
-        self.quiet = session.quiets[place]
+        self.lock = session.locks[place]
         self.work, self.arms, self.codes = made.work, made.arms, made.codes
         self.plan, self.limits = session.plan, session.limits
         work = made.work
@@ -262,13 +256,13 @@ class _Run:
         sha = results.hashes({name: text.encode("utf-8", "surrogateescape") for name, text in arm.modules.items()})
         return ArmResult(arm.id, arm.role, sha, "", Correctness("ok"))
 
-    def is_as(self, former: BenchmarkResult) -> bool:
-        """Whether a former result is of the same arms and parameters."""
+    def has_arms_of(self, former: BenchmarkResult) -> bool:
+        """Whether an earlier result has the same arms and parameters."""
         then = {each.id: each.ptx_sha256 for each in former.arms if each.role != "control"}
         return former.params == self.result.params and then == {a.id: a.ptx_sha256 for a in self.result.arms}
 
     def outcome(self) -> str:
-        """A line about it."""
+        """The outcome in one line."""
         if self.result.error:
             return f"error: {self.result.error.splitlines()[0]}"
         shown = [
@@ -277,7 +271,7 @@ class _Run:
         ]
         return ", ".join(shown) or "baseline only"
 
-    def everything(self) -> None:
+    def run(self) -> None:
         """Check, time, compare."""
         if self.made.error is not None:
             raise self.made.error
@@ -298,7 +292,7 @@ class _Run:
             found = self._check(arm, former, counted)
             self.result.arm(arm.id).correctness = found
             if baseline.status != "ok":
-                self._add(arm, Verdict.INVALID, f"the baseline itself is wrong: {baseline.details[0]}")
+                self._add(arm, Verdict.INVALID, f"the baseline is wrong: {baseline.details[0]}")
             elif found.status == "not_comparable":
                 self._add(arm, Verdict.INVALID, found.details[0])
             elif found.status != "ok":
@@ -323,34 +317,34 @@ class _Run:
         self.result.comparisons.sort(key=lambda each: order.get(each.candidate, -1))
 
     def _is_same(self, one: Arm, other: Arm) -> bool:
-        """Whether two arms are the same machine code, launched in the same way by the same host program."""
+        """Whether two arms have the same machine code, host program and launch mode."""
         if one.error or not (one.same_program and other.same_program) or one.launch != other.launch:
             return False
         return self.codes[one.id].is_same_code(self.codes[other.id])
 
     def _begin(self) -> Correctness:
         try:
-            with self.quiet.shared():
+            with self.lock.shared():
                 if not self.worker.is_open:
-                    self.worker.describe(_OPENING)  # opening a machine may disturb who is timed on it
+                    self.worker.describe(_OPENING)  # opening a machine would disturb a timing on it
             self.worker.get_ready(self.work, self.arms[0], self.plan, self.limits.check)
-            with self.quiet.shared():
+            with self.lock.shared():
                 return self.worker.begin(self.limits.check)
         except WorkerError as error:
             self._lost(error)
             raise type(error)(f"the baseline: {error}") if not isinstance(error, WorkerFailed) else error from error
 
     def _check(self, arm: Arm, former: Arm | None, counted: dict[str, dict[str, Any]]) -> Correctness:
-        """Check an arm; what has been found of the same machine code before is found of it, too."""
+        """Check an arm. An arm with the machine code of an earlier one gets the result of that one."""
         base = self.arms[0]
         if former is not None and (not counted[base.id] or arm.modules == former.modules):
             counted[arm.id] = counted.get(former.id, {})
             return replace(self.result.arm(former.id).correctness)
-        # What a machine counts is counted in the PTX, which differs where the machine code does not.
+        # The emulator counts in the PTX, which can differ where the machine code is equal.
         try:
             if not self.worker.is_open:
                 self._begin()
-            with self.quiet.shared():
+            with self.lock.shared():
                 found = self.worker.check(arm, self.limits.check)
             counted[arm.id] = self.worker.counts()
             return found
@@ -359,9 +353,9 @@ class _Run:
             return Correctness("hang" if isinstance(error, WorkerHung) else "crash", [str(error)])
 
     def _lost(self, error: WorkerError) -> None:
-        """After a child was lost: is the machine still there? Raises `MachineMissing` where it is not."""
-        if isinstance(error, WorkerDied | WorkerHung) or "Device" in getattr(error, "kind", ""):
-            with self.quiet.shared():
+        """After a child was lost: open the machine again. Raises `MachineMissing` if it is gone."""
+        if isinstance(error, WorkerDied | WorkerHung) or (isinstance(error, WorkerFailed) and error.is_device_failure):
+            with self.lock.shared():
                 self.worker.describe(max(self.limits.check, _OPENING))
             self.worker.close()
 
@@ -373,7 +367,7 @@ class _Run:
         self.result.arms.insert(1, control)
         pairs = [(0, other) for other in range(1, len(arms))]
         try:
-            with self.quiet.alone():
+            with self.lock.exclusive():
                 timed = self.worker.time(
                     self.work,
                     arms,
@@ -381,7 +375,7 @@ class _Run:
                     self.plan,
                     self.limits.round,
                     max(self.limits.check, self.limits.round),
-                    lambda done, of: self.session.tell(f"{self.work.fullname}: round {done} of {of}"),
+                    lambda done, of: self.session.report(f"{self.work.fullname}: round {done} of {of}"),
                 )
         except WorkerError as error:
             self._lost(error)
@@ -418,7 +412,7 @@ class _Run:
             former = self.result.timed_as(arm)
             if former is not arm:
                 arm.stats, arm.correctness = former.stats, replace(former.correctness)
-        # Judged from what is kept in the file, so that anybody can judge again.
+        # The verdicts depend on the content of the file only, so that an audit can compute them again.
         wrong_baseline = self._wrong_after(arms[0].id) or self._wrong_after(arms[1].id)
         for found in comparisons_of(self.result, rule):
             wrong = wrong_baseline or self._wrong_after(found.candidate)
@@ -437,7 +431,7 @@ class _Run:
 
 
 def _rounded(seconds: float) -> float:
-    """To a tenth of a nanosecond: no event is finer, and the file is half as long."""
+    """Round to 0.1 ns: no event has a finer resolution, and the file is half as long."""
     return max(round(seconds, 10), 1e-10)
 
 

@@ -1,10 +1,10 @@
-"""Which of two arms is faster, and how sure that is.
+"""Which of two arms is faster, with a confidence interval.
 
 Computes, from the samples of interleaved rounds: one log ratio per round, r = ln(median(base) / median(candidate));
 the speedup exp(median r); a percentile bootstrap interval over rounds; the verdict with δ = max(1 %, 0.2 µs / base).
 
-Requires: rounds in which all arms ran close together in time, so that drift and clock steps touch all arms of a round
-alike. Samples inside one round are not independent; therefore rounds are resampled, never samples.
+Requires: rounds in which all arms ran within a short time, so that drift and clock steps affect all arms of a round
+equally. Samples inside one round are not independent; therefore rounds are resampled, never samples.
 Guarantees: the same samples give the same interval and verdict (the resampling is seeded), so that a verdict can be
 checked from a result file.
 Refuses: `ValueError` for samples that are not positive and finite, and for arms with different numbers of rounds.
@@ -39,21 +39,22 @@ __all__ = [
 
 
 class Verdict(StrEnum):
-    """What a comparison found."""
+    """The result of a comparison."""
 
-    IDENTICAL = "IDENTICAL"  # the same machine code: nothing was timed
+    IDENTICAL = "IDENTICAL"  # the same machine code: not timed
     FASTER = "FASTER"
     SLOWER = "SLOWER"
     SAME = "SAME"
     INCONCLUSIVE = "INCONCLUSIVE"
-    INVALID = "INVALID"  # the clocks did not hold still, or the machine failed
-    MISMATCH = "MISMATCH"  # the candidate computes something else
-    UNTIMED = "UNTIMED"  # correct, and there is no GPU that could time it
+    INVALID = "INVALID"  # the clocks changed too much, or the machine failed
+    MISMATCH = "MISMATCH"  # the candidate computes other outputs
+    UNTIMED = "UNTIMED"  # correct, but there is no GPU to time it
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The verdict's constants. Fractions, seconds, and the seed of the resampling."""
+    """The constants of the verdict: δ (``min_effect`` as a fraction, ``resolution`` in seconds), the ``level`` of the
+    interval, the number of ``resamples`` and their ``seed``, and limits for the clocks as fractions."""
 
     min_effect: float = 0.01
     resolution: float = 0.2e-6
@@ -65,7 +66,7 @@ class Rule:
 
     def __post_init__(self) -> None:
         if not 0 < self.min_effect < 1 or not 0 < self.level < 1 or self.resamples < 1:
-            raise ValueError(f"no rule: {self}")
+            raise ValueError(f"invalid rule: {self}")
 
     def delta(self, base_seconds: float) -> float:
         """δ, in units of the log ratio, for a baseline that takes ``base_seconds``."""
@@ -77,7 +78,7 @@ DEFAULT_RULE = Rule()
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """``speedup`` > 1 says that the candidate is faster; ``low`` and ``high`` are its interval; ``delta`` is δ."""
+    """``speedup`` > 1: the candidate is faster. ``low`` and ``high`` are its interval; ``delta`` is δ."""
 
     speedup: float
     low: float
@@ -91,7 +92,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What pytest-benchmark calls `stats`, in seconds; quartiles are NumPy's (linear interpolation)."""
+    """The `stats` of pytest-benchmark, in seconds. The quartiles are those of NumPy (linear interpolation)."""
 
     min: float
     q1: float
@@ -135,7 +136,7 @@ def bootstrap_interval(ratios: ArrayLike, rule: Rule = DEFAULT_RULE) -> tuple[fl
 def keep_rounds(clocks: ArrayLike, rule: Rule = DEFAULT_RULE) -> NDArray[np.bool_]:
     """Which rounds count: those whose arms ran at SM clocks no more than ``rule.clock_tolerance`` apart.
 
-    ``clocks`` is rounds × arms in Hz; a clock that could not be read is NaN, and its round does not count.
+    ``clocks`` is rounds × arms in Hz; NaN is an unknown clock, and its round does not count.
 
     >>> keep_rounds([[1.98e9, 1.97e9], [1.98e9, 1.5e9]]).tolist()
     [True, False]
@@ -148,7 +149,8 @@ def keep_rounds(clocks: ArrayLike, rule: Rule = DEFAULT_RULE) -> NDArray[np.bool
 def estimate(base: ArrayLike, candidate: ArrayLike, keep: Sequence[bool], rule: Rule = DEFAULT_RULE) -> Estimate:
     """Compare two arms of the same rounds; both are rounds × samples, in seconds per run of the work.
 
-    ``keep`` says which rounds count (`keep_rounds`). More than ``rule.max_dropped`` of them dropped is `INVALID`.
+    ``keep`` says which rounds count (`keep_rounds`). If more than ``rule.max_dropped`` of the rounds are
+    dropped, the verdict is `INVALID`.
     """
     kept = np.asarray(keep, np.bool_)
     left, right = _samples(base), _samples(candidate)
@@ -191,7 +193,7 @@ def _reason(verdict: Verdict, delta: float, rule: Rule) -> str:
 
 
 def summarize(samples: ArrayLike) -> Summary:
-    """The figures of all samples of one arm, in seconds.
+    """The statistics of all samples of one arm, in seconds.
 
     >>> summarize([[1.0, 3.0]]).median
     2.0

@@ -1,12 +1,12 @@
-"""The verdicts of one benchmark from the samples and clocks that its result holds, and from nothing else.
+"""Computes the verdicts of one benchmark from the samples and clocks in its result, and from nothing else.
 
-A session uses this when it has measured, and an audit uses it again on the file, so that both say the same.
+A session uses this after measuring, and an audit uses it on the file, so both get the same verdicts.
 
-Computes: the comparison of the baseline with itself (the control), and with every candidate that was timed. A candidate
-of the same machine code as another one was not timed itself: its comparison is the other one's.
+Computes: the comparison of the baseline with itself (the control) and with every timed candidate. A candidate with the
+machine code of another one was not timed: it gets the comparison of the other one.
 
-Guarantees: where the control is not `SAME`, no candidate of the benchmark gets a verdict: each is `INVALID`, with what
-was measured beside it. Refuses: `ValueError` for samples that are none, as `stats.estimate` does.
+Guarantees: if the control is not `SAME`, every candidate is `INVALID`, and the reason has the measured verdict.
+Refuses: `ValueError` for invalid samples, as `stats.estimate`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["comparisons_of", "kept_rounds"]
 
 
 def kept_rounds(of: BenchmarkResult, rule: Rule) -> list[bool]:
-    """Which rounds count, by the clocks; empty where nothing was timed."""
+    """Which rounds count, by the clocks; empty if nothing was timed."""
     if of.timing is None or not of.timing.clocks_hz:
         return []
     clocks = [[math.nan if hertz is None else hertz for hertz in row] for row in of.timing.clocks_hz]
@@ -30,7 +30,7 @@ def kept_rounds(of: BenchmarkResult, rule: Rule) -> list[bool]:
 
 
 def comparisons_of(of: BenchmarkResult, rule: Rule) -> Iterator[ComparisonResult]:
-    """The comparisons of all arms that have samples, and of those that share another's, in the order of the arms."""
+    """The comparisons of all arms that have samples, or share those of another arm; the control comes first."""
     keep = kept_rounds(of, rule)
     base = next(each for each in of.arms if each.role == "baseline")
     if not base.samples:
@@ -44,16 +44,16 @@ def comparisons_of(of: BenchmarkResult, rule: Rule) -> Iterator[ComparisonResult
         if arm.role == "control":
             control = found
         elif control is not None:
-            found = _doubted(found, control)
+            found = _checked_by_control(found, control)
         yield found if timed is arm else _shared(found, timed)
 
 
-def _doubted(found: ComparisonResult, control: ComparisonResult) -> ComparisonResult:
-    """The comparison, without a verdict where the baseline is not the same as itself."""
+def _checked_by_control(found: ComparisonResult, control: ComparisonResult) -> ComparisonResult:
+    """The comparison; without a verdict if the control is not `SAME`."""
     if control.verdict == Verdict.SAME or found.verdict == Verdict.INVALID:
         return found
     ratio = "" if control.speedup is None else f" ({control.speedup:.3f})"
-    reason = f"the baseline is {control.verdict} as itself{ratio}: no verdict; {found.verdict} by itself"
+    reason = f"the baseline compared with itself is {control.verdict}{ratio}; this comparison alone is {found.verdict}"
     return replace(found, verdict=Verdict.INVALID.value, reason=reason)
 
 
@@ -62,13 +62,13 @@ def _shared(found: ComparisonResult, timed: ArmResult) -> ComparisonResult:
 
 
 def _comparison(baseline: str, candidate: str, found: Estimate) -> ComparisonResult:
-    known = found.rounds > 0
+    has_rounds = found.rounds > 0
     return ComparisonResult(
         baseline,
         candidate,
-        found.speedup if known else None,
-        (found.low, found.high) if known else None,
-        found.delta if known else None,
+        found.speedup if has_rounds else None,
+        (found.low, found.high) if has_rounds else None,
+        found.delta if has_rounds else None,
         found.rounds,
         found.rounds_dropped,
         found.verdict.value,

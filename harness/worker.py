@@ -1,12 +1,12 @@
-"""A child process that runs works, so that a kernel that never ends, or takes its process along, costs one answer.
+"""A child process that runs works, so that an endless or crashing kernel does not end the session.
 
-`Worker` is the parent's side: `begin` a work, `check` arms, `time` them. Each call has a limit; past it the child is
-killed. The child opens the machine when it first needs it, and talks over a socket of its own, so that what kernels
-print cannot be mistaken for an answer.
+`Worker` is the side of the parent: `begin` a work, `check` its arms, `time` them. Each call has a time limit, after
+which the child is killed. The child opens the machine when it first needs it. It answers on a separate socket, because
+kernels may print to stdout.
 
 Guarantees: after `close`, or at the end of a `with`, no child is left. A child that failed is not used again: the next
-`begin` starts another.
-Refuses: `WorkerHung` past the limit, `WorkerDied` where the child ended, `WorkerFailed` where it raised.
+call starts another.
+Refuses: `WorkerHung` after the limit, `WorkerDied` if the child ended, `WorkerFailed` if it raised an exception.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 from ..python_child import child_environment, python_command
 from .alias_check import guarded
-from .machine import Machine, MachineMissing
+from .machine import DeviceFailed, Machine, MachineMissing
 from .protocol import CONTROL, Plan, Rounds
 from .results import Correctness
 from .stats import Estimate
@@ -36,32 +36,34 @@ from .workload import Arm, Recording, Work
 __all__ = ["Timed", "Worker", "WorkerDied", "WorkerError", "WorkerFailed", "WorkerHung"]
 
 
-#: Seconds within which a child has to start.
+#: Seconds within which a child must start.
 _START = 120.0
 
 
 class WorkerError(Exception):
-    """The child gave no answer."""
+    """The child did not answer a request."""
 
 
 class WorkerHung(WorkerError):
-    """The child was killed: it took longer than its limit."""
+    """The child exceeded its limit and was killed."""
 
 
 class WorkerDied(WorkerError):
-    """The child ended by itself."""
+    """The process of the child ended."""
 
 
 class WorkerFailed(WorkerError):
-    """The child raised an exception, whose message this is; ``kind`` is its class."""
+    """The child raised an exception: the name of its class, its message, its traceback, and whether it was a
+    `DeviceFailed`, after which the machine may be gone."""
 
-    def __init__(self, kind: str, message: str, trace: str) -> None:
+    def __init__(self, kind: str, message: str, trace: str, is_device_failure: bool = False) -> None:
         super().__init__(f"{kind}: {message}" if message else kind)
-        self.kind, self.trace = kind, trace
+        self.kind, self.trace, self.is_device_failure = kind, trace, is_device_failure
 
 
 class Timed:
-    """What timing gave: rounds, estimates of the pairs, how it was done, and what the check afterwards found."""
+    """The result of timing. ``rounds`` has the samples, ``estimates`` the comparison of each pair; ``how`` describes
+    the method. ``after`` maps the number of an arm to the errors that the check after timing found."""
 
     def __init__(
         self, rounds: Rounds, estimates: list[Estimate], how: dict[str, Any], after: dict[int, list[str]]
@@ -70,7 +72,7 @@ class Timed:
 
 
 class Worker:
-    """The parent's side of one child on one machine."""
+    """The side of the parent: one child on one machine."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -86,19 +88,19 @@ class Worker:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a child; a new one knows of no work."""
+        """Whether there is a child. A new child has no work yet."""
         return self._connection is not None
 
     def describe(self, limit: float) -> dict[str, Any]:
-        """What the machine says of itself. Raises `MachineMissing`, `WorkerError`."""
+        """The description of the machine. Raises `MachineMissing`, `WorkerError`."""
         return self._call(limit, "describe")
 
     def get_ready(self, work: Work, baseline: Arm, plan: Plan, limit: float) -> None:
-        """Take up a work: compute its data and reference. Runs nothing on the machine."""
+        """Load a work: compute its data and its reference. Runs nothing on the machine."""
         self._call(limit, "get_ready", work, baseline, plan)
 
     def begin(self, limit: float) -> Correctness:
-        """Run the baseline of the work and compare it with itself and the reference."""
+        """Run the baseline, and compare it with itself and with the reference."""
         return self._call(limit, "begin")
 
     def check(self, arm: Arm, limit: float) -> Correctness:
@@ -106,11 +108,11 @@ class Worker:
         return self._call(limit, "check", arm)
 
     def counts(self) -> dict[str, Any]:
-        """What the machine counted in the last arm's first run; nothing where it counts nothing."""
+        """The counts of the first run of the last arm; empty on a machine that counts nothing."""
         return self._call(60.0, "counts")
 
     def launches(self) -> dict[str, tuple[int, int]]:
-        """Of each kernel of the baseline: threads of its largest block, and dynamic shared bytes of that launch."""
+        """By kernel of the baseline: the threads of its largest block, and the dynamic shared bytes of that launch."""
         return self._call(60.0, "launches")
 
     def time(
@@ -121,17 +123,17 @@ class Worker:
         plan: Plan,
         limit: float,
         first: float,
-        tell: Callable[[int, int], None] = lambda done, of: None,
+        report: Callable[[int, int], None] = lambda done, of: None,
     ) -> Timed:
-        """Time arms; ``limit`` is for each round, ``first`` for getting everything ready before."""
-        return self._call(first, "time", work, list(arms), list(pairs), plan, tell=tell, later=limit)
+        """Time arms. ``limit`` is for each round, ``first`` for the preparation before them."""
+        return self._call(first, "time", work, list(arms), list(pairs), plan, report=report, later=limit)
 
     def profile(self, work: Work, arm: Arm, seed: int, limit: float) -> None:
-        """Run an arm once and do nothing else, for a profiler to look at."""
+        """Run an arm once and do nothing else, for a profiler."""
         self._call(limit, "profile", work, arm, seed)
 
     def close(self) -> None:
-        """End the child, at once."""
+        """Kill the child."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -155,16 +157,16 @@ class Worker:
         theirs.close()
         self._connection = Connection(ours.detach())
         self._connection.send(self.machine)
-        # How long Python takes to start must not count against a kernel.
+        # The start of Python must not count in the limit of a kernel.
         if not self._connection.poll(_START):
             raise WorkerHung(f"the process did not start within {_START:g} s")
         self._connection.recv()
         return self._connection
 
     def _call(
-        self, limit: float, *request: Any, tell: Callable[[int, int], None] | None = None, later: float | None = None
+        self, limit: float, *request: Any, report: Callable[[int, int], None] | None = None, later: float | None = None
     ) -> Any:
-        """Ask the child; ``limit`` is until it says something, ``later`` from then on, by default the same."""
+        """The answer to a request. ``limit`` is for the first message, ``later`` (default: the same) for the others."""
         try:
             connection = self._connection or self._start()
             connection.send(request)
@@ -175,21 +177,21 @@ class Worker:
                 kind, *answer = connection.recv()
                 if kind == "ok":
                     return answer[0]
+                if kind == "machine missing":
+                    raise MachineMissing(answer[0])
                 if kind == "error":
-                    if answer[0] == "MachineMissing":
-                        raise MachineMissing(answer[1])
                     raise WorkerFailed(*answer)
-                if tell is not None:
-                    tell(*answer)
+                if report is not None:
+                    report(*answer)
                 limit = later if later is not None else limit
                 end = time.monotonic() + limit
         except (EOFError, ConnectionError) as error:
-            raise WorkerDied(self._last_words()) from error
+            raise WorkerDied(self._death_message()) from error
         except BaseException:
             self.close()
             raise
 
-    def _last_words(self) -> str:
+    def _death_message(self) -> str:
         process = self._process
         code = process.wait() if process is not None else None
         self.close()
@@ -200,10 +202,10 @@ class Worker:
 
 
 class _Child:
-    """The child's side: one backend, one work at a time."""
+    """The side of the child: one backend, one work at a time."""
 
-    def __init__(self, machine: Machine, tell: Callable[[int, int], None]) -> None:
-        self.machine, self.tell = machine, tell
+    def __init__(self, machine: Machine, report: Callable[[int, int], None]) -> None:
+        self.machine, self.report = machine, report
         self._backend: Any = None
         self._checker: Any = None
 
@@ -214,8 +216,8 @@ class _Child:
         return self._backend
 
     def describe(self) -> dict[str, Any]:
-        told: Any = getattr(self.backend, "describe", None)
-        return {"backend": self.machine.name, **(told() if told is not None else {})}
+        describe: Any = getattr(self.backend, "describe", None)
+        return {"backend": self.machine.name, **(describe() if describe is not None else {})}
 
     def get_ready(self, work: Work, baseline: Arm, plan: Plan) -> None:
         from .correctness import Checker
@@ -240,16 +242,16 @@ class _Child:
         from .protocol import time_arms
 
         stopwatch: Any = self.machine.open_stopwatch(self.backend, work, arms, plan.seeds[0], self._recorded(arms))
-        rounds, estimates = time_arms(stopwatch, len(arms), pairs, plan, self.tell)
+        rounds, estimates = time_arms(stopwatch, len(arms), pairs, plan, self.report)
         after: dict[int, list[str]] = {arm: stopwatch.verify(arm) for arm in range(len(arms))}
         stopwatch.close()
         return Timed(rounds, estimates, stopwatch.how(), {arm: lines for arm, lines in after.items() if lines})
 
     def _recorded(self, arms: list[Arm]) -> dict[str, Recording]:
-        """What the checks have recorded; the control is the baseline. A child after a hang has checked nothing."""
-        known: dict[str, Recording] = self._checker.recorded if self._checker is not None else {}
-        found = {each.id: known.get(each.id.removesuffix(CONTROL)) for each in arms}
-        return {id: recording for id, recording in found.items() if recording is not None}
+        """The recordings of the checks by arm; the control has that of the baseline. A child after a hang has none."""
+        recorded: dict[str, Recording] = self._checker.recorded if self._checker is not None else {}
+        by_arm = {each.id: recorded.get(each.id.removesuffix(CONTROL)) for each in arms}
+        return {id: recording for id, recording in by_arm.items() if recording is not None}
 
     def profile(self, work: Work, arm: Arm, seed: int) -> None:
         work.run(guarded(self.backend, arm.promises), arm.modules, seed)
@@ -257,14 +259,14 @@ class _Child:
 
 
 def _end_with(parent: int) -> None:
-    """End this process when its parent is gone, whatever it is doing: a kernel without an end would outlive a kill."""
+    """End this process when its parent is gone, also while it runs an endless kernel."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
 
 
 def _place(error: Exception) -> str:
-    """Where an error was raised, if that is not in this package: in a benchmark's own data or reference, say."""
+    """The place where an error was raised, if it is outside of harness and emulator, for example in a benchmark."""
     root = os.path.dirname(os.path.dirname(__file__))
     ours = (os.path.join(root, "harness"), os.path.join(root, "emulator"))
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(ours)]
@@ -272,20 +274,23 @@ def _place(error: Exception) -> str:
 
 
 def serve(handle: int) -> None:
-    """Answer requests until the parent goes."""
+    """Answer requests until the parent ends."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     connection = Connection(handle)
     machine: Machine = connection.recv()
     importlib.import_module(f"{__package__}.correctness")  # and with it NumPy
     connection.send("ready")
-    child = _Child(machine, lambda done, of: connection.send(("tell", done, of)))
+    child = _Child(machine, lambda done, of: connection.send(("report", done, of)))
     while True:
         try:
             name, *arguments = connection.recv()
         except (EOFError, ConnectionError):
-            os._exit(0)  # no driver's clean-up can hold the process
+            os._exit(0)  # without the clean-up of the driver, which can hang
         try:
             answer = ("ok", getattr(child, name)(*arguments))
+        except MachineMissing as error:
+            answer = ("machine missing", f"{error}{_place(error)}")
         except Exception as error:
-            answer = ("error", type(error).__name__, f"{error}{_place(error)}", traceback.format_exc())
+            message, is_device_failure = f"{error}{_place(error)}", isinstance(error, DeviceFailed)
+            answer = ("error", type(error).__name__, message, traceback.format_exc(), is_device_failure)
         connection.send(answer)

@@ -1,13 +1,12 @@
-"""What is measured: works, arms, and a backend that watches a work run.
+"""The subjects of a measurement: works and arms, and a backend that records a run of a work.
 
-A `Work` is a host program with its data; an `Arm` is the PTX of its kernels under a name. `Recorder` is a backend
-around another one: it hands every call through, keeps the list of device operations for a replay under the clock,
-poisons what is allocated, puts guard bands around it, and keeps the contents of every buffer when the program gives it
-back.
+A `Work` is a host program with its data. An `Arm` is the PTX of its kernels under a name. `Recorder` is a backend
+around another one. It forwards every call, records the device operations for a timed replay, fills new memory with a
+poison byte, puts guard bands around each buffer, and keeps a digest of each buffer when the program frees it.
 
-Requires: works are picklable, for they run in another process. Guarantees: what a work computes is not changed by being
-watched; `Recording.steps` in their order are all operations on device memory but reads.
-Refuses: an argument of a launch that is a buffer of another backend is a `TypeError`.
+Requires: works that can be pickled, because they run in another process. Guarantees: recording does not change what a
+work computes; `Recording.steps` has all operations on device memory except reads, in their order.
+Refuses: `TypeError` for an argument of a launch that is a buffer of another backend.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ __all__ = [
     "Copy",
     "Fill",
     "KernelWork",
-    "Launch",
+    "RecordedLaunch",
     "Recorder",
     "Recording",
     "Step",
@@ -38,11 +37,11 @@ __all__ = [
     "Write",
 ]
 
-#: Bytes before and behind every buffer; a multiple of every alignment that a kernel may count on.
+#: Bytes before and after every buffer; a multiple of every alignment that a kernel may assume.
 GUARD = 4096
 _GUARD_BYTE = 0xC3
 
-#: What a read gives has to be compared, so its bytes are kept; of a buffer's final contents only this digest.
+#: A hash of the final content of a buffer. Of reads, the bytes themselves are kept.
 Digest: TypeAlias = bytes
 
 
@@ -50,8 +49,9 @@ class Work(Protocol):
     """A host program with its data.
 
     ``run`` runs it once on a backend (the protocol of `dsl.backend`) with the PTX of each module by name, on the data
-    of a seed, and gives the outputs by name. ``check`` compares outputs with a reference that uses no kernel: one line
-    for each that is wrong. ``get_ready`` may compute before what needs no machine: the data of a seed, the reference.
+    of a seed, and returns the outputs by name. ``check`` compares outputs with a reference that uses no kernel; it
+    returns one line for each wrong output. ``get_ready`` computes in advance what needs no machine: the data of a seed
+    and the reference.
     """
 
     @property
@@ -69,11 +69,11 @@ class Work(Protocol):
 class Arm:
     """A variant of a work: the PTX of its modules by name.
 
-    ``launch`` is how it is timed: `stream`, `graph` (captured once, replayed), or `auto`: a graph where a run is too
-    short for, or made of too many launches for, a host to keep up with. ``same_program`` says that the host program is
-    the baseline's, so that all device memory must come out equal, not only the outputs. ``error`` says why the variant
-    could not be made; then nothing is run of it. ``promises`` says of modules, by their PTX, what was promised of their
-    pointers: each launch is checked (`alias_check`).
+    ``launch`` is the launch mode for timing: `stream`, `graph` (captured once, replayed), or `auto`, which is a graph
+    if a run is short or has several launches. ``same_program`` says that the host program is that of the baseline: then
+    all device memory must be equal, not only the outputs. ``error`` says why the variant could not be made; then it is
+    not run. ``promises`` maps the PTX of a module to the promise about its pointers, which is checked at each launch
+    (`alias_check`).
     """
 
     id: str
@@ -86,12 +86,12 @@ class Arm:
 
     def __post_init__(self) -> None:
         if self.launch not in ("auto", "stream", "graph"):
-            raise ValueError(f"arm {self.id}: launched by stream, graph or auto, not by {self.launch!r}")
+            raise ValueError(f"arm {self.id}: the launch mode is stream, graph or auto, not {self.launch!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Bytes from the host."""
+    """A copy from the host: ``data`` to ``offset`` of the buffer with number ``buffer``."""
 
     buffer: int
     offset: int
@@ -100,7 +100,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Every byte of a buffer set."""
+    """Every byte of a buffer is set to ``byte``."""
 
     buffer: int
     byte: int
@@ -108,7 +108,7 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Bytes from buffer to buffer."""
+    """A copy of ``nbytes`` from buffer ``source`` to buffer ``target``."""
 
     target: int
     source: int
@@ -118,9 +118,9 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """A kernel by module and name. An argument is the number of a buffer, or a NumPy scalar, or bytes; ``cooperative``
-    asks for all blocks at once."""
+class RecordedLaunch:
+    """A launch of a kernel, named by the number of its module and its name. An argument is the number of a buffer, a
+    NumPy scalar, or bytes. ``cooperative``: a cooperative launch."""
 
     module: int
     kernel: str
@@ -131,15 +131,15 @@ class Launch:
     cooperative: bool = False
 
 
-Step: TypeAlias = "Write | Fill | Copy | Launch"
+Step: TypeAlias = "Write | Fill | Copy | RecordedLaunch"
 
 
 @dataclass
 class Recording:
-    """One run of a work: modules, buffer sizes, steps, and what became of the memory.
+    """One run of a work: the PTX of its modules, the sizes of its buffers in bytes, and its steps.
 
-    ``reads`` is what the host saw, ``final`` a digest of every buffer when it was given back, ``torn`` the numbers of
-    the buffers whose guard bands were written to.
+    ``reads`` has the arrays that the host read, ``final`` the digest of each buffer, by number, when it was freed, and
+    ``torn`` the numbers of the buffers whose guard bands were written.
     """
 
     modules: list[str] = field(default_factory=list[str])
@@ -150,13 +150,13 @@ class Recording:
     torn: list[int] = field(default_factory=list[int])
 
     @property
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[RecordedLaunch]:
         """The launches in their order."""
-        return [step for step in self.steps if isinstance(step, Launch)]
+        return [step for step in self.steps if isinstance(step, RecordedLaunch)]
 
 
 class RecordedBuffer:
-    """A buffer of a `Recorder`; ``inner`` is the wrapped backend's, ``whole`` with its guard bands."""
+    """A buffer of a `Recorder`. ``inner`` is the buffer of the wrapped backend, ``whole`` includes the guard bands."""
 
     __slots__ = ("index", "inner", "nbytes", "whole")
 
@@ -180,10 +180,10 @@ class _RecordedModule:
 
 
 class Recorder:
-    """A backend around ``inner``. ``poison`` is the byte that fresh memory holds; None leaves it as it is.
+    """A backend around ``inner``. New memory is filled with the byte ``poison``, or not at all for None.
 
-    Guard bands need a backend that can hand a part of a buffer to a kernel (`view`); where there is none, as on the
-    emulator, accesses outside of a buffer are the backend's own to report.
+    Guard bands need a backend with `view`, which gives a part of a buffer to a kernel. The emulator has none, and
+    reports accesses outside of a buffer itself.
     """
 
     def __init__(self, inner: Any, poison: int | None = None, *, digests: bool = True) -> None:
@@ -217,21 +217,21 @@ class Recorder:
         return buffer
 
     def free(self, buffer: RecordedBuffer, /) -> None:
-        """Keep what the buffer holds, and give it back."""
+        """Keep a digest of the buffer, and free it."""
         self._keep(buffer)
         self.inner.free(buffer.whole)
         del self._alive[buffer.index]
 
     def write(self, buffer: RecordedBuffer, array: NDArray[Any], /, offset: int = 0) -> None:
-        """Copy in."""
+        """Copy an array to the device."""
         self.recording.steps.append(Write(buffer.index, offset, np.ascontiguousarray(array).tobytes()))
         self.inner.write(buffer.inner, array, offset=offset)
 
     def read(self, buffer: RecordedBuffer, dtype: Any, count: int, /, offset: int = 0) -> NDArray[Any]:
-        """Copy out."""
-        found = self.inner.read(buffer.inner, dtype, count, offset=offset)
-        self.recording.reads.append(found.copy())
-        return found
+        """Copy elements to the host."""
+        array = self.inner.read(buffer.inner, dtype, count, offset=offset)
+        self.recording.reads.append(array.copy())
+        return array
 
     def fill(self, buffer: RecordedBuffer, byte: int, /) -> None:
         """Set every byte."""
@@ -241,7 +241,7 @@ class Recorder:
     def copy(
         self, target: RecordedBuffer, source: RecordedBuffer, nbytes: int, target_offset: int, source_offset: int, /
     ) -> None:
-        """Copy between buffers, through the host where the backend cannot."""
+        """Copy between buffers; through the host if the backend has no `copy`."""
         self.recording.steps.append(Copy(target.index, source.index, nbytes, target_offset, source_offset))
         if hasattr(self.inner, "copy"):
             self.inner.copy(target.inner, source.inner, nbytes, target_offset, source_offset)
@@ -250,42 +250,44 @@ class Recorder:
         self.inner.write(target.inner, data, offset=target_offset)
 
     def cooperative(self, kernel: _RecordedKernel, /) -> _RecordedKernel:
-        """The kernel, to be launched with all its blocks at once. Raises `AttributeError` where ``inner`` cannot."""
+        """The kernel for cooperative launches. Raises `AttributeError` if ``inner`` has none."""
         return kernel._replace(inner=self.inner.cooperative(kernel.inner), cooperative=True)
 
     def launch(self, kernel: _RecordedKernel, grid: Any, block: Any, shared: int, args: Sequence[Any], /) -> None:
-        """Launch."""
-        module, name, handle, together = kernel
-        kept: list[int | np.generic | bytes] = []
+        """RecordedLaunch a kernel."""
+        module, name, handle, cooperative = kernel
+        recorded: list[int | np.generic | bytes] = []
         passed: list[Any] = []
         for each in args:
             if isinstance(each, RecordedBuffer):
-                kept.append(each.index)
+                recorded.append(each.index)
                 passed.append(each.inner)
                 continue
             if not isinstance(each, np.generic | bytes):
                 raise TypeError(f"{name}: an argument is a buffer, a NumPy scalar or bytes, not {type(each).__name__}")
             value = cast("Any", each)
-            kept.append(value)
+            recorded.append(value)
             passed.append(value)
         x, y, z = (*grid, 1, 1, 1)[:3]
         p, q, r = (*block, 1, 1, 1)[:3]
-        self.recording.steps.append(Launch(module, name, (x, y, z), (p, q, r), shared, tuple(kept), together))
+        self.recording.steps.append(
+            RecordedLaunch(module, name, (x, y, z), (p, q, r), shared, tuple(recorded), cooperative)
+        )
         self.inner.launch(handle, grid, block, shared, passed)
 
     def synchronize(self) -> None:
-        """Wait."""
+        """Wait for the stream."""
         self.inner.synchronize()
 
     def finish(self) -> Recording:
-        """Keep and give back what the program left allocated; the recording."""
+        """Free the buffers that the program left allocated; the recording."""
         self.inner.synchronize()
         for buffer in list(self._alive.values()):
             self.free(buffer)
         return self.recording
 
     def discard(self) -> None:
-        """Give back what is left of a run that failed."""
+        """Free the buffers of a run that failed."""
         for buffer in self._alive.values():
             self.inner.free(buffer.whole)
         self._alive.clear()
@@ -306,11 +308,11 @@ class Recorder:
 
 @dataclass(frozen=True)
 class KernelWork:
-    """A work that launches one kernel once. All of it is plain data, so it needs no host program.
+    """A work that launches one kernel once. It is plain data and needs no host program.
 
-    ``arguments`` are, in the order of the parameters: the name of an array, or a NumPy scalar. ``arrays`` gives dtype
-    and number of elements of each, ``outputs`` the names of those that the kernel writes; the others hold random
-    numbers, floats in [0, 1), integers in [0, ``below``).
+    ``arguments`` are names of arrays or NumPy scalars, in the order of the parameters. ``arrays`` maps a name to dtype
+    and number of elements. ``outputs`` names the arrays that the kernel writes. The other arrays hold random numbers:
+    floats in [0, 1), integers in [0, ``below``).
     """
 
     fullname: str
@@ -327,24 +329,24 @@ class KernelWork:
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def data(self, seed: int) -> dict[str, NDArray[Any]]:
-        """The arrays before the launch; those that are only written are left out."""
+        """The arrays before the launch, without the outputs."""
         generator = np.random.default_rng(seed)
-        made: dict[str, NDArray[Any]] = {}
+        arrays: dict[str, NDArray[Any]] = {}
         for name, (dtype, count) in self.arrays.items():
             if name not in self.outputs:
                 floating = np.dtype(dtype).kind == "f"
-                made[name] = (
+                arrays[name] = (
                     generator.random(count).astype(dtype)
                     if floating
                     else generator.integers(0, self.below, count).astype(dtype)
                 )
-        return made
+        return arrays
 
     def get_ready(self, seed: int, reference: bool, /) -> None:
-        """There is nothing that would take long."""
+        """Do nothing: the data is made quickly, and there is no reference."""
 
     def run(self, backend: Any, modules: Mapping[str, str], seed: int, /) -> dict[str, NDArray[Any]]:
-        """Allocate, write, launch, read."""
+        """Allocate, write, launch, read; the outputs by name."""
         kernel = backend.load(modules[self.module]).kernel(self.kernel)
         data = self.data(seed)
         buffers: dict[str, Any] = {}
@@ -364,5 +366,5 @@ class KernelWork:
         return found
 
     def check(self, seed: int, outputs: Mapping[str, NDArray[Any]], /) -> list[str]:
-        """There is no reference: nothing is known to be wrong."""
+        """There is no reference, so no error is found."""
         return []

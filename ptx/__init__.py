@@ -1,5 +1,6 @@
 """The language: PTX text ⇄ IR, and what each opcode means."""
 
+from .decoding import decode
 from .errors import PtxError, SourceText
 from .ir import (
     Block,
@@ -31,12 +32,16 @@ from .operands import (
     Special,
     Sym,
     Vec,
+    map_parts,
     registers,
     substitute,
+    walk,
 )
-from .ops import ROWS, decode
+from .operations import Operation, Pointers, Touches
+from .ops import ROWS
 from .parser import load, parse
 from .printer import print_kernel, print_module
+from .scopes import flatten_scopes
 from .types import TYPES, ScalarType
 
 __all__ = [
@@ -58,9 +63,11 @@ __all__ = [
     "Module",
     "Not",
     "Op",
+    "Operation",
     "Operand",
     "Pair",
     "Param",
+    "Pointers",
     "PtxError",
     "Raw",
     "RawDirective",
@@ -72,13 +79,17 @@ __all__ = [
     "SourceText",
     "Special",
     "Sym",
+    "Touches",
     "Variable",
     "Vec",
     "decode",
+    "flatten_scopes",
     "load",
+    "map_parts",
     "parse",
     "print_kernel",
     "print_module",
     "registers",
     "substitute",
+    "walk",
 ]

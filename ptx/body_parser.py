@@ -1,10 +1,10 @@
-"""The body of an entry or function: statements to blocks.
+"""The parser of the body of an entry or function.
 
-One regular expression recognises a whole statement; what it does not match goes through the slower, careful path, which
-also says what is wrong. Labels are resolved when the body ends, since a branch may stand before its target and may
-even reach a label of a sibling scope.
+Computes: the blocks of the body, from its statements. One regular expression matches a whole statement. A statement
+that it does not match takes a slower path, which also reports errors. Labels are resolved at the end of the body,
+because a branch may stand before its target, and its target may be in a sibling scope.
 
-Requires: the cursor at the opening brace. Guarantees: blocks in text order, each entered at its start only.
+Requires: the cursor is at the opening brace. Guarantees: blocks in text order, each entered at its start only.
 Reference: PTX ISA 9.0, §4.3 (statements), §11 (directives).
 """
 
@@ -13,17 +13,19 @@ from __future__ import annotations
 import re
 
 from . import declarations
+from .decoding import decode, form_of, may_skip_elements, opaque_form
 from .errors import PtxError
 from .ir import Block, Directive, Guard, Instr, Kernel, Loc, RegisterDeclaration, Return, Variable
 from .lexer import Cursor
 from .notation import Effect, Form
-from .operand_parser import OperandError, Scope, closing_parenthesis, raw_operand, split_operands
+from .offset_operands import OffsetOperands
+from .operand_parser import OffsetOperand, OperandError, Scope, closing_parenthesis, raw_operand, split_operands
 from .operands import Args, Label, Operand, Reg
-from .ops import decode, form_of, may_skip_elements, opaque_form
+from .operations import BRANCHES, Operation
 
 __all__ = ["parse_body"]
 
-# Possessive throughout (`*+`): no word of a statement is ever read a second time.
+# All quantifiers are possessive (`*+`), so the pattern never backtracks.
 _STATEMENT = re.compile(
     r"""\s*+(?:
         (?:@\s*+(!?+)\s*+([\w$%]++)\s++)?([a-z]\w*+(?:\.[\w:]++)*+)  # 1 ! 2 guard 3 opcode
@@ -40,32 +42,31 @@ _PARENTHESIZED = re.compile(
     re.ASCII,
 )
 _CALL = re.compile(r"\s*(?:@\s*(!?)\s*([\w$%]+)\s+)?(call(?:\.[\w:]+)*)(?=[\s(;{\[])")
-#: What may end an instruction that has no semicolon.
+#: The characters at which the search for a missing semicolon stops.
 _STATEMENT_END = re.compile(r"[;{}\n]")
 _LOC = re.compile(
     r"\.loc\s+(\d+\s+\d+(?:[ \t]+\d+)?(?:[ \t]+(?:is_stmt\s+\d|prologue_end|epilogue_begin|basic_block))*"
     r"(?:\s*,\s*function_name\s+[\w$.]+(?:\s*\+\s*\d+)?(?:\s*,\s*inlined_at\s+\d+\s+\d+\s+\d+)?)?)"
 )
 _LABELLED = frozenset([".branchtargets", ".calltargets", ".callprototype"])
-#: Directives of a module or of a function's head.
+#: Directives that may stand in a module or in the head of a function, but not in a body.
 _NOT_IN_BODY = frozenset(
     ".version .target .address_size .entry .func .alias .maxntid .reqntid .minnctapersm .maxnctapersm .maxnreg "
     ".noreturn .maxclusterrank .reqnctapercluster .explicitcluster .blocksareclusters .abi_preserve "
     ".abi_preserve_control".split()
 )
-#: As deep as this may scopes be nested: each one is kept.
+#: The greatest depth of nested scopes. All open scopes are in memory.
 _DEEPEST = 200_000
 _SPACES = frozenset([".param", ".shared", ".local", ".global", ".const", ".tex"])
 
-# What a mnemonic needs beyond splitting its operands at commas.
+# How an instruction is parsed, beside splitting its operands at commas. `_SHAPED`: its form depends on its operands.
 _PLAIN, _TERMINATOR, _SHAPED, _BRANCH, _CALL_KIND = range(5)
 
 
 def _kind(form: Form) -> int:
-    base = form.op.base
-    if base in ("bra", "brx"):
+    if form.operation in BRANCHES:
         return _BRANCH
-    if base == "call":
+    if form.is_call:
         return _CALL_KIND
     if form.effects & Effect.CONTROL and not form.is_opaque:
         return _TERMINATOR
@@ -87,10 +88,14 @@ class _BodyParser:
         self.depth = 0
         self.block = Block()
         self.loc: Loc | None = None
-        #: The last ``.loc`` of each "file line column".
+        #: locs["file line column"] is the last ``.loc`` with these numbers.
         self.locs: dict[str, Loc] = {}
-        #: Branches whose last operand, a label, is still missing: the instruction, its scope, the label's name.
+        #: Branches whose target is not resolved yet: the instruction without its last operand, its scope, the name of
+        #: the label.
         self.branches: list[tuple[Instr, Scope, str]] = []
+        #: The additions for operands of the form register plus constant, made at the first one.
+        self.offsets: OffsetOperands | None = None
+        #: The same for ``.branchtargets``: the directive, its scope, the names of the labels.
         self.tables: list[tuple[Directive, Scope, list[str]]] = []
         for param in [*(kernel.results or ()), *(kernel.params or ())]:
             declarations.declare_param(param, self.scope, cursor, kernel)
@@ -103,11 +108,11 @@ class _BodyParser:
         cursor.expect("{", "before a body")
         text = cursor.text
         match = _STATEMENT.match
-        #: The form of each mnemonic as it was last decoded, for how many operands, and its kind.
+        #: forms[mnemonic] = (number of operands, form, kind), as it was decoded last.
         forms: dict[str, tuple[int, Form, int]] = {}
         self.kernel.blocks.append(self.block)
         pos = cursor.pos
-        # What nearly every statement needs stands in this loop itself: it runs once for each instruction of a file.
+        # The loop runs once for each instruction of a file, so the common case calls few functions.
         while True:
             found = match(text, pos)
             if found is None:
@@ -171,7 +176,7 @@ class _BodyParser:
         return parts
 
     def careful_instruction(self, found: re.Match[str], error: OperandError) -> None:
-        """An instruction whose operands are not as usual: split with care, kept opaque, or refused with its place."""
+        """An instruction with unusual operands. It is parsed again, kept as opaque, or refused with its position."""
         mnemonic, listed = found[3], found[4]
         parts = split_operands(listed.strip())
         form = decode(mnemonic, len(parts) if parts is not None else -1)
@@ -182,7 +187,7 @@ class _BodyParser:
         try:
             if parts is None or _kind(form) >= _BRANCH:
                 raise error
-            operands = tuple([self.scope[part] for part in parts])
+            operands = self.operands_with_sums(form, parts, found.start(3))
             form = form_of(mnemonic, operands)
         except OperandError as second:
             if "\n" in second.text:
@@ -198,9 +203,24 @@ class _BodyParser:
         if _kind(form) == _TERMINATOR:
             self.start_block()
 
+    def operands_with_sums(self, form: Form, parts: list[str], pos: int) -> tuple[Operand, ...]:
+        """The operands, with additions in front where one is a register plus a constant."""
+        try:
+            return tuple([self.scope[part] for part in parts])
+        except OffsetOperand:
+            if form.is_opaque or form.lanes > 1:
+                raise
+            if self.offsets is None:
+                self.offsets = OffsetOperands(self.cursor.text, self.kernel, self.scopes[0])
+            found = self.offsets.parse(form, parts, self.scope.__getitem__, self.loc, pos)
+            if found is None:
+                raise
+        self.block.instrs += found[1]
+        return found[0]
+
     def transfer(self, found: re.Match[str], form: Form, parts: list[str], guard: Guard | None) -> None:
         """A branch, or a call without parentheses."""
-        if form.op.base == "call":
+        if form.is_call:
             self.cursor.pos = found.start()
             self.call()
         else:
@@ -209,7 +229,7 @@ class _BodyParser:
 
     def branch(self, form: Form, parts: list[str], guard: Guard | None, pos: int) -> None:
         """``bra L`` and ``brx.idx r, table``: the last operand is a label."""
-        wanted = 2 if form.op.base == "brx" else 1
+        wanted = 2 if form.operation is Operation.INDEXED_BRANCH else 1
         if len(parts) != wanted:
             raise PtxError(
                 f"'{form.text}' takes {wanted} operand{'s'[: wanted - 1]}, not {len(parts)}", self.source, pos
@@ -221,7 +241,7 @@ class _BodyParser:
         self.start_block()
 
     def call(self) -> None:
-        """``call (ret), f, (args), prototype;`` in any of its shapes."""
+        """``call (results), function, (arguments), prototype;``, where all but the function may be missing."""
         cursor = self.cursor
         match = _CALL.match(cursor.text, cursor.pos)
         assert match is not None
@@ -266,7 +286,7 @@ class _BodyParser:
         return Args(tuple([self.operand(part, start) for part in parts]))
 
     def operand(self, text: str, start: int) -> Operand:
-        """The operand ``text``, which is to be looked for behind ``start`` if it is none."""
+        """The operand ``text``. An error is reported at its first position from ``start`` on."""
         try:
             return self.scope[text]
         except OperandError as error:
@@ -334,7 +354,7 @@ class _BodyParser:
             self.kernel.scoped_names.append(thing)
 
     def location(self, text: str) -> Loc:
-        """The ``.loc`` with these operands, tied to the one at which its code was inlined."""
+        """The ``.loc`` with these operands. Its `caller` is the ``.loc`` that ``inlined_at`` names."""
         here, comma, more = text.partition(",")
         _, _, place = more.partition("inlined_at ")
         loc = Loc(text, self.locs.get(place) if place else None)
@@ -382,7 +402,7 @@ class _BodyParser:
     # --- the careful path ----------------------------------------------------------------------------------------
 
     def unusual_statement(self, opening: int) -> None:
-        """What the statement pattern does not match: parentheses, an empty statement, or an error."""
+        """A statement that the pattern does not match: a call, an empty statement, or an error."""
         cursor = self.cursor
         if _CALL.match(cursor.text, cursor.pos):
             self.call()
@@ -423,8 +443,8 @@ class _BodyParser:
             kernel.names.update(reg.text for reg in scope.registers)
 
     def give_results(self) -> None:
-        """Make each ``ret`` of a function that returns registers a `Return`, and put one at the end of the text if
-        control may run off it."""
+        """In a function that returns registers, make each ``ret`` a `Return`. Append one where control may reach the
+        end of the text."""
         kernel = self.kernel
         names = self.scopes[0].names
         found = [names[param.name] for param in kernel.results or () if param.name in names]
@@ -433,7 +453,7 @@ class _BodyParser:
             return
         for block in kernel.blocks:
             for at, instr in enumerate(block.instrs):
-                if instr.form.op.base == "ret":
+                if instr.form.operation is Operation.RETURN:
                     block.instrs[at] = Return(instr.form, results, instr.guard, instr.loc, instr.pos)
         if kernel.blocks[-1].falls_through:
             if kernel.blocks[-1].terminator is not None:
@@ -444,7 +464,7 @@ class _BodyParser:
         label = scope.find_label(name)
         if label is not None:
             return label
-        # ptxas also lets a branch reach a label of another scope of the same body, where the name is unique.
+        # ptxas also accepts a label of another scope of the same body if only one label has the name.
         elsewhere = [other.labels[name] for other in self.scopes if name in other.labels]
         if len(elsewhere) == 1:
             return elsewhere[0]

@@ -1,4 +1,4 @@
-"""Build instructions from the opcode table: what a method needs to know comes from its row.
+"""Build instructions. The methods of `Builder` are the opcodes of the table.
 
 >>> from .parser import parse
 >>> module = parse(".version 9.0\\n.target sm_90\\n.visible .entry k() { .reg .b32 %r<2>; ret; }")
@@ -10,9 +10,9 @@
 mov.u32 %m_u32_0, %tid.x;
 mul.wide.u32 %m_u64_0, %m_u32_0, 4;
 
-Requires: a kernel, whose declarations grow with the registers made here. Guarantees: each instruction has passed the
-verifier's rules for its operands. Refuses: `PtxError` where the row does not take the operands; ``ValueError`` for a
-mnemonic that no row fits, or whose result has no type of its own and must be given.
+Requires: a kernel. The builder adds the declarations of new registers to it. Guarantees: the operands of each
+instruction obey the rules of the verifier. Refuses: with `PtxError`, operands that the row does not take; with
+``ValueError``, a mnemonic that no row fits, and a result whose type the row leaves open (use `Builder.emit`).
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
+from .decoding import decode
 from .errors import PtxError, SourceText
 from .ir import Block, Guard, Instr, Kernel, Loc
 from .notation import Form
-from .operand_rules import align, expected_type, kind_of, problem
+from .operand_rules import align, kind_of, problem
 from .operands import Args, Imm, Mem, Operand, Reg, Special, Sym, Vec
-from .ops import decode, special_type
+from .special_registers import special_type
 from .types import TYPES, ScalarType
 
 __all__ = ["Builder", "address", "float_literal", "vector"]
 
-#: What an operand may be given as: an ``int`` is a literal, a block or label is a branch target.
+#: The arguments that stand for operands: an ``int`` is a literal, a block or label is a branch target.
 Given: TypeAlias = Operand | int | Block
 
 
 def address(base: Reg | Sym | Special | Imm, offset: int = 0) -> Mem:
-    """``[base+offset]``, the offset in bytes."""
+    """``[base+offset]``; ``offset`` in bytes."""
     return Mem(base, offset)
 
 
@@ -45,7 +46,7 @@ def vector(elements: Iterable[Operand]) -> Vec:
 
 
 def float_literal(value: float, type: str = "f32") -> Imm:
-    """The literal with the bits that ``value``, rounded to the nearest, has as ``f32`` or ``f64``.
+    """``value``, rounded to the nearest ``f32`` or ``f64``, as a literal that gives its bits.
 
     >>> float_literal(1.0).text, float_literal(-0.0, "f64").text
     ('0f3F800000', '0d8000000000000000')
@@ -58,10 +59,10 @@ def float_literal(value: float, type: str = "f32") -> Imm:
 
 
 class Builder:
-    """Appends instructions to ``block``, which may be set to another block at any time.
+    """Appends instructions to ``block``. A caller may set ``block`` to another block at any time.
 
-    ``guard`` and ``loc`` are given to each instruction made while they are set. Methods that are not defined here are
-    opcodes: ``b.add("s32", x, 1)`` makes ``add.s32`` and returns its new result register, or ``None`` if it has none.
+    Each new instruction has the current ``guard`` and ``loc``. A method that is not defined here is an opcode:
+    ``b.add("s32", x, 1)`` makes ``add.s32`` and returns its new result register, or ``None`` if it has no result.
     """
 
     def __init__(self, kernel: Kernel, block: Block, *, hint: str = "%m", source: SourceText | None = None) -> None:
@@ -73,19 +74,19 @@ class Builder:
         self.source = source if source is not None else SourceText("", kernel.name)
 
     def emit(self, mnemonic: str, *operands: Given) -> Instr:
-        """Append ``mnemonic`` with all of its operands, results first, and return the instruction."""
+        """Append ``mnemonic`` with all its operands, results first, and return the instruction."""
         instr = self.make(mnemonic, *operands)
         self.block.instrs.append(instr)
         self.kernel.changed()
         return instr
 
     def make(self, mnemonic: str, *operands: Given) -> Instr:
-        """The instruction, checked, in no block."""
+        """The instruction, checked, but not in any block."""
         made = tuple(self._operand(operand) for operand in operands)
         form = decode(mnemonic, len(made))
         if form.is_opaque:
             raise ValueError(f"no opcode '{mnemonic}'")
-        if form.op.base != "call":
+        if not form.is_call:
             complaint = problem(form, tuple(kind_of(operand) for operand in made))
             if complaint is not None:
                 text = made[complaint.operand].text if complaint.operand >= 0 else ""
@@ -126,7 +127,7 @@ class Builder:
         if form.dst_count == 0:
             self.emit(mnemonic, *operands)
             return None
-        # Rows may differ by arity only: the result counts.
+        # Some rows differ only in the number of operands, and the result is one of them.
         form = decode(mnemonic, len(operands) + 1)
         result = self.new_reg(self.result_type(form, len(operands) + 1))
         self.emit(mnemonic, result, *operands)
@@ -135,7 +136,7 @@ class Builder:
     def result_type(self, form: Form, arity: int) -> ScalarType:
         """The type that the row gives to the first result of ``form``."""
         specs = align(form, arity)
-        scalar = expected_type(form, specs[0]) if specs else form.type
+        scalar = form.operand_type(specs[0]) if specs else form.type
         if scalar is None or form.lanes > 1:
             raise ValueError(f"the result of '{form.text}' has to be given: use emit")
         return scalar
@@ -149,7 +150,7 @@ class Builder:
 
 
 def _register_type(scalar: ScalarType) -> ScalarType:
-    """The type to declare a register with that holds ``scalar``: ptxas has none for ``bf16`` and packed types."""
+    """The type of the declaration of a register for ``scalar``. ptxas has no registers of ``bf16`` and packed types."""
     if scalar.name in ("pred", "f32", "f64"):
         return scalar
     width = next(bits for bits in (16, 32, 64, 128) if bits >= scalar.bits)

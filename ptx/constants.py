@@ -1,10 +1,12 @@
-"""Constant expressions of PTX: the text of an expression to the one literal that it stands for.
+"""The evaluation of constant expressions of PTX.
 
-Computes: integers of 64 bits, each signed or unsigned, and double-precision values, by the rules of the manual. Where
-ptxas 13.0 differs from the manual, this does what ptxas does: the operand that ``?:`` chooses keeps its own type,
-shifts use the last six bits of their count, and a ``0f…`` literal next to an operator is the double with these bits.
-Requires: comments blanked. Refuses, with `ConstantError`: text that is no constant expression, a division by zero
-(also in a part that is not chosen), an overflowing literal, a mixture of integers and floating-point values, NaN.
+Computes: the literal that is equal to an expression. Values are signed or unsigned integers of 64 bits, and double
+precision numbers. Where ptxas 13.0 differs from the manual, the value is that of ptxas: the chosen operand of ``?:``
+keeps its own type, a shift uses the last six bits of its count, and a ``0f…`` literal next to an operator is the double
+with these bits.
+Requires: comments are blanked. Refuses, with `ConstantError`: text that is not a constant expression, a division by
+zero (also in the operand of ``?:`` that is not chosen), a literal that overflows, an operator between an integer and a
+floating-point value, and NaN.
 Reference: PTX ISA 9.0, §4.5.4 to §4.5.6 (constant expressions and their evaluation).
 """
 
@@ -21,7 +23,7 @@ from .types import is_integer_literal, literal_value
 
 __all__ = ["WARP_SIZE", "ConstantError", "constant_integer", "constant_literal"]
 
-#: What ``WARP_SZ`` stands for.
+#: The value of ``WARP_SZ``.
 WARP_SIZE = 32
 
 _TOKEN = re.compile(
@@ -39,24 +41,24 @@ _LITERAL = re.compile(
 )
 _MASK = (1 << 64) - 1
 _SIGN = 1 << 63
-#: As deep as this may parentheses and unary operators be nested.
+#: The greatest depth of nested parentheses and unary operators.
 _DEEPEST = 40
-#: An expression of more characters than this is refused.
+#: The greatest length of an expression, in characters.
 _LONGEST = 1 << 16
 
 
 class ConstantError(ValueError):
-    """The text is no constant expression."""
+    """The text is not a constant expression."""
 
 
 class _Integer(int):
-    """64 bits, as a number from 0 to 2^64 - 1, of type ``.s64``. `_Unsigned` is its counterpart for ``.u64``."""
+    """A value of type ``.s64``. As an ``int`` it is its 64 bits, read as unsigned. `_Unsigned` is the type ``.u64``."""
 
     __slots__ = ()
 
     @property
     def value(self) -> int:
-        """The number that the bits stand for in this type."""
+        """The number that the bits mean in this type."""
         return int(self) - (int(self) & _SIGN) * 2
 
 
@@ -88,7 +90,7 @@ def _quotient(left: int, right: int) -> int:
     return size if (left < 0) == (right < 0) else -size
 
 
-#: Operators after the usual arithmetic conversions, whose result has the converted type.
+#: Operators on operands after the usual arithmetic conversions. The result has the converted type.
 _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "+": lambda left, right: left + right,
     "-": lambda left, right: left - right,
@@ -104,7 +106,8 @@ _FLOAT_ARITHMETIC: dict[str, Callable[[float, float], float]] = {
     "*": lambda left, right: left * right,
     "/": lambda left, right: left / right,
 }
-#: Operators after the usual arithmetic conversions, or of two floating-point values. Their result is 0 or 1, signed.
+#: Operators on operands after the usual arithmetic conversions, or on two floating-point values. The result is 0 or 1,
+#: of type ``.s64``.
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<": lambda left, right: left < right,
     "<=": lambda left, right: left <= right,
@@ -113,7 +116,7 @@ _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "==": lambda left, right: left == right,
     "!=": lambda left, right: left != right,
 }
-#: As in C; the higher one binds first.
+#: The precedence of C: an operator with a higher level binds more strongly.
 _PRECEDENCE = {
     operator: level
     for level, operators in enumerate(("||", "&&", "|", "^", "&", "== !=", "< <= > >=", "<< >>", "+ -", "* / %"))
@@ -182,10 +185,10 @@ class _Parser:
     """A recursive-descent parser that evaluates while it reads."""
 
     def __init__(self, text: str) -> None:
-        #: The tokens, and an empty string for the end.
+        #: The tokens, with an empty string at the end.
         self.tokens = _tokens(text)
         self.place = 0
-        #: How many parentheses and operators are open.
+        #: The number of open parentheses, unary operators and ``?:``.
         self.depth = 0
 
     @property
@@ -230,7 +233,7 @@ class _Parser:
         return first if value else second
 
     def binary(self, lowest: int) -> _Value:
-        """A chain of binary operators that bind at least as strongly as level ``lowest``."""
+        """An expression of binary operators of level ``lowest`` or higher."""
         left = self.unary()
         while (level := _PRECEDENCE.get(self.token, -1)) >= lowest:
             operator = self.next()
@@ -298,9 +301,9 @@ def _tokens(text: str) -> list[str]:
 
 @lru_cache(1 << 10)
 def constant_literal(text: str) -> str:
-    """The literal that the constant expression ``text`` stands for: decimal digits, or ``0d…`` for a double.
+    """The literal that is equal to the constant expression ``text``: decimal digits, or ``0d…`` for a double.
 
-    A literal in parentheses is that literal as it is written.
+    A single literal in parentheses keeps its spelling.
 
     >>> constant_literal("1 << 4 | 1"), constant_literal("(5>3) ? WARP_SZ : 9"), constant_literal("(0f3F800000)")
     ('17', '32', '0f3F800000')
@@ -321,7 +324,7 @@ def constant_literal(text: str) -> str:
 
 @lru_cache(1 << 10)
 def constant_integer(text: str) -> int:
-    """The integer that the constant expression ``text`` stands for, as a signed number of 64 bits.
+    """The value of the constant expression ``text``, which is an integer, as a signed number of 64 bits.
 
     >>> constant_integer("~3"), constant_integer("2*4")
     (-4, 8)

@@ -1,23 +1,22 @@
-"""Kernels that are the same but for names, and what in one of them stands for what in the other.
+"""Kernels that are equal except for names, and the mapping from the parts of one to the parts of the other.
 
-Compares: everything that decides about a kernel, in step: header, declarations, instructions with their operands and
-guards, directives, and lines in the source. The names of the kernel, of its parameters and labels, and of the objects
-declared in it may differ; registers have the same names. Refuses what need not be compared well: functions that return,
-labelled directives, operands that are not understood.
+Compares headers, declarations, instructions with operands and guards, directives, and lines in the source. The names of
+the kernels, of their parameters and labels, and of the objects that they declare may differ. Registers must have the
+same names. Refuses: functions with results, directives with labels, and operands that are not understood.
 
-Guarantees: of two kernels that correspond, one becomes the other by `Correspondence.carried`; so does what is made of
-one by changes that do not go by names.
+Guarantees: if two kernels correspond, `Correspondence.carried` turns one into the other. If a pass that does not depend
+on names has changed one of them, it turns the result into the result of the pass on the other.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 from .ir import Block, Declaration, Directive, Guard, Instr, Kernel, Loc, Param, RegisterDeclaration, Variable
-from .operands import Args, Element, Imm, Label, Mem, Not, Operand, Pair, Raw, Reg, Sym, Vec, substitute
+from .operands import Element, Imm, Label, Mem, Operand, Raw, Reg, Sym, substitute, walk
 
 __all__ = ["Correspondence"]
 
@@ -27,26 +26,28 @@ _Leaf: TypeAlias = Reg | Sym | Label
 
 
 class Correspondence:
-    """What in a kernel stands for what in another. ``places`` maps the offsets of instructions in the source."""
+    """The mapping from a kernel to an equal one. ``places[old offset]`` is the offset of an instruction in the
+    source."""
 
     def __init__(self, old: Kernel, new: Kernel) -> None:
         self.places: dict[int, int] = {}
-        #: Of the kernel, its parameters, labels, and objects.
+        #: Old name to new name: of the kernel, its parameters, labels, and objects.
         self._names: dict[str, str] = {old.name: new.name}
         self._declarations: dict[Declaration | None, Declaration | None] = {}
-        #: The names that a symbol may have that stand for one another.
+        #: Old names that symbols may have and that may differ from the new ones.
         self._objects: set[str] = {old.name}
         self._variables: dict[str, Variable] = {}
         self._variables_of_scopes: dict[Variable, Variable] = {}
         self._labels: dict[str, Label] = {}
-        #: What has been found alike, by identity: both sides share operands among their instructions.
+        #: id(old operand) to the new operand with which it was found equal. Instructions share operands.
         self._alike: dict[int, Operand] = {}
-        #: What stands for an operand: for registers that of the new kernel, for others what it is made into.
+        #: Old operand to new operand. A register is mapped when the kernels are compared, another operand when it is
+        #: carried over.
         self._carried: dict[Operand, Operand] = {}
 
     @classmethod
     def of(cls, old: Kernel, new: Kernel) -> Correspondence | None:
-        """How the kernels correspond, where they do. Neither has nested scopes, but those of calls.
+        """The mapping, or ``None`` if the kernels are not equal. Neither may have nested scopes, except those of calls.
 
         >>> from .parser import parse
         >>> text = ".version 9.0\\n.target sm_90\\n"
@@ -60,12 +61,12 @@ class Correspondence:
         return found if found._kernels_do(old, new) else None
 
     def renamed(self, text: str) -> str:
-        """The text with the names of the new kernel in the place of those of the old."""
+        """``text`` with each name of the old kernel replaced by that of the new one."""
         names = self._names
         return _WORD.sub(lambda word: names.get(word[0], word[0]), text)
 
     def carried(self, old: Kernel, new: Kernel) -> Kernel:
-        """What ``new``, one of the two kernels that correspond, becomes where the other one has become ``old``."""
+        """A copy of ``old``, which may have changed since the comparison, with the names and objects of ``new``."""
         carried = old.clone()
         carried.name, carried.params, carried.pos = new.name, new.params, new.pos
         carried.names = new.names | old.names.difference(self._names)
@@ -79,7 +80,7 @@ class Correspondence:
                 self._carry_over(instr)
         return carried
 
-    # --- whether they correspond ---------------------------------------------------------------------------------
+    # --- comparison ----------------------------------------------------------------------------------------------
 
     def _kernels_do(self, old: Kernel, new: Kernel) -> bool:
         return (
@@ -107,8 +108,8 @@ class Correspondence:
         return replace(old, name="").text == replace(new, name="").text and self._name(old.name, new.name)
 
     def _name(self, old: str, new: str) -> bool:
-        """Let the names stand for one another; ``False`` where they cannot."""
-        # One without these might be a word of a text as well.
+        """Map the name ``old`` to ``new``; ``False`` if that is not possible."""
+        # `renamed` replaces words of a text. A name without these characters might be another word of it.
         if old != new and not ("_" in old or "$" in old):
             return False
         return self._names.setdefault(old, new) == new
@@ -166,10 +167,9 @@ class Correspondence:
             return self._symbols_do(old, new)
         if isinstance(old, Label) and isinstance(new, Label):
             return self._names.get(old.text) == new.text
-        parts = _parts(old)
-        if not parts:
+        if not old.parts:
             return old.text == new.text
-        return _detail(old) == _detail(new) and self._all_do(parts, _parts(new))
+        return _detail(old) == _detail(new) and self._all_do(old.parts, new.parts)
 
     def _symbols_do(self, old: Sym, new: Sym) -> bool:
         if old.name not in self._objects:  # a label may have the name of something else in the module
@@ -177,10 +177,10 @@ class Correspondence:
         declaration = self._declarations.setdefault(old.declaration, new.declaration)
         return (self._names[old.name], declaration, old.offset) == (new.name, new.declaration, new.offset)
 
-    # --- carrying over -------------------------------------------------------------------------------------------
+    # --- mapping -------------------------------------------------------------------------------------------------
 
     def _carry_over(self, instr: Instr) -> None:
-        """Make an instruction of the old kernel one of the new."""
+        """Turn an instruction of the old kernel into one of the new kernel."""
         if instr.pos >= 0:
             instr.pos = self.places[instr.pos]
         if isinstance(instr, Directive):
@@ -196,8 +196,8 @@ class Correspondence:
     def _carried_operand(self, operand: Operand) -> Operand:
         found = self._carried.get(operand)
         if found is None:
-            for leaf in _leaves((operand,)):
-                if leaf not in self._carried:
+            for leaf in walk(operand):
+                if isinstance(leaf, Reg | Sym | Label) and leaf not in self._carried:
                     self._carried[leaf] = self._counterpart(leaf)
             found = self._carried[operand] = substitute(operand, self._carried)
         return found
@@ -219,7 +219,7 @@ def _header(kernel: Kernel) -> object:
 
 
 def _lines(loc: Loc | None) -> list[str]:
-    """The line in the source, and those that it is inlined at."""
+    """The line in the source, and the lines at which it is inlined."""
     found: list[str] = []
     while loc is not None:
         found.append(loc.text)
@@ -227,28 +227,8 @@ def _lines(loc: Loc | None) -> list[str]:
     return found
 
 
-def _parts(operand: Operand) -> tuple[Operand, ...]:
-    if isinstance(operand, Mem):
-        return (operand.base, *operand.rest)
-    if isinstance(operand, Vec | Args):
-        return operand.elements
-    if isinstance(operand, Pair):
-        return operand.first, operand.second
-    if isinstance(operand, Not):
-        return (operand.operand,)
-    return (operand.reg,) if isinstance(operand, Element) else ()
-
-
 def _detail(operand: Operand) -> object:
-    """What an operand is beside its parts."""
+    """The fields of an operand that are not parts."""
     if isinstance(operand, Mem):
         return operand.offset, operand.has_zero
     return operand.component if isinstance(operand, Element) else None
-
-
-def _leaves(operands: Iterable[Operand]) -> Iterator[_Leaf]:
-    for operand in operands:
-        if isinstance(operand, Reg | Sym | Label):
-            yield operand
-        else:
-            yield from _leaves(_parts(operand))

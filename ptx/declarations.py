@@ -1,6 +1,6 @@
-"""Declarations: parameters, registers, variables, performance directives.
+"""The parser of declarations: parameters, registers, variables, performance directives.
 
-Refuses: a name declared twice in one scope, a register of no register type.
+Refuses: a name that is declared twice in one scope, and a register of a type that registers cannot have.
 Reference: PTX ISA 9.0, §5.4.
 """
 
@@ -29,7 +29,7 @@ __all__ = [
 
 LINKAGE = frozenset([".visible", ".extern", ".weak", ".common"])
 
-#: Directives that limit something, and how many numbers they take.
+#: Directives whose operands are numbers: the greatest number of operands.
 _LIMITS = {
     ".maxntid": 3,
     ".reqntid": 3,
@@ -41,24 +41,26 @@ _LIMITS = {
     ".abi_preserve": 1,
     ".abi_preserve_control": 1,
 }
+#: Those of them whose numbers must be at least 1.
 _POSITIVE = frozenset([".maxntid", ".reqntid", ".maxnreg", ".minnctapersm", ".maxnctapersm"])
-#: What may follow a declaration that has no semicolon, besides linkage.
+#: Directives that may follow a declaration without a semicolon. Linkage may follow it, too.
 _NEXT_ITEM = frozenset(
     ".entry .func .global .const .local .shared .tex .file .section .loc .alias .version .target".split()
 )
 _REGISTER_TYPES = frozenset(scalar.name for scalar in TYPES.values() if scalar.kind in "usfbp")
-#: The usual shapes of a declaration.
+#: The most common forms of declarations.
 _PLAIN_REGISTERS = re.compile(r"\s*\.([a-z]\w*)\s+([A-Za-z_$%][\w$]*)(?:<(\d+)>)?\s*;", re.ASCII)
 _PLAIN_VARIABLE = re.compile(
     r"\s*\.(\w+)(?:\s+\.align\s+([1-9]\d{0,4}))?\s+\.(\w+)\s+([A-Za-z_$%][\w$]*)(?:\[(0|[1-9]\d{0,12})\])?\s*;",
     re.ASCII,
 )
-#: A range of variables is one variable for each number; this bounds what a hostile text can ask for.
+#: The greatest size of a range of variables. A range makes one name for each number, so a short text could fill the
+#: memory.
 _MOST_OF_A_RANGE = 1 << 16
 
 
 def declare_param(param: Param, scope: Scope, cursor: Cursor, kernel: Kernel) -> None:
-    """Make a parameter known in the body; a ``.reg`` parameter is a register there."""
+    """Declare a parameter in the scope of the body. A ``.reg`` parameter is a register there."""
     if not param.name or param.name == "_":
         return
     if param.name in scope.names:
@@ -68,7 +70,7 @@ def declare_param(param: Param, scope: Scope, cursor: Cursor, kernel: Kernel) ->
 
 
 def register_declaration(cursor: Cursor, scope: Scope, kernel: Kernel, *, is_nested: bool) -> RegisterDeclaration:
-    """``.reg .type a, b<10>;``, the cursor behind ``.reg``."""
+    """``.reg .type a, b<10>;``. The cursor is behind ``.reg``."""
     plain = _PLAIN_REGISTERS.match(cursor.text, cursor.pos)
     if plain is not None and plain[1] in _REGISTER_TYPES and len(plain[3] or "") < 10:
         start, scalar, lanes = plain.start(2), TYPES[plain[1]], 1
@@ -137,12 +139,13 @@ def _declare_register(reg: Reg, scope: Scope, cursor: Cursor, start: int) -> Non
 def _declare_range(
     prefix: str, count: int, template: Reg, scope: Scope, cursor: Cursor, start: int, *, is_nested: bool
 ) -> tuple[Reg, ...]:
-    """Declare ``prefix<count>``; the registers of it that have been made, which are all of them or none."""
+    """Declare ``prefix<count>``. Returns its registers if they are created now. Else returns an empty tuple; then each
+    register is created at its first use."""
     names = scope.names
     if prefix in scope.ranges:
         raise PtxError(f"registers '{prefix}<…>' are declared twice", cursor.source, start)
-    # Making the registers of a range one by one, when each is met, takes four times as long. Not for a range that the
-    # body cannot use up, nor in a scope, where only those that are met have to be renamed.
+    # To create all registers at once is four times as fast as one by one. It is not done for a range that is longer
+    # than the body can use, nor in a nested scope, where each register may have to be renamed.
     if not is_nested and count * 8 < cursor.body_end() - cursor.pos:
         each = [f"{prefix}{number}" for number in range(count)]
         clash = None if names.keys().isdisjoint(each) else _clash(prefix, count, names)
@@ -158,7 +161,7 @@ def _declare_range(
 
 
 def _clash(prefix: str, count: int, names: Collection[str]) -> str | None:
-    """A name of the range ``prefix<count>`` that is among ``names``."""
+    """A name of the range ``prefix<count>`` that is in ``names``, or ``None``."""
     if count < len(names):
         return next((f"{prefix}{i}" for i in range(count) if f"{prefix}{i}" in names), None)
     suffixes = ((name, name.removeprefix(prefix)) for name in names if name.startswith(prefix))
@@ -166,7 +169,7 @@ def _clash(prefix: str, count: int, names: Collection[str]) -> str | None:
 
 
 def local_variables(cursor: Cursor, scope: Scope, start: int) -> list[Variable]:
-    """``.shared .align 4 .b8 buffer[1024];`` and the like in a body."""
+    """Variables in a body, such as ``.shared .align 4 .b8 buffer[1024];``."""
     linkage: list[str] = []
     while cursor.peek() in (".extern", ".visible"):
         linkage.append(cursor.next())
@@ -230,7 +233,7 @@ def parameter(cursor: Cursor) -> Param:
 
 
 def dimensions(cursor: Cursor) -> tuple[int | None, ...]:
-    """``[4][]``: sizes in elements, ``None`` where left out."""
+    """``[4][]``: the sizes in elements; ``None`` for an empty pair of brackets."""
     dims: list[int | None] = []
     while cursor.accept("["):
         if cursor.accept("]"):
@@ -242,7 +245,7 @@ def dimensions(cursor: Cursor) -> tuple[int | None, ...]:
 
 
 def performance_directives(cursor: Cursor, kernel: Kernel) -> None:
-    """``.maxntid 256, 1, 1``, ``.pragma "…";``, ``.noreturn`` and the like, kept in order."""
+    """The directives between the head and the body of a function, such as ``.maxntid 256, 1, 1``, in their order."""
     while (token := cursor.peek()).startswith("."):
         if token in LINKAGE or token in _NEXT_ITEM:
             return
@@ -268,7 +271,7 @@ def performance_directives(cursor: Cursor, kernel: Kernel) -> None:
 
 
 def _extents(cursor: Cursor, directive: str, operands: list[str], start: int) -> list[str]:
-    """The numbers behind a directive that limits something, in decimal digits, so that nobody reads them again."""
+    """The operands of a directive of `_LIMITS`, checked, and written with decimal digits."""
     most = _LIMITS[directive]
     numbers = [number for number in map(integer_of, operands) if number is not None]
     if not 1 <= len(numbers) <= most or len(numbers) != len(operands):
@@ -280,7 +283,7 @@ def _extents(cursor: Cursor, directive: str, operands: list[str], start: int) ->
 
 
 def variables(cursor: Cursor, linkage: str, start: int) -> list[Variable]:
-    """``.space .align n .type name[…] = …, …;``: one variable for each declarator."""
+    """``.space .align n .type name[…] = …, …;``. Returns one variable for each declarator."""
     plain = _PLAIN_VARIABLE.match(cursor.text, cursor.pos)
     if plain is not None and plain[3] in TYPES and plain[1] in SPACES:
         cursor.pos = plain.end()

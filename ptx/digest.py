@@ -1,9 +1,9 @@
-"""A digest of a kernel's code, by which what was measured of a kernel is matched with it again.
+"""A digest of the code of a kernel. A profile is matched with its kernel by this digest.
 
-Computes: SHA-256 over the instructions in the order of the text: opcodes with modifiers, guards, literals, symbols'
-offsets, and which operands and branch targets are the same. Names of registers, labels and variables, comments, `.loc`,
-declarations and the kernel's own name are left out: so a kernel keeps its digest where scopes are flattened, and where
-it is compiled with line numbers. Anything that changes an instruction, or their order, changes the digest.
+Computes: SHA-256 over the instructions in the order of the text: opcodes with modifiers, guards, literals, offsets of
+symbols, and which operands and branch targets are equal. It does not depend on the names of the kernel, of registers,
+labels and variables, on comments, `.loc` and declarations. So the digest stays the same when scopes are flattened, and
+when the kernel is compiled with line numbers. Any change of an instruction, or of their order, changes the digest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def code_digest(kernel: Kernel) -> str:
     >>> a == b, a == c
     (True, False)
     """
-    import hashlib  # takes longer to load than all else here, and few callers ask for a digest
+    import hashlib  # slow to load, and few callers need a digest
 
     spell = _Speller()
     lines: list[str] = []
@@ -45,7 +45,7 @@ def code_digest(kernel: Kernel) -> str:
 
 
 class _Speller:
-    """Spells operands; what has a name bears the number of its first appearance."""
+    """The text of operands. In the place of a name stands a number, in the order of the first uses."""
 
     def __init__(self) -> None:
         self._numbers: dict[object, int] = {}

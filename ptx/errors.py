@@ -1,4 +1,4 @@
-"""Errors that a PTX text can cause, each with the place it stands at.
+"""Errors in a PTX text, with their positions.
 
 Guarantees: ``str(error)`` is ``file:line:col: error: message``, then the line, then a caret.
 """
@@ -10,13 +10,13 @@ from bisect import bisect_right
 
 __all__ = ["PtxError", "SourceText", "shortened"]
 
-#: What is quoted in a message, or is a name in it, is shown up to this many characters.
+#: A quotation or a name in a message is shortened to this many characters.
 _LONGEST_QUOTE = 80
 _LONG_QUOTE = re.compile(rf"[^\s']{{{_LONGEST_QUOTE + 1},}}|(?<=')[^'\n]{{{_LONGEST_QUOTE + 1},}}(?=')")
 
 
 def shortened(message: str) -> str:
-    """``message`` with dots for the middle of every word, and of every quoted text, that is too long to show.
+    """``message`` with the middle of every word and every quotation that is too long replaced by an ellipsis.
 
     >>> shortened("malformed literal '" + "1" * 1000 + "'")[:30], len(shortened("x" * 1000))
     ("malformed literal '11111111111", 80)
@@ -28,7 +28,7 @@ def shortened(message: str) -> str:
 
 
 class SourceText:
-    """A PTX text under the name that messages use for it. Lines are indexed when first asked for."""
+    """A PTX text and its name for messages. The index of lines is computed at its first use."""
 
     __slots__ = ("_starts", "name", "text")
 
@@ -51,7 +51,7 @@ class SourceText:
         return line, pos - self._starts[line - 1] + 1
 
     def offset(self, line: int, column: int) -> int:
-        """The opposite of `line_column`."""
+        """The offset of a 1-based line and column; the inverse of `line_column`."""
         self.line_column(0)
         assert self._starts is not None
         return self._starts[line - 1] + column - 1
@@ -68,7 +68,7 @@ class SourceText:
 class PtxError(Exception):
     """A PTX text breaks a rule of the language.
 
-    ``pos`` is the offset in the text, or -1 when the fault has no single place.
+    ``pos`` is the offset in the text, or -1 if the error has no position.
     """
 
     def __init__(self, message: str, source: SourceText, pos: int) -> None:
@@ -87,7 +87,7 @@ class PtxError(Exception):
 
 
 def _excerpt(line: str, column: int, width: int = 160) -> tuple[str, str]:
-    """The part of ``line`` around ``column``, printable, and the blanks that put a caret under the column."""
+    """The part of ``line`` around ``column``, with printable characters only, and the blanks before the caret."""
     start = max(0, column - 1 - width // 2)
     part = line[start : start + width].rstrip("\r")
     shown = "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in part)

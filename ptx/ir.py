@@ -1,13 +1,14 @@
 """The intermediate representation: Module, Kernel, Block, Instr.
 
-PTX as it is: not SSA, guarded instructions, blocks in the order of the text. What is not changed prints as it was read,
-apart from blanks and comments. Analyses hang no state on these objects; they key it by identity and version.
+It represents PTX directly: no SSA form, guarded instructions, blocks in the order of the text. Parts that no pass
+changes print as in the source, except for blanks and comments. Analyses store nothing in these objects. They keep their
+results in caches whose keys are identities and versions.
 
-Guarantees: a change made through a `Kernel` method bumps ``version`` (instructions) or ``cfg_version`` as well (blocks
-and edges), so that a cached fact of an older version cannot be reached.
+Guarantees: each method of `Kernel` that changes instructions increments ``version``; one that changes blocks or edges
+increments ``cfg_version``, too. So a cached fact of an older version is not found any more.
 
-Nested scopes ``{ … }`` stay in the instruction stream as `Directive`s until `Kernel.flatten_scopes` removes them;
-transforms run on flattened kernels only.
+Nested scopes ``{ … }`` are `Directive`s among the instructions until `scopes.flatten_scopes` removes them. Transforms
+run on flattened kernels only.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from .decoding import decode, form_of
 from .errors import SourceText
-from .notation import Effect, Form
-from .operands import Args, Element, Imm, Label, Mem, Operand, Pair, Reg, Vec, registers
-from .ops import decode, form_of
+from .notation import Form
+from .operands import Args, Element, Imm, Label, Mem, Operand, Reg, Sym, registers, walk
 from .types import TYPES, ScalarType
 
 __all__ = [
@@ -41,10 +42,10 @@ __all__ = [
 
 
 class Loc:
-    """A ``.loc`` directive; ``text`` is its operands. It holds for the instructions that point to it.
+    """A ``.loc`` directive. ``text`` has its operands. It applies to the instructions whose ``loc`` it is.
 
-    ``caller`` is the ``.loc`` that an ``inlined_at`` refers to: ptxas wants to have seen it before, so the printer puts
-    it there even when no instruction points to it any more.
+    ``caller`` is the ``.loc`` to which its ``inlined_at`` refers. ptxas requires that one earlier in the text, so the
+    printer prints it even if no instruction has it any more.
     """
 
     __slots__ = ("caller", "text")
@@ -55,7 +56,7 @@ class Loc:
 
     @property
     def file_line_column(self) -> tuple[int, int, int]:
-        """File number (see ``Module.files``), line and column, which is 0 where none is given."""
+        """The number of the file (see ``Module.files``), the line, and the column, or 0 if there is no column."""
         words = self.text.partition(",")[0].split()
         column = int(words[2]) if len(words) > 2 and words[2].isdigit() else 0
         return int(words[0]), int(words[1]), column
@@ -73,15 +74,15 @@ class Guard:
 
 
 class Instr:
-    """One instruction. Compares by identity. Change it through its kernel.
+    """One instruction. Instructions compare by identity. Use the methods of `Kernel` to change one.
 
-    ``operands`` stand in the order of the text; the first ``form.dst_count`` of them are results. A ``call`` always
-    has (results, target, arguments) and perhaps a prototype. ``pos`` is the offset in the source text, or -1.
+    ``operands`` are in the order of the text; the first ``form.dst_count`` of them are results. A ``call`` always has
+    (results, target, arguments), and it may have a prototype. ``pos`` is the offset in the source text, or -1.
     """
 
     __slots__ = ("_defs", "_uses", "form", "guard", "loc", "operands", "pos")
 
-    #: What `defs` and `uses` have answered; `None` until they are asked.
+    #: The results of `defs` and `uses`, computed at the first call; `None` before.
     _defs: tuple[Reg, ...] | None
     _uses: tuple[Reg, ...] | None
 
@@ -102,7 +103,7 @@ class Instr:
         self._uses = None
 
     is_directive = False
-    #: Registers that are read though they do not stand in the text: see `Return`.
+    #: Registers that are read but are not in the text: see `Return`.
     implicit: tuple[Reg, ...] = ()
 
     @property
@@ -112,47 +113,53 @@ class Instr:
 
     @property
     def srcs(self) -> tuple[Operand, ...]:
-        """All operands but the results; addresses that are written are among them."""
+        """All operands except the results. The address of a store is one of them."""
         return self.operands[self.form.dst_count :]
 
     def defs(self) -> tuple[Reg, ...]:
-        """Registers written. With a guard, or for a component of a vector register, the old value may survive."""
+        """The registers written. With a guard, or if only a component of a vector register is written, the old value
+        may stay."""
         found = self._defs
         if found is None:
             found = self._defs = _registers_written(self)
         return found
 
     def partial_defs(self) -> tuple[Reg, ...]:
-        """The vector registers of which only elements are written: the others keep their values."""
-        results = self.operands[:1] if self.form.op.base == "call" else self.operands[: self.form.dst_count]
-        if len(results) == 1 and type(results[0]) is Reg:  # nearly all instructions
+        """The vector registers of which only some components are written. The others keep their values."""
+        results = self.operands[:1] if self.form.is_call else self.operands[: self.form.dst_count]
+        if len(results) == 1 and type(results[0]) is Reg:  # the common case
             return ()
-        return tuple([part.reg for result in results for part in _parts(result) if isinstance(part, Element)])
+        return tuple([part.reg for result in results for part in walk(result) if isinstance(part, Element)])
 
     def uses(self) -> tuple[Reg, ...]:
-        """Registers read: sources, addresses, the guard, results of read-modify-write forms, what a `Return` gives."""
+        """The registers read: those of sources, addresses and the guard, results of forms that also read them, and the
+        results of the function that a `Return` reads."""
         found = self._uses
         if found is None:
             found = self._uses = _registers_read(self)
         return found
 
     def fixed_uses(self) -> tuple[Reg, ...]:
-        """Those of `uses` that are not to be exchanged for another register with the same value: all registers of a
-        call and of a read-modify-write form, and what a `Return` gives to its caller."""
-        return self.uses() if self.form.inout or self.form.op.base == "call" else self.implicit
+        """The registers of `uses` that must not be replaced by another register with the same value: all registers of a
+        call and of a form that also reads its results, and those that a `Return` reads."""
+        return self.uses() if self.form.inout or self.form.is_call else self.implicit
+
+    def symbols(self) -> Iterator[Sym]:
+        """All symbols in the operands, also those in addresses and lists, in the order of the text."""
+        return (part for operand in self.operands for part in walk(operand) if isinstance(part, Sym))
 
     def clone(self) -> Instr:
-        """An instruction of its own with the same parts."""
+        """A new instruction with the same form, operands, guard, line and position."""
         return Instr(self.form, self.operands, self.guard, self.loc, self.pos)
 
     def forget(self) -> None:
-        """Forget what `defs` and `uses` have answered; `Kernel` calls it when it changes the instruction."""
+        """Clear the cached results of `defs` and `uses`. `Kernel` calls it when it changes the instruction."""
         self._defs = None
         self._uses = None
 
     @property
     def address(self) -> Mem | None:
-        """The first bracketed operand."""
+        """The first operand in brackets, or ``None``."""
         for operand in self.operands:
             if type(operand) is Mem:
                 return operand
@@ -160,14 +167,14 @@ class Instr:
 
     @property
     def is_terminator(self) -> bool:
-        """Whether a block ends with it: ``bra brx ret exit trap``. Not of an opaque one, of which nobody knows."""
-        return self.form.effects & Effect.CONTROL != 0 and not self.form.is_opaque
+        """Whether a block ends with it; false if it is opaque, since that is not known."""
+        return self.form.is_terminator
 
     @property
     def text(self) -> str:
-        """The instruction as PTX, without its line's indentation."""
+        """The instruction as PTX, without indentation."""
         guard = self.guard.text + " " if self.guard is not None else ""
-        if self.form.op.base == "call":
+        if self.form.is_call:
             return f"{guard}{_call_text(self)};"
         operands = ", ".join([operand.text for operand in self.operands])
         return f"{guard}{self.form.text} {operands};" if operands else f"{guard}{self.form.text};"
@@ -186,21 +193,9 @@ def _registers_written(instr: Instr) -> tuple[Reg, ...]:
         return tuple([reg for operand in operands[:count] for reg in registers(operand)])
     if form.is_opaque:
         return tuple([reg for operand in operands for reg in registers(operand)])
-    if form.op.base == "call" and operands:
+    if form.is_call and operands:
         return registers(operands[0])
     return ()
-
-
-def _parts(operand: Operand) -> Iterator[Operand]:
-    """The operand, or what stands in its braces, parentheses or pair."""
-    if isinstance(operand, Vec | Args):
-        for element in operand.elements:
-            yield from _parts(element)
-    elif isinstance(operand, Pair):
-        yield from _parts(operand.first)
-        yield from _parts(operand.second)
-    else:
-        yield operand
 
 
 def _registers_read(instr: Instr) -> tuple[Reg, ...]:
@@ -232,10 +227,10 @@ def _call_text(instr: Instr) -> str:
 
 
 class Return(Instr):
-    """The ``ret`` of a function that returns registers. It reads them: they are its ``implicit`` operands.
+    """The ``ret`` of a function that returns registers. It reads these registers; they are its ``implicit`` operands.
 
-    The parser makes every ``ret`` of such a function one, and puts one where control runs off the end. So whoever asks
-    `uses` knows that the results are live there (PTX ISA 9.0, §7.1: ``.reg`` variables in a function's return list).
+    The parser makes a `Return` of every ``ret`` in such a function, and appends one where control may reach the end. So
+    liveness sees that the results are read there (PTX ISA 9.0, §7.1: ``.reg`` variables as results of a function).
     """
 
     __slots__ = ("implicit",)
@@ -254,8 +249,8 @@ _DIRECTIVE_FORM = decode(".directive")
 
 
 class Directive(Instr):
-    """Something in a body that is no instruction and keeps its place: a scope's brace, a ``.pragma``, a declaration
-    inside a scope, a labelled ``.branchtargets``.
+    """A part of a body that is not an instruction and keeps its place: a brace of a scope, a ``.pragma``, a declaration
+    in a scope, a ``.branchtargets`` with its label.
 
     ``kind`` is ``{``, ``}``, ``pragma``, ``declaration``, ``branchtargets``, ``calltargets``, ``callprototype`` or
     ``other``. A directive has no effects and no registers.
@@ -294,10 +289,6 @@ class Directive(Instr):
         return ()
 
     @property
-    def is_terminator(self) -> bool:
-        return False
-
-    @property
     def text(self) -> str:
         if self.kind in "{}":
             return self.kind
@@ -311,7 +302,7 @@ class Directive(Instr):
 
 
 class Block:
-    """A basic block: control enters at its start only and leaves at its end only. ``label`` may be missing."""
+    """A basic block: control enters only at its start and leaves only at its end. ``label`` may be ``None``."""
 
     __slots__ = ("instrs", "label")
 
@@ -321,7 +312,7 @@ class Block:
 
     @property
     def terminator(self) -> Instr | None:
-        """The instruction that ends the block, or ``None`` where control falls through."""
+        """The instruction that ends the block, or ``None`` if control falls through."""
         for instr in reversed(self.instrs):
             if instr.is_directive:
                 continue
@@ -330,7 +321,7 @@ class Block:
 
     @property
     def falls_through(self) -> bool:
-        """Whether control may go on behind the block in the text; behind the last one, that is a return."""
+        """Whether control may continue with the next block in the text. Behind the last block, that is a return."""
         terminator = self.terminator
         return terminator is None or terminator.guard is not None
 
@@ -346,9 +337,9 @@ class RegisterDeclaration:
     name: str
     count: int | None = None
     lanes: int = 1
-    #: Further (name, count) of the same line.
+    #: (name, count) of the further registers of the same line.
     group: list[tuple[str, int | None]] = field(default_factory=list["tuple[str, int | None]"])
-    registers: tuple[Reg, ...] = ()  #: all of ``name<count>`` by number, where the parser made them at once
+    registers: tuple[Reg, ...] = ()  #: all registers of ``name<count>``, by number, if the parser created them at once
 
     @property
     def text(self) -> str:
@@ -361,8 +352,8 @@ class RegisterDeclaration:
 
 @dataclass(eq=False, slots=True)
 class Param:
-    """A parameter of an entry or function. ``dims`` is empty for a scalar; ``attributes`` is the text between the
-    type and the name, such as ``.ptr .global .align 16``."""
+    """A parameter of an entry or function. ``dims`` is empty for a scalar. ``attributes`` is the text between the type
+    and the name, such as ``.ptr .global .align 16``."""
 
     name: str
     space: str
@@ -372,12 +363,13 @@ class Param:
     attributes: str = ""
     lanes: int = 1
     type_align: int | None = None
-    #: Of a function whose code takes the address: it is in local memory then, and may be written (PTX ISA, §5.1.6).
+    #: Whether the code of the function takes its address. Then it is in local memory, and may be written (PTX ISA,
+    #: §5.1.6).
     is_address_taken: bool = False
 
     @property
     def bytes(self) -> int:
-        """Size in bytes; 0 for an unsized array."""
+        """The size in bytes; 0 for an array without a size."""
         size = self.type.bytes * self.lanes
         for dim in self.dims:
             size *= dim or 0
@@ -395,7 +387,7 @@ class Param:
 
 @dataclass(eq=False, slots=True)
 class Variable:
-    """A declared object in a state space. ``initializer`` is its text after the ``=``."""
+    """A declared object in a state space. ``initializer`` is the text after the ``=``."""
 
     name: str
     space: str
@@ -407,12 +399,12 @@ class Variable:
     attributes: str = ""
     initializer: str | None = None
     pos: int = -1
-    count: int | None = None  #: of a range ``name<count>``
+    count: int | None = None  #: the number of objects in a range ``name<count>``
     bank: str = ""
 
     @property
     def bytes(self) -> int | None:
-        """Size in bytes, or ``None`` for an ``extern`` array without size."""
+        """The size in bytes, or ``None`` for an ``extern`` array without a size."""
         size = self.type.bytes * self.lanes
         for dim in self.dims:
             if dim is None:
@@ -440,7 +432,7 @@ class Variable:
 
 @dataclass(eq=False, slots=True)
 class RawDirective:
-    """A module-level directive that is kept as text: ``.file``, ``.section``, ``.alias``, ``.pragma``."""
+    """A directive of the module that is kept as text: ``.file``, ``.section``, ``.alias``, ``.pragma``."""
 
     text: str
     pos: int = -1
@@ -448,12 +440,12 @@ class RawDirective:
 
 @dataclass(eq=False)
 class Kernel:
-    """An ``.entry`` or a ``.func``; only a declaration when ``blocks`` is ``None``-like, see ``is_declaration``."""
+    """An ``.entry`` or a ``.func``. If ``is_declaration`` is true, it has no body."""
 
     name: str
     is_entry: bool
     linkage: str = ""
-    results: list[Param] | None = None  #: parameters that a ``.func`` returns
+    results: list[Param] | None = None  #: the results of a ``.func``
     params: list[Param] | None = None
     directives: list[str] = field(default_factory=list[str])  #: ``.maxntid 256, 1, 1`` and the like, in order
     attributes: str = ""
@@ -464,15 +456,18 @@ class Kernel:
     pos: int = -1
     version: int = 0
     cfg_version: int = 0
-    names: set[str] = field(default_factory=set[str])  #: every name that is taken in the body
+    names: set[str] = field(default_factory=set[str])  #: every name that the body uses
+    #: The registers, labels and variables that nested scopes declare.
     scoped_names: list[Reg | Label | Variable] = field(default_factory=list["Reg | Label | Variable"])
+    #: _fresh[hint]: the next number that `new_label` tries.
     _fresh: dict[str, int] = field(default_factory=dict[str, int])
+    #: _new_registers[prefix]: the range from which `new_reg` takes registers.
     _new_registers: dict[str, RegisterDeclaration] = field(default_factory=dict[str, "RegisterDeclaration"])
 
     # --- reading -------------------------------------------------------------------------------------------------
 
     def instructions(self) -> Iterator[Instr]:
-        """Every instruction in text order, directives left out."""
+        """Every instruction in the order of the text, without directives."""
         for block in self.blocks:
             for instr in block.instrs:
                 if not instr.is_directive:
@@ -480,11 +475,11 @@ class Kernel:
 
     @property
     def variables(self) -> list[Variable]:
-        """The objects declared in the body."""
+        """The variables that the body declares."""
         return [item for item in self.declarations if isinstance(item, Variable)]
 
     def directive(self, name: str) -> str | None:
-        """The operands of performance directive ``.name`` (``maxntid``), or ``None``."""
+        """The operands of the performance directive ``name``, such as ``maxntid``, or ``None``."""
         for text in self.directives:
             head, _, rest = text.partition(" ")
             if head == "." + name:
@@ -494,16 +489,16 @@ class Kernel:
     # --- changing ------------------------------------------------------------------------------------------------
 
     def changed(self) -> None:
-        """Say that instructions have changed: facts of the current version are no longer reachable."""
+        """Report that instructions have changed. Facts of the current version are not found any more."""
         self.version += 1
 
     def cfg_changed(self) -> None:
-        """Say that blocks or edges have changed."""
+        """Report that blocks or edges have changed."""
         self.version += 1
         self.cfg_version += 1
 
     def new_reg(self, type: ScalarType | str, hint: str = "%m") -> Reg:
-        """A new register of ``type``; its name is ``hint``, the type and a number, and not taken."""
+        """A new register of ``type``, with a name that is not in use: ``hint``, the type and a number."""
         scalar = TYPES[type] if isinstance(type, str) else type
         prefix = f"{hint}_{scalar.name}_"
         declaration = self._new_registers.get(prefix)
@@ -518,7 +513,7 @@ class Kernel:
         return Reg(f"{declaration.name}{number}", scalar)
 
     def new_label(self, hint: str) -> Label:
-        """A new label whose name starts with ``hint`` and is not taken."""
+        """A new label with a name that is not in use and starts with ``hint``."""
         number = self._fresh.get(hint, 0)
         while f"{hint}{number}" in self.names:
             number += 1
@@ -528,7 +523,7 @@ class Kernel:
         return Label(name)
 
     def clone(self) -> Kernel:
-        """A kernel that can be changed without changing this one; operands, labels and places are shared."""
+        """A copy that can be changed without changing this kernel. Operands, labels and lines are shared."""
         same = dataclasses.replace(
             self,
             declarations=[dataclasses.replace(declaration) for declaration in self.declarations],
@@ -546,14 +541,15 @@ class Kernel:
         return same
 
     def restore(self, original: Kernel) -> None:
-        """Become what ``original``, an unchanged `clone` of this kernel, is. That one must not be used any more."""
+        """Undo all changes since ``original`` was made as a `clone` of this kernel. ``original`` must not be changed
+        before, and not be used any more."""
         version, cfg_version = self.version, self.cfg_version
         vars(self).update(vars(original))
         self.version, self.cfg_version = version, cfg_version
         self.cfg_changed()
 
     def set_instrs(self, block: Block, instrs: list[Instr]) -> None:
-        """Replace the instructions of ``block``; edges must stay as they are."""
+        """Replace the instructions of ``block``. The edges must not change."""
         block.instrs = instrs
         self.version += 1
 
@@ -580,25 +576,13 @@ class Kernel:
         instr.forget()
         self.version += 1
 
-    def flatten_scopes(self) -> None:
-        """Move registers and variables of nested scopes to the top, under names that are not taken, and drop the
-        braces. A scope that holds ``.param`` variables of a call keeps its braces: stores, call and loads stay
-        together."""
-        if not self.has_scopes:
-            return
-        from .scopes import flatten
-
-        flatten(self)
-        self.has_scopes = False
-        self.changed()
-
 
 Declaration: TypeAlias = Param | Variable | Kernel
 
 
 @dataclass(eq=False)
 class Module:
-    """A PTX file. ``items`` stand in the order of the text."""
+    """A PTX file. ``items`` are in the order of the text."""
 
     source: SourceText
     version: str = ""
@@ -628,13 +612,13 @@ class Module:
         raise KeyError(name)
 
     def put(self, kernel: Kernel) -> None:
-        """Put ``kernel`` in the place of the one of its name that has a body."""
+        """Replace the kernel that has a body and the name of ``kernel``."""
         for position, item in enumerate(self.items):
             if isinstance(item, Kernel) and item.name == kernel.name and not item.is_declaration:
                 self.items[position] = kernel
 
     def unknown_opcodes(self) -> dict[str, Instr]:
-        """Each opcode that is kept as opaque, as it is spelled, and the first instruction that has it."""
+        """The spelling of each opaque opcode, and the first instruction that has it."""
         found: dict[str, Instr] = {}
         for kernel in self.kernels:
             for instr in kernel.instructions():
@@ -644,12 +628,12 @@ class Module:
 
     @property
     def arch(self) -> str:
-        """The first word of ``.target``, such as ``sm_90a``; empty where the module has no target."""
+        """The first word of ``.target``, such as ``sm_90a``; empty if the module has no target."""
         return self.target.partition(",")[0].strip()
 
     @property
     def files(self) -> dict[int, str]:
-        """The names that ``.file`` directives give to file numbers."""
+        """The names of files by the numbers that ``.file`` directives give them."""
         names: dict[int, str] = {}
         for item in self.items:
             if isinstance(item, RawDirective) and item.text.startswith(".file"):

@@ -1,9 +1,9 @@
-"""What the verifier knows of a function's operands: the number of each one's kind, where it is right.
+"""The verifier's cache of the operands of a function.
 
-Computes: for an operand that is asked for the first time, whether its registers are declared as they are, and its kind
-(see `operand_rules`) as a number that stands for equal kinds in the whole process.
-Requires: the function's declarations, by `KnownOperands.declare`, before its first instruction; those of a nested scope
-when they are met. Guarantees: what is remembered of a function holds as long as its declarations are the same.
+Computes: at the first lookup of an operand, whether its registers are declared with their types, and the number of its
+kind (see `operand_rules`). In one process, equal kinds have the same number.
+Requires: the caller passes the declarations of the function to `KnownOperands.declare` before its first instruction,
+and those of a nested scope where they stand. Guarantees: the entries hold as long as the declarations stay the same.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["KINDS", "KnownOperands", "known_operands"]
 
 _DIGITS = "0123456789"
 
-#: The kinds by their numbers, and the other way round.
+#: KINDS[number] is a kind; _KIND_NUMBERS[kind] is its number.
 KINDS: list[Kind] = []
 _KIND_NUMBERS: dict[Kind, int] = {}
-#: Of registers of one lane, by the name of their type; of addresses, by the number of their base; of brace lists, by
-#: those of their elements.
+#: The numbers of the kinds of: registers with one lane, by the name of the type; addresses, by the number of the base;
+#: brace lists, by the numbers of the elements.
 _REGISTER_NUMBERS: dict[str, int] = {}
 _ADDRESS_NUMBERS: dict[int, int] = {}
 _VECTOR_NUMBERS: dict[tuple[int | None, ...], int] = {}
@@ -38,10 +38,10 @@ def _number(kind: Kind) -> int:
 
 
 class KnownOperands(dict[Operand, "int | None"]):
-    """The operands of a function that have been found right, each with its kind's number; any other one is looked at
-    when it is asked for. `None`, which is not remembered, stands for one with a register that is not declared so.
+    """known[operand] is the number of the kind of an operand of one function. A missing entry is computed at its
+    lookup. The value is `None`, and not stored, if a register of the operand is not declared with its type.
 
-    Operands are immutable, and ranges of registers only grow.
+    An entry stays right because operands are immutable and ranges of registers only grow.
     """
 
     __slots__ = ("declarations", "guards", "has_doubles", "has_scopes", "names", "ranges", "singles")
@@ -50,17 +50,17 @@ class KnownOperands(dict[Operand, "int | None"]):
         super().__init__()
         self.declarations = list(kernel.declarations)
         self.has_scopes = kernel.has_scopes
-        #: The guards that have been found right.
+        #: The guards that were checked without an error.
         self.guards: set[Guard | None] = {None}
-        #: The names of the registers met so far, and whether two of them had the same.
+        #: The names of the registers checked so far, and whether two registers have the same name.
         self.names: set[str] = set()
         self.has_doubles = False
-        #: Type and lanes of the registers declared by name, and by the prefix of a range these and its count.
+        #: singles[name]: (type, lanes) of each declaration. ranges[prefix]: (type, lanes, count) of each declaration.
         self.singles: dict[str, list[tuple[ScalarType, int]]] = {}
         self.ranges: dict[str, list[tuple[ScalarType, int, int]]] = {}
 
     def holds_for(self, kernel: Kernel) -> bool:
-        """Whether the declarations of ``kernel`` are still those that all of this was found with, or more."""
+        """Whether ``kernel`` still has the declarations with which the entries were computed; it may have more."""
         known, now = self.declarations, kernel.declarations
         return (
             len(now) >= len(known)
@@ -71,19 +71,18 @@ class KnownOperands(dict[Operand, "int | None"]):
     # --- declarations --------------------------------------------------------------------------------------------
 
     def declare(self, name: str, scalar: ScalarType, lanes: int, count: int | None = None) -> None:
-        """Take note that register ``name``, or the range ``name<count>``, is declared."""
+        """Add the declaration of register ``name``, or of the range ``name<count>``."""
         if count is None:
             self.singles.setdefault(name, []).append((scalar, lanes))
         else:
             self.ranges.setdefault(name, []).append((scalar, lanes, count))
 
     def know_made(self, made: tuple[Reg, ...]) -> None:
-        """Take note of ``made``, the registers that the parser made of a range that is declared now. They are numbered
-        from 0 and differ in nothing else, so all of them are right if the last one is, and there is no need to look
-        at each. No two of them have the same name."""
+        """Add the registers ``made`` that the parser created from a range. They differ only in their numbers, which
+        count from 0. So only the last one is checked: if it is right, all are. No two of them have the same name."""
         last = made[-1]
         if last in self:
-            return  # noted by an earlier check; at worst the others are looked at when they are asked for
+            return  # added by an earlier check; any other one is checked at its lookup
         names = [reg.text for reg in made]
         self.has_doubles |= not self.names.isdisjoint(names)
         number = self[last]
@@ -92,12 +91,12 @@ class KnownOperands(dict[Operand, "int | None"]):
             self.update(dict.fromkeys(made, number))
 
     def forget_declarations(self) -> None:
-        """Start again with `declare`, as every check of the function does."""
+        """Remove all declarations. Every check of the function begins with this and adds them again."""
         self.singles.clear()
         self.ranges.clear()
 
     def range_of(self, name: str) -> list[tuple[ScalarType, int]]:
-        """Type and lanes of the ranges that ``name`` belongs to."""
+        """(type, lanes) of each range that has a register ``name``."""
         found: list[tuple[ScalarType, int]] = []
         for split in range(len(name.rstrip(_DIGITS)), len(name)):
             number = name[split:]
@@ -110,7 +109,7 @@ class KnownOperands(dict[Operand, "int | None"]):
         return found
 
     def declared_as(self, name: str) -> list[tuple[ScalarType, int]]:
-        """Type and lanes that register ``name`` is declared with; several where scopes hide names."""
+        """(type, lanes) of each declaration of register ``name``; nested scopes may have several."""
         return [*self.singles.get(name, ()), *self.range_of(name)]
 
     # --- operands ------------------------------------------------------------------------------------------------
@@ -143,7 +142,7 @@ class KnownOperands(dict[Operand, "int | None"]):
         return number
 
     def _is_of_one_range(self, reg: Reg, name: str) -> bool:
-        """Whether ``reg`` is declared as nearly all are: its prefix is that of one range, which it is a number of."""
+        """Whether ``reg`` belongs to the only range of its prefix. This is the common case."""
         prefix = name.rstrip(_DIGITS)
         ranges = self.ranges.get(prefix)
         if ranges is None or len(ranges) != 1:
@@ -159,7 +158,7 @@ class KnownOperands(dict[Operand, "int | None"]):
         )
 
     def _address(self, operand: Mem) -> int | None:
-        """That of an address without further parts, which depends on the kind of its base only."""
+        """The number of an address without further parts. It depends only on the kind of the base."""
         base = self[operand.base]
         if base is None:
             return None
@@ -169,7 +168,7 @@ class KnownOperands(dict[Operand, "int | None"]):
         return number
 
     def _brace_list(self, operand: Vec) -> int | None:
-        """That of a brace list, which depends on the kinds of its elements only."""
+        """The number of a brace list. It depends only on the kinds of the elements."""
         elements = tuple([self[element] for element in operand.elements])
         if None in elements:
             return None
@@ -179,7 +178,7 @@ class KnownOperands(dict[Operand, "int | None"]):
         return number
 
     def first_undeclared(self, operand: Operand) -> Reg:
-        """The first register of ``operand`` that is not declared as it is; there must be one."""
+        """The first register of ``operand`` that is not declared with its type. There must be one."""
         return next(reg for reg in registers(operand) if self[reg] is None)
 
 
@@ -187,7 +186,7 @@ _KNOWN: WeakKeyDictionary[Kernel, KnownOperands] = WeakKeyDictionary()
 
 
 def known_operands(kernel: Kernel) -> KnownOperands:
-    """What earlier checks of ``kernel`` have found and still holds; its declarations are still to be named."""
+    """The cache of ``kernel``, with all entries that still hold. The caller has to add the declarations again."""
     known = _KNOWN.get(kernel)
     if known is None or not known.holds_for(kernel):
         known = _KNOWN[kernel] = KnownOperands(kernel)

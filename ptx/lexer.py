@@ -1,7 +1,7 @@
-"""Tokens of a PTX text, and its comments and marks of lines blanked out.
+"""The tokens of a PTX text. Comments and line marks of the C preprocessor are replaced by blanks first.
 
-Guarantees: blanking keeps every offset and line; strings are left alone.
-Refuses: an unterminated comment or string, characters that PTX does not have.
+Guarantees: this keeps every offset and every line number. Strings are not changed.
+Refuses: a comment or string without an end, and characters that PTX does not have.
 Reference: PTX ISA 9.0, §4.1 to §4.5.
 """
 
@@ -32,7 +32,7 @@ def _blank(match: re.Match[str]) -> str:
 
 
 def blank_comments(source: SourceText) -> str:
-    """The text with every comment, and every mark of a line, replaced by blanks of the same length."""
+    """The text with every comment and every line mark replaced by blanks of the same length."""
     text = source.text
     if "#" in text:
         text = _LINE_MARK.sub(lambda mark: " " * len(mark.group()), text)
@@ -41,7 +41,7 @@ def blank_comments(source: SourceText) -> str:
             if match.group() == "/*":
                 raise PtxError("comment is not closed", source, match.start())
         text = _COMMENT.sub(_blank, text)
-    elif "\\" in text:  # which may continue a string in the next line
+    elif "\\" in text:  # a backslash may continue a string in the next line
         text = _COMMENT.sub(_blank, text)
     else:
         text = _blank_line_comments(text)
@@ -49,8 +49,8 @@ def blank_comments(source: SourceText) -> str:
 
 
 def _blank_line_comments(text: str) -> str:
-    """``text`` without its comments ``//``, where nothing else reaches beyond the end of a line: only the lines that
-    have some are looked at character by character."""
+    """Blank the ``//`` comments of a text in which no comment and no string is longer than a line. Only the lines with
+    such a comment are matched against the pattern, which is the slow part."""
     parts: list[str] = []
     done = 0
     at = text.find("//")
@@ -67,7 +67,7 @@ def _blank_line_comments(text: str) -> str:
 
 
 def _ascii_only(source: SourceText, text: str) -> str:
-    """``text``, comments blanked, if it is ASCII outside of strings; digits and letters are ASCII only in PTX."""
+    """``text``, whose comments are blanked, if all characters outside of strings are ASCII, as PTX requires."""
     found = re.search(r"[^\x00-\x7f]", _COMMENT.sub(lambda string: " " * len(string.group()), text))
     if found is not None:
         raise PtxError(f"unexpected character {found.group()!r}", source, found.start())
@@ -87,12 +87,12 @@ _TOKEN = re.compile(
 _INTEGER = re.compile(r"(?:0[xX][0-9A-Fa-f]+|0[bB][01]+|0[0-7]*|[1-9]\d*)[uU]?", re.ASCII)
 _FILE = re.compile(r'\.file\s+\d{1,9}\s+"[^"\n]*"')
 _SPACE = re.compile(r"\s*")
-#: The brackets of each kind, and the strings that may hide some.
+#: For each kind of bracket: the brackets, and strings, which may contain brackets.
 _BRACKETS = {pair: re.compile(rf'[\{pair[0]}\{pair[1]}]|"(?:[^"\\\n]|\\.)*"') for pair in ("{}", "()", "[]")}
 
 
 class Cursor:
-    """A place in a text whose comments are blanked, and the next token from there."""
+    """A position in a text whose comments are blanked. It reads one token after the other."""
 
     __slots__ = ("_body_end", "_seen", "_seen_at", "_seen_end", "pos", "source", "text")
 
@@ -100,7 +100,7 @@ class Cursor:
         self.source = source
         self.text = text
         self.pos = pos
-        #: The token that was peeked at last, where it was asked for, and where it ends.
+        #: The token that `peek` returned last, the position where it was called, and the end of the token.
         self._seen = ""
         self._seen_at = -1
         self._seen_end = -1
@@ -152,7 +152,7 @@ class Cursor:
         return self.next()
 
     def integer(self, what: str) -> int:
-        """Take an integer literal without a sign, or ``WARP_SZ``. ptxas takes no expression where this is wanted."""
+        """Take an integer literal without a sign, or ``WARP_SZ``. ptxas allows no expression in these places."""
         token = self.peek()
         value = integer_of(token)
         if value is None:
@@ -168,7 +168,7 @@ class Cursor:
         return self.pos
 
     def body_end(self) -> int:
-        """The end of the line before the next one that starts with a closing brace, as bodies end; -1 for none."""
+        """The offset of the next line break before a closing brace, which is how bodies end; -1 if there is none."""
         if 0 <= self._body_end < self.pos:
             self._body_end = self.text.find("\n}", self.pos)
         return self._body_end
@@ -182,7 +182,7 @@ class Cursor:
         return rest.strip()
 
     def file_directive(self) -> str:
-        """Take ``.file 1 "name"`` and what else stands in its line."""
+        """Take ``.file 1 "name"`` with the rest of its line."""
         start = self.skip_space()
         text = self.line_rest()
         if _FILE.match(text) is None:
@@ -190,7 +190,7 @@ class Cursor:
         return text
 
     def until(self, stop: str, what: str) -> str:
-        """Take the text up to ``stop``, strings skipped, and ``stop`` itself."""
+        """Take the text up to the token ``stop``, and ``stop``. A string counts as one token."""
         start = self.pos
         while True:
             token = self.next()
@@ -200,7 +200,7 @@ class Cursor:
                 return self.text[start : self.pos - len(stop)].strip()
 
     def balanced(self, opening: str, closing: str, what: str) -> str:
-        """Take a bracketed text, its brackets included."""
+        """Take a text in brackets, with the brackets."""
         start = self.skip_space()
         self.expect(opening, f"in {what}")
         depth = 1
@@ -219,7 +219,7 @@ class Cursor:
 
 
 def integer_of(token: str) -> int | None:
-    """The value of ``token`` where it is an integer literal without a sign, or ``WARP_SZ``; else ``None``.
+    """The value of ``token`` if it is an integer literal without a sign, or ``WARP_SZ``; else ``None``.
 
     >>> integer_of("0x1F"), integer_of("010"), integer_of("16U"), integer_of("WARP_SZ"), integer_of("-1")
     (31, 8, 16, 32, None)

@@ -1,22 +1,22 @@
-"""The notation in which the opcode table is written, and the decoding of a mnemonic by it.
+"""The notation of the opcode table, and the decoding of a mnemonic by a row.
 
-A row reads as in the PTX manual: ``ld{.sem}{.scope}{.space}{.cop}.type d, [a]``. In its mnemonic part
+A row is written as in the PTX manual: ``ld{.sem}{.scope}{.space}{.cop}.type d, [a]``. In the mnemonic
 
-- ``{.x}`` may be left out, ``.x`` may not;
-- where ``x`` is a key of `SLOTS` any of that slot's words fits, otherwise ``x`` stands for itself;
-- ``.name=x`` files the word of slot ``x`` under ``name`` (``.dtype=type``);
-- ``.(a|b|c)`` takes one of the words and files it under ``mode``;
-- ``{.*}`` takes any further words: the family is known, its details are not modelled. They are filed under ``*`` in
-  the order in which they stand.
+- ``{.x}`` is optional, ``.x`` is required;
+- if ``x`` is a key of `SLOTS`, any word of that slot fits; otherwise ``x`` itself is the word;
+- ``.name=x`` stores the word of slot ``x`` in ``mods[name]`` (``.dtype=type``);
+- ``.(a|b|c)`` takes one of the words and stores it in ``mods["mode"]``;
+- ``{.*}`` takes any further words, in their order, and stores them in ``mods["*"]``. It stands in rows whose modifiers
+  are not modelled.
 
-In its operand part, names ``d p q r`` are results, all others are read; ``d+`` is read and written; ``[a]`` is an
-address and ``[d]`` an address that is written; ``{…}`` may be left out; ``x|y`` is a pair whose second may be absent
-where it is braced; ``…`` (three dots) allows any further operands. ``x:t`` gives the operand the type ``t``: a slot
-of the row, a type name, ``wide`` (twice as wide as ``type``), ``any``, ``vec`` (a vector of anything), ``label``,
-``name`` (a symbol); ``*`` behind it says that ``.vec`` applies. Without ``:t`` it has the row's ``type``.
+In the operands, ``d p q r`` are results, and all other names are read. ``d+`` is read and written. ``[a]`` is an
+address, and ``[d]`` an address that is written. ``{…}`` is optional. ``x|y`` is a pair; in ``x{|y}`` the second operand
+is optional. ``...`` allows any further operands. ``x:t`` gives an operand the type ``t``: a slot of the row, the name
+of a type, ``wide`` (twice as wide as ``type``), ``any``, ``vec`` (a vector of anything), ``label``, or ``name`` (a
+symbol). A ``*`` behind it says that ``.vec`` applies. An operand without ``:t`` has the ``type`` of the row.
 
-Guarantees: decoding accepts modifiers in any order, as ptxas does; a `Form` keeps the spelling it was decoded from.
-Refuses: a mnemonic that no row matches; the caller then keeps the instruction as an opaque one.
+Guarantees: decoding accepts modifiers in any order, as ptxas does. A `Form` keeps the spelling of its mnemonic.
+Refuses: a mnemonic that does not fit the row. If no row fits, the instruction is opaque.
 """
 
 from __future__ import annotations
@@ -25,29 +25,30 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from .operations import Operation, Pointers, Touches
 from .types import TYPES, ScalarType
 
 __all__ = ["SLOTS", "STRONG", "SYNCHRONIZING", "Effect", "Form", "Op", "OperandSpec", "decode_with"]
 
 
 class Effect:
-    """What an instruction does beside computing its results, as bits of an ``int``."""
+    """The effects of an instruction beside computing its results, as bits of an ``int``."""
 
     READ = 1  #: reads memory
     WRITE = 2  #: writes memory
     TRAP = 4  #: may fault, as a load from a bad address does
-    CONTROL = 8  #: may leave the straight line
+    CONTROL = 8  #: may transfer control
     BARRIER = 16  #: orders memory accesses of this thread against those of others
-    CROSS_LANE = 32  #: its meaning depends on which lanes execute it together; pinned to its place
-    ORDERED = 64  #: a strong, volatile or atomic access: never moved, merged or removed
+    CROSS_LANE = 32  #: depends on which lanes execute it together, so it must not move
+    ORDERED = 64  #: a strong, volatile or atomic access: must not be moved, merged or removed
     CARRY_IN = 128  #: reads the hidden carry flag
     CARRY_OUT = 256  #: writes the hidden carry flag
-    ASYNC = 512  #: reads or writes memory or registers later, until it is waited for
+    ASYNC = 512  #: reads or writes memory or registers later, until another instruction waits for it
     STATE = 1024  #: changes or observes the state of the thread or machine (stack, register budget, timers)
-    REGISTERS_LATER = 2048  #: reads or writes its register operands later: none may be touched until it is waited for
-    GRID = 4096  #: may wait for another grid: what is read-only for the rest of the kernel may have changed behind it
+    REGISTERS_LATER = 2048  #: reads or writes its registers later; until another instruction waits, no one may use them
+    GRID = 4096  #: may wait for another grid, which may have changed memory that this kernel only reads
     ALL = 8191
-    #: Nothing but read-only memory crosses it, and control goes on.
+    #: All effects on memory: only a read of constant memory may move across it. Control continues behind it.
     FENCED = ALL & ~(CONTROL | CARRY_IN | CARRY_OUT | REGISTERS_LATER | GRID)
 
 
@@ -61,10 +62,10 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: Slots that are filed under ``type``: they differ only in the words that they allow.
+#: Slots whose word is stored in ``mods["type"]``. They differ only in their words.
 _TYPE_SLOTS = frozenset(["type", "itype", "ftype", "bits", "mtype"])
 
-#: The words that may stand in each slot of a mnemonic.
+#: SLOTS[name]: the words of a slot.
 SLOTS: dict[str, frozenset[str]] = {
     "type": frozenset(TYPES),
     "itype": _words(_INT + " u16x2 s16x2"),
@@ -95,7 +96,8 @@ SLOTS: dict[str, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class OperandSpec:
-    """One operand of a row. ``role`` is ``def``, ``use``, ``inout`` or ``addr``; ``pair`` is the second of ``d|p``."""
+    """One operand of a row. ``role`` is ``def``, ``use``, ``inout`` or ``addr``. ``pair`` is the second operand of
+    ``d|p``."""
 
     name: str
     role: str
@@ -107,7 +109,7 @@ class OperandSpec:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """One element of a row's mnemonic: a slot when ``words`` has several entries, else a literal."""
+    """One modifier in the mnemonic of a row: a slot or, if ``literal``, one word."""
 
     name: str
     words: frozenset[str]
@@ -117,22 +119,25 @@ class _Piece:
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """A row of the opcode table: everything that is known of one opcode.
+    """A row of the opcode table: the description of one form of an opcode.
 
-    The notation is parsed when a mnemonic first asks for it, so that importing the table costs next to nothing.
+    The notation is parsed when a mnemonic is first decoded by the row, so that importing the table is fast.
     """
 
     pattern: str
-    semantics: str = ""  #: name of the emulator's function; empty where the emulator refuses the opcode
-    types: str = ""  #: words that restrict the slot filed as ``type``
+    semantics: str = ""  #: the name of the emulator's function; empty if the emulator refuses the opcode
+    operation: Operation = Operation.UNKNOWN
+    pointers: Pointers = Pointers.UNKNOWN
+    touches: Touches = Touches.UNKNOWN
+    types: str = ""  #: the only words that ``type`` may have; empty for all words of its slot
     effects: int = 0
     commutes: bool = False
     divergence: str = "propagate"  #: ``source``, ``propagate`` or ``uniform``
-    cost: int = 1  #: rough issue slots plus exposed latency, 0 for a copy
-    relaxed: bool = False  #: a data register may be wider than the type, as for ``ld``, ``st`` and ``cvt``
+    cost: int = 1  #: the weight in code motion: issue slots plus exposed latency, roughly; 0 for a copy
+    relaxed: bool = False  #: registers for data may be wider than the type, as for ``ld``, ``st`` and ``cvt``
     approximate: bool = False  #: the manual gives an error bound instead of a value
-    #: What it is to contraction (`analysis/values/contraction.py`), as long as it has no rounding modifier: ``product``
-    #: or ``sum``; ``through`` where ptxas may see a product behind it.
+    #: Its role in contraction (`analysis/values/contraction.py`) if it has no rounding modifier: ``product``, ``sum``,
+    #: or ``through`` if ptxas may see a product behind it.
     contraction: str = ""
 
     @cached_property
@@ -142,7 +147,7 @@ class Op:
 
     @cached_property
     def name(self) -> str:
-        """The base with the words that are always there, such as ``mul.wide``."""
+        """The base with the required words, such as ``mul.wide``."""
         literals = [piece.name for piece in self.pieces if piece.literal and not piece.optional]
         return ".".join([self.base, *literals])
 
@@ -153,7 +158,7 @@ class Op:
 
     @cached_property
     def wildcard(self) -> bool:
-        """Whether further words are accepted that are not modelled."""
+        """Whether the mnemonic may have further words, which are not modelled."""
         return ".*" in self.pattern.partition(" ")[0]
 
     @cached_property
@@ -162,7 +167,7 @@ class Op:
 
     @cached_property
     def variadic(self) -> bool:
-        """Whether further operands are accepted that are not modelled."""
+        """Whether the instruction may have further operands, which are not modelled."""
         return "..." in self.pattern.partition(" ")[2]
 
 
@@ -202,7 +207,7 @@ def _parse_operands(text: str) -> tuple[OperandSpec, ...]:
     specs: list[OperandSpec] = []
     depth = 0
     for part in text.replace(" ", "").split(","):
-        # "a{" opens a group that starts behind this operand; "{|p}" belongs to the operand itself.
+        # "a{" opens an optional group behind this operand. "{|p}" is a part of this operand.
         body = re.sub(r"\{\|([\w:]+)\}", r"|\1", part)
         name = body.strip("{}")
         if name and name != "...":
@@ -213,10 +218,10 @@ def _parse_operands(text: str) -> tuple[OperandSpec, ...]:
 
 @dataclass(eq=False, slots=True)
 class Form:
-    """A mnemonic as it was spelled, decoded: its row, the words in the row's slots, its effects.
+    """A decoded mnemonic: its spelling, its row, the words in the row's slots, its effects.
 
-    Forms are shared: one per spelling, so they compare by identity. A form of an unknown opcode is *opaque*: it has
-    every effect and all of its register operands count as read and written.
+    There is one form for each spelling, so forms compare by identity. The form of an unknown opcode is *opaque*: it has
+    every effect, and it may read and write each of its registers.
     """
 
     text: str
@@ -227,34 +232,57 @@ class Form:
     effects: int
     dst_count: int
     is_opaque: bool = False
-    inout: bool = False  #: the results are read as well
+    inout: bool = False  #: the results are also read
     lanes: int = 1  #: elements of a vector access, from ``.v2``, ``.v4``, ``.v8``
     specs: tuple[OperandSpec, ...] = field(default=())
-    #: The state space of the access, without sub-space; ``generic`` where none is named.
+    #: The row's operation; ``UNKNOWN`` for an opaque form.
+    operation: Operation = field(init=False)
+    is_call: bool = field(init=False)
+    #: Whether a block ends with it; false if it is opaque, since that is not known.
+    is_terminator: bool = field(init=False)
+    #: The state space of the access, without sub-space; ``generic`` if the mnemonic names none.
     space: str = field(init=False)
-    #: The number of the first operand that is read; behind it all are.
+    #: The number of the first operand that is read. All operands behind it are read, too.
     first_read: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.space = self.mods.get("space", "generic").partition("::")[0]
-        self.first_read = 0 if self.inout else 1 if self.op.base == "call" else self.dst_count
+        self.operation = self.op.operation
+        self.is_terminator = self.effects & Effect.CONTROL != 0 and not self.is_opaque
+        self.is_call = self.op.operation is Operation.CALL
+        self.first_read = 0 if self.inout else 1 if self.is_call else self.dst_count
 
     @property
     def name(self) -> str:
-        """The row's name, such as ``mul.wide`` or ``ld``."""
+        """The name of the row, such as ``mul.wide`` or ``ld``."""
         return self.op.name
 
     def scalar(self, slot: str) -> ScalarType | None:
-        """The type that the row's ``slot`` has in this form."""
+        """The type in the ``slot`` of the row, or ``None``."""
         word = self.mods.get(slot)
         return TYPES.get(word) if word is not None else None
+
+    def operand_type(self, spec: OperandSpec) -> ScalarType | None:
+        """The type that this form gives to the operand of ``spec``; ``None`` where the row leaves it open.
+
+        >>> from .decoding import decode
+        >>> form = decode("mul.wide.s32")
+        >>> form.operand_type(form.specs[0]).name
+        's64'
+        """
+        name = spec.type
+        if name == "type":
+            return self.type
+        if name == "wide":
+            return TYPES[f"{self.type.kind}{2 * self.type.bits}"] if self.type is not None else None
+        return TYPES.get(name) or self.scalar(name)
 
     def __repr__(self) -> str:
         return f"Form({self.text})"
 
 
 def decode_with(op: Op, text: str, words: list[str]) -> Form | None:
-    """The form that ``text`` has under row ``op``, or ``None`` when its words do not fit."""
+    """Decode ``text`` by row ``op``; ``None`` if the words do not fit. ``words`` are those behind the base."""
     pieces = op.pieces
     taken = [False] * len(pieces)
     mods: dict[str, str] = {}
@@ -274,7 +302,7 @@ def decode_with(op: Op, text: str, words: list[str]) -> Form | None:
                 return None
             flags.append(word)
             further.append(word)
-    if further:  # their order may matter, as that of types does: `vadd.s32.u32.s32`
+    if further:  # their order may matter, as in `vadd.s32.u32.s32`
         mods["*"] = ".".join(further)
     if not all(done or piece.optional for done, piece in zip(taken, pieces, strict=True)):
         return None
@@ -297,10 +325,10 @@ def decode_with(op: Op, text: str, words: list[str]) -> Form | None:
     )
 
 
-#: Words that order memory accesses wherever they stand, in rows that do not model them as well.
-#: ``.lu`` reads for the last time: what it has read may be gone for a second read.
+#: Modifiers that order memory accesses in every row, also where the row does not model them.
+#: ``.lu`` is the last use of a cache line, so a second read may find other data.
 STRONG = frozenset(["volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio", "cv", "lu"])
-#: Those of them by which a thread may learn that another one has written, or let it know.
+#: Those of them by which threads synchronize: one thread may see that another one has written.
 SYNCHRONIZING = frozenset(["acquire", "release", "acq_rel", "sc"])
 
 

@@ -1,7 +1,7 @@
-"""Names and operands of a function body: what a piece of operand text means in its scope.
+"""The parser of operands, and the scopes in which it resolves names.
 
-Requires: comments blanked. Guarantees: equal text in one scope gives the same operand object, so that a name is
-resolved once per scope. Refuses, with `OperandError`: names that are not declared, and text that is no operand.
+Requires: comments are blanked. Guarantees: equal text in one scope gives the same operand object, so a name is resolved
+once per scope. Refuses, with `OperandError`: a name that is not declared, and text that is not an operand.
 Reference: PTX ISA 9.0, chapter 6 and §5.4 (names and scopes).
 """
 
@@ -14,10 +14,10 @@ from typing import TypeVar
 from .constants import ConstantError, constant_integer, constant_literal
 from .ir import Declaration, Guard, Param, Variable
 from .operands import SINK, Element, Imm, Label, Mem, Not, Operand, Pair, Raw, Reg, Special, Sym, Vec
-from .ops import special_type
+from .special_registers import special_type
 from .types import TYPES, ScalarType, literal_value
 
-__all__ = ["OperandError", "Scope", "closing_parenthesis", "is_below", "raw_operand", "split_operands"]
+__all__ = ["OffsetOperand", "OperandError", "Scope", "closing_parenthesis", "is_below", "raw_operand", "split_operands"]
 
 _INTEGER = r"(?:0[xX][0-9A-Fa-f]+|0[bB][01]+|\d+)[uU]?"
 _LITERAL = re.compile(
@@ -26,13 +26,13 @@ _LITERAL = re.compile(
 )
 _NAME_OFFSET = re.compile(rf"([A-Za-z_$%][\w$.]*)((?:\s*\+\s*-?\s*{_INTEGER}|\s*-\s*{_INTEGER})*)")
 _OFFSET = re.compile(rf"([-+])\s*(-?)\s*({_INTEGER})")
-#: A name, and what follows it: ``+`` and a constant expression, or an index in brackets.
+#: A name with ``+`` and a constant expression, or with an index in brackets.
 _NAME_AND_MORE = re.compile(r"([A-Za-z_$%][\w$.]*)\s*([+\[])(.*)", re.DOTALL)
-#: The start of a constant expression, where it is no literal by itself.
+#: The start of a constant expression that is not a single literal.
 _CONSTANT = re.compile(r"[-+~!(.\d]|WARP_SZ(?![\w$])")
-#: The usual address, ``[name]`` or ``[name+decimal]``.
+#: The most common form of an address, ``[name]`` or ``[name+decimal]``.
 _PLAIN_ADDRESS = re.compile(r"\[([A-Za-z_$%][\w$]*)(?:\+(-?[1-9]\d{0,9}|0))?\]")
-#: One operand; a comma inside of braces or brackets does not end it.
+#: One operand. A comma inside braces or brackets does not end it.
 _PART = re.compile(r"(?:[^,{}\[\]]|\{[^{}]*\}|\[(?:[^\[\]{}]|\{[^{}]*\})*\])+")
 _PARENTHESES = re.compile(r"[()]")
 _WORDS = re.compile(r"[A-Za-z_$%][\w$]*")
@@ -42,9 +42,9 @@ _DIGITS = "0123456789"
 
 
 class OperandError(Exception):
-    """``text`` is no operand where it stands; the body's parser knows the place."""
+    """``text`` is not an operand in this scope. The parser of the body adds the position."""
 
-    #: Whether ptxas takes it nevertheless; the instruction is then kept as opaque.
+    #: Whether ptxas accepts it. Then the instruction is kept as opaque.
     is_unmodelled = False
 
     def __init__(self, message: str, text: str) -> None:
@@ -54,26 +54,37 @@ class OperandError(Exception):
 
 
 class UnmodelledOperand(OperandError):
-    """An operand that ptxas accepts and the IR has no form for: ``%r1+4`` outside of brackets, ``-%r1``,
-    ``[%rd1].unified``."""
+    """An operand that ptxas accepts and the IR cannot represent: ``-%r1``, ``[%rd1].unified``."""
 
     is_unmodelled = True
 
 
+class OffsetOperand(UnmodelledOperand):
+    """``%r1+4`` or ``%laneid+1`` outside of brackets, which the body's parser makes an addition of."""
+
+    def __init__(self, text: str, base: Reg | Element | Special, offset: int) -> None:
+        super().__init__(f"'{base.text}' has an offset outside of brackets", text)
+        self.base = base
+        self.offset = offset
+
+
 class Scope(dict[str, Operand]):
-    """The names of one ``{ … }``, and as a dictionary the operand that each text denotes there, made when asked for."""
+    """The names that one ``{ … }`` declares. As a dictionary, scope[text] is the operand that the text means in this
+    scope; a missing entry is parsed at its first use."""
 
     __slots__ = ("guards", "has_parsed", "labels", "names", "parent", "ranges", "registers")
 
     def __init__(self, parent: Scope | None) -> None:
         self.parent = parent
-        #: Whether there is more in the dictionary than `declare` has put there.
+        #: Whether the dictionary has entries other than those of `declare`.
         self.has_parsed = False
         self.names: dict[str, Reg | Declaration] = {}
+        #: ranges[prefix] = (type, count, lanes) of ``.reg .type prefix<count>``.
         self.ranges: dict[str, tuple[ScalarType, int, int]] = {}
         self.labels: dict[str, Label] = {}
+        #: guards[name, "!" or ""].
         self.guards: dict[tuple[str, str], Guard] = {}
-        #: Registers of this scope's ranges that have been asked for.
+        #: The registers of this scope's ranges that occur in the text.
         self.registers: list[Reg] = []
 
     def __missing__(self, text: str) -> Operand:
@@ -92,12 +103,12 @@ class Scope(dict[str, Operand]):
         return operand
 
     def declare(self, registers: dict[str, Reg]) -> None:
-        """Name ``registers`` here, none of which is named so far. That they are operands needs no parsing."""
+        """Declare ``registers``, by name. No declared name and no parsed operand may have one of these names."""
         self.names.update(registers)
         self.update(registers)
 
     def forget(self) -> None:
-        """Drop the operands: a declaration may now hide the outer name that they were parsed with."""
+        """Drop the parsed operands. A new declaration may hide an outer name that they use."""
         if self.has_parsed:
             self.clear()
             self.guards.clear()
@@ -106,12 +117,12 @@ class Scope(dict[str, Operand]):
     # --- names ---------------------------------------------------------------------------------------------------
 
     def _name(self, text: str) -> Reg | Sym | None:
-        """The operand if ``text`` is a declared name and nothing else."""
+        """The operand if the whole of ``text`` is a declared name, else ``None``."""
         found = self.find(text)
         return found if found is None or isinstance(found, Reg) else Sym(text, found)
 
     def find(self, name: str) -> Reg | Declaration | None:
-        """What ``name`` stands for here, the innermost declaration first."""
+        """The register or declaration that ``name`` means in this scope; an inner declaration hides an outer one."""
         scope: Scope | None = self
         while scope is not None:
             found = scope.names.get(name)
@@ -123,7 +134,7 @@ class Scope(dict[str, Operand]):
         return None
 
     def find_in_range(self, name: str) -> Reg | None:
-        """The register ``name`` of a range ``prefix<count>`` declared in this very scope."""
+        """The register ``name`` of a range ``prefix<count>`` that this scope itself declares."""
         ranges = self.ranges
         # The prefix may itself end in digits: `%r1<4>` declares `%r10` to `%r13`.
         for split in range(len(name.rstrip(_DIGITS)), len(name)):
@@ -135,7 +146,7 @@ class Scope(dict[str, Operand]):
         return None
 
     def find_label(self, name: str) -> Label | None:
-        """The code or table label ``name``, the innermost first."""
+        """The label ``name`` of a block or of a directive; an inner label hides an outer one."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.labels:
@@ -144,7 +155,7 @@ class Scope(dict[str, Operand]):
         return None
 
     def guard(self, name: str, negation: str) -> Guard:
-        """The guard ``@name`` or, with ``negation`` not empty, ``@!name``."""
+        """The guard ``@name``, or ``@!name`` if ``negation`` is not empty."""
         known = self.guards.get((name, negation))
         if known is None:
             operand = self[name]
@@ -155,7 +166,7 @@ class Scope(dict[str, Operand]):
             known = self.guards[name, negation] = Guard(operand, negated=bool(negation))
         return known
 
-    # --- operands that are no declared name ----------------------------------------------------------------------
+    # --- operands that are not only a declared name --------------------------------------------------------------
 
     def _parse(self, text: str) -> Operand:
         first = text[:1]
@@ -174,7 +185,7 @@ class Scope(dict[str, Operand]):
         if text != "WARP_SZ" and _CONSTANT.match(text) is not None:
             return Imm(_evaluated(constant_literal, text))
         if "|" in text and "+" not in text:
-            if text.count("|") > 2:  # each one is a call
+            if text.count("|") > 2:  # each one is a recursive call
                 raise OperandError("the operand has too many parts", text)
             left, _, right = text.rpartition("|")
             return Pair(self[left.strip()], self[right.strip()])
@@ -183,7 +194,7 @@ class Scope(dict[str, Operand]):
         return SINK if text == "_" else self._named(text)
 
     def _negated_predicate(self, text: str) -> Not | None:
-        """``!%p1``; ``None`` where the text is a constant expression."""
+        """``!%p1``, or ``None`` if the text is a constant expression."""
         inner = text[1:].lstrip()
         name = inner.lstrip("! ")
         if _CONSTANT.match(name) is not None:
@@ -196,7 +207,7 @@ class Scope(dict[str, Operand]):
         return Not(found)
 
     def _named(self, text: str) -> Reg | Element | Special | Sym:
-        """A name, alone or with an offset or an index."""
+        """A name, or a name with an offset or an index."""
         name, offset, has_offset = _name_and_offset(text)
         if not has_offset:
             found = self.find(name)
@@ -206,7 +217,7 @@ class Scope(dict[str, Operand]):
         return self._offset_or_index(text, name, offset)
 
     def _offset_or_index(self, text: str, name: str, offset: int) -> Sym:
-        """``name+offset`` or ``name[index]``, where the text is not in brackets."""
+        """``name+offset`` or ``name[index]`` outside of brackets."""
         found = self.find(name)
         if found is None:
             found = self._special_or_component(name)
@@ -214,7 +225,7 @@ class Scope(dict[str, Operand]):
             is_integer = found.reg.type.kind in "bus" if isinstance(found, Element) else found.type.kind in "bus"
             if not is_integer or text[len(name) :].lstrip()[:1] != "+":
                 raise OperandError(f"'{text}' is no operand", text)
-            raise UnmodelledOperand(f"'{name}' has an offset outside of brackets", text)
+            raise OffsetOperand(text, found, offset)
         if text.endswith("]"):
             if not isinstance(found, Variable | Param) or not found.dims:
                 raise OperandError(f"'{name}' is no array", text)
@@ -262,7 +273,7 @@ class Scope(dict[str, Operand]):
 
 
 def split_operands(text: str) -> list[str] | None:
-    """The operands of ``text`` at its top-level commas, without the blanks around them.
+    """``text`` split at its top-level commas, without the blanks around the parts.
 
     ``None`` if brackets do not match or an operand is missing.
 
@@ -291,7 +302,7 @@ def split_operands(text: str) -> list[str] | None:
 
 
 def closing_parenthesis(text: str, start: int) -> int:
-    """The offset of the parenthesis that closes the one before ``start``; -1 where there is none."""
+    """The offset of the parenthesis that closes the one before ``start``, or -1."""
     depth = 1
     for match in _PARENTHESES.finditer(text, start):
         depth += 1 if match[0] == "(" else -1
@@ -301,14 +312,14 @@ def closing_parenthesis(text: str, start: int) -> int:
 
 
 def is_below(number: str, count: int) -> bool:
-    """Whether ``number`` is, in the spelling of a register's name, one of 0 … ``count`` - 1."""
+    """Whether ``number`` is a number from 0 to ``count`` - 1, without leading zeros, as names of registers have it."""
     if not (number.isascii() and number.isdigit()) or (number[0] == "0" and len(number) > 1):
         return False
     return len(number) <= 10 and int(number) < count
 
 
 def _name_and_offset(text: str) -> tuple[str, int, bool]:
-    """``name``, ``name+offset`` or ``name[index]``: the name, the number, and whether there is one."""
+    """Split ``name``, ``name+offset`` or ``name[index]``: the name, the number, and whether the text has a number."""
     match = _NAME_OFFSET.fullmatch(text)
     if match is not None:
         name, offsets = match.groups()
@@ -324,7 +335,7 @@ _T = TypeVar("_T")
 
 
 def _evaluated(evaluate: Callable[[str], _T], text: str) -> _T:
-    """What the constant expression ``text`` stands for."""
+    """The value of the constant expression ``text``."""
     try:
         return evaluate(text)
     except ConstantError as error:

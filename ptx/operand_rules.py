@@ -1,12 +1,13 @@
-"""Which operands an instruction takes: arity, kinds and types, from the opcode table alone.
+"""The operands that an instruction may have: their number, kinds and types, from the opcode table alone.
 
-An operand is reduced to its `Kind` (a register of type t, an integer literal, an address in space s, …). Kinds are
-few, so `problem` is asked once for each combination of a form and kinds and the verifier remembers the answer.
+The rules see only the `Kind` of an operand: a register of some type, an integer literal, an address in some space, ….
+There are few kinds, so the verifier calls `problem` once for each combination of a form and kinds, and caches the
+result.
 
-Guarantees: what ptxas 13.0 accepts is accepted. Where ptxas is laxer than the manual (registers of type ``.f16x2`` pass
-for untyped ones and for predicates, a function's name passes for any value) so is this.
+Guarantees: operands that ptxas 13.0 accepts are accepted. ptxas accepts more than the manual: a register of type
+``.f16x2`` for an untyped one and for a predicate, and the name of a function for any value.
 Reference: PTX ISA 9.0, §6.4 (operands), §9.4 (type information, operand size exceeding the instruction's size), and
-ptxas itself where the manual is silent.
+ptxas itself for cases that the manual does not describe.
 """
 
 from __future__ import annotations
@@ -17,18 +18,20 @@ from typing import NamedTuple
 from .ir import Kernel, Param, Variable
 from .notation import Effect, Form, OperandSpec
 from .operands import Args, Element, Imm, Label, Mem, Not, Operand, Pair, Raw, Reg, Sink, Special, Sym, Vec
+from .operations import ADDRESS_CONVERSIONS, CONVERSIONS, COPIES, Operation
 from .types import TYPES, ScalarType, is_integer_literal, literal_value
 
-__all__ = ["Kind", "expected_type", "kind_of", "problem"]
+__all__ = ["Kind", "align", "kind_of", "problem"]
 
 
 class Kind(NamedTuple):
-    """What matters of an operand to the rules.
+    """The properties of an operand that the rules depend on.
 
     ``what`` is ``reg``, ``int`` (a literal), ``f32 f64 decimal`` (a literal ``0f…``, ``0d…``, ``1.5``), ``special``,
     ``var`` (a variable's or parameter's address), ``function``, ``label``, ``mem``, ``vec``, ``args``, ``pair``,
     ``not``, ``sink``, ``selector`` (``%r.b0``), ``bad`` (a literal that no type holds) or ``raw``.
-    ``space`` is that of a symbol, also inside of ``[…]``. ``parts`` are the kinds of elements or of the address base.
+    ``space`` is the state space of a symbol, also inside of ``[…]``. ``parts`` are the kinds of the elements, or of the
+    base of an address.
     """
 
     what: str
@@ -39,7 +42,7 @@ class Kind(NamedTuple):
 
 
 _LARGEST_LITERAL = 1 << 64
-#: The operands whose class says all that matters.
+#: The kinds of operands whose class alone decides.
 _KINDS_BY_CLASS: dict[type[Operand], Kind] = {
     Sink: Kind("sink"),
     Label: Kind("label"),
@@ -89,7 +92,7 @@ def _symbol_kind(symbol: Sym) -> Kind:
     if isinstance(declaration, Kernel):
         return Kind("function")
     space = declaration.space if isinstance(declaration, Param | Variable) else ""
-    # ptxas takes a symbol with an offset wherever it takes an integer, and the symbol alone in fewer places.
+    # ptxas accepts a symbol with an offset wherever it accepts an integer, and a symbol alone in fewer places.
     return Kind("var", "offset" if symbol.offset or symbol.has_zero else "", 1, space)
 
 
@@ -106,15 +109,16 @@ _SPECIAL_WIDTHS: dict[str, tuple[int, ...]] = {"ids": (16, 32), "gridid": (16, 3
 
 # --- types ---------------------------------------------------------------------------------------------------------
 
-#: Types that a register can be declared with in ptxas.
+#: The types of registers that ptxas accepts.
 REGISTER_TYPES = frozenset("pred b8 u8 s8 b16 u16 s16 b32 u32 s32 b64 u64 s64 b128 f16 f16x2 f32 f64".split())
 
-#: Floating-point types whose operands may be wider than the type in ``cvt``; the others are bits of their very width.
+#: Floating-point types whose operands of ``cvt`` may be wider than the type. Operands of other types must have its
+#: width.
 _WIDENED_FLOATS = frozenset(["f16", "f16x2", "f32", "f64"])
 
 
 def is_compatible(scalar: ScalarType, register: ScalarType, *, relaxed: bool = False) -> bool:
-    """Whether a register of type ``register`` may stand where type ``scalar`` is wanted.
+    """Whether a register of type ``register`` may be an operand of type ``scalar``.
 
     ``relaxed`` allows wider registers, as ``ld``, ``st`` and ``cvt`` do.
 
@@ -143,7 +147,7 @@ def is_compatible(scalar: ScalarType, register: ScalarType, *, relaxed: bool = F
 
 
 def takes_literal(scalar: ScalarType, literal: str) -> bool:
-    """Whether type ``scalar`` takes a literal of class ``literal`` (see `Kind`)."""
+    """Whether a literal of class ``literal`` (see `Kind`) may be an operand of type ``scalar``."""
     if scalar.is_float:
         return scalar.name in ("f32", "f64") and literal != "int"
     if literal == "int":
@@ -153,24 +157,8 @@ def takes_literal(scalar: ScalarType, literal: str) -> bool:
     return literal == "f32" if scalar.bits == 32 else literal in ("f64", "decimal") and scalar.bits == 64
 
 
-def expected_type(form: Form, spec: OperandSpec) -> ScalarType | None:
-    """The type that ``form`` gives to the operand of ``spec``; ``None`` where the row leaves it open.
-
-    >>> from .ops import decode
-    >>> form = decode("mul.wide.s32")
-    >>> expected_type(form, form.specs[0]).name
-    's64'
-    """
-    name = spec.type
-    if name == "type":
-        return form.type
-    if name == "wide":
-        return TYPES[f"{form.type.kind}{2 * form.type.bits}"] if form.type is not None else None
-    return TYPES.get(name) or form.scalar(name)
-
-
 def type_text(form: Form, spec: OperandSpec) -> str:
-    scalar = expected_type(form, spec)
+    scalar = form.operand_type(spec)
     return f".{scalar.name}" if scalar is not None else "an operand"
 
 
@@ -178,15 +166,15 @@ def type_text(form: Form, spec: OperandSpec) -> str:
 
 
 class Complaint(NamedTuple):
-    """What is wrong: the operand's number, or -1 for the whole instruction, and the message; ``{}`` in the message
-    stands for the operand's text."""
+    """An error: the number of the operand, or -1 for the whole instruction, and the message. ``{}`` in the message
+    stands for the text of the operand."""
 
     operand: int
     message: str
 
 
 def _specs(form: Form) -> tuple[OperandSpec, ...]:
-    """The operands of the row, without the cache policy where the form has no ``.L2::cache_hint``."""
+    """The operands of the row; without the cache policy if the form has no ``.L2::cache_hint``."""
     specs = form.specs
     is_policy = specs and specs[-1].optional and specs[-1].type == "b64"
     if is_policy and "hint" not in form.mods and any(piece.name == "hint" for piece in form.op.pieces):
@@ -196,9 +184,9 @@ def _specs(form: Form) -> tuple[OperandSpec, ...]:
 
 @cache
 def align(form: Form, count: int) -> tuple[OperandSpec, ...] | None:
-    """The operand specifications that ``count`` operands of ``form`` correspond to, or ``None`` if the count is wrong.
+    """The specifications of ``count`` operands of ``form``, or ``None`` if ``form`` cannot have ``count`` operands.
 
-    Where fewer operands stand than the row has, the last optional ones are the missing ones.
+    If the row has more operands, the last optional ones are left out.
     """
     specs = _specs(form)
     missing = len(specs) - count
@@ -213,7 +201,7 @@ def align(form: Form, count: int) -> tuple[OperandSpec, ...] | None:
 
 
 def problem(form: Form, kinds: tuple[Kind, ...]) -> Complaint | None:
-    """What is wrong with operands of these ``kinds`` under ``form``, or ``None``. Not for ``call``."""
+    """The first error in operands of these ``kinds``, or ``None``. ``form`` must not be a ``call``."""
     if form.is_opaque:
         return None
     specs = align(form, len(kinds))
@@ -228,7 +216,7 @@ def problem(form: Form, kinds: tuple[Kind, ...]) -> Complaint | None:
             message = _operand_problem(form, spec, kind)
         if message:
             return Complaint(index, message)
-    if form.op.base == "mov" and kinds[0].what == kinds[1].what == "vec" and form.lanes == 1:
+    if form.operation in COPIES and kinds[0].what == kinds[1].what == "vec" and form.lanes == 1:
         return Complaint(1, "'mov' cannot copy a vector to a vector")
     return None
 
@@ -299,11 +287,11 @@ def _operand_problem(form: Form, spec: OperandSpec, kind: Kind) -> str:
         return "the sink '_' cannot be read"
     if spec.type in ("any", "vec", "name"):
         return ""
-    scalar = expected_type(form, spec)
+    scalar = form.operand_type(spec)
     if scalar is None:
         return ""
-    # `cvt` widens all of its operands, also where its result is packed.
-    relaxed = form.op.base == "cvt" or (form.op.relaxed and spec.type in ("type", "dtype", "atype"))
+    # All operands of a conversion may be wider, also if its result is packed.
+    relaxed = form.operation in CONVERSIONS or (form.op.relaxed and spec.type in ("type", "dtype", "atype"))
     if what == "vec" or kind.lanes > 1:
         return _vector_problem(form, spec, kind, scalar, relaxed=relaxed)
     if spec.vec and form.lanes > 1:
@@ -322,7 +310,7 @@ def _scalar_problem(form: Form, kind: Kind, scalar: ScalarType, *, relaxed: bool
         if is_compatible(scalar, register, relaxed=relaxed):
             return ""
         if scalar.name == "bf16" and "dtype" in form.mods and register.kind in "us" and register.bits == 16:
-            return ""  # ptxas takes integers for the narrow operands of mixed precision
+            return ""  # ptxas accepts integers as the narrow operands of mixed precision
         return f"'{{}}' is a .{kind.type} register, '{form.text}' takes .{scalar.name} here"
     if what in ("int", "f32", "f64", "decimal"):
         is_mixed = what == "int" and scalar.name == "bf16" and "dtype" in form.mods
@@ -339,15 +327,15 @@ def _scalar_problem(form: Form, kind: Kind, scalar: ScalarType, *, relaxed: bool
     if what in ("mem", "args", "label", "selector"):
         names = {"mem": "an address", "args": "a list", "label": "a label", "selector": "a part of a register"}
         return f"'{{}}' is {names[what]}, '{form.text}' takes .{scalar.name} here"
-    return ""  # a function's address, or text of an opaque instruction
+    return ""  # the address of a function, or the text of an opaque instruction
 
 
 def _special_problem(form: Form, kind: Kind, scalar: ScalarType) -> str:
     if not kind.type:  # WARP_SZ is a constant
         return "" if takes_literal(scalar, "int") else f"'{{}}' is no .{scalar.name}"
-    if form.op.base == "cvt" and not scalar.is_float:
+    if form.operation in CONVERSIONS and not scalar.is_float:
         return ""
-    if form.op.base != "mov":
+    if form.operation not in COPIES:
         return f"special register '{{}}' can only be read by 'mov' and 'cvt', not by '{form.text}'"
     if scalar.kind == "p" or kind.type == "pred":
         return "" if scalar.name == kind.type else f"special register '{{}}' is no .{scalar.name}"
@@ -360,13 +348,13 @@ def _special_problem(form: Form, kind: Kind, scalar: ScalarType) -> str:
 def _symbol_problem(form: Form, kind: Kind, scalar: ScalarType) -> str:
     if kind.type == "offset":
         return "" if takes_literal(scalar, "int") else f"the address '{{}}' is no .{scalar.name}"
-    base = form.op.base
-    if base == "mov":
+    operation = form.operation
+    if operation in COPIES:
         return "" if scalar.kind in "bus" and scalar.bits >= 16 else f"the address '{{}}' is no .{scalar.name}"
-    if base == "cvta":
+    if operation in ADDRESS_CONVERSIONS:
         space = form.space
         return "" if kind.space == space or not kind.space else f"'{{}}' is in state space .{kind.space}, not .{space}"
-    if base in ("mapa", "getctarank"):
+    if operation is Operation.CLUSTER_MAP:
         fits = kind.space in ("shared", "")
         return "" if fits else f"'{{}}' is in state space .{kind.space}, not .shared"
     return "'{}' is the name of a variable; 'mov' puts its address into a register"
@@ -374,7 +362,7 @@ def _symbol_problem(form: Form, kind: Kind, scalar: ScalarType) -> str:
 
 def _vector_problem(form: Form, spec: OperandSpec, kind: Kind, scalar: ScalarType, *, relaxed: bool) -> str:
     elements = kind.parts if kind.what == "vec" else (Kind("reg", kind.type),) * kind.lanes
-    if form.op.base == "mov":
+    if form.operation in COPIES:
         if form.lanes == 1:
             return _pack_problem(form, spec, elements, scalar)
     elif spec.vec:
@@ -390,7 +378,7 @@ def _vector_problem(form: Form, spec: OperandSpec, kind: Kind, scalar: ScalarTyp
         elif element.what == "reg":
             register = TYPES[element.type]
             if scalar.is_float and register.kind in "us" and register.bits == scalar.bits:
-                continue  # in vectors ptxas takes integers for floating-point values
+                continue  # in vectors ptxas accepts integers for floating-point values
             message = _scalar_problem(form, element, scalar, relaxed=relaxed)
             if message:
                 return message.replace("'{}'", "an element of '{}'")

@@ -1,14 +1,18 @@
 """Operands of PTX instructions.
 
-Guarantees: every operand is immutable and carries ``text``, its canonical spelling, built from its parts; so operands
-can be shared between instructions, and an edit makes a new operand. Registers compare by identity: two registers of
-the same name in different scopes are different registers.
+Every operand has ``text``, its spelling in PTX; ``parts``, the operands directly inside it; and ``with_parts``, which
+builds the same operand of other parts. `walk` and `map_parts` work on all operands by these, so a new class of operands
+needs no change there.
+
+Guarantees: operands are immutable, so instructions may share them, and a change makes a new operand. Registers compare
+by identity: two registers with the same name in different scopes are different registers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from operator import is_
 from typing import TYPE_CHECKING, TypeAlias
 
 from .types import ScalarType
@@ -32,13 +36,28 @@ __all__ = [
     "Special",
     "Sym",
     "Vec",
+    "map_parts",
     "registers",
     "substitute",
+    "walk",
 ]
 
 
-class Reg:
-    """A virtual register. ``lanes`` is 2 or 4 for an old-style vector register (``.reg .v4 .f32 %v``)."""
+_WORD = re.compile(r"[A-Za-z_$%][\w$]*")
+
+
+class _Leaf:
+    """An operand without parts."""
+
+    __slots__ = ()
+    parts: tuple[Operand, ...] = ()
+
+    def with_parts(self, parts: tuple[Operand, ...]) -> Operand:
+        raise TypeError(f"{type(self).__name__} has no parts")
+
+
+class Reg(_Leaf):
+    """A virtual register. ``lanes`` is 2 or 4 for a vector register (``.reg .v4 .f32 %v``), else 1."""
 
     __slots__ = ("lanes", "text", "type")
 
@@ -65,9 +84,19 @@ class Element:
         self.component = component
         self.text = f"{reg.text}.{component}"
 
+    @property
+    def parts(self) -> tuple[Operand, ...]:
+        return (self.reg,)
 
-class Special:
-    """A special register such as ``%tid.x``, read-only."""
+    def with_parts(self, parts: tuple[Operand, ...]) -> Element:
+        (reg,) = parts
+        if not isinstance(reg, Reg):
+            raise TypeError(f"'{reg.text}' is no vector register")
+        return Element(reg, self.component)
+
+
+class Special(_Leaf):
+    """A special register, such as ``%tid.x``. It can only be read."""
 
     __slots__ = ("text", "type")
 
@@ -80,8 +109,8 @@ class Special:
         return self.text
 
 
-class Imm:
-    """A literal, in the spelling that fixes its bits (``0f3F800000``, ``-1``, ``0x1F``)."""
+class Imm(_Leaf):
+    """A literal, such as ``0f3F800000``, ``-1`` or ``0x1F``. ``text`` keeps the spelling of the source."""
 
     __slots__ = ("text",)
 
@@ -95,10 +124,10 @@ class Imm:
         return hash(self.text)
 
 
-class Sym:
-    """A symbol: a variable, parameter or function, with a byte offset from its start.
+class Sym(_Leaf):
+    """A symbol: a variable, parameter or function, with an offset from its start in bytes.
 
-    ``has_zero`` says that an offset of 0 is written out: ptxas takes ``tab+0`` in places where it refuses ``tab``.
+    ``has_zero`` says that an offset of 0 is printed. ptxas accepts ``tab+0`` in places where it refuses ``tab``.
     """
 
     __slots__ = ("declaration", "has_zero", "name", "offset", "text")
@@ -111,8 +140,8 @@ class Sym:
         self.text = f"{name}+{offset}" if offset or has_zero else name
 
 
-class Label:
-    """A code label or the label of a ``.branchtargets``, ``.calltargets`` or ``.callprototype``."""
+class Label(_Leaf):
+    """The label of a block, or of a ``.branchtargets``, ``.calltargets`` or ``.callprototype``."""
 
     __slots__ = ("text",)
 
@@ -128,9 +157,10 @@ class Label:
 
 
 class Mem:
-    """An address in brackets: ``[base+offset]``, or ``[base, rest…]`` for textures and tensors. Offset in bytes.
+    """An address in brackets: ``[base+offset]``, with the offset in bytes, or ``[base, rest…]`` for textures and
+    tensors.
 
-    ``has_zero`` says that an offset of 0 is written out: at -O0, ptxas makes an addition of ``[%SP+0]``.
+    ``has_zero`` says that an offset of 0 is printed. At -O0, ptxas makes an addition of ``[%SP+0]``.
     """
 
     __slots__ = ("base", "has_zero", "offset", "rest", "text")
@@ -152,6 +182,16 @@ class Mem:
             text = ", ".join([text, *[operand.text for operand in rest]])
         self.text = f"[{text}]"
 
+    @property
+    def parts(self) -> tuple[Operand, ...]:
+        return (self.base, *self.rest)
+
+    def with_parts(self, parts: tuple[Operand, ...]) -> Mem:
+        base, *rest = parts
+        if not isinstance(base, Reg | Element | Sym | Imm | Special):
+            raise TypeError(f"'{base.text}' cannot be an address")
+        return Mem(base, self.offset, tuple(rest), has_zero=self.has_zero)
+
 
 class Vec:
     """A brace list, ``{%f1, %f2}``."""
@@ -162,15 +202,29 @@ class Vec:
         self.elements = elements
         self.text = "{" + ", ".join([element.text for element in elements]) + "}"
 
+    @property
+    def parts(self) -> tuple[Operand, ...]:
+        return self.elements
+
+    def with_parts(self, parts: tuple[Operand, ...]) -> Vec:
+        return Vec(parts)
+
 
 class Args:
-    """A parenthesised list of a call: results or arguments."""
+    """The results or arguments of a call, in parentheses."""
 
     __slots__ = ("elements", "text")
 
     def __init__(self, elements: tuple[Operand, ...]) -> None:
         self.elements = elements
         self.text = "(" + ", ".join([element.text for element in elements]) + ")"
+
+    @property
+    def parts(self) -> tuple[Operand, ...]:
+        return self.elements
+
+    def with_parts(self, parts: tuple[Operand, ...]) -> Args:
+        return Args(parts)
 
 
 class Pair:
@@ -183,6 +237,14 @@ class Pair:
         self.second = second
         self.text = f"{first.text}|{second.text}"
 
+    @property
+    def parts(self) -> tuple[Operand, ...]:
+        return self.first, self.second
+
+    def with_parts(self, parts: tuple[Operand, ...]) -> Pair:
+        first, second = parts
+        return Pair(first, second)
+
 
 class Not:
     """A negated predicate operand, ``!%p1``."""
@@ -193,9 +255,19 @@ class Not:
         self.operand = operand
         self.text = f"!{operand.text}"
 
+    @property
+    def parts(self) -> tuple[Operand, ...]:
+        return (self.operand,)
 
-class Sink:
-    """The sink ``_``: a destination that is thrown away."""
+    def with_parts(self, parts: tuple[Operand, ...]) -> Not:
+        (operand,) = parts
+        if not isinstance(operand, Reg | Imm):
+            raise TypeError(f"'{operand.text}' cannot be a predicate")
+        return Not(operand)
+
+
+class Sink(_Leaf):
+    """The sink ``_``: a result that is not stored."""
 
     __slots__ = ("text",)
 
@@ -204,13 +276,22 @@ class Sink:
 
 
 class Raw:
-    """Operand text that is not understood, with the registers that occur in it. Only opaque instructions have it."""
+    """The operands of an opaque instruction as text, and the registers in it."""
 
     __slots__ = ("registers", "text")
 
     def __init__(self, text: str, registers: tuple[Reg, ...]) -> None:
         self.text = text
         self.registers = registers
+
+    @property
+    def parts(self) -> tuple[Operand, ...]:
+        return self.registers
+
+    def with_parts(self, parts: tuple[Operand, ...]) -> Raw:
+        names = {reg.text: part.text for reg, part in zip(self.registers, parts, strict=True)}
+        text = _WORD.sub(lambda word: names.get(word[0], word[0]), self.text)
+        return Raw(text, tuple([part for part in parts if isinstance(part, Reg)]))
 
 
 #: The only sink.
@@ -219,75 +300,41 @@ SINK = Sink()
 Operand: TypeAlias = Reg | Element | Special | Imm | Sym | Label | Mem | Vec | Args | Pair | Not | Sink | Raw
 
 
+def walk(operand: Operand) -> Iterator[Operand]:
+    """``operand`` and all operands inside it, each before its own parts, in the order of the text."""
+    yield operand
+    for part in operand.parts:
+        yield from walk(part)
+
+
+def map_parts(operand: Operand, change: Callable[[Operand], Operand]) -> Operand:
+    """``operand`` with each part replaced by ``change(part)``; ``operand`` itself if no part changes.
+
+    Raises ``TypeError`` if a new part is not possible in its place.
+    """
+    parts = operand.parts
+    if not parts:
+        return operand
+    changed = tuple([change(part) for part in parts])
+    return operand if all(map(is_, changed, parts)) else operand.with_parts(changed)
+
+
 def registers(operand: Operand) -> tuple[Reg, ...]:
-    """Every register that occurs in ``operand``, addresses included, in the order written."""
-    kind = type(operand)
-    if kind is Reg:
-        return (operand,)  # pyright: ignore[reportReturnType]
-    if kind is Imm or kind is Sym or kind is Label:
-        return ()
-    if isinstance(operand, Mem):
-        return _all_registers((operand.base, *operand.rest)) if operand.rest else registers(operand.base)
-    if isinstance(operand, Vec | Args):
-        return _all_registers(operand.elements)
-    if isinstance(operand, Pair):
-        return _all_registers((operand.first, operand.second))
-    if isinstance(operand, Not):
-        return registers(operand.operand)
-    if isinstance(operand, Element):
-        return (operand.reg,)
-    return operand.registers if isinstance(operand, Raw) else ()
-
-
-def _all_registers(operands: Iterable[Operand]) -> tuple[Reg, ...]:
-    return tuple([reg for operand in operands for reg in registers(operand)])
+    """All registers in ``operand``, also those of addresses, in the order of the text."""
+    if type(operand) is Reg:
+        return (operand,)
+    parts = operand.parts
+    if len(parts) == 1:
+        return registers(parts[0])
+    return tuple([reg for part in parts for reg in registers(part)]) if parts else ()
 
 
 def substitute(operand: Operand, replaced: Mapping[Operand, Operand]) -> Operand:
-    """``operand`` with every part that is a key of ``replaced`` replaced; itself where there is none.
+    """``operand`` with every operand in it that is a key of ``replaced`` replaced; itself if there is none.
 
-    Raises ``TypeError`` where the new part cannot stand in that place, as a literal in the place of a vector register.
+    Raises ``TypeError`` if a new part is not possible in its place, such as a literal for a vector register.
     """
     found = replaced.get(operand)
     if found is not None:
         return found
-    if isinstance(operand, Mem):
-        base = substitute(operand.base, replaced)
-        rest = _substitute_all(operand.rest, replaced)
-        if base is operand.base and rest is operand.rest:
-            return operand
-        if not isinstance(base, Reg | Element | Sym | Imm | Special):
-            raise TypeError(f"'{base.text}' cannot be an address")
-        return Mem(base, operand.offset, rest, has_zero=operand.has_zero)
-    if isinstance(operand, Vec | Args):
-        elements = _substitute_all(operand.elements, replaced)
-        return operand if elements is operand.elements else type(operand)(elements)
-    if isinstance(operand, Pair):
-        first, second = _substitute_all((operand.first, operand.second), replaced)
-        return operand if first is operand.first and second is operand.second else Pair(first, second)
-    if isinstance(operand, Not):
-        inner = substitute(operand.operand, replaced)
-        if not isinstance(inner, Reg | Imm):
-            raise TypeError(f"'{inner.text}' cannot be a predicate")
-        return operand if inner is operand.operand else Not(inner)
-    if isinstance(operand, Element):
-        reg = substitute(operand.reg, replaced)
-        if not isinstance(reg, Reg):
-            raise TypeError(f"'{reg.text}' is no vector register")
-        return operand if reg is operand.reg else Element(reg, operand.component)
-    if isinstance(operand, Raw):
-        return _substitute_raw(operand, replaced)
-    return operand
-
-
-def _substitute_all(operands: tuple[Operand, ...], replaced: Mapping[Operand, Operand]) -> tuple[Operand, ...]:
-    new = tuple([substitute(operand, replaced) for operand in operands])
-    return operands if all(a is b for a, b in zip(new, operands, strict=True)) else new
-
-
-def _substitute_raw(operand: Raw, replaced: Mapping[Operand, Operand]) -> Raw:
-    names = {reg.text: substitute(reg, replaced) for reg in operand.registers}
-    if all(names[reg.text] is reg for reg in operand.registers):
-        return operand
-    text = re.sub(r"[A-Za-z_$%][\w$]*", lambda word: names[word[0]].text if word[0] in names else word[0], operand.text)
-    return Raw(text, tuple([reg for reg in names.values() if isinstance(reg, Reg)]))
+    return map_parts(operand, lambda part: substitute(part, replaced)) if operand.parts else operand

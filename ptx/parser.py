@@ -1,10 +1,10 @@
-"""PTX text to `Module`.
+"""The parser of modules: from PTX text to a `Module`.
 
-The functions bear the names of what they parse. A body's statements are read in `body_parser.py`.
+Each function is named after the part of the grammar that it parses. `body_parser.py` parses the bodies of functions.
 
-Requires: text as a ``str``; see `read` for files. Guarantees: everything that the text says is in the result; what is
-not understood is kept as text. Refuses, with `PtxError`: text that breaks the grammar, names that are not declared or
-declared twice. Types and arity are the verifier's business.
+Requires: the text as a ``str``; `load` reads a file. Guarantees: nothing of the text is lost but comments and blanks.
+Parts that are not understood are kept as text. Refuses, with `PtxError`: text that breaks the grammar, and names that
+are not declared, or declared twice. The verifier checks types and numbers of operands.
 Reference: PTX ISA 9.0, chapters 4, 5, 7, 11.
 """
 
@@ -28,7 +28,7 @@ _VERSION = re.compile(r"\s*(\d+\.\d+)\b")
 
 
 def parse(text: str, name: str = "<ptx>") -> Module:
-    """The module that a PTX text describes; ``name`` is used in messages.
+    """Parse a PTX text. ``name`` stands for the file in messages.
 
     >>> parse(".version 9.0\\n.target sm_90\\n.address_size 64\\n").target
     'sm_90'
@@ -40,15 +40,18 @@ def parse(text: str, name: str = "<ptx>") -> Module:
 
 
 def load(path: str) -> Module:
-    """Read and parse the file at ``path``. Raises ``OSError`` where it cannot be read."""
+    """Read and parse the file at ``path``. Raises ``OSError`` if it cannot be read."""
     with open(path, "rb") as file:
         data = file.read()
     return parse(data.decode("utf-8-sig", errors="surrogateescape").replace("\r\n", "\n"), path)
 
 
 def parse_kernel(text: str, module: Module, instead: Kernel) -> Kernel:
-    """The kernel that ``text`` describes, to stand in ``module`` where ``instead`` stands: its symbols are those of the
-    items before. Places are those in ``text``. Raises `PtxError`, also where this is not the text of one kernel."""
+    """Parse the text of one kernel that will replace the kernel ``instead`` of ``module``.
+
+    The kernel may use the names that items before ``instead`` declare. Positions are offsets in ``text``. Raises
+    `PtxError`, also if the text is not exactly one kernel.
+    """
     parser = _ModuleParser(SourceText(text, module.source.name))
     known = parser.scope.names
     for item in module.items:
@@ -121,7 +124,7 @@ class _ModuleParser:
         self.module.items.append(RawDirective(text, pos))
 
     def section(self, start: int) -> None:
-        """``.section name { … }``: DWARF data, kept as text."""
+        """``.section name { … }``: DWARF data, which is kept as text."""
         cursor = self.cursor
         cursor.skip_space()
         opening = cursor.text.find("{", cursor.pos)
@@ -134,7 +137,7 @@ class _ModuleParser:
         cursor.pos = closing + 1
 
     def declaration(self, start: int) -> None:
-        """Linkage, then a variable, an entry or a function."""
+        """The linkage, then a variable, an entry or a function."""
         cursor = self.cursor
         linkage: list[str] = []
         while cursor.peek() in LINKAGE:
@@ -188,7 +191,7 @@ class _ModuleParser:
 
 
 def _mark_parameters(function: Kernel) -> None:
-    """Note which parameters of a function the code takes the address of."""
+    """Mark the parameters of a function whose addresses the code takes."""
     for instr in function.instructions():
         for operand in instr.operands:
             if isinstance(operand, Sym) and isinstance(operand.declaration, Param):

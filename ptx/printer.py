@@ -1,6 +1,6 @@
-"""`Module` to PTX text.
+"""The printer: from a `Module` to PTX text.
 
-Guarantees: the text is made from the IR alone; parsing it gives the same module again.
+Guarantees: the text depends on the IR only, not on the source text. Parsing it gives the same module.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["print_kernel", "print_module"]
 
 
 def print_module(module: Module) -> str:
-    """The module as PTX text, ending in a newline."""
+    """The module as PTX text, with a newline at the end."""
     lines: list[str] = []
     if module.version:
         lines.append(f".version {module.version}")
@@ -61,7 +61,7 @@ def _body(kernel: Kernel, lines: list[str]) -> None:
                     _callers(loc, printed, lines)
                 add(f"\t.loc {loc.text}")
             form = instr.form
-            if instr.is_directive or form.op.base == "call":
+            if instr.is_directive or form.is_call:
                 add(f"\t{instr.text}")
                 continue
             operands = ", ".join([operand.text for operand in instr.operands])
@@ -70,7 +70,8 @@ def _body(kernel: Kernel, lines: list[str]) -> None:
 
 
 def _callers(loc: Loc, printed: set[Loc], lines: list[str]) -> None:
-    """Before the first use of a ``.loc``: those that its ``inlined_at`` leads to, where they have not been printed."""
+    """Print the ``.loc`` to which ``inlined_at`` of ``loc`` refers, and those to which that one refers, each only
+    once."""
     missing: list[Loc] = []
     caller = loc.caller
     while caller is not None and caller not in printed:

@@ -1,6 +1,6 @@
-"""What a function takes and returns: its parameters' sizes, from a declaration or a ``.callprototype``.
+"""The signature of a function: the sizes of its parameters and results, from a declaration or a ``.callprototype``.
 
-Guarantees: a size in bytes for each parameter, ``None`` for one whose size is open (an array without a size).
+Guarantees: a size in bytes for each parameter, or ``None`` for an array without a size.
 Reference: PTX ISA 9.0, §7.1 (function declarations), §9.7.13.5 (call), §11.2 (control-flow directives).
 """
 
@@ -17,7 +17,7 @@ __all__ = ["Signature", "argument_problem", "signature_of_kernel", "signature_of
 
 
 class Signature(NamedTuple):
-    """Sizes in bytes of results and parameters, ``None`` where open."""
+    """Sizes in bytes of results and parameters; ``None`` for an array without a size."""
 
     results: tuple[int | None, ...]
     params: tuple[int | None, ...]
@@ -38,7 +38,7 @@ _LENGTH = re.compile(r"\[\s*(\w*)\s*\]")
 
 
 def signature_of_prototype(text: str) -> Signature | None:
-    """The signature that ``.callprototype (.param .b32 _) _ (.param .b64 _)`` describes; ``None`` if it is unreadable.
+    """The signature that ``.callprototype (.param .b32 _) _ (.param .b64 _)`` gives; ``None`` if malformed.
 
     >>> signature_of_prototype(".callprototype (.param .b32 _) _ (.param .b64 _, .param .align 8 .b8 _[24])")
     Signature(results=(4,), params=(8, 24))
@@ -66,7 +66,8 @@ def _listed_size(text: str) -> int | None:
 
 
 def argument_problem(operand: Operand, size: int | None, *, is_result: bool) -> str:
-    """Why ``operand`` cannot be passed as a parameter of ``size`` bytes, up to the callee's name; empty if it can."""
+    """Why ``operand`` cannot be passed as a parameter of ``size`` bytes, or an empty string. The caller appends the
+    name of the function."""
     if size is None:
         return ""
     if isinstance(operand, Reg):

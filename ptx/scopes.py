@@ -1,30 +1,31 @@
-"""Flattening: the names of nested scopes ``{ … }`` move to the top of their kernel.
+"""Flattening: the declarations of nested scopes ``{ … }`` move to the top of their kernel.
 
 Computes: a kernel in which every register, variable and label is declared once for the whole body. A name is changed
-only where it would otherwise be taken: ``p`` becomes ``p_0``, ``%r3`` becomes ``%r_0``.
-Requires: a parsed kernel (``Kernel.scoped_names`` lists what its nested scopes declare).
-Guarantees: no name changes its meaning, a module-level one included; time is linear in the size of the kernel.
-Keeps: the braces of a scope that declares ``.param`` variables, and these declarations, since the stores, the call and
-the loads of a call sequence stay together.
-Reference: PTX ISA 9.0, §5.4 and §7.1.
+only if it is not free at the top: ``p`` becomes ``p_0``, ``%r3`` becomes ``%r_0``.
+Requires: a parsed kernel. ``Kernel.scoped_names`` has the declarations of its nested scopes.
+Guarantees: no name changes its meaning, also no name of the module. The time is linear in the size of the kernel.
+Keeps: the braces and declarations of a scope that declares ``.param`` variables. The stores, the call and the loads of
+a call sequence must stay together. Reference: PTX ISA 9.0, §5.4 and §7.1.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from .ir import Block, Directive, Guard, Instr, Kernel, RegisterDeclaration, Variable
-from .operands import Args, Label, Mem, Operand, Pair, Raw, Reg, Sym, Vec, substitute
+from .operands import Label, Operand, Raw, Reg, Sym, substitute, walk
 
-__all__ = ["flatten"]
+__all__ = ["flatten_scopes"]
 
 _WORD = re.compile(r"[A-Za-z_$%][\w$]*")
 _DIGITS = re.compile(r"\d*$")
 
 
-def flatten(kernel: Kernel) -> None:
-    """Remove the nested scopes of ``kernel``, in place; see the module's header for what stays."""
+def flatten_scopes(kernel: Kernel) -> None:
+    """Remove the nested scopes of ``kernel``, in place, except those of calls (see the header of this module)."""
+    if not kernel.has_scopes:
+        return
     operands = _distinct_operands(kernel)
     nested = [item for item in kernel.scoped_names if not _stays(item)]
     names = _TakenNames(kernel, nested, operands)
@@ -45,6 +46,8 @@ def flatten(kernel: Kernel) -> None:
         _replace(kernel, replaced)
     _drop_braces(kernel)
     kernel.scoped_names = []
+    kernel.has_scopes = False
+    kernel.changed()
 
 
 def _stays(item: Reg | Label | Variable) -> bool:
@@ -52,32 +55,24 @@ def _stays(item: Reg | Label | Variable) -> bool:
 
 
 def _distinct_operands(kernel: Kernel) -> list[Operand]:
-    """Every operand of the kernel once; equal text in one scope is one object."""
+    """Every operand of the kernel once. Equal text in one scope is one object."""
     return list({id(operand): operand for instr in kernel.instructions() for operand in instr.operands}.values())
 
 
-def _symbols(operands: Iterable[Operand]) -> Iterable[Sym]:
-    """Every symbol in the operands, those in addresses and lists included."""
-    for operand in operands:
-        if isinstance(operand, Sym):
-            yield operand
-        elif isinstance(operand, Mem):
-            yield from _symbols((operand.base, *operand.rest))
-        elif isinstance(operand, Vec | Args):
-            yield from _symbols(operand.elements)
-        elif isinstance(operand, Pair):
-            yield from _symbols((operand.first, operand.second))
+def _symbols(operands: Iterable[Operand]) -> Iterator[Sym]:
+    return (part for operand in operands for part in walk(operand) if isinstance(part, Sym))
 
 
 class _TakenNames:
-    """The names that nothing else may have at the top of the kernel, and the declarations of what moves there."""
+    """The names that are not free at the top of the kernel, and the declarations that move there."""
 
     def __init__(self, kernel: Kernel, nested: list[Reg | Label | Variable], operands: list[Operand]) -> None:
         self.kernel = kernel
         self.names: set[str] = set()
         self.ranges: dict[str, int] = {}
         self.declarations: list[RegisterDeclaration] = []
-        #: Registers under their own names, by type and lanes; renamed ones are ranges, by stem, type and lanes.
+        #: _kept[type, lanes] declares registers that keep their names. _renamed[stem, type, lanes] declares a range for
+        #: those that do not.
         self._kept: dict[tuple[str, int], RegisterDeclaration] = {}
         self._renamed: dict[tuple[str, str, int], RegisterDeclaration] = {}
         self._suffixes: dict[str, int] = {}
@@ -99,7 +94,7 @@ class _TakenNames:
         for operand in operands:
             if isinstance(operand, Raw):
                 self.names.update(set(_WORD.findall(operand.text)) - {reg.text for reg in operand.registers})
-        #: Every name of the kernel, nested ones included, without its digits: a new range must have another one.
+        #: All names of the kernel without the digits at their ends. The prefix of a new range must not be among them.
         self.stems = {_stem(name) for name in (*kernel.names, *self.names)}
 
     def _reserve(self, declaration: RegisterDeclaration | Variable) -> None:
@@ -136,7 +131,7 @@ class _TakenNames:
         )
 
     def take(self, name: str) -> str:
-        """``name`` if it is free, else ``name_0`` or the like; taken from now on."""
+        """Reserve ``name`` if it is free, else ``name_0`` or the next free one, and return it."""
         fresh = name
         while self.is_taken(fresh):
             number = self._suffixes.get(name, 0)
@@ -147,7 +142,7 @@ class _TakenNames:
         return fresh
 
     def declare_register(self, reg: Reg) -> Reg:
-        """``reg`` under its own name if that is free, else a register of a new range; declared in either case."""
+        """Declare ``reg`` if its name is free, else a register of a new range, and return the declared one."""
         if not self.is_taken(reg.text):
             self.names.add(reg.text)
             self._declare_kept(reg)
@@ -187,7 +182,7 @@ def _stem(name: str) -> str:
 def _rename_variables(
     kernel: Kernel, renamed: dict[Variable, str], operands: list[Operand], replaced: dict[Operand, Operand]
 ) -> None:
-    """Give each variable its new name, and note the symbols that have to follow."""
+    """Give each variable its new name, and add the changed symbols to ``replaced``."""
     changed = {variable: name for variable, name in renamed.items() if variable.name != name}
     if not changed:
         return
@@ -202,7 +197,7 @@ def _rename_variables(
 
 
 def _rename_in_initializers(kernel: Kernel, changed: dict[Variable, str]) -> None:
-    """Let the initializers of nested variables follow: ``.global .u64 p = generic(buffer);``."""
+    """Change the names in initializers of nested variables, such as ``.global .u64 p = generic(buffer);``."""
     scopes: list[dict[str, Variable]] = []
 
     def renamed(word: re.Match[str]) -> str:
@@ -225,7 +220,7 @@ def _rename_in_initializers(kernel: Kernel, changed: dict[Variable, str]) -> Non
 
 
 def _replace(kernel: Kernel, replaced: dict[Operand, Operand]) -> None:
-    """Put the new operand in the place of each old one, wherever it occurs."""
+    """Replace operands in all instructions, guards, labels and directives."""
     done: dict[int, Operand] = {}
     guards: dict[int, Guard] = {}
 
@@ -261,8 +256,8 @@ def _label(label: Label, replaced: dict[Operand, Operand]) -> Label:
 
 
 def _drop_braces(kernel: Kernel) -> None:
-    """Take the braces and the declarations that have moved out of the blocks, and the blocks that are empty then; not
-    the first one, since a label behind it may be branched to, and control enters at a block that nothing leads to."""
+    """Remove the braces, the declarations that have moved, and the blocks that become empty. The first block stays even
+    if it is empty: the second one may be the target of a branch, and no branch may lead to the entry block."""
     vanishing = _vanishing(kernel)
     blocks: list[Block] = []
     for block in kernel.blocks:
@@ -273,9 +268,9 @@ def _drop_braces(kernel: Kernel) -> None:
 
 
 def _vanishing(kernel: Kernel) -> set[int]:
-    """The directives, by identity, that a flat kernel does not have."""
+    """The identities of the directives to remove."""
     found: set[int] = set()
-    #: The opening braces around this place, and whether a ``.param`` was declared directly behind each.
+    #: The open scopes: the directive of the opening brace, and the ``.param`` variables of the scope.
     scopes: list[tuple[Instr, list[Variable]]] = []
     for block in kernel.blocks:
         for instr in block.instrs:

@@ -1,9 +1,9 @@
 """Scalar types, state spaces and literals of PTX.
 
-Computes: what a type name, a space name or a literal means, to the bit.
-Requires: nothing of ours; imports only the standard library.
-Guarantees: a literal's bit pattern is exact; nothing goes through a rounded Python float except decimal
-    literals, which the manual defines as double precision.
+Computes: the meaning of a type name, a space name, and a literal with all its bits.
+Requires: the standard library only.
+Guarantees: the bit pattern of a literal is exact. Only decimal literals are converted by way of a Python float; the
+    manual defines them as double precision.
 Refuses: a malformed literal, with ``ValueError``.
 Reference: PTX ISA 9.0, §4.5 (constants), §5.1 (state spaces), §5.2 (types).
 """
@@ -31,7 +31,7 @@ class ScalarType:
 
     ``kind`` is ``u`` unsigned, ``s`` signed, ``f`` floating point, ``b`` untyped bits, ``p`` predicate,
     ``o`` opaque (texture, surface and sampler references). ``lanes`` is 2 for packed types such as
-    ``f16x2``; ``bits`` is the width of the whole, in bits (1 for a predicate).
+    ``f16x2``. ``bits`` is the width of all lanes together, in bits (1 for a predicate).
     """
 
     name: str
@@ -41,7 +41,7 @@ class ScalarType:
 
     @property
     def bytes(self) -> int:
-        """Size in memory, in bytes (a predicate has none)."""
+        """Size in memory, in bytes; 0 for a predicate."""
         return self.bits // 8
 
     @property
@@ -91,13 +91,13 @@ SPACES: frozenset[str] = frozenset(
 )
 
 
-#: Of how many literals it is remembered what they are: the same few stand everywhere.
+#: Size of the caches of literals. A few literals occur very often.
 _LITERALS = 1 << 12
 
 
 @lru_cache(_LITERALS)
 def is_integer_literal(text: str) -> bool:
-    """Whether ``text`` is an integer literal: not ``0f…``, ``0d…`` and without point or exponent."""
+    """Whether ``text`` is an integer literal: without the prefix ``0f`` or ``0d``, without point and exponent."""
     body = text.lstrip("+-")
     if body[:2] in ("0f", "0F", "0d", "0D"):
         return False
@@ -106,7 +106,7 @@ def is_integer_literal(text: str) -> bool:
 
 @lru_cache(_LITERALS)
 def literal_value(text: str) -> int | float:
-    """The value of a literal: an ``int`` for integers, a ``float`` for ``0f``/``0d`` and decimal literals.
+    """The value of a literal: an ``int`` for an integer, a ``float`` for ``0f``, ``0d`` and decimal literals.
 
     >>> literal_value("0x1F"), literal_value("-017"), literal_value("0b101"), literal_value("16U")
     (31, -15, 5, 16)
@@ -133,11 +133,11 @@ def literal_value(text: str) -> int | float:
 
 
 def literal_bits(text: str, scalar: ScalarType) -> int:
-    """The bit pattern that a literal has when it is used as a value of type ``scalar``.
+    """The bit pattern of a literal that is used as a value of type ``scalar``.
 
-    A ``0f`` literal used as ``f32`` and a ``0d`` literal used as ``f64`` keep their bits, NaN payloads included. A
-    ``0f`` literal used as ``f64`` keeps them too, as the lower half: ptxas does not convert it. A ``0d`` literal used
-    as ``f32`` is rounded.
+    A ``0f`` literal used as ``f32`` and a ``0d`` literal used as ``f64`` keep their bits, with the payload of a NaN.
+    The bits of a ``0f`` literal used as ``f64`` become the lower half of the value: ptxas does not convert it. A ``0d``
+    literal used as ``f32`` is rounded.
 
     >>> hex(literal_bits("0f7FC00001", TYPES["f32"])), hex(literal_bits("-1", TYPES["u16"]))
     ('0x7fc00001', '0xffff')
@@ -162,7 +162,7 @@ def literal_bits(text: str, scalar: ScalarType) -> int:
         except OverflowError:
             return struct.unpack(unpack, struct.pack(pack, math.copysign(math.inf, value)))[0]
     if isinstance(value, float):
-        # A float literal moved into an untyped register keeps the bits of that width.
+        # A floating-point literal in an untyped register is a value of the floating-point type of that width.
         if scalar.bits == 32:
             return struct.unpack("<I", struct.pack("<f", value))[0]
         if scalar.bits == 64:

@@ -1,13 +1,15 @@
-"""Check a module: what the parser leaves open, and what a pass could break.
+"""The verifier. It checks rules that the parser does not check, and rules that a pass could break.
 
-Checked are version and target, declarations, every instruction's operands against the opcode table
-(`operand_rules.py`), calls against the callee's declaration, and the invariants of the IR: labels unique, branches
-reach blocks of their own function, control leaves a block at its end only, registers are declared and one object each.
+Checks: version and target, declarations, the operands of every instruction against the opcode table
+(`operand_rules.py`), calls against the declaration of the function, and the invariants of the IR: labels are unique,
+a branch goes to a block of its own function, control leaves a block only at its end, each register is declared and is
+one object.
 
-Requires: a parsed module, or one that passes have changed. Guarantees: what ptxas 13.0 accepts is accepted; time is
-linear. Instructions of unknown opcodes are left alone. Refuses: with `PtxError` at the instruction's place in the
-source, or, for an instruction that a pass has made, at the function's name with the instruction in the message.
-Reference: PTX ISA 9.0, chapters 5, 6, 9 and 11.
+Requires: a parsed module, or one that passes have changed. Guarantees: a module that ptxas 13.0 accepts is accepted.
+The time is linear in the size of the module. Instructions with unknown opcodes are not checked. Refuses: with
+`PtxError` at the position of the instruction in the source. An instruction that a pass has made has no position; then
+the error stands at the name of the function, and the message contains the instruction. Reference: PTX ISA 9.0, chapters
+5, 6, 9 and 11.
 """
 
 from __future__ import annotations
@@ -22,14 +24,15 @@ from .known_operands import KINDS, known_operands
 from .notation import Form
 from .operand_rules import REGISTER_TYPES, problem
 from .operands import Args, Label, Operand, Reg, Sym, registers
+from .operations import Operation
 from .prototypes import Signature, argument_problem, signature_of_kernel, signature_of_prototype
 
 __all__ = ["falls_off_end", "problems", "verify", "verify_kernel"]
 
 Report = Callable[[PtxError], None]
 
-#: The minor versions of each major version of PTX. Of 9 any is taken: newer toolkits than ours add only new forms, and
-#: what they add is kept as opaque instructions.
+#: The greatest minor version of each major version of PTX. All minor versions of 9 are accepted: newer versions only
+#: add forms, and unknown forms are kept as opaque instructions.
 _MINOR_VERSIONS = {1: 5, 2: 3, 3: 2, 4: 3, 5: 1, 6: 5, 7: 8, 8: 8}
 _NEWEST_MAJOR = 9
 
@@ -40,20 +43,19 @@ _TARGETS = frozenset(
 )
 _TARGET_OPTIONS = frozenset(["texmode_unified", "texmode_independent", "debug", "map_f64_to_f32"])
 
-#: More registers than this in one range cannot be meant; ptxas runs out of memory.
+#: The size of a range of registers must be below this. With so many ptxas runs out of memory.
 _MOST_REGISTERS = 1 << 31
 _LARGEST_ARRAY = 1 << 63
 
-_TERMINATORS = frozenset(["bra", "brx", "ret", "exit", "trap"])
 
-#: (form, number of each operand's kind) of instructions that have been found right, in this process.
+#: (form, number of the kind of each operand) of instructions without an error. One set for the whole process.
 _GOOD: set[tuple[object, ...]] = set()
-#: The same for instructions that end a block: their operands are right, their place is looked at each time.
+#: The same for terminators. Their operands are not checked again, but their targets and positions are.
 _GOOD_TERMINATORS: set[tuple[object, ...]] = set()
 
 
 def verify(module: Module) -> None:
-    """Raise `PtxError` for the first fault of ``module``.
+    """Raise `PtxError` for the first error in ``module``.
 
     >>> from .parser import parse
     >>> verify(parse(".version 9.0\\n.target sm_90\\n.address_size 64\\n"))
@@ -62,23 +64,23 @@ def verify(module: Module) -> None:
 
 
 def verify_kernel(kernel: Kernel, source: SourceText) -> None:
-    """Raise `PtxError` for the first fault of ``kernel``; ``source`` is its module's text, for messages."""
+    """Raise `PtxError` for the first error in ``kernel``. ``source`` is the text of its module, for messages."""
     _KernelCheck(kernel, source, _raise).check()
 
 
 def problems(module: Module) -> list[PtxError]:
-    """All faults of ``module``, one for each instruction at most, in the order of the text."""
+    """All errors in ``module``, at most one for each instruction, in the order of the text."""
     found: list[PtxError] = []
     _Module(module, found.append).check()
     return found
 
 
 def falls_off_end(kernel: Kernel) -> bool:
-    """Whether control may run past the last instruction, which PTX takes for a ``ret``."""
+    """Whether control may reach the end of the text. That is a ``ret`` in PTX."""
     for block in reversed(kernel.blocks):
         if any(not instr.is_directive for instr in block.instrs):
             last = block.terminator
-            return last is None or last.guard is not None or last.form.op.base not in _TERMINATORS
+            return last is None or last.guard is not None or not last.form.is_terminator
         if block.label is not None:
             return True
     return True
@@ -139,7 +141,8 @@ class _Module:
             self.fail(message, variable.pos)
 
     def signature(self, kernel: Kernel, first: Kernel) -> None:
-        """A declaration and the definition of one name agree; an entry's parameters are in memory."""
+        """Check that a function agrees with the first declaration of its name, and that parameters of entries are in
+        memory."""
         for param in kernel.params or ():
             if kernel.is_entry and param.space != "param":
                 self.fail(f"parameter '{param.name}' of an entry must be in state space .param", kernel.pos)
@@ -197,7 +200,7 @@ def _variable_problem(variable: Variable) -> str:
 
 
 class _KernelCheck:
-    """The checks of one function. Parser and passes share operands between instructions: each is looked at once."""
+    """The checks of one function. Instructions share operands, and each operand is checked once."""
 
     def __init__(self, kernel: Kernel, source: SourceText, report: Report) -> None:
         self.kernel = kernel
@@ -230,7 +233,7 @@ class _KernelCheck:
             self.directive_use(instr, label, kind)
         self.register_names()
 
-    # --- saying what is wrong ------------------------------------------------------------------------------------
+    # --- error messages ------------------------------------------------------------------------------------------
 
     def fail(self, message: str, instr: Instr | None = None, operand: Operand | None = None) -> None:
         if instr is None or instr.pos < 0:
@@ -244,7 +247,8 @@ class _KernelCheck:
         self.report(PtxError(message, self.source, pos))
 
     def operand_pos(self, instr: Instr, operand: Operand) -> int:
-        """Where ``operand`` stands in the source, or the instruction where it is spelled differently there."""
+        """The position of ``operand`` in the source, or of the instruction if the source spells the operand
+        differently."""
         text = self.source.text
         end = text.find(";", instr.pos)
         start = instr.pos + len(instr.form.text)
@@ -272,13 +276,13 @@ class _KernelCheck:
             self.known.know_made(declaration.registers)
 
     def declaration_fault(self, message: str, name: str, pos: int) -> None:
-        """Report a fault of the declaration of ``name``, whose place the IR does not keep."""
+        """Report an error in the declaration of ``name``. The IR does not keep its position, so it is searched for."""
         pattern = re.compile(rf"\.reg\b[^;]*?(?<![\w$%])({re.escape(name)})(?![\w$])")
         match = pattern.search(self.source.text, max(pos, 0))
         self.report(PtxError(message, self.source, match.start(1) if match is not None else max(pos, 0)))
 
     def undeclared(self, reg: Reg, instr: Instr) -> None:
-        """Say of ``reg`` that it is not declared, or not as it is."""
+        """Report that ``reg`` is not declared, or declared with another type."""
         name = reg.text
         declared = self.known.declared_as(name)
         if declared:
@@ -287,7 +291,8 @@ class _KernelCheck:
             self.fail(f"register '{name}' is not declared", instr, reg)
 
     def register_names(self) -> None:
-        """Without scopes, one name is one register object: analyses go by identity."""
+        """Check that, without nested scopes, one name is one register object. Analyses compare registers by
+        identity."""
         if self.kernel.has_scopes or not self.known.has_doubles:
             return
         first: dict[str, Reg] = {}
@@ -325,8 +330,8 @@ class _KernelCheck:
     # --- instructions --------------------------------------------------------------------------------------------
 
     def instruction(self, instr: Instr, block: Block, key: tuple[Form, *tuple[int | None, ...]]) -> None:
-        """An instruction whose form and kinds, in ``key``, have not been seen together, and all that control goes
-        through."""
+        """Check an instruction whose ``key``, its form and the kinds of its operands, is not in `_GOOD`. Terminators
+        and calls are never in it."""
         if isinstance(instr, Directive):
             self.directive(instr)
             return
@@ -334,8 +339,7 @@ class _KernelCheck:
             self.undeclared(self.known.first_undeclared(instr.operands[key.index(None) - 1]), instr)
             return
         form = instr.form
-        base = form.op.base
-        if base == "call":
+        if form.is_call:
             self.call(instr)
             return
         if key not in _GOOD_TERMINATORS:
@@ -345,7 +349,7 @@ class _KernelCheck:
                 text = operand.text if operand is not None else ""
                 self.fail(complaint.message.replace("{}", text), instr, operand)
                 return
-        if base in _TERMINATORS:
+        if form.is_terminator:
             _GOOD_TERMINATORS.add(key)
             self.terminator(instr, block)
         else:
@@ -375,10 +379,10 @@ class _KernelCheck:
     def terminator(self, instr: Instr, block: Block) -> None:
         if block.terminator is not instr:
             self.fail(f"'{instr.form.text}' does not end its block", instr)
-        base = instr.form.op.base
-        if base == "bra":
+        operation = instr.form.operation
+        if operation is Operation.BRANCH:
             self.branch_target(instr, instr.operands[0])
-        elif base == "brx":
+        elif operation is Operation.INDEXED_BRANCH:
             table = instr.operands[1]
             if isinstance(table, Label):
                 self.waiting.append((instr, table, "branchtargets"))
@@ -423,7 +427,8 @@ class _KernelCheck:
         return signature_of_prototype(directive.payload) if directive.kind == "callprototype" else None
 
     def arguments(self, instr: Instr, name: str, what: str, given: Args, formal: tuple[int | None, ...]) -> None:
-        """``formal`` holds the size in bytes of each parameter, ``None`` for an open one."""
+        """Check arguments or results. ``formal`` has the size in bytes of each; ``None`` for an array without a
+        size."""
         if None in formal:
             return
         if len(given.elements) != len(formal):

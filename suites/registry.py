@@ -1,7 +1,7 @@
-"""What a benchmark program is, and finding all of them.
+"""The definition of a benchmark program, and the search for all programs.
 
-A program is a Python module in a folder of a suite (``suites/rodinia/pathfinder.py``) that declares one `Benchmark` at
-its top level, or a file of the user's own that does. Modules are imported when they are asked for.
+A program is a Python module in the folder of a suite (``suites/rodinia/pathfinder.py``), or a user's own file, that
+declares a `Benchmark` at its top level. Modules are imported when they are first needed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ..dsl.errors import Place
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["SIZES", "Benchmark", "Tolerance", "benchmarks", "find", "from_file", "suites"]
+__all__ = ["SIZES", "Benchmark", "Tolerance", "benchmarks", "error_in_file", "find", "from_file", "suites"]
 
-#: ``tiny`` runs on the emulator in about two seconds, ``full`` has the defaults of the original program.
+#: ``tiny`` runs on the emulator in about two seconds. ``full`` has the default size of the original program.
 SIZES = ("tiny", "small", "full")
 
 #: The program's arguments by name: arrays and scalars.
@@ -36,9 +36,10 @@ Arrays: TypeAlias = "Mapping[str, NDArray[Any]]"
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far an output may be from the reference, as in `numpy.isclose`; both 0 is bit for bit.
+    """The allowed difference between an output and the reference, as in `numpy.isclose`. If both are 0, the bits must
+    be equal.
 
-    ``mismatches`` is the share of elements that may be further off, for algorithms in which rounding decides a branch.
+    ``mismatches`` is the share of elements that may differ more, for algorithms in which rounding decides a branch.
     """
 
     relative: float = 0.0
@@ -53,9 +54,9 @@ EXACT = Tolerance()
 class Benchmark:
     """A program with its data and its reference.
 
-    ``make_data(size, seed)`` gives the program's arguments, equal for equal size and seed. ``reference(data)`` computes
-    the expected outputs with NumPy, independently of the kernels; outputs that it does not name are not checked.
-    ``stresses`` says what the program is for, such as ``divergent branches``.
+    ``make_data(size, seed)`` returns the program's arguments; they are equal for equal size and seed.
+    ``reference(data)`` computes the expected outputs with NumPy, independently of the kernels. Outputs that it does not
+    return are not checked. ``stresses`` says what the program exercises, such as ``divergent branches``.
     """
 
     suite: str
@@ -66,26 +67,28 @@ class Benchmark:
     stresses: Sequence[str]
     description: str
     tolerance: Tolerance | Mapping[str, Tolerance] = EXACT
-    sizes: Mapping[str, str] = field(default_factory=dict[str, str])  #: what each size means, such as ``4096 x 1024``
-    flags: Sequence[str] = ()  #: added to nvcc's for every kernel that is compiled
+    sizes: Mapping[str, str] = field(default_factory=dict[str, str])  #: by size: its meaning, such as ``4096 x 1024``
+    flags: Sequence[str] = ()  #: flags for nvcc, for every kernel
 
     def __post_init__(self) -> None:
         unknown = set(self.sizes) - set(SIZES)
         if unknown or not self.sizes:
-            raise DslError(f"{self.fullname}: sizes are {', '.join(SIZES)}, not {', '.join(unknown) or 'none'}")
+            raise DslError(
+                f"{self.fullname}: sizes must be some of {', '.join(SIZES)}, not {', '.join(unknown) or 'none'}"
+            )
 
     @property
     def fullname(self) -> str:
-        """Such as ``rodinia/pathfinder``."""
+        """The name with the suite, such as ``rodinia/pathfinder``."""
         return f"{self.suite}/{self.name}"
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """The names of its kernels in the order of the text."""
+        """The names of its kernels in the order of the program text."""
         return tuple(kernel.name for kernel in self.program.kernels.values())
 
     def check(self, result: Arrays, reference: Arrays) -> list[str]:
-        """What is wrong with ``result``, one line for each output that differs; empty if nothing is."""
+        """The differences between ``result`` and ``reference``, one line for each output that differs."""
         return [line for name in reference for line in self._differences(name, result, reference)]
 
     def _differences(self, name: str, result: Arrays, reference: Arrays) -> Iterator[str]:
@@ -94,27 +97,27 @@ class Benchmark:
         if name not in result:
             yield f"{name}: the program has no such output"
             return
-        got, wanted = np.asarray(result[name]), np.asarray(reference[name])
-        if got.shape != wanted.shape or got.dtype != wanted.dtype:
-            yield f"{name}: {got.dtype}{list(got.shape)}, and {wanted.dtype}{list(wanted.shape)} is wanted"
+        got, expected = np.asarray(result[name]), np.asarray(reference[name])
+        if got.shape != expected.shape or got.dtype != expected.dtype:
+            yield f"{name}: {got.dtype}{list(got.shape)}, but {expected.dtype}{list(expected.shape)} is expected"
             return
         limit = self.tolerance if isinstance(self.tolerance, Tolerance) else self.tolerance.get(name, EXACT)
-        wrong = _wrong(got, wanted, limit)
+        wrong = _wrong(got, expected, limit)
         count = int(np.count_nonzero(wrong))
         if count > limit.mismatches * wrong.size:
             at = tuple(int(i) for i in np.argwhere(wrong)[0])
             shown = ", ".join(map(str, at))
-            yield f"{name}: {count} of {wrong.size} elements differ; [{shown}] is {got[at]}, wanted {wanted[at]}"
+            yield f"{name}: {count} of {wrong.size} elements differ; [{shown}] is {got[at]}, expected {expected[at]}"
 
 
-def _wrong(got: NDArray[Any], wanted: NDArray[Any], limit: Tolerance) -> NDArray[Any]:
-    """Which elements differ. NaN equals NaN and nothing else."""
+def _wrong(got: NDArray[Any], expected: NDArray[Any], limit: Tolerance) -> NDArray[Any]:
+    """The elements that differ, as an array of bool. NaN equals only NaN."""
     import numpy as np
 
     if got.dtype.kind != "f" or limit.relative == limit.absolute == 0.0:
-        same = got == wanted
-        return ~(same | ((got != got) & (wanted != wanted))) if got.dtype.kind == "f" else ~same
-    return ~np.isclose(got, wanted, rtol=limit.relative, atol=limit.absolute, equal_nan=True)
+        same = got == expected
+        return ~(same | ((got != got) & (expected != expected))) if got.dtype.kind == "f" else ~same
+    return ~np.isclose(got, expected, rtol=limit.relative, atol=limit.absolute, equal_nan=True)
 
 
 def suites() -> list[str]:
@@ -123,7 +126,7 @@ def suites() -> list[str]:
 
 
 def benchmarks(suite: str = "") -> Iterator[Benchmark]:
-    """Every program of a suite, or of all suites, by name. A module without a `Benchmark` is no program."""
+    """Every program of a suite, or of all suites, sorted by name. Modules without a `Benchmark` are skipped."""
     for chosen in [suite] if suite else suites():
         package = importlib.import_module(f".{chosen}", __package__)
         for module in sorted(found.name for found in pkgutil.iter_modules(package.__path__)):
@@ -131,25 +134,26 @@ def benchmarks(suite: str = "") -> Iterator[Benchmark]:
 
 
 def find(name: str) -> Benchmark:
-    """The program called ``suite/name``, or ``name`` where one suite has it. Raises `DslError`."""
+    """The program ``suite/name``. The suite may be omitted if only one suite has a program of that name. Raises
+    `DslError`."""
     suite, _, short = name.rpartition("/")
     found = [b for b in benchmarks(suite if suite in suites() else "") if name in (b.fullname, b.name)]
     if len(found) == 1:
         return found[0]
-    known = ", ".join(b.fullname for b in (found or benchmarks()) if found or short)
-    raise DslError(f"{len(found)} programs are called {name!r}; there are {known}")
+    names = ", ".join(b.fullname for b in (found or benchmarks()) if found or short)
+    raise DslError(f"{len(found)} programs are called {name!r}; there are {names}")
 
 
 def from_file(path: str | Path) -> list[Benchmark]:
-    """The programs that a Python file declares. Raises `DslError`, with the line, where the file cannot be run, or
-    declares none; `OSError`."""
+    """The programs that a Python file declares. Raises `OSError`, and `DslError` with the line if the file cannot be
+    run or declares no program."""
     file = Path(path).resolve()
     if not file.is_file():
         raise FileNotFoundError(f"{path} does not exist")
     name = f"ptxmotion_benchmark_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise DslError(f"{path} is no Python file")
+        raise DslError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -158,15 +162,15 @@ def from_file(path: str | Path) -> list[Benchmark]:
         del sys.modules[name]
         if isinstance(error, DslError | OSError) or not isinstance(error, Exception):
             raise
-        raise _unusable(file, error) from error
+        raise error_in_file(file, error) from error
     found = _declared(module)
     if not found:
         raise DslError(f"{path} declares no Benchmark")
     return found
 
 
-def _unusable(file: Path, error: Exception) -> DslError:
-    """An error of a benchmark's file at the line of it that raised it."""
+def error_in_file(file: Path, error: Exception) -> DslError:
+    """The error that running a Python file raised, as an error at the line of this file that raised it."""
     if isinstance(error, SyntaxError) and error.filename == str(file):
         place = Place(str(file), error.lineno or 1, error.offset or 1, (error.text or "").rstrip())
         return DslError(f"{type(error).__name__}: {error.msg}", place)
@@ -179,6 +183,6 @@ def _unusable(file: Path, error: Exception) -> DslError:
 
 
 def _declared(module: ModuleType) -> list[Benchmark]:
-    """The benchmarks that stand at a module's top level."""
+    """The benchmarks at the top level of a module."""
     found = [value for value in vars(module).values() if isinstance(value, Benchmark)]
     return list({id(value): value for value in found}.values())

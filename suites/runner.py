@@ -1,6 +1,6 @@
-"""Compile and run benchmarks once, and check them: what tests and the command line share.
+"""Compiles, runs and checks a benchmark once, for tests and the command line.
 
-Where the arrows meet: `harness` finds nvcc, `dsl` compiles and runs, `registry` checks.
+This module combines `toolchain` (nvcc), `dsl` (compile and run) and `registry` (check).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ __all__ = ["Outcome", "compiler", "ptx_of", "run"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run gave, and what is wrong with it: one line for each output that differs from the reference."""
+    """The outputs of a run, and one line for each output that differs from the reference."""
 
     outputs: dict[str, NDArray[Any]]
     differences: list[str]
 
 
 def compiler(arch: str = DEFAULT_TARGET, flags: Sequence[str] = (), cache: Path | None = None) -> Nvcc:
-    """The nvcc of this machine. Raises `toolchain.tools.ToolMissing`, which says how to install it."""
+    """The nvcc of this machine. Raises `toolchain.tools.ToolMissing`, whose message says how to install it."""
     from ..toolchain.tools import compile_cuda, find_tool
 
     tool = find_tool("nvcc")
@@ -55,8 +55,8 @@ def run(
     size: str = "tiny",
     seed: int = 0,
 ) -> Outcome:
-    """Run a program once and check it. ``ptx`` is each kernel's module, optimized or not. Raises what the backend
-    raises, and `DslError`."""
+    """Run a program once and check it. ``ptx`` maps each kernel's name to its module, which may be optimized. Raises
+    `DslError` and exceptions of the backend."""
     data = benchmark.make_data(size, seed)
     module: Callable[[Kernel[...]], str] = lambda kernel: ptx[kernel.name]  # noqa: E731
     outputs = benchmark.program.load(backend, module).run(data)

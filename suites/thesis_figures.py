@@ -1,16 +1,17 @@
-"""What the thesis says of the speed of its methods, program by program, in its text; its bars themselves are not there.
+"""Speedups that the text of the thesis states for its methods, by program. The bars of its figures are not included.
 
 Source: J. Fukuhara, *Compiler Optimization for GPU Based on Code Motion*, 2023: §4.2.3 (experiment A, figure 4.7) and
-§4.3.4 (figures 4.14 to 4.17, 4.19, 4.20); table 5.1. A number is the time of nvcc's -O3 over the method's: "improved
-the efficiency by 8 %" is taken as 1.08. Where the text has no number but a tendency, that stands here as a word:
+§4.3.4 (figures 4.14 to 4.17, 4.19, 4.20); table 5.1. A number is the time of nvcc's -O3 divided by the time of the
+method: "improved the efficiency by 8 %" is taken as 1.08. If the text states a tendency instead of a number, the entry
+is a word:
 
     gain, loss     faster or slower than nvcc's -O3, without a number
     none           applied, or tried, without a gain
     no change      the method found nothing to transform
 
-What the text does not speak of is left out. Environment 1 is a GeForce GTX TITAN Black with CUDA 5.0, environment 2 a
-TITAN RTX with CUDA 11.1. The geometric means are over all programs of both suites, of which only some are in the suites
-here.
+Programs that the text does not mention have no entry. Environment 1 is a GeForce GTX TITAN Black with CUDA 5.0,
+environment 2 a TITAN RTX with CUDA 11.1. The geometric means are over all programs of both suites; only some of these
+are in the suites here.
 """
 
 from __future__ import annotations
@@ -19,25 +20,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-__all__ = ["FIGURES", "FUSION", "Experiment", "Told"]
+__all__ = ["FIGURES", "FUSION", "Experiment", "Stated"]
 
 #: By benchmark, by variant: a speedup, or a word.
-Told: TypeAlias = Mapping[str, Mapping[str, float | str]]
+Stated: TypeAlias = Mapping[str, Mapping[str, float | str]]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Figures of one experiment, which differ in their environment: ``told[figure]`` is what the text says.
+    """Figures of one experiment, which differ in their environment. ``stated[figure]`` is what the text states.
 
-    ``programs`` gives for each benchmark here its name there. ``means`` are geometric means by figure and method, of
-    what ``means_of`` says. ``original`` names, for a benchmark with another access pattern, that with the original one:
-    there, the thesis's numbers are relative to -O3 of the original pattern, and ``O3`` is what -O3 of the other one is.
+    ``programs`` maps each benchmark here to its name in the thesis. ``means`` are geometric means by figure and method,
+    over the programs that ``means_of`` describes. ``original`` maps a benchmark with a changed access pattern to the
+    one with the original pattern. For the changed pattern, the numbers of the thesis are relative to -O3 of the
+    original pattern, and the entry ``O3`` is the number for -O3 of the changed pattern.
     """
 
     title: str
     methods: tuple[str, ...]
     programs: Mapping[str, str]
-    told: Mapping[str, Told]
+    stated: Mapping[str, Stated]
     means: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
     means_of: str = ""
     original: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -78,7 +80,7 @@ FIGURES: tuple[Experiment, ...] = (
                     "spre": "less than the others",
                     "sscm": 1.0807,
                 },
-                # MultiIntervals; of bisectKernelLarge no method makes anything better.
+                # These are the values for MultiIntervals. No method improves bisectKernelLarge.
                 "cuda_samples/eigenvalues": {"spre": "loss", "sscm": "gain; none of bisectKernelLarge"},
                 "parboil/histo": {"lcm": "loss", **_all("gain", "scm", "spre", "sscm")},
                 "parboil/mri-q": _all("none", *_CODE_MOTION),
@@ -121,7 +123,7 @@ FIGURES: tuple[Experiment, ...] = (
                 "rodinia/srad_v1": {**_all("no change", "srqp", "esrqp", "ssrqp"), "ssrqp_s": "gain"},
                 "rodinia/srad_v2": {**_all("no change", "srqp", "esrqp", "ssrqp"), "ssrqp_s": "gain"},
             },
-            # Of the other programs the text says that they show almost the same tendency as in environment 1.
+            # The text says that the other programs show almost the same tendency as in environment 1.
             "4.15": {"rodinia/b+tree": {**_all(1.585, "srqp", "esrqp"), "ssrqp_s": 1.849, "ssrqp": 1.88}},
         },
         {"4.14": _MEANS["1"], "4.15": _MEANS["2"]},

@@ -1,9 +1,10 @@
-"""A result file beside what the thesis says: its methods by program, as Markdown tables for the docs.
+"""Compares a result file with the thesis: Markdown tables of its methods by program, for the docs.
 
-Requires: a result file whose variants bear the methods' names (`bench run --variant=thesis`, or `kf_trad` and `kfcm`).
-Guarantees: every number of ours is one of the file; a comparison without a verdict is shown as that, and enters no
-geometric mean; programs and methods that the file lacks are left out, and said to be.
-Reference: `thesis_figures`, which has the source.
+Requires: a result file whose variants have the names of the methods (`bench run --variant=thesis`, or `kf_trad` and
+`kfcm`).
+Guarantees: every number of ours is in the file. A comparison without a verdict is marked and does not count for
+geometric means. The report lists programs and methods that are not in the file.
+Reference: `thesis_figures`, which names the source.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ __all__ = ["thesis_report"]
 
 _NO_VERDICT = ("INVALID", "INCONCLUSIVE", "UNTIMED")
 _LEGEND = """\
-A cell has our speedup over nvcc's -O3 and its verdict, then what the thesis says for each of its figures. `=` is the
-same machine code as nvcc's; a number in parentheses has no verdict; a dash: the text of the thesis does not say."""
+A cell has our speedup over nvcc's -O3 and its verdict, then the statement of the thesis for each of its figures. `=`:
+the machine code is the same as nvcc's. A number in parentheses has no verdict. A dash: the text of the thesis has no
+statement."""
 
 
 def thesis_report(result: ResultFile) -> str:
-    """The tables as text."""
+    """The Markdown text."""
     where = result.machine_info.get("gpu", result.backend)
     lines = [f"Run of {result.datetime} on {where}.", "", _LEGEND, ""]
     if how := result.options.get("launch"):
-        lines[0] += f" Launched by {how}, but for what is named otherwise."
+        lines[0] += f" Launched by {how}, except variants whose name says otherwise."
     variants = {each.candidate for benchmark in result.benchmarks for each in benchmark.candidates}
     for experiments in (FIGURES, (FUSION,)):
         if any(variants & set(experiment.methods) for experiment in experiments):
@@ -38,7 +40,7 @@ def thesis_report(result: ResultFile) -> str:
 
 
 def _all_programs(result: ResultFile) -> Iterator[str]:
-    """Every program with every variant, and how the baseline compares with itself."""
+    """Every program with every variant, and the comparison of the baseline with itself."""
     found = [(each.fullname, each) for each in result.benchmarks if not each.error]
     variants = list(dict.fromkeys(c.candidate for _, each in found for c in each.candidates))
     yield "## All programs"
@@ -75,7 +77,7 @@ def _table(result: ResultFile, experiment: Experiment) -> Iterator[str]:
     variants = {c.candidate for _, each in found for c in each.candidates}
     methods = [method for method in experiment.methods if method in variants]
     levels = sorted(each for each in variants if each.startswith("-O") or each == "graph" or each.endswith("+graph"))
-    heads = [f"{method} ({' / '.join(['here', *experiment.told])})" for method in methods]
+    heads = [f"{method} ({' / '.join(['here', *experiment.stated])})" for method in methods]
     yield "| " + " | ".join(["program", *heads, *levels]) + " |"
     yield "| --- " * (1 + len(methods) + len(levels)) + "|"
     for name, benchmark in found:
@@ -89,7 +91,7 @@ def _table(result: ResultFile, experiment: Experiment) -> Iterator[str]:
         " / ".join(
             [
                 _mean(found, method),
-                *(_number(experiment.means.get(figure, {}).get(method)) for figure in experiment.told),
+                *(_number(experiment.means.get(figure, {}).get(method)) for figure in experiment.stated),
             ]
         )
         for method in methods
@@ -119,7 +121,7 @@ def _ours(benchmark: BenchmarkResult, variant: str) -> str:
 
 
 def _theirs(experiment: Experiment, name: str, method: str) -> list[str]:
-    return [_number(told.get(name, {}).get(method)) for told in experiment.told.values()]
+    return [_number(stated.get(name, {}).get(method)) for stated in experiment.stated.values()]
 
 
 def _number(value: float | str | None) -> str:
@@ -146,15 +148,15 @@ def _comparison(benchmark: BenchmarkResult, variant: str) -> ComparisonResult | 
 
 
 def _patterns(result: ResultFile, experiment: Experiment) -> Iterator[str]:
-    """nvcc's -O3 of one access pattern and of the other: two benchmarks, so that there is no verdict."""
+    """The ratio of nvcc's -O3 for the two access patterns. They are two benchmarks, so there is no verdict."""
     for changed, original in experiment.original.items():
-        told = [_number(each.get(changed, {}).get("O3")) for each in experiment.told.values()]
+        stated = [_number(each.get(changed, {}).get("O3")) for each in experiment.stated.values()]
         medians = [_baseline_median(result.benchmark(name)) for name in (original, changed)]
         if medians[0] is not None and medians[1] is not None:
             ours = f"{medians[0] / medians[1]:.3f} here, from two benchmarks and without a verdict"
         else:
             ours = "not timed here"
-        yield f"-O3 of {changed} over -O3 of {original}: {ours}; in the thesis {' / '.join(told)}."
+        yield f"-O3 of {changed} over -O3 of {original}: {ours}; in the thesis {' / '.join(stated)}."
         yield ""
 
 

@@ -1,1 +1,1 @@
-"""NVIDIA's tools, and what they make: nvcc, ptxas, cubins, machine code, occupancy, schedules."""
+"""NVIDIA's command-line tools and their output: nvcc, ptxas, cubins, machine code, occupancy, schedules."""

@@ -1,13 +1,14 @@
-"""How many sums ptxas contracts, counted in machine code.
+"""The number of sums that ptxas contracts, counted in machine code.
 
-Computes: for each kernel of a module the floating-point multiply-adds, sums and products of its machine code, and
-``contracted``: by how many the multiply-adds are more than without contraction (``ptxas --fmad false``). Loops are
-told not to be unrolled, so that each instruction of the PTX counts once, and ptxas's choice of a factor is no change.
+Computes: for each kernel of a module, the floating-point multiply-adds, sums and products in its machine code, and
+``contracted``, the number of additional multiply-adds against ``ptxas --fmad false``. A pragma forbids unrolling, so
+each instruction of the PTX counts once, and the unroll factor that ptxas chooses has no influence.
 
-An FMA of a packed half type with a zero addend is a product: from sm_100 on there is no other instruction for it.
+An FMA of a packed half type with a zero addend counts as a product. From sm_100 on, there is no other instruction for
+such a product.
 
-Requires: ptxas and nvdisasm. Guarantees: equal input gives equal output. Refuses: what ptxas refuses, with
-`PtxasError`.
+Requires: ptxas and nvdisasm. Guarantees: equal input gives equal output. Refuses: with `PtxasError`, a module that
+ptxas refuses.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ZERO = re.compile(r"^-?RZ\b")
 
 @dataclass(frozen=True, slots=True)
 class FloatCounts:
-    """Machine instructions of one kernel. ``contracted`` of the ``fma`` were a product and a sum in the PTX."""
+    """The machine instructions of one kernel. ``contracted`` of the ``fma`` are a product and a sum in the PTX."""
 
     fma: int = 0
     add: int = 0
@@ -51,7 +52,7 @@ def contraction_counts(ptx: str, arch: str | None = None) -> dict[str, FloatCoun
 
 
 def _counted(listing: str) -> dict[str, Counter[str]]:
-    """By section of code how often each kind of instruction stands in it."""
+    """counts[section][kind]: the number of instructions of a kind in a section of code."""
     found: dict[str, Counter[str]] = {}
     counts: Counter[str] = Counter()
     for line in listing.splitlines():

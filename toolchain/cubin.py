@@ -1,32 +1,33 @@
-"""Read from a cubin what ptxas made of each kernel: resources, code, instructions.
+"""The reader of cubins: the resources, code and instructions of each kernel.
 
-Requires: an ELF file as ptxas 11 or newer writes it, for sm_75 or newer.
-Guarantees: no process is started and no GPU is asked. Two kernels whose `is_same_code` is true run the same
+Requires: an ELF file for sm_75 or newer from ptxas 11 or newer.
+Guarantees: no process is started, and no GPU is needed. If `is_same_code` is true of two kernels, they run the same
 instructions on the same constants with the same resources.
-Refuses: what is no cubin, or is for an older architecture, raises `CubinError`.
-Reference: the section and attribute names are those that `nvdisasm` and `cuobjdump -elf` print (CUDA Binary Utilities
-13.0); `.nv.info` is a format byte, an attribute byte, then 2 bytes of value or, in format 4, a 2-byte size
-and as many bytes.
+Refuses: with `CubinError`, bytes that are not a cubin, and a cubin for an older architecture.
+Reference: the names of sections and attributes are those that `nvdisasm` and `cuobjdump -elf` print (CUDA Binary
+Utilities 13.0). An entry of `.nv.info` is a byte for the format, a byte for the attribute, then a value of 2 bytes or,
+in format 4, a size of 2 bytes and a value of that size.
 
-Shared memory in the cubin begins with 1024 bytes that sm_90 and newer reserve for the system: they are left out here,
-as they are in ptxas's own figure, and counted again by `occupancy`.
+On sm_90 and newer, the shared memory in a cubin begins with 1024 bytes that are reserved for the system. They are
+subtracted here, as in the figure that ptxas prints, and `occupancy` adds them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import io
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..cost import loop_weight
 from .machine_code import SIZE, Code, count
 
-#: EIATTR_… numbers of `.nv.info`, as nvdisasm names them.
+#: The numbers of the attributes EIATTR_… of `.nv.info`, with the names that nvdisasm prints.
 _MAX_THREADS, _PARAM_CBANK, _REQNTID, _FRAME_SIZE, _MIN_STACK_SIZE = 0x05, 0x0A, 0x10, 0x11, 0x12
 _KPARAM_INFO, _MAXREG_COUNT, _EXPLICIT_CLUSTER, _MAX_CLUSTER_RANK = 0x17, 0x1B, 0x3E, 0x3F
 _REGCOUNT, _INDIRECT_BRANCH_TARGETS, _CTA_PER_CLUSTER, _NUM_BARRIERS = 0x2F, 0x34, 0x3D, 0x4C
@@ -46,21 +47,22 @@ OLDEST_SM = 75
 
 
 class CubinError(ValueError):
-    """These bytes are no cubin that this module reads."""
+    """The bytes are not a cubin that this module can read."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelCode:
     """One kernel of a cubin. Sizes are in bytes; registers, stack and local memory are per thread.
 
-    `stack_bytes` is what a launch needs with everything it calls, `frame_bytes` the kernel's own frame, in which local
-    arrays and spilled registers lie. `shared_bytes` is static. `max_threads` and `required_threads` are the products
-    of `.maxntid` and `.reqntid`, `cluster_blocks` that of the cluster's dimensions; `None` where the kernel sets none.
-    `code_bytes` includes padding, `instructions` does not. `by_depth[d]` counts the instructions inside exactly `d`
-    loops, by class (`machine_ops.KINDS`), with the functions that the kernel calls. `code_sha256` is over the kernel's
-    code, its relocations and constants and the functions it calls; `data_sha256` over the module's initialised data.
-    `attributes` are what else decides how the kernel may be launched and linked, in words by name; `variables` are the
-    module's variables by name: state space, place, size, binding and a hash of the contents.
+    `stack_bytes` is the stack of the kernel and of all functions that it calls. `frame_bytes` is its own frame, with
+    local arrays and spilled registers. `shared_bytes` is static shared memory. `max_threads` and `required_threads` are
+    the products of the numbers of `.maxntid` and `.reqntid`, and `cluster_blocks` that of the dimensions of the
+    cluster; `None` if the kernel sets none. `code_bytes` includes padding, `instructions` does not. `by_depth[d]`
+    counts the instructions inside exactly `d` loops, by class (`machine_ops.KINDS`), also those of called functions.
+    `code_sha256` is a hash of the code, relocations and constants of the kernel and of the functions that it calls,
+    `data_sha256` of the initialised data of the module. `attributes[name]` are further properties that matter to a
+    launch or to the linker. `variables[name]` describes a variable of the module: section, offset, size, binding and a
+    hash of the contents.
     """
 
     name: str
@@ -127,21 +129,33 @@ def read_cubin(cubin: bytes) -> dict[str, KernelCode]:
     >>> read_cubin(done.cubin)["k"].by_kind["exit"]
     1
     """
-    # pyelftools takes as long to import as ptxas to assemble a small kernel.
+    with _damage_reported():
+        image = Image(cubin)
+        return {symbol.name: _kernel(image, symbol) for symbol in image.symbols if symbol.is_kernel}
+
+
+def read_image(cubin: bytes) -> Image:
+    """The sections and symbols of a cubin. Raises `CubinError`."""
+    with _damage_reported():
+        return Image(cubin)
+
+
+@contextlib.contextmanager
+def _damage_reported() -> Generator[None]:
+    """Raise `CubinError` for what a length or an index that points outside of the file leads to."""
+    # A late import: to import pyelftools takes as long as ptxas takes for a small kernel.
     from elftools.common.exceptions import ELFError
 
     try:
-        image = _Image(cubin)
-        return {symbol.name: _kernel(image, symbol) for symbol in image.symbols if symbol.is_kernel}
+        yield
     except CubinError:
         raise
-    # What a length or an index that points outside the file comes to.
     except (ELFError, struct.error, ValueError, LookupError, AssertionError, MemoryError, OverflowError) as error:
         raise CubinError(f"no cubin, or a damaged one: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
-class _Symbol:
+class Symbol:
     name: str
     section: int
     offset: int
@@ -152,7 +166,7 @@ class _Symbol:
     is_kernel: bool
 
 
-class _Image:
+class Image:
     """The sections and symbols of a cubin."""
 
     def __init__(self, cubin: bytes) -> None:
@@ -163,8 +177,8 @@ class _Image:
         if elf.header["e_machine"] not in ("EM_CUDA", _EM_CUDA):
             raise CubinError(f"an ELF file for {elf.header['e_machine']}, not for CUDA")
         flags = int(elf.header["e_flags"])
-        # In CUDA 13's files, which the OS ABI tells apart, the architecture stands a byte higher. (The ABI version does
-        # not: it is 2 where a function has register parameters.)
+        # In files of CUDA 13, the architecture is one byte higher. The OS ABI shows that a file is of CUDA 13. The ABI
+        # version does not: it is 2 if a function has parameters in registers.
         self.sm: int = flags >> 8 & 0xFF if elf.header["e_ident"]["EI_OSABI"] == _OSABI_CUDA_13 else flags & 0xFF
         if self.sm < OLDEST_SM:
             raise CubinError(f"code for sm_{self.sm}: sm_{OLDEST_SM} and newer are read")
@@ -176,29 +190,29 @@ class _Image:
         self.variables = dict(sorted(_variables(self)))
 
     def has(self, name: str) -> bool:
-        """Whether there is a section of that name."""
+        """Whether the cubin has a section ``name``."""
         return name in self._sections
 
     def data(self, name: str) -> bytes:
-        """A section's bytes; none where there is no such section, or where it has none in the file."""
+        """The bytes of a section; empty if there is no such section, or if it has no bytes in the file."""
         section = self._sections.get(name)
         return bytes(section.data()) if section is not None and section["sh_type"] != "SHT_NOBITS" else b""
 
     def size(self, name: str) -> int:
-        """A section's size, which one without bytes in the file has too."""
+        """The size of a section, also of one without bytes in the file."""
         section = self._sections.get(name)
         return int(section["sh_size"]) if section is not None else 0
 
-    def _read_symbols(self) -> Iterator[_Symbol]:
+    def _read_symbols(self) -> Iterator[Symbol]:
         strings = self.data(".strtab")
         for name, info, other, section, offset, size in struct.iter_unpack("<IBBHQQ", self.data(".symtab")):
             text = strings[name : strings.index(b"\0", name)].decode("utf-8", "surrogateescape")
             kind, binding = info & 0xF, _BINDINGS.get(info >> 4, str(info >> 4))
             is_kernel = kind == _STT_FUNC and bool(other & _STO_CUDA_ENTRY)
-            yield _Symbol(text, section, offset, size, binding, kind == _STT_OBJECT, kind == _STT_FUNC, is_kernel)
+            yield Symbol(text, section, offset, size, binding, kind == _STT_OBJECT, kind == _STT_FUNC, is_kernel)
 
     def _read_values(self) -> Iterator[tuple[tuple[int, str], int]]:
-        """What `.nv.info` says of symbols: those of its attributes that are a symbol's index and a value."""
+        """The attributes of `.nv.info` whose values are the index of a symbol and a number."""
         for number, payload in _attributes(self.data(".nv.info")):
             if len(payload) == 8:
                 index, value = struct.unpack("<II", payload)
@@ -206,11 +220,11 @@ class _Image:
                     yield (number, self.symbols[index].name), value
 
     def value_of(self, attribute: int, symbol: str) -> int:
-        """The value that `.nv.info` gives a symbol for an attribute; 0 where it gives none."""
+        """The number that `.nv.info` has for an attribute of a symbol, or 0."""
         return self._values.get((attribute, symbol), 0)
 
-    def relocations(self, section: str) -> Iterator[tuple[int, int, _Symbol, int]]:
-        """Offset, type, symbol and addend of each relocation of a section."""
+    def relocations(self, section: str) -> Iterator[tuple[int, int, Symbol, int]]:
+        """(offset, type, symbol, addend) of each relocation of a section."""
         for offset, info, addend in struct.iter_unpack("<QQq", self.data(f".rela{section}")):
             yield offset, info & 0xFFFFFFFF, self.symbols[info >> 32], addend
         for offset, info in struct.iter_unpack("<QQ", self.data(f".rel{section}")):
@@ -229,7 +243,7 @@ class _Image:
         return Code(data, indirect, {place: callee for place, callee in calls.items() if callee})
 
 
-def _kernel(image: _Image, symbol: _Symbol) -> KernelCode:
+def _kernel(image: Image, symbol: Symbol) -> KernelCode:
     name = symbol.name
     functions = _reached(image, name)
     counts = count(functions, name, image.sm)
@@ -263,8 +277,8 @@ def _kernel(image: _Image, symbol: _Symbol) -> KernelCode:
     )
 
 
-def _kernel_attributes(image: _Image, symbol: _Symbol) -> Iterator[tuple[str, str]]:
-    """What decides how a kernel is launched and linked, besides its figures."""
+def _kernel_attributes(image: Image, symbol: Symbol) -> Iterator[tuple[str, str]]:
+    """(name, value) of the properties that matter to a launch or to the linker and have no field of their own."""
     yield "binding", symbol.binding
     of_kernel = list(_attributes(image.data(f".nv.info.{symbol.name}")))
     for number, payload in of_kernel:
@@ -281,7 +295,7 @@ def _kernel_attributes(image: _Image, symbol: _Symbol) -> Iterator[tuple[str, st
         yield "parameters", ", ".join(f"{size} bytes at {offset}" for _, offset, size in layout)
 
 
-#: Attributes that are three extents, in words.
+#: Attributes that are three extents, and their names in `KernelCode.attributes`.
 _SHAPES = {
     _MAX_THREADS: "largest block (.maxntid)",
     _REQNTID: "block (.reqntid)",
@@ -290,13 +304,14 @@ _SHAPES = {
 
 
 def _parameter(payload: bytes) -> tuple[int, int, int]:
-    """Position, offset and size of a parameter: an index, two halves, then the size above bit 18 of a word."""
+    """(position, offset, size) of a parameter, from an index, two 16-bit numbers, and a word with the size from bit 18
+    on."""
     _, position, offset, rest = struct.unpack_from("<IHHI", payload)
     return position, offset, rest >> 18
 
 
-def _variables(image: _Image) -> Iterator[tuple[str, str]]:
-    """The module's variables: where they are, and a hash of what they hold at first."""
+def _variables(image: Image) -> Iterator[tuple[str, str]]:
+    """(name, description) of the variables of the module, with a hash of the initial contents."""
     for symbol in image.symbols:
         if not symbol.is_object or symbol.section >= len(image.names):
             continue
@@ -313,8 +328,8 @@ def _variables(image: _Image) -> Iterator[tuple[str, str]]:
         yield symbol.name, f"{place}, contents {digest.hexdigest()[:12]}"
 
 
-def _reached(image: _Image, kernel: str) -> dict[str, Code]:
-    """The code of a kernel and of all functions it calls that have sections of their own."""
+def _reached(image: Image, kernel: str) -> dict[str, Code]:
+    """By name, the code of a kernel and of all functions that it calls and that have their own sections."""
     functions: dict[str, Code] = {}
     waiting = [kernel]
     while waiting:
@@ -325,8 +340,8 @@ def _reached(image: _Image, kernel: str) -> dict[str, Code]:
     return functions
 
 
-def _constants(image: _Image, kernel: str) -> list[str]:
-    """The kernel's own constant banks; bank 0 holds the parameters and is written at launch."""
+def _constants(image: Image, kernel: str) -> list[str]:
+    """The sections of the constant banks of the kernel. Bank 0 holds the parameters, which a launch writes."""
     banks = (f".nv.constant{bank}.{kernel}" for bank in range(1, 18))
     return [section for section in banks if image.has(section)]
 
@@ -335,8 +350,8 @@ def _is_module_data(section: str) -> bool:
     return section.startswith(".nv.global.init") or section.removeprefix(".nv.constant").isdecimal()
 
 
-def _digest(image: _Image, sections: Iterable[str]) -> str:
-    """Over the bytes and the relocations of sections, the latter by the names of their symbols."""
+def _digest(image: Image, sections: Iterable[str]) -> str:
+    """A hash of the bytes and the relocations of sections. Symbols count by their names."""
     digest = hashlib.sha256()
     for section in sections:
         data = image.data(section)
@@ -347,7 +362,7 @@ def _digest(image: _Image, sections: Iterable[str]) -> str:
 
 
 def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Number and value of each attribute of a `.nv.info` section."""
+    """(number, value) of each attribute in a `.nv.info` section."""
     at = 0
     while at + 4 <= len(data):
         form, number, size = struct.unpack_from("<BBH", data, at)
@@ -360,7 +375,8 @@ def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _indirect_branches(attributes: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, list[int]]]:
-    """Each entry: the branch's offset, two unused halves, a number of targets, the targets' offsets."""
+    """(offset of the branch, offsets of its targets). An entry is: offset, an unused word, number of targets,
+    targets."""
     for number, payload in attributes:
         at = 0
         while number == _INDIRECT_BRANCH_TARGETS and at + 12 <= len(payload):

@@ -1,7 +1,7 @@
-"""What ptxas made of a module, kept on disk: arms come back in other runs, and other processes load them.
+"""A cache on disk of the output of ptxas, for other runs and other processes that assemble the same text.
 
-Requires: ptxas. Guarantees: equal text and target give the bytes and the log that this very ptxas gave (`cache`).
-Refuses: what ptxas refuses raises `PtxasError` each time.
+Requires: ptxas. Guarantees: for equal text and target, the cubin and the log are those that the same ptxas gave
+(`cache`). Refuses: with `PtxasError`, a module that ptxas refuses. This is not cached.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ __all__ = ["assemble_kept"]
 
 
 def assemble_kept(ptx: str, arch: str, folder: Path | None = None) -> Assembled:
-    """`toolchain.assemble` with ptxas's own figures in the log, from the cache where it is there.
+    """`tools.assemble` with ptxas's figures in the log. The result is from the cache if possible.
 
-    ``folder`` is that of the cache, by default the user's. ``seconds`` of what was kept are 0.
+    ``folder`` is the folder of the cache, by default that of the user. ``seconds`` of a result from the cache is 0.
     """
     tool = find_tool("ptxas")
     cache = Cache("cubin", folder or cache_folder())
@@ -34,7 +34,7 @@ def assemble_kept(ptx: str, arch: str, folder: Path | None = None) -> Assembled:
 
 
 def _parts(body: bytes) -> tuple[str, bytes]:
-    """Log and cubin of an entry."""
+    """The log and the cubin in an entry of the cache."""
     length, _, rest = body.partition(b"\n")
     end = int(length)
     return rest[:end].decode("utf-8", "surrogateescape"), rest[end:]

@@ -1,34 +1,36 @@
-"""Count machine instructions by class and by loop depth, straight from the code's bytes.
+"""The number of machine instructions by class and by loop depth, from the bytes of the code.
 
-nvdisasm takes half a second to start, several times what ptxas takes to assemble a usual kernel; a gate that reads two
-cubins for each file cannot wait for it. What is read here is little: which operation, guarded or not, and where a
-branch goes.
+nvdisasm needs half a second to start, several times as long as ptxas needs for a typical kernel. That is too long for
+the gate, which reads two cubins for each file. This module decodes only the operation, the guard, and the target of a
+branch.
 
     bits 0–8  operation    bits 12–15  guard: predicate, negation; 7 is "always"
     branch    offset from the next instruction, in units of 4 bytes: bits 34–81, on sm_90 and newer below them the
               eight bits 16–23
 
-A loop is a strongly connected part of the control-flow graph, not the range between a branch and its target: code that
-ptxas moves behind the kernel's end (a slow path of a warp-wide operation) branches back, and no loop is there. Depth is
-found as in Havlak (ACM TOPLAS 19(4), 1997), without the names of the loops: take a part's entry away and look again.
-A function that is called counts as deep as its deepest call.
+A loop is a strongly connected component of the control-flow graph, not the range between a branch and its target. ptxas
+moves slow paths behind the end of the kernel; these branch back without being loops. The depth is computed as in Havlak
+(ACM TOPLAS 19(4), 1997): remove the edges to the header of a component, and search for components in the rest.
+A called function has the depth of its deepest call.
 
-Requires: code for sm_75 or newer, of whole 16-byte instructions.
-Guarantees: linear in the instructions but for nesting; padding behind the last instruction is not counted.
-Refuses: the targets of an indirect branch must be given; without them the branch is taken to leave the kernel.
+Requires: code for sm_75 or newer, of whole 16-byte instructions. The caller gives the targets of indirect branches; a
+branch without targets is taken as an exit.
+Guarantees: the time is linear in the number of instructions, times the depth of loops. Padding behind the last
+instruction is not counted.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..graphs import strongly_connected_components
 from .machine_ops import kinds
 from .warp_schedule import alone
 
-#: Bytes of an instruction.
+#: The size of an instruction in bytes.
 SIZE = 16
 
 _BSYNC, _CALL_ABS, _CALL, _BSSY, _BRA, _WARPSYNC = 0x141, 0x143, 0x144, 0x145, 0x147, 0x148
@@ -36,16 +38,16 @@ _BRX, _BRXU, _JMP, _JMX, _JMXU, _EXIT, _RET, _KILL, _NOP = 0x149, 0x158, 0x14A, 
 _LEAVE = frozenset((_BRX, _BRXU, _JMX, _JMXU, _JMP, _EXIT, _RET, _KILL))
 _CONTROL = _LEAVE | {_BRA, _CALL, _CALL_ABS, _BSYNC, _BSSY, _WARPSYNC}
 
-#: The form of a branch that no uniform predicate guards, and of a WARPSYNC that names a target.
+#: Bits 0–11 of a branch without a guard by a uniform predicate, and of a WARPSYNC with a target.
 _PLAIN_BRA, _COLLECTIVE = 0x947, 0x348
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The bytes of one function, and what only its cubin knows.
+    """The bytes of one function, and facts that are in its cubin only.
 
-    `indirect` gives the targets of each indirect branch and `calls` the function that each relocated call goes to,
-    both by the offset of the instruction.
+    `indirect[offset]` are the targets of the indirect branch at an offset, and `calls[offset]` is the function that the
+    call at an offset calls.
     """
 
     data: bytes
@@ -57,8 +59,9 @@ class Code:
 class MachineCounts:
     """`by_depth[d]` counts the instructions inside exactly `d` loops, by class.
 
-    `loops` counts loops, nested ones too; `unknown` counts the instructions that `machine_ops` has no name for;
-    `instructions` leaves padding out; `cycles` are those of one warp alone (`warp_schedule`).
+    `loops` is the number of loops, including nested ones, `unknown` that of instructions without a name in
+    `machine_ops`, `instructions` that of all instructions without padding. `cycles` are those of one warp alone
+    (`warp_schedule`).
     """
 
     instructions: int
@@ -71,7 +74,7 @@ class MachineCounts:
 def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
     """Count the instructions of `entry` and of every function that it calls, each once.
 
-    Raises `ValueError` where the code of one is not whole instructions.
+    Raises `ValueError` if the code of one does not consist of whole instructions.
     """
     program = _link(functions, entry)
     graph = _graph(program, sm)
@@ -90,7 +93,7 @@ def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
 
 @dataclass(slots=True)
 class _Program:
-    """All functions one behind the other; a place is the number of an instruction in it."""
+    """All functions, one after the other. A *place* is the number of an instruction in this sequence."""
 
     words: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     ops: list[int] = field(default_factory=list[int])
@@ -155,14 +158,15 @@ def _target(place: int, low: int, high: int, sm: int) -> int:
 
 
 def _reconvergence(place: int, low: int) -> int:
-    """Where a BSSY's threads meet again: its immediate is in bytes, in bits 32–63 on every architecture."""
+    """The place at which the threads of a BSSY reconverge. Its immediate is in bytes, in bits 32–63 on all
+    architectures."""
     offset = low >> 32
     return place + 1 + (offset - (1 << 32) if offset >> 31 else offset) // SIZE
 
 
 @dataclass(slots=True)
 class _Graph:
-    """Basic blocks as ranges of places, their successors by number, and (calling block, called block) pairs."""
+    """Basic blocks as ranges of places, their successors by number, and pairs (calling block, called block)."""
 
     blocks: list[tuple[int, int]]
     successors: list[list[int]]
@@ -192,7 +196,7 @@ def _graph(program: _Program, sm: int) -> _Graph:
         elif op == _WARPSYNC and low & 0xFFF == _COLLECTIVE:
             edges[place] = [_target(place, low, high, sm), *after]
         elif op == _BSYNC:
-            # A barrier register serves many regions: one that ends right here is this one, whatever else it serves.
+            # Several regions may use one barrier register. If one of them ends right here, this is its end.
             places = meeting.get(low >> 16 & 0xF, [])
             edges[place] = after if place in places or place + 1 in places else after + places
         elif op in _LEAVE:
@@ -211,7 +215,7 @@ def _graph(program: _Program, sm: int) -> _Graph:
 
 
 def _depths(successors: Sequence[Sequence[int]]) -> tuple[list[int], int]:
-    """How many loops each block is in, and how many loops there are."""
+    """The number of loops around each block, and the number of loops."""
     predecessors: list[list[int]] = [[] for _ in successors]
     for block, after in enumerate(successors):
         for successor in after:
@@ -222,9 +226,9 @@ def _depths(successors: Sequence[Sequence[int]]) -> tuple[list[int], int]:
     while waiting:
         inside, header = waiting.pop()
         within = set(inside)
-        # Inside a loop, the edges back to its header are taken away: what still is a cycle is a loop in the loop.
+        # Without the edges to the header of a loop, the cycles that remain in it are nested loops.
         graph = {b: [s for s in successors[b] if s in within and s != header] for b in inside}
-        for part in _strongly_connected(graph):
+        for part in strongly_connected_components(graph, inside):
             if len(part) == 1 and part[0] not in graph[part[0]]:
                 continue
             loops += 1
@@ -235,50 +239,15 @@ def _depths(successors: Sequence[Sequence[int]]) -> tuple[list[int], int]:
 
 
 def _header(part: Sequence[int], predecessors: Sequence[Sequence[int]]) -> int:
-    """The first block of a loop that is entered from outside; of an endless loop at the start, its first block."""
+    """The first block of a loop that is entered from outside; if there is none, the first block of the loop."""
     within = set(part)
     entered = [block for block in part if any(before not in within for before in predecessors[block])]
     return min(entered or part)
 
 
-def _strongly_connected(graph: Mapping[int, Sequence[int]]) -> Iterable[list[int]]:
-    """Tarjan's algorithm (SIAM J. Comput. 1(2), 1972), without recursion."""
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    stack: list[int] = []
-    on_stack: set[int] = set()
-    for root in graph:
-        if root in index:
-            continue
-        path = [(root, iter(graph[root]))]
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        on_stack.add(root)
-        while path:
-            node, rest = path[-1]
-            for after in rest:
-                if after not in index:
-                    index[after] = low[after] = len(index)
-                    stack.append(after)
-                    on_stack.add(after)
-                    path.append((after, iter(graph[after])))
-                    break
-                if after in on_stack:
-                    low[node] = min(low[node], index[after])
-            else:
-                path.pop()
-                if path:
-                    low[path[-1][0]] = min(low[path[-1][0]], low[node])
-                if low[node] == index[node]:
-                    part: list[int] = []
-                    while not part or part[-1] != node:
-                        part.append(stack.pop())
-                        on_stack.discard(part[-1])
-                    yield part
-
-
 def _deepen_callees(graph: _Graph, depth: list[int]) -> None:
-    """Add to each called function the depth of its deepest call; recursion stops at the number of calls."""
+    """Add to each called function the depth of its deepest call. With recursion, this ends after as many rounds as
+    there are calls."""
     bodies = {callee: _reachable(graph.successors, callee) for _, callee in graph.calls}
     own = list(depth)
     added = dict.fromkeys(bodies, 0)

@@ -1,12 +1,12 @@
-"""Compare what ptxas makes of two PTX modules, kernel by kernel.
+"""The comparison of the machine code of two PTX modules, kernel by kernel.
 
-Computes: for each kernel name of either module the figures of both, whether the machine code is identical, with
-everything that decides how the kernel is launched and linked, which costs grew or shrank, and the verdict. Spill bytes
-come from ptxas's log, all else from the cubin.
+Computes: for each kernel of either module, the figures before and after; whether the machine code, and all properties
+that matter to a launch or to the linker, are identical; which costs are higher or lower; and the verdict. Spill bytes
+are from the log of ptxas, all other figures from the cubin.
 
-Requires: ptxas. What is worse is decided by the rule of the gate (`cost`).
-Guarantees: no GPU is asked and nothing is timed; equal input gives equal output.
-Refuses: what ptxas refuses, with `PtxasError`.
+Requires: ptxas. The rule of the gate (`cost`) decides whether a kernel is worse.
+Guarantees: no GPU is needed, and nothing is timed. Equal input gives equal output.
+Refuses: with `PtxasError`, a module that ptxas refuses.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from .tools import assemble
 
 __all__ = ["COSTS", "KernelDiff", "MachineFigures", "figures"]
 
-#: The figures that are costs. That one of them grew makes no kernel worse by itself: the rule of the gate weighs them.
+#: The figures that are costs. A kernel with a higher cost is not always worse; the rule of the gate weighs all of them.
 COSTS = ("registers", "spill bytes", "stack bytes", "shared bytes", "weighted instructions", "cycles of one warp")
 
-#: Cycles come from a model of latencies; what differs by less than this share is the same.
+#: Cycles are from a model of latencies. Numbers that differ by a smaller share than this count as equal.
 _RESOLUTION = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class MachineFigures:
-    """What one kernel takes. ``spill_bytes`` are those stored and those loaded, as ptxas counts them."""
+    """The figures of one kernel. ``spill_bytes`` is the sum of stored and loaded bytes, as ptxas counts them."""
 
     code: KernelCode
     spill_bytes: int
@@ -57,7 +57,7 @@ class MachineFigures:
 
 @dataclass(frozen=True, slots=True)
 class KernelDiff:
-    """One kernel before and after; `None` where a module does not have it."""
+    """One kernel before and after; `None` if a module does not have it."""
 
     name: str
     before: MachineFigures | None
@@ -65,8 +65,8 @@ class KernelDiff:
 
     @property
     def is_identical(self) -> bool:
-        """Whether both run the same instructions on the same constants and variables with the same resources, and may
-        be launched alike."""
+        """Whether both run the same instructions on the same constants and variables with the same resources, and have
+        the same properties for a launch."""
         return self.before is not None and self.after is not None and self.before.code.is_same_code(self.after.code)
 
     @property
@@ -85,7 +85,7 @@ class KernelDiff:
 
     @property
     def worse(self) -> str:
-        """In what the kernel is worse, by the rule; empty where in nothing."""
+        """Why the kernel is worse by the rule of the gate, or an empty string."""
         if self.before is None:
             return ""
         if self.after is None:
@@ -94,8 +94,8 @@ class KernelDiff:
 
     @property
     def verdict(self) -> str:
-        """``identical``; ``worse`` or ``better`` by the rule, worse also where the kernel is missing after; ``added``;
-        else ``different``."""
+        """``identical``; ``worse`` or ``better`` by the rule of the gate; ``worse`` if the kernel is missing after;
+        ``added`` if it is missing before; else ``different``."""
         if self.before is None:
             return "added"
         if self.after is None:
@@ -107,8 +107,8 @@ class KernelDiff:
 
     @property
     def changes(self) -> list[tuple[str, str, str]]:
-        """What else differs between the kernels: what, before, after. Attributes, the variables of the module; code and
-        initialised data by their hashes, where nothing else shows that they differ."""
+        """(name, before, after) of further differences: attributes and variables of the module. Hashes of the code and
+        of initialised data are included only if nothing else shows the difference."""
         if self.before is None or self.after is None:
             return []
         one, two = self.before.code, self.after.code
@@ -141,7 +141,7 @@ class KernelDiff:
 
 
 def _changes(before: Mapping[str, str], after: Mapping[str, str], prefix: str) -> list[tuple[str, str, str]]:
-    """The entries that differ: what, before, after."""
+    """(name, before, after) of the entries that differ."""
     names = {**before, **after}
     return [
         (prefix + name, before.get(name, "none"), after.get(name, "none"))
@@ -151,7 +151,7 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str], prefix: str) -
 
 
 def _less(left: dict[str, int], right: dict[str, int]) -> tuple[str, ...]:
-    """The costs that are lower on the left."""
+    """The costs that are lower in ``left``."""
     limits = {name: right[name] * _RESOLUTION if name.startswith("cycles") else 0 for name in COSTS}
     return tuple(name for name in COSTS if right[name] - left[name] > limits[name])
 
@@ -163,9 +163,9 @@ def _side(side: MachineFigures | None) -> dict[str, Any] | None:
 def figures(ptx: str, arch: str | None = None) -> dict[str, MachineFigures]:
     """Assemble a module and read the figures of its kernels. Raises `PtxasError`, `CubinError`, `ToolMissing`."""
     done = assemble(ptx, arch, verbose=True)
-    told = ptxas_figures(done.log)
-    found: dict[str, MachineFigures] = {}
+    from_log = ptxas_figures(done.log)
+    by_name: dict[str, MachineFigures] = {}
     for name, code in read_cubin(done.cubin).items():
-        said = told.get(name, PtxasFigures())
-        found[name] = MachineFigures(code, said.spill_store_bytes + said.spill_load_bytes)
-    return found
+        logged = from_log.get(name, PtxasFigures())
+        by_name[name] = MachineFigures(code, logged.spill_store_bytes + logged.spill_load_bytes)
+    return by_name

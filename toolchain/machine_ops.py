@@ -1,18 +1,18 @@
-"""The machine's opcodes: from the low nine bits of an instruction to its name and its class.
+"""The opcodes of the machine: the name and the class for the low nine bits of an instruction.
 
-From sm_75 on, an instruction is 16 bytes; bits 0–8 say what it does and bits 9–11 in which form its operands come.
-NVIDIA does not publish the numbers. These were read off nvdisasm 13.5, which was given every value for sm_75 to
-sm_121, and the tests compare each name with nvdisasm's on kernels of our own.
+From sm_75 on, an instruction has 16 bytes. Bits 0–8 are the operation, bits 9–11 the form of the operands. NVIDIA does
+not publish the numbers. To find them, nvdisasm 13.5 disassembled every value for sm_75 to sm_121. The tests compare the
+names with those of nvdisasm on our own kernels.
 
 Requires: code for sm_75 or newer.
 Guarantees: `names(sm)` has a name for each number that nvdisasm decodes for that architecture in general-purpose code.
-Refuses: a number that is not in the table has no name; its class is `other`.
+A number that is not in the table has no name, and its class is `other`.
 """
 
 import functools
 
-#: Each row is a class, then `number name` pairs. A range behind a number, as in `049:100-119`, says for which
-#: architectures: a few numbers were given away again.
+#: Each row is a class, then pairs `number name`. A range behind a number, as in `049:100-119`, limits the
+#: architectures: a few numbers have another meaning on others.
 _TABLE = """
 load_global     181 LDG 17e:100-999 LDG
 store_global    186 STG 17f:100-999 STG
@@ -70,7 +70,7 @@ other           001 PMTRIG 00d CSMTEST 02d PREEXIT 02e ACQBULK 04c UVIRTCOUNT 07
 
 @functools.cache
 def _rows() -> tuple[tuple[str, int, int, int, str], ...]:
-    """Class, number, first and last architecture, name."""
+    """(class, number, first architecture, last architecture, name) of each entry."""
     rows: list[tuple[str, int, int, int, str]] = []
     kind = ""
     for line in _TABLE.strip().splitlines():

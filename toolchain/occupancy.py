@@ -1,10 +1,9 @@
-"""Theoretical occupancy: how many blocks and warps of a kernel one multiprocessor can hold at a time.
+"""Theoretical occupancy: the number of blocks and warps of a kernel that one multiprocessor can hold at a time.
 
-Requires: the kernel's registers per thread, shared memory and block size, and the architecture.
-Guarantees: the blocks that `cudaOccupancyMaxActiveBlocksPerMultiprocessor` gives for a kernel that may use all of the
-multiprocessor's shared memory (carveout 100 %).
-Refuses: an architecture without a row in `arch.py` gives `None`, never a guess.
-Reference: `cuda_occupancy.h` of CUDA 13.0 for the order of the limits; `arch.py` for the limits.
+Requires: the registers per thread, shared memory and block size of the kernel, and the architecture.
+Guarantees: the number of blocks is that of `cudaOccupancyMaxActiveBlocksPerMultiprocessor` for a kernel that may use
+all shared memory of the multiprocessor (carveout 100 %). Refuses: an architecture without a row in `arch.py`; the
+result is `None`. Reference: `cuda_occupancy.h` of CUDA 13.0 for the order of the limits; `arch.py` for the limits.
 """
 
 from dataclasses import dataclass
@@ -14,9 +13,10 @@ from ..arch import MAX_THREADS, PARTITIONS, REGISTER_GRANULE, REGISTERS, WARP, A
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Blocks and warps on one multiprocessor, the share of its warps, and what keeps them from being more.
+    """The blocks and warps on one multiprocessor, their share of its warps, and the limiting resource.
 
-    `limit` is `blocks`, `warps`, `registers` or `shared`: the first of these, in this order, that allows no more.
+    `limit` is `blocks`, `warps`, `registers` or `shared`: the first of these, in this order, that allows no more
+    blocks.
     """
 
     blocks: int
@@ -26,7 +26,7 @@ class Occupancy:
 
 
 def occupancy(sm: int, threads: int, registers: int, shared: int = 0) -> Occupancy | None:
-    """Occupancy of blocks of `threads` threads; `shared` is static and dynamic bytes together.
+    """The occupancy for blocks of `threads` threads. `shared` is the sum of static and dynamic shared memory, in bytes.
 
     A block that cannot be launched gives 0 blocks. Raises `ValueError` unless `threads` is positive.
 
@@ -51,7 +51,8 @@ def occupancy(sm: int, threads: int, registers: int, shared: int = 0) -> Occupan
 
 
 def _by_registers(warps: int, registers: int, unlimited: int) -> int:
-    """Registers are handed out to warps, from their own sub-partition; a launch is checked as if to all of them."""
+    """The number of blocks that the registers allow. Each warp gets registers of its sub-partition. The check of a
+    launch rounds the number of warps up to a multiple of the sub-partitions."""
     per_warp = _round_up(registers * WARP, REGISTER_GRANULE)
     if per_warp == 0:
         return unlimited

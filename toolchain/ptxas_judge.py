@@ -1,15 +1,15 @@
-"""The gate's judge on ptxas: assembles a module and reads what became of each kernel.
+"""The judge of the gate that uses ptxas: it assembles a module and reads the figures of each kernel.
 
-Figures are kept on disk under the hash of the text, the architecture, the assembler and the code that reads a cubin,
-so that a second run starts no assembler. Requires: ptxas (`toolchain`). Guarantees: the figures are those of the cubin;
-what is damaged is made anew (`cache`). Refuses: what ptxas refuses, crashes on, or takes too long for, with
-`ToolchainError`; that is not kept, and asked again in the next run.
+Figures are cached on disk, so a second run does not start ptxas. The key is a hash of the text, the architecture, the
+identity of ptxas, and the source of the code that reads a cubin. Requires: ptxas. Guarantees: the figures are those of
+the cubin. A damaged entry is computed again (`cache`). Refuses: with `ToolchainError`, a module that ptxas refuses,
+that makes it crash, or that takes too long. This is not cached.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -17,53 +17,84 @@ from typing import TYPE_CHECKING, Any
 
 from ..cache import Cache, cache_folder, source_digest
 from ..cost import Figures
-from .tools import ToolchainError, arch_for, assemble, find_tool
+from .tools import Tool, ToolchainError, arch_for, assemble, find_tool
 
 if TYPE_CHECKING:
     from .cubin import KernelCode
 
 __all__ = ["SECONDS", "PtxasJudge", "figures_of", "warps"]
 
-#: Threads of a block where the kernel does not say: how many warps fit is the mean over these.
+#: The numbers of threads of a block if the kernel does not fix one. `warps` takes the mean over them.
 USUAL_THREADS = (128, 256, 512)
 
-#: How long ptxas may take for one module before the gate gives up.
+#: The time limit of ptxas for one module, in seconds.
 SECONDS = 300.0
 
 
 class PtxasJudge:
-    """Judges PTX text by its machine code. ``arch`` overrides the module's target; ``seconds`` is ptxas's limit."""
+    """Judges PTX text by its machine code. ``arch`` overrides the target of the module. ``seconds`` is the time limit
+    of ptxas. ``options`` are passed to ptxas. ``tool`` is the ptxas (default: that of `find_tool`)."""
 
-    def __init__(self, arch: str | None = None, folder: Path | None = None, seconds: float = SECONDS) -> None:
+    def __init__(
+        self,
+        arch: str | None = None,
+        folder: Path | None = None,
+        seconds: float = SECONDS,
+        options: Sequence[str] = (),
+        tool: Tool | None = None,
+    ) -> None:
         self.arch = arch
         self.seconds = seconds
         self.cache = Cache("gate", folder or cache_folder())
-        self.tool = find_tool("ptxas")
+        self.options = tuple(options)
+        self.tool = tool or find_tool("ptxas")
 
     def figures(self, ptx: str) -> dict[str, Figures]:
         """The figures of each kernel by name. Raises `ToolchainError`."""
         try:
             return self._figures(ptx)
-        except OSError as error:  # it cannot be started, or there is no room for its files
-            place = f": {error.filename}" if error.filename else ""
-            raise ToolchainError(f"ptxas cannot be run: {error.strerror}{place}") from error
+        except OSError as error:
+            raise _not_run(error) from error
 
     def _figures(self, ptx: str) -> dict[str, Figures]:
         arch = self.arch or arch_for(ptx, self.tool)
         cached = self._get("figures", arch, ptx)
         if cached is not None:
             return {name: Figures(**fields) for name, fields in cached.items()}
-        found = _read_figures(assemble(ptx, arch, tool=self.tool, timeout=self.seconds).cubin)
+        found = _read_figures(self._assembled(ptx, arch))
         self._put({name: asdict(figures) for name, figures in found.items()}, "figures", arch, ptx)
         return found
 
+    def float_lines(self, ptx: str) -> dict[str, dict[int, frozenset[str]]]:
+        """What became of the floating-point instructions at each line of ``ptx`` (`float_lines.py`), by kernel.
+        Raises `ToolchainError`."""
+        try:
+            return self._float_lines(ptx)
+        except OSError as error:
+            raise _not_run(error) from error
+
+    def _float_lines(self, ptx: str) -> dict[str, dict[int, frozenset[str]]]:
+        arch = self.arch or arch_for(ptx, self.tool)
+        cached = self._get("lines", arch, ptx)
+        if cached is not None:
+            return {
+                name: {int(line): frozenset(kinds) for line, kinds in lines.items()} for name, lines in cached.items()
+            }
+        found = _read_lines(self._assembled(ptx, arch, "-lineinfo"))
+        value = {name: {line: sorted(kinds) for line, kinds in lines.items()} for name, lines in found.items()}
+        self._put(value, "lines", arch, ptx)
+        return found
+
+    def _assembled(self, ptx: str, arch: str, *flags: str) -> bytes:
+        return assemble(ptx, arch, tool=self.tool, timeout=self.seconds, flags=(*self.options, *flags)).cubin
+
     def recall(self, key: str) -> Any:
-        """What has been kept under ``key``, for this architecture; `None` where nothing has been."""
+        """The value that `remember` stored under ``key`` for this architecture, or `None`."""
         found = self._get("kept", str(self.arch), key)
         return found["kept"] if found is not None else None
 
     def remember(self, key: str, value: Any) -> None:
-        """Keep ``value``, of JSON, under ``key``."""
+        """Store ``value``, which JSON can represent, under ``key`` for this architecture."""
         self._put({"kept": value}, "kept", str(self.arch), key)
 
     def _get(self, *key: str) -> dict[str, Any] | None:
@@ -77,21 +108,39 @@ class PtxasJudge:
             self.cache.put(json.dumps(value).encode(), *whole)
 
     def _key(self, key: tuple[str, ...]) -> tuple[str, ...]:
-        """The key with what every answer depends on; empty where ptxas or our own code cannot be read."""
+        """``key`` with the identities of ptxas and of our code; empty, so that nothing is cached, if one cannot be
+        read."""
         try:
-            return (_readers(), self.tool.identity, *key)
+            return (_readers(), self.tool.identity, repr(self.options), *key)
         except OSError:
             return ()
 
 
 def _read_figures(cubin: bytes) -> dict[str, Figures]:
     """Raises `ToolchainError`."""
-    from .cubin import CubinError, read_cubin  # imported where there is something to read: most runs recall
+    from .cubin import CubinError, read_cubin  # slow to import, and most runs find their figures in the cache
 
     try:
         return {name: figures_of(code) for name, code in read_cubin(cubin).items()}
     except CubinError as error:
         raise ToolchainError(str(error)) from error
+
+
+def _read_lines(cubin: bytes) -> dict[str, dict[int, frozenset[str]]]:
+    """Raises `ToolchainError`."""
+    from .cubin import CubinError
+    from .float_lines import float_lines
+
+    try:
+        return float_lines(cubin)
+    except CubinError as error:
+        raise ToolchainError(str(error)) from error
+
+
+def _not_run(error: OSError) -> ToolchainError:
+    """ptxas cannot be started, or there is no room for its files."""
+    place = f": {error.filename}" if error.filename else ""
+    return ToolchainError(f"ptxas cannot be run: {error.strerror}{place}")
 
 
 def figures_of(code: KernelCode) -> Figures:
@@ -107,8 +156,8 @@ def figures_of(code: KernelCode) -> Figures:
 
 
 def warps(code: KernelCode) -> float:
-    """Warps on a multiprocessor, 0 where the architecture is not known. The mean over block sizes is the harmonic one,
-    since what is shared among the warps is time; a block that does not fit counts as one warp."""
+    """The number of warps on a multiprocessor; 0 if the architecture is not known. The mean over block sizes is the
+    harmonic mean, because time is inverse to it. A block that does not fit counts as one warp."""
     from .occupancy import occupancy
 
     threads = code.required_threads or code.max_threads
@@ -121,6 +170,6 @@ def warps(code: KernelCode) -> float:
 
 @cache
 def _readers() -> str:
-    """A hash of the code that reads figures: what was read by other code is not taken for what this would read."""
+    """A hash of the source of the code that reads figures. It is a part of the keys of the cache."""
     root = Path(__file__).parents[1]
     return source_digest(root, [".", "toolchain"])

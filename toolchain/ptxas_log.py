@@ -1,9 +1,9 @@
-"""Read the figures that `ptxas -v` prints for each function.
+"""The figures that `ptxas -v` prints for each function.
 
-Spill bytes are in no section of the cubin: a spill and an access to a local array are the same instruction. Everything
-else is better read from the cubin (`cubin.py`); here it serves as a second opinion.
+The spill bytes are only there: in the cubin, a spill and an access to a local array are the same instruction. The other
+figures are also in the cubin (`cubin.py`); tests compare the two.
 
-Guarantees: a line or a figure of another ptxas version that is not understood is passed over, never an error.
+Guarantees: a line or figure of another version of ptxas that is not understood is ignored.
 Reference: CUDA Compiler Driver NVCC 13.0, "--resource-usage" and the example of its output.
 """
 
@@ -21,9 +21,9 @@ _BARRIERS = re.compile(r"used (\d+) barriers")
 
 @dataclass(frozen=True, slots=True)
 class PtxasFigures:
-    """What ptxas says of one function, of which a device function has only the first three figures.
+    """The figures of one function. A device function has only the first three.
 
-    `registers`, `shared_bytes` and `barriers` are `None` where ptxas gives none.
+    `registers`, `shared_bytes` and `barriers` are `None` if ptxas does not print them.
     """
 
     frame_bytes: int = 0
@@ -35,7 +35,7 @@ class PtxasFigures:
 
 
 def ptxas_figures(log: str) -> dict[str, PtxasFigures]:
-    """The figures by function, from the log of a verbose ptxas run.
+    """The figures of each function in the log of `ptxas -v`.
 
     >>> ptxas_figures("Function properties for k\\n    8 bytes stack frame, 8 bytes spill stores, 4 bytes spill loads")
     {'k': PtxasFigures(frame_bytes=8, spill_store_bytes=8, spill_load_bytes=4, registers=None, shared_bytes=None, \

@@ -1,13 +1,13 @@
-"""Does PTX survive being parsed and printed? ptxas is the judge, over every file of a folder.
+"""A check that parsing and printing does not change PTX, for all files of a folder, by means of ptxas.
 
-Computes: for each `.ptx` file whether it parses, whether what is printed parses and prints as itself, whether ptxas
-accepts the file as it was and as it was printed, and whether both give the same code and data sections, byte for byte.
-Requires: ptxas. A module for an architecture that ptxas no longer assembles is assembled for the oldest one that it
-does, twice; one for `debug` is assembled at -O0, as ptxas demands; one that calls what another module defines is
-assembled to be linked (`-c`).
-Guarantees: files are not changed. With a log, what was judged once is not judged again, as long as the file, what is
-printed for it, and ptxas are the same; an interrupted run goes on where it was.
-Refuses: a folder that cannot be read, with `OSError`.
+Computes, for each `.ptx` file: whether it parses; whether the printed text parses, and prints as the same text; whether
+ptxas accepts the file and the printed text; and whether both give the same code and data sections, byte for byte.
+Requires: ptxas. If ptxas does not support the target of a module, it assembles both texts for its oldest target. It
+assembles a module with the target option `debug` at -O0, as it requires, and a module that calls functions of another
+module with `-c`, for the linker.
+Guarantees: files are not changed. With a log, a result is reused as long as the file, the printed text, and ptxas are
+the same. So an interrupted run can be continued.
+Refuses: with `OSError`, a folder that cannot be read.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from .tools import PtxasError, ToolTimeout, arch_for, assemble, find_tool
 
 __all__ = ["FileResult", "Report", "check_file", "check_folder", "sections"]
 
-#: Sections of a cubin that a kernel runs on: its code, its constants, its initialised data.
+#: The prefixes of the sections of a cubin that are compared: code, constants, initialised data.
 _LOADED = (".text", ".nv.constant", ".nv.global")
 
-#: What ptxas says of a call that only a linker can bind.
+#: The message of ptxas for a call of a function that no definition in the module has.
 _UNRESOLVED = "Unresolved extern"
 
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """What became of one file. `path` is relative to the folder; `message` says what was refused, and by whom."""
+    """The result for one file. `path` is relative to the folder. `message` is the first error."""
 
     path: str
     parsed: bool
@@ -49,12 +49,12 @@ class FileResult:
 
     @property
     def suite(self) -> str:
-        """The folder that the file lies in."""
+        """The folder of the file."""
         return os.path.dirname(self.path) or "."
 
     @property
     def is_failure(self) -> bool:
-        """Whether ptxas accepts the file but something was lost: it does not parse, or does not come back the same."""
+        """Whether ptxas accepts the file, but it does not parse, or the printed text is not equal in effect."""
         return self.accepted_before and not (self.stable and self.accepted_after and self.identical)
 
 
@@ -69,9 +69,9 @@ class Report:
         return tuple(file for file in self.files if file.is_failure)
 
     def rows(self) -> Iterator[tuple[str, int, int, int, int, int]]:
-        """For each suite, then for all: name, files, parsed, accepted before, accepted after, identical.
+        """(name, files, parsed, accepted before, accepted after, identical) for each suite, then for all files.
 
-        The last two count only files that were accepted before.
+        The last two numbers count only files that were accepted before.
         """
         suites: dict[str, list[FileResult]] = {}
         for file in self.files:
@@ -81,7 +81,7 @@ class Report:
         yield _row("all", self.files)
 
     def table(self) -> str:
-        """The rows as text with a heading."""
+        """The rows as text, with a heading."""
         lines = [f"{'suite':24}{'files':>8}{'parsed':>8}{'accepted':>10}{'again':>8}{'identical':>11}"]
         for name, *counts in self.rows():
             lines.append(f"{name:24}{counts[0]:8}{counts[1]:8}{counts[2]:10}{counts[3]:8}{counts[4]:11}")
@@ -108,10 +108,10 @@ def check_folder(
     arch: str | None = None,
     log: str | os.PathLike[str] | None = None,
 ) -> Report:
-    """Judge every `.ptx` file below ``folder``, in ``jobs`` processes.
+    """Check every `.ptx` file below ``folder``, in ``jobs`` processes.
 
-    ``arch`` is what ptxas assembles for instead of each module's own target. ``log`` is a file of JSON lines that
-    results are appended to and taken from. Raises ``OSError`` where the folder cannot be read, `ToolMissing`.
+    ``arch`` replaces the target of each module. ``log`` is a file of JSON lines; results are read from it and appended
+    to it. Raises ``OSError`` if the folder cannot be read, `ToolMissing`.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -134,14 +134,15 @@ def check_folder(
 
 
 def _judge(root: Path, arch: str | None, known: dict[str, FileResult], path: str) -> tuple[str, FileResult]:
-    """The result for one file, and the key that it has in the log."""
+    """The key of a file in the log, and its result."""
     return check_file(root / path, path, arch, known)
 
 
 def check_file(
     path: Path, name: str, arch: str | None = None, known: dict[str, FileResult] | None = None
 ) -> tuple[str, FileResult]:
-    """Judge one file, called ``name`` in the result; ``known`` are earlier results by key. Gives the key as well."""
+    """Check one file, with the path ``name`` in the result. ``known[key]`` are earlier results. Returns (key,
+    result)."""
     try:
         original = path.read_bytes().decode("utf-8", errors="surrogateescape")
     except OSError as error:
@@ -171,7 +172,7 @@ def check_file(
 
 
 def _assemble(text: str, arch: str) -> tuple[dict[str, bytes] | None, str]:
-    """The loaded sections of the cubin, or ``None`` and what ptxas said."""
+    """The compared sections of the cubin, or ``None`` and the message of ptxas."""
     heading = text[: text.find("{")] if "{" in text else text
     is_debug = any(".target" in line and "debug" in line for line in heading.splitlines())
     level = 0 if is_debug else 3
@@ -190,7 +191,7 @@ def _assemble(text: str, arch: str) -> tuple[dict[str, bytes] | None, str]:
 
 
 def sections(cubin: bytes) -> dict[str, bytes]:
-    """The contents of a cubin's code, constant and initialised data sections, by name."""
+    """By name, the contents of the sections of a cubin with code, constants and initialised data."""
     from elftools.elf.elffile import ELFFile
 
     found: dict[str, bytes] = {}
@@ -220,7 +221,7 @@ def _key(*parts: str) -> str:
 
 
 def _read_log(log: str | os.PathLike[str]) -> dict[str, FileResult]:
-    """Results by key. A last line that was cut off by an interruption is passed over."""
+    """found[key]: the results in the log. A line that an interruption has cut off is ignored."""
     found: dict[str, FileResult] = {}
     path = Path(log)
     if not path.exists():

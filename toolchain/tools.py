@@ -1,19 +1,20 @@
 """Find and run NVIDIA's command-line tools: nvcc, ptxas, cuobjdump, nvdisasm.
 
-Where a tool is looked for, in this order; the first that exists is taken:
+These places are searched for a tool, in this order. The first tool found is used.
 
 1. the environment variable PTXMOTION_NVCC, PTXMOTION_PTXAS, PTXMOTION_CUOBJDUMP or PTXMOTION_NVDISASM;
 2. NVIDIA's wheels from PyPI (`nvidia/cu13/bin` in a folder of `sys.path`);
-3. a system CUDA not older than 13.0: CUDA_HOME, CUDA_PATH, /usr/local/cuda, /usr/local/cuda-*, PATH.
+3. an installed CUDA, 13.0 or newer: CUDA_HOME, CUDA_PATH, /usr/local/cuda, /usr/local/cuda-*, PATH.
 
-Requires: nvcc needs a C++ host compiler; nothing here needs a GPU.
-Guarantees: temporary files and child processes are gone when a call returns, however it returns; calls may run in
-parallel, in threads or processes. ptxas and nvcc run with the environment's own NVCC_*_FLAGS removed, so that equal
-arguments give equal outputs.
-Refuses: an environment variable that names no executable is an error, and nothing else is looked for.
+Requires: nvcc needs a C++ host compiler. No tool needs a GPU.
+Guarantees: when a call returns or raises, its temporary files and child processes are gone. Calls may run in parallel,
+in threads or processes. ptxas and nvcc run without the variables NVCC_*_FLAGS of the environment, so equal arguments
+give equal outputs. For a module whose PTX is newer than the ptxas that is found, `find_ptxas` searches the system for a
+newer one.
+Refuses: an environment variable that does not name an executable is an error; the other places are not searched then.
 Reference: CUDA Compiler Driver NVCC 13.0, §4.2 "NVCC Command Options" and §7.1 "PTXAS"; CUDA Binary Utilities 13.0.
 
-This module is imported by every `opt`: what it needs to run a process is imported when it runs one.
+Every `opt` imports this module, so the modules that only a child process needs are imported late.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from ..arch import DEFAULT_TARGET, OLDEST
 from ..cache import file_identity
 from ..python_child import import_paths
 
-#: An older system CUDA is passed over.
+#: An older installed CUDA is ignored.
 OLDEST_CUDA = (13, 0)
 
-#: The wheel that brings each tool.
+#: _WHEELS[tool]: the wheel that contains it.
 _WHEELS = {
     "nvcc": "nvidia-cuda-nvcc",
     "ptxas": "nvidia-cuda-nvcc",
@@ -45,16 +46,20 @@ _WHEELS = {
 
 TOOLS: tuple[str, ...] = tuple(_WHEELS)
 
+#: Every ptxas that is taken reads this version of PTX and older ones.
+OLDEST_PTX = (9, 0)
+
+_VERSION = re.compile(r"^[ \t]*\.version[ \t]+(\d+\.\d+)", re.MULTILINE)
 _TARGET = re.compile(r"^[ \t]*\.target[ \t]+(sm_(\d+)[af]?)\b", re.MULTILINE)
 _DIAGNOSTIC = re.compile(r"^ptxas (?:(?P<file>.*), line (?P<line>\d+); )?(?P<severity>\w+)\s*: (?P<message>.*)$")
 
 
 class ToolchainError(Exception):
-    """Base of what this module raises."""
+    """The base class of the errors of this module."""
 
 
 class ToolMissing(ToolchainError):
-    """A tool is not on this machine. `install` is the command that brings it."""
+    """A tool is not on this machine. `install` is the command that installs it."""
 
     def __init__(self, name: str, reason: str, install: str) -> None:
         super().__init__(f"{name} not found: {reason}\ninstall it with: {install}")
@@ -64,7 +69,7 @@ class ToolMissing(ToolchainError):
 
 
 class ToolFailed(ToolchainError):
-    """A tool ended with an error. `log` is what it wrote to stderr and stdout."""
+    """A tool ended with an error. `log` has its output on stderr and stdout."""
 
     def __init__(self, name: str, returncode: int, log: str) -> None:
         super().__init__(f"{name} failed with status {returncode}:\n{log.strip()}")
@@ -74,7 +79,7 @@ class ToolFailed(ToolchainError):
 
 
 class ToolTimeout(ToolchainError):
-    """A tool was ended because it ran past its limit."""
+    """A tool was killed because it ran longer than its time limit."""
 
     def __init__(self, name: str, seconds: float) -> None:
         super().__init__(f"{name} was ended after {seconds:g} s")
@@ -84,7 +89,8 @@ class ToolTimeout(ToolchainError):
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One line of ptxas: `severity` is `info`, `warning`, `error` or `fatal`; `line` is None where it names none."""
+    """One message of ptxas. `severity` is `info`, `warning`, `error` or `fatal`. `line` is `None` if the message has
+    none."""
 
     severity: str
     line: int | None
@@ -95,7 +101,7 @@ class Diagnostic:
 
 
 class PtxasError(ToolFailed):
-    """ptxas refused a module. `diagnostics` holds the errors with their lines in the module."""
+    """ptxas refused a module. `diagnostics` has the errors, with their lines in the module."""
 
     def __init__(self, returncode: int, log: str) -> None:
         super().__init__("ptxas", returncode, log)
@@ -112,22 +118,24 @@ class Tool:
 
     @property
     def version(self) -> str:
-        """The tool's version, as in `13.0.88`; asked of the tool once for each path, which takes some 10 ms."""
+        """The version, such as `13.0.88`. The tool is run once for each path, which takes about 10 ms."""
         return _version_of(self.path)
 
     @property
     def identity(self) -> str:
-        """What tells the tool from every other one, that at the same path before included; for keys. Of a script, which
-        may run anything, its version is a part. Raises `OSError`, `ToolchainError`."""
+        """A text that differs from that of every other tool, also of an earlier one at the same path; for keys of
+        caches. For a script, it contains the version, because a script may run any program. Raises `OSError`,
+        `ToolchainError`."""
         return _identity_of(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """What ptxas made of a module.
+    """The output of ptxas for a module.
 
-    `arch` is what was assembled for. `retargeted_from` is the module's own target where this ptxas no longer
-    assembles for it and its oldest target was taken instead, else the empty string. `seconds` is ptxas's wall time.
+    `arch` is the target for which it was assembled. If this ptxas does not support the target of the module, its oldest
+    target is used instead, and `retargeted_from` is the target of the module; else it is empty. `seconds` is the wall
+    time of ptxas.
     """
 
     cubin: bytes
@@ -138,23 +146,23 @@ class Assembled:
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """The lines of the log."""
+        """The messages in the log."""
         return parse_diagnostics(self.log)
 
 
 def find_tool(name: str) -> Tool:
-    """The tool of that name, one of `TOOLS`.
+    """Find the tool ``name``, one of `TOOLS`.
 
-    Raises `ToolMissing`, whose `install` says what to do.
+    Raises `ToolMissing`.
 
     >>> find_tool("ptxas").name
     'ptxas'
     """
     variable = f"PTXMOTION_{name.upper()}"
-    if told := os.environ.get(variable):
-        if os.access(told, os.X_OK) and not os.path.isdir(told):
-            return Tool(name, Path(told), "environment")
-        raise ToolMissing(name, f"{variable}={told} is no executable", f"unset {variable}")
+    if configured := os.environ.get(variable):
+        if os.access(configured, os.X_OK) and not os.path.isdir(configured):
+            return Tool(name, Path(configured), "environment")
+        raise ToolMissing(name, f"{variable}={configured} is no executable", f"unset {variable}")
     for folder in _wheel_folders():
         if path := _executable(folder, name):
             return Tool(name, path, "wheel")
@@ -170,8 +178,32 @@ def find_tool(name: str) -> Tool:
     raise ToolMissing(name, reason, f"{sys.executable} -m pip install {_requirement(name)}")
 
 
+def find_ptxas(ptx: str) -> Tool:
+    """The ptxas for a module: that of `find_tool` where it reads the module's PTX version, else one of the system that
+    does. Raises `ToolMissing` where there is none.
+    """
+    first = find_tool("ptxas")
+    found = _VERSION.search(ptx)
+    if found is None or _numbers(found[1]) <= OLDEST_PTX or _reads(first, found[1]):
+        return first
+    if first.source != "environment":
+        for folder in _system_folders():
+            path = _executable(folder, "ptxas")
+            if path and _reads(tool := Tool("ptxas", path, "system"), found[1]):
+                return tool
+    newest = _ptx_versions_of(first.path)[-1]
+    reason = f"{first.path} reads PTX up to {newest}, and the module is PTX {found[1]}"
+    is_chosen = first.source == "environment"
+    upgrade = f"{sys.executable} -m pip install --upgrade nvidia-cuda-nvcc"
+    raise ToolMissing("ptxas", reason, "unset PTXMOTION_PTXAS" if is_chosen else upgrade)
+
+
+def _reads(ptxas: Tool, version: str) -> bool:
+    return version in _ptx_versions_of(ptxas.path)
+
+
 def target_of(ptx: str) -> str:
-    """The `sm_…` of a module's `.target`; the empty string where it has none.
+    """The `sm_…` in the `.target` of a module; empty if it has none.
 
     >>> target_of(".version 8.0\\n.target sm_90a, debug\\n")
     'sm_90a'
@@ -181,12 +213,12 @@ def target_of(ptx: str) -> str:
 
 
 def supported_targets(ptxas: Tool | None = None) -> tuple[str, ...]:
-    """The targets that ptxas assembles for, oldest first: `sm_75`, …"""
+    """The targets that ptxas supports, the oldest first: `sm_75`, …"""
     return _targets_of((ptxas or find_tool("ptxas")).path)
 
 
 def arch_for(ptx: str, ptxas: Tool | None = None) -> str:
-    """What `assemble` assembles a module for when it is not told: its own target, or the oldest that is supported."""
+    """The target that `assemble` uses by default: that of the module, or the oldest supported one."""
     found = _TARGET.search(ptx)
     if found and int(found[2]) >= OLDEST:
         return found[1]
@@ -204,17 +236,17 @@ def assemble(
     timeout: float = 600.0,
     tool: Tool | None = None,
 ) -> Assembled:
-    """Assemble a module, given as text or as the path of a file, to a cubin.
+    """Assemble a module to a cubin. `ptx` is a text or the path of a file.
 
-    `verbose` adds ptxas's figures for each kernel to the log. Without `opt_level`, ptxas takes 3, or 0 for a module
-    whose target says `debug`, which it refuses to optimize. Raises `PtxasError` where ptxas refuses the module,
-    `ToolTimeout` after `timeout` seconds, `ToolMissing`.
+    `verbose` adds ptxas's figures for each kernel to the log. Without `opt_level`, ptxas uses level 3, or level 0 for a
+    module with the target option `debug`, which it refuses to optimize. Raises `PtxasError` if ptxas refuses the
+    module, `ToolTimeout` after `timeout` seconds, `ToolMissing`.
 
     >>> assemble(".version 8.0\\n.target sm_90\\n.address_size 64\\n.entry k() { ret; }").cubin[:4]
     b'\\x7fELF'
     """
-    tool = tool or find_tool("ptxas")
     text = ptx.read_text(encoding="utf-8", errors="surrogateescape") if isinstance(ptx, Path) else ptx
+    tool = tool or find_ptxas(text)
     chosen = arch or arch_for(text, tool)
     own = target_of(text)
     with _scratch() as folder:
@@ -239,10 +271,10 @@ def compile_cuda(
     timeout: float = 600.0,
     tool: Tool | None = None,
 ) -> str:
-    """Compile CUDA C++, given as text or as the path of a file, to PTX with nvcc.
+    """Compile CUDA C++ to PTX with nvcc. `source` is a text or the path of a file.
 
-    A file's own folder is searched for its `#include "…"`. Raises `ToolFailed` with nvcc's messages where the source
-    is refused, `ToolTimeout` after `timeout` seconds, `ToolMissing`.
+    The folder of a file is searched for its `#include "…"`. Raises `ToolFailed` with the messages of nvcc if it refuses
+    the source, `ToolTimeout` after `timeout` seconds, `ToolMissing`.
 
     >>> ".visible .entry k()" in compile_cuda('extern "C" __global__ void k() {}')
     True
@@ -265,7 +297,7 @@ def compile_cuda(
 def disassemble(
     cubin: bytes, *, flags: Sequence[str] = ("-c",), timeout: float = 600.0, tool: Tool | None = None
 ) -> str:
-    """The machine code of a cubin as nvdisasm prints it; `flags` of its own replace `-c` (code sections only)."""
+    """The output of nvdisasm for a cubin. The default of `flags`, `-c`, prints the code sections only."""
     tool = tool or find_tool("nvdisasm")
     with _scratch() as folder:
         (folder / "module.cubin").write_bytes(cubin)
@@ -276,7 +308,7 @@ def disassemble(
 
 
 def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
-    """The lines of ptxas's log that follow its form; all others are passed over.
+    """The messages in a log of ptxas. Lines of another form are ignored.
 
     >>> parse_diagnostics("ptxas m.ptx, line 4; error   : Unknown symbol 'X'")
     (Diagnostic(severity='error', line=4, message="Unknown symbol 'X'"),)
@@ -287,7 +319,7 @@ def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
     )
 
 
-# Where tools are
+# Search for tools
 
 
 def _executable(folder: Path, name: str) -> Path | None:
@@ -296,7 +328,7 @@ def _executable(folder: Path, name: str) -> Path | None:
 
 
 def _wheel_folders() -> Iterator[Path]:
-    """`nvidia/cu13/bin` of every folder that this Python imports from."""
+    """`nvidia/cu13/bin` in every folder from which this Python imports."""
     for entry in dict.fromkeys(import_paths()):
         folder = Path(entry) / "nvidia" / "cu13" / "bin"
         if folder.is_dir():
@@ -314,7 +346,7 @@ def _system_folders() -> Iterator[Path]:
 
 
 def _requirement(name: str) -> str:
-    """What to ask pip for: nvcc and ptxas in the version whose output a 580-series driver loads."""
+    """The requirement for pip. The version of nvcc and ptxas is one whose output a driver of the 580 series loads."""
     wheel = _WHEELS[name]
     if wheel != "nvidia-cuda-nvcc":
         return f"'{wheel}>=13.2,<14'"
@@ -343,8 +375,18 @@ def _version_of(path: Path) -> str:
 
 
 @functools.cache
+def _ptx_versions_of(path: Path) -> tuple[str, ...]:
+    """The PTX versions that this ptxas reads, oldest first."""
+    code, log = _run([str(path), "--list-version"], None, 30.0)
+    versions = re.findall(r"^(\d+\.\d+)$", log, re.MULTILINE)
+    if code != 0 or not versions:
+        raise ToolFailed(path.name, code, log)
+    return tuple(sorted(versions, key=_numbers))
+
+
+@functools.cache
 def _targets_of(path: Path) -> tuple[str, ...]:
-    """ptxas has no option that lists its targets alone: its help gives them as the values allowed for --gpu-name."""
+    """The targets in the help of ptxas, as values of --gpu-name. ptxas has no option that lists them."""
     code, log = _run([str(path), "--help"], None, 30.0)
     option = log[log.find("--gpu-name") :]
     allowed = option[: option.find("Default value")]
@@ -354,7 +396,7 @@ def _targets_of(path: Path) -> tuple[str, ...]:
     return tuple(sorted(targets, key=lambda target: (_numbers(target), target)))
 
 
-# Running them
+# Run tools
 
 
 @contextlib.contextmanager
@@ -367,7 +409,8 @@ def _scratch() -> Generator[Path]:
 
 
 def _run(command: list[str], folder: Path | None, timeout: float) -> tuple[int, str]:
-    """Exit status and output, stderr first. The child leads a process group, so that nvcc's own children end too."""
+    """The exit status and the output, stderr first. The child has its own process group, so that children of nvcc can
+    be killed, too."""
     import subprocess
 
     environment = {k: v for k, v in os.environ.items() if k not in ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS")}

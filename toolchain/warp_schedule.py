@@ -1,24 +1,23 @@
-"""How long one warp takes through its code when it is alone: issue slots, fixed stalls and waits for results.
+"""The time that one warp needs for its code if it is alone: issue slots, fixed stalls, and waits for results.
 
-ptxas writes its schedule into every instruction, and the machine follows it: how many cycles the warp stalls after
-issue, which of six barriers a result of unknown latency sets, and which barriers have to be clear before issue. To
-replay it takes those fields and a latency for each class; no operand is decoded.
+ptxas writes its schedule into every instruction, and the machine follows it: the number of cycles that the warp stalls
+after issue, the one of six barriers that a result of variable latency sets, and the barriers that must be clear before
+issue. The simulation uses these fields and a latency for each class of instruction. No operand is decoded.
 
     bits 105–108  stall after issue, in cycles         bits 113–115  barrier that is clear once operands are read
     bits 110–112  barrier that is clear once the result is written; 7 is none      bits 116–121  barriers to wait for
 
-Blocks are replayed in the order of the text with what is still under way at the end of their predecessors. A block's
-cycles count 8 to the power of its loop depth times. What only enters a loop is charged once: a load issued before the
-loop and awaited in it costs its wait once, one that is issued and awaited in the loop costs it in every turn.
+Blocks are simulated in the order of the text. A block starts with the state of the barriers at the ends of its
+predecessors. Its cycles are multiplied by `cost.loop_weight` of its loop depth. A wait for something that was issued
+before the loop counts once; a wait for something that was issued in the loop counts in every iteration.
 
-This tells apart what a count of instructions cannot: loads that are issued together from loads that are issued one
-after the other has come back, and work that stands between a load and the first wait for it from work that stands
-behind. It is a bound on the time of a warp only in the sense of its latencies, which are those of a quiet machine;
-figures mean something next to figures of another version of the same kernel.
+Unlike a count of instructions, this distinguishes loads that are issued together from loads that each wait for the one
+before; and work between a load and the first wait for it from work behind that wait. The latencies are those of a
+machine without other load. So the cycles are no prediction; they are for the comparison of versions of one kernel.
 
-Requires: code for sm_75 or newer. Guarantees: linear in the instructions; equal code gives equal cycles.
-Does not know: caches, bank conflicts, other warps, how long a barrier waits, counted waits (``DEPBAR``, asynchronous
-copies, ``wgmma``).
+Requires: code for sm_75 or newer. Guarantees: the time is linear in the number of instructions; equal code gives equal
+cycles. Not modelled: caches, bank conflicts, other warps, the time at a barrier, waits with a count (``DEPBAR``,
+asynchronous copies, ``wgmma``).
 Reference: Jia et al., *Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking*, 2018, §2.1 (control
 fields); Luo et al., *Benchmarking and Dissecting the Nvidia Hopper GPU Architecture*, 2024 (latencies of memory).
 """
@@ -33,16 +32,16 @@ from ..cost import loop_weight
 
 __all__ = ["alone"]
 
-#: Until operands have been read.
+#: The latency until operands have been read, in cycles.
 READ = 20
 
 _BARRIERS = 6
 
-#: Until when each barrier is taken, counted from the start of a block.
+#: For each barrier, the cycle in which it becomes clear, counted from the start of a block.
 State: TypeAlias = tuple[int, ...]
 _CLEAR: State = (0,) * _BARRIERS
 
-#: Cycles since the event before it, barriers waited for, the barrier that is set or -1, and for how many cycles.
+#: (cycles since the last event, barriers to wait for, the barrier that is set or -1, its latency in cycles).
 _Event: TypeAlias = tuple[int, tuple[int, ...], int, int]
 
 
@@ -54,7 +53,8 @@ def alone(
     depth: Sequence[int],
     latency: Mapping[str, int] = LATENCY,
 ) -> float:
-    """Cycles of one warp. ``words`` and ``classes`` are by instruction, the rest by block; ``latency`` is by class.
+    """The cycles of one warp. ``words`` and ``classes`` have one entry for each instruction; ``blocks``, ``successors``
+    and ``depth`` one for each block. ``latency[class]`` is in cycles.
 
     >>> stall = 4 << 41 | 7 << 46 | 7 << 49
     >>> alone([(0, stall), (0, stall)], ["integer", "integer"], [(0, 2)], [[]], [0])
@@ -68,7 +68,7 @@ def alone(
             predecessors[successor].append(block)
     left: list[State | None] = [None] * len(blocks)
     total = 0.0
-    # Once for what comes down, once more with what comes round.
+    # The first round has no states from back edges, the second one has.
     for _ in range(2):
         total = 0.0
         for block, of in enumerate(events):
@@ -79,7 +79,7 @@ def alone(
 def _block(
     block: int, of: tuple[list[_Event], int], before: Sequence[int], weights: Sequence[float], left: list[State | None]
 ) -> float:
-    """The cycles of a block times its weight; sets what is under way at its end."""
+    """The cycles of a block times its weight. Stores the state at its end in ``left[block]``."""
     weight = weights[block]
     entering: dict[float, State] = {}
     for predecessor in before:
@@ -99,7 +99,7 @@ def _block(
 def _events(
     words: Sequence[tuple[int, int]], classes: Sequence[str], latency: Mapping[str, int]
 ) -> tuple[list[_Event], int]:
-    """What the block does with barriers, and the cycles behind the last of that."""
+    """The events of a block, and the cycles behind the last one."""
     found: list[_Event] = []
     cycles = 0
     for (_, high), kind in zip(words, classes, strict=True):
@@ -119,7 +119,7 @@ def _events(
 
 
 def _replay(of: tuple[list[_Event], int], state: State) -> tuple[int, State]:
-    """The cycles of a block that starts in ``state``, and what is under way at its end."""
+    """The cycles of a block that starts in ``state``, and the state at its end."""
     events, rest = of
     busy = list(state)
     now = 0

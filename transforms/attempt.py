@@ -1,10 +1,10 @@
-"""What becomes of one kernel: an attempt to transform it, and the outcome."""
+"""The attempt to transform one kernel, and its outcome."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ptx import Kernel, Module, Variable
+from ..ptx import Kernel, Module, Variable, flatten_scopes
 from .remarks import Remarks
 
 __all__ = ["Attempt", "Outcome", "untouched_copy"]
@@ -12,19 +12,19 @@ __all__ = ["Attempt", "Outcome", "untouched_copy"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``kernel`` is what the given kernel became; ``said`` are its remarks and counts."""
+    """The resulting ``kernel``, with its remarks and counts."""
 
     kernel: Kernel
-    said: Remarks
+    remarks: Remarks
     is_changed: bool
 
 
 @dataclass
 class Attempt:
-    """One kernel and what the passes made of it.
+    """One kernel and its transformed version.
 
-    ``original`` is the kernel as it was given, ``kernel`` the one that stands in the module now. ``transformed`` has
-    the remarks of the passes; ``final`` has those to report, once a kernel was reverted or kept in part.
+    ``original`` is the kernel as it was given, ``kernel`` the one that is in the module now. ``transformed`` are the
+    remarks of the passes. ``final`` are the remarks to report instead, where the kernel was reverted or kept in part.
     """
 
     kernel: Kernel
@@ -45,17 +45,17 @@ class Attempt:
 
     @property
     def outcome(self) -> Outcome:
-        """The kernel and the remarks to report. The number of rewrites is that of all that were made."""
+        """The kernel and the remarks to report. Reverted rewrites are counted as well."""
         remarks = self.final or self.transformed
         remarks.rewrites = self.transformed.rewrites
         return Outcome(self.kernel, remarks, self.changed and not self.is_reverted)
 
 
 def untouched_copy(kernel: Kernel) -> Kernel:
-    """A copy that later changes of the kernel do not touch.
+    """A copy that later changes of the kernel do not change.
 
-    Variables of nested scopes are shared by copies and renamed in place, so such scopes are flattened first.
+    Copies share the variables of nested scopes, which are renamed in place. So such scopes are flattened first.
     """
     if any(isinstance(item, Variable) and item.space != "param" for item in kernel.scoped_names):
-        kernel.flatten_scopes()
+        flatten_scopes(kernel)
     return kernel.clone()

@@ -1,14 +1,15 @@
-"""The last step after the passes: no sum is contracted otherwise than before.
+"""The last step after the passes: ptxas contracts each sum as it did before.
 
-Computes: the products of the kernel as it is now (`analysis/values/contraction.py`) against those that it had. A
-product that was rounded and might not be any more, or that a sum reads which did not, gets ``.rn``: it was rounded, so
-its readers see the same bits. Where the opcode has no ``.rn`` the sums get it, if nothing else that they read is
-contracted.
+Computes: a comparison of the products of the kernel as it is now with those that it had before the passes
+(`analysis/values/contraction.py`). A product that was rounded, and that ptxas might contract now, gets ``.rn``. It was
+rounded before, so its readers see the same bits. Where its opcode has no ``.rn``, the sums that read it get ``.rn``,
+if they read no other product that may be contracted.
 
-Requires: the `Contraction` of the kernel before the passes; that passes leave the instructions in its ``fixed`` as the
-objects that they are. Guarantees: where `is_kept` says yes, ptxas contracts each sum with the product with which it
-contracted it before, or with none as before. Refuses: kernels in which a product that may be contracted has other
-readers than before, or the same ones in other blocks; the caller then reverts the kernel.
+Requires: the `Contraction` of the kernel before the passes; passes keep the instructions in its ``fixed`` as the same
+objects. Guarantees: where `keep_contraction` does not return -1, ptxas contracts each sum with the product with which
+it contracted it before, or with none as before; for *open* products only together with the comparison of machine code
+(`machine_contraction.py`). Refuses: kernels in which a product that may be contracted has other readers than before, or
+the same readers in other blocks. The caller then reverts the kernel.
 """
 
 from __future__ import annotations
@@ -20,10 +21,15 @@ from ..ptx import Instr, Kernel
 __all__ = ["keep_contraction"]
 
 
-def keep_contraction(kernel: Kernel, facts: Facts, before: Contraction) -> int:
-    """Pin what has to be pinned: the number of instructions that got ``.rn``; -1 where pins are not enough."""
+def keep_contraction(kernel: Kernel, facts: Facts, before: Contraction, *, is_compared: bool = False) -> int:
+    """Give ``.rn`` to the instructions that need it. Returns their number, or -1 where that does not suffice.
+
+    ``is_compared``: the caller compares the machine code of ``before.fixed`` (`machine_contraction.py`). Then it
+    suffices that no new sum reads an open or paired product.
+    """
     after = facts.get(Contraction.of)
-    if not all(_is_unchanged(instr, product, after) for instr, product in before.products.items()):
+    check = _has_no_new_sum if is_compared else _is_unchanged
+    if not all(check(instr, product, after) for instr, product in before.products.items()):
         return -1
     pins = _pins(before, after)
     if pins is None:
@@ -34,7 +40,7 @@ def keep_contraction(kernel: Kernel, facts: Facts, before: Contraction) -> int:
 
 
 def _is_unchanged(instr: Instr, old: Product, after: Contraction) -> bool:
-    """Whether a product that was not rounded has the readers that it had, as far as they are still needed."""
+    """Whether a product that was not rounded has the same readers as before, except for readers that are dead."""
     if old.kind == "rounded":
         return True
     new = after.products.get(instr)
@@ -44,6 +50,15 @@ def _is_unchanged(instr: Instr, old: Product, after: Contraction) -> bool:
         return new.kind == old.kind and new.readers == old.readers
     gone = old.sums - new.sums
     return new.kind == "contracted" and new.sums <= old.sums and gone.isdisjoint(after.live)
+
+
+def _has_no_new_sum(instr: Instr, old: Product, after: Contraction) -> bool:
+    """Whether a product that was not rounded has no new sums, and has lost none except for sums that are dead."""
+    if old.kind == "rounded":
+        return True
+    new = after.products.get(instr)
+    sums = new.sums if new is not None else frozenset[Instr]()
+    return sums <= old.sums and (old.sums - sums).isdisjoint(after.live)
 
 
 def _pins(before: Contraction, after: Contraction) -> dict[Instr, str] | None:
@@ -66,7 +81,7 @@ def _pins(before: Contraction, after: Contraction) -> dict[Instr, str] | None:
                 return None
             pins[each] = mnemonic
         if new.kind == "open" and not new.sums:
-            return None  # it goes where it cannot be followed
+            return None  # its other readers are not known
     return pins
 
 

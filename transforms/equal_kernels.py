@@ -1,9 +1,9 @@
-"""Entries of a module that are equal but for names: the passes run over the first of them only.
+"""Entries of a module that are equal except for names: the passes run over the first of them only.
 
-A template is compiled for each of its types, and types of one size often make the same code.
+A template is compiled for each of its types, and types of the same size often have the same code.
 
-Requires: passes that go by the code of a kernel and by the rest of its module, not by names. Guarantees: the outcome of
-an equal kernel is what the passes would have made of it, remarks included.
+Requires: passes that depend on the code of a kernel and on the rest of its module, not on names. Guarantees: the
+outcome of an equal kernel is the one that the passes would have had, including remarks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..ptx import Kernel, Module
+from ..ptx import Kernel, Module, flatten_scopes
 from ..ptx.correspondence import Correspondence
 from .attempt import Outcome, untouched_copy
 from .code_motion.edges import SYNTHETIC
@@ -20,24 +20,24 @@ from .remarks import Remark, Remarks
 
 __all__ = ["EqualKernel", "EqualKernels"]
 
-#: With how many others of the same opcodes an entry is compared.
+#: The most other entries with the same opcodes that an entry is compared with.
 _MOST_COMPARED = 8
 
 
 class EqualKernels:
-    """Finds entries that are equal but for names. Each kernel is compared before any of them is transformed."""
+    """Finds entries that are equal except for names. All kernels are compared before any of them is transformed."""
 
     def __init__(self, module: Module) -> None:
         self._module = module
-        #: Opcodes of a kernel → name and flat copy of each kernel seen with these opcodes that equals no earlier one.
+        #: Opcodes of a kernel → name → flat copy, for each kernel with these opcodes that equals no earlier one.
         self._seen: dict[object, dict[str, Kernel]] = {}
 
     @classmethod
     def among(cls, module: Module, kernels: Sequence[Kernel], log: Remarks) -> dict[str, EqualKernel]:
         """The kernels that equal an earlier one of ``kernels``, by name.
 
-        None where the numbers of rewrites are limited, or where messages may name lines of the PTX text, which are
-        those of one kernel only.
+        Empty where the number of rewrites is limited, or where messages may name lines of the PTX text, which differ
+        between the kernels.
         """
         is_listing = module.source.name in module.files.values()
         if log.explains or is_listing or log.limit is not None or log.allowed is not None:
@@ -52,9 +52,9 @@ class EqualKernels:
         return {each.kernel.name: each for each in found if each is not None}
 
     def find(self, opcodes: object, kernel: Kernel) -> EqualKernel | None:
-        """The kernel with the name of an earlier one that it equals; `None` where it equals none."""
+        """``kernel``, with the name of an earlier kernel that it equals; `None` where it equals none."""
         flat = untouched_copy(kernel)
-        flat.flatten_scopes()
+        flatten_scopes(flat)
         seen = self._seen.setdefault(opcodes, {})
         for name, given in seen.items():
             correspondence = Correspondence.of(given, flat)
@@ -79,20 +79,20 @@ class EqualKernel:
         self._correspondence = correspondence
 
     def outcome(self, first: Outcome) -> Outcome:
-        """The outcome of this entry, where ``first`` is that of the kernel it equals. A changed kernel is verified."""
+        """The outcome of this entry. ``first`` is that of the kernel that it equals. A changed kernel is verified."""
         kernel = self.kernel
         if not first.kernel.has_scopes:
-            kernel.flatten_scopes()
+            flatten_scopes(kernel)
         if first.is_changed:
             kernel = self._correspondence.carried(first.kernel, kernel)
             verify_result(self._module, kernel, "equal kernels", fell_off=True)
-        said = Remarks(self._module)
-        said.rewrites = first.said.rewrites
-        for remark in first.said.items:
-            said.put(self._carried(remark))
-        for (_, pass_name, what), number in first.said.counts.items():
-            said.counts[kernel.name, pass_name, what] = number
-        return Outcome(kernel, said, first.is_changed)
+        remarks = Remarks(self._module)
+        remarks.rewrites = first.remarks.rewrites
+        for remark in first.remarks.items:
+            remarks.put(self._carried(remark))
+        for (_, pass_name, what), number in first.remarks.counts.items():
+            remarks.counts[kernel.name, pass_name, what] = number
+        return Outcome(kernel, remarks, first.is_changed)
 
     def _carried(self, remark: Remark) -> Remark:
         renamed, source = self._correspondence.renamed, self._module.source

@@ -1,12 +1,12 @@
-"""How much redundancy a kernel has, as it is given: found by operand names, and found by value.
+"""How much redundancy a given kernel has: found by operand names, and found by value.
 
-Computes: for each of the two namings of `expressions.py`, how many classes of expressions have an occurrence that lazy
-code motion could delete (the equations' ``delete``, or a value that is available right before the occurrence), and how
-many occurrences these are. Nothing is weighed: what is worth moving is the pass's business.
+Computes: for each of the two namings of `expressions.py`, the number of classes of expressions with an occurrence that
+lazy code motion could delete (the equations' ``delete``, or a value that is available directly before the occurrence),
+and the number of these occurrences. Costs do not matter here: the passes decide what is worth moving.
 
-Requires: a verified kernel, whose scopes are flattened by this. Refuses: a kernel with an opaque instruction that may
-branch; its counts are `None`.
-Reference: shared notes on code motion, §1; Knoop, Rüthing, Steffen, PLDI 1992.
+Requires: a verified kernel; its scopes are flattened. Refuses: a kernel with an opaque instruction that may branch; its
+counts are `None`.
+Reference: Knoop, Rüthing, Steffen, *Lazy Code Motion*, PLDI 1992.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..analysis.effects import may_move
 from ..analysis.manager import Facts
 from ..analysis.memory.alias import is_mutable_read
 from ..analysis.values.value_numbering import Values
-from ..ptx import Instr, Kernel, Module
+from ..ptx import Instr, Kernel, Module, flatten_scopes
 from .code_motion.expressions import Naming, collect, local_predicates
 from .code_motion.lazy_code_motion import solve_placement
 
@@ -27,8 +27,8 @@ __all__ = ["Opportunities", "Redundancy", "opportunities"]
 
 @dataclass(frozen=True, slots=True)
 class Redundancy:
-    """``classes`` of expressions with something redundant; ``occurrences`` that could be deleted; and of the classes
-    those whose value is read from memory that may be written (``loads``)."""
+    """The number of ``classes`` of expressions with a redundant occurrence, of ``occurrences`` that could be deleted,
+    and of classes whose value is read from memory that may be written (``loads``)."""
 
     classes: int = 0
     occurrences: int = 0
@@ -37,7 +37,7 @@ class Redundancy:
 
 @dataclass(frozen=True, slots=True)
 class Opportunities:
-    """What each naming finds; `None` where the kernel is refused."""
+    """The counts of each naming; `None` where the kernel is refused."""
 
     lexically: Redundancy | None
     by_value: Redundancy | None
@@ -52,7 +52,7 @@ class Opportunities:
 
 def opportunities(kernel: Kernel, module: Module) -> Opportunities:
     """Count what is redundant in ``kernel`` under both namings."""
-    kernel.flatten_scopes()
+    flatten_scopes(kernel)
     facts = Facts(kernel, module)
     if facts.cfg.unmodelled or not facts.cfg.rpo:
         return Opportunities(None, None)
@@ -69,34 +69,34 @@ def _redundancy(facts: Facts, *, by_value: bool) -> Redundancy:
     placement = solve_placement(facts, local, (1 << len(classes)) - 1)
     bit_of = {occurrence.instr: 1 << item.number for item in classes for occurrence in item.occurrences}
     cfg = facts.cfg
-    found = occurrences = 0
+    redundant = occurrences = 0  # classes, as bits, and occurrences
     for block in cfg.rpo:
         present = placement.available[block]
-        entering = placement.delete[block]  # whose first occurrence in the block goes
+        entering = placement.delete[block]  # the first occurrence of these in the block is redundant
         for instr in cfg.blocks[block].instrs:
             bit = bit_of.get(instr, 0)
             if bit & (present | entering):
-                found |= bit
+                redundant |= bit
                 occurrences += 1
                 entering &= ~bit
             present |= bit
             if present:
                 present &= ~local.transfer.kill(instr)
-    loads = sum(1 for item in classes if item.is_mutable and found >> item.number & 1)
-    return Redundancy(found.bit_count(), occurrences, loads)
+    loads = sum(1 for item in classes if item.is_mutable and redundant >> item.number & 1)
+    return Redundancy(redundant.bit_count(), occurrences, loads)
 
 
 class _WholeChains(Naming):
-    """By value, with the names of what a value is computed from in the end for those of its operands."""
+    """Naming by value. The names of an operand are the values that it is computed from in the end, not its own."""
 
     def __init__(self, facts: Facts, values: Values) -> None:
         super().__init__(values, by_value=True)
-        #: Per value number the numbers it is computed from; a number that is not here is computed from itself.
+        #: Value number → the numbers that it is computed from. A number without an entry stands for itself.
         self._origins: dict[int, frozenset[int]] = {}
         number, defined, read = values.number, values.ssa.defined, values.ssa.read
         cfg, loop_of = facts.cfg, facts.loops.loop_of
         for block in cfg.rpo:
-            # What is defined outside of loops is defined once, and before all that reads it.
+            # A value that is defined outside of loops is defined once, and before all of its readers.
             is_once = loop_of[block] < 0
             for phi in values.ssa.phis[block]:
                 if is_once:
@@ -124,5 +124,5 @@ class _WholeChains(Naming):
         return frozenset[int]().union(*(self._of(number[read(instr, reg)]) for reg in instr.uses()))
 
     def defined_names(self, instr: Instr) -> Sequence[Hashable]:
-        # A computed value is no operand's name, so to define it changes nothing.
+        # A computed value is no operand's name, so its definition kills nothing.
         return [name if name not in self._origins else ("computed", name) for name in super().defined_names(instr)]

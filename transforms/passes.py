@@ -1,10 +1,11 @@
 """The passes by name: which there are, which a level runs, and how their options are written.
 
 A pass of this package is named in `_BUILT_IN`. A pass of another distribution is named by an entry point of the group
-``ptxmotion.passes``, whose value is the class: ``my_pass = "my_package:MyPass"``. A name of this package wins.
+``ptxmotion.passes``, whose value is the class: ``my_pass = "my_package:MyPass"``. Where both have a name, the pass of
+this package is used.
 
-Guarantees: only the modules of the passes that are asked for are imported, since `opt` is started for every file of a
-build. Raises `UnknownPass` for a name, an option or a value that is not known.
+Guarantees: only the modules of the selected passes are imported, because `opt` is started for every file of a build.
+Raises `UnknownPass` for an unknown name, option or value.
 """
 
 from __future__ import annotations
@@ -70,14 +71,14 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "O1": ("lcm", "dce", "emptyblocks"),
     # sscm runs lcm first and keeps its insertions out of the arms of divergent branches.
     "O2": ("sscm", "dce", "emptyblocks"),
-    # motion alternates sscm and ssrqp. vectormerge follows because ssrqp replaces loads one by one. readonly marks the
-    # loads that are left. deadstores comes last because a store is dead only when no load reads it any more.
+    # motion alternates sscm and ssrqp. vectormerge comes after it, because ssrqp replaces loads one by one. readonly
+    # changes the remaining loads. deadstores comes last, because a store is dead only where no load reads it.
     "O3": ("motion", "vectormerge", "readonly", "deadstores", "copyprop", "dce", "emptyblocks"),
 }
 
 
 def pass_names() -> list[str]:
-    """The names of all passes: those of this package in the default order, then the registered ones."""
+    """The names of all passes: those of this package in the default order, then the registered passes."""
     return [*_BUILT_IN, *(name for name in sorted(_registered()) if name not in _BUILT_IN)]
 
 

@@ -1,10 +1,10 @@
 """Run passes over one kernel.
 
-`KernelTransform` is called with a kernel; it runs the passes in order and verifies what they made. Equal kernels,
-outcomes of earlier runs and the gate are not its business: the driver combines them.
+`KernelTransform` is called with a kernel. It runs the passes in order and verifies the result. The driver combines it
+with equal kernels, outcomes of earlier runs and the gate.
 
 Requires: a module that the verifier accepts. Guarantees: a kernel that the verifier accepts, or `PassFailed` with the
-pass that broke it; a kernel that contains an unknown branch instruction stays as it was.
+pass that broke it; a kernel with an unknown branch instruction is not changed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..analysis.manager import Facts
 from ..analysis.values.contraction import Contraction, may_contract
-from ..ptx import Kernel, Module, PtxError
+from ..ptx import Kernel, Module, PtxError, flatten_scopes
 from ..ptx.verify import falls_off_end, verify_kernel
 from .code_motion.branch_divergence import divergent_blocks
 from .passes import is_built_in, passes_of
@@ -25,13 +25,15 @@ from .remarks import Remarks
 if TYPE_CHECKING:
     from ..analysis.memory.alias import Promise
     from ..analysis.profile import Profile
+    from .gate.judge import ReadsFloatCode
+    from .machine_contraction import Snapshot
     from .passes import Pass
 
 __all__ = ["KernelTransform", "Observer", "PassFailed", "Timing", "run_passes", "verify_result"]
 
 
 class PassFailed(Exception):
-    """A pass left a kernel that the verifier refuses. This is a fault of the pass."""
+    """The verifier refuses the result of a pass. This is a fault of the pass."""
 
     def __init__(self, pass_name: str, kernel: Kernel, cause: Exception) -> None:
         super().__init__(f"pass '{pass_name}' broke '{kernel.name}': {cause}")
@@ -40,20 +42,20 @@ class PassFailed(Exception):
 
 
 class Observer(Protocol):
-    """Is told what the passes do, for printing and dumping."""
+    """Is called while the passes run, for printing and dumping."""
 
     def started(self, module: Module, kernel: Kernel) -> None:
-        """The passes begin with ``kernel``."""
+        """The passes start on ``kernel``."""
         ...
 
     def changed(self, module: Module, kernel: Kernel, number: int, each: Pass) -> None:
-        """Pass ``each``, the one with this number in the list, has changed ``kernel``."""
+        """Pass ``each``, which has this number in the list, has changed ``kernel``."""
         ...
 
 
 @dataclass
 class Timing:
-    """Seconds spent in a pass over all kernels, and in how many kernels it changed something."""
+    """The seconds that a pass took for all kernels, and the number of kernels that it changed."""
 
     seconds: float = 0.0
     changed: int = 0
@@ -63,8 +65,9 @@ class Timing:
 class KernelTransform:
     """The passes and what they may use besides the kernel.
 
-    ``promise`` is what the user promises of pointer parameters; ``profile`` is what was measured; ``verify_each``
-    verifies after each pass instead of once at the end. ``timings`` are collected by pass name over all calls.
+    ``promise`` is what the user promises about pointer parameters, ``profile`` has measured counts. ``verify_each``
+    verifies after each pass instead of once at the end. ``float_code`` reads machine code; without it, a kernel is not
+    changed where PTX does not show what ptxas contracts. ``timings`` are by the name of the pass, over all calls.
     """
 
     passes: Sequence[Pass]
@@ -72,11 +75,14 @@ class KernelTransform:
     profile: Profile | None = None
     verify_each: bool = False
     observer: Observer | None = None
+    float_code: ReadsFloatCode | None = None
     timings: dict[str, Timing] = field(default_factory=dict[str, Timing])
+    #: Whether ``float_code`` has refused to read some machine code, so that another run may have another result.
+    was_refused: bool = field(default=False, init=False)
 
     def __call__(self, module: Module, kernel: Kernel, remarks: Remarks) -> bool:
         """Transform ``kernel`` of ``module`` in place; whether anything changed. Raises `PassFailed`."""
-        kernel.flatten_scopes()
+        flatten_scopes(kernel)
         facts = Facts(kernel, module, profile=self.profile, promise=self.promise)
         if not may_contract(kernel):
             facts.fixed = frozenset()
@@ -89,7 +95,8 @@ class KernelTransform:
     def identity(self) -> str | None:
         """Everything that decides the result besides the kernel, its module and the code of this package.
 
-        ``None`` where the result must not be reused: a pass is not of this package, or each step is to be seen.
+        ``None`` where the result must not be reused: because a pass is not of this package, or because the user wants
+        to see each step.
         """
         if self.observer is not None or self.verify_each or not all(map(is_built_in, self.passes)):
             return None
@@ -97,45 +104,60 @@ class KernelTransform:
         promised = None
         if promise is not None:
             promised = (promise.everything, sorted(promise.kernels), sorted(promise.parameters))
-        return repr((list(self.passes), promised, profile.by_name if profile is not None else None))
+        reads_code = self.float_code is not None
+        return repr((list(self.passes), promised, profile.by_name if profile is not None else None, reads_code))
 
     @property
     def depends_on_names(self) -> bool:
-        """Whether kernels that differ in their names only may be transformed differently."""
+        """Whether kernels that differ only in their names may be transformed differently."""
         named = self.promise is not None and (self.promise.kernels or self.promise.parameters)
         return bool(named) or self.profile is not None or self.identity is None
 
     def _run_and_audit(self, module: Module, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Transform a kernel with products and sums that ptxas may contract; revert it where that would change."""
         from .contraction_audit import keep_contraction
+        from .machine_contraction import Snapshot, can_compare
 
         before = facts.get(Contraction.of)
         facts.fixed = before.fixed
-        if before.is_fragile:
-            message = "left as it is, since ptxas might contract other products than before"
+        is_compared = before.is_fragile and self.float_code is not None and can_compare(kernel)
+        if before.is_fragile and not is_compared:
+            message = "not changed, because ptxas might contract other products than before"
             remarks.add("Missed", "contraction", "Refused", kernel, message, reason="contraction")
             remarks.count(kernel, "contraction", "refused")
             return False
-        original, checkpoint = kernel.clone(), remarks.checkpoint()
+        snapshot, checkpoint = Snapshot.of(kernel, before), remarks.checkpoint()
         if not self._run(module, kernel, facts, remarks):
             return False
-        pins = keep_contraction(kernel, facts, before)
-        if pins < 0:
-            kernel.restore(original)
+        pins = keep_contraction(kernel, facts, before, is_compared=is_compared)
+        if pins < 0 or (is_compared and not self._contracts_the_same(snapshot, module, kernel, facts)):
+            kernel.restore(snapshot.copy)
             remarks.restore(checkpoint)
             remarks.count(kernel, "contraction", "reverted")
-            message = "reverted, since ptxas might contract other products than before"
+            message = "reverted, because ptxas might contract other products than before"
             remarks.add("Missed", "contraction", "Reverted", kernel, message, reason="contraction")
             return False
+        remarks.count(kernel, "contraction", "compared", int(is_compared))
         remarks.count(kernel, "contraction", "pinned", pins)
         if pins:
             self._verify(module, kernel, "contraction", fell_off=True)
         return True
 
+    def _contracts_the_same(self, before: Snapshot, module: Module, kernel: Kernel, facts: Facts) -> bool:
+        from .gate.judge import Refused
+
+        assert self.float_code is not None
+        live = facts.get(Contraction.of).live
+        try:
+            return before.contracts_the_same(self.float_code, module, kernel, live)
+        except Refused:
+            self.was_refused = True
+            return False
+
     def _run(self, module: Module, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         if facts.cfg.unmodelled:
             text = facts.cfg.unmodelled[0].form.text
-            message = f"'{text}' is unknown and may branch, so the kernel is left as it is"
+            message = f"'{text}' is unknown and may branch, so the kernel is not changed"
             remarks.add("Missed", "pipeline", "Refused", kernel, message, reason="opaque")
             return False
         if self.observer is not None:
@@ -176,7 +198,8 @@ class KernelTransform:
 
 
 def verify_result(module: Module, kernel: Kernel, pass_name: str, *, fell_off: bool) -> None:
-    """Verify what ``pass_name`` made; ``fell_off`` is whether control fell off the end before. Raises `PassFailed`."""
+    """Verify the result of ``pass_name``. ``fell_off``: whether control fell off the kernel's end before. Raises
+    `PassFailed`."""
     try:
         verify_kernel(kernel, module.source)
     except PtxError as error:
@@ -193,14 +216,15 @@ def run_passes(
     promise: Promise | None = None,
     profile: Profile | None = None,
     verify_each: bool = False,
+    float_code: ReadsFloatCode | None = None,
 ) -> bool:
-    """Run passes over each kernel of ``module`` in place, one after the other, without a gate; whether any changed.
+    """Run passes over each kernel of ``module`` in place, without a gate; whether any kernel changed.
 
-    ``passes`` as in `passes_of`. For tests and tools that look at the passes themselves; `ptxmotion.optimize` is the
-    way to optimize. Raises `UnknownPass`, `PassFailed`.
+    ``passes`` as in `passes_of`. This is for tests and tools that examine the passes. To optimize, use
+    `ptxmotion.optimize`. Raises `UnknownPass`, `PassFailed`.
     """
     chosen = passes_of(passes) if isinstance(passes, str) else passes
-    transform = KernelTransform(chosen, promise, profile, verify_each)
+    transform = KernelTransform(chosen, promise, profile, verify_each, float_code=float_code)
     remarks = remarks if remarks is not None else Remarks(module)
     changed = [transform(module, kernel, remarks) for kernel in module.kernels] if chosen else []
     return any(changed)

@@ -1,11 +1,11 @@
-"""What passes did and did not do, and why: remarks, counts, and the limit on rewrites.
+"""Remarks about what passes did and refused, counts, and the limit on rewrites.
 
-A remark is ``Passed`` (a rewrite was made), ``Missed`` (refused, with a reason id) or ``Analysis``. They are written as
-LLVM optimization records (YAML), which opt-viewer and llvm-opt-report read, or as lines for people. A record names the
-pass, the function, the place in the source, the expression, the blocks that it stood in and the blocks or edges where
-it stands now, and the reason. A refusal that every round of a pass repeats is said once.
+A remark is ``Passed`` (a rewrite was made), ``Missed`` (a rewrite was refused, with a reason id) or ``Analysis``.
+Remarks are written as LLVM optimization records (YAML), which opt-viewer and llvm-opt-report read, or as lines of text.
+A record names the pass, the function, the place in the source, the expression, the blocks that it was in, the blocks or
+edges that it is in now, and the reason. A refusal that every round of a pass repeats is reported once.
 
-Every rewrite asks `Remarks.may_rewrite` first; so ``--bisect-limit N`` stops after N rewrites, not after N passes.
+A pass calls `Remarks.may_rewrite` before each rewrite. So ``--bisect-limit N`` stops after N rewrites, not N passes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["Remark", "Remarks", "block_names"]
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """``name`` is the id of the remark within its pass; ``reason`` a reason id where it is a refusal. ``expression`` is
-    an opcode; ``sources`` and ``targets`` are the labels of the blocks, or edges, from which and to which it moved."""
+    """One remark. ``name`` is its id within the pass, ``reason`` the reason id of a refusal. ``expression`` is an
+    opcode; ``sources`` and ``targets`` are the labels of the blocks or edges from which and to which it was moved."""
 
     kind: str
     pass_name: str
@@ -41,14 +41,14 @@ class Remark:
 
     @property
     def refusal(self) -> object:
-        """What is the same when an expression is refused again after others have moved."""
+        """Equal for two refusals of the same expression, also after other rewrites between them."""
         if not self.line:
             return self
         return (self.pass_name, self.name, self.kernel, self.file, self.line, self.column, self.reason, self.expression)
 
     @property
     def text(self) -> str:
-        """One line for a person."""
+        """The remark as a line of text."""
         where = f"{self.file}:{self.line}:{self.column}: " if self.line else ""
         reason = f" [{self.reason}]" if self.reason else ""
         return f"{where}remark: {self.pass_name}: {self.kernel}: {self.message}{reason}"
@@ -72,12 +72,12 @@ class Remark:
         return "\n".join([*lines, "...", ""])
 
 
-#: How many remarks there were, and the counts.
+#: The number of remarks, and the counts.
 Checkpoint: TypeAlias = "tuple[int, Counter[tuple[str, str, str]]]"
 
 
 def block_names(blocks: Sequence[Block], numbers: Iterable[int]) -> tuple[str, ...]:
-    """What a person calls the blocks: their labels, or their places in the kernel."""
+    """The labels of the blocks; ``block N`` for a block without a label."""
     labels = ((number, blocks[number].label) for number in numbers)
     return tuple(label.text if label is not None else f"block {number}" for number, label in labels)
 
@@ -89,9 +89,9 @@ def _quoted(text: str) -> str:
 class Remarks:
     """Collects remarks and counts for one module.
 
-    ``limit`` is the number of rewrites allowed in all, ``None`` for no limit; ``allowed`` are the keys of the rewrites
-    that may be made, ``None`` for all; ``explains`` asks passes for refusals as well that it takes extra work to find
-    out about.
+    ``limit`` is the number of rewrites that are allowed in all, ``None`` for no limit. ``allowed`` are the keys of the
+    rewrites that may be made, ``None`` for all. ``explains``: passes report also those refusals that take extra work to
+    find.
     """
 
     def __init__(
@@ -104,21 +104,23 @@ class Remarks:
     ) -> None:
         self.items: list[Remark] = []
         self.explains = explains
+        #: `Remark.refusal` of the refusals so far.
         self._refusals: set[object] = set()
-        #: Counts by (kernel, pass, what).
+        #: (kernel, pass, what was counted) → number.
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.rewrites = 0
         self.limit = limit
         self.allowed = allowed
-        #: The keys of the rewrites made, in order.
+        #: The keys of the rewrites that were made, in order.
         self.keys: dict[str, None] = {}
         self._module = module
+        #: Number of a ``.file`` directive → file name; `None` until the first use.
         self._files: dict[int, str] | None = None
 
     def may_rewrite(self, pass_name: str = "", instr: Instr | None = None) -> bool:
-        """Count one rewrite; ``False`` when it must not be made, since the limit is reached or its key is not allowed.
+        """Count one rewrite; ``False`` where it must not be made: the limit is reached, or its key is not allowed.
 
-        A rewrite of the expression that ``instr`` evaluates has a key; clean-up has none and is always allowed.
+        A rewrite of the expression that ``instr`` evaluates has a key. Clean-up has none, so `allowed` does not limit it.
         """
         key = self._key(pass_name, instr) if instr is not None else ""
         if key and self.allowed is not None and key not in self.allowed:
@@ -131,8 +133,10 @@ class Remarks:
         return True
 
     def allows(self, pass_name: str, instr: Instr | None = None) -> bool:
-        """Whether `may_rewrite` might agree: with ``instr``, or with any instruction. Counts nothing. A pass need not
-        find out what it may not do, or has done."""
+        """Whether `may_rewrite` may return true for ``instr``, or for any instruction. Counts nothing.
+
+        With it a pass avoids the search for rewrites that are not allowed, or that it has made already.
+        """
         if self.allowed is None:
             return True
         if instr is not None:
@@ -141,36 +145,38 @@ class Remarks:
         return any(key not in self.keys and key.startswith(prefix) for key in self.allowed)
 
     def _key(self, pass_name: str, instr: Instr) -> str:
-        """Names a rewrite, the same in every run over the same kernel, whatever other rewrites are made: the registers
-        that these make have other names then, so it goes by the place in the text. What has none is named by its own
-        text; what is done again to a copy of an instruction, by how often it was done."""
+        """The key of a rewrite. It is the same in every run over the same kernel, whichever other rewrites are made.
+
+        New registers have other names in another run, so the key contains the place of the instruction in the text; for
+        an instruction without a place, its own text. A number tells rewrites of copies of one instruction apart.
+        """
         what = instr.form.text if instr.pos >= 0 else instr.text
-        key = again = f"{pass_name}:{what}@{instr.pos}"
-        times = 1
-        while again in self.keys:
-            times += 1
-            again = f"{key}#{times}"
-        return again
+        first = key = f"{pass_name}:{what}@{instr.pos}"
+        number = 1
+        while key in self.keys:
+            number += 1
+            key = f"{first}#{number}"
+        return key
 
     def checkpoint(self) -> Checkpoint:
-        """What has been said and counted so far, for `restore`."""
+        """The remarks and counts so far, for `restore`."""
         return len(self.items), Counter(self.counts)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Forget what was said and counted since ``checkpoint``, except for refusals. Rewrites stay counted, so that a
-        limit on them names the same ones in every run."""
+        """Drop the remarks and counts since ``checkpoint``, except for refusals. The number of rewrites stays, so that
+        a limit stops at the same rewrite in every run."""
         number, self.counts = checkpoint
         self.items[number:] = [remark for remark in self.items[number:] if remark.kind == "Missed"]
 
     def take(self, other: Remarks) -> None:
-        """Add what ``other`` has collected."""
+        """Add the remarks, counts and rewrites of ``other``."""
         for remark in other.items:
             self.put(remark)
         self.counts += other.counts
         self.rewrites += other.rewrites
 
     def take_refusals(self, other: Remarks) -> None:
-        """Add what ``other`` has refused: that holds whatever becomes of the rest."""
+        """Add the refusals of ``other``. They are valid also where its rewrites are reverted."""
         for remark in other.items:
             if remark.kind == "Missed":
                 self.put(remark)
@@ -193,14 +199,14 @@ class Remarks:
         sources: Iterable[str] = (),
         targets: Iterable[str] = (),
     ) -> None:
-        """Add a remark of ``kind`` at the place of ``instr``, about the expression that it computes."""
+        """Add a remark of ``kind`` about the expression that ``instr`` computes, at its place in the source."""
         file, line, column = self.place(instr) if instr is not None else ("", 0, 0)
         expression = instr.form.text if instr is not None else ""
         where = (file, line, column, reason, expression, tuple(sources), tuple(targets))
         self.put(Remark(kind, pass_name, name, kernel.name, message, *where))
 
     def put(self, remark: Remark) -> None:
-        """Add a remark, unless it is a refusal that has been said."""
+        """Add a remark, unless it is a refusal that has been reported already."""
         if remark.kind == "Missed":
             if remark.refusal in self._refusals:
                 return
@@ -208,7 +214,7 @@ class Remarks:
         self.items.append(remark)
 
     def place(self, instr: Instr) -> tuple[str, int, int]:
-        """Source file, line and column from ``.loc``, or the line in the PTX text where there is none."""
+        """Source file, line and column from ``.loc``, or those in the PTX text where there is no ``.loc``."""
         module = self._module
         if module is None:
             return "", 0, 0
@@ -227,4 +233,5 @@ class Remarks:
         return (remark for remark in self.items if compiled.search(remark.pass_name))
 
     def yaml(self) -> str:
+        """All remarks as YAML documents."""
         return "".join(remark.yaml for remark in self.items)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ptx import Effect, Instr, Special
+from ...ptx.operations import BARRIERS
 from ..effects import is_constant_read, is_may_definition, memory_space
 from ..manager import Facts
 
@@ -36,7 +37,7 @@ class BlockUniform:
 
 def is_barrier(instr: Instr) -> bool:
     """Whether the instruction waits for the other threads of the block."""
-    return instr.form.op.base in ("bar", "barrier") and not instr.form.text.startswith("bar.warp")
+    return instr.form.operation in BARRIERS
 
 
 def block_uniform(facts: Facts) -> BlockUniform:
@@ -110,7 +111,7 @@ class _Solver:
 
     def _varies(self, instr: Instr) -> bool:
         form = instr.form
-        if form.is_opaque or form.op.base == "call":
+        if form.is_opaque or form.is_call:
             return True
         if is_barrier(instr):
             return False  # all threads get the same result of bar.red

@@ -12,9 +12,7 @@ from ...ptx import Effect, Form, Instr
 from ..graph.cfg import Cfg
 from ..values.ssa import Ssa
 
-__all__ = ["BRANCHES", "BranchSlice", "values_of"]
-
-BRANCHES = frozenset(["bra", "brx", "ret", "exit", "trap"])
+__all__ = ["BranchSlice", "values_of"]
 
 
 def values_of(ssa: Ssa, instr: Instr) -> tuple[list[int], list[int]]:
@@ -44,7 +42,7 @@ class BranchSlice:
                     starts[form] = _is_start(form)
                 if starts[form]:
                     work.append(instr)
-                    if form.op.base not in BRANCHES and not instr.is_directive:
+                    if not instr.is_terminator and not instr.is_directive:
                         self.is_for_branches = False
         writer_of, joined = ssa.instr, self.joined
         while work:
@@ -64,4 +62,4 @@ class BranchSlice:
 
 
 def _is_start(form: Form) -> bool:
-    return form.op.base in BRANCHES or form.effects & (Effect.CARRY_IN | Effect.CARRY_OUT) != 0 or form.is_opaque
+    return form.effects & (Effect.CONTROL | Effect.CARRY_IN | Effect.CARRY_OUT) != 0 or form.is_opaque

@@ -35,12 +35,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...ptx import Effect, Instr, Kernel, Reg, Special, registers
+from ...ptx.operations import Operation
 from ..effects import is_constant_read, is_may_definition
 from ..graph.cfg import Cfg
 from ..graph.control_dependence import ControlDependence
 from ..graph.loops import Loops
 from ..values.ssa import Ssa
-from .branch_slice import BRANCHES, BranchSlice, values_of
+from .branch_slice import BranchSlice, values_of
 from .reconvergence import Reconvergence
 from .sources import Sources, block_shape, lane_selectors
 from .varying_values import ValueBits
@@ -50,7 +51,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Divergence", "Step"]
 
-_ARITHMETIC = frozenset("int_add int_sub int_neg int_mul_lo int_mad_lo int_mul_wide int_mad_wide".split())
+_ARITHMETIC = frozenset(
+    [
+        Operation.SUM,
+        Operation.DIFFERENCE,
+        Operation.NEGATION,
+        Operation.PRODUCT,
+        Operation.PRODUCT_SUM,
+        Operation.WIDE_PRODUCT,
+        Operation.WIDE_PRODUCT_SUM,
+    ]
+)
 
 #: After this number of steps, a value whose varying bits grow around a loop is assumed to vary in all bits.
 _MOST_STEPS = 8
@@ -301,7 +312,7 @@ class Divergence:
         """By node whether a branch depends on its result."""
         writer = {value: node for node, values in enumerate(self._writes) for value in values}
         matters = bytearray(len(self._instr))
-        work = [n for n, instr in enumerate(self._instr) if instr is not None and instr.form.op.base in BRANCHES]
+        work = [n for n, instr in enumerate(self._instr) if instr is not None and instr.form.is_terminator]
         while work:
             node = work.pop()
             if matters[node]:
@@ -390,7 +401,7 @@ class Divergence:
             self._visit_definition(node, instr)
         elif instr.form.effects & Effect.CARRY_OUT and not instr.form.is_opaque:
             self._note_carry(node, self._first_varying(node, self._reads[node]))
-        if instr.form.op.base in BRANCHES:
+        if instr.form.is_terminator:
             block = self._block[node]
             if block not in self._branch_cause and "uni" not in instr.form.flags:
                 cause = self._first_varying(node, self._reads[node])
@@ -440,7 +451,7 @@ class Divergence:
     def _is_lost(self, instr: Instr, cause: _Cause) -> bool:
         """Whether a sum or product varies in all bits because an operand does."""
         value = cause.value
-        return value >= 0 and instr.form.op.semantics in _ARITHMETIC and self.varying[value] == self._bits.mask(value)
+        return value >= 0 and instr.form.operation in _ARITHMETIC and self.varying[value] == self._bits.mask(value)
 
     def _cause_of(self, node: int, instr: Instr) -> _Cause | None:
         source = self._sources.of(instr)

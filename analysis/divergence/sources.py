@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...ptx import Effect, Form, Imm, Instr, Kernel, Operand, Reg, Special, Variable
+from ...ptx import Effect, Form, Imm, Instr, Kernel, Operand, Reg, ScalarType, Special, Variable
+from ...ptx.operations import LOADS, Operation
 from ...ptx.types import literal_value
 from ..effects import is_call_parameter, is_constant_read, memory_space
 from .varying_bits import Bits, special_registers, unknown
@@ -23,9 +24,6 @@ _DIVERGENT_SPECIALS = frozenset(
     "%clock %clock_hi %clock64 %globaltimer %globaltimer_lo %globaltimer_hi %smid "
     "%lanemask_eq %lanemask_le %lanemask_lt %lanemask_ge %lanemask_gt".split()
 )
-_VOTES = frozenset(["vote", "redux", "match", "activemask"])
-_BARRIERS = frozenset(["bar", "barrier"])
-_LOADS = frozenset(["ld", "ldu"])
 
 
 def block_shape(kernel: Kernel) -> tuple[int, int, int] | None:
@@ -76,18 +74,18 @@ class Sources:
         form = instr.form
         if form.is_opaque:
             return f"{form.text}, which is unknown"
-        base = form.op.base
-        if base == "call":
+        operation = form.operation
+        if form.is_call:
             return "the result of a call"
-        if base in _LOADS:
+        if operation in LOADS:
             return self._load(instr, form)
-        if base in _VOTES:
-            if base == "activemask" or "sync" not in form.flags:
+        if operation is Operation.VOTE:
+            if "sync" not in form.flags:
                 return "" if self.are_lanes_together else f"{form.text}, whose lanes may have diverged"
             return form.text if form.op.divergence == "source" else ""
         if form.op.divergence == "source" and not is_broadcast(instr):
             return form.text
-        if form.op.name == "cvta" and form.space == "local":
+        if operation is Operation.TO_GENERIC and form.space == "local":
             return "the address of an object that each thread has"
         for operand in instr.operands:
             if isinstance(operand, Special) and self.special(operand).varying:
@@ -138,7 +136,12 @@ def _variables(kernel: Kernel) -> Iterable[object]:
 def is_broadcast(instr: Instr) -> bool:
     """Whether a shuffle gives all 32 lanes the value of one lane: ``shfl.sync.idx d, a, lane, 31, -1``."""
     form = instr.form
-    if form.op.base != "shfl" or form.mods.get("mode") != "idx" or "sync" not in form.flags or len(instr.operands) != 5:
+    if (
+        form.operation is not Operation.SHUFFLE
+        or form.mods.get("mode") != "idx"
+        or "sync" not in form.flags
+        or len(instr.operands) != 5
+    ):
         return False
     bounds, members = instr.operands[3], instr.operands[4]
     if not (isinstance(bounds, Imm) and isinstance(members, Imm)):
@@ -147,12 +150,14 @@ def is_broadcast(instr: Instr) -> bool:
 
 
 def lane_selectors(instr: Instr) -> tuple[Operand, ...] | None:
-    """For an instruction with one result for all participating lanes: the operands that select these lanes, or the lane
-    whose value is used. ``None`` for all other instructions."""
-    base = instr.form.op.base
-    if base in _BARRIERS and instr.form.dst_count:
+    """Where a result is one for all lanes that take part: the operands that say which lanes do, or which lane gives it.
+
+    ``None`` for all other instructions.
+    """
+    operation = instr.form.operation
+    if operation is Operation.BARRIER and instr.form.dst_count:
         return instr.operands[1:-1]
-    if base in _VOTES and instr.form.op.divergence == "uniform":
+    if operation is Operation.VOTE and instr.form.op.divergence == "uniform":
         return instr.operands[-1:] if "sync" in instr.form.flags else ()
     if is_broadcast(instr):
         return instr.operands[2:3]
@@ -163,19 +168,12 @@ def operand_widths(form: Form) -> tuple[int, ...]:
     """The width in bits of each operand by the opcode table; 0 if it is unknown."""
     widths = _WIDTHS.get(form)
     if widths is None:
-        widths = _WIDTHS[form] = tuple(_width(form, spec.type) for spec in form.specs)
+        widths = _WIDTHS[form] = tuple(_width(form.operand_type(spec)) for spec in form.specs)
     return widths
 
 
 _WIDTHS: dict[Form, tuple[int, ...]] = {}
 
 
-def _width(form: Form, kind: str) -> int:
-    if kind == "pred":
-        return 1
-    if kind == "wide":
-        return 2 * form.type.bits if form.type is not None else 0
-    scalar = form.scalar(kind) or (form.type if kind == "type" else None)
-    if scalar is not None:
-        return scalar.bits if scalar.lanes == 1 else 0
-    return int(kind[1:]) if kind[1:].isdigit() else 0
+def _width(scalar: ScalarType | None) -> int:
+    return scalar.bits if scalar is not None and scalar.lanes == 1 else 0

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...ptx import Form
+from ...ptx.operations import Operation
 
 __all__ = ["OPERATIONS", "Bits", "constant", "special_registers", "uniform", "unknown"]
 
@@ -304,29 +305,28 @@ def _compare(form: Form, operands: list[Bits]) -> Bits | None:
     return Bits(varying | (operands[2].varying if len(operands) > 2 else 0))
 
 
-#: By name of the operation in the opcode table the function from the bits of the operands to those of the result. Its
-#: result is ``None`` if all bits vary when an operand varies.
-OPERATIONS: dict[str, Callable[[Form, list[Bits]], Bits | None]] = {
-    "int_add": _plain(_sum),
-    "int_sub": _plain(_difference),
-    "int_neg": _plain(_negation),
-    "int_mul_lo": _plain(_product),
-    "int_mad_lo": _plain(_product_sum),
-    "int_mul_wide": _wide(_product),
-    "int_mad_wide": _wide(_product_sum),
-    "int_div": _division(_quotient),
-    "int_rem": _division(_remainder),
-    "int_bfe": _extract,
-    "bits_and": _plain(_and),
-    "bits_or": _plain(_or),
-    "bits_xor": _plain(_xor),
-    "bits_not": _plain(_not),
-    "bits_shl": _plain(_shl),
-    "bits_shr": _shift_right,
-    "convert": _convert,
-    "move_mov": _move,
-    "compare_setp": _compare,
-    "compare_selp": _select,
+#: What an operation makes of its operands; ``None`` from it: nothing special.
+OPERATIONS: dict[Operation, Callable[[Form, list[Bits]], Bits | None]] = {
+    Operation.SUM: _plain(_sum),
+    Operation.DIFFERENCE: _plain(_difference),
+    Operation.NEGATION: _plain(_negation),
+    Operation.PRODUCT: _plain(_product),
+    Operation.PRODUCT_SUM: _plain(_product_sum),
+    Operation.WIDE_PRODUCT: _wide(_product),
+    Operation.WIDE_PRODUCT_SUM: _wide(_product_sum),
+    Operation.QUOTIENT: _division(_quotient),
+    Operation.REMAINDER: _division(_remainder),
+    Operation.BIT_FIELD: _extract,
+    Operation.AND: _plain(_and),
+    Operation.OR: _plain(_or),
+    Operation.XOR: _plain(_xor),
+    Operation.NOT: _plain(_not),
+    Operation.SHIFT_LEFT: _plain(_shl),
+    Operation.SHIFT_RIGHT: _shift_right,
+    Operation.CONVERSION: _convert,
+    Operation.COPY: _move,
+    Operation.COMPARISON: _compare,
+    Operation.SELECTION: _select,
 }
 
 

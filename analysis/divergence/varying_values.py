@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...ptx import Imm, Instr, Not, Operand, Pair, Reg, Special, Sym
+from ...ptx.operations import Operation
 from ...ptx.types import is_integer_literal, literal_value
 from ..values.ssa import Ssa
 from .sources import Sources, operand_widths
@@ -60,13 +61,13 @@ class ValueBits:
         With ``block`` = -1 no bit varies, and only the known bits matter.
         """
         form = instr.form
-        operation = OPERATIONS.get(form.op.semantics)
+        operation = OPERATIONS.get(form.operation)
         if operation is None:
             return None
         result = instr.operands[0]
         if isinstance(result, Pair):
             result = result.first
-        is_predicate = form.op.semantics == "compare_setp"
+        is_predicate = form.operation is Operation.COMPARISON
         if not isinstance(result, Reg) or result.lanes != 1:
             return None
         widths = operand_widths(form)
@@ -136,7 +137,12 @@ class ValueBits:
         scalar, reg = instr.form.type, ssa.reg[value]
         if reg.lanes != 1:
             return _NOTHING
-        if instr.form.op.base == "ld" and scalar is not None and scalar.kind in "ub" and scalar.bits < reg.type.bits:
+        if (
+            instr.form.operation is Operation.LOAD
+            and scalar is not None
+            and scalar.kind in "ub"
+            and scalar.bits < reg.type.bits
+        ):
             return Bits(0, self.mask(value) & ~((1 << scalar.bits) - 1))
         if len(instr.defs()) != 1:
             return _NOTHING

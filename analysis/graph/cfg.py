@@ -25,12 +25,13 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 
+from ...graphs import strongly_connected_components
 from ...ptx import Block, Directive, Imm, Instr, Kernel, Label
+from ...ptx.operations import Operation
 from ...ptx.types import literal_value
 
-__all__ = ["BrokenBranch", "Cfg", "Flow", "build_cfg", "reverse_postorder", "strongly_connected_components"]
+__all__ = ["BrokenBranch", "Cfg", "Flow", "build_cfg", "reverse_postorder"]
 
-_LEAVES = frozenset(["ret", "exit", "trap"])
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
 
 
@@ -156,15 +157,15 @@ def build_cfg(kernel: Kernel) -> Cfg:
     exits: list[int] = []
     for number, block in enumerate(blocks):
         instr = block.terminator
-        base = instr.form.op.base if instr is not None else ""
         falls, jumps, ends = True, [], False
-        if instr is not None and (base == "bra" or base == "brx" or base in _LEAVES):
+        if instr is not None:
+            operation = instr.form.operation
             taken, falls = _is_taken(instr)
             if not taken:
                 pass
-            elif base == "bra":
+            elif operation is Operation.BRANCH:
                 jumps = [targets.block(instr)]
-            elif base == "brx":
+            elif operation is Operation.INDEXED_BRANCH:
                 jumps = targets.table(instr)
             else:
                 ends = True
@@ -288,48 +289,3 @@ def reverse_postorder(succ: Sequence[Sequence[int]], root: int) -> list[int]:
             order.append(stack.pop())
     order.reverse()
     return order
-
-
-def strongly_connected_components(succ: Sequence[Sequence[int]], nodes: Sequence[int]) -> list[list[int]]:
-    """The strongly connected components of the graph on ``nodes``; each component comes before those that reach it.
-
-    Edges to other nodes are ignored. Tarjan (1972), without recursion.
-    """
-    allowed = set(nodes)
-    number: dict[int, int] = {}
-    low: dict[int, int] = {}
-    is_open: set[int] = set()
-    path: list[int] = []
-    components: list[list[int]] = []
-    for root in nodes:
-        if root in number:
-            continue
-        stack = [(root, iter(succ[root]))]
-        number[root] = low[root] = len(number)
-        path.append(root)
-        is_open.add(root)
-        while stack:
-            node, after = stack[-1]
-            for to in after:
-                if to not in allowed:
-                    continue
-                if to not in number:
-                    number[to] = low[to] = len(number)
-                    path.append(to)
-                    is_open.add(to)
-                    stack.append((to, iter(succ[to])))
-                    break
-                if to in is_open:
-                    low[node] = min(low[node], number[to])
-            else:
-                stack.pop()
-                if stack:
-                    low[stack[-1][0]] = min(low[stack[-1][0]], low[node])
-                if low[node] == number[node]:
-                    component = [path.pop()]
-                    while component[-1] != node:
-                        component.append(path.pop())
-                    component.reverse()
-                    is_open.difference_update(component)
-                    components.append(component)
-    return components

@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...ptx import Instr, Label, Reg
+from ...ptx.operations import Operation
 from ..memory.speculation import Bounds
 from ..values import affine
 from ..values.affine import Affine
@@ -68,7 +69,7 @@ class FiniteLoops:
         """Whether the branch at the end of ``block`` takes the edge to ``outside`` in some iteration."""
         facts = self._facts
         branch = facts.cfg.blocks[block].terminator
-        if branch is None or branch.form.op.base != "bra" or branch.guard is None:
+        if branch is None or branch.form.operation is not Operation.BRANCH or branch.guard is None:
             return False
         guard, label = branch.guard.reg, branch.operands[-1]
         if not isinstance(guard, Reg) or not isinstance(label, Label) or len(facts.cfg.succ[block]) != 2:
@@ -88,7 +89,7 @@ class FiniteLoops:
     def _is_met(self, loop: Loop, compare: Instr, *, leaves_if: bool) -> bool:
         """Whether the result of ``compare`` is ``leaves_if`` in some iteration."""
         form, scalar = compare.form, compare.form.type
-        if form.op.base != "setp" or compare.guard is not None or len(compare.operands) != 3:
+        if form.operation is not Operation.COMPARISON or compare.guard is not None or len(compare.operands) != 3:
             return False
         if not isinstance(compare.operands[0], Reg) or scalar is None or scalar.kind not in "usb":
             return False

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...ptx import Effect, Instr, Kernel, Param, Sym, Variable
+from ...ptx.operations import PLAIN_ACCESSES
 from ..effects import is_constant_read, is_plain_store, memory_space
 from ..values import affine
 from ..values.value_numbering import Values
@@ -196,7 +197,7 @@ class Memory:
         if instr in self._references:
             return self._references[instr]
         found = None
-        if instr.form.effects & (Effect.READ | Effect.WRITE) and instr.form.op.base in _SIMPLE:
+        if instr.form.effects & (Effect.READ | Effect.WRITE) and instr.form.operation in PLAIN_ACCESSES:
             try:
                 found = reference_of(instr, self.values, self.objects(instr))
             except KeyError:
@@ -406,7 +407,7 @@ class Memory:
         return _regions(reference.space, reference.objects) <= {"local"}
 
     def _may_write(self, instr: Instr, reference: Reference) -> bool:
-        if is_plain_store(instr) or instr.form.op.base in _SIMPLE:
+        if is_plain_store(instr) or instr.form.operation in PLAIN_ACCESSES:
             written = self.reference(instr)
             if written is not None:
                 return self.may_alias(written, reference)
@@ -417,8 +418,6 @@ class Memory:
         )
 
 
-#: Opcodes that access one address only.
-_SIMPLE = frozenset(["ld", "ldu", "st", "atom", "red"])
 _CONSTANT = ("const", "param")
 _CHANGES = Effect.WRITE | Effect.BARRIER | Effect.ORDERED | Effect.ASYNC
 

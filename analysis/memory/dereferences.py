@@ -27,6 +27,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...ptx import Effect, Form, Instr
+from ...ptx.operations import PLAIN_ACCESSES
 from ..effects import may_not_return
 from .address_inputs import AddressLeaves
 from .alias import Reference
@@ -38,7 +39,6 @@ __all__ = ["Dereferences"]
 
 #: (form of an instruction, site that it dereferences, sites whose base it defines again); sites as bits.
 _Event: TypeAlias = tuple[Form, int, int]
-_ACCESSES = frozenset(["ld", "ldu", "st", "atom", "red"])
 
 
 class Dereferences:
@@ -100,7 +100,7 @@ class Dereferences:
     def _find_sites(self) -> None:
         numbers: dict[Reference, int] = {}
         leaves_of = self._leaves.of_instr
-        accesses = {form for form in self._forms if form.op.base in _ACCESSES and not form.is_opaque}
+        accesses = {form for form in self._forms if form.operation in PLAIN_ACCESSES}
         for block in self.cfg.rpo:
             for instr in self.cfg.blocks[block].instrs:
                 if instr.form not in accesses or instr.guard is not None:
@@ -212,4 +212,4 @@ class Dereferences:
 
 
 def _may_free(form: Form) -> bool:
-    return form.is_opaque or form.op.base == "call"
+    return form.is_opaque or form.is_call

@@ -30,6 +30,7 @@ from typing import ClassVar
 
 from ...ptx import Effect, Element, Form, Imm, Instr, Kernel, Mem, Operand, Param, Reg, Special, Sym, Variable
 from ...ptx.operands import Not, Pair, Vec
+from ...ptx.operations import Pointers
 from ...ptx.types import TYPES, is_integer_literal, literal_value
 from ..effects import is_call_parameter
 from ..graph.cfg import Cfg
@@ -50,20 +51,6 @@ _NULL_VALUE: frozenset[Object] = frozenset([_NOTHING])
 _MARKS = _INTEGER_VALUE | _NULL_VALUE
 
 _TOUCHES = Effect.READ | Effect.WRITE
-#: Opcodes whose result is an integer even if an operand may be an unknown address.
-_INTEGER = frozenset(
-    "mul mul24 shl shr div rem abs neg not popc clz bfind bfe brev set dp4a dp2a sad fns szext bmsk cnot".split()
-)
-#: Opcodes whose result does not depend on an address.
-_NO_ADDRESS = frozenset("setp testp isspacep vote match activemask redux istypep".split())
-#: Opcodes that may copy an address in a register of a floating-point type.
-_HANDS_ON = frozenset("mov selp slct prmt shfl".split())
-#: Opcodes that add an integer to an address, with operands in any order.
-_SUMS = frozenset(["add", "addc"])
-#: Opcodes whose result is an integer if both operands are addresses.
-_DIFFERENCES = frozenset("sub subc xor".split())
-#: Opcodes that multiply the first two operands and add the third.
-_MULTIPLY_ADD = frozenset(["mad", "mad24"])
 #: The spellings of the null address.
 _NULL = frozenset(["0", "0x0", "0U", "0x0U"])
 #: A value masked by less than this is an integer.
@@ -258,7 +245,7 @@ class Pointees:
         kind = _kind(instr.form)
         if self._late and kind not in _INTEGER_KINDS and not self._late.isdisjoint(instr.defs()):
             return None
-        return self._RULES[kind](self, instr)
+        return self.RULES[kind](self, instr)
 
     def _no_address(self, instr: Instr) -> Objects:
         return _INTEGER_VALUE
@@ -408,21 +395,21 @@ class Pointees:
             return _INTEGER_VALUE
         return frozenset([param])
 
-    #: By kind of form the function that computes what the result points into.
-    _RULES: ClassVar[dict[str, Callable[[Pointees, Instr], Objects]]] = {
-        "none": _no_address,
-        "integer": _made_of_all,
-        "unknown": _unknown,
-        "load": _loaded,
-        "alloca": _alloca,
-        "lane": _of_another_lane,
-        "wider": _widened,
-        "mad": _multiplied_and_added,
-        "and": _masked,
-        "or": _united,
-        "difference": _subtracted,
-        "sum": _added,
-        "copy": _copied,
+    #: By rule, the method that computes what the result of an instruction points into.
+    RULES: ClassVar[dict[Pointers, Callable[[Pointees, Instr], Objects]]] = {
+        Pointers.NOTHING: _no_address,
+        Pointers.NUMBER: _made_of_all,
+        Pointers.UNKNOWN: _unknown,
+        Pointers.LOADED: _loaded,
+        Pointers.ALLOCATED: _alloca,
+        Pointers.OTHER_LANE: _of_another_lane,
+        Pointers.CONVERSION: _widened,
+        Pointers.PRODUCT_SUM: _multiplied_and_added,
+        Pointers.MASK: _masked,
+        Pointers.UNION: _united,
+        Pointers.DIFFERENCE: _subtracted,
+        Pointers.SUM: _added,
+        Pointers.ANY_SOURCE: _copied,
     }
 
 
@@ -446,46 +433,31 @@ def _space_of(found: Object) -> str:
     return "global" if isinstance(found, Param) else found.space
 
 
-#: Kinds of forms whose results are integers, even if their registers change later.
-_INTEGER_KINDS = frozenset(["none", "integer"])
-#: Kinds of forms whose results do not depend on what their operands point into.
-_LEAVES = frozenset(["none", "unknown", "load", "alloca"])
-_KINDS: dict[Form, str] = {}
+#: Rules whose results are integers, even if their registers change later.
+_INTEGER_KINDS = frozenset([Pointers.NOTHING, Pointers.NUMBER])
+#: Rules whose results do not depend on what their operands point into.
+_LEAVES = frozenset([Pointers.NOTHING, Pointers.UNKNOWN, Pointers.LOADED, Pointers.ALLOCATED])
+_KINDS: dict[Form, Pointers] = {}
 
 
-def _kind(form: Form) -> str:
+def _kind(form: Form) -> Pointers:
     kind = _KINDS.get(form)
     if kind is None:
         kind = _KINDS[form] = _kind_of(form)
     return kind
 
 
-def _kind_of(form: Form) -> str:
-    base = form.op.base
-    if form.is_opaque:
-        return "unknown"
-    if base == "ld":
-        return "load" if not form.effects & Effect.ORDERED else "unknown"
-    if base == "alloca":
-        return "alloca"
-    if base in _NO_ADDRESS:
-        return "none"
-    if base == "shfl":
-        return "lane"
-    if form.effects & ~(Effect.TRAP | Effect.CARRY_IN | Effect.CARRY_OUT) or base in ("call", "mapa", "stacksave"):
-        return "unknown"
-    if base in _MULTIPLY_ADD:
-        return "mad"
-    if base in _INTEGER or (form.type is not None and form.type.is_float and base not in _HANDS_ON):
-        return "integer"
-    if base == "cvt":
-        source, target = form.scalar("atype"), form.scalar("dtype")
-        is_widening = source is not None and target is not None and source.bits <= 32 < target.bits
-        if is_widening and source is not None and not source.is_float:
-            return "wider"
-        return "integer" if source is None or source.is_float else "copy"
-    if base in _DIFFERENCES:
-        return "difference"
-    if base == "and" or base == "or":
-        return base
-    return "sum" if base in _SUMS else "copy"
+def _kind_of(form: Form) -> Pointers:
+    """The rule of the form: that of its row, except where its modifiers or types decide."""
+    if form.is_opaque or form.effects & Effect.ORDERED:
+        return Pointers.UNKNOWN
+    kind = form.op.pointers
+    return _conversion(form) if kind is Pointers.CONVERSION else kind
+
+
+def _conversion(form: Form) -> Pointers:
+    source, target = form.scalar("atype"), form.scalar("dtype")
+    if source is None or source.is_float or (form.type is not None and form.type.is_float):
+        return Pointers.NUMBER
+    is_widening = target is not None and source.bits <= 32 < target.bits
+    return Pointers.CONVERSION if is_widening else Pointers.ANY_SOURCE

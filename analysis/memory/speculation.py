@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from ...ptx import TYPES, Block, Guard, Instr, Label, Param, Reg, Special, Sym, Variable
+from ...ptx.operations import LOADS, Operation
 from ..divergence.sources import Sources
 from ..divergence.varying_bits import Bits
 from ..divergence.varying_values import ValueBits
@@ -39,7 +40,6 @@ __all__ = ["Bounds", "Speculation", "may_speculate", "speculate_reference", "spe
 
 #: Reasons of `may_move` that do not matter here: a copy of the load has neither a guard nor several results.
 _BESIDE = frozenset(["", "guarded", "several-results"])
-_LOADS = frozenset(["ld", "ldu"])
 #: Bytes at one base that are further apart than this may belong to different objects.
 _WIDEST = 1 << 31
 
@@ -74,7 +74,7 @@ def may_speculate(facts: Facts, load: Instr, block: Block) -> Speculation:
 def _reference(facts: Facts, load: Instr) -> Reference | Speculation:
     """The reference of a load that may be speculated; else the refusal."""
     reason = may_move(load).reason
-    if reason not in _BESIDE or load.form.op.base not in _LOADS:
+    if reason not in _BESIDE or load.form.operation not in LOADS:
         return Speculation("refused", reason if reason not in _BESIDE else "not-a-load")
     if is_call_parameter(load):
         return Speculation("refused", "call-parameter")
@@ -147,7 +147,12 @@ def _refusal(reference: Reference, sites: Iterable[Reference]) -> str:
 def _guard(facts: Facts, dereferences: Dereferences, reference: Reference, block: Block) -> Guard | None:
     """The predicate under which the branch at the end of ``block`` goes to a successor at which the load is safe."""
     branch = block.terminator
-    if branch is None or branch.form.op.base != "bra" or branch.guard is None or not isinstance(branch.guard.reg, Reg):
+    if (
+        branch is None
+        or branch.form.operation is not Operation.BRANCH
+        or branch.guard is None
+        or not isinstance(branch.guard.reg, Reg)
+    ):
         return None
     number = facts.cfg.index[block]
     label = branch.operands[0]

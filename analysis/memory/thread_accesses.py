@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from ...ptx import Effect, Imm, Instr, Not, Operand, Reg
 from ...ptx.notation import Form
+from ...ptx.operations import ATOMICS, PLAIN_ACCESSES, Operation, Touches
 from ...ptx.types import is_integer_literal
 from ..effects import is_may_definition, memory_space
 from ..manager import Facts
@@ -95,15 +96,12 @@ def _access_set(facts: Facts) -> AccessSet:
     return AccessSet(tuple(accesses), tuple(unknown), forms, guards)
 
 
-_SIMPLE = frozenset(["ld", "ldu", "st", "atom", "red"])
-#: Opcodes that access shared memory only, even without the state space in their names.
-_OF_SHARED = frozenset(["ldmatrix", "stmatrix"])
-
-
 def _is_private(instr: Instr) -> bool:
-    if instr.form.op.base in _OF_SHARED:
+    if instr.form.op.touches is Touches.SHARED:
         return True
-    return instr.form.op.base in _SIMPLE and memory_space(instr) in _PRIVATE and not _has_several_addresses(instr)
+    return (
+        instr.form.operation in PLAIN_ACCESSES and memory_space(instr) in _PRIVATE and not _has_several_addresses(instr)
+    )
 
 
 def _has_several_addresses(instr: Instr) -> bool:
@@ -123,7 +121,7 @@ def _has_pointer(address: Poly) -> bool:
 
 def _access(instr: Instr, forms: ThreadForms, guards: Guards, block: int, read: set[Reg]) -> Access | None:
     form, address = instr.form, instr.address
-    if form.op.base not in _SIMPLE or form.effects & Effect.ASYNC or form.type is None or form.is_opaque:
+    if form.operation not in PLAIN_ACCESSES or form.effects & Effect.ASYNC or form.type is None:
         return None
     if address is None or address.rest:
         return None
@@ -131,7 +129,7 @@ def _access(instr: Instr, forms: ThreadForms, guards: Guards, block: int, read: 
         where = forms.address(instr, address, 64)
     except TooManyTerms:
         return None
-    if form.op.base in ("atom", "red"):
+    if form.operation in ATOMICS:
         effect = "atomic"
     else:
         effect = "write" if form.effects & Effect.WRITE else "read"
@@ -145,7 +143,7 @@ _COMMUTING = frozenset(["add", "min", "max", "and", "or", "xor"])
 def _commuting(instr: Instr, form: Form, read: set[Reg]) -> str:
     """The operation of an integer atomic that commutes with equal operations because nothing reads the old value."""
     operation = form.mods.get("atomop", "")
-    if form.op.base not in ("atom", "red") or operation not in _COMMUTING or form.type is None or form.lanes != 1:
+    if form.operation not in ATOMICS or operation not in _COMMUTING or form.type is None or form.lanes != 1:
         return ""
     if not read.isdisjoint(instr.defs()):
         return ""
@@ -215,13 +213,13 @@ class Guards:
         definition = ssa.instr[ssa.read(user, reg)]
         if definition is None or is_may_definition(definition):
             return False
-        semantics = definition.form.op.semantics
-        if semantics in ("bits_and", "bits_or"):
-            return truth == (semantics == "bits_and") and all(
+        operation = definition.form.operation
+        if operation in (Operation.AND, Operation.OR):
+            return truth == (operation is Operation.AND) and all(
                 isinstance(each, Reg) and self._decides(definition, each, truth) for each in definition.operands[1:]
             )
         return (
-            semantics == "compare_setp"
+            operation is Operation.COMPARISON
             and len(self._holds(user, reg, truth, 1)) == 1
             and ("bool" not in definition.form.mods)
         )
@@ -241,10 +239,10 @@ class Guards:
         branch = cfg.blocks[source].terminator
         if branch is None or branch.guard is None or not isinstance(branch.guard.reg, Reg):
             return ()
-        if branch.form.op.base not in ("bra", "ret", "exit", "trap"):
+        if branch.form.operation is Operation.INDEXED_BRANCH:
             return ()
         falls = target == source + 1
-        if branch.form.op.base == "bra" and len(cfg.succ[source]) != 2:
+        if branch.form.operation is Operation.BRANCH and len(cfg.succ[source]) != 2:
             return ()
         return tuple(self._holds(branch, branch.guard.reg, branch.guard.negated == falls, 6))
 
@@ -255,16 +253,17 @@ class Guards:
         if definition is None or is_may_definition(definition) or not depth:
             return []
         form = definition.form
-        semantics = form.op.semantics
-        if semantics == "bits_not" or (semantics == "move_mov" and isinstance(definition.operands[1], Reg)):
-            return self._operand(definition, definition.operands[1], truth ^ (semantics == "bits_not"), depth - 1)
-        if semantics in ("bits_and", "bits_or"):
-            if truth != (semantics == "bits_and"):
+        operation = form.operation
+        is_not = operation is Operation.NOT
+        if is_not or (operation is Operation.COPY and isinstance(definition.operands[1], Reg)):
+            return self._operand(definition, definition.operands[1], truth ^ is_not, depth - 1)
+        if operation in (Operation.AND, Operation.OR):
+            if truth != (operation is Operation.AND):
                 return []
             return [
                 found for each in definition.operands[1:] for found in self._operand(definition, each, truth, depth - 1)
             ]
-        if semantics == "compare_setp" and isinstance(definition.operands[0], Reg):
+        if operation is Operation.COMPARISON and isinstance(definition.operands[0], Reg):
             return self._compare(definition, truth, depth)
         return []
 

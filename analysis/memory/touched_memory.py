@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from ...ptx import Effect, Form, Instr, Mem, Param
 from ...ptx.notation import STRONG, SYNCHRONIZING
+from ...ptx.operations import Operation, Touches
 from ..effects import memory_space
 from .points_to import Object, Objects
 
@@ -27,11 +28,8 @@ ANY = "any"
 
 _SPACES = ("global", "shared", "local", "const", "param")
 _TOUCHES = Effect.READ | Effect.WRITE
-#: Opcodes that have every effect in the table but do not access memory themselves.
-_ONLY_ORDER = frozenset(["griddepcontrol", "bar", "barrier", "fence", "membar"])
 _NARROW = frozenset(["cta", "cluster"])
 _WIDE = frozenset(["gl", "gpu", "sys"])
-_TEXTURES = frozenset("tex tld4 txq suld sust sured suq".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +48,24 @@ def accesses(instr: Instr, objects_of: Callable[[Instr, Mem, str], Objects]) -> 
     effects = form.effects
     if not effects & _TOUCHES or instr.is_directive:
         return ()
-    base = form.op.base
+    touches = form.op.touches
     reads, writes = effects & Effect.READ != 0, effects & Effect.WRITE != 0
-    if base in _ONLY_ORDER:
+    if touches is Touches.NOTHING:
         return ()
-    if form.is_opaque or base in _TEXTURES:
+    if touches is Touches.UNKNOWN:
         return (Access(ANY, None, reads, writes),)
     addresses = [operand for operand in instr.operands if isinstance(operand, Mem)]
-    if base == "cp" and form.op.semantics == "memory_cp_async" and len(addresses) == 2:
+    if touches is Touches.SHARED_COPY and len(addresses) == 2:
         to, source = addresses
         return (
             Access("shared", objects_of(instr, to, "shared"), reads=False, writes=True),
             Access("global", objects_of(instr, source, "global"), reads=True, writes=False),
         )
-    if base == "mbarrier" and addresses:
+    if touches is Touches.BARRIER_OBJECT and addresses:
         return (Access("shared", objects_of(instr, addresses[0], "shared"), reads=True, writes=True),)
-    if effects & Effect.FENCED == Effect.FENCED or len(addresses) != 1 or addresses[0].rest:
+    if touches not in (Touches.ADDRESS, Touches.SHARED) or len(addresses) != 1 or addresses[0].rest:
         return (Access(ANY, None, reads, writes),)
-    space = _space(instr)
+    space = "shared" if touches is Touches.SHARED else _space(instr)
     return (Access(space, objects_of(instr, addresses[0], space), reads, writes),)
 
 
@@ -92,7 +90,7 @@ def synchronization(form: Form) -> str:
     effects = form.effects
     if form.is_opaque:
         return "opaque"
-    if form.op.base == "call":
+    if form.is_call:
         return "call"
     if effects & Effect.BARRIER:
         return "barrier"
@@ -116,7 +114,7 @@ def is_with_outside(form: Form) -> bool:
     words = frozenset(form.text.split("."))
     if words & _NARROW or not effects & (Effect.BARRIER | Effect.ORDERED):
         return False
-    if form.op.base in ("fence", "membar"):
+    if form.operation is Operation.FENCE:
         return "proxy" not in words or bool(words & _WIDE)
     if words & SYNCHRONIZING:
         return True

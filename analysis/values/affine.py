@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ...ptx import Form
+from ...ptx.operations import Operation
 
 __all__ = ["MAX_TERMS", "Affine", "add", "atom", "constant", "operation_of", "scale", "weighted_sum"]
 
@@ -122,17 +123,17 @@ def _shift(a: Affine, b: Affine) -> Affine | None:
     return scale(a, 1 << b.constant) if b.constant < a.width else constant(a.width, 0)
 
 
-_OPERATIONS: dict[str, Callable[..., Affine | None]] = {
-    "int_add": add,
-    "int_sub": _subtract,
-    "int_mul_lo": _linear_mul,
-    "int_mad_lo": _mad,
-    "int_neg": _negate,
-    "bits_shl": _shift,
+_OPERATIONS: dict[Operation, Callable[..., Affine | None]] = {
+    Operation.SUM: add,
+    Operation.DIFFERENCE: _subtract,
+    Operation.PRODUCT: _linear_mul,
+    Operation.PRODUCT_SUM: _mad,
+    Operation.NEGATION: _negate,
+    Operation.SHIFT_LEFT: _shift,
 }
 
 
 def operation_of(form: Form) -> Callable[..., Affine | None] | None:
-    """The function from the forms of the operands, all of one width, to the form of the result (``None`` if that is not
-    linear); ``None`` for an operation that is never linear."""
-    return _OPERATIONS.get(form.op.semantics) if form.type is not None and form.type.lanes == 1 else None
+    """What makes the form of the result, or ``None``, of those of the operands, which must have its width; ``None`` for
+    an operation that is never linear."""
+    return _OPERATIONS.get(form.operation) if form.type is not None and form.type.lanes == 1 else None

@@ -19,6 +19,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ...ptx import Param, Reg, Sym, Variable
+from ...ptx.operations import ADDRESS_CONVERSIONS, Operation
 from ..effects import is_call_parameter
 from ..memory.alias import Reference
 from ..memory.points_to import is_pointer_parameter
@@ -31,8 +32,8 @@ __all__ = ["Alignments"]
 
 #: A page in bytes: more than any access needs.
 _MOST = 1 << 12
-#: The opcodes that produce the address of the buffer of a parameter.
-_SOURCES = frozenset(["ld", "cvta"])
+#: The opcodes that give the address of a parameter's buffer.
+_SOURCES = ADDRESS_CONVERSIONS | {Operation.LOAD}
 _ALIGN = re.compile(r"\.align\s+(\d+)")
 
 
@@ -83,14 +84,14 @@ class Alignments:
         is_marked = any(".ptr" in param.attributes.split() for param in facts.kernel.params or ())
         for block in facts.cfg.rpo:
             for instr in facts.cfg.blocks[block].instrs:
-                base = instr.form.op.base
-                if base not in _SOURCES or instr.guard is not None:
+                operation = instr.form.operation
+                if operation not in _SOURCES or instr.guard is not None:
                     continue
                 defs = instr.defs()
                 if len(defs) != 1:
                     continue
                 number = self.values.number[ssa.defined(instr, defs[0])]
-                if base == "ld" and instr.form.space == "param" and not is_call_parameter(instr):
+                if operation is Operation.LOAD and instr.form.space == "param" and not is_call_parameter(instr):
                     address = instr.address
                     param = address.base.declaration if address is not None and isinstance(address.base, Sym) else None
                     is_whole = instr.form.type is not None and instr.form.type.bits == bits
@@ -98,7 +99,7 @@ class Alignments:
                         self._of_param[number] = _stated(param)
                         if not is_marked or ".ptr" in param.attributes.split():
                             self._is_pointer.add(number)
-                elif base == "cvta" and isinstance(instr.operands[1], Reg):
+                elif operation in ADDRESS_CONVERSIONS and isinstance(instr.operands[1], Reg):
                     source = self.values.of_register(instr, instr.operands[1])
                     if source in self._of_param:
                         self._of_param[number] = self._of_param[source]

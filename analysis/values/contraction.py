@@ -22,10 +22,15 @@ to behave like f16x2. `tests/unit/test_contraction.py` repeats the measurement f
 1. A product is contracted with all sums that read it, or with none. Several sums get one FMA each.
 2. One reader that is no contractible sum keeps the product rounded for all readers: a store, a comparison, another
    product, ``abs``, a sum with ``.rn``, a sum with another ``.ftz``. This holds for a guarded reader, too, and for a
-   reader in another block. A reader that ptxas removes as dead does not count.
+   reader in another block. A reader that ptxas removes as dead does not count. Nor does a reader in a loop behind the
+   product, where an equal product stands in front of the reader in its block: ptxas lets it read that one.
 3. A sum in another block than its product keeps the product rounded. Blocks are those that ptxas has after it removed
    branches: after unrolling, a φ is gone, a guarded store in a loop may be gone from most copies of the body, and the
-   products of these copies are contracted.
+   products of these copies are contracted. A guarded instruction that touches memory, waits or ends the thread is a
+   block of its own, and so is what becomes a call or a loop: ``call``, most integer ``div`` and ``rem``, ``div``,
+   ``rcp`` and ``sqrt`` with a rounding modifier, ``rsqrt.f64``, ``bfind`` of 64 bits, ``fence``, ``membar``,
+   ``brkpt`` and ``pmevent``. What follows it is in another block. Guarded arithmetic is not. Of 110 other spellings
+   none was.
 4. ``mov``, ``neg``, ``cvt`` without effect, packing and unpacking, and a guard on the sum hide no product. ``selp`` and
    φ do, unless ptxas folds them.
    ptxas may also sink a product into the block of its only reader: a kernel in which it did that had one load less.
@@ -37,7 +42,11 @@ to behave like f16x2. `tests/unit/test_contraction.py` repeats the measurement f
 8. ``mul.sat`` is not contracted. ``add.sat`` is. ``.rn`` on the product or on the sum forbids contraction.
 9. ``div.approx.f32`` and ``div.full.f32`` end in a product that is contracted. They have no ``.rn`` of the same value;
    the sum can get it. The other approximations are not contracted.
-10. ``.f32x2`` is contracted even where product or sum has ``.rn``: only its readers keep such a product rounded.
+10. A reader in another block than its product may read another product of the same operands. In kernels with nested
+    loops ptxas gave readers in blocks that the second product dominates to the second one, stores and sums alike. A
+    first one that was left with its sums was contracted. The second product may have its operands in the other order,
+    or loaded again from the same address. Without readers in other blocks than their products this did not happen.
+11. ``.f32x2`` is contracted even where product or sum has ``.rn``: only its readers keep such a product rounded.
 
 Requires: the SSA view, loops and post-dominance of the current version. Guarantees: if the kind is *rounded* or
 *contracted*, ptxas does that for every execution of the product. Refuses nothing. A kernel without products or without
@@ -48,15 +57,17 @@ Reference: PTX ISA 9.0, §9.7.3 (``add``, ``mul``: "may be optimized aggressivel
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...ptx import TYPES, Form, Instr, Kernel, Reg
+from ...ptx import TYPES, Form, Imm, Instr, Kernel, Mem, Operand, Reg, Special, Sym
+from ...ptx.operations import COPIES, Operation
 from ..effects import is_call_parameter, may_remove, memory_space
 
 if TYPE_CHECKING:
     from ..manager import Facts
+    from .ssa import Ssa
 
 __all__ = ["Contraction", "Product", "may_contract", "pinned"]
 
@@ -68,14 +79,14 @@ def role(form: Form) -> str:
         return ""
     mods = form.mods
     if kind == "through":
-        return "" if form.op.base == "cvt" and not _keeps_value(form) else kind
+        return "" if form.operation is Operation.CONVERSION and not _keeps_value(form) else kind
     if ("rnd" in mods and not _ignores_rounding(form)) or (kind == "product" and "sat" in form.flags):
         return ""
     return kind
 
 
 def _ignores_rounding(form: Form) -> bool:
-    """Whether ptxas contracts the form in spite of ``.rn``: item 10 above."""
+    """Whether ptxas contracts the form in spite of ``.rn``: item 11 above."""
     return form.type is TYPES["f32x2"] and form.mods["rnd"] == "rn"
 
 
@@ -133,7 +144,7 @@ def may_contract(kernel: Kernel) -> bool:
         return True
     if "product" not in roles and "sum" not in roles:
         return False
-    return not kernel.is_entry or any(instr.form.op.base == "call" for instr in kernel.instructions())
+    return not kernel.is_entry or any(instr.form.is_call for instr in kernel.instructions())
 
 
 @dataclass(slots=True)
@@ -154,11 +165,14 @@ class _Classes:
         self.ssa = facts.ssa
         cfg = facts.cfg
         self.block_of = {instr: block for block in cfg.rpo for instr in cfg.blocks[block].instrs}
+        #: By instruction the number of the basic block that ptxas has it in: blocks of the kernel are split (item 3).
+        self.part_of = _parts(cfg.blocks[block].instrs for block in cfg.rpo)
         kernel = facts.kernel
         self.results = {param.name for param in kernel.results or ()}
         self.has_local = _has_local(facts)
         self.live = self._live()
-        #: By value the live instructions that read it, and the φs and may-definitions that merge it.
+        self.products = [instr for instr in self.live if role(instr.form) == "product"]
+        #: By value the live instructions that read it, and the φs and may-definitions it goes into.
         self.reads: dict[int, list[Instr]] = {}
         self.joins: dict[int, list[int]] = {}
         self._find_reads()
@@ -202,12 +216,15 @@ class _Classes:
 
     def classify(self) -> Contraction:
         """The kinds of all live products."""
-        reached = {instr: self._reach(instr) for instr in self.live if role(instr.form) == "product"}
+        reached = {instr: self._reach(instr) for instr in self.products}
         spaces = self._spaces(reached.values())
         incoming = {each for instr in self._incoming(spaces) for each in self._reach(instr).sums}
         for reach in reached.values():
             reach.escapes |= reach.is_in_local and bool(incoming)
         kinds = {instr: _kind(instr, reach) for instr, reach in reached.items()}
+        for group in _equal_products(reached, self.block_of, self.ssa):
+            if not all(is_here for instr in group for _, is_here, _ in reached[instr].readers):
+                kinds.update((instr, "open") for instr in group if reached[instr].sums)
         sources: dict[Instr, set[Instr]] = {}
         for instr, reach in reached.items():
             for each in reach.sums:
@@ -240,10 +257,10 @@ class _Classes:
     def _incoming(self, spaces: set[str]) -> Iterable[Instr]:
         """The instructions whose results may be an unrounded product from memory or another function."""
         for instr in self.live:
-            if instr.form.op.base == "call":
+            if instr.form.is_call:
                 if "param" in spaces:
                     yield instr
-            elif instr.form.op.base == "ld" and self._is_promotable(instr):
+            elif instr.form.operation is Operation.LOAD and self._is_promotable(instr):
                 space = memory_space(instr)
                 if ("local" if space == "generic" else space) in spaces:
                     yield instr
@@ -258,7 +275,7 @@ class _Classes:
     def _reach(self, start: Instr) -> _Reach:
         """The readers of the results of ``start``."""
         ssa, found = self.ssa, _Reach()
-        home = self.block_of[start]
+        home = self.part_of[start]
         work = deque((ssa.defined(start, reg), start.guard is None) for reg in start.defs())
         seen = {value for value, _ in work}
         while work:
@@ -267,7 +284,7 @@ class _Classes:
                 found.escapes = True
             after = [(join, False) for join in self.joins.get(value, ())]
             for reader in self.reads.get(value, ()):
-                is_here = is_direct and reader.guard is None and self.block_of[reader] == home
+                is_here = is_direct and reader.guard is None and self.part_of[reader] == home
                 if role(reader.form) == "through":
                     keeps = is_here and _is_transparent(reader)
                     after += [(ssa.defined(reader, reg), keeps) for reg in reader.defs()]
@@ -285,8 +302,8 @@ class _Classes:
         form = reader.form
         if role(form) == "sum" and len({operand.text for operand in reader.operands[1:3]}) == 2:
             found.sums[reader] = is_here and _agrees(start.form, form)
-        elif form.op.base == "call" or (form.op.base == "st" and self._is_promotable(reader)):
-            found.escapes |= form.op.base == "call" or memory_space(reader) == "param"
+        elif form.is_call or (form.operation is Operation.STORE and self._is_promotable(reader)):
+            found.escapes |= form.is_call or memory_space(reader) == "param"
             found.is_in_local |= not found.escapes
         else:
             found.others.add(reader)
@@ -297,11 +314,23 @@ class _Classes:
         copy, except in functions, which may be inlined into a loop. In a loop, each copy is one of an iteration."""
         here, there = self.block_of[start], self.block_of[reader]
         loop_of = self.facts.loops.loop_of
+        if here != there and self._may_read_equal(start, reader):
+            return False
         if loop_of[here] < 0 and self.facts.kernel.is_entry:
             return True
         if reader.guard is not None:
             return False
         return here == there or (loop_of[here] == loop_of[there] and self.facts.post_dominance.dominates(there, here))
+
+    def _may_read_equal(self, start: Instr, reader: Instr) -> bool:
+        """Whether ptxas may let ``reader`` read another product of the same value. It does so where the reader is in a
+        deeper loop than ``start`` and the other product is in its block. Products of one opcode count as equal."""
+        depth = self.facts.loops.depth
+        there = self.block_of[reader]
+        if depth[there] <= depth[self.block_of[start]]:
+            return False
+        others = (each for each in self.products if each is not start and each.form.op is start.form.op)
+        return any(self.block_of[each] == there for each in others)
 
 
 def _kind(instr: Instr, reach: _Reach) -> str:
@@ -311,10 +340,91 @@ def _kind(instr: Instr, reach: _Reach) -> str:
     return "contracted" if is_certain else "open"
 
 
+def _equal_products(
+    products: Collection[Instr], block_of: Mapping[Instr, int], ssa: Ssa
+) -> Iterable[Collection[Instr]]:
+    """Groups of products of several blocks that may have equal operands, in either order."""
+    if len({block_of[instr] for instr in products}) < 2:
+        return
+    number_of = _operand_numbers(block_of, ssa)
+    groups: dict[object, list[Instr]] = {}
+    for instr in products:
+        groups.setdefault((instr.form.text, frozenset(_factors(instr, ssa, number_of))), []).append(instr)
+    yield from (group for group in groups.values() if len({block_of[instr] for instr in group}) > 1)
+
+
+def _factors(product: Instr, ssa: Ssa, number_of: Mapping[int, object]) -> Iterable[object]:
+    for operand in product.operands[1:]:
+        if isinstance(operand, Reg):
+            value = ssa.read(product, operand)
+            yield number_of.get(value, value)
+        else:
+            yield operand.text
+
+
+def _operand_numbers(instrs: Iterable[Instr], ssa: Ssa) -> dict[int, object]:
+    """By value a number. Values have one number where ptxas may find that they are equal: the same instruction computes
+    them from equal operands, or loads them from equal addresses, whatever is stored between the two loads. A value
+    that is not a key is its own number."""
+    number_of: dict[int, object] = {}
+    first_of: dict[object, object] = {}
+    for instr in instrs:
+        read = [ssa.read(instr, reg) for reg in instr.uses()]
+        numbers = [number_of.get(value, value) for value in read]
+        key = (instr.form.text, *numbers, *map(_constant, instr.operands[instr.form.dst_count :]))
+        is_copy = instr.form.operation in COPIES and all(type(operand) is Reg for operand in instr.operands)
+        for place, reg in enumerate(instr.defs()):
+            value = ssa.defined(instr, reg)
+            if value not in ssa.old:
+                number_of[value] = numbers[0] if is_copy else first_of.setdefault((*key, place), value)
+    return number_of
+
+
+def _constant(operand: Operand) -> object:
+    """The part of an operand that is no register."""
+    if isinstance(operand, Mem):
+        return _constant(operand.base), operand.offset
+    return operand.text if isinstance(operand, (Imm, Special, Sym)) else None
+_TRANSPARENT = COPIES | {Operation.FLOAT_NEGATION}
+
+
+def _parts(blocks: Iterable[Iterable[Instr]]) -> dict[Instr, int]:
+    """By instruction the number of the stretch of code in which it is. Stretches end with a block, and before and
+    after an instruction that ptxas may make a block of its own."""
+    part_of: dict[Instr, int] = {}
+    number = 0
+    for instrs in blocks:
+        number += 1
+        for instr in instrs:
+            is_apart = _is_block_of_its_own(instr)
+            number += is_apart
+            part_of[instr] = number
+            number += is_apart
+    return part_of
+
+
+#: Opcodes that ptxas makes blocks of, whatever their modifiers are.
+_OWN_BLOCK = frozenset(["call", "fence", "membar", "brkpt", "pmevent"])
+
+
+def _is_block_of_its_own(instr: Instr) -> bool:
+    form = instr.form
+    if instr.is_directive:
+        return False
+    base, scalar = form.op.base, form.type
+    if (instr.guard is not None and form.effects) or form.is_opaque or base in _OWN_BLOCK:
+        return True
+    if base in ("div", "rem") and scalar is not None and scalar.is_integer:
+        return True
+    if base in ("div", "rcp", "sqrt") and "rnd" in form.mods:
+        return True
+    return base in ("rsqrt", "bfind") and scalar is not None and scalar.bits == 64
+
+
 def _is_transparent(instr: Instr) -> bool:
-    """Whether ptxas contracts products through the instruction: a ``mov`` of a register, or ``neg``."""
-    base, operands = instr.form.op.base, instr.operands
-    return base in ("mov", "neg") and len(operands) == 2 and all(type(operand) is Reg for operand in operands)
+    """Whether ptxas sees a product behind it as if it were not there: a ``mov`` of a register, or ``neg``."""
+    operation, operands = instr.form.operation, instr.operands
+    return operation in _TRANSPARENT and len(operands) == 2 and all(type(operand) is Reg for operand in operands)
 
 
 def _agrees(product: Form, total: Form) -> bool:
@@ -325,5 +435,5 @@ def _agrees(product: Form, total: Form) -> bool:
 def _has_local(facts: Facts) -> bool:
     variables = [*facts.kernel.variables, *(facts.module.variables if facts.module is not None else ())]
     return any(each.space == "local" for each in variables) or any(
-        instr.form.op.base == "alloca" for instr in facts.kernel.instructions()
+        instr.form.operation is Operation.ALLOCATION for instr in facts.kernel.instructions()
     )

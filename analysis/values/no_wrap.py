@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
 from ...ptx import Label, Reg
+from ...ptx.operations import Operation
 from . import affine
 from .affine import Affine
 from .symbolic_values import SymbolicValues
@@ -237,7 +238,12 @@ class NoWrap:
         """The comparison of the branch at the end of ``block``: (comparison, number of its left operand, of its right
         operand, their kind, target of the branch, whether the comparison is false there)."""
         end = self.cfg.blocks[block].terminator
-        if end is None or end.form.op.base != "bra" or end.guard is None or len(set(self.cfg.succ[block])) != 2:
+        if (
+            end is None
+            or end.form.operation is not Operation.BRANCH
+            or end.guard is None
+            or len(set(self.cfg.succ[block])) != 2
+        ):
             return None
         guard, label = end.guard.reg, end.operands[0]
         if not isinstance(guard, Reg) or not isinstance(label, Label):
@@ -245,7 +251,12 @@ class NoWrap:
         ssa, values = self.symbols.ssa, self.symbols.values
         value = ssa.read(end, guard)
         instr = ssa.instr[value]
-        if instr is None or ssa.block[value] != block or instr.guard is not None or instr.form.op.base != "setp":
+        if (
+            instr is None
+            or ssa.block[value] != block
+            or instr.guard is not None
+            or instr.form.operation is not Operation.COMPARISON
+        ):
             return None
         scalar, word = instr.form.type, instr.form.mods.get("cmp", "")
         if len(instr.operands) != 3 or word not in _ORDERS or scalar is None or scalar.name not in ("s32", "u32"):

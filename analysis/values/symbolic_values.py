@@ -391,7 +391,7 @@ class Materializer:
             return None
         operands: list[Operand] = []
         for child, operand, spec in zip(children, template.operands[1:], template.form.specs[1:], strict=False):
-            scalar = template.form.scalar(spec.type) or TYPES.get(spec.type)
+            scalar = template.form.operand_type(spec)
             bits = operand.type.bits if isinstance(operand, Reg) else scalar.bits if scalar is not None else 0
             if bits not in (32, 64) or (isinstance(operand, Reg) and not _is_integer(operand)):
                 return None
@@ -440,7 +440,7 @@ class Materializer:
 
 
 def _special(name: str) -> Special | None:
-    from ...ptx.ops import special_type
+    from ...ptx.special_registers import special_type
 
     kind = special_type(name)
     return Special(name, TYPES[kind]) if kind == "u32" else None

@@ -20,6 +20,7 @@ import itertools
 from collections.abc import Callable
 
 from ...ptx import Effect, Form, Imm, Instr, Mem, Operand, Param, Reg, ScalarType, Special, Sym, Variable
+from ...ptx.operations import Operation
 from ...ptx.types import is_integer_literal, literal_value
 from ..effects import is_may_definition
 from ..manager import Facts
@@ -142,17 +143,22 @@ class ThreadForms:
         form = instr.form
         if form.effects & Effect.READ:
             return self._load(instr, bits)
-        rule = _RULES.get(form.op.semantics)
+        rule = _RULES.get(form.operation)
         if rule is None or form.type is None or form.type.lanes != 1 or form.type.is_float:
             return None
-        if form.op.semantics not in ("convert", "int_mul_wide", "int_mad_wide") and form.type.bits != bits:
+        if form.operation not in _WIDENING and form.type.bits != bits:
             return None
         return rule(self, instr, bits)
 
     def _load(self, instr: Instr, bits: int) -> Poly | None:
         """The polynomial of a load of a whole parameter of the kernel."""
         address, scalar = instr.address, instr.form.type
-        if instr.form.op.name != "ld" or instr.form.space != "param" or scalar is None or instr.form.lanes != 1:
+        if (
+            instr.form.operation is not Operation.LOAD
+            or instr.form.space != "param"
+            or scalar is None
+            or instr.form.lanes != 1
+        ):
             return None
         if address is None or not isinstance(address.base, Sym) or not self.facts.kernel.is_entry:
             return None
@@ -193,17 +199,21 @@ class ThreadForms:
         return variable(Atom("extended", f"{kind}32({form})", low, high, form))
 
     def _bounds(self, instr: Instr, bits: int) -> tuple[int | None, int | None]:
-        """(least, greatest) of an unsigned number that is congruent to the result."""
-        form, semantics = instr.form, instr.form.op.semantics
+        """Bounds of the result as an unsigned word, congruent to it."""
+        form, operation = instr.form, instr.form.operation
         top = (1 << bits) - 1
-        if semantics == "bits_and":
+        if operation is Operation.AND:
             masks = [o for o in instr.srcs if isinstance(o, Imm) and is_integer_literal(o.text)]
             return 0, min([int(literal_value(o.text)) & top for o in masks], default=top)
-        if semantics in ("int_rem", "bits_shr") and isinstance(instr.operands[-1], Imm) and form.type is not None:
+        if (
+            operation in (Operation.REMAINDER, Operation.SHIFT_RIGHT)
+            and isinstance(instr.operands[-1], Imm)
+            and form.type is not None
+        ):
             count = int(literal_value(instr.operands[-1].text))
-            if semantics == "int_rem" and form.type.kind == "u" and count > 0:
+            if operation is Operation.REMAINDER and form.type.kind == "u" and count > 0:
                 return 0, count - 1
-            if semantics == "bits_shr" and form.type.kind in "ub" and 0 <= count < bits:
+            if operation is Operation.SHIFT_RIGHT and form.type.kind in "ub" and 0 <= count < bits:
                 return 0, top >> count
         if form.effects & Effect.READ and form.type is not None and form.type.kind in "ub" and form.type.bits < bits:
             return 0, (1 << form.type.bits) - 1
@@ -250,11 +260,16 @@ class ThreadForms:
         cfg, dominance = self.facts.cfg, self.facts.dominance
         latches = [before for before in cfg.pred[head] if dominance.dominates(head, before)]
         branch = cfg.blocks[latches[0]].terminator if len(latches) == 1 else None
-        if branch is None or branch.guard is None or branch.form.op.base != "bra" or len(cfg.succ[latches[0]]) != 2:
+        if (
+            branch is None
+            or branch.guard is None
+            or branch.form.operation is not Operation.BRANCH
+            or len(cfg.succ[latches[0]]) != 2
+        ):
             return MOST_TURNS
         guard = branch.guard.reg
         compare = self._ssa.instr[self._ssa.read(branch, guard)] if isinstance(guard, Reg) else None
-        if compare is None or compare.form.op.semantics != "compare_setp" or is_may_definition(compare):
+        if compare is None or compare.form.operation is not Operation.COMPARISON or is_may_definition(compare):
             return MOST_TURNS
         form, scalar = compare.form, compare.form.type
         if scalar is None or scalar.bits != 32 or "bool" in form.mods or len(compare.operands) != 3:
@@ -378,7 +393,7 @@ def _wide(forms: ThreadForms, instr: Instr, bits: int) -> Poly | None:
         return None
     a, b = (forms.extended(form, scalar.kind) for form in _sources_of(forms, instr, instr.operands[1:3], 32))
     product = a * b
-    if instr.form.op.semantics == "int_mul_wide":
+    if instr.form.operation is Operation.WIDE_PRODUCT:
         return product
     return product + _sources_of(forms, instr, instr.operands[3:], 64)[0]
 
@@ -416,18 +431,20 @@ def _address(forms: ThreadForms, instr: Instr, bits: int) -> Poly | None:
     return _move(forms, instr, bits)
 
 
-_RULES: dict[str, _Rule] = {
-    "move_mov": _move,
-    "int_add": _add,
-    "int_sub": _subtract,
-    "int_neg": _negate,
-    "int_mul_lo": _multiply,
-    "int_mad_lo": _multiply_add,
-    "bits_shl": _shift,
-    "bits_not": _complement,
-    "int_mul_wide": _wide,
-    "int_mad_wide": _wide,
-    "convert": _convert,
-    "address_cvta": _address,
-    "address_cvta_to": _address,
+#: Operations whose result is wider than the type of their row, or has another type.
+_WIDENING = frozenset([Operation.CONVERSION, Operation.WIDE_PRODUCT, Operation.WIDE_PRODUCT_SUM])
+_RULES: dict[Operation, _Rule] = {
+    Operation.COPY: _move,
+    Operation.SUM: _add,
+    Operation.DIFFERENCE: _subtract,
+    Operation.NEGATION: _negate,
+    Operation.PRODUCT: _multiply,
+    Operation.PRODUCT_SUM: _multiply_add,
+    Operation.SHIFT_LEFT: _shift,
+    Operation.NOT: _complement,
+    Operation.WIDE_PRODUCT: _wide,
+    Operation.WIDE_PRODUCT_SUM: _wide,
+    Operation.CONVERSION: _convert,
+    Operation.TO_GENERIC: _address,
+    Operation.FROM_GENERIC: _address,
 }

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...ptx import Effect, Element, Form, Imm, Instr, Mem, Operand, Reg, ScalarType, Special, Sym
-from ...ptx.notation import OperandSpec
+from ...ptx.operations import Operation
 from ...ptx.types import is_integer_literal, literal_bits, literal_value
 from ..effects import is_constant_form, is_movable, is_promised_read, is_volatile_register
 from ..graph.cfg import Cfg
@@ -279,25 +279,25 @@ _PLANS: dict[Form, _Plan] = {}
 
 
 def _plan(form: Form) -> _Plan:
-    semantics = form.op.semantics
+    kind_of_row = form.operation
     operation = affine.operation_of(form)
     if form.effects & Effect.READ:
         # A load of a parameter of a call sequence must not move, and `_definition` tests that first.
         kind = "load" if is_constant_form(form) else "unique"
-    elif semantics == "move_mov":
+    elif kind_of_row is Operation.COPY:
         kind = "copy"
     elif operation is not None:
-        kind = "shift" if semantics == "bits_shl" else "affine"
-    elif semantics == "convert" and _is_extension(form):
+        kind = "shift" if kind_of_row is Operation.SHIFT_LEFT else "affine"
+    elif kind_of_row is Operation.CONVERSION and _is_extension(form):
         kind = "extension"
-    elif semantics in ("int_mul_wide", "int_mad_wide"):
+    elif kind_of_row in (Operation.WIDE_PRODUCT, Operation.WIDE_PRODUCT_SUM):
         kind = "product"
     else:
         kind = "hash"
     scalars = tuple(_scalar_of(form, spec) for spec in form.specs[1:])
     # An operation on two NaNs of f64 keeps the payload of one of them, which depends on their order.
     commutes = form.op.commutes and (form.type is None or form.type.name != "f64")
-    return _Plan(kind, _operation(form), scalars, commutes, operation, semantics == "int_mad_wide")
+    return _Plan(kind, _operation(form), scalars, commutes, operation, kind_of_row is Operation.WIDE_PRODUCT_SUM)
 
 
 def _is_extension(form: Form) -> bool:

@@ -1,18 +1,18 @@
-"""Do two PTX files compute the same? Both run on the emulator with the same inputs.
+"""Compares what two PTX files compute. Both run on the emulator with the same inputs.
 
-Computes, for every entry of the first file and every input: whether the second file has it, with the same parameters;
-whether all memory and module variables end with the same bytes; whether the second run has a finding, skips an access
-or touches a page of memory that the first does not. Inputs are generated from the kernel (`generated_inputs`,
-`pointer_search`) or come from a Python file. Generated inputs use sparse memory, in which every address is mapped, so
-no pointer has to be known for what is done through it to be compared.
-Guarantees: bit for bit, NaN payloads included. An input says *same* only where the first run changed memory, a variable
-or the output that is compared, and skipped no access. Where the first run is ended by a fault or the budget, that
-input says nothing (`INCONCLUSIVE`), unless the second ends otherwise. A kernel that races is inconclusive where results
-differ.
-Refuses: kernels that the emulator does not execute; they are named (`UNSUPPORTED`).
+Computes, for every kernel of the first file and every input: whether the second file has the kernel with the same
+parameters; whether all memory and module variables have equal bytes at the end; whether the second run has a finding,
+skips an access or touches a page of memory that the first run does not. Inputs are generated from the kernel
+(`generated_inputs`, `pointer_search`) or come from a Python file. Generated inputs use sparse memory, in which every
+address is mapped, so that stores through unknown pointers are compared, too.
+Guarantees: bytes are compared, including NaN payloads. The result for an input is *same* only if the first run changed
+something that is compared (memory, a variable, the output) and skipped no access. If a fault or the budget ends the
+first run, the input is `INCONCLUSIVE`, unless the second run ends in another way. A kernel with a race is inconclusive
+if its results differ.
+Refuses: kernels that the emulator cannot execute (`UNSUPPORTED`).
 
-A Python file of inputs defines ``launches(seed)``, which gives dictionaries with the keys ``kernel``, ``grid``,
-``block``, ``args`` and perhaps ``shared``.
+A Python file of inputs defines ``launches(seed)``, which returns dictionaries with the keys ``kernel``, ``grid``,
+``block``, ``args`` and optionally ``shared``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ import numpy as np
 
 from ...emulator import LaunchError, UnsupportedInstruction
 from ...ptx import Kernel, Module
+from ...ptx.operations import Operation
 from .generated_inputs import CASES, Input, Signature, generate
 from .input_regions import GeneratedMemory, Regions
-from .input_runs import Device, OutOfTime, Run
+from .input_runs import Device, EmulatedRun, OutOfTime
 from .pointer_search import find_pointers
 from .run_differences import DIFFERENT, INCONCLUSIVE, SAME, judge
 
@@ -42,7 +43,7 @@ __all__ = [
     "SECONDS",
     "UNSUPPORTED",
     "Comparison",
-    "Launch",
+    "GivenLaunch",
     "Verdict",
     "compare",
     "launches_from_file",
@@ -51,25 +52,25 @@ __all__ = [
 
 UNSUPPORTED = "unsupported"
 
-#: Instructions that the first run may issue: a generated input may well loop for ever. The second may issue
-#: `_MORE` times as many, so that a kernel that takes somewhat longer is not taken for one that does not end.
+#: The most instructions of the first run: a generated input can lead to an endless loop. The second run may issue
+#: `_SECOND_FACTOR` times as many, so that a somewhat longer kernel does not count as endless.
 BUDGET = 20_000
-_MORE = 3
+_SECOND_FACTOR = 3
 
-#: Inputs whose first run the budget ended are tried again at the end, with so many times the budget.
-_AGAIN = 8
+#: Inputs whose first run the budget ended are repeated at the end, with this multiple of the budget.
+_RETRY_FACTOR = 8
 
-#: Inputs for each kernel, and seconds for each kernel, where nobody says otherwise.
+#: The default number of inputs and of seconds for each kernel.
 INPUTS = 48
 SECONDS = 10.0
 
-#: The part of a kernel's time in which pointers are searched for.
+#: The fraction of the time for a kernel that the search for pointers may take.
 _SEARCH = 0.3
 
 
 @dataclass(slots=True)
-class Launch:
-    """One launch; ``arguments`` makes fresh ones."""
+class GivenLaunch:
+    """One launch of a file of inputs; ``arguments()`` returns new copies of its arguments."""
 
     kernel: str
     grid: Any
@@ -80,9 +81,9 @@ class Launch:
 
 @dataclass(slots=True)
 class Comparison:
-    """The outcome for one kernel and input. ``details`` are lines that say what differs, or why nothing is known;
-    ``changed`` is the number of bytes that the first run changed and that were compared; ``ended_by_budget`` says that
-    the first run issued as many instructions as it may."""
+    """The outcome for one kernel and input. ``details`` are lines about the differences, or the reason why the input
+    is inconclusive. ``changed`` is the number of compared bytes that the first run changed. ``ended_by_budget``: the
+    first run reached the limit of its instructions."""
 
     kernel: str
     seed: int
@@ -95,7 +96,7 @@ class Comparison:
 
 @dataclass(slots=True)
 class Verdict:
-    """The outcome for a kernel over all its inputs: how many of them said what, and why."""
+    """The outcome for a kernel over all its inputs."""
 
     kernel: str
     outcome: str
@@ -103,7 +104,7 @@ class Verdict:
 
     @property
     def summary(self) -> str:
-        """One line: the outcome and the number of inputs behind it."""
+        """One line: the outcome and the number of inputs with this outcome."""
         decided = [each for each in self.comparisons if each.outcome == self.outcome]
         text = f"{self.outcome} ({len(decided)} of {len(self.comparisons)} inputs"
         if self.outcome == SAME:
@@ -112,7 +113,7 @@ class Verdict:
 
     @property
     def undecided(self) -> list[str]:
-        """For each reason why inputs say nothing, one line with their number."""
+        """One line for each reason why inputs are undecided, with their number."""
         reasons: dict[str, int] = {}
         for each in self.comparisons:
             if each.outcome in (INCONCLUSIVE, UNSUPPORTED):
@@ -122,7 +123,7 @@ class Verdict:
 
 
 def verdict(kernel: str, comparisons: Sequence[Comparison]) -> Verdict:
-    """*different* where an input is; else *same* where at least one input is; else what the inputs say."""
+    """*different* if one input is, else *same* if at least one input is, else *unsupported* or *inconclusive*."""
     outcomes = {each.outcome for each in comparisons}
     ranked = (DIFFERENT, SAME, UNSUPPORTED, INCONCLUSIVE)
     return Verdict(kernel, next((each for each in ranked if each in outcomes), INCONCLUSIVE), list(comparisons))
@@ -134,16 +135,16 @@ def compare(
     *,
     seeds: Sequence[int] | None = None,
     kernels: Sequence[str] | None = None,
-    launches: Callable[[int], Sequence[Launch]] | None = None,
+    launches: Callable[[int], Sequence[GivenLaunch]] | None = None,
     budget: int = BUDGET,
     seconds: float | None = SECONDS,
     schedule: str = "order",
     restrict: bool = False,
 ) -> Iterator[Comparison]:
-    """Compare every entry of ``before`` (or those named) with that of ``after``; one result for each input.
+    """Compare every kernel of ``before`` (or only ``kernels``) with that of ``after``; one result for each input.
 
-    ``seeds`` are the numbers of the inputs, ``seconds`` the time for each kernel (``None``: no limit), after which a
-    last result says how many inputs were left; ``restrict`` leaves out inputs in which pointers share a buffer.
+    ``seeds`` are the numbers of the inputs. ``seconds`` is the time for each kernel (``None``: no limit); when it ends,
+    a last result has the number of inputs that are left. ``restrict`` skips inputs in which pointers share a buffer.
     Raises `LaunchError`.
     """
     devices: list[Device] = []
@@ -170,13 +171,13 @@ def _signature_problem(entry: Kernel, after: Module) -> Comparison | None:
     for name in ("reqntid", "reqnctapercluster"):
         if entry.directive(name) != other.directive(name):
             stated = f".{name} {entry.directive(name)} and .{name} {other.directive(name)}"
-            return Comparison(entry.name, 0, DIFFERENT, [f"launches that are possible differ: {stated}"])
+            return Comparison(entry.name, 0, DIFFERENT, [f"the possible launches differ: {stated}"])
     return None
 
 
 @dataclass(slots=True)
 class _Pair:
-    """A kernel on two devices. ``deadline`` is a time by `time.monotonic`; ``describe`` names an address of memory."""
+    """A kernel on two devices. ``deadline`` is a value of `time.monotonic`; ``describe`` describes an address."""
 
     entry: Kernel
     first: Device
@@ -185,17 +186,19 @@ class _Pair:
     deadline: float | None
     describe: Callable[[int], str] = hex
 
-    def compare_given(self, launches: Callable[[int], Sequence[Launch]], seeds: Sequence[int]) -> Iterator[Comparison]:
-        """The launches of a file of inputs."""
+    def compare_given(
+        self, launches: Callable[[int], Sequence[GivenLaunch]], seeds: Sequence[int]
+    ) -> Iterator[Comparison]:
+        """Compare on the launches of a file of inputs."""
         for seed in seeds:
             chosen = [launch for launch in launches(seed) if launch.kernel == self.entry.name]
             if not chosen:
-                yield Comparison(self.entry.name, seed, INCONCLUSIVE, ["there is no input for it"])
+                yield Comparison(self.entry.name, seed, INCONCLUSIVE, ["there is no input for this kernel"])
             for launch in chosen:
                 yield self._judged(seed, f"seed {seed}", partial(self._given, launch, seed), self.budget)
 
     def compare_generated(self, seeds: Sequence[int], seconds: float | None, *, restrict: bool) -> Iterator[Comparison]:
-        """Generated inputs, those with few threads first, up to the first difference."""
+        """Compare on generated inputs, those with few threads first, up to the first difference."""
         name = self.entry.name
         regions = Regions(Signature.address_bits(self.first.module, self.entry))
         numbers = {each: place for place, each in enumerate(self.first.open_variables())}
@@ -217,7 +220,7 @@ class _Pair:
         yield from self._in_turn(inputs, regions, numbers)
 
     def _in_turn(self, inputs: Sequence[Input], regions: Regions, numbers: dict[str, int]) -> Iterator[Comparison]:
-        """Compare on ``inputs``; at the end again on those that need a larger budget."""
+        """Compare on ``inputs``, and at the end again on those that need a larger budget."""
         waiting = [(each, self.budget) for each in inputs]
         while waiting:
             each, budget = waiting.pop(0)
@@ -228,13 +231,13 @@ class _Pair:
             memory = GeneratedMemory(regions, each.fill, each.seed, each.threads)
             found = self._judged(each.seed, each.name, partial(self._generated, each, memory, numbers), budget)
             if found.ended_by_budget and budget == self.budget:
-                waiting.append((each, budget * _AGAIN))
+                waiting.append((each, budget * _RETRY_FACTOR))
                 continue
             yield found
             if found.outcome in (DIFFERENT, UNSUPPORTED):  # no further input changes the verdict
                 return
 
-    def _given(self, launch: Launch, seed: int, device: Device, budget: int) -> Run:
+    def _given(self, launch: GivenLaunch, seed: int, device: Device, budget: int) -> EmulatedRun:
         return device.run(
             launch.kernel,
             launch.grid,
@@ -248,7 +251,7 @@ class _Pair:
 
     def _generated(
         self, launch: Input, memory: GeneratedMemory, numbers: dict[str, int], device: Device, budget: int
-    ) -> Run:
+    ) -> EmulatedRun:
         return device.run(
             launch.kernel,
             launch.grid,
@@ -262,15 +265,15 @@ class _Pair:
             deadline=self.deadline,
         )
 
-    def _judged(self, seed: int, name: str, run: Callable[[Device, int], Run], budget: int) -> Comparison:
-        """Run both sides and compare what they leave behind."""
+    def _judged(self, seed: int, name: str, run: Callable[[Device, int], EmulatedRun], budget: int) -> Comparison:
+        """Run both kernels and compare the results."""
         kernel = self.entry.name
         try:
             first = run(self.first, budget)
             if first.fault is not None and first.fault.kind == "endless":
                 details = [f"the first does not end: {first.fault}"]
                 return Comparison(kernel, seed, INCONCLUSIVE, details, name, ended_by_budget=True)
-            second = run(self.second, budget * _MORE)
+            second = run(self.second, budget * _SECOND_FACTOR)
             outcome, details, changed = judge(first, second, self.first.module, self.describe)
         except UnsupportedInstruction as error:
             return Comparison(kernel, seed, UNSUPPORTED, [str(error)], name)
@@ -282,21 +285,23 @@ class _Pair:
 
 
 def _promises_no_writes(kernel: Kernel) -> bool:
-    """Whether the kernel reads memory of which it promises that nothing writes it: then buffers may not overlap."""
-    return any("nc" in instr.form.flags or instr.form.op.base == "ldu" for instr in kernel.instructions())
+    """Whether the kernel has loads that require read-only memory. Then its buffers must not overlap."""
+    return any(
+        "nc" in instr.form.flags or instr.form.operation is Operation.UNIFORM_LOAD for instr in kernel.instructions()
+    )
 
 
 def _described(address: int, regions: Regions, signature: Signature) -> str:
-    """The address by the pointer that leads to it."""
+    """The address relative to the pointer that leads to it."""
     origin = regions.origin(address)
     if origin is None:
         return hex(address)
     place = signature.name_of(origin[1]) if origin[0] == "parameter" else "a pointer in memory"
-    return f"byte {regions.offset(address)} behind {place}"
+    return f"byte {regions.offset(address)} of {place}"
 
 
-def launches_from_file(path: str) -> Callable[[int], Sequence[Launch]]:
-    """The inputs that a Python file defines. Raises `LaunchError` where it does not, `OSError`."""
+def launches_from_file(path: str) -> Callable[[int], Sequence[GivenLaunch]]:
+    """The inputs that a Python file defines. Raises `OSError`, and `LaunchError` for an unusable file."""
     try:
         names = runpy.run_path(path)
     except OSError:
@@ -308,7 +313,7 @@ def launches_from_file(path: str) -> Callable[[int], Sequence[Launch]]:
         raise LaunchError(f"{path} defines no function 'launches'")
     make = cast("Callable[[int], Any]", found)
 
-    def launches(seed: int) -> Sequence[Launch]:
+    def launches(seed: int) -> Sequence[GivenLaunch]:
         try:
             made: list[Any] = list(make(seed))
         except Exception as error:
@@ -322,17 +327,17 @@ def _failed(path: str, error: Exception) -> LaunchError:
     return LaunchError(f"{path} fails: {type(error).__name__}: {error}")
 
 
-def _launch(path: str, item: Any) -> Launch:
+def _launch(path: str, item: Any) -> GivenLaunch:
     known = {"kernel", "grid", "block", "args", "shared"}
     if not isinstance(item, Mapping):
-        raise LaunchError(f"{path}: launches gives a {type(item).__name__}, not a dictionary")
+        raise LaunchError(f"{path}: launches returns a {type(item).__name__}, not a dictionary")
     keys = {str(key) for key in cast("Mapping[Any, Any]", item)}
     for what, names in (("lacks", known - {"shared"} - keys), ("has an unknown key", keys - known)):
         if names:
             raise LaunchError(f"{path}: a launch {what} '{min(names)}'")
     found = cast("Mapping[str, Any]", item)
     args = list(found["args"])
-    return Launch(
+    return GivenLaunch(
         found["kernel"],
         found["grid"],
         found["block"],

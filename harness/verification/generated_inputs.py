@@ -1,11 +1,11 @@
-"""Inputs for a kernel of which nothing is known but its PTX.
+"""Generates inputs for a kernel from its PTX alone.
 
-Computes: which parts of the parameters are pointers, integers and floats; launches, from fixed cases and then from
-cases drawn from a seed. The fixed cases are those that a wrong kernel is most likely to show in: blocks longer than a
-warp, several blocks, blocks that are not full, all three dimensions, sizes below and above the number of threads,
-zeros, negative and large integers, all bit patterns, special floats, and pointers into one buffer.
-Guarantees: equal launches for equal numbers. An input need not make sense: memory exists wherever it is accessed
-(`input_regions`), and what a kernel does with it is the same for every version of the kernel.
+Computes: which parts of the parameters are pointers, integers and floats; launches, first from fixed cases and then
+from random cases. The fixed cases are likely to detect a wrong kernel: blocks longer than a warp, several blocks,
+partly filled blocks, all three dimensions, sizes below and above the number of threads, zeros, negative and large
+integers, all bit patterns, special floats, and pointers into the same buffer.
+Guarantees: equal numbers give equal launches. An input need not be meaningful: every accessed address has memory
+(`input_regions`), and every version of the kernel must treat it in the same way.
 """
 
 from __future__ import annotations
@@ -17,12 +17,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...ptx import Imm, Instr, Kernel, Mem, Module, Param, Reg, ScalarType, Sym, Variable, registers
+from ...ptx.operations import ADDRESS_CONVERSIONS, CONVERSIONS, COPIES, Operation, Pointers
 from .input_regions import Regions
 
 __all__ = ["CASES", "Case", "Field", "Input", "ParamUse", "Signature", "float_registers", "generate", "param_uses"]
 
-#: Scaled values are indices, not pointers: what is shifted or multiplied does not count.
-_COPIES = frozenset("mov cvta add sub mad selp cvt and".split())
+#: Operations through which a pointer may flow. Products and shifts make indices, so they are not among them.
+_CARRIERS = (
+    COPIES
+    | CONVERSIONS
+    | ADDRESS_CONVERSIONS
+    | {Operation.SELECTION, Operation.AND, Operation.SUM, Operation.DIFFERENCE}
+)
+#: Further rows through which a pointer may flow, with any modifiers.
+_SUMS = frozenset([Pointers.SUM, Pointers.PRODUCT_SUM])
 
 _DYNAMIC_SHARED = 16384
 
@@ -39,7 +47,7 @@ class ParamUse:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """``nbytes`` bytes at ``offset`` of a parameter. ``word`` is the number of its word where it may be a pointer."""
+    """``nbytes`` bytes at ``offset`` of a parameter. ``word`` is the number of the word if it may be a pointer."""
 
     offset: int
     nbytes: int
@@ -49,8 +57,8 @@ class Field:
 
 @dataclass(slots=True)
 class Signature:
-    """The parameters of a kernel as fields. ``pointers`` are the numbers of the words that are pointers, ``certain``
-    the numbers of those that the text shows to be pointers."""
+    """The parameters of a kernel as fields. ``pointers`` has the numbers of the words that are pointers; ``certain``
+    has those that are pointers according to the PTX."""
 
     params: list[tuple[Param, list[Field]]]
     certain: set[int]
@@ -62,7 +70,7 @@ class Signature:
         return [each.word for _, fields in self.params for each in fields if each.word is not None]
 
     def name_of(self, word: int) -> str:
-        """The parameter that has word ``word``, with the offset in it where that is not 0."""
+        """The parameter with word number ``word``, and its offset if that is not 0."""
         for param, fields in self.params:
             for each in fields:
                 if each.word == word:
@@ -71,14 +79,14 @@ class Signature:
 
     @staticmethod
     def address_bits(module: Module, kernel: Kernel) -> int:
-        """Bits of the kernel's pointers: as the module states; else 64 where a parameter has so many, else 32."""
+        """The size of pointers in bits: as the module states; otherwise 64 if a parameter has 64 bits, else 32."""
         if module.address_size is not None:
             return module.address_size
         return 64 if any(param.dims or param.type.bits == 64 for param in kernel.params or ()) else 32
 
     @staticmethod
     def of(kernel: Kernel, regions: Regions) -> Signature:
-        """The signature; notes in ``regions`` what the text shows of the elements behind pointers."""
+        """The signature. Records in ``regions`` what the PTX shows about the elements that pointers point to."""
         bits = 64 if regions.is_wide else 32
         typed = _typed_loads(kernel)
         number = 0
@@ -99,11 +107,11 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What an input is like.
+    """The kind of an input.
 
-    ``shape`` chooses the block, ``grid`` the blocks in each dimension; ``ints`` and ``floats`` say which values scalars
-    get; ``fill`` is that of `input_regions`; ``buffers`` is ``apart``, ``same`` (all pointers are equal) or ``shifted``
-    (they are 16 bytes apart).
+    ``shape`` chooses the block, ``grid`` the number of blocks in each dimension; ``ints`` and ``floats`` choose the
+    values of scalars; ``fill`` is that of `input_regions`; ``buffers`` is ``apart``, ``same`` (all pointers are equal)
+    or ``shifted`` (they are 16 bytes apart).
     """
 
     name: str
@@ -118,7 +126,7 @@ class Case:
 CASES = (
     Case("one warp", 0, 1, "threads"),
     Case("half a warp", 7, 2, "threads"),
-    Case("blocks that are not full", 1, 2, "fewer"),
+    Case("partly filled blocks", 1, 2, "fewer"),
     Case("several blocks", 2, 3, "more", fill="wide"),
     Case("small numbers", 0, 2, "small"),
     Case("special values", 0, 1, "threads", "special", "special"),
@@ -158,9 +166,9 @@ class Input:
 
 
 def generate(kernel: Kernel, signature: Signature, regions: Regions, number: int) -> Input:
-    """Input ``number`` of ``kernel``: a fixed case, then cases drawn by the number."""
+    """Input ``number`` of ``kernel``: a fixed case, or a random case for larger numbers."""
     random = np.random.default_rng([number, 1])
-    case = CASES[number] if number < len(CASES) else _drawn(number, random)
+    case = CASES[number] if number < len(CASES) else _random_case(number, random)
     block = _block(kernel, case.shape)
     grid = _grid(kernel, case.grid)
     made = Input(kernel.name, case.name, grid, block, _dynamic_bytes(kernel), number, case.fill, case.buffers, [])
@@ -170,7 +178,7 @@ def generate(kernel: Kernel, signature: Signature, regions: Regions, number: int
     return made
 
 
-def _drawn(number: int, random: np.random.Generator) -> Case:
+def _random_case(number: int, random: np.random.Generator) -> Case:
     ints = ("threads", "fewer", "more", "small", "above", "mixed", "mixed")
     return Case(
         f"random input {number}",
@@ -191,7 +199,7 @@ def _base(regions: Regions, signature: Signature, buffers: str, word: int) -> in
 
 
 class _Values:
-    """Values of scalar parameters, each different from the one before where the case allows it."""
+    """Values of scalar parameters. Consecutive values differ if the case allows it."""
 
     def __init__(self, case: Case, threads: int, random: np.random.Generator) -> None:
         self.case = case
@@ -205,7 +213,7 @@ class _Values:
         self.ints += 1
         value = self._int(self.case.ints, 8 * min(nbytes, 8))
         if nbytes == 8 and self.case.ints in ("threads", "above"):
-            value = -(-value // 16) * 16  # such an integer may be a distance in bytes, as in arrays with strides
+            value = -(-value // 16) * 16  # such an integer can be a stride in bytes
         return (value & (1 << 8 * nbytes) - 1).to_bytes(nbytes, "little")
 
     def _int(self, kind: str, bits: int) -> int:
@@ -261,7 +269,7 @@ def _argument(param: Param, fields: Sequence[Field], values: _Values, bases: dic
 
 
 def _block(kernel: Kernel, shape: int) -> tuple[int, int, int]:
-    """The block that the kernel asks for; else the one of that number that fits its limit."""
+    """The block that the kernel requires; otherwise the shape of this number that fits its limit."""
     stated = _extents(kernel.directive("reqntid"))
     if stated is not None:
         return stated
@@ -291,7 +299,7 @@ def _grid(kernel: Kernel, blocks: int) -> tuple[int, int, int]:
 
 
 def _dynamic_bytes(kernel: Kernel) -> int:
-    """Dynamic shared memory: some where the kernel names an array without size."""
+    """The bytes of dynamic shared memory: 0 unless the kernel uses an array without size."""
     operands = [operand for instr in kernel.instructions() for operand in instr.operands]
     symbols = [operand.base if isinstance(operand, Mem) else operand for operand in operands]
     unsized = (
@@ -305,16 +313,16 @@ def _names(kernel: Kernel, special: str) -> bool:
     return any(operand.text == special for instr in kernel.instructions() for operand in instr.operands)
 
 
-# --- what the text shows of parameters -----------------------------------------------------------------------------
+# --- what the PTX shows about parameters -----------------------------------------------------------------------------
 
 
 def _typed_loads(kernel: Kernel) -> dict[tuple[str, int], tuple[ScalarType, bool]]:
-    """For each parameter's name and offset that is loaded by name the type, and whether it is used as a float."""
+    """For each parameter name and offset that is loaded by name: the type, and whether it is used as a float."""
     floats = float_registers(kernel)
     found: dict[tuple[str, int], tuple[ScalarType, bool]] = {}
     for instr in kernel.instructions():
         address = instr.address
-        if instr.form.op.base != "ld" or address is None or not isinstance(address.base, Sym):
+        if instr.form.operation is not Operation.LOAD or address is None or not isinstance(address.base, Sym):
             continue
         scalar = instr.form.type
         if not isinstance(address.base.declaration, Param) or scalar is None or scalar.bytes not in (1, 2, 4, 8):
@@ -328,7 +336,7 @@ def _typed_loads(kernel: Kernel) -> dict[tuple[str, int], tuple[ScalarType, bool
 
 
 def _fields(param: Param, typed: dict[tuple[str, int], tuple[ScalarType, bool]]) -> Iterator[tuple[int, int, bool]]:
-    """Offset, size and whether it is a float, of each field of a parameter in their order."""
+    """Offset, size in bytes and whether it is a float, for each field of a parameter, in order."""
     if not param.dims and param.lanes == 1 and param.type.bits <= 64:
         known = typed.get((param.name, 0))
         used_as_float = known is not None and known[0].bytes == param.type.bytes and known[1]
@@ -349,8 +357,8 @@ def _fields(param: Param, typed: dict[tuple[str, int], tuple[ScalarType, bool]])
 
 
 def param_uses(kernel: Kernel, address_bits: int = 64) -> list[ParamUse]:
-    """The use of every parameter of ``kernel`` in a module whose addresses have so many bits, as far as the text shows
-    it: a parameter is a pointer where its value flows, through moves, `cvta`, sums and selections, into an address."""
+    """How ``kernel`` uses each parameter, as far as the PTX shows it. A parameter with ``address_bits`` bits is a
+    pointer if its value reaches an address through moves, `cvta`, sums and selections."""
     uses = {param.name: ParamUse(param) for param in kernel.params or ()}
     origin = _origins(kernel, uses)
     floats = float_registers(kernel)
@@ -378,13 +386,17 @@ def float_registers(kernel: Kernel) -> set[Reg]:
     return {reg for instr in kernel.instructions() if _is_float(instr) for reg in instr.uses()}
 
 
+#: Operations that move bits of a floating-point type without computing with them.
+_RAW = COPIES | {Operation.LOAD, Operation.STORE}
+
+
 def _is_float(instr: Instr) -> bool:
     scalar = instr.form.scalar("atype") or instr.form.type
-    return scalar is not None and scalar.is_float and instr.form.op.base not in ("ld", "st", "mov")
+    return scalar is not None and scalar.is_float and instr.form.operation not in _RAW
 
 
 def _origins(kernel: Kernel, uses: dict[str, ParamUse]) -> dict[Reg, set[str]]:
-    """For each register the parameters whose value may have flowed into it."""
+    """The names of the parameters whose value can reach a register, by register."""
     found: dict[Reg, set[str]] = {}
     grown = True
     while grown:
@@ -392,10 +404,10 @@ def _origins(kernel: Kernel, uses: dict[str, ParamUse]) -> dict[Reg, set[str]]:
         for instr in kernel.instructions():
             names: set[str] = set()
             address = instr.address
-            if instr.form.op.base == "ld" and address is not None and isinstance(address.base, Sym):
+            if instr.form.operation is Operation.LOAD and address is not None and isinstance(address.base, Sym):
                 if address.base.name in uses:
                     names.add(address.base.name)
-            elif instr.form.op.base in _COPIES:
+            elif instr.form.operation in _CARRIERS or instr.form.op.pointers in _SUMS:
                 for reg in _sources(instr):
                     names |= found.get(reg, set())
             if names:
@@ -408,6 +420,6 @@ def _origins(kernel: Kernel, uses: dict[str, ParamUse]) -> dict[Reg, set[str]]:
 
 
 def _sources(instr: Instr) -> Iterator[Reg]:
-    for operand in instr.srcs[2:] if instr.form.op.base == "mad" else instr.srcs:
+    for operand in instr.srcs[2:] if instr.form.op.pointers is Pointers.PRODUCT_SUM else instr.srcs:
         if not isinstance(operand, Mem | Imm):
             yield from registers(operand)

@@ -1,22 +1,24 @@
-"""Memory for kernels of which only the PTX is known: each pointer leads to a region of its own, wherever it is stored.
+"""Generates memory for a kernel from its PTX alone: each pointer points to its own region, wherever it is stored.
 
-Computes: base addresses for pointers among the parameters and in memory; the region that an address belongs to; the
-bytes that a page holds at first. Method: with 64-bit addresses a base says in its upper bits where the pointer is
-stored. So the address of an access leads back to the word that served as pointer, also where that word went
-through local memory, a function or a mask (`pointer_search`). Regions are `REACH` bytes wide in both directions.
+Computes: base addresses for pointers in parameters and in memory; the region that an address belongs to; the initial
+bytes of a page. Method: the upper bits of a 64-bit base address encode where the pointer is stored. So the address of
+an access identifies the word that was used as pointer, also after copies through local memory, functions or masks
+(`pointer_search`). Regions extend `REACH` bytes in both directions.
 
     parameter word k          1 << 60 | k << 36
-    word w of region r        1 << 61 | r << 50 | w << 36      (w modulo 2**14; one region for all words of r)
+    word w of region r        1 << 61 | r << 50 | w << 36      (one region for all words of r)
 
-With 32-bit addresses there is no room for that: each parameter has 16 MiB, and pointers in memory have no regions.
-Guarantees: contents depend on the address, the seed and what is known of the regions, and on nothing else.
+Words of memory are numbered modulo 2**14, from -2**13 on, so that words before a base have negative numbers.
+
+32-bit addresses are too small for this: each parameter has 16 MiB, and pointers in memory have no regions.
+Guarantees: the content depends only on the address, the seed and what is known about the regions.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import gcd
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,7 @@ from ...emulator.sparse import PAGE
 __all__ = ["FILLS", "GeneratedMemory", "Region", "Regions"]
 
 Array: TypeAlias = npt.NDArray[Any]
+Word = TypeVar("Word", int, Array)
 
 #: Bytes around a base that belong to its region.
 REACH = 1 << 35
@@ -33,8 +36,8 @@ _PARAMETER, _MEMORY = 1 << 60, 1 << 61
 _WORDS = 1 << 14
 _NARROW_BASE, _NARROW_SHIFT = 0x4000_0000, 24
 
-#: How regions are filled: with small indices and usual floats, with all bit patterns of integers and floats of all
-#: sizes, with special values, or with pointers only (to find out which words serve as such).
+#: The content of regions: small indices and usual floats; all bit patterns of integers and floats of many magnitudes;
+#: special values; or pointers only (to find out which words are used as pointers).
 FILLS = ("index", "wide", "special", "pointers")
 
 _SPECIAL_INTS = (0, 1, -1, 2, -2, 31, 32, 33, 127, 128, 255, 256, 32767, -32768, 65535, 65536, 2**31 - 1, -(2**31))
@@ -44,11 +47,11 @@ _SUBNORMAL = {2: 1e-6, 4: 1e-41, 8: 1e-310}
 
 @dataclass(slots=True)
 class Region:
-    """What is known of a region.
+    """What is known about a region.
 
-    ``width`` is the widest element in bytes that is accessed, 0 where none is known; ``pointers`` has the numbers of
-    the 8-byte words that served as pointers. They repeat every ``stride`` words as the elements of an array do; 0 where
-    no pattern is known.
+    ``width`` is the size of the widest accessed element in bytes, or 0. ``pointers`` has the numbers of the 8-byte
+    words that were used as pointers. They repeat every ``stride`` words, as in an array of structures; 0 if no pattern
+    is known.
     """
 
     is_float: bool = False
@@ -57,26 +60,32 @@ class Region:
     stride: int = 0
 
     def infer_stride(self) -> None:
-        """Take the words that are pointers for members of the elements of an array."""
+        """Assume that the words that are pointers are members of the elements of an array."""
         first = min(self.pointers, default=0)
         apart = gcd(*(word - first for word in self.pointers))
         self.stride = apart or 1
 
     def are_pointers(self, words: Array) -> Array:
-        """Which of the ``words`` (numbers) hold pointers."""
+        """Which of the ``words`` hold pointers; ``words`` are distances in words from the region's base."""
+        words = _word_number(words)
         if not self.pointers:
             return np.zeros(words.shape, bool)
         members = {word % self.stride for word in self.pointers} if self.stride else self.pointers
         return np.isin(words % self.stride if self.stride else words, list(members))
 
 
+def _word_number(word: Word) -> Word:
+    """The number, from -2**13 to 2**13 - 1, of words whose distance from a base is ``word`` modulo 2**14."""
+    return (word + _WORDS // 2) % _WORDS - _WORDS // 2
+
+
 class Regions:
-    """The regions of a kernel, by number. Parameter words come first, then what their words lead to."""
+    """The regions of a kernel by number. ``_numbers`` maps kind and key (see `region`) to the number."""
 
     def __init__(self, address_bits: int = 64) -> None:
         self.is_wide = address_bits == 64
         self._numbers: dict[tuple[str, int], int] = {}
-        self.regions: list[Region] = [Region()]  # number 0: what no known pointer leads to
+        self.regions: list[Region] = [Region()]  # number 0: addresses that no known pointer leads to
 
     def region(self, kind: str, key: int) -> int:
         """The number of the region behind parameter word ``key`` (``parameter``), of the region that words of region
@@ -97,8 +106,8 @@ class Regions:
         return base | (words.astype(np.int64) % _WORDS) << np.int64(36)
 
     def origin(self, address: int) -> tuple[str, int, int] | None:
-        """Where the pointer stands that leads to ``address``: ``parameter``, its word, 0; or ``memory``, a region and a
-        word of it; ``None`` where no pointer of ours does."""
+        """The location of the pointer that leads to ``address``: ``parameter``, its word, 0; or ``memory``, a region,
+        and a word of it; or ``None`` if no generated pointer leads there."""
         if not self.is_wide:
             word = (address - _NARROW_BASE + (1 << _NARROW_SHIFT - 1)) >> _NARROW_SHIFT
             return ("parameter", word, 0) if 0 <= word < 64 else None
@@ -106,7 +115,7 @@ class Regions:
         if tag >> 24 == 1:
             return "parameter", tag & 0xFFFFFF, 0
         if tag >> 25 == 1:
-            return "memory", tag >> 14 & 0x3FF, tag & (_WORDS - 1)
+            return "memory", tag >> 14 & 0x3FF, _word_number(tag)
         return None
 
     def offset(self, address: int) -> int:
@@ -127,7 +136,7 @@ class Regions:
 
 
 class GeneratedMemory:
-    """First contents of pages and variables, by ``fill`` (one of `FILLS`); ``high`` bounds indices."""
+    """The initial content of pages and variables. ``fill`` is one of `FILLS`; ``high`` limits the indices."""
 
     def __init__(self, regions: Regions, fill: str, seed: int, high: int) -> None:
         self.regions = regions

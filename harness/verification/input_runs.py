@@ -1,7 +1,7 @@
-"""Runs of one module on the emulator over generated memory or over given arguments, and what each run leaves behind.
+"""Runs a module on the emulator with generated memory or given arguments, and records the result of each run.
 
-Guarantees: each run begins with fresh memory and with the first values of all variables. Ends a run, with `OutOfTime`,
-at its deadline. Raises what the emulator raises, faults excepted: these are part of the result.
+Guarantees: each run begins with new memory and with the initial values of all variables. `OutOfTime` ends a run at its
+deadline. Errors of the emulator are raised; faults are part of the result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...emulator.sparse import SparseMemory
 from ...ptx import Instr, Module, Variable
 from .input_regions import GeneratedMemory
 
-__all__ = ["Device", "OutOfTime", "Run"]
+__all__ = ["Device", "EmulatedRun", "OutOfTime"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -29,12 +29,12 @@ class OutOfTime(Exception):
 
 
 @dataclass(slots=True)
-class Run:
-    """What a run left behind.
+class EmulatedRun:
+    """The result of a run.
 
-    ``arguments`` are those of the launch with what came back, ``original`` copies from before; ``variables`` are the
-    bytes of module variables by name, ``first`` those before the run; ``memory`` is the sparse memory, if there was
-    one; ``skipped`` is as in `LaunchResult`.
+    ``arguments`` are the arguments after the launch, ``original`` copies from before it. ``variables`` maps the name of
+    a module variable to its bytes after the run, ``first`` to those before. ``memory`` is the sparse memory, or None;
+    ``skipped`` is as in `LaunchResult`.
     """
 
     arguments: list[Any]
@@ -54,13 +54,13 @@ class Run:
 
 
 class Device:
-    """``module`` on an emulated device of its own. Its code is bound once for all runs."""
+    """``module`` on its own emulated device. The code is prepared once for all runs."""
 
     def __init__(self, module: Module, schedule: str = "order") -> None:
         self.module = module
         self.schedule = schedule
         self._loaded: EmulatorModule = Emulator().load(module)
-        #: What a host may have put into variables before the launch: constants and visible variables without a value.
+        #: Variables that a host can have set before the launch: constants and visible variables without initializer.
         self._open = {each.name for each in module.variables if each.initializer is None and _is_open(each)}
 
     def run(
@@ -76,8 +76,8 @@ class Device:
         memory: GeneratedMemory | None = None,
         numbers: dict[str, int] | None = None,
         deadline: float | None = None,
-    ) -> Run:
-        """One launch. ``numbers`` are those of the variables whose first values ``memory`` gives."""
+    ) -> EmulatedRun:
+        """Launch a kernel. ``numbers`` maps the variables that ``memory`` initializes to their numbers."""
         loaded = self._loaded
         loaded.reset()
         loaded.device.budget = budget
@@ -89,7 +89,7 @@ class Device:
                     target = loaded.loaded.variables[name]
                     target.bytes[: target.nbytes] = memory.variable(number, target.nbytes)
         copies: list[Any] = [each.copy() if isinstance(each, np.ndarray) else each for each in arguments]
-        run = Run(list(arguments), copies, {}, self._variables(), space.sparse)
+        run = EmulatedRun(list(arguments), copies, {}, self._variables(), space.sparse)
         try:
             result = loaded.launch(
                 kernel,
@@ -110,7 +110,7 @@ class Device:
         return run
 
     def open_variables(self) -> list[str]:
-        """The names of the variables that a host may have written before the launch."""
+        """The names of the variables that a host can have written before the launch."""
         return sorted(self._open)
 
     def _variables(self) -> dict[str, bytes]:

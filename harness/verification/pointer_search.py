@@ -1,11 +1,11 @@
-"""Find out by running which words hold pointers, and what lies behind them.
+"""Finds out by running a kernel which words hold pointers, and what is in the memory that they point to.
 
-Method: a kernel runs over memory and parameters that are full of pointers, each to a region of its own
-(`input_regions`). The addresses of its accesses then lead back to the words that served as pointers: parameters,
-members of structures, words of memory and of module variables, however they came into the address. A second run has
-pointers only in the words that were found and in memory; other integers are small there, so that loops end.
-Guarantees: what was found only decides what later inputs look like; a word that was missed makes an input that is worth
-less, never a wrong comparison.
+Method: a kernel runs with memory and parameters full of pointers, each to its own region (`input_regions`). The
+addresses of its accesses then identify the words that were used as pointers: parameters, members of structures, words
+of memory and of module variables. A second run has pointers only in these words and in memory. Other integers are
+small there, so that loops end.
+Guarantees: the result affects only the later inputs. A word that was not found makes an input less useful, never a
+comparison wrong.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ...emulator.sparse import PAGE
 from ...ptx import Instr, Kernel, registers
 from .generated_inputs import Signature, float_registers, generate
 from .input_regions import GeneratedMemory, Regions
-from .input_runs import Device, OutOfTime, Run
+from .input_runs import Device, EmulatedRun, OutOfTime
 
 __all__ = ["find_pointers"]
 
-#: The fixed cases whose launches are tried, by number.
+#: The numbers of the fixed cases that the search runs.
 _TRIED = (0, 4, 3)
 _BUDGET = 10_000
 
@@ -33,9 +33,9 @@ def find_pointers(
     numbers: dict[str, int],
     deadline: float,
 ) -> None:
-    """Complete ``signature.pointers`` and the regions. Raises what a launch raises.
+    """Complete ``signature.pointers`` and the regions. Raises the errors of a launch.
 
-    ``deadline`` is the time, by `time.monotonic`, at which the search ends with what was found up to then.
+    ``deadline`` is the value of `time.monotonic` at which the search ends with its results so far.
     """
     for turn, number in enumerate(_TRIED):
         if time.monotonic() > deadline:
@@ -62,13 +62,13 @@ def find_pointers(
             )
         except OutOfTime:
             return
-        _note(run, signature, regions, _float_instructions(kernel))
+        _record(run, signature, regions, _float_instructions(kernel))
     for region in regions.regions:
         region.infer_stride()
 
 
-def _note(run: Run, signature: Signature, regions: Regions, floats: set[Instr]) -> None:
-    """Note the words that the run's accesses lead back to, and how the regions are accessed."""
+def _record(run: EmulatedRun, signature: Signature, regions: Regions, floats: set[Instr]) -> None:
+    """Record the words that were used as pointers in the run, and how their regions were accessed."""
     words = set(signature.words)
     for instr, pages in run.touched.items():
         width = instr.form.type.bytes if instr.form.type is not None else 4
@@ -89,14 +89,14 @@ def _note(run: Run, signature: Signature, regions: Regions, floats: set[Instr]) 
 
 
 def _float_instructions(kernel: Kernel) -> set[Instr]:
-    """The accesses whose values are floats by their type or by what uses them."""
+    """The accesses whose values are floats, by their type or by the instructions that use the values."""
     floats = float_registers(kernel)
-    found: set[Instr] = set()
+    accesses: set[Instr] = set()
     for instr in kernel.instructions():
         if instr.address is None:
             continue
         scalar = instr.form.type
         values = [reg for operand in (*instr.dsts, *instr.srcs[1:]) for reg in registers(operand)]
         if (scalar is not None and scalar.is_float) or any(reg in floats for reg in values):
-            found.add(instr)
-    return found
+            accesses.add(instr)
+    return accesses

@@ -1,8 +1,8 @@
-"""What two runs of a kernel on equal inputs say: the same, different, or nothing.
+"""Compares two runs of a kernel on equal inputs: same, different, or inconclusive.
 
 Computes: the bytes in which arrays, sparse memory, module variables and the output differ; findings, skipped accesses
-and pages of memory that only the second run has. Guarantees: *same* only where the first run changed something that is
-compared and skipped no access; *different* only where the first run has no fault of its own.
+and accessed pages that only the second run has. Guarantees: *same* only if the first run changed something that is
+compared and skipped no access; *different* only if the first run ended without a fault, or the faults differ.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ import numpy as np
 from ...emulator import Finding
 from ...emulator.sparse import PAGE
 from ...ptx import Module
-from .input_runs import Run
+from .input_runs import EmulatedRun
 
 __all__ = ["DIFFERENT", "INCONCLUSIVE", "SAME", "judge"]
 
 SAME, DIFFERENT, INCONCLUSIVE = "same", "different", "inconclusive"
 
 
-def judge(first: Run, second: Run, module: Module, describe: Callable[[int], str]) -> tuple[str, list[str], int]:
-    """The outcome, lines that explain it, and how many compared bytes the first run changed."""
+def judge(
+    first: EmulatedRun, second: EmulatedRun, module: Module, describe: Callable[[int], str]
+) -> tuple[str, list[str], int]:
+    """The outcome, lines that explain it, and the number of compared bytes that the first run changed."""
     if first.fault is not None or second.fault is not None:
         return (*_judge_faults(first, second), 0)
     changed = _changed_bytes(first, second)
@@ -33,27 +35,27 @@ def judge(first: Run, second: Run, module: Module, describe: Callable[[int], str
     racing = next((finding for finding in first.findings if finding.kind == "race"), None)
     if first.skipped:
         what = ", ".join(sorted({f"{kind} in {space} memory" for kind, space, _ in first.skipped}))
-        return INCONCLUSIVE, [*details, *added, f"the first skips accesses ({what})"], changed
+        return INCONCLUSIVE, [*details, *added, f"the first run skips accesses ({what})"], changed
     if added:
         return DIFFERENT, [*details, *added], changed
     if details and racing is not None:
-        return INCONCLUSIVE, [*details, f"but the first races: {racing}"], changed
+        return INCONCLUSIVE, [*details, f"but the first run has a race: {racing}"], changed
     if details:
         return DIFFERENT, details, changed
     if not changed:
-        return INCONCLUSIVE, ["the first changes nothing that is compared"], changed
+        return INCONCLUSIVE, ["the first run changes nothing that is compared"], changed
     return SAME, [], changed
 
 
-def _judge_faults(first: Run, second: Run) -> tuple[str, list[str]]:
+def _judge_faults(first: EmulatedRun, second: EmulatedRun) -> tuple[str, list[str]]:
     if first.fault is not None and second.fault is not None and first.fault.kind == second.fault.kind:
         return INCONCLUSIVE, [f"both end with: {first.fault}"]
     which, fault = ("second", second.fault) if first.fault is None else ("first", first.fault)
     return DIFFERENT, [f"only the {which} ends with: {fault}"]
 
 
-def _changed_bytes(run: Run, other: Run) -> int:
-    """How many bytes of memory, of variables that ``other`` has, too, and of the output the run changed."""
+def _changed_bytes(run: EmulatedRun, other: EmulatedRun) -> int:
+    """How many bytes the run changed of memory, of the output, and of variables that ``other`` also has."""
     total = sum(len(line) + 1 for line in run.output)
     for mine, original in zip(run.arguments, run.original, strict=True):
         if isinstance(mine, np.ndarray):
@@ -73,7 +75,7 @@ def _raw(array: Any) -> Any:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def _differences(first: Run, second: Run, module: Module) -> list[str]:
+def _differences(first: EmulatedRun, second: EmulatedRun, module: Module) -> list[str]:
     found: list[str] = []
     for number, (mine, other) in enumerate(zip(first.arguments, second.arguments, strict=True)):
         if isinstance(mine, np.ndarray):
@@ -89,11 +91,11 @@ def _differences(first: Run, second: Run, module: Module) -> list[str]:
         elif name in visible and name not in second.variables:
             found.append(f"variable {name} is missing")
     if first.output != second.output:
-        found.append("what is printed differs")
+        found.append("the printed output differs")
     return found
 
 
-def _memory_differences(first: Run, second: Run, describe: Callable[[int], str]) -> list[str]:
+def _memory_differences(first: EmulatedRun, second: EmulatedRun, describe: Callable[[int], str]) -> list[str]:
     """One line for the bytes of sparse memory that differ."""
     if first.memory is None or second.memory is None:
         return []
@@ -111,14 +113,14 @@ def _memory_differences(first: Run, second: Run, describe: Callable[[int], str])
     return [f"memory differs in {count} bytes, first {describe(place)}: 0x{values[0]} and 0x{values[1]}"]
 
 
-def _new_findings(first: Run, second: Run) -> list[Finding]:
-    """Findings of the second run of a kind, at a kind of instruction, that the first does not have."""
-    known = {(finding.kind, finding.opcode.partition(".")[0]) for finding in first.findings}
-    return [f for f in second.findings if (f.kind, f.opcode.partition(".")[0]) not in known]
+def _new_findings(first: EmulatedRun, second: EmulatedRun) -> list[Finding]:
+    """Findings of the second run whose kind and opcode do not occur in the first run."""
+    in_first = {(finding.kind, finding.opcode.partition(".")[0]) for finding in first.findings}
+    return [f for f in second.findings if (f.kind, f.opcode.partition(".")[0]) not in in_first]
 
 
-def _new_accesses(first: Run, second: Run, describe: Callable[[int], str]) -> list[str]:
-    """What the second run skips, or which pages of memory it touches, that the first does not."""
+def _new_accesses(first: EmulatedRun, second: EmulatedRun, describe: Callable[[int], str]) -> list[str]:
+    """The accesses that only the second run skips, and the pages of memory that only it accesses."""
     found: list[str] = []
     for (kind, space, verb), addresses in second.skipped.items():
         more = addresses - first.skipped.get((kind, space, verb), set())
@@ -130,7 +132,7 @@ def _new_accesses(first: Run, second: Run, describe: Callable[[int], str]) -> li
     return found
 
 
-def _pages(run: Run) -> set[int]:
+def _pages(run: EmulatedRun) -> set[int]:
     """The numbers of the pages of sparse memory that the run accessed."""
     found: set[int] = set()
     return found.union(*run.touched.values())

@@ -1,1 +1,1 @@
-"""Programs after NVIDIA's CUDA samples: same algorithms and kernel structure, written anew."""
+"""Programs with the algorithms and the kernel structure of NVIDIA's CUDA samples, written from scratch."""

@@ -1,14 +1,14 @@
 """The bilateral filter of an image with four channels, in two access patterns.
 
-A pixel becomes the mean of the window around it, weighted by the distance in the image and by the distance of the
-colours: ``exp(-(i² + j²) / 2δ²) exp(-|c - c'|² / 2ε²)``. In `bilateralFilter`, as in the original, a thread does one
-pixel: accesses are coalesced, and the windows of neighbouring threads overlap. In `bilateralFilter-consecutive` a
-thread does three neighbours at once: in each step along a row of its window it loads three pixels, two of which it has
-loaded in the step before, which is for an optimizer to find (figure 4.18 of the thesis that the optimizer follows).
+Each pixel becomes the mean of the window around it, weighted by the distance in the image and by the distance of the
+colours: ``exp(-(i² + j²) / 2δ²) exp(-|c - c'|² / 2ε²)``. In `bilateralFilter`, as in the original, a thread computes
+one pixel: accesses are coalesced, and the windows of neighbouring threads overlap. In `bilateralFilter-consecutive` a
+thread computes three neighbouring pixels. In each step along a row of its window it loads three pixels, two of which it
+loaded in the step before. An optimizer can remove these loads (figure 4.18 of the thesis).
 
-The original loads through a texture, which repeats the pixels of the border outside of the image and turns bytes into
-floats. Here the host puts them around the image, and the kernels turn bytes into floats and promise that nobody writes
-to the image.
+The original loads through a texture, which repeats the border pixels outside of the image and converts bytes to floats.
+Here the host adds the border to the image, and the kernels convert bytes to floats and declare that nobody writes the
+image.
 
 Reference: NVIDIA CUDA samples, bilateralFilter (640 x 480 pixels, radius 5, δ = 4, ε = 0.1); Tomasi, Manduchi,
 *Bilateral filtering for gray and color images*, ICCV 1998.
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BLOCK = 16
-PIXELS = 3  #: of a thread in the second pattern
+PIXELS = 3  #: pixels per thread in the second pattern
 RADIUS = 5
 GAUSSIAN_DELTA = 4.0
 EUCLIDEAN_DELTA = 0.1
@@ -62,7 +62,7 @@ SHAPES = {"tiny": (49, 20, 3), "small": (320, 240, 5), "full": (640, 480, 5)}
 
 @device
 def closeness(a: float4, b: float4, delta: f32) -> f32:
-    """How close two colours are, 1 if equal; the fourth channel does not count."""
+    """The similarity of two colours; it is 1 if they are equal. The fourth channel is ignored."""
     distance = (b.x - a.x) * (b.x - a.x) + (b.y - a.y) * (b.y - a.y) + (b.z - a.z) * (b.z - a.z)
     return fast_exp(-distance / (2.0 * delta * delta))
 
@@ -98,7 +98,7 @@ def bilateral_strided(
     delta: f32,
     radius: i32,
 ) -> None:
-    """A pixel; ``image`` has rows of ``pitch`` pixels with borders as wide as the window's radius."""
+    """Computes a pixel. ``image`` has rows of ``pitch`` pixels, with borders as wide as the window's radius."""
     x: i32 = blockIdx.x * blockDim.x + threadIdx.x
     y: i32 = blockIdx.y * blockDim.y + threadIdx.y
     if x >= width or y >= height:
@@ -131,7 +131,7 @@ def bilateral_consecutive(
     delta: f32,
     radius: i32,
 ) -> None:
-    """The same for PIXELS neighbours; the border on the right is as much wider as the last thread needs."""
+    """Computes PIXELS neighbouring pixels. The right border is wider, for the last thread."""
     x: i32 = PIXELS * i32(blockIdx.x * blockDim.x + threadIdx.x)
     y: i32 = blockIdx.y * blockDim.y + threadIdx.y
     if x >= width or y >= height:
@@ -231,7 +231,7 @@ def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     return {"filtered": np.ascontiguousarray(channels.astype("u1")).view("<u4").astype(np.uint32).ravel()}
 
 
-#: Means are cut off to bytes: where one is next to an integer, rounding decides.
+#: Means are truncated to bytes. If a mean is close to an integer, rounding decides.
 TOLERANCE = Tolerance(mismatches=0.005)
 SIZES = {size: f"{width} x {height} pixels, radius {radius}" for size, (width, height, radius) in SHAPES.items()}
 

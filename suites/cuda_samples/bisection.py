@@ -1,17 +1,17 @@
-"""What the bisection kernels of `eigenvalues` share: Sturm counts, halving an interval, scans over a block."""
+"""Device functions of the bisection kernels of `eigenvalues`: Sturm counts, halving an interval, scans over a block."""
 
 from __future__ import annotations
 
 from ...dsl import blockDim, clz, const_ptr, device, f32, fabs, i32, ptr, syncthreads, threadIdx, u16, u32
 
 BLOCK = 256
-MOST = 2 * BLOCK  #: intervals of a block
+MOST = 2 * BLOCK  #: intervals per block
 NARROWEST = 5.0e-37
 
 
 @device
 def next_power(n: u32) -> u32:
-    """The least power of two that is not less than ``n``, and 1 for 0."""
+    """The least power of two that is not less than ``n``; 1 for 0."""
     if n <= 1:
         return u32(1)
     return u32(1) << (32 - clz(i32(n - 1)))
@@ -19,7 +19,7 @@ def next_power(n: u32) -> u32:
 
 @device
 def midpoint(left: f32, right: f32) -> f32:
-    """Without overflow where both have one sign."""
+    """The middle of an interval, without overflow if both ends have the same sign."""
     if (left < 0.0) == (right < 0.0):
         return left + (right - left) * 0.5
     return (left + right) * 0.5
@@ -36,7 +36,8 @@ def count_smaller(
     d: ptr[f32],
     s: ptr[f32],
 ) -> u32:
-    """The Sturm count at ``x`` for threads below ``active``; all threads load, ``d`` and ``s`` are their scratch."""
+    """The Sturm count at ``x`` for threads below ``active``. All threads load; ``d`` and ``s`` are shared scratch
+    memory."""
     delta: f32 = 1.0
     count: u32 = 0
     rest = n
@@ -81,7 +82,8 @@ def store_interval(
 
 @device
 def make_places_short(flags: ptr[u16], count: u32) -> None:
-    """Scan ``flags[1:]``: ``flags[i]`` is then the number of those set before the i-th. ``count`` is a power of two."""
+    """An exclusive scan of ``flags[1:]``: ``flags[i]`` becomes the number of set flags before the i-th. ``count`` is a
+    power of two."""
     thread: u32 = threadIdx.x
     offset: u32 = 1
     d = count >> 1
@@ -107,7 +109,7 @@ def make_places_short(flags: ptr[u16], count: u32) -> None:
 
 @device
 def make_places(flags: ptr[u32], count: u32) -> None:
-    """The same for 32 bits."""
+    """The same scan for 32-bit flags."""
     thread: u32 = threadIdx.x
     offset: u32 = 1
     d = count >> 1
@@ -135,8 +137,8 @@ def make_places(flags: ptr[u32], count: u32) -> None:
 def scan_and_group(ones: ptr[u16], several: ptr[u16], sums: ptr[u16], ends: ptr[u16], count: u32) -> None:
     """Scan ``ones[1:]`` and ``several[1:]``, and join neighbours into groups of at most as many eigenvalues as threads.
 
-    A subtree of the scan is joined to one group as long as its ``sums[1:]`` fit; ``ends`` marks the last of a group,
-    where its sum then stands.
+    A subtree of the scan becomes one group while the sum of its ``sums[1:]`` is small enough. ``ends`` marks the last
+    element of a group; the group's sum is stored there.
     """
     thread: u32 = threadIdx.x
     offset: u32 = 1

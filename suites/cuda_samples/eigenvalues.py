@@ -1,23 +1,24 @@
 """The eigenvalues of a large symmetric tridiagonal matrix, by bisection.
 
-A Sturm count says how many eigenvalues are less than x: the number of negative pivots when T - xI is eliminated,
-``δ_k = d_k - x - s_k² / δ_{k-1}``. Intervals that hold eigenvalues are halved until they are narrow enough.
+A Sturm count is the number of eigenvalues less than x. It equals the number of negative pivots in the elimination of T
+- xI, ``δ_k = d_k - x - s_k² / δ_{k-1}``. Intervals that contain eigenvalues are halved until they are narrow enough.
 
-`bisect_large` begins with the Gerschgorin interval, in one block, a thread for each interval. Threads load the matrix
-into shared memory piece by piece and count; of two halves with eigenvalues the first stays in place and the second goes
-to a second chunk, which a scan makes dense. It ends when all intervals are narrow or there are more of them than
-threads. Then it sorts intervals with one eigenvalue from those with several, and groups the latter into blocks of at
-most as many eigenvalues as threads, by scans over up to two intervals for each thread. `bisect_one` halves intervals
-with one eigenvalue to the end, a thread for each; `bisect_multiple` goes on as the first kernel did, a block for each
-group. Rounds repeat the three launches, as the original does for timing.
+`bisect_large` begins with the Gerschgorin interval, in one block with a thread for each interval. Threads load parts of
+the matrix into shared memory and count. If both halves of an interval contain eigenvalues, the first half stays in its
+place and the second half goes to a second region, which a scan compacts. The loop ends when all intervals are narrow or
+there are more intervals than threads. Then the kernel separates intervals with one eigenvalue from those with several.
+It groups the latter into blocks of at most as many eigenvalues as threads, by scans over up to two intervals per
+thread. `bisect_one` halves intervals with one eigenvalue until they are narrow, with a thread for each.
+`bisect_multiple` continues like the first kernel, with a block for each group. Rounds repeat the three launches, as in
+the original, which times them.
 
-What differs from the original: shared memory is cleared where it would be read before it is written; intervals with
-several eigenvalues always make a group, even if one block could take all of their eigenvalues; blocks may have fewer
-threads than the original's 256, for the emulator.
+Differences from the original: shared memory is cleared if it would be read before it is written. Intervals with several
+eigenvalues always form a group, even if one block could handle all of their eigenvalues. Blocks may have fewer threads
+than the original's 256, for the emulator.
 
 Reference: NVIDIA CUDA samples, eigenvalues (2048 x 2048, precision 1e-5, 100 rounds); Lessig, *Eigenvalue computation
-with CUDA*, NVIDIA 2007; Demmel, Dhillon, Ren, *On the correctness of some bisection-like parallel eigenvalue
-algorithms in floating point arithmetic*, ETNA 3, 1995.
+with CUDA*, NVIDIA 2007; Demmel, Dhillon, Ren, *On the correctness of some bisection-like parallel eigenvalue algorithms
+in floating point arithmetic*, ETNA 3, 1995.
 """
 
 from __future__ import annotations
@@ -44,292 +45,20 @@ from ...dsl import (
     shared,
     syncthreads,
     threadIdx,
-    u16,
     u32,
     zeros,
 )
 from ..registry import Benchmark, Tolerance
-from .bisection import (
-    BLOCK,
-    MOST,
-    count_smaller,
-    make_places,
-    make_places_short,
-    midpoint,
-    next_power,
-    scan_and_group,
-    store_interval,
-)
+from .bisect_large import bisect_large
+from .bisection import BLOCK, MOST, count_smaller, make_places, midpoint, next_power, store_interval
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PRECISION = 1e-5
 
-#: rows, threads of a block (at most BLOCK), rounds
+#: rows, threads per block (at most BLOCK), rounds
 SHAPES = {"tiny": (48, 16, 1), "small": (1024, 256, 10), "full": (2048, 256, 100)}
-
-
-@kernel
-def bisect_large(
-    g_d: const_ptr[f32],
-    g_s: const_ptr[f32],
-    n: u32,
-    lower: f32,
-    upper: f32,
-    lower_count: u32,
-    upper_count: u32,
-    precision: f32,
-    g_ones: ptr[u32],
-    g_groups: ptr[u32],
-    g_left_one: ptr[f32],
-    g_right_one: ptr[f32],
-    g_position_one: ptr[u32],
-    g_left_several: ptr[f32],
-    g_right_several: ptr[f32],
-    g_left_count_several: ptr[u32],
-    g_right_count_several: ptr[u32],
-    g_group_begins: ptr[u32],
-    g_group_sums: ptr[u32],
-) -> None:
-    """Halve [lower, upper] until there are more intervals than threads; sort and group what comes out."""
-    lefts = shared(f32, MOST + 1)
-    rights = shared(f32, MOST + 1)
-    left_counts = shared(u16, MOST + 1)
-    right_counts = shared(u16, MOST + 1)
-    places = shared(u16, MOST + 1)
-    ends = shared(u16, MOST + 1)
-    has_seconds = shared(u32, 1)
-    all_done = shared(u32, 1)
-    active = shared(u32, 1)
-    scanned = shared(u32, 1)
-    groups = shared(u32, 1)
-    severals = shared(u32, 1)
-    ones = shared(u32, 1)
-    thread: u32 = threadIdx.x
-    left: f32 = 0.0
-    right: f32 = 0.0
-    left_count: u32 = 0
-    right_count: u32 = 0
-    middle: f32 = 0.0
-    middle_count: u32 = 0
-    has_second: u32 = 0
-
-    places[thread] = 0
-    places[thread + blockDim.x] = 0
-    lefts[thread] = 0.0
-    rights[thread] = 0.0
-    left_counts[thread] = 0
-    right_counts[thread] = 0
-    syncthreads()
-    if thread == 0:
-        places[2 * blockDim.x] = 0
-        lefts[0] = lower
-        rights[0] = upper
-        left_counts[0] = u16(lower_count)
-        right_counts[0] = u16(upper_count)
-        has_seconds[0] = 0
-        active[0] = 1
-        scanned[0] = 1
-        all_done[0] = 1
-    syncthreads()
-
-    while True:
-        if thread < active[0]:
-            left = lefts[thread]
-            right = rights[thread]
-            left_count = left_counts[thread]
-            right_count = right_counts[thread]
-            if left != right:
-                middle = midpoint(left, right)
-                atomic_exch(all_done + 0, 0)
-            elif right_count - left_count > 1:
-                atomic_exch(all_done + 0, 0)
-        syncthreads()
-        if all_done[0] == 1:
-            break
-        # The intervals are in registers, and their place serves as scratch.
-        middle_count = count_smaller(g_d, g_s, n, middle, thread, active[0], lefts + 0, rights + 0)
-        syncthreads()
-
-        if thread < active[0]:
-            if left != right:
-                if left_count != middle_count and middle_count != right_count:
-                    left_counts[thread] = u16(left_count)
-                    right_counts[thread] = u16(middle_count)
-                    store_interval(thread, lefts + 0, rights + 0, left, middle, precision)
-                    has_second = 1
-                    places[thread + 1] = 1
-                    atomic_exch(has_seconds + 0, 1)
-                else:
-                    has_second = 0
-                    places[thread + 1] = 0
-                    if left_count != middle_count:
-                        left_counts[thread] = u16(left_count)
-                        right_counts[thread] = u16(middle_count)
-                        store_interval(thread, lefts + 0, rights + 0, left, middle, precision)
-                    else:
-                        left_counts[thread] = u16(middle_count)
-                        right_counts[thread] = u16(right_count)
-                        store_interval(thread, lefts + 0, rights + 0, middle, right, precision)
-            else:
-                lefts[thread] = left
-                rights[thread] = left
-                left_counts[thread] = u16(left_count)
-                right_counts[thread] = u16(right_count)
-                has_second = 0
-        syncthreads()
-
-        if has_seconds[0] > 0:
-            make_places_short(places + 0, scanned[0])
-            if thread < active[0] and has_second == 1:
-                target = active[0] + places[thread]
-                lefts[target] = middle
-                rights[target] = right
-                left_counts[target] = u16(middle_count)
-                right_counts[target] = u16(right_count)
-        syncthreads()
-        if thread == 0:
-            active[0] += places[active[0]]
-            scanned[0] = next_power(active[0])
-            has_seconds[0] = 0
-            all_done[0] = 1
-        syncthreads()
-        if scanned[0] > blockDim.x:
-            break
-    syncthreads()
-
-    # A thread may have two intervals now. Their counts move into registers, and their place serves for the scans.
-    second = thread + blockDim.x
-    left_count = left_counts[thread]
-    right_count = right_counts[thread]
-    left_count_second: u32 = 0
-    right_count_second: u32 = 0
-    if second < active[0]:
-        left_count_second = left_counts[second]
-        right_count_second = right_counts[second]
-    syncthreads()
-    if thread == 0:
-        left_counts[0] = 0
-        right_counts[0] = 0
-    multiplicity = right_count - left_count
-    is_one = multiplicity == 1
-    left_counts[thread + 1] = u16(is_one)
-    right_counts[thread + 1] = u16(not is_one)
-    places[thread + 1] = u16(0) if is_one else u16(multiplicity)
-    ends[thread] = 0
-    is_one_second = False
-    if second < active[0]:
-        multiplicity_second = right_count_second - left_count_second
-        is_one_second = multiplicity_second == 1
-        left_counts[second + 1] = u16(is_one_second)
-        right_counts[second + 1] = u16(not is_one_second)
-        places[second + 1] = u16(0) if is_one_second else u16(multiplicity_second)
-        ends[second] = 0
-    else:
-        left_counts[second + 1] = 0
-        right_counts[second + 1] = 0
-        places[second + 1] = 0
-        ends[second] = 0
-    scan_and_group(left_counts + 0, right_counts + 0, places + 0, ends + 0, scanned[0])
-    make_places_short(places + 0, scanned[0])
-    if thread == 0:
-        # The last group ends with the last interval, not with the power of two.
-        ends[active[0] - 1] = 1
-        places[active[0]] = places[scanned[0]]
-    syncthreads()
-
-    group_end: u32 = 0
-    group_end_second: u32 = 0
-    group_sum: u32 = 0
-    group_sum_second: u32 = 0
-    if thread < active[0] and ends[thread] == 1:
-        group_end = right_counts[thread + 1] + 1
-        group_sum = places[thread + 1]
-    if second < active[0] and ends[second] == 1:
-        group_end_second = right_counts[second + 1] + 1
-        group_sum_second = places[second + 1]
-    syncthreads()
-    places[thread + 1] = ends[thread]
-    if second < scanned[0]:
-        places[second + 1] = ends[second]
-    syncthreads()
-    make_places_short(places + 0, scanned[0])
-    if thread == 0:
-        groups[0] = places[active[0]]
-        ones[0] = left_counts[active[0]]
-        severals[0] = right_counts[active[0]]
-        g_ones[0] = ones[0]
-        g_groups[0] = groups[0]
-    syncthreads()
-
-    left = lefts[thread]
-    right = rights[thread]
-    left_second: f32 = 0.0
-    right_second: f32 = 0.0
-    if second < active[0]:
-        left_second = lefts[second]
-        right_second = rights[second]
-    syncthreads()
-    target_second: u32 = 0
-    group: u32 = 0
-    group_second: u32 = 0
-    target: u32 = left_counts[thread] if is_one else right_counts[thread] + ones[0]
-    if group_end != 0:
-        group = places[thread]
-    if second < active[0]:
-        target_second = left_counts[second] if is_one_second else right_counts[second] + ones[0]
-        if group_end_second != 0:
-            group_second = places[second]
-    syncthreads()
-    if thread < active[0]:
-        lefts[target] = left
-        rights[target] = right
-        left_counts[target] = u16(left_count)
-        right_counts[target] = u16(right_count)
-        if group_end != 0:
-            places[group + 1] = u16(group_end - 1)
-            ends[group + 1] = u16(group_sum)
-    if second < active[0]:
-        lefts[target_second] = left_second
-        rights[target_second] = right_second
-        left_counts[target_second] = u16(left_count_second)
-        right_counts[target_second] = u16(right_count_second)
-        if group_end_second != 0:
-            places[group_second + 1] = u16(group_end_second - 1)
-            ends[group_second + 1] = u16(group_sum_second)
-    syncthreads()
-    if thread == 0:
-        places[groups[0]] = u16(severals[0])
-        ends[0] = 0
-    syncthreads()
-
-    if thread < active[0]:
-        if thread < ones[0]:
-            g_left_one[thread] = lefts[thread]
-            g_right_one[thread] = rights[thread]
-            g_position_one[thread] = right_counts[thread]
-        else:
-            g_left_several[thread - ones[0]] = lefts[thread]
-            g_right_several[thread - ones[0]] = rights[thread]
-            g_left_count_several[thread - ones[0]] = left_counts[thread]
-            g_right_count_several[thread - ones[0]] = right_counts[thread]
-    if second < active[0]:
-        if second < ones[0]:
-            g_left_one[second] = lefts[second]
-            g_right_one[second] = rights[second]
-            g_position_one[second] = right_counts[second]
-        else:
-            g_left_several[second - ones[0]] = lefts[second]
-            g_right_several[second - ones[0]] = rights[second]
-            g_left_count_several[second - ones[0]] = left_counts[second]
-            g_right_count_several[second - ones[0]] = right_counts[second]
-    if thread <= groups[0]:
-        g_group_begins[thread] = places[thread]
-        g_group_sums[thread] = ends[thread]
-    if second <= groups[0]:
-        g_group_begins[second] = places[second]
-        g_group_sums[second] = ends[second]
 
 
 @kernel
@@ -343,7 +72,7 @@ def bisect_one(
     g_position: const_ptr[u32],
     precision: f32,
 ) -> None:
-    """Halve intervals with one eigenvalue until they are narrow; their middles replace ``g_left``."""
+    """Halve intervals with one eigenvalue until they are narrow. Their middles replace ``g_left``."""
     d = shared(f32, BLOCK)
     s = shared(f32, BLOCK)
     all_done = shared(u32, 1)
@@ -481,7 +210,7 @@ def bisect_multiple(
                         right_counts[thread] = right_count
                         store_interval(thread, lefts + 0, rights + 0, middle, right, precision)
             else:
-                # Narrow: an eigenvalue of higher multiplicity becomes several intervals without width.
+                # The interval is narrow. An eigenvalue of higher multiplicity becomes several intervals of width 0.
                 lefts[thread] = left
                 rights[thread] = right
                 left_counts[thread] = left_count
@@ -523,7 +252,7 @@ def bisect_multiple(
 
 
 def sort_in(values: Any, positions: Any, count: int, found: Any) -> None:
-    """Put ``values``, of which each knows how many are not greater, in order."""
+    """Store eigenvalues in ascending order: ``positions`` says for each how many eigenvalues are not greater."""
     values[positions[:count] - 1] = found[:count]
 
 
@@ -610,7 +339,7 @@ def eigenvalues(
 
 
 def make_data(size: str, seed: int) -> dict[str, Any]:
-    """Random entries; what is above the diagonal in row i stands at i + 1. Gerschgorin's circles give the interval."""
+    """Random entries. The superdiagonal element of row i is at index i + 1. Gerschgorin's circles give the interval."""
     import numpy as np
 
     n, block, rounds = SHAPES[size]
@@ -647,7 +376,7 @@ benchmark = Benchmark(
     reference=reference,
     stresses=("divergent branches in a loop", "shared memory", "barriers in a loop", "scans", "launches in a loop"),
     description="all eigenvalues of a symmetric tridiagonal matrix, by bisection",
-    # Half of the widest interval that counts as narrow, and what single precision makes of the pivots.
+    # Half of the widest interval that counts as narrow, plus rounding errors of the pivots in single precision.
     tolerance=Tolerance(relative=3e-5, absolute=3e-5),
     sizes={size: f"{n} x {n}, {rounds} rounds" for size, (n, _, rounds) in SHAPES.items()},
 )

@@ -1,12 +1,12 @@
 """Finite differences in the time domain on a volume: a star-shaped stencil of radius 4 in three dimensions.
 
 ``out[z, y, x] = c[0] in[z, y, x] + Σ_i c[i] (in[z ± i, y, x] + in[z, y ± i, x] + in[z, y, x ± i])``, for i of 1 to 4,
-on the inner volume; a halo of 4 cells on each side is read and never written. A thread owns a column along z. It
-marches through the planes with a queue of registers: four cells behind, the current one, four in front. The plane that
-is current lies in shared memory with its halo, between two barriers. Threads beyond the volume go along, because they
-load parts of the halo, and store nothing. Volumes change places between launches.
+on the inner volume. A halo of 4 cells on each side is read and never written. A thread computes a column along z. It
+moves through the planes with a queue of registers: four cells behind, the current one, four in front. The current plane
+is in shared memory with its halo, between two barriers. Threads outside the volume take part because they load parts of
+the halo; they store nothing. The two volumes are swapped between launches.
 
-The original copies the coefficients into constant memory before the launch; here they are a table there.
+The original copies the coefficients into constant memory before the launch. Here they are a table in constant memory.
 
 Reference: NVIDIA CUDA samples, FDTD3d; Micikevicius, *3D finite difference computation on GPUs using CUDA*, GPGPU-2,
 2009. The defaults are 376 cells in each dimension and 5 steps.
@@ -46,13 +46,13 @@ RADIUS = 4
 BLOCK_X, BLOCK_Y = 32, 16
 STENCIL = np.full(RADIUS + 1, 0.1, np.float32)
 
-#: cells in x, y and z without the halo, steps in time
+#: cells in x, y and z without the halo, time steps
 SHAPES = {"tiny": (40, 20, 10, 2), "small": (160, 160, 160, 5), "full": (376, 376, 376, 5)}
 
 
 @kernel
 def finite_differences(output: ptr[f32], source: const_ptr[f32], dimx: i32, dimy: i32, dimz: i32) -> None:
-    """One step in time."""
+    """One time step."""
     tile = shared(f32, BLOCK_Y + 2 * RADIUS, BLOCK_X + 2 * RADIUS)
     infront = local(f32, RADIUS)
     behind = local(f32, RADIUS)
@@ -66,7 +66,7 @@ def finite_differences(output: ptr[f32], source: const_ptr[f32], dimx: i32, dimy
     ty = ly + RADIUS
     row = dimx + 2 * RADIUS
     plane = row * (dimy + 2 * RADIUS)
-    # Threads of the halo on the far sides read, too.
+    # Threads in the halo on the far sides read, too.
     reads = gx < dimx + RADIUS and gy < dimy + RADIUS
     writes = gx < dimx and gy < dimy
 
@@ -100,7 +100,7 @@ def finite_differences(output: ptr[f32], source: const_ptr[f32], dimx: i32, dimy
         here += plane
         syncthreads()
 
-        # Beyond the volume these wrap into the next row or plane, which is still inside the buffer.
+        # Outside the volume these indices are in the next row or plane, which is still inside the buffer.
         if ly < RADIUS:
             tile[ly, tx] = source[here - RADIUS * row]
             tile[ly + height + RADIUS, tx] = source[here + height * row]

@@ -1,11 +1,11 @@
-"""Which points of a height field, along a ray, can be seen from the ray's origin.
+"""Which points of a height field along a ray can be seen from the ray's origin.
 
 A point is visible if no point before it is seen at a greater angle. In each round one kernel computes the angles, two
-scan them for the maximum so far, and one compares. The scan is the one that CUB and Thrust use, with decoupled
-look-back: a block scans its tile, publishes its aggregate, looks back over the tiles before its own, 32 at a time, to
-the nearest that has published the maximum up to its end, and then publishes its own. Status and value of a tile are one
-word of 64 bits; a kernel of its own resets them. Every round gives the same; the last kernel of a round and the first
-of the next one follow each other without anything between them, along the back edge of the loop.
+kernels compute a maximum scan, and one compares. The scan is the one of CUB and Thrust, with decoupled look-back. A
+block scans its tile and publishes its aggregate. Then it looks back over the preceding tiles, 32 at a time, to the
+nearest tile that has published the maximum up to its end, and publishes its own. Status and value of a tile are one
+64-bit word; a separate kernel resets these words. Every round computes the same. The last kernel of a round and the
+first kernel of the next round are adjacent, across the back edge of the loop.
 
 The original reads the heights through a texture. The ray begins in the middle of the first cell, not at its corner, so
 that rounding does not decide which cells it passes.
@@ -65,14 +65,14 @@ if TYPE_CHECKING:
 
 BLOCK = 256
 WARPS = BLOCK // 32
-ITEMS = 8  #: of a thread in the scan
+ITEMS = 8  #: items per thread in the scan
 TILE = BLOCK * ITEMS
 INIT_BLOCK = 128
 ALL_LANES = 0xFFFFFFFF
 LOWEST = -math.inf
 
-#: The status of a tile, in the upper half of its word: nothing known, its own maximum, the maximum up to its end.
-#: BEFORE is that of the 32 words before the first tile.
+#: The status of a tile, in the upper half of its word: no value, the tile's maximum, the maximum up to its end. BEFORE
+#: is the status of the 32 words before the first tile.
 INVALID, PARTIAL, INCLUSIVE, BEFORE = 0, 1, 2, 99
 
 #: heights in x and y, rounds
@@ -81,7 +81,7 @@ SHAPES = {"tiny": (5000, 20, 2), "small": (10_000, 100, 10), "full": (10_000, 10
 
 @struct
 class Ray:
-    """From ``x, y, z`` along ``dx, dy``, in ``length`` steps."""
+    """A ray from ``x, y, z`` along ``dx, dy``, in ``length`` steps."""
 
     x: f32
     y: f32
@@ -116,7 +116,7 @@ def compute_angles(ray: Ray, angles: ptr[f32], heights: const_ptr[f32], width: i
 
 @kernel
 def scan_init(tiles: ptr[u64], count: i32) -> None:
-    """Nothing is known of any tile."""
+    """Reset the status of all tiles."""
     i: i32 = blockDim.x * blockIdx.x + threadIdx.x
     if i < count:
         tiles[32 + i] = u64(INVALID) << 32
@@ -131,7 +131,7 @@ def word(status: u32, value: f32) -> u64:
 
 @device
 def look_back(tiles: volatile[ptr[u64]], tile: i32, lane: i32) -> f32:
-    """The maximum of all tiles before ``tile``; a warp does it."""
+    """The maximum of all tiles before ``tile``, computed by a warp."""
     prefix: f32 = LOWEST
     at = 32 + tile - 1 - lane
     while True:
@@ -141,7 +141,7 @@ def look_back(tiles: volatile[ptr[u64]], tile: i32, lane: i32) -> f32:
         status = u32(found >> 32)
         value: f32 = uint_as_float(u32(found)) if status != BEFORE else LOWEST
         ends = ballot_sync(ALL_LANES, status == INCLUSIVE)
-        # Tiles before the nearest one that includes all before it do not count any more.
+        # Tiles before the nearest inclusive tile are already included in its value.
         if ends != 0 and lane > ffs(i32(ends)) - 1:
             value = LOWEST
         for step in unroll(range(5)):
@@ -155,7 +155,7 @@ def look_back(tiles: volatile[ptr[u64]], tile: i32, lane: i32) -> f32:
 
 @kernel(max_threads=BLOCK)
 def scan(values: const_ptr[f32], maxima: ptr[f32], tiles: volatile[ptr[u64]], count: i32) -> None:
-    """The inclusive maximum scan of ``values``; a block does a tile."""
+    """The inclusive maximum scan of ``values``; a block scans a tile."""
     exchange = shared(f32, TILE)
     warp_maxima = shared(f32, WARPS)
     prefix = shared(f32, 1)
@@ -166,7 +166,7 @@ def scan(values: const_ptr[f32], maxima: ptr[f32], tiles: volatile[ptr[u64]], co
     tile: i32 = blockIdx.x
     base = tile * TILE
 
-    # Coalesced loads, turned within the warp so that each thread has consecutive items.
+    # Coalesced loads, transposed within the warp so that each thread has consecutive items.
     own = warp * 32 * ITEMS
     for k in unroll(range(ITEMS)):
         at = own + k * 32 + lane
@@ -249,7 +249,7 @@ def line_of_sight(ray: host[Ray], heights: host[f32], visible: host[u8], width: 
 
 
 def make_data(size: str, seed: int) -> dict[str, Any]:
-    """A surface of sines, whose waves become higher and longer with the distance, with noise."""
+    """A surface of sines with noise. Its waves become higher and longer with the distance."""
     import numpy as np
 
     from ...dsl import dtype_of
@@ -291,7 +291,7 @@ benchmark = Benchmark(
     reference=reference,
     stresses=("launches in a loop", "waiting for other blocks", "warp primitives", "shared memory"),
     description="which points of a height field along a ray can be seen from its origin",
-    # Two points that are seen at almost the same angle.
+    # For two points that are seen at almost the same angle.
     tolerance=Tolerance(mismatches=0.001),
     sizes={size: f"{x} x {y} heights, {rounds} rounds" for size, (x, y, rounds) in SHAPES.items()},
 )

@@ -1,13 +1,13 @@
 """The Sobel filter: edges of an image of bytes, in two access patterns.
 
-``min(scale (|∂x| + |∂y|), 255)`` of each pixel from the eight around it. A block does a row, a thread several pixels of
-it in a loop, each with nine loads. In `SobelFilter`, as in the original, a thread goes on by the width of the block:
-accesses are coalesced, and the loads of neighbouring threads overlap. In `SobelFilter-consecutive` a thread has
-consecutive pixels: six of its nine loads repeat what the iteration before has loaded, which is for an optimizer to find
-(figure 4.18 of the thesis that the optimizer follows).
+Each pixel becomes ``min(scale (|∂x| + |∂y|), 255)``, computed from the eight pixels around it. A block computes a row.
+A thread computes several pixels of it in a loop, each with nine loads. In `SobelFilter`, as in the original, the pixels
+of a thread are a block's width apart: accesses are coalesced, and the loads of neighbouring threads overlap. In
+`SobelFilter-consecutive` a thread computes consecutive pixels: six of its nine loads repeat loads of the previous
+iteration. An optimizer can remove them (figure 4.18 of the thesis).
 
-The original loads through a texture, which repeats the pixels of the border outside of the image. Here they are put
-around the image by the host, and the kernels promise that nobody writes to it.
+The original loads through a texture, which repeats the border pixels outside of the image. Here the host adds them to
+the image, and the kernels declare that nobody writes it.
 
 Reference: NVIDIA CUDA samples, SobelFilter (kernel SobelTex; 512 x 512 pixels, blocks of 384 threads).
 """
@@ -48,7 +48,7 @@ SHAPES = {"tiny": (1200, 6), "small": (512, 128), "full": (512, 512)}
 
 @device
 def edge(ul: u8, um: u8, ur: u8, ml: u8, mr: u8, ll: u8, lm: u8, lr: u8, scale: f32) -> u8:
-    """The strength of the edge between upper, middle and lower pixels on the left, in the middle, on the right."""
+    """The strength of the edge, from the upper, middle and lower pixels on the left, in the middle and on the right."""
     across = i16(ur + 2 * mr + lr - ul - 2 * ml - ll)
     down = i16(ul + 2 * um + ur - ll - 2 * lm - lr)
     total = i16(scale * (abs(i32(across)) + abs(i32(down))))
@@ -61,7 +61,7 @@ def edge(ul: u8, um: u8, ur: u8, ml: u8, mr: u8, ll: u8, lm: u8, lr: u8, scale: 
 
 @kernel
 def sobel_strided(edges: restrict[ptr[u8]], image: restrict[const_ptr[u8]], width: i32, scale: f32) -> None:
-    """A row of edges; ``image`` has a border of one pixel."""
+    """A row of edges. ``image`` has a border of one pixel."""
     pitch = width + 2
     out = edges + i32(blockIdx.x) * width
     upper = image + i32(blockIdx.x) * pitch
@@ -83,7 +83,7 @@ def sobel_strided(edges: restrict[ptr[u8]], image: restrict[const_ptr[u8]], widt
 
 @kernel
 def sobel_consecutive(edges: restrict[ptr[u8]], image: restrict[const_ptr[u8]], width: i32, scale: f32) -> None:
-    """The same, a thread with consecutive pixels."""
+    """The same, with consecutive pixels in each thread."""
     pitch = width + 2
     out = edges + i32(blockIdx.x) * width
     upper = image + i32(blockIdx.x) * pitch

@@ -1,1 +1,3 @@
-"""Programs after Parboil (Stratton et al., IMPACT-12-01): same algorithms and kernel structure, written anew."""
+"""Programs with the algorithms and the kernel structure of Parboil (Stratton et al., IMPACT-12-01), written from
+scratch.
+"""

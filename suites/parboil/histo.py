@@ -1,16 +1,17 @@
-"""A large two-dimensional histogram whose bins saturate at 255, of data that gather around its middle.
+"""A large two-dimensional histogram whose bins saturate at 255, of data that concentrate around its middle.
 
-Four kernels in each round. `prescan` samples an eighth of the data for mean and deviation and gives the range of bins
-around the mean, in units of BINS. `intermediates` splits each datum into range, word and byte. `main` has a block for
-each part of the data and each range: it counts the data of its range in shared memory, four bins of eight bits in a
-word. The add that makes a bin wrap carries into its neighbours; the thread that did it sees that from the word's old
-value, and repairs it in a table of overflows. Blocks of the first range also count what lies outside of all ranges, in
-global memory, unless the bin is full already. `final` adds the parts up, saturates, and clears for the next round.
+Each round runs four kernels. `prescan` samples an eighth of the data for mean and deviation, and gives the range of
+bins around the mean, in units of BINS. `intermediates` splits each datum into range, word and byte. `main` has a block
+for each part of the data and each range. It counts the data of its range in shared memory, with four bins of eight bits
+in a word. An addition that makes a bin overflow carries into its neighbours. The thread that did this addition sees it
+from the old value of the word, and corrects it in a table of overflows. Blocks of the first range also count data
+outside of all ranges, in global memory, unless the bin is already full. `final` adds the parts, saturates the sums, and
+clears the tables for the next round.
 
-As in the original, a bin outside the ranges is looked at without an atomic before it is counted up, which may let it
-grow a little beyond 255 before it is cut off. Where the original trusts the threads of a warp to run in step, there is
-a ``syncwarp`` here; where it clears its tables before the first round only by luck, they are cleared; and a carry into
-the third neighbour needs the first to be full, too.
+As in the original, a bin outside the ranges is read without an atomic before it is incremented, so it may grow slightly
+beyond 255 before it is limited. Differences from the original: where it relies on the threads of a warp to run in
+lockstep, there is a ``syncwarp`` here. Tables that it does not clear before the first round are cleared. A carry into
+the third neighbour happens only if the first neighbour is full, too.
 
 Reference: Stratton et al., *Parboil*, IMPACT-12-01; the default data set has 996 x 1040 data for 256 x 8192 bins, and
 20 rounds.
@@ -61,20 +62,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 KB = 24
-BINS = KB * 1024  #: in the shared memory of a block
+BINS = KB * 1024  #: bins in the shared memory of a block
 PARTS = 14  #: parts of the data
 MAIN_BLOCK = 768
 FINAL_BLOCK = 512
 SAMPLE_BLOCK = 512
-ROWS = 16  #: of a block of `intermediates`
+ROWS = 16  #: rows per block of `intermediates`
 
-#: data in a row (even), rows (a multiple of 16), rows of 256 bins, blocks that sample, rounds
+#: data per row (even), rows (a multiple of 16), rows of 256 bins, blocks that sample, rounds
 SHAPES = {"tiny": (200, 96, 768, 1, 2), "small": (512, 512, 4096, 64, 5), "full": (996, 1040, 8192, 64, 20)}
 
 
 @kernel
 def histo_prescan(data: const_ptr[u32], size: i32, minmax: ptr[u32]) -> None:
-    """Widen ``minmax`` to ten deviations around the mean, by the first eighth of each block's part of the data."""
+    """Widen ``minmax`` to ten deviations around the mean, computed from the first eighth of each block's part of the
+    data."""
     averages = shared(f32, SAMPLE_BLOCK)
     deviations = shared(f32, SAMPLE_BLOCK)
     tx: i32 = threadIdx.x
@@ -122,13 +124,14 @@ def histo_prescan(data: const_ptr[u32], size: i32, minmax: ptr[u32]) -> None:
 
 @device
 def place_of(bin: u32) -> uchar4:
-    """Range, upper and lower index of the word, and the bit in it at which the bin begins."""
+    """Range, upper and lower index of the word, and the first bit of the bin in the word."""
     return uchar4(u8(bin // BINS), u8((bin >> 10) % KB), u8((bin >> 2) % 256), u8(bin % 4 * 8))
 
 
 @kernel
 def histo_intermediates(data: const_ptr[u32], height: u32, width: u32, pitch: u32, places: ptr[uchar4]) -> None:
-    """``pitch`` is the length of a row in pairs of data; a block does ROWS rows, a thread two data of each."""
+    """Split the data. ``pitch`` is the length of a row in pairs of data. A block handles ROWS rows, a thread two data
+    of each row."""
     line: u32 = ROWS * blockIdx.x
     load = pointer_cast(uint2, data) + (line * pitch + threadIdx.x)
     store: u32 = line * width + threadIdx.x
@@ -161,7 +164,7 @@ def count_outside(histogram: ptr[u32], lowest: u32, highest: u32, place: uchar4)
 
 @device
 def count_inside(overflow: ptr[u32], counts: ptr[u32], mine: u32, place: uchar4) -> None:
-    """Count a datum of the block's range in shared memory, and repair what the carry of a full bin breaks."""
+    """Count a datum of the block's range in shared memory, and correct the carry of a full bin."""
     part: u32 = place.x
     high: u32 = place.y
     low: u32 = place.z
@@ -177,7 +180,7 @@ def count_inside(overflow: ptr[u32], counts: ptr[u32], mine: u32, place: uchar4)
             carries = offset < 24
             carries_twice = offset < 16 and next_bin == 0xFF
             carries_thrice = offset < 8 and next_bin == 0xFF and second_bin == 0xFF
-            # Take back the carry's 1; a bin that wrapped has lost 256 besides.
+            # Undo the carry of 1. A bin that overflowed has also lost 256.
             next_add: u32 = 0xFFFFFFFF if next_bin < 0xFF else 0xFF
             second_add: u32 = 0xFFFFFFFF if second_bin < 0xFF else 0xFF
             third_add: u32 = 0xFFFFFFFF if third_bin < 0xFF else 0xFF
@@ -201,7 +204,8 @@ def histo_main(
     histogram: ptr[u32],
     overflow: ptr[u32],
 ) -> None:
-    """Count part ``blockIdx.x`` of the data that are in range ``lowest + blockIdx.y``, into ``parts``."""
+    """Count the data of part ``blockIdx.x`` that are in range ``lowest + blockIdx.y``, and store the counts in
+    ``parts``."""
     counts = shared(u32, KB * 256)
     mine: u32 = lowest + blockIdx.y
     at: u32 = blockIdx.x * blockDim.x + threadIdx.x
@@ -236,7 +240,7 @@ def saturated(x: u32, y: u32, z: u32, w: u32) -> uchar4:
 
 @device
 def take(histogram: ptr[uint2], index: u32) -> uchar4:
-    """Four bins of 16 bits, which are cleared."""
+    """Read and clear four bins of 16 bits."""
     found = histogram[index]
     histogram[index] = uint2(0, 0)
     return saturated(found.x & 0xFFFF, found.x >> 16, found.y & 0xFFFF, found.y >> 16)
@@ -246,7 +250,7 @@ def take(histogram: ptr[uint2], index: u32) -> uchar4:
 def histo_final(
     lowest: u32, highest: u32, bins: u32, parts: const_ptr[u32], histogram: ptr[u32], overflow: ptr[u32], out: ptr[u8]
 ) -> None:
-    """Add the parts up, four bins in a thread: below the ranges, in them, above them."""
+    """Add the parts: below the ranges, in them, above them. Each thread handles four bins."""
     first: u32 = threadIdx.x + blockIdx.x * blockDim.x
     below: u32 = lowest * BINS
     inside: u32 = (highest - lowest + 1) * BINS
@@ -308,7 +312,7 @@ def histo(
 
 
 def make_data(size: str, seed: int) -> dict[str, Any]:
-    """Most data lie around the middle of the histogram, some in two bins that share a word, and a few anywhere."""
+    """Most data are around the middle of the histogram, some in two bins that share a word, and a few anywhere."""
     import numpy as np
 
     width, height, rows, sample_blocks, rounds = SHAPES[size]
@@ -339,7 +343,7 @@ benchmark = Benchmark(
     make_data=make_data,
     reference=reference,
     stresses=("atomics", "divergent branches in a loop", "shared memory", "bytes and bits", "launches in a loop"),
-    description="a saturating two-dimensional histogram of data that gather around its middle",
+    description="a saturating two-dimensional histogram of data that concentrate around its middle",
     sizes={
         size: f"{width} x {height} data, 256 x {rows} bins, {rounds} rounds"
         for size, (width, height, rows, _, rounds) in SHAPES.items()

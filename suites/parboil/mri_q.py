@@ -1,12 +1,13 @@
-"""The matrix Q of a scanner's configuration, for the reconstruction of magnetic resonance images off a grid.
+"""The matrix Q of a scanner's configuration, for the reconstruction of magnetic resonance images from samples off a
+grid.
 
-``Q(x) = Σ_k |φ_k|² exp(2πi k·x)`` for every voxel x. One kernel computes the squared magnitudes of φ; the host puts
-them next to the coordinates of their k. The other one adds the contributions of a tile of 1024 k to every voxel, two k
-in an iteration; it is launched once for each tile. A thread is a voxel.
+``Q(x) = Σ_k |φ_k|² exp(2πi k·x)`` for every voxel x. One kernel computes the squared magnitudes of φ. The host stores
+them beside the coordinates of their k. The other kernel adds the contributions of a tile of 1024 k to every voxel, two
+k per iteration; it is launched once for each tile. A thread computes a voxel.
 
-The original copies a tile into constant memory before the launch; here a launch is told where in the buffer its tile
-begins. As there, an odd number of samples is taken care of by a first step alone, which is right for one tile only; so
-numbers of samples beyond one tile are even.
+The original copies a tile into constant memory before the launch. Here the launch gets the position of its tile in the
+buffer. As in the original, an odd number of samples is handled by a separate first step, which is correct only for one
+tile; so larger numbers of samples are even.
 
 Reference: Stone et al., *Accelerating advanced MRI reconstructions on GPUs*, JPDC 68(10), 2008; Stratton et al.,
 *Parboil*, IMPACT-12-01, whose large data set has 2048 samples and 64³ voxels.
@@ -80,7 +81,7 @@ def compute_q(
     q_real: ptr[f32],
     q_imaginary: ptr[f32],
 ) -> None:
-    """Add the tile of samples from ``first`` on, of ``count`` in all."""
+    """Add the tile of samples that begins at ``first``. There are ``count`` samples in all."""
     voxel: i32 = blockIdx.x * Q_BLOCK + threadIdx.x
     vx = x[voxel]
     vy = y[voxel]
@@ -112,7 +113,7 @@ def compute_q(
 
 
 def interleave(samples: Any, kx: Any, ky: Any, kz: Any, magnitude: Any) -> None:
-    """Put coordinates and magnitude of each sample next to each other."""
+    """Store coordinates and magnitude of each sample beside each other."""
     samples["kx"], samples["ky"], samples["kz"], samples["magnitude"] = kx, ky, kz, magnitude
 
 
@@ -195,7 +196,7 @@ benchmark = Benchmark(
     reference=reference,
     stresses=("sine and cosine", "arithmetic", "loads that are the same for all threads", "launches in a loop"),
     description="the matrix Q for the reconstruction of magnetic resonance images from samples off a grid",
-    # Phases of up to 75 are rounded to 4e-6 and their errors add up over the samples.
+    # Phases of up to 75 have rounding errors of 4e-6, which add up over the samples.
     tolerance=Tolerance(relative=1e-4, absolute=2e-2),
     sizes={size: f"{count} samples, {voxels} voxels" for size, (count, voxels) in SHAPES.items()},
 )

@@ -1,1 +1,1 @@
-"""Programs after the Rodinia suite (Che et al., IISWC 2009): same algorithms and kernel structure, written anew."""
+"""Programs with the algorithms and the kernel structure of Rodinia (Che et al., IISWC 2009), written from scratch."""

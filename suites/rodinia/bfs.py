@@ -1,12 +1,13 @@
 """Breadth-first search of a graph, level by level, with masks instead of queues.
 
-A thread has a node. The first kernel expands the nodes of the frontier: every neighbour that was not visited gets its
-cost and is marked. The second makes the marked nodes the next frontier, and sets a flag that the host reads after each
-level to decide on another. Marks are written by several threads, with equal values.
+A thread handles a node. The first kernel expands the nodes of the frontier: each neighbour that was not visited gets
+its cost and is marked. The second kernel makes the marked nodes the next frontier, and sets a flag. The host reads the
+flag after each level to decide whether there is another level. Several threads may write the same mark, with equal
+values.
 
 References: Harish and Narayanan, *Accelerating Large Graph Algorithms on the GPU Using CUDA*, HiPC 2007; Che et al.,
 *Rodinia: A Benchmark Suite for Heterogeneous Computing*, IISWC 2009. Rodinia's graphs have up to a million nodes, each
-with a few random edges that lead both ways.
+with a few random edges in both directions.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ BLOCK = 512
 
 #: nodes
 SHAPES = {"tiny": 2000, "small": 65_536, "full": 1_000_000}
-#: How many edges each node draws; each leads both ways.
+#: The number of random edges of each node (least, greatest). Each edge leads in both directions.
 DRAWN = (2, 4)
 
 
 @struct
 class Node:
-    """Where a node's edges stand in the list of edges."""
+    """The position of a node's edges in the list of edges."""
 
     starting: i32
     no_of_edges: i32
@@ -66,7 +67,7 @@ def expand(
     if node < n and mask[node]:
         mask[node] = False
         i = nodes[node].starting
-        # The bound is read anew in each round, as the stores below might change it.
+        # The bound is loaded again in each iteration, because the stores below might change it.
         while i < nodes[node].no_of_edges + nodes[node].starting:
             neighbour = edges[i]
             if not visited[neighbour]:
@@ -77,7 +78,7 @@ def expand(
 
 @kernel
 def advance(mask: ptr[bool], updating: ptr[bool], visited: ptr[bool], over: ptr[bool], n: i32) -> None:
-    """Make the marked nodes the frontier; ``over`` is set if there are any."""
+    """Make the marked nodes the frontier. ``over`` is set if there are any."""
     node: i32 = blockIdx.x * BLOCK + threadIdx.x
     if node < n and updating[node]:
         mask[node] = True

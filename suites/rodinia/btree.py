@@ -1,12 +1,13 @@
-"""Queries on a B+ tree: single keys, and ranges of keys. A block has a query, a thread has a key of the current node.
+"""Queries on a B+ tree: single keys, and ranges of keys. A block handles a query, a thread a key of the current node.
 
-On each level the thread whose key and its neighbour enclose the query stores the child's number in global memory, and
-after a barrier thread 0 makes it the current node; after another one, all threads read the tree's arrays again. At the
-leaf, the thread whose key is equal stores the answer. The range kernel walks down with both ends of the range at once.
+On each level, the thread for which the query is between its key and the next one stores the child's number in global
+memory. After a barrier thread 0 makes it the current node. After another barrier all threads read the tree's arrays
+again. At the leaf, the thread whose key is equal stores the answer. The range kernel descends with both ends of the
+range at once.
 
-Reference: Fix, Wilkes and Skadron, *Accelerating Braided B+ Tree Searches on a GPU with CUDA*, A4MMC 2011; its place in
-Rodinia is the size ``full``: a million keys, up to 256 children, 6000 ranges of 3000 keys and 10000 single keys. Random
-insertions leave nodes about two thirds full; this tree is built that way from sorted keys.
+Reference: Fix, Wilkes and Skadron, *Accelerating Braided B+ Tree Searches on a GPU with CUDA*, A4MMC 2011. The size
+``full`` is that of Rodinia: a million keys, up to 256 children, 6000 ranges of 3000 keys and 10000 single keys. Random
+insertions leave nodes about two thirds full; this tree is built in that way from sorted keys.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 ORDER = 256
 LOWEST, HIGHEST = -(2**31), 2**31 - 1
 
-#: keys, keys of a node, range queries, keys of a range, single queries
+#: keys, keys per node, range queries, keys per range, single queries
 SHAPES = {
     "tiny": (1000, 12, 6, 90, 8),
     "small": (50_000, 60, 500, 300, 1000),
@@ -51,17 +52,17 @@ SHAPES = {
 
 @struct
 class Record:
-    """What a key leads to."""
+    """The value of a key."""
 
     value: i32
 
 
 @struct
 class KNode:
-    """A node: below child ``i`` are the keys from ``keys[i]`` on, less than ``keys[i + 1]``.
+    """A node. Child ``i`` contains the keys from ``keys[i]`` on that are less than ``keys[i + 1]``.
 
-    In a leaf ``indices[i]`` is the number of the record of ``keys[i]``. The first key is the least number, and the last
-    ones the greatest.
+    In a leaf, ``indices[i]`` is the number of the record of ``keys[i]``. The first key is the least number, and the
+    last keys are the greatest number.
     """
 
     location: i32
@@ -82,7 +83,8 @@ def find_k(
     keys: const_ptr[i32],
     ans: ptr[Record],
 ) -> None:
-    """The record of ``keys[block]``, if the tree has it; ``curr_knode`` and ``offset`` hold each block's node."""
+    """The record of ``keys[block]``, if the tree contains it. ``curr_knode`` and ``offset`` hold each block's current
+    node."""
     thid: i32 = threadIdx.x
     bid: i32 = blockIdx.x
     level: i32 = 0
@@ -116,7 +118,8 @@ def find_range_k(
     rec_start: ptr[i32],
     rec_len: ptr[i32],
 ) -> None:
-    """The first record from ``start[block]`` to ``end[block]`` and how many there are, if the tree has both ends."""
+    """The first record from ``start[block]`` to ``end[block]`` and the number of records, if the tree contains both
+    ends."""
     thid: i32 = threadIdx.x
     bid: i32 = blockIdx.x
     level: i32 = 0
@@ -195,10 +198,11 @@ def btree(
 
 
 def build(keys: NDArray[Any], per_node: int) -> tuple[NDArray[Any], int]:
-    """The nodes in breadth-first order, root first, over the sorted ``keys``, and the steps from root to leaf."""
+    """The nodes in breadth-first order, root first, over the sorted ``keys``; and the number of steps from root to
+    leaf."""
     import numpy as np
 
-    levels = [keys]  # the least key below each node; of the leaves' records at first
+    levels = [keys]  # by level, from the leaves' records up: the least key below each node
     while levels[-1].size > 1:
         levels.append(levels[-1][::per_node])
     sizes = [level.size for level in levels[:0:-1]]
@@ -212,7 +216,7 @@ def build(keys: NDArray[Any], per_node: int) -> tuple[NDArray[Any], int]:
         children, number = np.divmod(np.arange(below.size), per_node)
         children += starts[depth]
         knodes["is_leaf"][starts[depth] : starts[depth] + size] = is_leaf
-        # A leaf has its records from place 1 on; an inner node's first child takes all that is less, too.
+        # The records of a leaf begin at position 1. The first child of an inner node also takes all smaller keys.
         if is_leaf:
             knodes["indices"][children, number + 1] = np.arange(below.size)
             knodes["keys"][children, number + 1] = below
@@ -228,7 +232,7 @@ def make_data(size: str, seed: int) -> dict[str, Any]:
 
     count, per_node, ranges, span, singles = SHAPES[size]
     numbers = np.random.default_rng(seed)
-    # A few keys are missing, so that not every query has an answer.
+    # Some keys are missing, so not every query has an answer.
     sorted_keys = np.sort(numbers.permutation(count + count // 50)[:count]).astype(np.int32)
     knodes, height = build(sorted_keys, per_node)
     records = np.zeros(count, dtype_of(Record))

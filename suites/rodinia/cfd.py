@@ -1,15 +1,15 @@
 """Compressible flow around a wing: a finite volume solver of the Euler equations on an unstructured mesh.
 
-An element has four neighbours, or the wing (-1) or the far field (-2) in their place; the flux through each face is the
-mean of both sides' plus artificial viscosity, and three Runge-Kutta steps with one time step for each element follow.
-A thread has an element, arrays have one row for each variable. The far field's state is in constant memory.
+An element has four neighbours; the wing (-1) or the far field (-2) may take the place of one. The flux through each
+face is the mean of the fluxes on both sides, plus artificial viscosity. Three Runge-Kutta steps follow, with one time
+step for each element. A thread handles an element. Arrays have one row for each variable. The far field's state is in
+constant memory.
 
 Reference: Corrigan, Camelli, Löhner and Wallin, *Running Unstructured Grid Based CFD Solvers on Modern Graphics
-Hardware*, AIAA 2009-4001, with its constants; in Rodinia (Che et al., IISWC 2009) it makes 2000 iterations on 97
-thousand elements and more. ``full`` has as many elements, and a tenth of the iterations, which are all alike, for the
-sake of the reference.
-The mesh is a channel over a bump, turned about the direction of flow so that all three dimensions count; the numbers of
-elements and of faces are shuffled.
+Hardware*, AIAA 2009-4001, with its constants. Rodinia (Che et al., IISWC 2009) makes 2000 iterations on 97 thousand
+elements or more. ``full`` has as many elements, but a tenth of the iterations, which are all alike, so that the
+reference takes less time. The mesh is a channel over a bump, rotated about the direction of flow so that all three
+dimensions matter. The numbers of elements and of faces are shuffled.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ DENSITY, MOMENTUM, ENERGY = 0, 1, 4
 #: columns and rows of the mesh, iterations
 SHAPES = {"tiny": (26, 13, 2), "small": (110, 55, 100), "full": (440, 220, 200)}
 
-# The free stream along x, of pressure 1 and density GAMMA, so that sound has speed 1. The host could write these
-# symbols, so that nvcc loads them; tables of Python would be folded into the code.
+# The free stream along x, with pressure 1 and density GAMMA, so that the speed of sound is 1. The host could write
+# these symbols, so nvcc loads them; it would fold tables of Python into the code.
 FAR_FIELD = f"""
 #define GAMMA {GAMMA}f
 #define SPEED {MACH}f
@@ -183,7 +183,7 @@ def squared_speed(density: f32, x: f32, y: f32, z: f32) -> f32:
 def compute_step_factor(
     elements: i32, variables: const_ptr[f32], areas: const_ptr[f32], step_factors: ptr[f32]
 ) -> None:
-    """Each element's time step over its area."""
+    """Each element's time step divided by its area."""
     i: i32 = blockDim.x * blockIdx.x + threadIdx.x
     density = variables[i + DENSITY * elements]
     x = variables[i + MOMENTUM * elements]
@@ -275,14 +275,14 @@ def make_data(size: str, seed: int) -> dict[str, Any]:
     areas, neighbours, normals = channel(columns, rows)
     numbers = np.random.default_rng(seed)
     count = areas.size
-    # Elements change places with others nearby, as a mesh generator would number them; faces are in any order.
+    # Elements are exchanged with others nearby, as a mesh generator would number them. Faces are in any order.
     order = np.argsort(np.arange(count) // 64 + numbers.random(count), kind="stable")
     place = np.empty(count, np.int64)
     place[order] = np.arange(count)
     turned = (np.arange(FACES) + numbers.integers(0, FACES, count)[:, None]) % FACES
     neighbours = np.where(neighbours >= 0, place[neighbours], neighbours)
     neighbours, normals = np.take_along_axis(neighbours, turned, 1), np.take_along_axis(normals, turned[..., None], 1)
-    # The last element fills up the last block.
+    # The last block is filled with copies of the last element.
     order = np.pad(order, (0, -count % BLOCK), mode="edge")
     return {
         "areas": areas[order].astype(np.float32),
@@ -295,14 +295,14 @@ def make_data(size: str, seed: int) -> dict[str, Any]:
 
 
 def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """With the flux tensor of every element, of which each face takes a projection."""
+    """Computes the flux tensor of every element; each face uses a projection of it."""
     import numpy as np
 
     count: int = data["elements"]
     around = data["neighbours"].reshape(FACES, count)
     normals = data["normals"].reshape(3, FACES, count).transpose(1, 2, 0).astype(np.float64)
     is_wing, is_far = around == -1, around == -2
-    # The far field is one more element; what is beside the wing is the element itself, until its flux is replaced.
+    # The far field is one more element. Beside the wing is the element itself, until its flux is replaced.
     other = np.where(is_far, count, np.where(is_wing, np.arange(count), around))
     viscosity = np.where(is_far | is_wing, 0, 0.1 * np.linalg.norm(normals, axis=2))
     far = np.array([GAMMA, GAMMA * MACH, 0, 0, GAMMA * MACH**2 / 2 + 1 / (GAMMA - 1)])

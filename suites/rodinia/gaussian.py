@@ -1,11 +1,11 @@
 """Gaussian elimination without pivoting: two launches for each column.
 
-The first kernel computes the multipliers of column ``t``, the second subtracts row ``t`` from all rows below, a thread
-for each element, and from the right side. Back substitution is the host's.
+The first kernel computes the multipliers of column ``t``. The second kernel subtracts row ``t`` from all rows below and
+from the right side, with a thread for each element. The host does the back substitution.
 
-Reference: Che et al., *Rodinia: A Benchmark Suite for Heterogeneous Computing*, IISWC 2009. It runs 16 x 16 by default,
-which is ``tiny`` here, and comes with matrices of up to 1024 x 1024, which is ``full``. The matrix is symmetric, with
-entries that fall with the distance to the diagonal, and a right side of its own for each seed.
+Reference: Che et al., *Rodinia: A Benchmark Suite for Heterogeneous Computing*, IISWC 2009. Its default is 16 x 16,
+which is ``tiny`` here, and its largest matrix is 1024 x 1024, which is ``full``. The matrix is symmetric, with entries
+that decrease with the distance to the diagonal. Each seed has its own right side.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def fan1(m: ptr[f32], a: ptr[f32], size: i32, t: i32) -> None:
 
 @kernel
 def fan2(m: ptr[f32], a: ptr[f32], b: ptr[f32], size: i32, j1: i32, t: i32) -> None:
-    """Subtract multiples of row ``t`` from the rows below; the threads of the first column see to the right side."""
+    """Subtract multiples of row ``t`` from the rows below. The threads of the first column also update the right
+    side."""
     if threadIdx.x + blockIdx.x * blockDim.x >= size - 1 - t:
         return
     if threadIdx.y + blockIdx.y * blockDim.y >= size - t:
@@ -92,13 +93,14 @@ def make_data(size: str, seed: int) -> dict[str, Any]:
 
 
 def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """L and U from the Cholesky factor in double precision, without elimination, and NumPy's own solver."""
+    """L and U from the Cholesky factor in double precision, without elimination; the solution from NumPy's solver."""
     import numpy as np
 
     n = data["size"]
     a: NDArray[np.float64] = data["a"].reshape(n, n).astype(np.float64)
     b: NDArray[np.float64] = data["b"].astype(np.float64)
-    # A symmetric positive matrix is C C^T; its L has the columns of C over their diagonal, and U = D L^T.
+    # A symmetric positive definite matrix is C C^T. Its L has the columns of C divided by their diagonal, and U = D
+    # L^T.
     root = np.linalg.cholesky(a)
     unit = root / np.diag(root)
     lower = np.tril(unit, -1)

@@ -1,13 +1,14 @@
 """Temperature of a chip over time: a stencil in tiles with a ghost zone.
 
-A launch advances ``pyramid`` time steps: each block loads a tile of temperature and power into shared memory, and every
-step can trust one row and one column less on each side. The chip's resistances and capacity come from its size; outside
-of the grid the temperature is that of the border. Two grids change places between launches. As in the original, the
-middle of the stencil is computed in double precision.
+A launch advances ``pyramid`` time steps. Each block loads a tile of temperature and power into shared memory. In every
+step the valid part of the tile loses one row and one column on each side. The chip's resistances and capacity follow
+from its size. Outside of the grid the temperature is that of the border. Two grids are swapped between launches. As in
+the original, the middle of the stencil is computed in double precision.
 
 References: Huang et al., *HotSpot: A Compact Thermal Modeling Methodology for Early-Stage VLSI Design*, IEEE TVLSI
 2006; Che et al., *Rodinia: A Benchmark Suite for Heterogeneous Computing*, IISWC 2009. Rodinia runs 512 x 512 with
-pyramids of 2 for 2 steps, which is ``small`` here; its largest data are 1024 x 1024, its program's default is 60 steps.
+pyramids of 2 for 2 steps, which is ``small`` here. Its largest data are 1024 x 1024, and its program's default is 60
+steps.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ THICKNESS, SIDE = 0.0005, 0.016
 CONDUCTIVITY, HEAT, CAPACITY_FACTOR = 100, 1.75e6, 0.5
 MAX_POWER, PRECISION = 3.0e6, 0.001
 
-#: rows and columns, steps of a pyramid, steps
+#: rows and columns, steps per pyramid, steps
 SHAPES = {"tiny": (45, 2, 5), "small": (512, 2, 2), "full": (1024, 2, 60)}
 
 
@@ -63,7 +64,7 @@ def calculate_temp(
     rz: f32,
     step: f32,
 ) -> None:
-    """Advance ``steps`` time steps; the borders are the ghost zone on each side."""
+    """Advance ``steps`` time steps. The borders are the ghost zone on each side."""
     temp = shared(f32, BLOCK, BLOCK)
     heat = shared(f32, BLOCK, BLOCK)
     result = shared(f32, BLOCK, BLOCK)
@@ -77,7 +78,7 @@ def calculate_temp(
     ry_1 = 1.0 / ry
     rz_1 = 1.0 / rz
 
-    # The block computes a smaller one, which the ghost zone surrounds.
+    # The block computes a smaller tile, which the ghost zone surrounds.
     first_row = (BLOCK - steps * 2) * by - border_rows
     first_col = (BLOCK - steps * 2) * bx - border_cols
     last_row = first_row + BLOCK - 1
@@ -90,7 +91,7 @@ def calculate_temp(
         heat[ty, tx] = power[index]
     syncthreads()
 
-    # The part of the block that lies on the grid.
+    # The part of the block that is inside the grid.
     top = -first_row if first_row < 0 else 0
     bottom = BLOCK - 1 - (last_row - rows + 1) if last_row > rows - 1 else BLOCK - 1
     left = -first_col if first_col < 0 else 0

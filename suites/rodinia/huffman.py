@@ -1,14 +1,14 @@
 """Huffman coding in parallel: histogram, variable-length codes in shared memory, prefix sums, and packing.
 
-The host sends the bytes in parts and builds the code from their histogram. Each thread of the encoder then looks
-up four bytes' codes, the block sums the lengths up in a tree, and every thread merges its bits into the block's
-words by at most three atomics in shared memory. The blocks' lengths are summed up in turn, and ``pack2`` has a thread
-for each block that shifts its words to their place; the words at both ends are shared with other blocks.
+The host sends the bytes in parts and builds the code from their histogram. Each thread of the encoder then looks up the
+codes of four bytes, the block adds the lengths in a tree, and every thread merges its bits into the block's words with
+at most three atomics in shared memory. The lengths of the blocks are added in the same way. ``pack2`` has a thread for
+each block that shifts the block's words to their position; the words at both ends are shared with other blocks.
 
 Reference: Balevic, *Parallel Variable-Length Encoding on GPGPUs*, Euro-Par 2009 Workshops; in Rodinia (Che et al.,
-IISWC 2009) with a file of 1024 x 256 words whose entropy is 2.2 bits a byte. The original launches its encoder ten
-times to measure it, and sums up with a kernel for each shape of a block; here it runs once, and one kernel tests its
-bounds.
+IISWC 2009) with a file of 1024 x 256 words whose entropy is 2.2 bits per byte. The original launches its encoder ten
+times to measure it, and has an adding kernel for each shape of a block. Here the encoder runs once, and one kernel
+tests its bounds.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 BLOCK, SYMBOLS = 256, 256
 HISTOGRAM_BLOCKS = 2
 
-#: blocks of 256 words, parts that are sent at a time, threads of a block that sums up
+#: blocks of 256 words, parts that are sent separately, threads per block in the prefix sums
 SHAPES = {"tiny": (32, 4, 8), "small": (512, 32, 128), "full": (1024, 32, 256)}
 
 
@@ -78,7 +78,7 @@ def vlc_encode_kernel_sm64huff(
     out: ptr[u32],
     outidx: ptr[u32],
 ) -> None:
-    """Encode 256 words, the high byte first; ``outidx`` gets the number of bits."""
+    """Encode 256 words, the high byte first. ``outidx`` gets the number of bits."""
     kn: u32 = blockIdx.x * blockDim.x + threadIdx.x
     k: u32 = threadIdx.x
     sm = dynamic_shared(u32)
@@ -102,7 +102,7 @@ def vlc_encode_kernel_sm64huff(
     sums[k] = codewordlen
     syncthreads()
 
-    # Sums up the tree, then prefixes down again, in place.
+    # Sums up the tree, then prefix sums down the tree, in place.
     offset: u32 = 1
     d: u32 = blockDim.x >> 1
     while d > 0:
@@ -133,7 +133,7 @@ def vlc_encode_kernel_sm64huff(
         last_word[0] = (sums[k] + codewordlen) // 32
     kc: u32 = sums[k] // 32
     startbit: u32 = sums[k] % 32
-    # A barrier more than in the original: its words may be cleared while their neighbours' sums are still to be read.
+    # This barrier is not in the original. Without it, words may be cleared before their neighbours' sums are read.
     syncthreads()
     sums[k] = 0
     syncthreads()
@@ -157,14 +157,14 @@ def vlc_encode_kernel_sm64huff(
 
 @kernel
 def prescan(out: ptr[u32], values: const_ptr[u32], block_sums: ptr[u32], n: i32) -> None:
-    """Prefix sums within blocks of twice as many values as threads, and the blocks' sums."""
+    """Prefix sums within blocks of twice as many values as threads, and the sum of each block."""
     s = dynamic_shared(u32)
     thid: i32 = threadIdx.x
     threads: i32 = blockDim.x
     base: i32 = i32(blockIdx.x) * 2 * threads
     ai = thid
     bi = thid + threads
-    # One word in 16 is left out against bank conflicts.
+    # One word in 16 is unused, to avoid bank conflicts.
     bank_a = ai + (ai >> 4)
     bank_b = bi + (bi >> 4)
     s[bank_a] = values[base + ai] if base + ai < n else 0
@@ -208,7 +208,7 @@ def prescan(out: ptr[u32], values: const_ptr[u32], block_sums: ptr[u32], n: i32)
 
 @kernel
 def uniform_add(values: ptr[u32], uniforms: const_ptr[u32], n: i32) -> None:
-    """Add to each block what comes before it."""
+    """Add the sum of all preceding blocks to each block."""
     uniform = shared(u32, 1)
     if threadIdx.x == 0:
         uniform[0] = uniforms[blockIdx.x]
@@ -222,7 +222,7 @@ def uniform_add(values: ptr[u32], uniforms: const_ptr[u32], n: i32) -> None:
 
 @kernel
 def pack2(src: const_ptr[u32], cindex: const_ptr[u32], cindex2: const_ptr[u32], dst: ptr[u32], words: u32) -> None:
-    """Shift each block's ``cindex`` bits to the place ``cindex2``."""
+    """Shift the ``cindex`` bits of each block to position ``cindex2``."""
     tid: u32 = blockDim.x * blockIdx.x + threadIdx.x
     offset = tid * words
     bitsize = cindex[tid]
@@ -232,7 +232,7 @@ def pack2(src: const_ptr[u32], cindex: const_ptr[u32], cindex2: const_ptr[u32], 
     dw = src[offset]
     tmp = dw >> bit
     atomic_or(addr(dst[dword]), tmp)
-    # Two shifts, because one by 32 has no meaning in C.
+    # Two shifts, because a shift by 32 is undefined in C.
     tmp = dw << (31 - bit) << 1
     i: u32 = 1
     while i < bitsize // 32:
@@ -246,13 +246,14 @@ def pack2(src: const_ptr[u32], cindex: const_ptr[u32], cindex2: const_ptr[u32], 
     if bitsize % 32 != 0:
         dw = src[offset + i]
         atomic_or(addr(dst[dword + i]), dw >> bit)
-        # The original does this in any case, with zeros beside words that another thread stores without atomics.
+        # The original does this always, and adds zeros to words that another thread stores without atomics.
         if bit + bitsize % 32 > 32:
             atomic_or(addr(dst[dword + i + 1]), dw << (31 - bit) << 1)
 
 
 def build_code(frequencies: Any, codewords: Any, lengths: Any) -> None:
-    """The canonical Huffman code. Of equal weights leaves come first by symbol, then nodes by age."""
+    """The canonical Huffman code. Among equal weights, leaves come first by symbol, then nodes in the order of
+    creation."""
     heap = [(int(count), symbol) for symbol, count in enumerate(frequencies) if count]
     heapq.heapify(heap)
     children: dict[int, tuple[int, int]] = {}
@@ -323,7 +324,8 @@ def huffman(
 
 
 def make_data(size: str, seed: int) -> dict[str, Any]:
-    """Bytes of an entropy of 2.2 bits: a geometric distribution over shuffled symbols, and all symbols now and then."""
+    """Bytes with an entropy of 2.2 bits: a geometric distribution over shuffled symbols, with all symbols now and
+    then."""
     import numpy as np
 
     blocks, parts, scan_threads = SHAPES[size]
@@ -346,7 +348,7 @@ def make_data(size: str, seed: int) -> dict[str, Any]:
 
 
 def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Lengths by two queues of ascending weights; the code by Kraft's sum; the bits of all symbols at once."""
+    """Code lengths by two queues of ascending weights; the code by Kraft's sum; the bits of all symbols at once."""
     import numpy as np
 
     frequencies = np.bincount(data["bytes_"], minlength=SYMBOLS)

@@ -1,13 +1,13 @@
 """K-means clustering: each point joins the nearest of a few centres, which then move to the mean of their points.
 
-One kernel turns the points' features from rows into columns, so that neighbouring threads read neighbouring numbers.
-Another finds the nearest centre of each point, in each round; the host adds up the new centres, and stops when few
-enough points have changed theirs.
+One kernel transposes the points' features, so that neighbouring threads read neighbouring numbers. Another kernel finds
+the nearest centre of each point in each round. The host computes the new centres, and stops when few enough points have
+changed their centre.
 
 Reference: Che et al., *Rodinia: A Benchmark Suite for Heterogeneous Computing*, IISWC 2009; its largest data are 494020
 points of 34 features, in 5 clusters, with a threshold of 0.001 and at most 500 rounds. There the features are read
 through a texture and the centres from constant memory; both are read-only pointers here. The points lie around more
-middles than there are clusters, and overlap.
+places than there are clusters, and overlap.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ SHAPES = {"tiny": (600, 7, 5), "small": (20_000, 34, 5), "full": (494_020, 34, 5
 
 @kernel
 def invert_mapping(rows: const_ptr[f32], columns: ptr[f32], npoints: i32, nfeatures: i32) -> None:
-    """Turn a row for each point into a column."""
+    """Transpose: the row of each point becomes a column."""
     point: i32 = threadIdx.x + blockDim.x * blockIdx.x
     if point < npoints:
         for i in range(nfeatures):
             columns[point + npoints * i] = rows[point * nfeatures + i]
 
 
-# The intrinsic stands for the texture: nvcc leaves both in their loops, where it would split these for plain loads.
+# The intrinsic replaces the texture. With either of them nvcc keeps the loops, which it would split for plain loads.
 kmeans_point = cuda_source(
     """
 extern "C" __global__ void kmeans_point(const float *features, int nfeatures, int npoints, int nclusters,
@@ -87,7 +87,7 @@ extern "C" __global__ void kmeans_point(const float *features, int nfeatures, in
 
 
 def blocks_of_side(npoints: int) -> int:
-    """The side of the smallest square grid of blocks that has a thread for each point."""
+    """The side of the smallest square grid of blocks with a thread for each point."""
     side = 1
     while side * side * BLOCK < npoints:
         side += 1
@@ -95,7 +95,8 @@ def blocks_of_side(npoints: int) -> int:
 
 
 def move(points: Any, clusters: Any, before: Any, now: Any, nclusters: int) -> int:
-    """Move centres to the mean of their points, and take over who belongs where; how many points changed that."""
+    """Move centres to the mean of their points, and store each point's centre. The result is the number of points whose
+    centre changed."""
     import numpy as np
 
     rows, centres = points.reshape(before.size, -1), clusters.reshape(nclusters, -1)
@@ -104,7 +105,7 @@ def move(points: Any, clusters: Any, before: Any, now: Any, nclusters: int) -> i
     for cluster in range(nclusters):
         own = rows[now == cluster]
         if len(own):
-            # A running sum in single precision, as adding up point by point is.
+            # A running sum in single precision, like adding point by point.
             centres[cluster] = np.cumsum(own, axis=0, dtype=np.float32)[-1] / np.float32(len(own))
     return changed
 
@@ -159,7 +160,7 @@ def make_data(size: str, seed: int) -> dict[str, Any]:
 
 
 def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """In double precision, with distances from products of matrices."""
+    """Computes in double precision, with distances from matrix products."""
     import numpy as np
 
     points: NDArray[np.float64] = data["points"].reshape(data["npoints"], -1).astype(np.float64)

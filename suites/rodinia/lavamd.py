@@ -1,8 +1,8 @@
 """Potential and force between particles in a cube of boxes: each box with itself and the boxes around it.
 
-A block has a box, a thread a particle of it. The home box lies in shared memory; the block then loads one neighbouring
-box after the other into shared memory and adds each of its particles' contributions in the innermost loop, straight to
-the result in global memory. Threads beyond the particles of a box only take part in the barriers.
+A block handles a box, a thread a particle of it. The home box is in shared memory. The block then loads one
+neighbouring box after the other into shared memory and adds each of its particles' contributions in the innermost loop,
+directly to the result in global memory. Threads without a particle only take part in the barriers.
 
 Reference: Szafaryn, Gamblin, de Supinski and Skadron, *Experiences with Achieving Portability across Heterogeneous
 Architectures*, WOLFHPC 2011; in Rodinia (Che et al., IISWC 2009) as lavaMD with 10 x 10 x 10 boxes of 100 particles.
@@ -50,7 +50,7 @@ SHAPES = {"tiny": (3, 1, 1), "small": (5, 5, 5), "full": (10, 10, 10)}
 
 @struct
 class Particle:
-    """A place with its squared distance from the origin, or a force with a potential."""
+    """A position with its squared distance from the origin, or a force with a potential."""
 
     v: f64
     x: f64
@@ -60,7 +60,7 @@ class Particle:
 
 @struct
 class Neighbour:
-    """A box beside another one."""
+    """A neighbouring box."""
 
     x: i32
     y: i32
@@ -86,7 +86,7 @@ class Box:
 def kernel_gpu_cuda(
     alpha: f64, boxes: i32, box: const_ptr[Box], rv: const_ptr[Particle], qv: const_ptr[f64], fv: ptr[Particle]
 ) -> None:
-    """Add to ``fv`` what each particle's neighbours of charge ``qv`` at ``rv`` do to it."""
+    """Add to ``fv`` the effect of each particle's neighbours, with charges ``qv`` at positions ``rv``."""
     bx: i32 = blockIdx.x
     tx: i32 = threadIdx.x
     wtx = tx
@@ -199,7 +199,7 @@ def make_data(size: str, seed: int) -> dict[str, Any]:
 
 
 def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Over offsets in the cube instead of lists of neighbours."""
+    """Iterates over offsets in the cube instead of lists of neighbours."""
     import numpy as np
 
     sides = [int(data["box"][axis].max()) + 1 for axis in "zyx"]

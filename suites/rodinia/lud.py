@@ -1,11 +1,11 @@
 """LU decomposition of a matrix in place, without pivoting, by blocks.
 
-For each block of the diagonal: the first kernel decomposes it, one block of threads, a thread for a row and a column;
-the second solves for the blocks to its right and below with it, half of the threads for each; the third subtracts the
-products of those from the rest of the matrix. The last block is decomposed at the end.
+For each diagonal block: the first kernel decomposes it, with one block of threads and a thread for a row and a column.
+The second kernel uses it to solve for the blocks to its right and below, with half of the threads for each. The third
+kernel subtracts their products from the rest of the matrix. The last diagonal block is decomposed at the end.
 
-Reference: Che et al., *Rodinia: A Benchmark Suite for Heterogeneous Computing*, IISWC 2009. It runs 256 x 256 by
-default, which is ``small`` here; its largest data are 2048 x 2048. The matrix is random with a strong diagonal.
+Reference: Che et al., *Rodinia: A Benchmark Suite for Heterogeneous Computing*, IISWC 2009. Its default is 256 x 256,
+which is ``small`` here; its largest data are 2048 x 2048. The matrix is random with a strong diagonal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHAPES = {"tiny": 48, "small": 256, "full": 2048}
 
 @kernel
 def lud_diagonal(m: ptr[f32], dim: i32, offset: i32) -> None:
-    """Decompose the block at ``offset`` of the diagonal."""
+    """Decompose the diagonal block at ``offset``."""
     shadow = shared(f32, BLOCK, BLOCK)
     at = offset * dim + offset
     for i in range(BLOCK):
@@ -45,7 +45,7 @@ def lud_diagonal(m: ptr[f32], dim: i32, offset: i32) -> None:
             for j in range(i + 1):
                 shadow[i + 1, threadIdx.x] -= shadow[i + 1, j] * shadow[j, threadIdx.x]
         syncthreads()
-    # The first row is as it was.
+    # The first row does not change.
     at = (offset + 1) * dim + offset
     for i in range(1, BLOCK):
         m[at + threadIdx.x] = shadow[i, threadIdx.x]
@@ -54,7 +54,7 @@ def lud_diagonal(m: ptr[f32], dim: i32, offset: i32) -> None:
 
 @kernel
 def lud_perimeter(m: ptr[f32], dim: i32, offset: i32) -> None:
-    """Solve for one block to the right of the diagonal's, and one below it."""
+    """Solve for one block to the right of the diagonal block, and one block below it."""
     dia = shared(f32, BLOCK, BLOCK)
     peri_row = shared(f32, BLOCK, BLOCK)
     peri_col = shared(f32, BLOCK, BLOCK)
@@ -111,7 +111,7 @@ def lud_perimeter(m: ptr[f32], dim: i32, offset: i32) -> None:
 
 @kernel
 def lud_internal(m: ptr[f32], dim: i32, offset: i32) -> None:
-    """Subtract the product of the block to the left and the one above, which the perimeter has done."""
+    """Subtract the product of the block to the left and the block above, which the perimeter kernel computed."""
     peri_row = shared(f32, BLOCK, BLOCK)
     peri_col = shared(f32, BLOCK, BLOCK)
     row: i32 = offset + (blockIdx.y + 1) * BLOCK
@@ -147,7 +147,7 @@ def make_data(size: str, seed: int) -> dict[str, Any]:
 
 
 def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """By halves: L21 U11 = A21, L11 U12 = A12, and A22 - L21 U12 is a smaller matrix."""
+    """Recursion by halves: L21 U11 = A21, L11 U12 = A12, and A22 - L21 U12 is a smaller matrix."""
     import numpy as np
 
     n: int = data["dim"]

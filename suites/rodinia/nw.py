@@ -1,8 +1,9 @@
 """Needleman-Wunsch: the score of the best global alignment of two sequences, for all of their prefixes.
 
 ``score[i, j] = max(score[i-1, j-1] + similarity[i, j], score[i, j-1] - penalty, score[i-1, j] - penalty)``. A block of
-BLOCK threads does BLOCK x BLOCK scores in shared memory, along their diagonals: up to the longest, and down again. A
-launch does a diagonal of blocks, the first kernel those of the upper left half, the second those of the lower right.
+BLOCK threads computes BLOCK x BLOCK scores in shared memory, along their diagonals: up to the longest diagonal, and
+down again. A launch computes a diagonal of blocks. The first kernel computes those of the upper left half, the second
+kernel those of the lower right half.
 
 References: Needleman and Wunsch, *A general method applicable to the search for similarities in the amino acid sequence
 of two proteins*, J. Mol. Biol. 48, 1970; Che et al., *Rodinia: A Benchmark Suite for Heterogeneous Computing*, IISWC
@@ -52,7 +53,7 @@ def greatest(a: i32, b: i32, c: i32) -> i32:
 def needle_1(
     similarity: const_ptr[i32], score: ptr[i32], cols: i32, penalty: i32, diagonal: i32, block_width: i32
 ) -> None:
-    """Block diagonal ``diagonal`` from the upper left, which has as many blocks."""
+    """The block diagonal with ``diagonal`` blocks, counted from the upper left corner."""
     bx: i32 = blockIdx.x
     tx: i32 = threadIdx.x
     block_x = bx
@@ -98,7 +99,7 @@ def needle_1(
 def needle_2(
     similarity: const_ptr[i32], score: ptr[i32], cols: i32, penalty: i32, diagonal: i32, block_width: i32
 ) -> None:
-    """The block diagonal with ``diagonal`` blocks on the way to the lower right corner."""
+    """The block diagonal with ``diagonal`` blocks in the lower right half."""
     bx: i32 = blockIdx.x
     tx: i32 = threadIdx.x
     block_x = bx + block_width - diagonal
@@ -172,7 +173,7 @@ def make_data(size: str, seed: int) -> dict[str, Any]:
 
 
 def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Row by row: gaps along a row are a running maximum of what a score is worth at its end."""
+    """Row by row. Gaps along a row are a running maximum of the values that scores have at the end of the row."""
     import numpy as np
 
     similarity = data["similarity"].reshape(data["cols"], -1).astype(np.int64)

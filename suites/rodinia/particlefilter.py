@@ -1,14 +1,15 @@
-"""Track a disk through a noisy video with a particle filter: four kernels for each frame.
+"""Tracks a disk through a noisy video with a particle filter: four kernels for each frame.
 
 ``likelihood_kernel`` moves the particles by random numbers, computes for each how well the pixels of a disk around it
-fit, and sums the weights up in each block. ``sum_kernel`` lets a single thread add these sums up and accumulate the
-distribution; ``normalize_weights_kernel`` makes the weights sum to 1 and spreads the samples; ``find_index_kernel``
-looks for each sample's particle from the start, which is as far as its share of the weights.
+fit, and adds the weights in each block. ``sum_kernel`` uses a single thread to add these sums and to accumulate the
+distribution. ``normalize_weights_kernel`` normalizes the weights to a sum of 1 and distributes the samples.
+``find_index_kernel`` searches the particle of each sample from the start of the distribution.
 
 Reference: Goodrum, Trotter, Aksel, Acton and Skadron, *Parallelization of Particle Filter Algorithms*, EAMA 2010; in
 Rodinia (Che et al., IISWC 2009) as the version called float (which computes with doubles) with 10 frames of 128 x 128
-pixels and 1000 particles. In the original the third kernel's first thread accumulates the distribution and draws the
-first sample while other blocks still divide weights or already read the sample. Here the second kernel does both.
+pixels and 1000 particles. In the original the first thread of the third kernel accumulates the distribution and draws
+the first sample while other blocks still divide weights or already read the sample. Here the second kernel does
+both.
 """
 
 from __future__ import annotations
@@ -58,14 +59,14 @@ SHAPES = {"tiny": (48, 3, 150, 2), "small": (128, 10, 1000, 5), "full": (128, 10
 
 @device
 def uniform(seed: ptr[i32], i: i32) -> f64:
-    """The next number from 0 to 1 of a linear congruential generator, whose product wraps."""
+    """The next number between 0 and 1 of a linear congruential generator, whose product overflows."""
     seed[i] = i32(u32(FACTOR) * u32(seed[i]) + u32(INCREMENT)) % MODULUS
     return fabs(f64(seed[i]) / f64(MODULUS))
 
 
 @device
 def normal(seed: ptr[i32], i: i32) -> f64:
-    """A normally distributed number after Box and Muller."""
+    """A normally distributed number, by the method of Box and Muller."""
     u = uniform(seed, i)
     v = uniform(seed, i)
     cosine = cos(2.0 * PI * v)
@@ -104,7 +105,7 @@ def likelihood_kernel(
     seed: ptr[i32],
     partial_sums: ptr[f64],
 ) -> None:
-    """Move the particles, weigh them by frame ``k``, and sum each block's weights up."""
+    """Move the particles, weight them by frame ``k``, and add the weights of each block."""
     i: i32 = blockDim.x * blockIdx.x + threadIdx.x
     buffer = shared(f64, 512)
     if i < particles:
@@ -162,7 +163,7 @@ def sum_kernel(
 def normalize_weights_kernel(
     weights: ptr[f64], particles: i32, partial_sums: const_ptr[f64], first: const_ptr[f64], u: ptr[f64]
 ) -> None:
-    """Weights that sum to 1, and equidistant samples from the first one on."""
+    """Weights with a sum of 1, and equidistant samples beginning at the first one."""
     i: i32 = blockDim.x * blockIdx.x + threadIdx.x
     u1 = shared(f64, 1)
     total = shared(f64, 1)
@@ -189,7 +190,7 @@ def find_index_kernel(
     yj: ptr[f64],
     particles: i32,
 ) -> None:
-    """Each sample's particle is the first one whose distribution reaches it."""
+    """The particle of each sample: the first one at which the distribution reaches the sample."""
     i: i32 = blockDim.x * blockIdx.x + threadIdx.x
     if i < particles:
         index: i32 = -1
@@ -262,13 +263,13 @@ def particlefilter(
 
 
 def make_data(size: str, seed: int) -> dict[str, Any]:
-    """A bright disk that moves over a dark, noisy background from the middle."""
+    """A bright disk that moves from the middle over a dark, noisy background."""
     import numpy as np
 
     side, frames, particles, radius = SHAPES[size]
     numbers = np.random.default_rng(seed)
     frame = np.arange(frames)
-    # The first index of a pixel is its x for the filter, as in the original.
+    # As in the original, the first index of a pixel is its x for the filter.
     moved = np.maximum(frame - 1, 0)
     at_x, at_y = side // 2 + moved, side // 2 - 2 * moved
     xs, ys = np.arange(side)[:, None, None], np.arange(side)[None, :, None]

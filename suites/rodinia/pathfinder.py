@@ -1,9 +1,9 @@
 """Shortest path through a grid, row by row: dynamic programming with a ghost zone.
 
-``cost[r, c] = wall[r, c] + min(cost[r-1, c-1], cost[r-1, c], cost[r-1, c+1])``; neighbours outside the grid do not
-count. A launch advances ``pyramid`` rows: each block loads BLOCK columns of the last row, of which ``pyramid`` on each
-side are its ghost zone, and every step can trust one column less on each side. Two result rows change places between
-launches.
+``cost[r, c] = wall[r, c] + min(cost[r-1, c-1], cost[r-1, c], cost[r-1, c+1])``; neighbours outside the grid are
+ignored. A launch advances ``pyramid`` rows. Each block loads BLOCK columns of the last row, of which ``pyramid`` on
+each side are its ghost zone. In every step the valid part loses one column on each side. Two result rows are swapped
+between launches.
 
 Reference: Che et al., *Rodinia: A Benchmark Suite for Heterogeneous Computing*, IISWC 2009; its defaults are 100000
 columns, 100 rows, pyramids of 20 rows.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 BLOCK = 256
 
-#: columns, rows, rows of a pyramid
+#: columns, rows, rows per pyramid
 SHAPES = {"tiny": (1000, 17, 5), "small": (20_000, 50, 20), "full": (100_000, 100, 20)}
 
 
@@ -43,7 +43,7 @@ SHAPES = {"tiny": (1000, 17, 5), "small": (20_000, 50, 20), "full": (100_000, 10
 def dynproc(
     steps: i32, wall: const_ptr[i32], src: const_ptr[i32], dst: ptr[i32], cols: i32, row: i32, border: i32
 ) -> None:
-    """Advance ``steps`` rows from ``row``; ``border`` columns on each side of the block are its ghost zone."""
+    """Advance ``steps`` rows from ``row``. ``border`` columns on each side of the block are its ghost zone."""
     previous = shared(i32, BLOCK)
     result = shared(i32, BLOCK)
     tx: i32 = threadIdx.x
@@ -51,7 +51,7 @@ def dynproc(
     first_column: i32 = (BLOCK - border * 2) * i32(blockIdx.x) - border
     last_column = first_column + BLOCK - 1
     column = first_column + tx
-    # The part of the block that lies on the grid.
+    # The part of the block that is inside the grid.
     first = -first_column if first_column < 0 else 0
     last = BLOCK - 1 - (last_column - cols + 1) if last_column > cols - 1 else BLOCK - 1
     west = max(tx - 1, first)

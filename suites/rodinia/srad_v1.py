@@ -1,14 +1,15 @@
 """Speckle reducing anisotropic diffusion with tables of neighbours: six small kernels, with sums by repeated reduction.
 
-The image, stored by columns, is brought from 0..255 to exponentials. In each iteration its pixels and their squares
-are summed up: every launch of ``reduce`` leaves one sum for each block in the place of the block's first one, until a
-single block is left; the host reads the two sums and computes the speckle scale. Then one kernel computes
-derivatives and diffusion coefficients, and another one updates the image; rows and columns of neighbours come from
+The image is stored by columns. Its values 0..255 are converted to exponentials. In each iteration the pixels and their
+squares are added: every launch of ``reduce`` leaves one sum per block at the position of the block's first element,
+until a single block is left. The host reads the two sums and computes the speckle scale. Then one kernel computes
+derivatives and diffusion coefficients, and another one updates the image. The rows and columns of neighbours come from
 tables.
 
 Reference: Yu and Acton, *Speckle Reducing Anisotropic Diffusion*, IEEE Transactions on Image Processing 11(11), 2002;
-in Rodinia (Che et al., IISWC 2009) with 502 x 458 pixels, 100 iterations and a step of 0.5. The last block's remainder
-is read with the same stride as the rest here; the original's lacks it, so its sums differ from the second launch on.
+in Rodinia (Che et al., IISWC 2009) with 502 x 458 pixels, 100 iterations and a step of 0.5. Here the remainder in the
+last block is read with the same stride as the rest. The original lacks this stride, so its sums differ from the second
+launch on.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def prepare(n: i64, image: const_ptr[f32], sums: ptr[f32], sums2: ptr[f32]) -> N
 
 @kernel
 def reduce(count: i32, stride: i32, sums: ptr[f32], sums2: ptr[f32]) -> None:
-    """Of ``count`` sums, ``stride`` apart, each block adds up BLOCK and stores the result in place of the first."""
+    """Each block adds BLOCK of the ``count`` sums, which are ``stride`` apart, and stores the result at the position of
+    the first."""
     bx: i32 = blockIdx.x
     tx: i32 = threadIdx.x
     i: i32 = bx * BLOCK + tx
@@ -100,7 +102,7 @@ def reduce(count: i32, stride: i32, sums: ptr[f32], sums2: ptr[f32]) -> None:
                 sums[bx * stride * BLOCK] = psum[tx]
                 sums2[bx * stride * BLOCK] = psum2[tx]
         else:
-            # The greatest power of two within the last block is summed up by all, the rest by one thread.
+            # All threads add the greatest power of two elements of the last block; one thread adds the rest.
             power: i32 = 1
             while width <= BLOCK:
                 if in_last >= width:
@@ -150,7 +152,7 @@ def srad(
         ds = image[south[row] + rows * col] - here
         dw = image[row + rows * west[col]] - here
         de = image[row + rows * east[col]] - here
-        # C's constants make these double in the original.
+        # In the original, C's constants make these expressions double.
         gradient2 = (dn * dn + ds * ds + dw * dw + de * de) / (here * here)
         laplacian = (dn + ds + dw + de) / here
         num = f32(0.5 * f64(gradient2) - (1.0 / 16.0) * f64(laplacian * laplacian))
@@ -273,7 +275,7 @@ def srad_v1(
 
 
 def make_data(size: str, seed: int) -> dict[str, Any]:
-    """A smooth picture from 0 to 255 with speckle."""
+    """A smooth image from 0 to 255 with speckle."""
     import numpy as np
 
     rows, cols, iterations = SHAPES[size]

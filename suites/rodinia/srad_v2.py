@@ -1,15 +1,15 @@
 """Speckle reducing anisotropic diffusion with tiles in shared memory: two stencils, each on its own tile and its edges.
 
-The first kernel derives the image at each pixel towards its four neighbours and computes the diffusion coefficient; the
-second one takes the divergence with the coefficients of the pixel, its southern and its eastern neighbour, which other
-blocks wrote. Pixels at the edges of a tile read rows of neighbouring tiles: every thread loads its block's edges, and
-a block at the image's edge loads its own row instead. The host computes the speckle scale of a region of interest
-between iterations, for which the image goes back and forth.
+The first kernel computes the derivatives of the image at each pixel towards its four neighbours, and the diffusion
+coefficient. The second kernel computes the divergence with the coefficients of the pixel and of its southern and
+eastern neighbours, which other blocks wrote. Pixels at the edges of a tile read rows of neighbouring tiles. Every
+thread loads its block's edges, and a block at the image's edge loads its own row instead. Between iterations the host
+computes the speckle scale of a region of interest, so the image is copied to the host and back.
 
 Reference: Yu and Acton, *Speckle Reducing Anisotropic Diffusion*, IEEE Transactions on Image Processing 11(11), 2002
 (its equations 31, 33, 35, 52, 54, 58, 61); in Rodinia (Che et al., IISWC 2009) with 2048 x 2048 random pixels, a region
-of 128 x 128, and 2 iterations. What lies beside the image is loaded before it is replaced, as in the original; here the
-image has a row of zeros above and below, so that those loads stay within it.
+of 128 x 128, and 2 iterations. As in the original, pixels outside the image are loaded before they are replaced. Here
+the image has a row of zeros above and below, so these loads stay inside the buffer.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def srad_cuda_1(
     cols: i32,
     q0sqr: f32,
 ) -> None:
-    """Derivatives towards the four neighbours, and the diffusion coefficient; ``image`` begins one row early."""
+    """Derivatives towards the four neighbours, and the diffusion coefficient. ``image`` begins one row early."""
     bx: i32 = blockIdx.x
     by: i32 = blockIdx.y
     tx: i32 = threadIdx.x
@@ -147,7 +147,7 @@ def srad_cuda_1(
         w = temp[ty, tx - 1] - here
         e = temp[ty, tx + 1] - here
 
-    # C's constants make these double in the original.
+    # In the original, C's constants make these expressions double.
     gradient2 = (n * n + s * s + w * w + e * e) / (here * here)
     laplacian = (n + s + w + e) / here
     num = f32(0.5 * f64(gradient2) - (1.0 / 16.0) * f64(laplacian * laplacian))
@@ -235,7 +235,7 @@ def srad_cuda_2(
 
 
 def speckle_scale(image: Any, cols: int, region: int) -> float:
-    """Variance over squared mean of the first ``region`` rows and columns."""
+    """Variance divided by squared mean of the first ``region`` rows and columns."""
     import numpy as np
 
     part = image.reshape(-1, cols)[:region, :region].astype(np.float64)

@@ -1,1 +1,1 @@
-"""Programs after the Treelogy suite (Hegde et al., ISPASS 2017): traversals of trees, written anew."""
+"""Traversals of trees as in the Treelogy suite (Hegde et al., ISPASS 2017), written from scratch."""

@@ -1,13 +1,14 @@
-"""Gravity between bodies after Barnes and Hut, over a kd-tree: near subtrees are opened, far ones are one body.
+"""Gravity between bodies by the method of Barnes and Hut, with a kd-tree: near subtrees are opened, far ones count as
+one body.
 
-A thread has a body, and a stack of nodes. A node whose centre of mass lies within its opening radius puts its children
-on the stack, unless it is a leaf, which counts unless it is the body itself; any other node counts as a whole. The host
-builds the tree for each step and moves the bodies by the leapfrog method, of which the kernel corrects the velocities.
+A thread handles a body and has a stack of nodes. If a node's centre of mass is within its opening radius, its children
+are pushed. A leaf within the radius counts unless it is the body itself. Any other node counts as a whole. The host
+builds the tree for each step and moves the bodies by the leapfrog method; the kernel corrects the velocities.
 
 Reference: Barnes and Hut, *A Hierarchical O(N log N) Force-Calculation Algorithm*, Nature 324, 1986; Hegde, Liu,
 Sundararajah and Kulkarni, *Treelogy: A Benchmark Suite for Tree Traversals*, ISPASS 2017 (its version with a kd-tree).
-The opening radius is the longest side of a node's box over ``theta``, but at least the softening length over it. Bodies
-follow Plummer's model; ``full`` has 100 000.
+The opening radius is the longest side of a node's box divided by ``theta``, but at least the softening length divided
+by ``theta``. Bodies follow Plummer's model; ``full`` has 100 000.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 STACK = 128
 THETA, SOFTENING = 0.5, 0.05
 
-#: bodies, steps, blocks, threads of a block
+#: bodies, steps, blocks, threads per block
 SHAPES = {"tiny": (100, 2, 1, 64), "small": (10_000, 2, 53, 192), "full": (100_000, 2, 521, 192)}
 
 
@@ -58,7 +59,7 @@ class Vec:
 
 @struct
 class Body:
-    """A body, and its mass."""
+    """A body and its mass."""
 
     cofm: Vec
     vel: Vec
@@ -69,7 +70,7 @@ class Body:
 
 @struct
 class Node0:
-    """Centre of mass, and which body a leaf is."""
+    """Centre of mass, and the number of the body in a leaf."""
 
     cofm: Vec
     point_id: i32
@@ -103,7 +104,7 @@ def compute_force_gpu(
     dthf: f32,
     step: i32,
 ) -> None:
-    """Accelerations, and from the second step on the velocities' correction by half a step ``dthf``."""
+    """Accelerations, and from the second step on the correction of the velocities by half a step ``dthf``."""
     stack = local(i32, STACK)
     pidx: i32 = blockIdx.x * blockDim.x + threadIdx.x
     while pidx < n:
@@ -175,10 +176,11 @@ def rows(vectors: NDArray[Any]) -> NDArray[Any]:
 
 
 def build_tree(points: Any, nodes0: Any, nodes1: Any, nodes2: Any) -> None:
-    """Halve the bodies along the longest side of their box until each is alone; nodes are in preorder.
+    """Halve the bodies along the longest side of their box until each is alone. Nodes are in preorder.
 
-    All nodes of a level are made at once: ``order`` has their bodies one node after the other. A subtree of m bodies
-    has 2 m - 1 nodes, so a node's first child is the next one; with m bodies in it, the second comes 2 m later.
+    All nodes of a level are made at once: ``order`` contains their bodies, node by node. A subtree of m bodies has 2 m
+    - 1 nodes. So a node's first child is the next node, and if that child has m bodies, the second child comes 2 m
+    later.
     """
     import numpy as np
 
@@ -199,7 +201,7 @@ def build_tree(points: Any, nodes0: Any, nodes1: Any, nodes2: Any) -> None:
         nodes0["point_id"][numbers] = np.where(alone, points["id"][order[starts]], -1)
         nodes2["left"][numbers] = np.where(alone, -1, numbers + 1)
         nodes2["right"][numbers] = np.where(alone, -1, numbers + 2 * left)
-        # Leaves are done; the bodies of each other node are sorted along its longest side, and halved.
+        # Leaves are complete. The bodies of each other node are sorted along its longest side, and halved.
         of = np.repeat(np.arange(len(sizes)), sizes)
         rest = ~alone[of]
         along = at[np.arange(len(order)), np.argmax(sides, axis=1)[of]]
@@ -209,7 +211,7 @@ def build_tree(points: Any, nodes0: Any, nodes1: Any, nodes2: Any) -> None:
 
 
 def advance(points: Any, dthf: float) -> None:
-    """Move the bodies by a step with the velocity at its middle, and predict the one at its end."""
+    """Move the bodies by one step with the velocity at its middle, and predict the velocity at its end."""
     for axis in "xyz":
         change = points["acc"][axis] * dthf
         half = points["vel"][axis] + change
@@ -245,7 +247,7 @@ def barneshut(
 
 
 def make_data(size: str, seed: int) -> dict[str, Any]:
-    """Plummer's model: most bodies are near the middle; the furthest tenth is left out."""
+    """Plummer's model: most bodies are near the middle. The furthest tenth is omitted."""
     import numpy as np
 
     n, steps, blocks, threads = SHAPES[size]
@@ -274,7 +276,7 @@ def make_data(size: str, seed: int) -> dict[str, Any]:
 
 
 def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Node by node for all bodies that open it, while the tree is being built."""
+    """Node by node, for all bodies that open it, while the tree is being built."""
     import numpy as np
 
     points = data["points"]
@@ -317,7 +319,7 @@ benchmark = Benchmark(
     reference=reference,
     stresses=("divergent traversal", "equal code on two branches", "stack in local memory", "approximate roots"),
     description="gravity between bodies by a kd-tree",
-    # Rounding decides whether a node is opened, which changes an acceleration by what the method is inexact.
+    # Rounding may decide whether a node is opened, which changes an acceleration by the error of the method.
     tolerance=Tolerance(relative=1e-3, absolute=1e-4, mismatches=0.01),
     sizes={size: f"{s[0]} bodies, {s[1]} steps" for size, s in SHAPES.items()},
 )

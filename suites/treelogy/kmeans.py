@@ -1,13 +1,13 @@
-"""Clusters by Lloyd's algorithm, with the centres in a kd-tree: each point looks for its nearest centre there.
+"""Clusters by Lloyd's algorithm, with the centres in a kd-tree: each point searches its nearest centre there.
 
-A thread goes down the tree on its point's side of each plane and keeps the path on a stack. On the way back it visits
-the node, and goes down on the other side if the plane is nearer than the best centre; the parent is pushed if it is not
-on the stack yet, and a table of flags for each point tells what was visited. The host moves the centres to the mean
-of their points and builds a new tree, until no point changes its cluster, or for a number of rounds.
+A thread descends the tree on its point's side of each plane and keeps the path on a stack. On the way back it visits
+the node, and descends on the other side if the plane is nearer than the best centre. The parent is pushed if it is not
+on the stack yet. A table of flags for each point records the visited nodes. The host moves the centres to the mean of
+their points and builds a new tree, until no point changes its cluster or the maximum number of rounds is reached.
 
 Reference: Hegde, Liu, Sundararajah and Kulkarni, *Treelogy: A Benchmark Suite for Tree Traversals*, ISPASS 2017 (its
 k-means with a kd-tree), and Kanungo et al., *An Efficient k-Means Clustering Algorithm*, IEEE TPAMI 24(7), 2002. Points
-have 7 dimensions, as that suite's random inputs; ``full`` has 100 000 of them.
+have 7 dimensions, as in the random inputs of that suite; ``full`` has 100 000 of them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DIM = 7
 BLOCK, STACK = 192, 64
 FURTHEST = 3.4028234663852886e38
 
-#: points, clusters, rounds at most, blocks
+#: points, clusters, maximum number of rounds, blocks
 SHAPES = {"tiny": (500, 12, 3, 2), "small": (20_000, 64, 10, 104), "full": (100_000, 256, 20, 128)}
 
 
@@ -60,7 +60,7 @@ class Point:
 
 @struct
 class Node0:
-    """Which cluster's centre a node is, the axis of its plane (DIM in a leaf), and its parent."""
+    """The cluster whose centre is in the node, the axis of its plane (DIM in a leaf), and its parent."""
 
     cluster: i32
     axis: i32
@@ -92,7 +92,7 @@ def nearest_cluster(
     n: i32,
     clusters: i32,
 ) -> None:
-    """Each point's nearest centre; ``visited`` has a flag for each point and centre."""
+    """The nearest centre of each point. ``visited`` has a flag for each point and centre."""
     stack = local(i32, STACK)
     pidx: i32 = blockIdx.x * blockDim.x + threadIdx.x
     while pidx < n:
@@ -158,7 +158,7 @@ def nearest_cluster(
 
 
 def move_centres(points: Any, centres: Any) -> None:
-    """The mean of each cluster's points; clusters without points stay where they are."""
+    """The mean of each cluster's points. Clusters without points do not move."""
     import numpy as np
 
     centres = centres.reshape(-1, DIM)
@@ -169,7 +169,8 @@ def move_centres(points: Any, centres: Any) -> None:
 
 
 def build_tree(centres: Any, nodes0: Any, nodes1: Any, nodes2: Any) -> None:
-    """A kd-tree of medians in preorder, the axes in turn. What has a greater coordinate than a node is to its right."""
+    """A kd-tree of medians in preorder, with the axes in turn. Centres with a greater coordinate than the node are to
+    its right."""
     import numpy as np
 
     centres = centres.reshape(-1, DIM)
@@ -183,7 +184,7 @@ def build_tree(centres: Any, nodes0: Any, nodes1: Any, nodes2: Any) -> None:
         made += 1
         chosen = chosen[np.argsort(centres[chosen, axis], kind="stable")]
         middle = len(chosen) // 2
-        # Of equal coordinates the last one, because points on the plane go left.
+        # The last one of equal coordinates, because points on the plane go left.
         line: NDArray[Any] = centres[chosen, axis]
         middle = int(np.count_nonzero(line <= line[middle])) - 1
         nodes0[number] = (chosen[middle], DIM if len(chosen) == 1 else axis, parent)
@@ -197,7 +198,7 @@ def build_tree(centres: Any, nodes0: Any, nodes1: Any, nodes2: Any) -> None:
 
 
 def has_settled(points: Any, labels: Any) -> int:
-    """Whether no label has changed; keeps the new ones."""
+    """Whether no label has changed. Stores the new labels."""
     same = int((labels == points["cluster"]).all())
     labels[:] = points["cluster"]
     return same
@@ -226,7 +227,7 @@ def kmeans(
 
 
 def make_data(size: str, seed: int) -> dict[str, Any]:
-    """Points around as many places as there are clusters; the first centres are points."""
+    """Points around as many places as there are clusters. The first centres are points."""
     import numpy as np
 
     from ...dsl import dtype_of
@@ -248,7 +249,7 @@ def make_data(size: str, seed: int) -> dict[str, Any]:
 
 
 def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """All distances."""
+    """Computes all distances."""
     import numpy as np
 
     points = data["points"]["coord"].astype(np.float64)
@@ -275,7 +276,7 @@ benchmark = Benchmark(
     reference=reference,
     stresses=("divergent traversal", "loads that loops and branches repeat", "stack in local memory", "early exits"),
     description="k-means with the centres in a kd-tree",
-    # Rounding decides between centres that are equally far, and a point more or less moves a centre.
+    # Rounding decides between centres at equal distance, and one point more or less moves a centre.
     tolerance={"labels": Tolerance(absolute=0.5, mismatches=0.005), "centres": Tolerance(1e-3, 1e-3, 0.02)},
     sizes={size: f"{s[0]} points, {s[1]} clusters, {s[2]} rounds" for size, s in SHAPES.items()},
 )

@@ -1,8 +1,8 @@
-"""The 8 nearest neighbours of each query in a kd-tree. A thread has a query, and a stack of subtrees still to be seen.
+"""The 8 nearest neighbours of each query in a kd-tree. A thread handles a query and has a stack of unvisited subtrees.
 
-A subtree is popped together with the distance of the plane before it, and left out if 8 neighbours are nearer. A node
-has a point; one that is nearer than the furthest neighbour takes its place and sinks to its rank by exchanges. The side
-of the plane where the query lies is pushed last, so that it is seen first.
+A subtree is popped together with the distance of its plane, and skipped if 8 neighbours are nearer. A node contains a
+point. A point that is nearer than the furthest neighbour replaces it and moves to its rank by exchanges. The side of
+the plane that contains the query is pushed last, so it is visited first.
 
 Reference: Hegde, Liu, Sundararajah and Kulkarni, *Treelogy: A Benchmark Suite for Tree Traversals*, ISPASS 2017 (its
 k-nearest neighbours with a kd-tree, in 7 dimensions); Friedman, Bentley and Finkel, *An Algorithm for Finding Best
@@ -43,7 +43,7 @@ DIM, K = 7, 8
 STACK = 64
 FURTHEST = 3.4028234663852886e38
 
-#: points, queries, blocks, threads of a block
+#: points, queries, blocks, threads per block
 SHAPES = {"tiny": (150, 80, 1, 64), "small": (20_000, 20_000, 104, 192), "full": (100_000, 100_000, 521, 192)}
 
 
@@ -57,7 +57,7 @@ class Node0:
 
 @struct
 class Node1:
-    """Children, or -1, and the point's number."""
+    """Children (-1 for none), and the point's number."""
 
     left: i32
     right: i32
@@ -80,7 +80,7 @@ def k_nearest_neighbor_search(
     distances: ptr[f32],
     indices: ptr[i32],
 ) -> None:
-    """Squared ``distances`` and the points' ``indices``, the furthest of the K neighbours first."""
+    """Squared ``distances`` and ``indices`` of the K nearest points, the furthest first."""
     place = local(f32, DIM)
     nearest = local(f32, K)
     numbers = local(i32, K)
@@ -190,7 +190,7 @@ def kd_tree(points: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def make_data(size: str, seed: int) -> dict[str, Any]:
-    """Uniform points, and queries in no order."""
+    """Uniformly distributed points, and queries without any order."""
     import numpy as np
 
     n, count, blocks, threads = SHAPES[size]
@@ -212,7 +212,7 @@ def make_data(size: str, seed: int) -> dict[str, Any]:
 
 
 def boxes(points: NDArray[Any], most: int) -> Iterator[NDArray[Any]]:
-    """Points that are near each other, by their numbers: halved along the longest side of their box."""
+    """Groups of neighbouring points, by number: halved along the longest side of their box."""
     import numpy as np
 
     waiting = [np.arange(len(points))]
@@ -226,9 +226,9 @@ def boxes(points: NDArray[Any], most: int) -> Iterator[NDArray[Any]]:
 
 
 def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """All distances but those to whole boxes of points that are further away than K others.
+    """All distances except those to boxes of points that are further away than K others.
 
-    How far the K nearest of some points are bounds how far the K nearest of all are.
+    The distances of the K nearest of some points are bounds for the K nearest of all points.
     """
     import numpy as np
 
@@ -238,7 +238,7 @@ def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     some = np.random.default_rng(0).permutation(len(points))[: max(K, min(len(points) // 8, 4000))]
     parts = np.array_split(queries, -(-len(queries) // 500))
     kth = [np.partition(squares[some] - 2 * part @ points[some].T, K - 1)[:, K - 1] for part in parts]
-    # Without the query's own square, which does not change the order. The slack is for rounding.
+    # Without the square of the query, which does not change the order. The tolerance is for rounding.
     bound = np.concatenate(kth) + 1e-9
     found: list[NDArray[Any]] = []
     for inside in boxes(points, 64):
@@ -264,7 +264,7 @@ benchmark = Benchmark(
     reference=reference,
     stresses=("divergent traversal", "stacks in local memory", "loads that branches repeat", "insertion by exchanges"),
     description="8 nearest neighbours in a kd-tree",
-    # Rounding decides between points that are equally far.
+    # Rounding decides between points at equal distance.
     tolerance={"distances": Tolerance(1e-4, 1e-6), "indices": Tolerance(absolute=0.5, mismatches=0.002)},
     sizes={size: f"{s[0]} points, {s[1]} queries" for size, s in SHAPES.items()},
 )

@@ -15,8 +15,8 @@ from itertools import product
 from typing import Protocol
 
 from ptxmotion.emulator.semantics import FACTORIES, LaneFunction, resolve
+from ptxmotion.ptx import ROWS, decode
 from ptxmotion.ptx.notation import Form, Op, OperandSpec
-from ptxmotion.ptx.ops import ROWS, decode
 
 from .operands import width_of
 

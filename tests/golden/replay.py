@@ -19,7 +19,18 @@ import numpy.typing as npt
 from .forms import Case
 from .operands import COMPARED_LANES, SPECIAL_LANES, digest_chunk, lanes_of, mix, width_of
 
-__all__ = ["GOLDEN", "LAUNCHED", "Golden", "approximate_lanes", "digests", "emulate", "load", "operands_of", "save"]
+__all__ = [
+    "GOLDEN",
+    "LAUNCHED",
+    "MATRIX",
+    "Golden",
+    "approximate_lanes",
+    "digests",
+    "emulate",
+    "load",
+    "operands_of",
+    "save",
+]
 
 Lanes = npt.NDArray[Any]
 
@@ -27,6 +38,8 @@ Lanes = npt.NDArray[Any]
 GOLDEN = Path(__file__).with_name("sm_90.npz")
 #: The same of the forms that a launch tries.
 LAUNCHED = Path(__file__).with_name("sm_90_launched.npz")
+#: The same of products of matrices, and of what a warp or a block does together.
+MATRIX = Path(__file__).with_name("sm_90_matrix.npz")
 
 
 def operands_of(case: Case) -> tuple[Lanes, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from driver import Gpu, GpuError
+from gpu_driver import Gpu, GpuError
 from ptx_run import RUN, cases, digest
 
 

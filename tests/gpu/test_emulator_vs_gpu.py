@@ -16,7 +16,7 @@ from ptx_run import Case, cases
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_same_bits(case: Case) -> None:
-    from driver import Gpu
+    from gpu_driver import Gpu
 
     gpu = Gpu()
     there, here = case.args(), case.args()

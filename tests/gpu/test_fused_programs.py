@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ptxmotion import dsl
-from ptxmotion.cli.fuse_program import residency
 from ptxmotion.dsl import program_from_text, ptx_source
 from ptxmotion.dsl.run import Loaded
 from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.harness.cuda import CudaBackend, open_backend
 from ptxmotion.harness.machine import DeviceFailed
+from ptxmotion.programs.fusing import residency
 from ptxmotion.transforms.kernel_fusion.plan import FusedProgram, FusionOptions, fuse_program
 from random_launches import random_launches
 

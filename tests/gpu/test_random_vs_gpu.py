@@ -27,10 +27,9 @@ from ptxmotion.toolchain.tools import assemble
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "property"))
 
+from gpu_driver import Gpu, GpuError, GpuProcess
 from ladder import Launch, run, transformed
 from test_transforms import chosen, drawn, seeds
-
-from driver import Gpu, GpuError, GpuProcess
 
 
 @cache

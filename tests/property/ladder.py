@@ -1,21 +1,25 @@
-"""The ladder that every transform has to climb: verifier, ptxas, emulator before and after, counts, branches.
+"""Checks that every transform must pass: verifier, ptxas, emulator before and after, counts, branches.
 
-    ladder = Ladder(ptx, launch)              the kernel as it is: run once for each seed of inputs
-    ladder.complaints("lcm:min_cost=0")       what is wrong with it afterwards; nothing, one hopes
+    ladder = Ladder(ptx, launch)              the original kernel: run once for each seed of inputs
+    ladder.complaints("lcm:min_cost=0")       the faults after these passes; empty if there are none
 
-Rungs, the first that breaks is reported:
+The first check that fails is reported:
 
-1. after each pass the verifier accepts the kernel, and printing, parsing and printing again changes nothing;
-2. ptxas accepts it (only where asked for: it takes longer than all the rest);
-3. on the emulator, every array that was handed in holds the same bytes, the same lines are printed, and there is no
-   finding that was not there before: out of bounds, unset registers or memory, races, barriers;
-4. what has effects runs as often as before: stores, atomics, fences, barriers; and no thread loads or evaluates more,
-   where the passes promise it (`KEEPS_PATHS`), or no warp (`KEEPS_WARPS`), or no thread or warp loads more
-   (`KEEPS_LOADS`, `KEEPS_WARP_LOADS`);
-5. no branch that is called uniform has diverged, before or after. (Not with a random schedule: it lets lanes run past
-   the point where they would meet again, so that a warp may be in two turns of a loop at once.)
+1. After each pass the verifier accepts the kernel, and printing, parsing and printing again changes nothing.
 
-`reduced` drops lines of a program while it keeps failing.
+2. ptxas accepts the kernel (only if requested, because it takes longer than all other checks).
+
+3. On the emulator, every array argument holds the same bytes, the same lines are printed, and there is no new finding:
+out of bounds, unset registers or memory, races, barriers.
+
+4. Effects run as often as before: stores, atomics, fences, barriers. If the passes promise it, no thread loads or
+evaluates more (`KEEPS_PATHS`), or no warp (`KEEPS_WARPS`), or no thread or warp loads more (`KEEPS_LOADS`,
+`KEEPS_WARP_LOADS`).
+
+5. No branch that is reported as uniform diverged, before or after. (Not with a random schedule: it lets lanes run past
+the point where they would reconverge, so a warp may be in two iterations of a loop at once.)
+
+`reduced` removes lines of a program while it keeps failing.
 """
 
 from __future__ import annotations
@@ -61,20 +65,20 @@ Array: TypeAlias = npt.NDArray[Any]
 #: Passes after which no thread evaluates or loads more than before.
 KEEPS_PATHS = frozenset(["cse", "copyprop", "dce", "emptyblocks", "lcm", "scm"])
 
-#: Passes after which no warp evaluates more, if every divergent branch parted its lanes.
+#: Passes after which no warp evaluates more, if every divergent branch separated its lanes.
 KEEPS_WARPS = KEEPS_PATHS | {"sscm"}
 
-#: Passes after which no single thread loads more than before, as long as no option says that it may.
+#: Passes after which no single thread loads more than before, unless an option allows it.
 KEEPS_LOADS = KEEPS_PATHS | {"srqp", "esrqp", "vectormerge", "readonly", "deadstores"}
 _LAX = ("paper=true", "readable=true")
 
-#: Passes after which no warp loads more in all, if every divergent branch parted its lanes.
+#: Passes after which no warp loads more in total, if every divergent branch separated its lanes.
 KEEPS_WARP_LOADS = KEEPS_LOADS | {"ssrqp", "sscm"}
 
-#: Passes after which stores may be fewer.
+#: Passes that may remove stores.
 DROPS_STORES = frozenset(["deadstores"])
 
-#: Classes of the emulator's counts that say nothing of evaluations: copies, jumps, and addresses of symbols.
+#: Classes of the emulator's counts that are not evaluations: copies, jumps, and addresses of symbols.
 _FREE = frozenset(["move", "control"])
 _COUNTED = ("ld.global", "ld.generic", "ld.shared", "ld.local")
 _MEMORY = ("ld.", "st.", "atom.", "red.", "ldu.")
@@ -82,7 +86,7 @@ _MEMORY = ("ld.", "st.", "atom.", "red.", "ldu.")
 
 @dataclass(frozen=True)
 class Launch:
-    """How to run a kernel; ``arguments(seed)`` makes fresh ones."""
+    """How to run a kernel; ``arguments(seed)`` makes new arguments."""
 
     kernel: str
     grid: tuple[int, ...]
@@ -97,8 +101,8 @@ def launch_of(program: RandomProgram) -> Launch:
 
 @dataclass
 class Run:
-    """What one launch left: the bytes of all arrays, printed lines, kinds of findings, counts, the lines and texts of
-    the branches that parted lanes of one instance; or how it ended."""
+    """The result of one launch: the bytes of all arrays, printed lines, kinds of findings, counts, and the lines and
+    texts of the branches that separated lanes of one instance; or how it failed."""
 
     arrays: list[Array] = field(default_factory=list[Array])
     output: list[str] = field(default_factory=list[str])
@@ -137,7 +141,7 @@ def run(ptx: str, launch: Launch, seed: int, *, schedule: str = "order", budget:
 
 
 def loads_of_threads(ptx: str, launch: Launch, seed: int, budget: int) -> dict[tuple[int, int], int]:
-    """How many loads each thread executes, by block and thread: of global, shared and local memory."""
+    """The number of loads of global, shared and local memory that each thread executes, by block and thread."""
     found: Counter[tuple[int, int]] = Counter()
     loaded = Emulator(budget=2 * budget).load(parse(ptx))
     done = loaded.launch(
@@ -160,20 +164,20 @@ def loads_of_threads(ptx: str, launch: Launch, seed: int, budget: int) -> dict[t
 
 
 def loops_around(kernel: Kernel) -> list[list[int]]:
-    """For each block the headers of the loops around it, outermost first."""
+    """For each block, the headers of the loops around it, outermost first."""
     facts = Facts(kernel)
     return [[loop.header for loop in facts.loops.around(block)] for block in range(len(facts.cfg))]
 
 
 def transformed(ptx: str, passes: str, promise: Promise | None = None) -> Module:
-    """The module after ``passes``, verified after each. Raises `PassFailed`, and what a broken pass raises."""
+    """The module after ``passes``, verified after each. Raises `PassFailed`, and exceptions of a broken pass."""
     module = parse(ptx)
     run_passes(module, passes, verify_each=True, promise=promise)
     return module
 
 
 class Ladder:
-    """A kernel, and what it does untransformed. ``is_sound`` says whether it runs without a finding at all."""
+    """A kernel, and its behaviour before the passes. ``is_sound`` says whether it runs without a finding."""
 
     def __init__(self, ptx: str, launch: Launch, seeds: Sequence[int] = (0, 1), *, budget: int = 200_000) -> None:
         self.ptx = ptx
@@ -184,7 +188,7 @@ class Ladder:
 
     @property
     def fault(self) -> str:
-        """How the untransformed kernel came to a bad end, if it did: then there is nothing to compare."""
+        """How the original kernel failed, if it did. Then there is nothing to compare."""
         return next((each.fault for each in self.before if each.fault), "")
 
     @property
@@ -192,19 +196,20 @@ class Ladder:
         return not any(each.fault or each.findings for each in self.before)
 
     def divergence_complaints(self) -> list[str]:
-        """Branches that are called uniform and diverged in the untransformed kernel."""
+        """Branches that are reported as uniform and diverged in the original kernel."""
         return [line for each in self.before for line in _wrongly_uniform(self.ptx, self.launch.kernel, each)]
 
     def complaints(
         self, passes: str, *, ptxas: bool = False, schedule: str = "order", promise: Promise | None = None
     ) -> list[str]:
-        """What the passes broke."""
+        """The faults after the passes."""
         try:
             module = transformed(self.ptx, passes, promise)
         except PassFailed as error:
             return [f"verify: {error}"]
         names = frozenset(each.name for each in passes_of(passes))
-        if any(option in passes for option in (*_LAX, "guarded=true")):  # a warp issues a guarded load for nobody, too
+        # a warp issues a guarded load even if no lane executes it
+        if any(option in passes for option in (*_LAX, "guarded=true")):
             names |= {"lax"}
         found = self.judge(print_module(module), names, ptxas=ptxas, schedule=schedule)
         promises = not any(option in passes for option in _LAX)
@@ -226,7 +231,7 @@ class Ladder:
     def judge(
         self, after: str, names: frozenset[str] = frozenset(), *, ptxas: bool = False, schedule: str = "order"
     ) -> list[str]:
-        """What is wrong with ``after``, which the passes ``names`` are said to have made of the kernel."""
+        """The faults of ``after``, which the passes ``names`` made of the kernel."""
         try:
             again = parse(after)
         except PtxError as error:
@@ -246,8 +251,8 @@ class Ladder:
         ]
 
     def _always_diverged(self, counts: Counts) -> bool:
-        """Whether each branch that is called divergent parted the lanes every time: only then both its ways are the
-        warp's anyway."""
+        """Whether each branch that is reported as divergent separated the lanes every time. Only then the warp takes
+        both paths anyway."""
         divergent = _branches(self.ptx, self.launch.kernel, divergent=True)
         return all(
             branch.executed == branch.diverged
@@ -268,8 +273,8 @@ class Ladder:
             yield "other lines are printed"
         if new_kinds := _of_one_kind(after.findings) - _of_one_kind(before.findings):
             yield f"new findings {sorted(new_kinds)}: {after.details[0]}"
-        # Lanes that leave a region with several exits meet again where the order of the blocks happens to bring them
-        # together, so that one request of a whole warp may be several of its parts before, after, or in neither.
+        # Where lanes reconverge after a region with several exits depends on the order of the blocks. So one request of
+        # a whole warp may be several requests of its parts before, after, or in neither version.
         whole = not any(branch.diverged for branch in before.counts.branches.values())
         by_warp = whole and schedule == "order"
         fewer = not names.isdisjoint(DROPS_STORES)
@@ -293,27 +298,27 @@ def loads_of_warps(counts: Counts) -> int:
 
 
 def _of_one_kind(findings: Sequence[str]) -> set[str]:
-    """The kinds of findings; what was never written is one, for a stored value that is forwarded to its load is read
-    from a register afterwards and from memory before."""
+    """The kinds of findings. Reads of memory that was never written are one kind, because a forwarded value is read
+    from a register after the passes and from memory before."""
     return {"uninitialised" if kind.startswith("uninitialised") else kind for kind in findings}
 
 
 def _branches(ptx: str, kernel: str, *, divergent: bool) -> set[int]:
-    """The lines of the branches that lead to two places and are called divergent, or uniform."""
+    """The lines of the branches with two targets that are reported as divergent, or as uniform."""
     module = parse(ptx)
     facts = Facts(module.kernel(kernel), module)
     found: set[int] = set()
     for block in facts.cfg.rpo:
         end = facts.cfg.blocks[block].terminator
         if end is None or end.pos < 0 or len(set(facts.cfg.succ[block])) < 2:
-            continue  # where both ways lead to one block, threads part and meet at once
+            continue  # if both edges lead to one block, threads reconverge at once
         if facts.divergence.is_divergent(block) == divergent:
             found.add(module.source.line_column(end.pos)[0])
     return found
 
 
 def refused(ptx: str, opt_level: int = 1) -> str:
-    """What ptxas has against a module; the empty string where it accepts it."""
+    """The complaint of ptxas about a module; the empty string if it accepts the module."""
     try:
         assemble(ptx, opt_level=opt_level)
     except PtxasError as error:
@@ -326,7 +331,8 @@ def _is_effect(name: str) -> bool:
 
 
 def _effects_differ(before: Counts, after: Counts, *, by_warp: bool, may_drop_stores: bool) -> Iterator[str]:
-    """Counts of what must run exactly as often, by threads; and by warps, where one schedule splits them alike."""
+    """Counts of effects that must run exactly as often: by threads, and by warps if one schedule splits them in the
+    same way."""
     for name in sorted({*before.by_class, *after.by_class}):
         if _is_effect(name):
             old, new = (counts.by_class.get(name, [0, 0])[1] for counts in (before, after))
@@ -339,7 +345,7 @@ def _effects_differ(before: Counts, after: Counts, *, by_warp: bool, may_drop_st
 
 
 def evaluations(counts: Counts, *, by_warp: bool = False) -> int:
-    """Instructions that compute a value from registers, copies left out."""
+    """Instructions that compute a value from registers, without copies."""
     return sum(
         pair[0 if by_warp else 1]
         for name, pair in counts.by_class.items()
@@ -348,8 +354,8 @@ def evaluations(counts: Counts, *, by_warp: bool = False) -> int:
 
 
 def _evaluates_more(before: Counts, after: Counts) -> Iterator[str]:
-    """What a thread did more often in all. One value may be computed by another opcode than before, as ``mad`` for
-    ``mul`` and ``add`` of the same value, so evaluations are added up; loads are counted for each space."""
+    """What a thread did more often in total. Another opcode than before may compute a value, for example ``mad``
+    instead of ``mul`` and ``add``, so evaluations are added up. Loads are counted for each state space."""
     old, new = evaluations(before), evaluations(after)
     if new > old:
         yield f"{new} evaluations by threads, not at most {old}"
@@ -360,8 +366,8 @@ def _evaluates_more(before: Counts, after: Counts) -> Iterator[str]:
 
 
 def _wrongly_uniform(ptx: str, kernel: str, ran: Run) -> Iterator[str]:
-    """Branches called uniform that parted lanes of one instance. Lanes of different rounds of a loop that have met are
-    none, and may part at any branch."""
+    """Branches reported as uniform that separated lanes of one instance. Lanes of different iterations of a loop that
+    reconverged are not one instance, and may separate at any branch."""
     uniform = _branches(ptx, kernel, divergent=False)
     for line, text in ran.parted.items():
         if line in uniform:
@@ -369,7 +375,7 @@ def _wrongly_uniform(ptx: str, kernel: str, ran: Run) -> Iterator[str]:
 
 
 def reduced(ptx: str, fails: Callable[[str], bool], most: int = 2000) -> str:
-    """``ptx`` with lines dropped, as long as ``fails`` holds of it; ``most`` bounds the trials."""
+    """``ptx`` without some lines, as long as ``fails`` is true for it. ``most`` limits the number of trials."""
     lines = ptx.splitlines()
     trials = itertools.count()
     size = max(len(lines) // 2, 1)
@@ -390,7 +396,7 @@ def reduced(ptx: str, fails: Callable[[str], bool], most: int = 2000) -> str:
 
 
 def is_well_formed(ptx: str) -> bool:
-    """Whether a shortened program is still one that may be asked about."""
+    """Whether a shortened program is still a valid input of the checks."""
     try:
         return not problems(parse(ptx))
     except PtxError:
@@ -408,7 +414,7 @@ def shortest_failure(ptx: str, launch: Launch, passes: str, seeds: Sequence[int]
             return False
         try:
             return bool(ladder.complaints(passes, schedule=schedule))
-        except Exception:  # the reducer looks for any failure of a pass
+        except Exception:  # the reducer accepts any failure of a pass
             return True
 
     return reduced(ptx, fails)

@@ -1,16 +1,17 @@
-"""What the memory facts say of a kernel, held against every access that the emulator sees.
+"""Compares the memory analysis of a kernel with every access that the emulator sees.
 
-    complaints(ptx, launch, seed)     what is wrong with the facts; nothing, one hopes
+    complaints(ptx, launch, seed)     the wrong claims of the analysis; empty if there are none
 
-- references that `Memory.may_ever_alias` keeps apart never touch one byte, in any threads (of a block, for shared
-  memory; in one thread, for local memory);
-- references of one block without guards, which run equally often, are taken turn by turn: those that `may_alias` keeps
-  apart touch no common byte in one turn, those that `must_alias` says are one touch the same bytes; where both bases
-  are made of nothing that is ever defined anew, so it is over all turns;
-- no byte that a load called unwritten reads is ever written;
-- every byte of a parameter's buffer that is read, or written, is so through a buffer that `Memory.buffers` names;
-- loads that may be speculated are: a copy of each load is put at the end of blocks where its operands are available,
-  proven ones without a guard, guarded ones under their guard; none is out of bounds or misaligned.
+- References that `Memory.may_ever_alias` separates never access the same byte, in any threads (of a block, for shared
+  memory; in one thread, for local memory).
+- References of one block without guards that run equally often are compared iteration by iteration. Those that
+  `may_alias` separates access no common byte in one iteration. Those that `must_alias` calls equal access the same
+  bytes. If the registers of both bases are never defined again, this holds over all iterations.
+- No byte that a load called unwritten reads is ever written.
+- Every byte of a parameter's buffer that is read, or written, is accessed through a buffer that `Memory.buffers` names.
+- Loads may be speculated if the analysis says so: a copy of each load is added at the end of blocks where its operands
+  are available. Proven loads are copied without a guard, guarded loads with their guard. No copy is out of bounds or
+  misaligned.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ __all__ = ["Tally", "check_accesses", "complaints", "speculated"]
 Array: TypeAlias = npt.NDArray[Any]
 RESTRICT = Promise(everything=True)
 
-#: Faults that a speculated load must not have; it may well read what nobody wrote.
+#: Faults that a speculated load must not have. It may read memory that was never written.
 _FAULTS = ("out-of-bounds", "misaligned", "read-only")
 _MOST_SPECULATED = 40
 
 
 @dataclass
 class Tally:
-    """How much was claimed, so that a test can tell that the claims are not empty."""
+    """The number of claims, so that a test can check that there are some."""
 
     programs: int = 0
     apart_ever: int = 0
@@ -63,15 +64,15 @@ class Tally:
 
 
 @dataclass
-class _Run:
-    """A launch with its accesses, by line: rows of the trace."""
+class _TracedRun:
+    """A launch with its accesses by line, as rows of the trace."""
 
     accesses: Array
     ranges: list[tuple[str, int, int]] = field(default_factory=list[tuple[str, int, int]])
     fault: str = ""
 
 
-def _run(ptx: str, launch: Launch, seed: int, params: list[str]) -> _Run:
+def _run(ptx: str, launch: Launch, seed: int, params: list[str]) -> _TracedRun:
     """Run on the emulator. Arrays that are one object are one buffer."""
     backend = EmulatorBackend(trace=True, counts=False)
     known: dict[int, Any] = {}
@@ -91,12 +92,12 @@ def _run(ptx: str, launch: Launch, seed: int, params: list[str]) -> _Run:
     try:
         backend.launch(backend.load(ptx).kernel(launch.kernel), launch.grid, launch.block, launch.shared, args)
     except EmulatorError as error:
-        return _Run(np.zeros(0), ranges, f"{type(error).__name__}: {error}")
-    return _Run(backend.traces[0].accesses, ranges)
+        return _TracedRun(np.zeros(0), ranges, f"{type(error).__name__}: {error}")
+    return _TracedRun(backend.traces[0].accesses, ranges)
 
 
 def complaints(ptx: str, launch: Launch, seed: int, tally: Tally) -> list[str]:
-    """What is wrong with the facts of the kernel."""
+    """The wrong claims about the kernel."""
     module = parse(ptx)
     kernel = module.kernel(launch.kernel)
     params = [param.name for param in kernel.params or ()]
@@ -122,10 +123,10 @@ def complaints(ptx: str, launch: Launch, seed: int, tally: Tally) -> list[str]:
 
 
 def check_accesses(module: Module, facts: Facts, accesses: Array, tally: Tally) -> list[str]:
-    """Claims about references and loads against the rows of a trace of one launch."""
+    """Compares claims about references and loads with the rows of a trace of one launch."""
     memory, cfg = facts.memory, facts.cfg
     rows = _by_line(accesses)
-    places: list[tuple[Instr, Reference, int]] = []  # with the block's number
+    places: list[tuple[Instr, Reference, int]] = []  # with the number of the block
     for block in cfg.rpo:
         for instr in cfg.blocks[block].instrs:
             reference = memory.reference(instr) if not instr.is_directive else None
@@ -158,7 +159,8 @@ def _by_line(accesses: Array) -> dict[int, Array]:
 
 
 def _owners(rows: Array, *, by_thread: bool = False) -> Array:
-    """Whose memory each row is of, above the address: nobody's for global memory, a block's, a thread's."""
+    """The owner of the memory that each row accesses, in the bits above the address: none for global memory, a block,
+    or a thread."""
     space = rows["space"].astype(np.int64)
     block, thread = rows["block"].astype(np.int64) + 1, rows["thread"].astype(np.int64) + 1
     is_shared, is_local = space == SPACES.index("shared"), space == SPACES.index("local")
@@ -180,7 +182,7 @@ def _bytes_of(rows: Array, *, by_thread: bool = False) -> Array:
 
 
 def _in_sets(memory: Any, references: list[Reference]) -> Iterator[str]:
-    """A set has to name every reference that may alias the one asked about."""
+    """A set must contain every reference that may alias the queried one."""
     among = ReferenceSet(memory, references)
     for one in references:
         named = among.overlapping(one)
@@ -190,7 +192,7 @@ def _in_sets(memory: Any, references: list[Reference]) -> Iterator[str]:
 
 
 def _ever(memory: Any, places: list[tuple[Instr, Reference, int]], of: Any, tally: Tally) -> Iterator[str]:
-    """References that are apart at any time, in groups of equal space and objects."""
+    """References that never alias, in groups of equal space and objects."""
     groups: dict[Any, tuple[Reference, list[Instr]]] = {}
     for instr, reference, _ in places:
         groups.setdefault((reference.space, reference.objects), (reference, []))[1].append(instr)
@@ -203,7 +205,7 @@ def _ever(memory: Any, places: list[tuple[Instr, Reference, int]], of: Any, tall
 
 
 def _in_turns(facts: Facts, places: list[tuple[Instr, Reference, int]], of: Any, tally: Tally) -> Iterator[str]:
-    """References in one evaluation of the names of their bases."""
+    """References during one evaluation of the registers of their bases."""
     memory = facts.memory
     leaves = facts.get(AddressLeaves.of).of_instr
     fixed = [place for place in places if leaves(place[0]) == frozenset()]
@@ -227,7 +229,7 @@ def _in_turns(facts: Facts, places: list[tuple[Instr, Reference, int]], of: Any,
     for members in blocks.values():
         for (instr, one, rows), (other, two, others) in combinations(members[:40], 2):
             if rows.size != others.size:
-                continue  # of instructions that are two accesses, such as atom
+                continue  # instructions such as atom have two accesses
             apart, same = not memory.may_alias(one, two), memory.must_alias(one, two)
             if not (apart or same):
                 continue
@@ -241,7 +243,7 @@ def _in_turns(facts: Facts, places: list[tuple[Instr, Reference, int]], of: Any,
                 yield f"the same in a turn, and not: {instr.text} {other.text}"
 
 
-def _check_buffers(facts: Facts, done: _Run) -> Iterator[str]:
+def _check_buffers(facts: Facts, done: _TracedRun) -> Iterator[str]:
     buffers = facts.memory.buffers
     is_global = done.accesses["space"] == SPACES.index("global")
     for _, start, end in {(start, start, end) for _, start, end in done.ranges}:
@@ -298,7 +300,7 @@ def _fresh(kernel: Kernel, load: Instr) -> Any:
 
 
 def _is_readable_elsewhere(facts: Facts, load: Instr) -> bool:
-    """Whether the address register has one value only, so that it can be read wherever that is defined."""
+    """Whether the address register has only one value, so that it can be read wherever that is defined."""
     address = load.address
     return address is not None and (not isinstance(address.base, Reg) or facts.ssa.is_single(address.base))
 

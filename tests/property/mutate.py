@@ -1,6 +1,6 @@
-"""Mutants of PTX texts: what an editor's slip, a truncated download or a broken generator makes of a good file.
+"""Mutants of PTX texts: typical results of typing errors, truncated downloads and broken generators.
 
-Deterministic: the mutant is a function of the texts and of the random generator's state.
+Deterministic: a mutant is a function of the texts and of the random generator's state.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _lines(text: str, rng: random.Random, others: Sequence[str]) -> str:
 
 
 def _tokens(text: str, rng: random.Random, others: Sequence[str]) -> str:
-    """Delete, repeat or swap tokens of a stretch."""
+    """Delete, repeat or swap tokens in a part of a line."""
     start, end = _span(text, rng, 200)
     tokens = _TOKEN.findall(text[start:end])
     if not tokens:

@@ -1,7 +1,7 @@
-"""Memory accesses of a random program: never out of bounds, never a race.
+"""Memory accesses of a random program: never out of bounds, and without races.
 
 A thread writes only its own slots of the two outputs, of ``own`` in shared memory and of the local array, and its slot
-of ``exchange`` between barriers; besides, integer ``red`` on words that nobody reads.
+of ``exchange`` between barriers. In addition there are integer ``red`` operations on words that nobody reads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from random_writer import Writer
 
 __all__ = ["INPUT_WORDS", "SLOT_WORDS", "SUM_WORDS", "Accesses"]
 
-#: 32-bit words: of the input, of each thread's slots in the two outputs, and of the common sums behind these.
+#: Numbers of 32-bit words: of the input, of each thread's slots in the two outputs, and of the common sums after these.
 INPUT_WORDS = 256
 SLOT_WORDS = 16
 SUM_WORDS = 8
@@ -25,7 +25,7 @@ class Accesses(Writer):
         super().__init__(rng, block, for_gpu=for_gpu)
         self.bases: dict[str, str] = {}
         self.n = self.k0 = self.tid = self.thread = ""
-        self.exchanged = False  #: the shared slots hold values that all threads may read
+        self.exchanged = False  #: whether all threads may read the shared slots
 
     # --- memory --------------------------------------------------------------------------------------------------
 
@@ -54,7 +54,7 @@ class Accesses(Writer):
         return found
 
     def element(self, base: str, index: str, scale: int = 4) -> str:
-        """The address of element ``index`` (``u32``), in one of the ways that compilers write it."""
+        """The address of element ``index`` (``u32``), in one of the ways in which compilers write it."""
         way = self.rng.randrange(4)
         if way == 0:
             return self.address("b64", f"mad.wide.u32 {{}}, {index}, {scale}, {base}")
@@ -82,13 +82,13 @@ class Accesses(Writer):
             self.define("b32", f"{how}.u32 {{}}, [{address}+{offset}]")
 
     def unchecked(self) -> tuple[str, str]:
-        """An index that may be out of bounds, and the predicate that says whether it is not."""
+        """An index that may be out of bounds, and a predicate that is true if it is in bounds."""
         index = self.rng.choice([self.thread, self.value("b32")])
         inside = self.define("pred", f"setp.lt.u32 {{}}, {index}, {self.n}", is_fixed=True)
         return index, inside
 
     def load_checked(self) -> None:
-        """``if (i < n) v = in[i]``: a load that only the branch keeps from faulting."""
+        """``if (i < n) v = in[i]``: without the branch the load could fault."""
         variable = self.rng.choice(self.known.assignable["b32"])
         index, inside = self.unchecked()
         join = self.label()
@@ -96,7 +96,7 @@ class Accesses(Writer):
         with self.scope():
             address = self.element(self.base("in"), index)
             self.emit(f"ld.global.{self.rng.choice(['u32', 'nc.u32', 'b32'])} {variable}, [{address}]")
-            if variable != index and self.rng.random() < 0.5:  # else the index is no longer what was compared
+            if variable != index and self.rng.random() < 0.5:  # otherwise the index is no longer the compared value
                 again = self.element(self.base("in"), index)
                 more = self.define("b32", f"ld.global.u32 {{}}, [{again}]")
                 self.emit(f"add.s32 {variable}, {variable}, {more}")
@@ -122,7 +122,7 @@ class Accesses(Writer):
         return self.element(self.base(name), self.thread, 4 * SLOT_WORDS)
 
     def own_place(self) -> tuple[str, int, int]:
-        """Address and offset of a slot, and how many words there are from it to the last."""
+        """Address and offset of a slot, and the number of words from it to the last one."""
         name = self.rng.choice(["out", "out", "other"])
         if self.rng.random() < 0.3:
             slot = self.define("b32", f"and.b32 {{}}, {self.value('b32')}, {SLOT_WORDS - 4}", is_fixed=True)
@@ -167,15 +167,15 @@ class Accesses(Writer):
         threads = self.define("b32", f"mul.lo.s32 {{}}, {nctaid}, {self.block}", is_fixed=True)
         address = self.element(self.base("out"), threads, 4 * SLOT_WORDS)
         word = self.rng.randrange(SUM_WORDS // 2)
-        # One operation for each word: mixed, the order would show.
+        # Each word has one operation: with different operations the result would depend on the order.
         operation = ["add.u32", "max.s32", "min.u32", "xor.b32"][word]
         self.emit(f"red.global.{operation} [{address}+{4 * word}], {self.value('b32')}")
 
-    # --- what scalar replacement lives on ----------------------------------------------------------------------------
+    # --- accesses for scalar replacement ---------------------------------------------------------------------------
 
     def sliding(self) -> None:
-        """A loop that reads neighbours of a moving element, ``A[i]``, ``A[i + 1]``, …, and writes in between, perhaps
-        the same buffer; it may run not at all, once, twice or more often."""
+        """A loop that reads neighbours of a moving element, ``A[i]``, ``A[i + 1]``, …, with writes in between, perhaps
+        to the same buffer. It runs zero, one, two or more times."""
         rng = self.rng
         most = rng.randint(0, 4)
         reach = rng.randint(1, 3)
@@ -221,8 +221,8 @@ class Accesses(Writer):
         self.place(end)
 
     def slide(self, address: str, word: int, total: str, predicate: str) -> None:
-        """One access of a sliding loop; loads are added to ``total``. Written as ``b32``, since its offsets do not say
-        what `random_rewrites` trusts those of ``u32`` to say."""
+        """One access of a sliding loop; loads are added to ``total``. It has type ``b32``, because `random_rewrites`
+        relies on offsets of ``u32`` accesses, which these do not follow."""
         rng = self.rng
         place = f"[{address}+{4 * word}]"
         choice = rng.random()
@@ -247,7 +247,7 @@ class Accesses(Writer):
             self.emit(f"add.s32 {total}, {total}, {value}")
 
     def partly_read(self) -> None:
-        """A load behind two arms, of which one or both have read or written the same place, or one near it."""
+        """A load after two arms, of which one or both have read or written the same address, or one near it."""
         rng = self.rng
         address, offset, left = self.own_place()
         variable = rng.choice(self.known.assignable["b32"])
@@ -295,7 +295,8 @@ class Accesses(Writer):
             self.define("b32", f"ld.local.u32 {{}}, [{address}]")
 
     def shared_of_others(self) -> None:
-        """A value that another thread has left; only after all have, and before any may write again."""
+        """A value that another thread stored. It is read only after all threads have stored, and before any may store
+        again."""
         if not self.exchanged:
             self.compute()
             return
@@ -308,7 +309,8 @@ class Accesses(Writer):
         self.define("b32", f"ld.shared.u32 {{}}, [{address}]")
 
     def fill_own(self) -> None:
-        """Write all of the thread's local array and of its shared slots, so that none is read before it is written."""
+        """Write all of the thread's local array and of its shared slots, so that nothing is read before it is
+        written."""
         for offset in range(0, 32, 16):
             self.emit(f"st.local.v4.u32 [depot+{offset}], {{{self.tid}, {self.n}, {offset}, {self.thread}}}")
         address = self.slot_in("own", 16)

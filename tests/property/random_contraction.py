@@ -1,8 +1,9 @@
 """Random kernels of products, sums, stores and loads, and what ptxas makes of each sum.
 
-Sums add a constant of their own, so that they can be found in the machine code: as ``FADD`` with the constant where
-the other operand is rounded, as ``FFMA`` where ptxas contracts it. Some products have a constant factor of their own
-and are summed in pairs: one is ``FMUL`` with its factor, the other one ``FFMA``. That is what must stay the same.
+Each sum adds its own constant, so that it can be found in the machine code: as ``FADD`` with the constant if the other
+operand is rounded, as ``FFMA`` if ptxas contracts it. Some products have their own constant factor and are added in
+pairs: one is ``FMUL`` with its factor, the other one ``FFMA``. A pass must not change this. Some kernels
+compute one product several times in nested loops and do little else.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import re
 import struct
 from collections import defaultdict
 
-__all__ = ["contraction_kernel", "sums_in"]
+from ptxmotion.ptx import Instr
 
-#: Places in the buffer that are stored to and loaded from, in bytes; results of sums go behind them.
+__all__ = ["constant_of", "contraction_kernel", "sums_in"]
+
+#: Offsets in bytes of the buffer that kernels store to and load from. Results of sums are stored after them.
 _SLOTS = (0, 4, 8, 12)
 _RESULTS = 64
 
@@ -32,13 +35,20 @@ class _Writer:
         self.labels = 0
         self.inputs = ["%a", "%b", "%c"]
         self.values = list(self.inputs)
+        self.weights: dict[str, float] = {"mul": 6, "add": 7, "store": 4, "load": 5, "move": 1, "pair": 1, "long": 0.3}
+
+    def compute_one_product_again(self) -> None:
+        """From now on all products without a constant factor are equal, and are mostly stored, in loops."""
+        self.inputs = ["%a"]
+        self.weights = {"mul": 4, "add": 3, "store": 5}
+        self.values = ["%a"]
 
     def new(self) -> str:
         self.registers += 1
         return f"%f{self.registers}"
 
     def statement(self, depth: int) -> None:
-        weights = {"mul": 6, "add": 7, "store": 4, "load": 5, "move": 1, "pair": 1, "if": depth, "loop": depth}
+        weights = {**self.weights, "if": depth, "loop": depth if "load" in self.weights else 2 * depth}
         kind = self.rng.choices(tuple(weights), tuple(weights.values()))[0]
         getattr(self, "_" + kind)(depth)
 
@@ -60,7 +70,12 @@ class _Writer:
 
     def _store(self, depth: int) -> None:
         value = self.rng.choice(self.values[-4:])
-        self.lines.append(f"st.global.f32 [%o+{self.rng.choice(_SLOTS)}], {value};")
+        guard = f"@%p{self.rng.randrange(1, 3)} " if self.rng.random() < 0.1 else ""
+        self.lines.append(f"{guard}st.global.f32 [%o+{self.rng.choice(_SLOTS)}], {value};")
+
+    def _long(self, depth: int) -> None:
+        """An instruction that ptxas may make a call of, or a block of its own; some are dead."""
+        self._define(self.rng.choice(("div.rn.f32 {}, %a, %b;", "sqrt.rn.f32 {}, %b;", "sqrt.approx.f32 {}, %c;")))
 
     def _load(self, depth: int) -> None:
         self._define(f"ld.global.f32 {{}}, [%o+{self.rng.choice(_SLOTS)}];")
@@ -108,6 +123,8 @@ def contraction_kernel(seed: int, name: str, first: int) -> str:
     """An entry whose sums have constants of their own, from number ``first`` on (fewer than 100)."""
     rng = random.Random(f"contraction:{seed}")
     writer = _Writer(rng, first)
+    if rng.random() < 0.3:
+        writer.compute_one_product_again()
     for _ in range(rng.randrange(6, 30)):
         writer.statement(2)
     body = "\n\t".join(writer.lines)
@@ -136,8 +153,16 @@ _SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+)")
 _SUM = re.compile(r"\b(FADD|FMUL|FFMA)\S*\s[^;]*?(\d+\.\d+)\b")
 
 
+def constant_of(instr: Instr) -> str | None:
+    """The constant of a sum as `sums_in` has it; `None` where the sum has none."""
+    for operand in instr.operands[1:]:
+        if operand.text.startswith("0f3F8"):
+            return repr(struct.unpack("<f", int(operand.text[2:], 16).to_bytes(4, "little"))[0])
+    return None
+
+
 def sums_in(listing: str) -> dict[tuple[str, str], set[str]]:
-    """By kernel and constant the opcodes that the machine code has for the sum or product with this constant."""
+    """By kernel and constant: the opcodes in the machine code of the sum or product with this constant."""
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
     kernel = ""
     for line in listing.splitlines():

@@ -1,12 +1,11 @@
 """Random device functions with register parameters and register results, and a kernel that calls them.
 
-Each function has one to four results, predicates and vector registers among them. It assigns them on some paths only,
-before, in and behind loops, under guards, and reads them as operands; it returns at several places, under guards, or by
-running off the end of its text. Functions call functions that stand before them. What the generator of whole kernels
-(`random_programs`) draws from memory is left out.
+Each function has one to four results, including predicates and vector registers. It assigns them on some paths only,
+before, in and after loops, under guards, and reads them as operands. It returns at several places, under guards, or at
+the end of its text. Functions call functions that precede them. There are no memory accesses as in `random_programs`.
 
-Guarantees, for every seed: it ends; every register is written before it is read, on every path; a thread stores only to
-its own words.
+Guarantees, for every seed: the kernel ends; every register is written before it is read, on every path; a thread stores
+only to its own words.
 
 >>> random_functions(1, 30) == random_functions(1, 30)
 True

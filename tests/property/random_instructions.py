@@ -1,7 +1,8 @@
-"""Which instructions a random program is made of: weights per row of the opcode table, and operands by the row's types.
+"""The instructions of random programs: weights per row of the opcode table, and operands by the row's types.
 
-What is drawn here has one defined result on every machine: no approximations, no division by zero, no lane exchange.
-Types, arity and results come from the table. Only weights and spellings stand here; `LEFT_OUT` says what does not.
+Each instruction has one defined result on every machine: no approximations, no division by zero, no lane exchange.
+Types, arity and results come from the table. This file holds only weights and spellings; `LEFT_OUT` lists the rows that
+are not used.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from functools import cache
 from itertools import product
 
 from ptxmotion.ptx import Form, ScalarType, decode
-from ptxmotion.ptx.operand_rules import expected_type
 
 __all__ = ["CLASSES", "LEFT_OUT", "Template", "class_of", "literal", "templates"]
 
@@ -125,6 +125,7 @@ LEFT_OUT: dict[str, str] = {
     "int_subc": "made in carry chains",
     "int_mad_cc": "reads or writes the carry flag between other instructions",
     "int_madc": "reads or writes the carry flag between other instructions",
+    "mbarrier_pending_count": "reads the state that an mbarrier gave",
     "int_fns": "a loop of hundreds of machine instructions",
     "mixed_add": "sm_100 and newer",
     "mixed_sub": "sm_100 and newer",
@@ -175,7 +176,7 @@ def _arities(mnemonic: str) -> list[int]:
 
 def _template(mnemonic: str, arity: int, weight: float) -> Template:
     form = decode(mnemonic, arity)
-    types = [expected_type(form, spec) for spec in form.specs[:arity]]
+    types = [form.operand_type(spec) for spec in form.specs[:arity]]
     assert not form.is_opaque and None not in types, mnemonic
     sound = [scalar for scalar in types if scalar is not None]
     return Template(mnemonic, weight, class_of(sound[0]), tuple(sound[1:]))

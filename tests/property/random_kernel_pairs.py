@@ -1,9 +1,9 @@
-"""Random pairs of kernels with dependences within a thread, a block or the grid, and the truth about them.
+"""Random pairs of kernels with dependences within a thread, a block or the grid, and the true relation of each pair.
 
-The truth comes from the emulator's access trace: which threads of the two launches touch the same bytes, one of them
-writing. A pair shares buffers ``a``, ``b`` and ``c``; kernels take the pointers and ``n``, ``m`` by value. All
-addresses stay inside the buffers, whatever the indices are: they are taken modulo the buffers' size where the form of
-the index does not keep them inside.
+The true relation comes from the emulator's access trace: which threads of the two launches access the same bytes, one
+of them with a write. A pair shares buffers ``a``, ``b`` and ``c``. Kernels take the pointers, and ``n`` and ``m`` by
+value. All addresses are inside the buffers: an index is taken modulo the buffers' size unless its form keeps it
+inside.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ptxmotion.transforms.kernel_fusion.launch_site import Argument, Buffer, Ext
 __all__ = ["BUFFERS", "Device", "Pair", "make_pair", "truth"]
 
 BUFFERS = ("a", "b", "c")
-#: Words of each buffer.
+#: Words per buffer.
 WORDS = 1024
 
 _HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 
-#: Index forms: PTX that leaves an index in %i, of registers %gx (global index), %tx, %bx, %ty, %by, %n, %m, %k.
+#: Index forms: PTX that computes an index in %i from registers %gx (global index), %tx, %bx, %ty, %by, %n, %m, %k.
 FORMS: dict[str, str] = {
     "global": "mov.u32 %i, %gx;",
     "global + 1": "add.s32 %i, %gx, 1;",
@@ -74,14 +74,14 @@ class Half:
         self.module = parse(self.ptx)
 
     def site(self) -> LaunchSite:
-        """The launch as the host knows it."""
+        """The launch with numbers, as the host knows it."""
         kernel = self.module.entries[0]
         values: list[Argument] = [*map(Buffer, self.names), Scalar(self.n), Scalar(self.m)]
         names = [param.name for param in kernel.params or ()]
         return LaunchSite(kernel, self.module, self.grid, self.block, 0, dict(zip(names, values, strict=True)))
 
     def symbolic_site(self, number: int, same_grid: bool) -> tuple[LaunchSite, dict[str, int]]:
-        """The launch with host variables in the place of numbers, and their values."""
+        """The launch with host variables instead of numbers, and their values."""
         plain = self.site()
         tag = "" if same_grid else str(number)
         values = {f"g{tag}{axis}": extent for axis, extent in zip("xyz", self.grid, strict=True)}
@@ -103,7 +103,7 @@ class Pair:
 
 
 def make_pair(seed: int) -> Pair:
-    """The pair that belongs to a seed."""
+    """The pair of a seed."""
     rng = random.Random(seed)
     block = rng.choice([(8, 1, 1), (16, 1, 1), (32, 1, 1), (48, 1, 1), (4, 4, 1), (8, 2, 1)])
     grid = rng.choice([(1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1), (2, 2, 1)])
@@ -137,7 +137,7 @@ class _Kernel:
         self.read_only = rng.choice(["%pa", "%pb", "", "", ""])
 
     def plain(self, is_producer: bool) -> str:
-        """A kernel that stores what the next one loads: one element for each thread, in one or two buffers."""
+        """A kernel that stores what the next kernel loads: one element for each thread, in one or two buffers."""
         self.prologue()
         self.read_only = ""
         condition = self.rng.choice(
@@ -200,7 +200,7 @@ class _Kernel:
         self.lines.append("add.s32 %v0, %gx, 7;")
 
     def address(self, pointer: str, form: str) -> str:
-        """Leaves the address of an element in %rd0, inside the buffer."""
+        """Computes the address of an element, inside the buffer, in %rd0."""
         self.lines.append(FORMS[form])
         is_inside = form in ("global", "global + 1", "thread", "block", "constant", "half", "masked", "next in block")
         if not is_inside and form not in ("row of k", "reversed in block", "next block", "twice", "twice + 1", "far"):
@@ -263,7 +263,7 @@ class _Kernel:
         self.lines += [f"@%p3 bra {label};", "mov.u32 %k, 0;"]
 
     def shared(self) -> None:
-        """The value of the thread's neighbour in the block, by way of shared memory."""
+        """The value of the thread's neighbour in the block, through shared memory."""
         self.has_shared = True
         self.lines += ["mov.u32 %r0, stage;", "mad.lo.s32 %r1, %ty, %wx, %tx;", "shl.b32 %r2, %r1, 2;"]
         self.lines += ["add.s32 %r2, %r0, %r2;", "st.shared.u32 [%r2], %v0;", "bar.sync 0;", "xor.b32 %r1, %r1, 1;"]
@@ -315,7 +315,7 @@ def _numbers(extents: Extents) -> tuple[int, int, int]:
 
 
 def truth(first: LaunchResult, second: LaunchResult, pair: Pair) -> str:
-    """The worst relation between threads of the two launches that touch the same bytes, one of them writing. Two
+    """The worst relation between threads of the two launches that access the same bytes, one of them with a write. Two
     ``red.add`` need no order."""
     worst = "never"
     one, other = (

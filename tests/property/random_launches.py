@@ -1,12 +1,13 @@
-"""Random host programs with small kernels whose threads depend on one thread, one block or the whole grid of another.
+"""Random host programs with small kernels whose threads depend on one thread, one block or the whole grid of another
+kernel.
 
-A kernel is PTX: each thread computes an element of ``y`` from ``x``, by its own index, by one of its block, or by one
-of another block; with early exits, shared memory and barriers, loads through ``.nc``, atomics. No kernel races by
-itself as long as ``x`` and ``y`` are different buffers, which the host program sees to.
+A kernel is PTX. Each thread computes an element of ``y`` from ``x``: by its own index, by an index of its block, or by
+an index of another block. There are early exits, shared memory and barriers, loads through ``.nc``, and atomics. No
+kernel races by itself if ``x`` and ``y`` are different buffers, which the host program ensures.
 
-Host variables, parameters included, are assigned constants and each other before, between and behind the launches that
-use them: in branches and loops, by tuple assignments, augmented ones, ``for`` and ``read``. So a name that one
-assignment in the text gives a constant often holds another value where a launch stands.
+Host variables, including parameters, are assigned constants and each other before, between and after the launches that
+use them: in branches and loops, by tuple assignments, augmented assignments, ``for`` and ``read``. So a name that one
+assignment in the text sets to a constant often has another value at a launch.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["RandomLaunches", "random_launches"]
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 BUFFERS = "abcd"
 
-#: How the element that is read is found from %i; %t is scratch, %s the block's size.
+#: The index of the element that is read, computed from %i; %t is scratch, %s is the size of the block.
 READS = {
     "same": "mov.u32 %j, %i;",
     "pair": "xor.b32 %j, %i, 1;",
@@ -36,12 +37,12 @@ READS = {
     "mirror": "sub.u32 %j, %n, %i; sub.u32 %j, %j, 1;",
     "blocks": "mov.u32 %t, %nctaid.x; add.u32 %j, %i, %t; rem.u32 %j, %j, %n;",
 }
-#: Where the result goes; all but the last are permutations of the indices below n.
+#: Where the result is stored. All but the last are permutations of the indices below n.
 WRITES = ("same", "same", "same", "mirror", "atomic", "shared", "dynamic", "early")
 OPERATIONS = ("add.u32", "xor.b32", "mul.lo.u32", "max.u32", "sub.u32")
 
 
-#: The block's number in grids of one axis and in all.
+#: The block's number in grids with one axis, and in all grids.
 FLAT = "mov.u32 %b, %ctaid.x;"
 WIDE = (
     "mov.u32 %b, %ctaid.z; mov.u32 %t, %nctaid.y; mov.u32 %j, %ctaid.y; mad.lo.u32 %b, %b, %t, %j;"
@@ -51,8 +52,8 @@ WIDE = (
 #: Behind the index of the thread in its row of blocks: with %k as the row's length.
 ROWS = "mov.u32 %t, %ctaid.y; mad.lo.u32 %i, %t, %k, %i;"
 
-#: What else a kernel may have: what stands in its module, in its declarations, and behind its operation. Functions and
-#: tables of different kernels have the same names; {0} is a number.
+#: Optional parts of a kernel: text for its module, for its declarations, and after its operation. Functions and tables
+#: of different kernels have the same names; {0} is a number.
 EXTRAS = {
     "": ("", "", ""),
     "function": (
@@ -88,7 +89,7 @@ def kernel_text(
     extra: tuple[str, int],
     head: str,
 ) -> str:
-    """``y[w(i)] = operation(x[r(i)], k)``; ``keeps`` adds what ``y`` held; ``index`` is ``flat``, ``wide`` for
+    """``y[w(i)] = operation(x[r(i)], k)``. ``keeps`` adds the old value of ``y``. ``index`` is ``flat``, ``wide`` for
     grids of several axes, or ``rows`` of ``k`` elements in grids of two axes."""
     outside, inside, code = (text.format(extra[1]) for text in EXTRAS[extra[0]])
     lines = [
@@ -110,7 +111,7 @@ def kernel_text(
     else:
         lines.append(f"mov.u32 %v, 3; setp.lt.u32 %q, %j, %n; @%q {load} %v, [%o];")
     lines += [f"{operation} %v, %v, %k;", code]
-    if write == "early":  # those beyond n have ended
+    if write == "early":  # threads beyond n have ended
         lines.append("bar.sync 0;")
     if write in ("shared", "dynamic"):
         lines += [
@@ -140,7 +141,7 @@ def kernel_text(
 
 @dataclass(frozen=True)
 class RandomLaunches:
-    """A program, its text, and what to run it with. All data is 32-bit integers."""
+    """A program, its text, and the arguments of a run. All data is 32-bit integers."""
 
     host: HostProgram
     text: str
@@ -172,8 +173,8 @@ class _Writer:
         self.last: tuple[str, str, str, str] | None = None
         self.loops = 0
         self.launches = 0
-        #: Parameters that nothing assigns yet. While there are any, only these are assigned, so that each of them has
-        #: one assignment in the text.
+        #: Parameters that have no assignment yet. While there are any, only these are assigned, so that each has one
+        #: assignment in the text.
         self.unassigned = {"n", "k", "g", "h"} if rng.random() < 0.7 else set[str]()
 
     def text(self) -> str:
@@ -185,7 +186,7 @@ class _Writer:
         lines += [*self.definition(1), *self.block(1, 0, in_loop=False)]
         while self.launches < 3:
             lines += self.statement(1, 2, False)
-        # A buffer that nobody copies back may be left unwritten.
+        # A buffer that is not copied back may stay unwritten.
         kept = self.rng.sample(range(len(BUFFERS)), self.rng.choice([4, 3, 2]))
         lines += [f"    copy(data[{SIZE * at}:{SIZE * at + SIZE}], {BUFFERS[at]})" for at in kept]
         return "\n".join(lines) + "\n"
@@ -222,7 +223,7 @@ class _Writer:
         if self.rng.random() < 0.6:
             return [f"{indent}for i{number} in range({self.rng.choice(['2', 'k % 3', 'v % 3'])}):", *inner]
         counter = f"w{number}"
-        if self.rng.random() < 0.5:  # runs once at least, so that launches may leave it upwards
+        if self.rng.random() < 0.5:  # runs at least once, so that launches may be hoisted out of it
             end = [f"{indent}    {counter} += 1", f"{indent}    if {counter} > k % 3:", f"{indent}        break"]
             inner = [line.replace("continue", "pass") for line in inner]
             return [f"{indent}{counter} = 0", f"{indent}while True:", *inner, *end]
@@ -284,7 +285,8 @@ class _Writer:
                 self.rng.choice(["ld.global.nc.u32", "ld.volatile.global.u32", *["ld.global.u32"] * 4]),
                 self.rng.choice(["flat", "flat", "flat", "flat", "wide", "wide", "rows"]),
                 (
-                    # What calls a function is not known to touch only its buffers, and stands still.
+                    # A kernel that calls a function is not known to access only its buffers, so its launch is not
+                    # moved.
                     self.rng.choice([*EXTRAS, "", "", "", "", "", "table", "table", "local", "local"]),
                     self.rng.randrange(5),
                 ),
@@ -306,7 +308,8 @@ class _Writer:
             if name in self.wide:
                 grid = self.rng.choice(["(2, 2)", "(3, 1, 2)", "(1, v % 4 + 1)", "(1, blocks)"])
         is_flat = name not in self.wide | self.rows
-        if is_flat and self.last is not None and self.rng.random() < 0.5:  # it may take what the last one stored
+        # it may forward the value that the last kernel stored
+        if is_flat and self.last is not None and self.rng.random() < 0.5:
             grid, block, n, x = self.last
             y = self.rng.choice([buffer for buffer in BUFFERS if buffer != x])
         if is_flat:

@@ -1,8 +1,8 @@
-"""Kernels whose pointer takes a random way from a parameter to an address.
+"""Kernels whose pointer takes a random route from a parameter to an address.
 
-Computes: a kernel that stores through the pointer, as text, with the store or without. The way leads through
-structures, memory, local and shared memory, functions, masks, selections, pieces of registers, and far indices, in
-any order.
+Computes: the text of a kernel that stores through the pointer, with the store or without it. The route leads through
+structures, memory, local and shared memory, functions, masks, selections, parts of registers, and far indices, in any
+order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BEGINNINGS = (
     "ld.const.u64 %d2, [table+24];",
 )
 
-#: Each leaves in %d2 the pointer that was there, or one that memory behind it holds.
+#: Each step leaves in %d2 the pointer that was there, or a pointer that was loaded through it.
 STEPS = (
     "ld.global.u64 %d2, [%d2];",
     "ld.global.u64 %d2, [%d2+40];",

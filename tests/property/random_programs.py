@@ -1,22 +1,23 @@
 """Random PTX kernels that are well-defined: for transforms, which must keep every bit, and for the emulator.
 
-A program is a function of its seed and size. It is full of what code motion lives on: expressions that are redundant,
-partially redundant, loop-invariant or redundant only by value; address arithmetic as nvcc emits it, computed again and
-again; loads repeated with stores in between, through pointers that may be equal; values that live long; jumps out of
-nested arms, breaks and continues, crossing forward jumps, loops with two entries; guarded instructions.
+A program is a function of its seed and size. It contains many opportunities for code motion: expressions that are
+redundant, partially redundant, loop-invariant or redundant only by value; address arithmetic as nvcc emits it, computed
+repeatedly; repeated loads with stores in between, through pointers that may be equal; values with long live ranges;
+jumps out of nested arms, breaks and continues, crossing forward jumps, loops with two entries; guarded instructions.
 
 Guarantees, for every seed:
 
-- it ends: each loop counts to a bound of at most `_MOST_TURNS`, in a register that nothing else writes;
-- no race: a thread writes only its own slots of global, shared and local memory, apart from integer ``red`` on words
-  that nobody reads; slots of others are read in shared memory only between barriers;
-- barriers and lane exchanges stand where all threads of the block pass: never in a divergent arm, behind a divergent
-  jump or a thread's exit;
-- no access out of bounds: an index is masked, or compared with ``n`` in a branch or guard around the access (so a
-  load that is moved above it may fault);
-- no register is read before it is written, on any path.
+- The kernel ends: each loop counts to a bound of at most `_MOST_TURNS`, in a register that nothing else writes.
+- It has no race: a thread writes only its own slots of global, shared and local memory, except for integer ``red`` on
+  words that nobody reads; slots of other threads are read in shared memory only between barriers.
+- Barriers and lane exchanges are only where all threads of the block pass: never in a divergent arm, or after a
+  divergent jump or a thread's exit.
+- No access is out of bounds: an index is masked, or compared with ``n`` in a branch or guard around the access (so a
+  load that is moved above it may fault).
+- No register is read before it is written, on any path.
 
-A register that is written in an arm or loop is forgotten at its end; so what a join reads was written before the fork.
+A register that is written in an arm or loop is not used after it. So a join reads only registers that were written
+before the fork.
 
 >>> random_kernel(1, 40) == random_kernel(1, 40)
 True

@@ -23,7 +23,7 @@ import re
 from collections.abc import Callable
 
 from ptxmotion.analysis.manager import Facts
-from ptxmotion.ptx import Guard, Kernel, Operand, Reg, parse, print_module
+from ptxmotion.ptx import Guard, Kernel, Operand, Reg, flatten_scopes, parse, print_module
 from ptxmotion.ptx.operands import substitute
 
 __all__ = ["REWRITES", "merged", "rewritten"]
@@ -247,7 +247,7 @@ def merged(ptx: str, seed: int, share: float = 1.0) -> str:
     rng = random.Random(f"merge:{seed}")
     module = parse(ptx)
     kernel = module.entries[0]
-    kernel.flatten_scopes()
+    flatten_scopes(kernel)
     apart = _interference(kernel, Facts(kernel, module))
     root: dict[Reg, Reg] = {}
     found = [reg for reg in apart if reg.lanes == 1]

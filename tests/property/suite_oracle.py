@@ -1,7 +1,7 @@
-"""The memory oracle over the programs of the suites, at their smallest size: `memory_oracle` of each kernel's launches.
+"""The memory oracle for the programs of the suites in their smallest size: `memory_oracle` for each kernel's launches.
 
 The first launches of each kernel are traced. Then the whole program runs again, with copies of loads wherever they may
-be speculated, and has to come out the same without a fault.
+be speculated. It must give the same result without a fault.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""No branch that is called uniform diverges in any run of the emulator, with the block's shape known or not.
+"""No branch that is reported as uniform diverges in any run of the emulator, whether the block's shape is known or not.
 
-Lanes are compared as the analysis does: those that execute the same instance of a block, in the same rounds of the
-loops around it. The emulator merges lanes that meet at one instruction, also where some are a round ahead (they meet so
-in random schedules, and where a thread's return keeps them from reconverging behind a loop); there nothing is claimed.
-Guarded returns are branches like others.
+Lanes are compared as in the analysis: those that execute the same instance of a block, in the same iterations of the
+loops around it. The emulator merges lanes at the same instruction, even if some are an iteration ahead. (This happens
+with random schedules, and where a thread's return prevents reconvergence after a loop.) The analysis claims nothing
+there. Guarded returns count as branches.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""`verify A B` sees a store through any pointer: with the store deleted, no kernel is the same."""
+"""`verify A B` detects a store through any pointer: if the store is deleted, no kernel is reported as the same."""
 
 import random
 

@@ -1,8 +1,8 @@
-"""Random host programs, fused and not: equal bits under random schedules, no finding of the emulator that is new.
+"""Random host programs, fused and not fused: equal bits under random schedules, and no new finding of the emulator.
 
-The emulator sees every access of every thread: where the fused kernels let two blocks, or two threads without a barrier
-between them, touch one place, it reports a race that the separate launches do not have. So no illegal fusion stays
-hidden behind a lucky schedule.
+The emulator sees every access of every thread. If a fused kernel lets two blocks, or two threads without a barrier
+between them, access the same bytes, it reports a race that the separate launches do not have. So an illegal fusion is
+found even if the schedule gives the right result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ptxmotion.transforms.kernel_fusion.launch_site import Fusibility, LaunchSit
 from ptxmotion.transforms.kernel_fusion.plan import FusedProgram, FusionOptions, PtxFuser, fuse_program
 from random_launches import RandomLaunches, random_launches
 
-#: Programs without --fuzz-n, and programs in one test case.
+#: The number of programs without --fuzz-n, and of programs in one test case.
 PROGRAMS, SHARE = 36, 12
 
 
@@ -32,7 +32,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class Ran:
-    """What a run gave."""
+    """The result of a run."""
 
     def __init__(self, host: HostProgram, ptx: Any, made: RandomLaunches, seed: int) -> None:
         backend = EmulatorBackend(schedule="random", seed=seed, keep_going=True)
@@ -47,11 +47,11 @@ def fused(made: RandomLaunches, options: FusionOptions, fuser: PtxFuser | None =
 
 
 def check(seed: int) -> int:
-    """Fuse and compare; how many fusions."""
+    """Fuse and compare; the number of fusions."""
     made = random_launches(seed)
     strategy = "kf_trad" if seed % 5 == 4 else "kfcm"
     order = ORDERS[seed // 5 % 4] if seed % 2 else ORDERS[0]
-    # Blocks that run at the same time: many, few, or nothing is launched cooperatively.
+    # The number of blocks that run at the same time: many, few, or no cooperative launches.
     most = (64, 4, None)[seed // 3 % 3]
 
     def resident(code: KernelCode, threads: int, shared: int) -> int | None:
@@ -74,12 +74,13 @@ def check(seed: int) -> int:
 
 
 @pytest.mark.fuzz
-def test_fused_programs_compute_the_same(share: int) -> None:
-    assert sum(check(seed) for seed in range(share * SHARE, share * SHARE + SHARE))
+def test_fused_programs_compute_the_same(share: int, pytestconfig: pytest.Config) -> None:
+    fused = sum(check(seed) for seed in range(share * SHARE, share * SHARE + SHARE))
+    assert fused or pytestconfig.getoption("--fuzz-n")  # a dozen random programs may have nothing to fuse
 
 
-def test_the_programs_have_what_they_are_for() -> None:
-    """Parameters with one assignment in the text, checks, loads that take a register, and stores that are left out."""
+def test_the_programs_cover_the_features() -> None:
+    """Parameters with one assignment in the text, checks, forwarded loads, and removed stores."""
     came = dict.fromkeys(["reassigned", "checked", "forwarded", "dead", "checked and forwarded"], 0)
     for seed in range(200):
         if all(came.values()):
@@ -89,25 +90,25 @@ def test_the_programs_have_what_they_are_for() -> None:
         came["reassigned"] += any(writers.count(param.name) == 1 for param in made.host.params)
         for pair in fused(made, FusionOptions(invert_loops=False)).fused.values():
             is_checked = any("> 0" in check for check in pair.fusibility.checks)
-            is_forwarded = any("from the register" in remark for remark in pair.remarks)
+            is_forwarded = any("read the register instead" in remark for remark in pair.remarks)
             came["checked"] += is_checked
             came["forwarded"] += is_forwarded
             came["checked and forwarded"] += is_checked and is_forwarded
-            came["dead"] += any("left out" in remark for remark in pair.remarks)
+            came["dead"] += any("stores whose results nothing reads are removed" in remark for remark in pair.remarks)
     pytest.fail(str(came))
 
 
 class Reckless(PtxFuser):
-    """Fuses what the whole grid would have to wait for."""
+    """Fuses kernels that need a grid barrier without one."""
 
     def decide(self, first: LaunchSite, second: LaunchSite, *, assume_independent: bool, may_check: bool) -> Fusibility:
         found = super().decide(first, second, assume_independent=assume_independent, may_check=False)
         return Fusibility("block", found.reasons) if found.kind == "grid" else Fusibility("none", ("not asked for",))
 
 
-def test_an_illegal_fusion_is_found_out() -> None:
-    """The oracle works: of the fusions that are refused as grid-wide, some race or compute something else. (Others
-    are refused only because their addresses are not understood, or are never executed.)"""
+def test_an_illegal_fusion_is_found() -> None:
+    """The oracle works: some of the fusions that are refused as grid-wide race or compute something else. (Others are
+    refused only because their addresses are not understood, or never run.)"""
     refused = caught = 0
     for seed in range(30):
         made = random_launches(seed)

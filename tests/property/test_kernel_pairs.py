@@ -1,4 +1,6 @@
-"""Random pairs of kernels: no verdict is better than the truth, and what is fused does what the two do."""
+"""Random pairs of kernels: no verdict is better than the truth, and the fused kernel has the effects of the two
+kernels.
+"""
 
 import numpy as np
 import pytest
@@ -10,14 +12,14 @@ from ptxmotion.transforms.kernel_fusion.fusibility import decide
 from ptxmotion.transforms.pipeline import run_passes
 from random_kernel_pairs import Device, Pair, make_pair, truth
 
-#: What each verdict may not be given for.
+#: By verdict: the true relations for which it would be wrong.
 _ILLEGAL = {"thread": ("block", "any"), "block": ("any",), "grid": (), "none": ()}
-#: Pairs with these findings do not say what they compute.
+#: The result of pairs with these findings is not defined.
 _RACY = frozenset(["race", "out-of-bounds"])
 
 
 def check(seed: int, *, with_ptxas: bool) -> str:
-    """Check one pair; what came of it."""
+    """Check one pair; the result of the check."""
     pair = make_pair(seed)
     first, second = pair.first.site(), pair.second.site()
     device = Device(seed)
@@ -45,7 +47,7 @@ def check(seed: int, *, with_ptxas: bool) -> str:
 
 
 def check_symbolic(pair: Pair, real: str) -> None:
-    """With names for numbers: what passes the checks has to be as true."""
+    """With host variables instead of numbers: the verdict must hold for all values that pass the checks."""
     same = pair.first.grid == pair.second.grid
     first, values = pair.first.symbolic_site(0, same)
     second, more = pair.second.symbolic_site(1, same)
@@ -78,7 +80,7 @@ def test_no_verdict_is_better_than_the_truth(request: pytest.FixtureRequest) -> 
 
 
 @pytest.mark.parametrize("seed", [4, 11, 19])
-def test_ptxas_takes_fused_kernels(seed: int) -> None:
+def test_ptxas_accepts_fused_kernels(seed: int) -> None:
     try:
         check(seed, with_ptxas=True)
     except ToolMissing as why:

@@ -1,7 +1,8 @@
-"""The passes on memory climb the ladder over the kernels of `random_pointers`: their accesses overlap in every way.
+"""The memory passes on the kernels of `random_pointers`, whose accesses overlap in every way, with the checks of
+`ladder`.
 
-Only one thread runs: where threads race, nothing has to stay as it was. `restrict` is promised where the buffers of the
-launch are not one.
+Only one thread runs, because nothing must stay the same if threads race. `restrict` is promised if the buffers of the
+launch are different.
 """
 
 import random
@@ -11,9 +12,9 @@ import numpy as np
 import pytest
 from ladder import Ladder, Launch, transformed
 from ptxmotion.analysis.memory.alias import CONSERVATIVE, Promise
-from ptxmotion.cli.alias_promise import promised_modules
 from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.harness.alias_check import AliasGuard, Promised, guarded
+from ptxmotion.programs.alias_promises import promised_modules
 from ptxmotion.ptx import print_module
 from random_pointers import OBJECT, PARAMS, pointer_kernel
 

@@ -1,7 +1,7 @@
-"""What the memory facts claim holds in every run of the emulator: see `memory_oracle`.
+"""The claims of the memory analysis hold in every run of the emulator; see `memory_oracle`.
 
-Programs are those of `random_pointers`, and some of `random_programs`, half of these in other words; and the kernels of
-the suites at their smallest size. `--fuzz-n=N` draws N programs that nobody has seen.
+The programs are those of `random_pointers`, some of `random_programs`, half of these rewritten by `random_rewrites`,
+and the suite programs in their smallest size. `--fuzz-n=N` uses N new programs.
 """
 
 import random

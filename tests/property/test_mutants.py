@@ -1,4 +1,4 @@
-"""Whatever is done to a PTX text, reading it succeeds or raises `PtxError`, soon; and what was read prints stably."""
+"""Reading any mutated PTX text succeeds or raises `PtxError`, in short time; and a text that was read prints stably."""
 
 import random
 import signal

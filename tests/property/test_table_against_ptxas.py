@@ -1,8 +1,9 @@
-"""What ptxas takes, the table takes: instructions of every family are drawn, ptxas judges, and so do we.
+"""The table accepts what ptxas accepts: random instructions of every family are given to ptxas and to our reader.
 
-`spellings.txt` describes the families of PTX ISA 9.0 with operands of every kind; much of what it describes is illegal.
-What ptxas accepts must be read, verified and printed as it was, and must be known, but for the few forms in `KEPT`.
-What ptxas refuses says nothing here: its rules are stricter than ours on purpose.
+`spellings.txt` describes the families of PTX ISA 9.0 with operands of every kind; many combinations are illegal. An
+instruction that ptxas accepts must be read, verified and printed unchanged, and its opcode must be known, except for
+the few forms in `KEPT`. Instructions that ptxas refuses are not tested, because its rules are stricter than ours on
+purpose.
 """
 
 import random

@@ -1,7 +1,7 @@
-"""Every pass, on random programs, climbs the ladder of `ladder.py`: nothing that a program does changes, bit for bit.
+"""Every pass on random programs, with the checks of `ladder`: no pass changes a bit of a program's results.
 
-Programs are those of `random_programs`, half of them in other words (`random_rewrites`). Which lists of passes, which
-inputs and which schedule a program gets is drawn from its seed. `make fuzz N=` draws N programs that nobody has seen.
+The programs are those of `random_programs`, half of them rewritten by `random_rewrites`. The seed of a program
+determines its lists of passes, inputs and schedule. `make fuzz N=` uses N new programs.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
-"""Entries doubled under other names become what they would if the passes ran over each of them.
+"""Entries that are duplicated under other names become what they would be if the passes ran on each of them.
 
-Programs are the PTX files of `tests/ptx` and random ones.
+The programs are the PTX files of `tests/ptx` and random programs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from ptxmotion.driver import optimize_module
-from ptxmotion.ptx import Directive, Instr, Kernel, PtxError, parse, print_kernel, print_module
+from ptxmotion.ptx import Directive, Instr, Kernel, PtxError, flatten_scopes, parse, print_kernel, print_module
 from ptxmotion.ptx.correspondence import Correspondence
 from ptxmotion.ptx.verify import verify
 from ptxmotion.transforms.equal_kernels import EqualKernels
@@ -93,7 +93,7 @@ def test_doubled_random_programs(number: int, monkeypatch: pytest.MonkeyPatch, p
     assert text is not None
     given, again = parse(text).entries
     for kernel in (given, again):
-        kernel.flatten_scopes()
+        flatten_scopes(kernel)
     has_labelled = any(isinstance(each, Directive) and each.label is not None for each in _all(given))
     assert (Correspondence.of(given, again) is None) == has_labelled
     check(text, "O3" if seed % 3 else "lcm:min_cost=0,ssrqp", monkeypatch)

@@ -1,6 +1,6 @@
-"""Inputs that are no PTX, each with the place and a part of the message that it must be refused with.
+"""Inputs that are not valid PTX, each with the expected position and a part of the expected message.
 
-Used on the level of the parser and verifier here, and of the command line by its own tests.
+The tests of the parser, of the verifier and of the command line use them.
 """
 
 from typing import NamedTuple

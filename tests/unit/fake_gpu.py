@@ -1,9 +1,9 @@
-"""A GPU that is none, for the tests of the stopwatch: memory at addresses, a stream with a clock, events, and graphs.
+"""A fake GPU for the tests of the stopwatch: memory at addresses, a stream with a clock, events, and graphs.
 
-It has the part of `CudaBackend` that the check and the stopwatch use. Kernels are those of the fake backend; a kernel
-takes the seconds that its "PTX" says, everything else what it takes on a GPU, roughly. What the host would see of a
-real one is modelled where the stopwatch counts on it: a captured operation runs when its graph is launched, and the
-first launch of a graph takes long.
+It implements the part of `CudaBackend` that the correctness check and the stopwatch use. Kernels are those of the fake
+backend. A kernel takes the time that its "PTX" states; other operations take about as long as on a GPU. It models
+effects that the stopwatch depends on: a captured operation runs when its graph is launched, and the first launch of a
+graph takes long.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ptxmotion.harness.fake_backend import BEHAVIOURS, FakeBackend, FakeBuffer
 from ptxmotion.harness.machine import DeviceFailed
 
 BETWEEN_EVENTS, FIRST_LAUNCH, NODE = 1.5e-6, 20e-6, 0.5e-6
-#: What the host takes for a call that puts something on the stream.
+#: Seconds that the host needs for a call that adds an operation to the stream.
 HOST_CALL = 3e-6
 _BYTES_PER_SECOND = 3e12
 _CLOCK_HZ = 1.98e9
@@ -56,9 +56,10 @@ class Module:
 
 
 class FakeGpu:
-    """``seconds`` is what the stream has done so far, ``host`` the time of the host; ``kernels`` counts those that ran.
+    """``seconds`` is the time of the stream, ``host`` the time of the host, and ``kernels`` counts the kernels that
+    ran.
 
-    What is put on the stream call by call begins no sooner than the host has called.
+    An operation that is added to the stream by a single call begins no earlier than that call.
     """
 
     name = "cuda"

@@ -1,4 +1,4 @@
-"""Works, arms and sessions on the fake machine, for the tests of the protocol."""
+"""Work items, arms and sessions on the fake machine, for the tests of the protocol."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def arm(id: str, behaviour: str = "honest") -> Arm:
 
 @dataclass(frozen=True)
 class FakeCode:
-    """An arm's "machine code" is its text."""
+    """An arm whose "machine code" is its text."""
 
     text: str
 
@@ -84,12 +84,12 @@ def session(
         limits=limits,
         jobs=jobs,
         machines=machines,
-        tell=lines.append,
+        report=lines.append,
     )
 
 
 def flaky_backend() -> FakeBackend:
-    """A backend that is gone once the file of that name is there."""
+    """A backend that fails after the file of that name exists."""
     if Path(os.environ["GONE"]).exists():
         raise MachineMissing("no GPU can be used: cuInit says CUDA_ERROR_NO_DEVICE")
     return FakeBackend()
@@ -98,7 +98,7 @@ def flaky_backend() -> FakeBackend:
 def dying_stopwatch(
     backend: FakeBackend, timed: KernelWork, arms: list[Arm], seed: int, recorded: Mapping[str, Any]
 ) -> FakeStopwatch:
-    """On the second work, the device goes, and takes the process along."""
+    """A stopwatch whose device fails on the second work item and ends the process."""
     if timed.fullname.endswith("/b"):
         Path(os.environ["GONE"]).touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -108,7 +108,7 @@ def dying_stopwatch(
 def biased_stopwatch(
     backend: FakeBackend, timed: KernelWork, arms: list[Arm], seed: int, recorded: Mapping[str, Any]
 ) -> FakeStopwatch:
-    """One that finds the baseline, entered again, slower than itself."""
+    """A stopwatch that measures the second baseline as slower than the first."""
     watch = fake_stopwatch(backend, timed, arms, seed, recorded)
     watch.truth = [seconds * (1.03 if number == 1 else 1) for number, seconds in enumerate(watch.truth)]
     return watch
@@ -117,7 +117,7 @@ def biased_stopwatch(
 def logging_stopwatch(
     backend: FakeBackend, timed: KernelWork, arms: list[Arm], seed: int, recorded: Mapping[str, Any]
 ) -> FakeStopwatch:
-    """One that notes in a file of its machine when it begins and ends, and takes its time."""
+    """A stopwatch that writes to a file of its machine when it begins and ends, and takes some time."""
 
     class Noting(FakeStopwatch):
         def close(self) -> None:
@@ -133,7 +133,7 @@ def logging_stopwatch(
 
 
 def noting_backend() -> FakeBackend:
-    """A backend that notes every launch, as the stopwatch above does."""
+    """A backend that logs every launch to the same file as the stopwatch above."""
 
     class Noting(FakeBackend):
         def launch(self, *given: Any) -> None:

@@ -1,7 +1,7 @@
-"""How the time of a computation grows with its input, on machines that do other things as well.
+"""Tests how the time of a computation grows with its input, on machines that run other programs, too.
 
-A quadratic algorithm is slow in every attempt; a busy machine, a cold cache or the cyclic collector is slow in one. So
-the collector is off, each size counts with its fastest run, and a growth is refused only after several attempts.
+A quadratic algorithm is slow in every attempt. A busy machine, a cold cache or the garbage collector is slow in some.
+So the collector is off, the fastest run of each size counts, and a test fails only after several attempts.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ __all__ = ["assert_near_linear", "best_seconds"]
 
 T = TypeVar("T")
 
-#: What four times the input may cost: linear is 4, n log n a little more, quadratic 16.
+#: The largest ratio of times for four times the input: linear is 4, n log n is slightly more, quadratic is 16.
 FACTOR = 10
 ATTEMPTS = 4
 
 
 def best_seconds(prepare: Callable[[], T], work: Callable[[T], object], runs: int = 1) -> float:
-    """CPU seconds of the fastest of ``runs`` runs of ``work`` on a fresh ``prepare()``, which is not counted."""
+    """CPU seconds of the fastest of ``runs`` runs of ``work`` on a new ``prepare()``, which does not count."""
     best = float("inf")
     was_enabled = gc.isenabled()
     for _ in range(runs):
@@ -39,7 +39,7 @@ def best_seconds(prepare: Callable[[], T], work: Callable[[T], object], runs: in
 
 
 def assert_near_linear(prepare: Callable[[int], T], work: Callable[[T], object], small: int) -> None:
-    """That ``work(prepare(4 * small))`` takes less than `FACTOR` times as long as ``work(prepare(small))``."""
+    """Asserts that ``work(prepare(4 * small))`` takes less than `FACTOR` times as long as ``work(prepare(small))``."""
     fastest = [float("inf"), float("inf")]
     for _ in range(ATTEMPTS):
         for place, size in enumerate((small, 4 * small)):

@@ -1,8 +1,8 @@
-"""Host programs of a few letters, for the tests of the fusion equations: a graph of statements that read and write
-named things, edits, and an interpreter that follows given branches.
+"""Abstract host programs for the tests of the fusion equations: graphs of statements that read and write named
+variables, edits of them, and an interpreter that follows given branches.
 
-A thing that is written gets a value made of the statement's name and of all that it reads, so two programs that leave
-equal values have done the same, in an order that makes no difference.
+A written variable gets a value that consists of the statement's name and all values that it read. So if two programs
+end with equal values, they executed the same statements in an equivalent order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ptxmotion.transforms.kernel_fusion.launch_graph import Applied, EdgePoint, 
 
 @dataclass(frozen=True)
 class Statement:
-    """``parts`` are the kernels of a launch, one unless it is fused; none for another statement."""
+    """``parts`` are the kernels of a launch: one, or several if it is fused. It is empty for other statements."""
 
     name: str = ""
     reads: frozenset[str] = frozenset()
@@ -37,7 +37,7 @@ class Statement:
 
 
 def statement(text: str) -> Statement:
-    """``name: reads > writes``; a name in capitals is a kernel."""
+    """Parses ``name: reads > writes``. A name in capitals is a kernel."""
     name, _, rest = text.partition(":")
     read, _, written = rest.partition(">")
     made = Statement(name, frozenset(read.split()), frozenset(written.split()))
@@ -54,7 +54,8 @@ Legal = Callable[[Statement, Statement], bool]
 
 
 class AbstractProgram:
-    """``nodes`` by number; ``ways`` such as ``"1-2 2-3"``, of a node with several in the order of its branches."""
+    """``nodes`` by number. ``ways`` such as ``"1-2 2-3"`` are the edges; those that leave one node are in the order of
+    its branches."""
 
     def __init__(
         self, nodes: dict[int, str], ways: str, entry: int, exit: int, legal: Legal = lambda first, second: True
@@ -112,7 +113,7 @@ class AbstractProgram:
 
     def _split(self, edge: tuple[Node, Node, int], what: Statement) -> Node:
         new = self._new(what)
-        at = self.edges.index(edge)  # in its place: the order of a node's edges says which branch is which
+        at = self.edges.index(edge)  # keeps the position, because the order of a node's edges identifies its branches
         self.edges[at] = (edge[0], new, edge[2])
         self.edges.append((new, edge[1], next(self._numbers)))
         return new
@@ -131,11 +132,11 @@ class AbstractProgram:
         return [source for source, target, _ in self.edges if target == node]
 
     def launched(self, branches: Iterable[int] = ()) -> list[str]:
-        """The names of the launches on the way that ``branches`` chooses."""
+        """The names of the launches on the path that ``branches`` chooses."""
         return [each.name for each in self.way(branches)[0] if each.is_launch]
 
     def way(self, branches: Iterable[int]) -> tuple[list[Statement], bool]:
-        """The statements on the way that ``branches`` chooses, and whether the program came to its end."""
+        """The statements on the path that ``branches`` chooses, and whether the program ended."""
         chosen = iter(branches)
         node, passed = self.entry, list[Statement]()
         for _ in range(10_000):
@@ -154,7 +155,7 @@ class AbstractProgram:
 
 
 def state_after(passed: Iterable[Statement]) -> dict[str, int]:
-    """What every thing holds in the end."""
+    """The final value of each variable."""
     values: dict[str, int] = {}
     for each in passed:
         for part in each.parts or (each,):

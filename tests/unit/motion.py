@@ -1,4 +1,4 @@
-"""Small kernels for tests of code motion: made from a body, optimized, looked at; and random ones."""
+"""Small kernels for the tests of code motion: built from a body, optimized and inspected; and random kernels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADER = """.version 8.0
 .reg .pred %p<8>;
 """
 
-#: A division that is computed again behind a branch of which one arm has computed it.
+#: A division that is computed again after a branch. One arm of the branch has computed it.
 DIVISION_AGAIN = """.version 8.0
 .target sm_90
 .address_size 64
@@ -60,7 +60,7 @@ def optimized(body: str, passes: str = "lcm:min_cost=0") -> tuple[Module, Remark
 
 
 def blocks_with(module: Module, opcode: str) -> list[str]:
-    """The labels of the blocks that hold ``opcode``, in text order."""
+    """The labels of the blocks that contain ``opcode``, in text order."""
     kernel = module.kernels[0]
     return [
         block.label.text if block.label else f"#{number}"
@@ -75,7 +75,7 @@ def count(module: Module, opcode: str) -> int:
 
 
 def random_body(choose: random.Random) -> str:
-    """A random graph of blocks over a few registers; every block may be reached in any way."""
+    """A random graph of blocks over a few registers. Every block may be reached from any other."""
     blocks = choose.randint(2, 9)
     lines: list[str] = []
     for number in range(blocks):
@@ -109,5 +109,5 @@ def random_statement(choose: random.Random) -> str:
 
 
 def costly(result: Walk) -> int:
-    """Products and loads evaluated on a walk."""
+    """The products and loads that a walk evaluated."""
     return result.ran["mul.lo.s32"] + result.ran["ld.global.u32"]

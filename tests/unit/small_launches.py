@@ -1,4 +1,6 @@
-"""Launches of small kernels, for the tests of fusion: a body of PTX around which the rest is written."""
+"""Launches of small kernels for the tests of fusion. A test gives a body in PTX; this module adds the rest of the
+kernel.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ __all__ = ["contents", "kernel_text", "launch", "run_fused", "run_one_by_one"]
 
 _HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 
-#: What each body begins with: pointers in %a and %b, %n, the global index in %i, its address in both in %p and %q.
+#: The beginning of each body: pointers in %a and %b, %n, the global index in %i, and its address in both buffers in %p
+#: and %q.
 _PROLOGUE = """
     ld.param.u64 %a, [{name}_a];
     ld.param.u64 %b, [{name}_b];
@@ -33,7 +36,7 @@ _PROLOGUE = """
 
 
 def kernel_text(name: str, body: str, *, head: str = "", directives: str = "", declarations: str = "") -> str:
-    """A module with one kernel; ``head`` stands before it."""
+    """A module with one kernel. ``head`` precedes it."""
     return (
         f"{_HEAD}{head}\n.visible .entry {name}(.param .u64 {name}_a, .param .u64 {name}_b, .param .u32 {name}_n)\n"
         f"{directives}\n{{\n.reg .pred %z<4>;\n.reg .b32 %r<8>, %n, %t, %c, %w, %i, %f<8>;\n"
@@ -107,12 +110,12 @@ class _Memory:
 
 
 def contents(memory: _Memory) -> dict[str, npt.NDArray[Any]]:
-    """What the buffers hold, as 32-bit words."""
+    """The contents of the buffers as 32-bit words."""
     return {name: found.bytes.view(np.uint32).copy() for name, found in memory.buffers.items()}
 
 
 def run_one_by_one(*sites: LaunchSite) -> dict[str, npt.NDArray[Any]]:
-    """What the buffers hold after the launches."""
+    """The contents of the buffers after the launches."""
     memory = _Memory()
     for site in sites:
         assert memory.run(site, "order", 0) == []
@@ -120,7 +123,8 @@ def run_one_by_one(*sites: LaunchSite) -> dict[str, npt.NDArray[Any]]:
 
 
 def run_fused(fused: FusedKernel, *, seed: int = -1) -> dict[str, npt.NDArray[Any]]:
-    """What the buffers hold after the fused launch, in order or with a random schedule; the emulator finds nothing."""
+    """The contents of the buffers after the fused launch, in order or with a random schedule. The emulator must find
+    nothing."""
     memory = _Memory()
     found = memory.run(fused.site, "order" if seed < 0 else "random", max(seed, 0))
     assert found == [], found[:3]

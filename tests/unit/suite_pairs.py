@@ -1,4 +1,4 @@
-"""Every two launches of a suite's program that stand next to each other, as the host would fuse them."""
+"""All pairs of adjacent launches in a suite's program, with the numbers that the host passes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Triple = tuple[int, int, int]
 
 @dataclass
 class AdjacentPair:
-    """Two kernels that are launched one behind the other, ``times`` times; the ``worst`` verdict for the numbers with
-    which they are; what was ``fused`` last, and how its runs differed."""
+    """Two kernels that are launched one after the other, ``times`` times. ``worst`` is the worst verdict for the
+    numbers that were passed; ``fused`` is the last fused kernel, and its runs differed as described."""
 
     first: str
     second: str
@@ -38,14 +38,14 @@ _ORDER = ("thread", "block", "grid", "none")
 
 
 class _Recorder(EmulatorBackend):
-    """Looks at each launch together with the one before; fuses some of them on the side and compares memory."""
+    """Examines each launch together with the one before. It fuses some of them in addition and compares memory."""
 
     def __init__(self, tries: int, *, grid_barrier: bool = False) -> None:
         super().__init__(counts=False)
         self.pairs: dict[tuple[str, str], AdjacentPair] = {}
         self.tries = tries
         self.grid_barrier = grid_barrier
-        #: Arguments by value that are no integers.
+        #: Arguments by value that are not integers.
         self._values: dict[tuple[str, str], Any] = {}
         self._last: tuple[LaunchSite, dict[int, Any]] | None = None
         self._tried: dict[tuple[str, str], int] = {}
@@ -103,7 +103,7 @@ class _Recorder(EmulatorBackend):
     def _try(
         self, pair: AdjacentPair, first: LaunchSite, second: LaunchSite, verdict: Fusibility, before: dict[int, Any]
     ) -> None:
-        """Run the fused kernel on the memory from before both, compare, and put back what the two left."""
+        """Run the fused kernel on the memory from before both launches, compare, and restore the memory."""
         fused = pair.fused = build(first, second, verdict, name="fused", grid_barrier=self.grid_barrier)
         wanted = self._memory()
         objects = [found for found in self._objects() if id(found) in before]
@@ -150,7 +150,7 @@ def _three(value: Any) -> Triple:
 
 
 def adjacent_pairs(name: str, tries: int = 1, *, grid_barrier: bool = False) -> list[AdjacentPair]:
-    """The pairs of program ``name`` in its smallest size; up to ``tries`` of each are fused and run."""
+    """The pairs of program ``name`` in its smallest size. Up to ``tries`` of each are fused and run."""
     backend = _Recorder(tries, grid_barrier=grid_barrier)
     outcome = run(find(name), backend, compiled(name), "tiny", 0)
     assert outcome.differences == []

@@ -1,4 +1,4 @@
-"""What every program of a suite has to show without a GPU, for the tests of the suites."""
+"""Checks of every suite program that need no GPU, for the tests of the suites."""
 
 import functools
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from ptxmotion.transforms.pipeline import run_passes
 
 @functools.cache
 def compiled(name: str) -> dict[str, str]:
-    """The PTX of a program's kernels by their names; skips where there is no nvcc."""
+    """The PTX of a program's kernels by name. Skips the test if there is no nvcc."""
     try:
         return ptx_of(find(name), compiler())
     except ToolMissing as why:
@@ -29,7 +29,7 @@ def optimized(ptx: str, level: str) -> str:
 
 
 def emulated(benchmark: Benchmark, ptx: dict[str, str], seed: int, findings: Iterable[str]) -> Outcome:
-    """Run the smallest size; the emulator may find what ``findings`` names, and nothing else."""
+    """Run the smallest size. The emulator may report only findings of the kinds ``findings``."""
     backend = EmulatorBackend(schedule="random" if seed else "order", seed=seed)
     outcome = run(benchmark, backend, ptx, "tiny", seed)
     assert {finding.kind for finding in backend.findings} <= set(findings), backend.findings[:3]
@@ -37,7 +37,7 @@ def emulated(benchmark: Benchmark, ptx: dict[str, str], seed: int, findings: Ite
 
 
 def check_program(name: str, seed: int = 0, findings: Iterable[str] = (), levels: Iterable[str] = ("O1", "O2")) -> None:
-    """Correct by its reference; equal bits at every level; machine code for all of it."""
+    """The program is correct by its reference, gives equal bits at every level, and all of it can be assembled."""
     benchmark, ptx = find(name), compiled(name)
     baseline = emulated(benchmark, ptx, seed, findings)
     assert baseline.differences == []

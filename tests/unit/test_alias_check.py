@@ -1,15 +1,17 @@
-"""The launch-time check of `restrict`: what breaks the promise, and that then the conservative kernel runs."""
+"""The launch-time check of `restrict`: which arguments break the promise, and that the conservative kernel then
+runs.
+"""
 
 import numpy as np
 import pytest
 from ptxmotion.analysis.memory.alias import Promise
-from ptxmotion.cli.alias_promise import promised_modules
-from ptxmotion.cli.bench_tasks import promises_of
-from ptxmotion.cli.bench_variants import VariantError, parse_variant
 from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.harness.alias_check import AliasGuard, Place, broken_promise, guarded
 from ptxmotion.harness.correctness import Checker, run_once
 from ptxmotion.harness.workload import Arm, KernelWork
+from ptxmotion.programs.alias_promises import promised_modules
+from ptxmotion.programs.tasks import promises_of
+from ptxmotion.programs.variants import VariantError, parse_variant
 from ptxmotion.ptx import parse, print_module
 from ptxmotion.transforms.pipeline import run_passes
 

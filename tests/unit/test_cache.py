@@ -1,4 +1,4 @@
-"""The cache on disk: only what was written comes back, whatever lies in its folder."""
+"""The cache on disk: it returns only what was written to it, whatever files its folder contains."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The control flow graph: every way in which a block ends."""
 
-from ptxmotion.analysis.graph.cfg import BrokenBranch, Cfg, build_cfg, strongly_connected_components
+from ptxmotion.analysis.graph.cfg import BrokenBranch, Cfg, build_cfg
+from ptxmotion.graphs import strongly_connected_components
 from ptxmotion.ptx import Block, Instr, Label, decode, parse
 from pytest import raises
 

@@ -1,4 +1,4 @@
-"""Fused host programs with real kernels: reassigned parameters, and fusions that hold only where checks are true."""
+"""Fused host programs with real kernels: reassigned parameters, and fusions that are legal only if checks are true."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_parameter_that_is_assigned_once_has_two_values(change: str) -> None:
     assert "(2, 1)" not in after.host.to_python()
 
 
-def test_a_pitch_that_is_assigned_in_a_branch_is_not_that_value() -> None:
+def test_a_pitch_assigned_in_a_branch_has_no_single_value() -> None:
     body = "q = n\nif m > 1:\n    n = 32\none[(1, 4), 32](a, b, q)\ntwo[(1, 4), 32](b, c, n)"
     check(body, [(64, 0), (64, 2), (32, 0)])
 
@@ -101,7 +101,7 @@ def test_a_pitch_that_is_assigned_in_a_branch_is_not_that_value() -> None:
 PITCHED = "one[(m // 32, 4), 32](a, b, n)\ntwo[(m // 32, 4), 32](b, c, n)"
 
 
-def test_what_is_checked_counts_for_forwarding_and_dead_stores() -> None:
+def test_checks_are_facts_for_forwarding_and_dead_stores() -> None:
     after = check(PITCHED, [(64, 64), (128, 64), (48, 64), (32, 128)])
     text = after.host.to_python()
     assert "if " in text and "else:" in text
@@ -111,7 +111,7 @@ def test_what_is_checked_counts_for_forwarding_and_dead_stores() -> None:
     assert {remark.name for remark in after.remarks} == {"Fused", "DeadStores"}
 
 
-def test_a_store_stays_where_the_parts_may_read_it_in_a_later_turn() -> None:
+def test_a_store_is_kept_if_the_parts_may_read_it_in_a_later_iteration() -> None:
     """Where the check fails in a later turn, the second part may read what only the fused kernel has written."""
     body = "for i in range(2):\n" + "\n".join("    " + line for line in PITCHED.splitlines())
     body += "\n    m = m * 2 - 96 * i\n    n = n - 32"
@@ -120,7 +120,7 @@ def test_a_store_stays_where_the_parts_may_read_it_in_a_later_turn() -> None:
     assert "DeadStores" not in {remark.name for remark in after.remarks}
 
 
-def test_checks_bound_what_is_known() -> None:
+def test_checks_give_bounds() -> None:
     values = HostValues({}, ("4 * n - 256 * (m // 64) + 1 > 0", "n <= 100"))
     signs = Signs(values, may_check=False)
     assert signs.is_positive(values.poly("4 * n - 256 * (m // 64) + 1"))

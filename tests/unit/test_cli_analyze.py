@@ -103,7 +103,7 @@ def test_a_block_shape_is_used(source: Path, capsys: pytest.CaptureFixture[str])
     assert found["block_shape"] == [32, 4, 1]
     assert not found["branches"][0]["divergent"]
     assert main(["analyze", str(source), "--block", "32,x"]) == 2
-    assert "no shape such as 256" in capsys.readouterr().err
+    assert "not a block shape such as 256" in capsys.readouterr().err
 
 
 def test_a_profile_is_shown(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

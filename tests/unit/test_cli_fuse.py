@@ -136,7 +136,7 @@ def test_what_nobody_reads_is_not_stored(tmp_path: Path, capsys: pytest.CaptureF
     """Figure 5.1: the second kernel takes the value from the first one's register, and the store goes."""
     file, into = written(tmp_path), tmp_path / "fused"
     assert fuse(file, "-o", into, "--no-benefit", "--remarks") == 0
-    assert "does not store to b, which nobody reads afterwards" in capsys.readouterr().err
+    assert "does not store to b, which nothing reads afterwards" in capsys.readouterr().err
     for text in (path.read_text() for path in into.glob("fused*.ptx")):
         assert text.count("st.global") == text.count("ld.global") == 1
     file.write_text(PROGRAM.replace("copy(data, c)", "copy(data, b)\n    copy(data, c)"))
@@ -154,13 +154,13 @@ def test_a_dependence_across_the_grid(tmp_path: Path, capsys: pytest.CaptureFixt
     assert np.array_equal(run_file(into / "work.py", 5)[0], run_file(file, 5)[0])
     assert fuse(file, "--graph", "--remarks") == 0
     told = capsys.readouterr().err
-    assert "0 fusions" in told and ("a barrier of the grid does not pay" in told or "is not known" in told)
+    assert "0 fusions" in told and ("a grid barrier costs more than the fusion saves" in told or "is not known" in told)
     assert fuse(file, "--no-benefit", "--assume-independent", "scale,shift") == 0
     assert "2 fusions" in capsys.readouterr().err
     needs_ptxas()
     assert fuse(file, "-o", into, "--remarks=scale") == 0
     told = capsys.readouterr().err
-    assert "2 fusions" in told and "a barrier of the grid costs 3.53 us" in told
+    assert "2 fusions" in told and "a grid barrier costs 3.53 us" in told
     text = (into / "work.py").read_text()
     assert "if blocks <= 1115:" in text or "if (n + 32 - 1) // 32 <= 1115:" in text
     assert 'BLOCK, "cooperative"](a, b, n, k, c' in text
@@ -212,7 +212,7 @@ def test_a_kernel_that_waits_in_a_cooperative_launch(tmp_path: Path, capsys: pyt
     for k in (1, 5):
         assert np.array_equal(run_file(into / "work.py", k)[0], run_file(file, k)[0])
     assert fuse(file, "--no-benefit", "--no-cooperative", "--remarks") == 0
-    assert "cooperative launches are not to be made [not-resident]" in capsys.readouterr().err
+    assert "cooperative launches are not enabled [not-resident]" in capsys.readouterr().err
 
 
 def test_what_is_always_right_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -250,7 +250,7 @@ def test_grids_that_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     file = written(tmp_path, program=text.replace("n: i32, k: i32", "n: i32, k: i32, max: i32"))
     assert fuse(file, "--remarks") == 0
     told = capsys.readouterr().err
-    assert "0 fusions" in told and "max(), which is another name here" in told
+    assert "0 fusions" in told and "the program uses that name for something else" in told
 
 
 def test_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -281,10 +281,10 @@ def test_loops_are_kept_where_that_is_asked_for(tmp_path: Path, capsys: pytest.C
 def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path)
     for arguments, code, message in (
-        ((file, "--assume-independent", "scale"), 2, "does not name two kernels"),
+        ((file, "--assume-independent", "scale"), 2, "does not name two kernels; write K1,K2"),
         ((file, "--assume-independent", "scale,sift"), 2, "launches no sift"),
         ((file, "--strategy", "kf_trad", "--order", "forward"), 2, "kf_trad has no phases"),
-        ((file, "--program", "play"), 2, "no program play"),
+        ((file, "--program", "play"), 2, "there is no program 'play' in this file; there are work"),
         ((file, "--passes", "nothing"), 2, "there is no pass 'nothing'"),
         ((tmp_path / "none.py",), 3, "No such file"),
         (("no/such", "-o", tmp_path / "x"), 3, "0 programs are called 'no/such'"),
@@ -297,7 +297,48 @@ def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert fuse(tmp_path / "broken.py") == 3
     recursive = PROGRAM.replace("    copy(data, c)", "    work(data, n, k)")
     (tmp_path / "again.py").write_text(recursive)
-    assert fuse(tmp_path / "again.py") == 3 and "programs do not call programs" in capsys.readouterr().err
+    assert fuse(tmp_path / "again.py") == 3 and "a program cannot call programs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("added", "message"),
+    [
+        ("raise ValueError('no')", ":23:1: error: ValueError: no"),
+        ("1 / 0", ":23:1: error: ZeroDivisionError"),
+        ("import no_such_module", ":23:1: error: ModuleNotFoundError"),
+        ("ptx_source(5)", ":23:1: error: AttributeError"),
+        ("raise SystemExit('bye')", "error: the file calls sys.exit('bye')"),
+        ("ptx_source(Path(__file__).with_name('broken.ptx'))", "broken.ptx:1:1: error: expected a module directive"),
+        ("ptx_source(Path(__file__).with_name('none.ptx'))", "none.ptx: error: No such file"),
+    ],
+)
+def test_errors_of_the_program_are_bad_input(
+    added: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever a user's file raises is bad input (3), not an internal error, and names the file and the line."""
+    (tmp_path / "broken.ptx").write_text("hello\n")
+    file = written(tmp_path, program=f"{PROGRAM}\n{added}\n")
+    assert fuse(file.rename(tmp_path / "wrong_program.py"), "--no-benefit") == 3
+    message_of = capsys.readouterr().err
+    assert str(tmp_path) in message_of and message in message_of
+
+
+def test_the_output_folder_must_be_usable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path)
+    (tmp_path / "taken").write_text("")
+    assert fuse(file, "-o", tmp_path / "taken", "--no-benefit") == 3
+    assert "taken: error: File exists" in capsys.readouterr().err
+
+
+def test_passes_are_checked_before_anything_is_fused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path)
+    assert fuse(file, "--strategy", "kf_trad", "--passes", "nothing") == 2
+    assert "there is no pass 'nothing'" in capsys.readouterr().err
+    texts: list[set[str]] = []
+    for number, level in enumerate((["--passes=O3"], ["--passes=-O3"], ["--passes", "-O3"])):
+        assert fuse(file, "--no-benefit", "-o", tmp_path / str(number), *level) == 0
+        texts.append({path.read_text() for path in (tmp_path / str(number)).glob("fused*.ptx")})
+    assert texts[0] == texts[1] == texts[2]
 
 
 # --- costs -------------------------------------------------------------------------------------------------------
@@ -425,13 +466,13 @@ def test_timing_needs_a_gpu_and_data(
     for options, code, message in (
         (("--size", "tiny"), 4, "--benefit=timing needs a GPU: no GPU: the driver sees no device"),
         (("--size", "huge"), 2, "has no size 'huge'; there are tiny, small"),
-        (("--no-benefit",), 2, "--no-benefit and --benefit=timing say two things"),
+        (("--no-benefit",), 2, "--no-benefit contradicts --benefit=timing"),
     ):
         assert fuse(file, "--benefit=timing", *options) == code
         assert message in capsys.readouterr().err
     file.write_text(TIMED.partition("benchmark =")[0])
     assert fuse(file, "--benefit=timing") == 3 and "declares no Benchmark" in capsys.readouterr().err
-    assert fuse(file, "--size=tiny") == 2 and "--size is for --benefit=timing" in capsys.readouterr().err
+    assert fuse(file, "--size=tiny") == 2 and "--size is an option of --benefit=timing" in capsys.readouterr().err
 
 
 class Clock:
@@ -552,7 +593,7 @@ def test_calibration_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 
 def test_variants_are_read() -> None:
-    from ptxmotion.cli.bench_variants import VariantError, parse_variant
+    from ptxmotion.programs.variants import VariantError, parse_variant
 
     assert [parse_variant(text).fusion for text in ("kf_trad", "kfcm+graph", "O3", "x=kfcm")] == [
         "kf_trad",
@@ -567,9 +608,9 @@ def test_variants_are_read() -> None:
 
 
 def test_an_arm_carries_its_host_program(tmp_path: Path) -> None:
-    from ptxmotion.cli.bench_fusion import HOST, fused_modules, host_of
     from ptxmotion.dsl.run import Loaded
     from ptxmotion.harness.arm_code import assemble_arm
+    from ptxmotion.programs.fused_variants import HOST, fused_modules, host_of
     from ptxmotion.suites.registry import from_file
     from ptxmotion.toolchain.tools import ToolMissing
 

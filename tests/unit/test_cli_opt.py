@@ -1,4 +1,4 @@
-"""`ptxmotion opt`: what it writes where, and what it tells."""
+"""`ptxmotion opt`: the files that it writes and the messages that it prints."""
 
 import io
 import json
@@ -8,11 +8,15 @@ import resource
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from motion import DIVISION_AGAIN
 from ptxmotion.cli import main
+from ptxmotion.cli.pass_descriptions import OPTIONS, PASSES
+from ptxmotion.transforms.passes import create_pass, is_built_in, pass_names
 
 SOURCE = (
     DIVISION_AGAIN.replace("entry k(", "entry first(")
@@ -84,7 +88,25 @@ def test_every_listed_pass_and_option_is_accepted(source: Path, capfd: pytest.Ca
             name = line.split()[0]
             assert opt(source, f"--passes={name}") == 0
         else:
-            assert opt(source, f"--passes={name}:{line.strip()}") == 0
+            assert opt(source, f"--passes={name}:{line.split()[0]}") == 0
+
+
+def test_every_pass_and_option_is_described() -> None:
+    passes: list[Any] = [create_pass(name) for name in pass_names()]
+    built_in = [each for each in passes if is_built_in(each)]
+    assert {each.name for each in built_in} == set(PASSES)
+    options = {(each.name, option.name) for each in built_in for option in fields(each)}
+    described = {(each, name) for each, name in options if (each, name) in OPTIONS or ("", name) in OPTIONS}
+    assert described == options
+    assert {name for _, name in OPTIONS} == {name for _, name in options}
+
+
+def test_a_level_is_a_value_of_passes(source: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    outputs: set[str] = set()
+    for arguments in (["-O1"], ["--passes=O1"], ["--passes=-O1"], ["--passes", "-O1"]):
+        assert opt(source, *arguments) == 0
+        outputs.add(capfd.readouterr().out)
+    assert len(outputs) == 1
 
 
 def test_reads_stdin(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path) -> None:
@@ -290,7 +312,7 @@ def test_the_gate_needs_ptxas_where_it_is_asked_for(
 
 def test_arch_without_assembly_is_refused(source: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert opt(source, "-O1", "--arch=sm_100") == 2
-    assert "--arch says what to assemble for" in capfd.readouterr().err
+    assert "--arch is the target for ptxas" in capfd.readouterr().err
 
 
 #: What takes long to import, and what other verbs or other passes need.

@@ -1,4 +1,4 @@
-"""What remarks say of code motion: what keeps a load where it is, and what is done although something was refused."""
+"""Remarks of code motion: what blocks a load, and what is done although something was refused."""
 
 from __future__ import annotations
 

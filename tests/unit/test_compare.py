@@ -71,19 +71,19 @@ def _set(path: str, value: Any) -> Callable[[ResultFile], None]:
 @pytest.mark.parametrize(
     ("forge", "message"),
     [
-        (_set("benchmarks.0.comparisons.1.verdict", "SAME"), "SAME, and the samples say FASTER"),
+        (_set("benchmarks.0.comparisons.1.verdict", "SAME"), "SAME, but the samples give FASTER"),
         (_set("benchmarks.0.comparisons.1.speedup", 1.5), "speedup 1.5"),
-        (_set("benchmarks.0.comparisons.1.rounds", 99), "not the rounds"),
+        (_set("benchmarks.0.comparisons.1.rounds", 99), "the number of rounds differs"),
         (_set("benchmarks.0.comparisons.1.candidate", "ghost"), "no such arms"),
-        (_set("benchmarks.0.arms.2.samples.3", [1.0] * 10), "stats are not those"),
-        (_set("benchmarks.0.arms.2.samples.3", [1.0]), "samples that cannot be judged"),
+        (_set("benchmarks.0.arms.2.samples.3", [1.0] * 10), "stats differ from those"),
+        (_set("benchmarks.0.arms.2.samples.3", [1.0]), "the samples are invalid"),
         (_set("benchmarks.0.timing.dropped_rounds", [0]), "dropped_rounds"),
         (_set("benchmarks.0.timing.clocks_hz.0.1", 1e9), "dropped_rounds"),
-        (_set("benchmarks.0.arms.2.correctness.status", "mismatch"), "though its correctness is mismatch"),
-        (_set("benchmarks.0.arms.0.role", "candidate"), "0 arms are the baseline"),
+        (_set("benchmarks.0.arms.2.correctness.status", "mismatch"), "but its correctness is mismatch"),
+        (_set("benchmarks.0.arms.0.role", "candidate"), "0 arms have the role baseline"),
         (_set("control.aa_verdict", "INVALID"), "control"),
         (_set("summary.geomean_speedup", 2.0), "summary"),
-        (_set("benchmarks.1.fullname", "suite/a"), "is there twice"),
+        (_set("benchmarks.1.fullname", "suite/a"), "occurs twice"),
     ],
 )
 def test_forgeries_are_told(result: ResultFile, forge: Callable[[ResultFile], None], message: str) -> None:
@@ -240,11 +240,11 @@ def test_what_was_timed_for_several_is_audited_and_exported() -> None:
     by_name = {each["name"]: each for each in json.loads(export(done, "pytest-benchmark"))["benchmarks"]}
     assert by_name["a[y]"]["stats"] == by_name["a[x]"]["stats"] and by_name["a[y]"]["stats"]["data"]
     for path, value, message in (
-        ("benchmarks.0.comparisons.2.verdict", "SAME", "O3 and y: SAME, and the samples say FASTER"),
+        ("benchmarks.0.comparisons.2.verdict", "SAME", "O3 and y: SAME, but the samples give FASTER"),
         ("benchmarks.0.comparisons.2.speedup", 2.0, "speedup 2.0"),
-        ("benchmarks.0.arms.3.same_code_as", "O3 (again)", "is not of the machine code of O3 (again)"),
+        ("benchmarks.0.arms.3.same_code_as", "O3 (again)", "does not have the machine code of O3 (again)"),
         ("benchmarks.0.arms.3.same_code_as", "ghost", "no arm 'ghost'"),
-        ("benchmarks.0.arms.3.samples", [[1.0]], "has samples of its own"),
+        ("benchmarks.0.arms.3.samples", [[1.0]], "has samples, but shares those of x"),
     ):
         forged = copy.deepcopy(done)
         for each in forged.benchmarks[0].arms:
@@ -260,7 +260,7 @@ def test_a_verdict_of_a_benchmark_whose_control_is_off_is_told() -> None:
     assert audit(done) == []
     done.benchmarks[0].candidates[0].verdict = "FASTER"
     settle(done)
-    assert audit(done) == ["suite/a: O3 and x: FASTER, and the samples say INVALID"]
+    assert audit(done) == ["suite/a: O3 and x: FASTER, but the samples give INVALID"]
     assert ("invalid", "suite/a:control") in changes(done, done)
 
 

@@ -163,9 +163,6 @@ def test_deep_and_long_expressions_are_refused_at_once() -> None:
 FORMS = {
     "add.u32 %r2, %r1, WARP_SZ+1;": "add.u32 %r2, %r1, 33;",
     "mov.u32 %r1, WARP_SZ;": "mov.u32 %r1, WARP_SZ;",
-    "mov.u32 %r1, %laneid+1;": "mov.u32 %r1, %laneid+1;",
-    "mul.lo.u32 %r1, %laneid+(3-5), %r2;": "mul.lo.u32 %r1, %laneid+(3-5), %r2;",
-    "mov.u32 %r1, %r2+1;": "mov.u32 %r1, %r2+1;",
     "mov.u32 %r1, (5>3)?7:9;": "mov.u32 %r1, 7;",
     "mov.u32 %r1, !0;": "mov.u32 %r1, 1;",
     "mov.f32 %f1, 1.0+2.0;": "mov.f32 %f1, 0d4008000000000000;",
@@ -291,13 +288,41 @@ def test_what_is_no_initializer_is_refused(text: str) -> None:
         initial_bytes(module.variables[1], {"b": 1000}.__getitem__, 8)
 
 
+#: Instructions with a register and a constant, and what they are read as.
+SUMS = {
+    "mov.u32 %r1, %laneid+1;": "mov.b32 %sum0, %laneid; add.u32 %sum1, %sum0, 1; mov.u32 %r1, %sum1;",
+    "mul.lo.u32 %r1, %laneid+(3-5), %r2;": (
+        "mov.b32 %sum0, %laneid; add.u32 %sum1, %sum0, -2; mul.lo.u32 %r1, %sum1, %r2;"
+    ),
+    "mov.u32 %r1, %r2+1;": "add.u32 %sum0, %r2, 1; mov.u32 %r1, %sum0;",
+    "@%p1 st.global.u32 [%rd1+4], %r2+1;": "add.u32 %sum0, %r2, 1; @%p1 st.global.u32 [%rd1+4], %sum0;",
+    "cvt.u64.u8 %rd1, %r2+300;": "add.u32 %sum0, %r2, 300; cvt.u64.u8 %rd1, %sum0;",
+    "mad.lo.u32 %r1, %r2+1, %r2+1, %r2+12;": (
+        "add.u32 %sum0, %r2, 1; add.u32 %sum1, %r2, 1; add.u32 %sum2, %r2, 12; mad.lo.u32 %r1, %sum0, %sum1, %sum2;"
+    ),
+    "st.global.u64 [%rd1+4], %rd1+4;": "add.u64 %sum0, %rd1, 4; st.global.u64 [%rd1+4], %sum0;",
+}
+
+
+@pytest.mark.parametrize(("instruction", "text"), SUMS.items())
+def test_a_register_plus_a_constant_is_an_addition(instruction: str, text: str) -> None:
+    instrs = [instr.text for instr in module_of(instruction).kernel("k").instructions()]
+    assert " ".join(instrs[: text.count(";")]) == text
+
+
+def test_the_new_registers_have_names_of_their_own() -> None:
+    module = module_of("mov.u32 %r1, %r2+1;\n{ .reg .u32 %sum0;\nmov.u32 %sum0, %r1+2;\n}")
+    assert "add.u32 %sum_0, %r2, 1;" in print_module(module)
+    assert print_module(parse(print_module(module))) == print_module(module)
+
+
 def test_no_level_loses_an_offset() -> None:
     text = print_module(module_of("mov.u32 %r1, %laneid+1;\nadd.u32 %r2, %r1, WARP_SZ+1;\nst.global.u32 [%rd1], %r2;"))
     for level in ("none", "O1", "O2", "O3"):
         module = parse(text)
         run_passes(module, level)
         shown = print_module(module)
-        assert "%laneid+1;" in shown and ", 33;" in shown, level
+        assert ", 1;" in shown and ", 33;" in shown, level
 
 
 def test_a_special_register_with_an_offset_diverges() -> None:

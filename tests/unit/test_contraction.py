@@ -39,6 +39,12 @@ MUL, ADD = "mul.TYPE %p, %a, %b; ", "add.TYPE %s, %p, %c; "
 S, P, T = (f"st.global.TYPE [%o+{at}], %{reg}; " for at, reg in ((0, "s"), (16, "p"), (32, "t")))
 LOOP, AGAIN = "mov.u32 %i, 0; L: ", "add.u32 %i, %i, 1; setp.lt.u32 %l, %i, %n; @%l bra L; "
 ADD_T = "add.TYPE %t, %p, %d; "
+#: The product of %a and %b again, stored, in the outer one of two loops.
+NESTED = (
+    "mov.u32 %i, 0; V: mul.TYPE %q, %b, %a; st.global.TYPE [%o+64], %q; mov.u32 %j, 0; "
+    "W: st.volatile.global.u32 [%o+80], %j; add.u32 %j, %j, 1; setp.lt.u32 %l, %j, %n; @%l bra W; "
+    "add.u32 %i, %i, 1; setp.lt.u32 %l, %i, %n; @%l bra V; "
+)
 
 #: Body, the kind of the product in %p, and how many sums ptxas contracts (`None`: not asked).
 BODIES: dict[str, tuple[str, str, int | None]] = {
@@ -66,10 +72,41 @@ BODIES: dict[str, tuple[str, str, int | None]] = {
         "contracted",
         1,
     ),
+    "an equal product where it is stored": (
+        MUL + LOOP + ADD + S + "@%k bra E; mul.TYPE %t, %b, %a; " + P + T + "bar.sync 0; E: " + AGAIN,
+        "open",
+        1,
+    ),
+    "a guarded sum between": (
+        MUL + "@%k add.rn.TYPE %d, %d, %c; " + ADD + S + "st.global.TYPE [%o+16], %d; ",
+        "contracted",
+        1,
+    ),
+    "a guarded store between": (MUL + "@%k st.global.TYPE [%o+16], %a; " + ADD + S, "open", 0),
+    "a guarded load between": (MUL + "@%k ld.global.TYPE %c, [%o+16]; " + ADD + S, "open", 0),
+    "a division between": (MUL + "div.rn.TYPE %c, %c, %d; " + ADD + S, "open", None),
+    "an integer division between": (
+        MUL + "div.s32 %i, %n, %j; " + ADD + S + "st.global.u32 [%o+16], %i; ",
+        "open",
+        None,
+    ),
+    "a division by a constant between": (
+        MUL + "div.s32 %i, %n, 7; " + ADD + S + "st.global.u32 [%o+16], %i; ",
+        "open",
+        0,
+    ),
+    "a fence between": (MUL + "fence.sc.gpu; " + ADD + S, "open", None),
+    "a 64-bit remainder between": (MUL + "rem.u64 %x, %x, %o; " + ADD + S + "st.global.u64 [%o+16], %x; ", "open", 0),
     "another block": (MUL + "@%k bra E; bar.sync 0; " + ADD + S + "E: ", "open", None),
     "carried": (MUL + LOOP + ADD + "st.volatile.global.TYPE [%o], %s; " + MUL + AGAIN, "open", None),
     "selected": (MUL + "selp.TYPE %q, %p, %d, %k; add.TYPE %s, %q, %c; " + S, "open", None),
     "stored in some turns": (LOOP + MUL + ADD + S + "setp.eq.u32 %k, %i, 3; @%k " + P + AGAIN, "open", None),
+    "computed again in a loop, stored behind nested loops": (
+        MUL + ADD + S + NESTED + "st.global.TYPE [%o+48], %p; ",
+        "open",
+        None,
+    ),
+    "computed again in a loop, stored before it": (MUL + ADD + S + P + NESTED, "rounded", None),
     "stored after the loop": (LOOP + MUL + ADD + S + AGAIN + P, "open", None),
 }
 
@@ -138,6 +175,40 @@ def test_a_merged_product_would_be_rounded() -> None:
     for passes in ("cse", "O1", "O3"):
         run_passes(parsed, passes, remarks)
         assert print_module(parsed).count("mul.f32") == 2
+
+
+@pytest.mark.parametrize("passes", ["cse", "O3"])
+def test_equal_products_around_nested_loops_stay(passes: str) -> None:
+    """ptxas lets the last store read the product of the loop, and contracts the first product with its sum. With one
+    product for all readers it contracts none."""
+    try:
+        for tool in ("ptxas", "nvdisasm"):
+            find_tool(tool)
+    except ToolMissing as missing:
+        pytest.skip(str(missing))
+    text = module(BODIES["computed again in a loop, stored behind nested loops"][0])
+    assert contraction_counts(text)["k"].contracted == 1
+    parsed = parse(text)
+    run_passes(parsed, passes, Remarks(parsed))
+    assert contraction_counts(print_module(parsed))["k"].contracted == 1
+
+
+@pytest.mark.parametrize("between", ["@%k st.global.f32 [%o+16], %a; ", "div.rn.f32 %t, %c, %d; "])
+def test_a_sum_in_another_block_of_ptxas_stays_there(between: str) -> None:
+    """ptxas makes a block of a guarded store, and calls a function for a division. Without them between product and
+    sum it would contract these."""
+    try:
+        for tool in ("ptxas", "nvdisasm"):
+            find_tool(tool)
+    except ToolMissing as missing:
+        pytest.skip(str(missing))
+    body = "div.rn.f32 %q, %c, %d; st.global.f32 [%o+4], %q; " + MUL + between + ADD + S
+    text = module(body + "st.global.f32 [%o+16], %b; st.global.f32 [%o+8], %t; ")
+    assert contraction_counts(text)["k"].contracted == 0
+    for passes in ("cse", "deadstores", "O3"):
+        parsed = parse(text)
+        run_passes(parsed, passes, Remarks(parsed))
+        assert contraction_counts(print_module(parsed))["k"].contracted == 0
 
 
 FUSED = "ld.global.f32 %f1, [%q]; mul.f32 %f2, %f1, %f1; st.global.f32 [%p], %f2;"

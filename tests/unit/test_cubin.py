@@ -155,7 +155,7 @@ def read_text(text: str) -> tuple[dict[str, int], dict[int, tuple[str, str]]]:
 def section(cubin: bytes, name: str) -> bytes:
     from ptxmotion.toolchain import cubin as module
 
-    return module._Image(cubin).data(name)
+    return module.Image(cubin).data(name)
 
 
 def test_counts_by_class() -> None:

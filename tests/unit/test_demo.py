@@ -1,4 +1,4 @@
-"""The demo says of each kernel what moved, what was refused, what the gate decided, and what ptxas made of it."""
+"""The demo reports for each kernel what moved, what was refused, the gate's decision, and the results of ptxas."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ def test_each_kernel_is_told_of() -> None:
     done = demo("particles.cu", "tree.cu", "histogram.cu")
     assert done.returncode == 0, done.stderr
     first, *kernels, sums = done.stdout.strip().split("\n\n")
-    assert "-O2, gated" in first
+    assert "-O2 with the gate" in first
     kept, given_back, untouched = kernels
     assert kept.startswith("cell_forces (particles.cu)\n  redundant  mul.lo.s64 in line 7; ")
     assert "[memory-store]\n" in kept
@@ -35,7 +35,7 @@ def test_each_kernel_is_told_of() -> None:
     assert given_back.startswith("range_sum (tree.cu)\n  redundant  shl.b64 in line 34\n")
     assert "\n  gate       reverted: " in given_back
     assert "→" not in given_back
-    assert untouched.splitlines()[1] == "  gate       nothing to decide: no rewrite was found"
+    assert untouched.splitlines()[1] == "  gate       not needed: there was no rewrite"
     assert sums.startswith("3 kernels: 1 better, 2 identical\n  registers: ")
     assert all(len(line) <= 110 for line in done.stdout.splitlines())
 

@@ -1,4 +1,4 @@
-"""No branch of a suite's program that is called uniform parts lanes of one instance; `bench/facts.py` runs them all."""
+"""A branch of a suite program that is reported as uniform separates no lanes of one instance."""
 
 import pytest
 from ptxmotion.analysis import Facts

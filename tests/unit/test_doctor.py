@@ -1,4 +1,4 @@
-"""What `doctor` finds, and that it never fails over what it does not find."""
+"""What `doctor` finds, and that it does not fail if something is missing."""
 
 import io
 import json

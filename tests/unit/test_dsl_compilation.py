@@ -47,7 +47,7 @@ def nvcc(tmp_path_factory: pytest.TempPathFactory) -> Nvcc:
     return Nvcc(compile_cuda, tool.version, cache=tmp_path_factory.mktemp("cache"))
 
 
-def test_nvcc_compiles_and_lines_lead_back(nvcc: Nvcc) -> None:
+def test_nvcc_compiles_with_python_lines(nvcc: Nvcc) -> None:
     made = scale.ptx(nvcc)
     module = parse(made)
     (entry,) = module.entries
@@ -66,7 +66,7 @@ def entries(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_the_cache_answers_for_equal_content_only(tmp_path: Path) -> None:
+def test_the_cache_is_used_for_equal_content_only(tmp_path: Path) -> None:
     compiler = Counting()
     kept = Nvcc(compiler, "13.0", cache=tmp_path)
     first = kept.ptx("a")
@@ -83,7 +83,7 @@ def test_the_cache_answers_for_equal_content_only(tmp_path: Path) -> None:
     assert compiler.calls == 7
 
 
-def test_a_failed_compilation_is_not_kept(tmp_path: Path) -> None:
+def test_a_failed_compilation_is_not_cached(tmp_path: Path) -> None:
     compiler = Counting(why=ToolFailed("nvcc", 1, "nvcc fatal : nothing works"))
     with pytest.raises(DslError, match="nvcc fatal : nothing works"):
         Nvcc(compiler, "13.0", cache=tmp_path).ptx("a")
@@ -94,7 +94,7 @@ def test_a_missing_nvcc_passes_with_its_install_line() -> None:
     compiler = Counting(why=ToolMissing("nvcc", "no wheel", "pip install it"))
     with pytest.raises(ToolMissing, match="pip install it"):
         scale.ptx(Nvcc(compiler, "13.0", cache=None))
-    with pytest.raises(DslError, match="hand in a compiler"):
+    with pytest.raises(DslError, match="pass a compiler"):
         scale.ptx()
 
 
@@ -106,7 +106,7 @@ extern "C" __global__ void broken(int *p)
 """
 
 
-def test_an_error_of_nvcc_stands_at_its_line(nvcc: Nvcc, tmp_path: Path) -> None:
+def test_an_error_of_nvcc_names_its_line(nvcc: Nvcc, tmp_path: Path) -> None:
     with pytest.raises(DslError, match='identifier "undeclared" is undefined') as caught:
         cuda_source(BROKEN).ptx(nvcc)
     assert caught.value.place is not None
@@ -119,7 +119,7 @@ def test_an_error_of_nvcc_stands_at_its_line(nvcc: Nvcc, tmp_path: Path) -> None
     assert str(caught.value).startswith(f"{file}:4:5: error: nvcc: ")
 
 
-def test_an_error_of_nvcc_in_a_python_kernel_stands_at_its_line(nvcc: Nvcc) -> None:
+def test_an_error_of_nvcc_in_a_python_kernel_names_the_python_line(nvcc: Nvcc) -> None:
     @kernel(max_threads=4096)
     def wide(p: ptr[i32]) -> None:
         p[0] = 1
@@ -146,7 +146,7 @@ def test_cuda_kernels_are_found_by_their_names(nvcc: Nvcc, tmp_path: Path) -> No
     assert second.entry(second.ptx(nvcc)) == "_ZN5inner6secondEPfi"
     with pytest.raises(DslError, match="2 __global__ functions"):
         cuda_source(MANGLED)
-    with pytest.raises(DslError, match="0 entries match 'third'; it has"):
+    with pytest.raises(DslError, match="0 entries that match 'third'; its entries are"):
         cuda_source(MANGLED, "third").ptx(nvcc)
     (tmp_path / "part.cuh").write_text('extern "C" __global__ void part() {}\n')
     whole = tmp_path / "whole.cu"
@@ -162,9 +162,9 @@ def test_ptx_kernels(tmp_path: Path) -> None:
     file = tmp_path / "zero.ptx"
     file.write_text(text)
     assert ptx_source(file).ptx() == text == ptx_source(str(file)).ptx()
-    with pytest.raises(DslError, match="0 entries match 'one'"):
+    with pytest.raises(DslError, match="0 entries that match 'one'"):
         ptx_source(text, "one")
-    with pytest.raises(DslError, match="2 entries: say which"):
+    with pytest.raises(DslError, match="2 entries: choose one"):
         ptx_source(text + ".visible .entry other()\n{\n  ret;\n}\n")
     with pytest.raises(PtxError):
         ptx_source(".version 8.0\n.target sm_90\n.visible .entry k( {")
@@ -175,7 +175,7 @@ def test_ptx_kernels(tmp_path: Path) -> None:
 INCLUDING = '#include "value.h"\nextern "C" __global__ void k(int *p) { *p = VALUE; }\n'
 
 
-def test_an_edited_header_is_compiled_anew(nvcc: Nvcc, tmp_path: Path) -> None:
+def test_an_edited_header_is_compiled_again(nvcc: Nvcc, tmp_path: Path) -> None:
     near, far = tmp_path / "near", tmp_path / "far"
     near.mkdir()
     (far / "sub").mkdir(parents=True)
@@ -204,7 +204,9 @@ def test_an_edited_header_is_compiled_anew(nvcc: Nvcc, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [(), ("-I/nowhere",), ("-include", "x.h"), ("--pre-include=x.h",)])
-def test_without_a_list_of_files_nothing_is_kept_that_may_include(tmp_path: Path, flags: tuple[str, ...]) -> None:
+def test_a_source_that_may_include_is_not_cached_without_a_list_of_files(
+    tmp_path: Path, flags: tuple[str, ...]
+) -> None:
     """A compiler that lists nothing, as one that knows no ``-MD``."""
     compiler = Counting()
     kept = Nvcc(compiler, "13.0", flags=flags, cache=tmp_path)
@@ -215,7 +217,7 @@ def test_without_a_list_of_files_nothing_is_kept_that_may_include(tmp_path: Path
 
 
 @pytest.mark.parametrize("damage", ["short", "empty", "folder", "pipe", "link", "binary"])
-def test_what_stands_in_an_entrys_place_is_no_answer(tmp_path: Path, damage: str) -> None:
+def test_an_invalid_cache_entry_is_ignored(tmp_path: Path, damage: str) -> None:
     compiler = Counting()
     kept = Nvcc(compiler, "13.0", cache=tmp_path / "cache")
     first = kept.ptx("a")

@@ -1,4 +1,4 @@
-"""The manual's examples run as they are printed."""
+"""The examples of the manual run as printed."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Random expressions: the C++ that is written has the type that is declared, and the value of the Python tree."""
+"""Random expressions: the generated C++ has the declared type and the value of the Python tree."""
 
 import ast
 import ctypes
@@ -109,7 +109,7 @@ def translated(text: str) -> tuple[str, Scalar]:
     tree = ast.parse("\n".join(lines)).body[0]
     assert isinstance(tree, ast.FunctionDef)
     source = FunctionSource("random", 1, lines, 0, tree)
-    scope, unit = Scope(translated, NAMES), Unit()
+    scope, unit = Scope(translated, NAMES), Unit(translate)
     signature = signature_of(source, scope, "f")
     declared = translate(source, scope, unit, signature, "void f")[1].text.strip()
     type_text, _, value = declared.partition(" value = ")
@@ -118,7 +118,7 @@ def translated(text: str) -> tuple[str, Scalar]:
 
 
 @pytest.mark.slow
-def test_types_and_values_are_those_of_the_tree(tmp_path: Path) -> None:
+def test_types_and_values_agree_with_python(tmp_path: Path) -> None:
     compiler = shutil.which("g++") or shutil.which("c++")
     if compiler is None:
         pytest.skip("no C++ compiler")

@@ -1,6 +1,7 @@
-"""Random host programs: the graph runs as the tree does, and what is put on an edge runs once for each passage.
+"""Random host programs: the graph runs like the tree, and a node that is inserted on an edge runs once for each
+passage.
 
-The walker below interprets the graph and nothing else; `Loaded` interprets the tree, and what is printed is read again.
+The walker below interprets only the graph; `Loaded` interprets the tree. The printed text is parsed again.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Every function of the table, for every type that it has, is accepted by nvcc with the type that the table says."""
+"""nvcc accepts every function of the table, for every type of it, with the type that the table states."""
 
 import importlib.util
 from pathlib import Path

@@ -1,6 +1,6 @@
 # ruff: noqa: B002, B007, F821, F841, SIM201 - the kernels are data
 # pyright: reportUnusedVariable=false
-"""Kernels in Python: what C++ they become."""
+"""The CUDA C++ that is generated from kernels in Python."""
 
 import ctypes
 import shutil
@@ -87,7 +87,7 @@ def body(made: Any) -> list[str]:
     return [line[4:] for line in lines[at + 1 : -1]]
 
 
-def test_a_kernel_reads_like_the_cuda_one_would_write() -> None:
+def test_a_kernel_becomes_readable_cuda() -> None:
     @kernel(max_threads=BLOCK)
     def smooth(n: i32, x: const_ptr[f32], y: restrict[ptr[f32]]) -> None:
         """A docstring is not code."""
@@ -131,7 +131,7 @@ def test_types_mix_as_in_c() -> None:
     assert usual(F32, F64) is F64
 
 
-def test_locals_get_the_type_c_gives_their_value() -> None:
+def test_locals_get_the_c_type_of_their_value() -> None:
     @kernel
     def k(a: i8, b: u32, c: u64, x: f32, y: f64) -> None:
         p = a + a
@@ -166,7 +166,7 @@ def test_locals_get_the_type_c_gives_their_value() -> None:
     ]
 
 
-def test_a_float_literal_takes_the_type_it_meets() -> None:
+def test_a_float_literal_takes_the_type_of_the_other_operand() -> None:
     @kernel
     def k(x: f32, y: f64, p: ptr[f32], q: ptr[f64], n: i32) -> None:
         p[0] = 1.5
@@ -190,7 +190,7 @@ def test_a_float_literal_takes_the_type_it_meets() -> None:
     ]
 
 
-def test_a_local_lives_where_python_says() -> None:
+def test_locals_have_python_scope() -> None:
     @kernel
     def k(n: i32, p: ptr[i32]) -> None:
         while n > 0:
@@ -318,7 +318,7 @@ def test_structs_arrays_and_pointers() -> None:
     assert dtype_of(Node).itemsize == 24 and dtype_of(float4).itemsize == 16
 
 
-def test_calls_take_the_overload_of_their_types() -> None:
+def test_calls_use_the_overload_of_their_types() -> None:
     @kernel
     def k(a: i32, b: u32, c: u64, x: f32, y: f64, p: ptr[f32], q: ptr[i64]) -> None:
         p[0] = sqrt(x)
@@ -388,7 +388,7 @@ def test_a_pointer_into_a_restrict_buffer_is_not_restrict() -> None:
     assert body(k) == ["float *row = p + n;", "row[0] = powf(row[1], 2.0f);"]
 
 
-def test_names_that_cpp_keeps_are_changed() -> None:
+def test_reserved_cpp_names_are_changed() -> None:
     @kernel
     def k(new: i32, p: ptr[i32]) -> None:
         sqrtf = new
@@ -397,25 +397,25 @@ def test_names_that_cpp_keeps_are_changed() -> None:
     assert body(k) == ["int sqrtf_ = new_;", "p[0] = sqrtf_;"]
 
 
-def test_words_have_no_meaning_in_plain_python() -> None:
+def test_words_cannot_be_called_outside_kernels() -> None:
     with pytest.raises(DslError, match="inside a @kernel"):
         syncthreads()
     with pytest.raises(DslError, match="inside a @kernel"):
         _ = threadIdx.x
-    with pytest.raises(DslError, match="kernels call it"):
+    with pytest.raises(DslError, match="only kernels can call it"):
         clamp(1, 2, 3)
-    with pytest.raises(DslError, match="stands in a @program only"):
+    with pytest.raises(DslError, match="may only be used in a @program"):
         plain[1, 1](1)
 
 
-def test_a_struct_says_what_it_cannot_hold() -> None:
+def test_invalid_structs_are_refused() -> None:
     with pytest.raises(DslError, match="field a has a default"):
 
         @struct
         class Bad:
             a: i32 = 3
 
-    with pytest.raises(DslError, match="'int' is no type for device code"):
+    with pytest.raises(DslError, match="'int' is not a type for device code"):
 
         @struct
         class Worse:
@@ -430,7 +430,7 @@ def host_compiler() -> str:
     return found
 
 
-def test_arithmetic_means_what_c_means(host_compiler: str, tmp_path: Path) -> None:
+def test_arithmetic_is_that_of_c(host_compiler: str, tmp_path: Path) -> None:
     """The generated text, compiled for the host, against the same operations written out with NumPy's widths."""
 
     @kernel
@@ -495,7 +495,7 @@ def test_arithmetic_means_what_c_means(host_compiler: str, tmp_path: Path) -> No
     ]
 
 
-def test_generated_lines_lead_back_to_python() -> None:
+def test_generated_lines_refer_to_python_lines() -> None:
     @kernel
     def k(n: i32, p: ptr[i32]) -> None:
         a = n

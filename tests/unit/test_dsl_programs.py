@@ -1,4 +1,4 @@
-"""Host programs in Python: the graph, what nodes touch, edits, printing, running."""
+"""Host programs in Python: the graph, accesses of nodes, edits, printing, running."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -180,7 +180,7 @@ class CopyingMachine(Machine):
         target.bytes[to : to + nbytes] = source.bytes[since : since + nbytes]
 
 
-def test_a_backend_copies_between_its_buffers_also_where_another_is_around_it() -> None:
+def test_a_wrapped_backend_copies_between_its_buffers() -> None:
     """Python 3.12 no longer asks ``__getattr__`` whether an object follows a protocol."""
     alone, inside = CopyingMachine(), CopyingMachine()
     backends: list[Any] = [alone, Around(inside)]
@@ -239,7 +239,7 @@ def swapped(x: host[f32], n: i32) -> None:
     copy(x, a)
 
 
-def test_handles_that_change_places_stay_apart() -> None:
+def test_swapped_handles_point_to_different_buffers() -> None:
     graph = swapped.cfg()
     first, second = graph.launches()
     assert graph.access(first).reads == {"a", "b"} and graph.access(first).writes == {"a", "b"}
@@ -256,7 +256,7 @@ def test_handles_that_change_places_stay_apart() -> None:
     assert not graph.is_modification(head, first)
 
 
-def test_effects_can_be_handed_in() -> None:
+def test_effects_can_be_given() -> None:
     nothing = Effects(frozenset(), frozenset())
     graph = swapped.cfg(lambda launch: nothing)
     assert graph.access(graph.launches()[0]).writes == frozenset()
@@ -304,7 +304,7 @@ def inserted(on: str, kind: str) -> list[str]:
     return [line.strip() for line in text.splitlines()]
 
 
-def test_every_edge_has_a_place_in_python() -> None:
+def test_every_edge_has_a_position_in_the_text() -> None:
     lines = inserted("left > 0?", "false")
     at = lines.index("mark = 7")
     assert lines[at - 1] == "else:" and lines[at + 1].startswith("for i in")
@@ -321,7 +321,7 @@ def test_every_edge_has_a_place_in_python() -> None:
             inserted(str(edge.source), edge.kind)
 
 
-def test_edits_keep_the_program_whole() -> None:
+def test_edits_keep_the_program_valid() -> None:
     made, copies = rounds.host.clone()
     old = rounds.cfg().launches()[0]
     launch = copies[old]
@@ -337,7 +337,7 @@ def test_edits_keep_the_program_whole() -> None:
     made.remove(launch)
     assert str(launch) not in made.to_python()
     loop = next(node for node in made.nodes() if isinstance(node, Branch))
-    with pytest.raises(DslError, match="decides where the program goes on"):
+    with pytest.raises(DslError, match="decides about control flow"):
         made.remove(loop)
     with pytest.raises(DslError, match="is not in the program"):
         made.remove(launch)
@@ -351,7 +351,7 @@ def test_edits_keep_the_program_whole() -> None:
     assert old in rounds.host.nodes()
 
 
-def test_the_bounds_of_a_for_stay(tmp_path: Path) -> None:
+def test_the_bounds_of_a_for_are_not_changed(tmp_path: Path) -> None:
     made, _ = rounds.host.clone()
     graph = made.cfg()
     edge = next(e for e in swapped.cfg().edges if isinstance(e.source, LoopInit))
@@ -364,7 +364,7 @@ def test_the_bounds_of_a_for_stay(tmp_path: Path) -> None:
     assert graph is made.cfg()
 
 
-def test_a_module_stands_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_printed_module_runs_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     namespace = {**rounds.host.namespace}
     made = program_from_text(rounds.to_python().replace("total(kept, 2)", "int(kept[0] + kept[1])"), namespace)
     (tmp_path / "a.ptx").write_text(increment.ptx())
@@ -380,7 +380,7 @@ def test_a_module_stands_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     assert loaded.rounds.run(Machine(), **data_of_rounds())["report"].tolist() == [4, 6]
-    with pytest.raises(DslError, match=r"no \.ptx file is given for kernel halve"):
+    with pytest.raises(DslError, match=r"kernel halve has no \.ptx file"):
         module(made, {"increment": "a.ptx"})
 
 
@@ -396,32 +396,32 @@ def refused(body: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("c = a[0]", "a is a device buffer: only copies"),
+        ("c = a[0]", "a is a device buffer: it can be used only in copies"),
         ("if a:\n    pass", "a is a device buffer"),
-        ("y = x", "x is a host array: a second name"),
-        ("a = 3", "a is a buffer, and would become a scalar"),
-        ("n = a", "n is a scalar, and would become a buffer"),
+        ("y = x", "x is a host array, which cannot have a second name"),
+        ("a = 3", "a is a buffer and cannot become a scalar"),
+        ("n = a", "n is a scalar and cannot become a buffer"),
         ("produce[1, 1](n, a)", "produce takes 3 arguments, not 2"),
-        ("produce[1, 1](a, a, b)", "argument n of produce is i32"),
-        ("produce[1, 1](n, a, n)", r"argument y of produce is ptr\[f32\]"),
+        ("produce[1, 1](a, a, b)", "argument n of produce must be i32"),
+        ("produce[1, 1](n, a, n)", r"argument y of produce must be ptr\[f32\]"),
         ("produce[1](n, a, b)", r"a launch is kernel\[grid, block\]"),
         ('produce[1, "cooperative"](n, a, b)', r"a launch is kernel\[grid, block\]"),
-        ('produce["cooperative", 1, 1, 1](n, a, b)', r"\"cooperative\" may stand last"),
+        ('produce["cooperative", 1, 1, 1](n, a, b)', r"\"cooperative\" may be the last element"),
         ("produce(n, a, b)", "launch it as produce"),
-        ("total[1, 1](n)", "total is no kernel"),
+        ("total[1, 1](n)", "total is not a kernel"),
         ("s = total(a, 3)", "a is a device buffer"),
-        ("s = 1 + total(x, 3)", "calls stand alone"),
-        ("rounds(x, x, n)", "programs do not call programs"),
+        ("s = 1 + total(x, 3)", "a call cannot be part of an expression"),
+        ("rounds(x, x, n)", "a program cannot call programs"),
         ("s = unknown(x)", "unknown is not defined"),
-        ("s = later\nlater = 2", "later is used before anything is assigned"),
-        ("s = [1, 2]", "cannot stand in a host program"),
-        ("with n:\n    pass", "`with` cannot be expressed"),
-        ("return n", "a program returns nothing"),
+        ("s = later\nlater = 2", "later is used before it is assigned"),
+        ("s = [1, 2]", "a host program cannot contain this syntax"),
+        ("with n:\n    pass", "cannot contain `with`"),
+        ("return n", "a program cannot return a value"),
         ("for v in x:\n    pass", r"loops over range\(...\) only"),
         ("copy(x, x)", "one side of copy"),
-        ("copy(a[::2], x)", "take a slice"),
-        ("copy(a, n)", "between device buffers and host arrays"),
-        ("a[0] = 1.0", "there is write"),
+        ("copy(a[::2], x)", "use a slice"),
+        ("copy(a, n)", "copy\\(\\) takes device buffers and host arrays"),
+        ("a[0] = 1.0", "use write"),
         ("fill(a)", "fill.. takes 2 arguments"),
         ("read(a, 0)", "write `name = read"),
         ("x += 1", "x is a host array|is a array"),
@@ -429,7 +429,7 @@ def refused(body: str, message: str) -> None:
         ("c, d = allocate(f32, n), allocate(f32, d)", "a value mentions a target"),
     ],
 )
-def test_what_a_program_cannot_say(body: str, message: str) -> None:
+def test_code_that_a_program_cannot_contain(body: str, message: str) -> None:
     refused(body, message)
 
 
@@ -450,48 +450,48 @@ def failing(body: str, message: str, **given: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("copy(a, x[1:])", "has 3 elements, and the buffer's side 4"),
-        ("copy(a[2:9], x)", r"\[2:9\], and a has 4 elements"),
-        ("v = read(a, 4)", "element 4 of a, which has 4"),
+        ("copy(a, x[1:])", "has 3 elements, but the device side has 4"),
+        ("copy(a[2:9], x)", r"\[2:9\], but a has 4 elements"),
+        ("v = read(a, 4)", "a has 4 elements, but no element 4"),
         ("write(a, -1, 0)", "element -1"),
         ("write(a, 0, 2 ** 40)", "does not fit i32"),
-        ("write(a, 0, 0.5)", "the value is 0.5, and i32 is wanted"),
+        ("write(a, 0, 0.5)", "the value is 0.5, but i32 is expected"),
         ("free(a)\ncopy(x, a)", "a was freed"),
-        ("fill(a, 256)", "256 is no byte"),
+        ("fill(a, 256)", "256 is not between 0 and 255"),
         ("increment[0, 1](a, n, 1)", "the grid is 0"),
-        ('increment[1, 1, "together"](a, n, 1)', "is 'together', and an integer is wanted"),
-        ('increment[1, 1, "cooperative"](a, n, 1)', "machine launches nothing cooperatively"),
+        ('increment[1, 1, "together"](a, n, 1)', "is 'together', but must be an integer"),
+        ('increment[1, 1, "cooperative"](a, n, 1)', "machine does not support cooperative launches"),
         ("increment[1, (1, 1, 1, 1)](a, n, 1)", "the block is"),
         ("increment[1, 1](a, n, 2 ** 31)", "does not fit i32"),
-        ("increment[1, 1](a, n, 0.5)", "is 0.5, and i32 is wanted"),
+        ("increment[1, 1](a, n, 0.5)", "is 0.5, but i32 is expected"),
         ("m = n // (n - 4)", "ZeroDivisionError"),
         ("if n > 5:\n    m = 1\nk = m", "name 'm' is not defined"),
-        ("b = allocate(f32, 4)\ncopy(b, x)", "no contiguous array of float32"),
-        ("c = allocate(f32, n)\nincrement[1, 1](c, n, 1)", r"buffer of f32, and ptr\[i32\] is wanted"),
-        ("b = allocate(i32, 2)\ncopy(b, a)", "has 4 i32, b has 2 i32"),
+        ("b = allocate(f32, 4)\ncopy(b, x)", "not a contiguous array of float32"),
+        ("c = allocate(f32, n)\nincrement[1, 1](c, n, 1)", r"buffer of f32, but ptr\[i32\] is expected"),
+        ("b = allocate(i32, 2)\ncopy(b, a)", "has 4 i32, but b has 2 i32"),
     ],
 )
-def test_what_goes_wrong_while_running_names_its_line(body: str, message: str) -> None:
+def test_run_time_errors_name_their_line(body: str, message: str) -> None:
     failing(body, message)
 
 
-def test_arguments_are_checked_before_anything_runs() -> None:
+def test_arguments_are_checked_before_the_run() -> None:
     machine = Machine()
     given = data_of_rounds()
-    with pytest.raises(DslError, match="not given or not known: m"):
+    with pytest.raises(DslError, match="missing or unknown: m"):
         rounds.run(machine, **given, m=3)
-    with pytest.raises(DslError, match="not given or not known: n"):
+    with pytest.raises(DslError, match="missing or unknown: n"):
         rounds.run(machine, data=given["data"], report=given["report"])
-    with pytest.raises(DslError, match="parameter data is an array of int32, not float64"):
+    with pytest.raises(DslError, match="parameter data must be an array of int32, not float64"):
         rounds.run(machine, **{**given, "data": np.zeros(5)})
     with pytest.raises(DslError, match="parameter data must be C-contiguous"):
         rounds.run(machine, **{**given, "data": np.zeros(10, np.int32)[::2]})
-    with pytest.raises(DslError, match=r"parameter n is 1\.5, and i32 is wanted"):
+    with pytest.raises(DslError, match=r"parameter n is 1\.5, but i32 is expected"):
         rounds.run(machine, **{**given, "n": 1.5})
     with pytest.raises(DslError, match="does not fit i32"):
         rounds.run(machine, **{**given, "n": 2**31})
     assert not machine.buffers
-    with pytest.raises(DslError, match=r"run it with rounds\.run"):
+    with pytest.raises(DslError, match=r"call rounds\.run"):
         rounds(given["data"], given["report"], 5)
 
 

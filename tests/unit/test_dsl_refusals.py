@@ -1,7 +1,7 @@
 # ruff: noqa: C416, F821, F841, RUF015 - the kernels are meant to be wrong
 # pyright: reportArgumentType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportPossiblyUnboundVariable=false, reportUnboundVariable=false, reportUnusedVariable=false
-"""Kernels that cannot be expressed: the message, and the place it points at."""
+"""Kernels that cannot be translated: the message and its position."""
 
 import re
 from collections.abc import Callable
@@ -214,27 +214,27 @@ def _half_mixed() -> Any:
         (_division, "`/` between integers: write `//`", "n / 2"),
         (_floor_of_floats, "`//` between floats: write floor(a / b)", "x // 2.0"),
         (_narrowing, "write i32(...) to truncate it", "p[0] = x"),
-        (_open_float, "is total f32 or f64? Write `total: f32 = …`", "total = 0.0"),
+        (_open_float, "total is neither f32 nor f64: write `total: f32 = …`", "total = 0.0"),
         (_const_store, "this is const", "p[0] = 1"),
-        (_comprehension, "a comprehension cannot be expressed", "[i for i"),
-        (_try, "`try` cannot be expressed", "try:"),
+        (_comprehension, "cannot contain a comprehension", "[i for i"),
+        (_try, "cannot contain `try`", "try:"),
         (_undefined, "nothing_of_this_name is not defined", "nothing_of_this_name"),
         (_python_call, "int() is Python's: write i32(x)", "int(x)"),
         (_plain_function, "make it a function with @device", "helper(p)"),
         (_no_annotation, "parameter p needs a type", "p) -> None"),
-        (_python_type, "'int' is no type for device code: write i32", "int) -> None"),
-        (_loop_variable, "is the variable of this `for` and assigned elsewhere", "for i in range(n)"),
+        (_python_type, "'int' is not a type for device code: write i32", "int) -> None"),
+        (_loop_variable, "is the variable of this `for` and is also assigned elsewhere", "for i in range(n)"),
         (_after_loop, "outside of the `for` whose variable it is", "i\n"),
-        (_changed_type, "the new value of a is f32, and i32 is wanted", "a = x"),
-        (_index_range, "index -1 is outside 0 … 3", "-1]"),
+        (_changed_type, "the new value of a is f32, but i32 is expected", "a = x"),
+        (_index_range, "index -1 is not between 0 and 3", "-1]"),
         (_variable_dimension, "a dimension must be a positive constant", "n)"),
-        (_double_chain, "this would be evaluated twice", "p[0] < 3"),
-        (_kernel_result, "a kernel returns nothing", "@kernel"),
-        (_before_assignment, "later is used before anything is assigned", "later"),
+        (_double_chain, "C++ would evaluate this twice", "p[0] < 3"),
+        (_kernel_result, "a kernel cannot return a value", "@kernel"),
+        (_before_assignment, "later is used before it is assigned", "later"),
         (_half_mixed, "between f16 and f32: convert one", "h * x"),
     ],
 )
-def test_what_is_refused(make: Callable[[], Any], message: str, at: str) -> None:
+def test_refused_kernels(make: Callable[[], Any], message: str, at: str) -> None:
     got, where = refused(make())
     assert message in got
     assert (where + "\n").startswith(at) or at == "@kernel"

@@ -1,4 +1,4 @@
-"""Finding benchmarks, checking their results, and the program that is the pattern for the others."""
+"""Finding benchmarks, checking their results, and an example program."""
 
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ def test_results_are_compared() -> None:
     exact, loose = made(), made(Tolerance(relative=1e-3))
     assert exact.check(wanted, wanted) == []
     near = {"x": np.array([1.0, np.nan, 3.001], np.float32)}
-    assert exact.check(near, wanted) == ["x: 1 of 3 elements differ; [2] is 3.000999927520752, wanted 3.0"]
+    assert exact.check(near, wanted) == ["x: 1 of 3 elements differ; [2] is 3.000999927520752, expected 3.0"]
     assert loose.check(near, wanted) == []
     assert made({"x": Tolerance(absolute=0.1)}).check(near, wanted) == []
     assert made({"y": Tolerance(absolute=0.1)}).check(near, wanted) != []
@@ -70,8 +70,8 @@ def test_results_are_compared() -> None:
     wrong = {"x": np.array([np.nan, np.nan, 3.0], np.float32)}
     assert "1 of 3 elements differ; [0] is nan" in loose.check(wrong, wanted)[0]
     assert made().check({}, wanted) == ["x: the program has no such output"]
-    assert "float64[3], and float32[3] is wanted" in made().check({"x": wanted["x"].astype(float)}, wanted)[0]
-    with pytest.raises(DslError, match="sizes are tiny, small, full, not huge"):
+    assert "float64[3], but float32[3] is expected" in made().check({"x": wanted["x"].astype(float)}, wanted)[0]
+    with pytest.raises(DslError, match="sizes must be some of tiny, small, full, not huge"):
         Benchmark("a", "b", nothing, dict, dict, [], "", sizes={"huge": "1"})  # pyright: ignore[reportArgumentType]
 
 

@@ -78,7 +78,7 @@ def test_table_and_generated_arrays(scale: Path, tmp_path: Path, capsys: pytest.
     [
         ([], 2, "takes 3 arguments, not 0"),
         (["--arg", "what"], 2, "neither an array, a value nor a .npy file"),
-        (["--arg", "f32[8]", "--arg", "f32:x"], 2, "'x' is no f32"),
+        (["--arg", "f32[8]", "--arg", "f32:x"], 2, "'x' is not a value of type f32"),
         (["--arg", "f32[8]:odd"], 2, "neither zeros, range"),
         (["--kernel", "other"], 2, "no kernel 'other'"),
         (["--block", "2000", "--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32:8"], 2, "larger than"),
@@ -94,9 +94,13 @@ def test_table_and_generated_arrays(scale: Path, tmp_path: Path, capsys: pytest.
         (["--arg", "f32[8]", "--arg", "i32:1", "--arg", "u32:8"], 2, "'a' is .f32, the argument is int32"),
         (["--arg", "f32[8]", "--arg", "f64:1", "--arg", "u32:8"], 2, "'a' has 4 bytes, the argument has 8"),
         (["--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32[8]"], 2, "'n' (.u32) cannot take a ndarray"),
-        (["--arg", "f32[8]", "--arg", "0:bytes"], 2, "no even number of hexadecimal digits"),
-        (["--arg", "f32[8]=/no/such/folder/x.npy", "--arg", "f32:1", "--arg", "u32:8"], 3, "no such folder"),
-        (["--trace", "/no/such/t.npy", "--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32:8"], 3, "no such folder"),
+        (["--arg", "f32[8]", "--arg", "0:bytes"], 2, "not an even number of hexadecimal digits"),
+        (["--arg", "f32[8]=/no/such/folder/x.npy", "--arg", "f32:1", "--arg", "u32:8"], 3, "the folder does not exist"),
+        (
+            ["--trace", "/no/such/t.npy", "--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32:8"],
+            3,
+            "the folder does not exist",
+        ),
     ],
 )
 def test_refusals(scale: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str) -> None:
@@ -210,7 +214,7 @@ def test_inputs_from_a_file(tmp_path: Path, scale: Path, capsys: pytest.CaptureF
     assert emulate_cli.run_pair(str(scale), str(other), parser.parse_args([])) == 1
     said = capsys.readouterr().out
     assert "memory differs in" in said
-    assert "behind parameter 'x'" in said
+    assert "of parameter 'x'" in said
 
 
 @pytest.mark.parametrize(
@@ -220,10 +224,10 @@ def test_inputs_from_a_file(tmp_path: Path, scale: Path, capsys: pytest.CaptureF
         ("launches = 5", 3, "defines no function 'launches'"),
         ("what are these", 3, "fails: SyntaxError"),
         ("def launches(seed): return 5", 3, "fails: TypeError"),
-        ("def launches(seed): return [5]", 3, "gives a int, not a dictionary"),
+        ("def launches(seed): return [5]", 3, "returns a int, not a dictionary"),
         ("def launches(seed): return [dict(kernel='scale', grid=1, block=1)]", 3, "a launch lacks 'args'"),
         ("def launches(seed): return [dict(kernel='scale', grid=1, block=1, args=[], x=2)]", 3, "unknown key 'x'"),
-        ("def launches(seed): return []", 5, "there is no input for it"),
+        ("def launches(seed): return []", 5, "there is no input for this kernel"),
         ("def launches(seed): return [dict(kernel='scale', grid=1, block=1, args=[])]", 5, "takes 3 arguments, not 0"),
     ],
 )
@@ -271,7 +275,7 @@ def test_the_verdict_says_how_many_inputs_decided(scale: Path, capsys: pytest.Ca
     assert emulate_cli.run_pair(str(scale), str(scale), pair("--seeds", "8")) == 0
     lines = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"scale: same \(7 of 8 inputs, \d+ changed bytes compared\)", lines[0])
-    assert lines[1:] == ["  1 undecided: the first changes nothing that is compared"]
+    assert lines[1:] == ["  1 undecided: the first run changes nothing that is compared"]
 
 
 def test_an_inconclusive_kernel_has_its_own_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -295,7 +299,7 @@ def test_the_budget_is_a_time(text: str) -> None:
 def test_a_terminal_shows_the_kernel(
     scale: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(emulate_cli, "_PATIENCE", 0.0)
+    monkeypatch.setattr(emulate_cli, "_PROGRESS_DELAY", 0.0)
     assert emulate_cli.run_pair(str(scale), str(scale), pair("--seeds", "2")) == 0
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)

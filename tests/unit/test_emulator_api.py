@@ -138,12 +138,12 @@ def test_unsupported_is_named_before_anything_runs() -> None:
     .reg .b64 %a; .reg .b32 %r<5>;
     ld.param.u64 %a, [x];
     st.global.u32 [%a], 1;
-    ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2];
+    wgmma.fence.sync.aligned;
     ret;"""
     x = np.zeros(1, np.uint32)
     with pytest.raises(UnsupportedInstruction) as caught:
         Emulator().load(entry(body)).launch("k", 1, 32, [x])
-    assert "ldmatrix" in str(caught.value)
+    assert "wgmma.fence.sync.aligned" in str(caught.value)
     assert caught.value.items[0][1] == 11
     assert x[0] == 0
 

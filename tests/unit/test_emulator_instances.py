@@ -1,4 +1,4 @@
-"""Branches that part lanes of one instance, and those at which lanes of different rounds only look parted."""
+"""Branches that separate lanes of one instance, and branches at which only lanes of different iterations differ."""
 
 import numpy as np
 from ptxmotion.analysis import Facts

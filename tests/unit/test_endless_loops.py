@@ -1,4 +1,4 @@
-"""Loads are not inserted in front of what may never come to them: else a kernel that waits for ever would fault."""
+"""No load is inserted before code that may never be reached: otherwise a kernel that waits forever would fault."""
 
 from __future__ import annotations
 

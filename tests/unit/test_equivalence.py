@@ -82,6 +82,18 @@ POINTERS = {
     "before the pointer": (".param .u64 a", "ld.param.u64 %d2, [a]; sub.u64 %d2, %d2, 8192;", ""),
     "in a module variable": ("", "ld.global.u64 %d2, [g];", ".visible .global .align 8 .u64 g;"),
     "in constant memory": ("", "ld.const.u64 %d2, [g+8];", ".const .align 8 .b8 g[16];"),
+    "one in each third word, before the pointer": (
+        ".param .u64 a",
+        "ld.param.u64 %d1, [a]; sub.u64 %d1, %d1, 12288; mul.wide.u32 %d3, %r0, 24; add.u64 %d1, %d1, %d3;"
+        " ld.global.u64 %d2, [%d1+8];",
+        "",
+    ),
+    "one in each third word, far behind the pointer": (
+        ".param .u64 a",
+        "ld.param.u64 %d1, [a]; add.u64 %d1, %d1, 4000000; mul.wide.u32 %d3, %r0, 24; add.u64 %d1, %d1, %d3;"
+        " ld.global.u64 %d2, [%d1+8];",
+        "",
+    ),
     "behind an xor": (".param .u64 a", "ld.param.u64 %d1, [a]; xor.b64 %d1, %d1, 64; mov.u64 %d2, %d1;", ""),
 }  # fmt: skip
 
@@ -134,7 +146,7 @@ def test_nothing_written_is_inconclusive() -> None:
     text = entry(".param .u64 a", "ld.param.u64 %d1, [a]; ld.global.u32 %r1, [%d1];")
     found = judged(text, text)
     assert found.outcome == INCONCLUSIVE
-    assert found.undecided[0].endswith("undecided: the first changes nothing that is compared")
+    assert found.undecided[0].endswith("undecided: the first run changes nothing that is compared")
 
 
 def test_storing_what_was_there_compares_nothing() -> None:
@@ -151,7 +163,7 @@ def test_skipped_accesses_are_inconclusive() -> None:
     text = entry(".param .u64 a", body)
     found = judged(text, text)
     assert found.outcome == INCONCLUSIVE
-    assert "the first skips accesses (out-of-bounds in global memory)" in found.undecided[0]
+    assert "the first run skips accesses (out-of-bounds in global memory)" in found.undecided[0]
 
 
 def test_skipped_accesses_are_compared_by_address() -> None:
@@ -170,7 +182,7 @@ def test_a_page_that_only_the_second_touches_is_a_difference() -> None:
     first = entry(".param .u64 a", body)
     found = judged(first, entry(".param .u64 a", body + "ld.global.u32 %r1, [%d1+40000];"))
     assert found.outcome == DIFFERENT
-    assert "only the second accesses the page of memory at byte 36864 behind parameter 'a'" in "".join(
+    assert "only the second accesses the page of memory at byte 36864 of parameter 'a'" in "".join(
         line for each in found.comparisons for line in each.details
     )
 

@@ -1,4 +1,4 @@
-"""The fused kernel: what stands in it, and that it does what the two launches do."""
+"""The fused kernel: its contents, and that it has the effects of the two launches."""
 
 import contextlib
 from dataclasses import replace
@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from ptxmotion.ptx import Directive, Kernel, parse, print_kernel, print_module
 from ptxmotion.toolchain.tools import ToolMissing, assemble
-from ptxmotion.transforms.kernel_fusion.body_copy import symbols_in
 from ptxmotion.transforms.kernel_fusion.fused_kernel import CannotFuse, FusedKernel, build
 from ptxmotion.transforms.kernel_fusion.fusibility import Buffer, Fusibility, LaunchSite, Scalar, decide
 from small_launches import launch, run_fused, run_one_by_one
@@ -62,7 +61,7 @@ def test_the_thesis_example() -> None:
     assert not fused.cooperative
 
 
-def test_a_store_stays_where_somebody_reads_it() -> None:
+def test_a_store_is_kept_if_its_buffer_is_read() -> None:
     first = launch(STORE, b="c")
     # The second kernel reads it in a way that is not forwarded.
     second = launch("ld.global.u8 %f1, [%p]; st.global.u32 [%q], %f1;")
@@ -118,14 +117,14 @@ FORWARDED = {
 
 
 @pytest.mark.parametrize("what", FORWARDED)
-def test_what_is_forwarded(what: str) -> None:
+def test_loads_that_are_forwarded(what: str) -> None:
     first, second, count = FORWARDED[what]
     sites = [launch(body, n=40, declarations=".reg .f32 %g<2>;") for body in (first, second)]
     fused = fuse(launch(first, n=40, b="c", declarations=".reg .f32 %g<2>;"), sites[1])
-    assert any("from the register" in remark for remark in fused.remarks) == bool(count)
+    assert any("read the register instead" in remark for remark in fused.remarks) == bool(count)
 
 
-def test_early_ends_go_on_at_the_join() -> None:
+def test_early_exits_branch_to_the_join() -> None:
     first = launch(
         "setp.ge.s32 %z0, %i, 20; @%z0 exit; " + STORE + " setp.ge.s32 %z1, %i, 10; @!%z1 bra $ON; ret; $ON:"
     )
@@ -136,7 +135,7 @@ def test_early_ends_go_on_at_the_join() -> None:
     assert text.count("bra $fused_join_0;") + text.count("bra.uni $fused_join_0;") == 2
 
 
-def test_a_dependence_in_the_block_gets_a_barrier() -> None:
+def test_a_dependence_within_a_block_gets_a_block_barrier() -> None:
     neighbour = "xor.b32 %r0, %t, 1; and.b32 %r0, %r0, 15; mad.lo.s32 %r0, %c, %w, %r0; "
     second = launch(neighbour + "mul.wide.u32 %x, %r0, 4; add.s64 %p, %a, %x; " + LOAD)
     # Some threads end early: they come to the barrier all the same.
@@ -144,7 +143,7 @@ def test_a_dependence_in_the_block_gets_a_barrier() -> None:
     assert mnemonics(fused.kernel).count("bar.sync") == 1
 
 
-def test_a_dependence_across_the_grid() -> None:
+def test_a_dependence_across_blocks_needs_a_grid_barrier() -> None:
     first, second = launch(STORE), launch("ld.global.u32 %f1, [%p+4]; st.global.u32 [%q], %f1;", b="c")
     verdict = decide(first, second)
     with pytest.raises(CannotFuse, match="other blocks"):
@@ -164,7 +163,7 @@ def test_a_dependence_across_the_grid() -> None:
     assert "writes a variable of the module" in str(decide(alone, launch(STORE, a="d")).reasons)
 
 
-def test_registers_with_the_names_of_special_ones() -> None:
+def test_registers_named_like_special_registers() -> None:
     """They hide `%tid.x` from ptxas, of which the barrier of the grid has need."""
     body = "mov.s32 %tid, 5; st.global.s32 [%p], %tid;"
     first = launch(body, declarations=".reg .s32 %tid;")
@@ -173,14 +172,14 @@ def test_registers_with_the_names_of_special_ones() -> None:
     assert "mov.s32 %tid_f2x, 5;" in print_module(fused.module)
 
 
-def test_a_barrier_of_the_grid_needs_scopes() -> None:
+def test_a_grid_barrier_needs_sm_70() -> None:
     first, second = launch(STORE), launch("ld.global.u32 %f1, [%p+4]; st.global.u32 [%q], %f1;", b="c")
     first.module.target = second.module.target = "sm_60"
     with pytest.raises(CannotFuse, match="sm_70"):
         build(first, second, decide(first, second), name="both", grid_barrier=True)
 
 
-def test_a_barrier_of_the_grid_can_be_used_again() -> None:
+def test_a_grid_barrier_can_be_used_again() -> None:
     from small_launches import _Memory, contents  # pyright: ignore[reportPrivateUsage]
 
     first, second = launch(STORE), launch("ld.global.u32 %f1, [%p+4]; add.s32 %f1, %f1, %t; st.global.u32 [%p+8], %f1;")
@@ -219,7 +218,7 @@ def test_too_much_shared_memory() -> None:
     second = launch(EXCHANGE.format("%q"), declarations=".shared .align 4 .b8 tile[40000];")
     with pytest.raises(CannotFuse, match="70000 bytes of shared memory"):
         build(first, second, Fusibility("block"), name="both")
-    with pytest.raises(CannotFuse, match=r"beside 4 . m may be too much"):
+    with pytest.raises(CannotFuse, match=r"and 4 . m bytes of dynamic shared memory may be too much"):
         build(replace(first, shared="4 * m"), second, Fusibility("block"), name="both")
     fuse(replace(first, shared=8_000), second)
     plain = launch("st.global.u32 [%q], %i;")
@@ -248,7 +247,7 @@ def test_large_arrays_share_their_bytes_behind_a_barrier() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(64, 128), (128, 64)])
-def test_arrays_of_the_launch_share_their_bytes(sizes: tuple[int, int]) -> None:
+def test_dynamic_shared_arrays_share_their_bytes(sizes: tuple[int, int]) -> None:
     head = ".extern .shared .align 16 .b8 tile[];"
     first = launch(EXCHANGE.format("%p"), head=head, shared=sizes[0])
     second = launch(EXCHANGE.format("%q"), head=head, shared=sizes[1])
@@ -261,7 +260,7 @@ def test_arrays_of_the_launch_share_their_bytes(sizes: tuple[int, int]) -> None:
     assert build(plain, second, decide(plain, second), name="both").shared_bytes == sizes[1]
 
 
-def test_arrays_of_the_module_become_the_kernels() -> None:
+def test_shared_arrays_of_the_module_move_into_the_kernel() -> None:
     head = ".shared .align 4 .b8 tile[64];"
     fused = fuse(launch(EXCHANGE.format("%p"), head=head), launch(EXCHANGE.format("%q"), head=head))
     assert len([each for each in fused.kernel.variables if each.space == "shared"]) == 2
@@ -284,7 +283,7 @@ def test_different_grids_are_guarded(grids: tuple[int, int]) -> None:
     assert fused.grid == ((3, 1, 1) if isinstance(grids[0], int) else (2, 2, 1))
 
 
-def test_grids_of_the_host_become_parameters() -> None:
+def test_symbolic_grids_become_parameters() -> None:
     body = "mov.u32 %f0, %nctaid.x; add.s32 %f0, %f0, %i; st.global.u32 [%p], %f0;"
     first, second = launch(body, grid="g + 1"), launch(body, a="c", grid="h")
     verdict = decide(first, second, may_pad=True)
@@ -350,10 +349,10 @@ def test_the_copy_shares_nothing_with_the_original() -> None:
         for block in kernel.blocks:
             own |= {each.declaration for each in block.instrs if isinstance(each, Directive) and each.declaration}
         for instr in kernel.instructions():
-            assert all(symbol.declaration in own for symbol in symbols_in(instr.operands)), instr.text
+            assert all(symbol.declaration in own for symbol in instr.symbols()), instr.text
 
 
-def test_a_function_that_is_declared_before() -> None:
+def test_a_function_that_is_declared_before_its_definition() -> None:
     # In the original the kernel stands between declaration and definition, as nvcc writes it.
     site = launch(CALL + "st.global.u32 [%p], %f0;", head=".func (.param .b32 r) twice(.param .b32 x);")
     module = parse(print_module(site.module) + FUNCTION.format("add.s32"))
@@ -372,7 +371,7 @@ def test_constants_of_both_modules() -> None:
     assert [each.name for each in fuse(sites[0], sites[0]).module.variables] == ["table"]
 
 
-def test_a_variable_of_the_body_hides_none_of_the_module() -> None:
+def test_a_variable_of_the_body_does_not_hide_one_of_the_module() -> None:
     table = "mul.wide.u32 %x, %t, 4; mov.u64 %d0, tile; add.s64 %d0, %d0, %x; ld.global.u32 %f0, [%d0]; "
     first = launch(EXCHANGE.format("%p"), declarations=".shared .align 4 .b8 tile[64];")
     second = launch(table + "st.global.u32 [%q], %f0;", head=".global .align 4 .u32 tile[16] = {1, 2};")
@@ -398,7 +397,7 @@ def test_what_is_not_fusible_is_not_built() -> None:
         build(first, second, decide(first, second), name="both")
 
 
-def test_positions_in_the_source_survive() -> None:
+def test_source_positions_are_kept() -> None:
     bodies = [f".loc 1 {line} 3\nadd.s32 %f0, %i, {line};\nst.global.u32 [%p], %f0;" for line in (12, 34)]
     sites = [launch(body, a=name) for body, name in zip(bodies, "ab", strict=True)]
     modules = [
@@ -415,14 +414,14 @@ def test_positions_in_the_source_survive() -> None:
     assert lines == {(1, 12), (2, 34)}
 
 
-def test_the_original_kernels_stay_as_they_are() -> None:
+def test_the_original_kernels_are_not_changed() -> None:
     first, second = launch(STORE), launch("{ .reg .b32 %r0; mov.u32 %r0, 5; st.global.u32 [%q], %r0; }")
     before = print_module(first.module), print_module(second.module)
     fuse(first, second)
     assert (print_module(first.module), print_module(second.module)) == before
 
 
-def test_the_promise_makes_no_forwarding_wrong() -> None:
+def test_forwarding_is_correct_under_the_independence_promise() -> None:
     """With the promise given, a load that another thread's store reaches is still not forwarded."""
     first = launch(
         "and.b32 %r0, %i, 7; mul.wide.u32 %x, %r0, 4; add.s64 %p, %a, %x; st.global.u32 [%p], %i;", grid=1, block=8

@@ -1,7 +1,7 @@
-"""Host programs whose launches are fused: what moves where in Python, and what is refused with which reason.
+"""Host programs with fused launches: where launches move in Python, and which fusions are refused for which reason.
 
-The kernels are empty PTX that touches what its name says; `Merge` stands for legality and the fused body, so that these
-tests are about the host program alone. What fused programs compute is tested in tests/property/test_fusion.py.
+The kernels are empty PTX that accesses the memory that its name says. `Merge` replaces legality and the fused body, so
+these tests examine only the host program. tests/property/test_fusion.py tests what fused programs compute.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def test_consecutive_launches_are_one_launch() -> None:
         assert found.modules.keys() == {"fused_first_second"}
 
 
-def test_a_launch_behind_a_branch_is_compensated() -> None:
+def test_a_launch_after_a_branch_gets_a_copy_on_the_other_path() -> None:
     body = "if k > 1:\n    first[n, BLOCK](a, b, k)\nsecond[n, BLOCK](b, c, n)"
     assert fused(body)[0] == [
         "if k > 1:",
@@ -136,7 +136,7 @@ def test_a_chain_in_a_loop() -> None:
     assert found.result.fusions == 2
 
 
-def test_handles_that_change_places_stop_a_motion_past_them() -> None:
+def test_swapped_handles_block_a_motion() -> None:
     body = "for i in range(k):\n    first[n, 8](a, b, i)\n    a, b = b, a\n    second[n, 8](a, c, i)"
     lines, _ = fused(body)
     assert lines[1:] == [f"    {line}" for line in ("first[n, 8](a, b, i)", "a, b = b, a", "second[n, 8](a, c, i)")]
@@ -155,34 +155,34 @@ def test_handles_that_change_places_stop_a_motion_past_them() -> None:
         "copy(b, data)",
     ],
 )
-def test_what_touches_both_keeps_them_apart(between: str) -> None:
+def test_a_statement_that_conflicts_with_both_launches_blocks_them(between: str) -> None:
     first_and_back = f"first[n, 8](a, b, k)\n{between}\nsecond[n, 8](b, c, k)"
     lines, found = fused(first_and_back)
     assert found.result.fusions == 0 and lines == first_and_back.splitlines()
     (remark,) = found.remarks
-    assert remark.reason == "kept-apart" and remark.message.startswith(f"'{between}' (line 8) stands between")
+    assert remark.reason == "blocked" and remark.message.startswith(f"'{between}' (line 8) is between them")
 
 
 @pytest.mark.parametrize("between", ["v = read(a, 0)", "copy(data, a)", "copy(d, a)", "fill(d, 0)", "m = k"])
-def test_what_touches_neither_does_not(between: str) -> None:
+def test_a_statement_that_conflicts_with_neither_launch_does_not_block(between: str) -> None:
     lines, found = fused(f"first[n, 8](a, b, k)\n{between}\nsecond[n, 8](b, c, k)")
     assert found.result.fusions == 1 and between in lines
 
 
-def test_what_touches_one_of_them_is_passed_by_the_other() -> None:
+def test_the_launch_without_a_conflict_moves_past_the_statement() -> None:
     body = "first[n, 8](a, b, k)\nfill(a, 0)\nsecond[n, 8](b, c, k)"  # `first` reads a, so `second` moves up
     assert fused(body)[0] == ["fused_first_second[n, 8](a, b, k, b, c, k)", "fill(a, 0)"]
     body = "first[n, 8](a, b, k)\nfill(c, 0)\nsecond[n, 8](b, c, k)"  # `second` writes c, so `first` moves down
     assert fused(body)[0] == ["fill(c, 0)", "fused_first_second[n, 8](a, b, k, b, c, k)"]
 
 
-def test_a_buffer_that_is_allocated_between_is_no_obstacle() -> None:
+def test_an_allocation_between_launches_does_not_block() -> None:
     body = "first[n, 8](a, b, k)\ne = allocate(i32, n)\nsecond[n, 8](b, e, k)\nthird[n, 8](e, c, k)"
     lines, _ = fused(body)
     assert lines == ["e = allocate(i32, n)", "fused_first_second_third[n, 8](a, b, k, b, e, k, e, c, k)"]
 
 
-def test_a_freed_buffer_is() -> None:
+def test_a_free_between_launches_blocks() -> None:
     body = "first[n, 8](a, b, k)\nfree(a)\nfree(b)\nsecond[n, 8](d, c, k)"
     assert fused(body)[0] == ["fused_first_second[n, 8](a, b, k, d, c, k)", "free(a)", "free(b)"]
     body = "first[n, 8](a, b, k)\nfree(d)\nd = allocate(i32, k)\nsecond[n, 8](d, c, k)\nfree(d)"
@@ -196,7 +196,7 @@ def test_possible_aliases_are_refused() -> None:
     assert fused(body)[1].result.fusions == 1
 
 
-def test_unknown_accesses_are_refused_and_stand_still() -> None:
+def test_launches_with_unknown_accesses_are_neither_fused_nor_moved() -> None:
     body = "first[n, 8](a, b, k)\nloading[n, 8](d, k)\nfill(c, 0)\nsecond[n, 8](b, c, k)"
     lines, found = fused(body)
     assert lines == body.splitlines() and "unknown-accesses" in reasons(found)
@@ -222,12 +222,12 @@ def change() -> None:
         ("w", "data[0] = 3"),
     ],
 )
-def test_what_an_argument_shows_may_be_changed_without_an_assignment_to_it(argument: str, between: str) -> None:
+def test_the_object_of_an_argument_may_change_without_an_assignment(argument: str, between: str) -> None:
     NAMESPACE.update(box=box, change=change)
     launches = f"first[n, 8](a, b, {argument})\n{between}\nsecond[n, 8](b, c, {argument})"
     lines, found = fused(f"v = data[0]\nw = v\n{launches}")
     assert found.result.fusions == 0 and lines[2:] == launches.splitlines()
-    assert reasons(found) == {"kept-apart"}
+    assert reasons(found) == {"blocked"}
     assert fused(f"v = data[0]\nw = v\n{launches}".replace(between, "m = k"))[1].result.fusions == 1
 
 
@@ -249,7 +249,7 @@ def test_grids_of_unknown_shape_are_refused() -> None:
     assert reasons(fused(body)[1]) == {"grid-unknown"}
 
 
-def test_what_never_changes_is_put_into_the_sites() -> None:
+def test_constants_are_substituted_in_launch_sites() -> None:
     fuser = Merge()
     fused(
         "blocks = (n + BLOCK - 1) // BLOCK\nm = n\nfirst[blocks, BLOCK](a, b, 2 * 8)\nsecond[blocks](b, c, m)".replace(
@@ -276,7 +276,7 @@ def test_no_benefit_is_a_reason() -> None:
     assert found.result.fusions == 0 and reasons(found) == {"no-benefit"}
 
 
-def test_the_program_given_stays_as_it_was() -> None:
+def test_the_given_program_is_not_changed() -> None:
     program = made("first[n, 8](a, b, k)\nsecond[n, 8](b, c, k)")
     text = program.to_python()
     found = fuse_program(program, lambda kernel: kernel.ptx(), fuser=Merge())
@@ -288,7 +288,7 @@ def test_the_program_given_stays_as_it_was() -> None:
 LOOP = "for i in range({bounds}):\n    first[n, 8](a, b, k)\n    copy(c, b)\n    second[n, 8](b, c, k)"
 
 
-def test_the_end_of_a_turn_meets_the_start_of_the_next() -> None:
+def test_launches_are_fused_across_the_back_edge() -> None:
     lines, found = fused(LOOP.format(bounds="1, k, 2"))
     assert lines == [
         "if 1 < k:",
@@ -350,7 +350,7 @@ class Checking(Merge):
         return Fusibility(found.kind, found.reasons, (f"n < {100 if second.kernel.name == 'third' else self.limit}",))
 
 
-def test_what_must_be_true_is_asked_when_it_runs() -> None:
+def test_checks_are_tested_at_run_time() -> None:
     """Where it is not, as much as is right without it is fused all the same."""
     body = "first[n, 8](a, b, k)\nsecond[n, 8](b, c, k)\nthird[n, 8](c, d, k)"
     lines, _ = fused(body, Checking(1000))
@@ -369,7 +369,7 @@ def test_what_must_be_true_is_asked_when_it_runs() -> None:
     assert found.result.fusions == 0 and reasons(found) == {"grid-wide"}
 
 
-def test_a_launch_before_a_for_behind_an_endless_loop_comes_to_rest() -> None:
+def test_motion_ends_for_a_launch_before_a_for_after_an_endless_loop() -> None:
     """It was put on the edge by which ``while True`` never ends, again and again."""
     body = "while True:\n    first[n, 8](a, b, k)\n    k += 1\n    if k > 5:\n        break\n"
     body += "for i in range(k):\n    second[n, 8](a, c, n)\n    third[n, 8](c, d, n)"

@@ -1,4 +1,4 @@
-"""What two launches need between them, pair by pair, and what forbids to fuse them."""
+"""What is needed between two launches, pair by pair, and what makes fusing them illegal."""
 
 import pytest
 from ptxmotion.transforms.kernel_fusion.fusibility import Buffer, Extent, Extents, LaunchSite, Scalar, decide
@@ -76,21 +76,21 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("what", PAIRS)
-def test_what_a_pair_needs(what: str) -> None:
+def test_the_kind_of_a_pair(what: str) -> None:
     first, second, wanted = PAIRS[what]
     found = decide(launch(first), launch(second))
     assert found.kind == wanted, found.reasons
     assert found.reasons
 
 
-def test_the_next_thread_of_a_block_needs_a_barrier_only_within_the_block() -> None:
+def test_reading_the_next_thread_in_the_block_needs_a_block_barrier() -> None:
     # The index is masked: its value is not followed, but that it stays in the block's row is.
     found = decide(launch(STORE), launch(NEIGHBOUR + "ld.global.u32 %f1, [%p]; st.global.u32 [%q], %f1;"))
     assert found.kind == "block"
     assert "by threads of one block" in found.reasons[0]
 
 
-def test_a_loop_over_rows_is_of_the_thread() -> None:
+def test_a_loop_over_rows_stays_within_the_thread() -> None:
     rows = """
     mov.u32 %r1, 0;
     $LOOP:
@@ -128,7 +128,7 @@ def test_a_loop_with_the_stride_of_the_grid_needs_a_bound() -> None:
     assert kind(first, second) == "grid"
 
 
-def test_buffers_tell_apart_and_offsets_shift() -> None:
+def test_different_buffers_and_offsets() -> None:
     assert kind(launch(STORE), launch(LOAD, a="c", b="d")) == "thread"
     shifted = Buffer("a", 4)
     assert kind(launch(STORE), launch(LOAD, a=shifted)) == "grid"
@@ -138,7 +138,7 @@ def test_buffers_tell_apart_and_offsets_shift() -> None:
     assert kind(launch(STORE), launch(LOAD, a=Scalar(None))) == "grid"
 
 
-def test_names_of_the_host_stand_for_numbers() -> None:
+def test_host_variables_as_extents_and_arguments() -> None:
     grid = "(n + 255) // 256"
     first, second = (
         launch(BOUND + STORE, n="n", grid=grid, block=256),
@@ -191,7 +191,7 @@ REFUSED: dict[str, tuple[str, dict[str, str]]] = {
         "call.uni (r0), vprintf, (p0, p1); ld.param.b32 %f0, [r0]; }",
         {"head": ".extern .func (.param .b32 r) vprintf (.param .b64 x, .param .b64 y);"},
     ),
-    "is unknown": ("frobnicate.u32 %f0, %i;", {}),
+    "is an unknown instruction": ("frobnicate.u32 %f0, %i;", {}),
     "completes later": (
         "mov.u32 %r0, tile; cp.async.ca.shared.global [%r0], [%p], 4; cp.async.wait_all;",
         {"declarations": ".shared .align 16 .b8 tile[64];"},
@@ -201,12 +201,12 @@ REFUSED: dict[str, tuple[str, dict[str, str]]] = {
         "$WAIT: ld.volatile.global.u32 %f0, [%b]; setp.eq.s32 %z1, %f0, 0; @%z1 bra $WAIT;",
         {},
     ),
-    "not reached by all threads": ("setp.gt.s32 %z1, %t, 3; @%z1 bra $SKIP; bar.sync 0; $SKIP:", {}),
+    "may not be reached by all threads": ("setp.gt.s32 %z1, %t, 3; @%z1 bra $SKIP; bar.sync 0; $SKIP:", {}),
     "another barrier": ("bar.sync 1;", {}),
     "a part of the block": ("bar.sync 0, 64;", {}),
     "arrives": ("bar.arrive 0, 64;", {}),
     "has .reqnctapercluster": ("", {"directives": ".reqnctapercluster 2"}),
-    "asks for something": ("mov.u32 %f0, %cluster_ctarank;", {}),
+    "reads a property of the launch": ("mov.u32 %f0, %cluster_ctarank;", {}),
     "shared with other kernels": (
         "ld.global.u32 %f0, [counter]; st.global.u32 [%p], %f0;",
         {"head": ".visible .global .align 4 .u32 counter;"},
@@ -216,14 +216,14 @@ REFUSED: dict[str, tuple[str, dict[str, str]]] = {
         {"head": ".global .align 4 .u32 table[2] = {1, 2};"},
     ),
     "requires blocks": ("", {"directives": ".reqntid 32, 1, 1"}),
-    "loop without an end": ("$L: bra $L;", {}),
+    "has an endless loop": ("$L: bra $L;", {}),
     "griddepcontrol": ("griddepcontrol.wait;", {}),
 }
 
 
 @pytest.mark.parametrize("reason", REFUSED)
 @pytest.mark.parametrize("is_second", [False, True])
-def test_what_is_never_fused(reason: str, is_second: bool) -> None:
+def test_kernels_that_are_never_fused(reason: str, is_second: bool) -> None:
     body, parts = REFUSED[reason]
     odd, plain = launch(body, name="odd", **parts), launch(STORE)
     found = decide(plain, odd, assume_independent=True) if is_second else decide(odd, plain, assume_independent=True)
@@ -231,33 +231,33 @@ def test_what_is_never_fused(reason: str, is_second: bool) -> None:
     assert any(reason in each for each in found.reasons), found.reasons
 
 
-def test_lanes_that_arrive_together_are_a_matter_of_the_second_kernel() -> None:
+def test_only_the_second_kernel_depends_on_which_lanes_arrive_together() -> None:
     body = "activemask.b32 %f0; st.global.u32 [%q], %f0;"
     assert kind(launch(body), launch(STORE)) == "thread"
     assert kind(launch(STORE), launch(body)) == "none"
 
 
-def test_shapes_have_to_fit() -> None:
+def test_block_shapes_must_match() -> None:
     assert "different shapes" in decide(launch(STORE), launch(LOAD, block=32)).reasons[0]
     assert kind(launch(STORE, block="b"), launch(LOAD, block="b")) == "thread"
     assert "the grids differ" in decide(launch(STORE), launch(LOAD, grid=2)).reasons[0]
     assert kind(launch(STORE), launch(LOAD, grid=2), may_pad=True) == "thread"
 
 
-def test_addresses_of_another_width() -> None:
+def test_addresses_of_32_bits_are_refused() -> None:
     site = launch(STORE)
     site.module.address_size = None
     assert "64 bits" in decide(site, launch(LOAD)).reasons[0]
 
 
-def test_a_function_that_asks_for_the_grid() -> None:
+def test_a_function_that_reads_the_grid() -> None:
     head = ".func (.param .b32 r) f() {{ .reg .b32 %v; mov.u32 %v, {0}; st.param.b32 [r], %v; ret; }}"
     call = "{ .param .b32 r; call.uni (r), f, (); ld.param.b32 %f0, [r]; } st.global.u32 [%p], %f0;"
     assert kind(launch(call, head=head.format("%ctaid.x")), launch(LOAD)) == "thread"
     assert kind(launch(call, head=head.format("%nctaid.x")), launch(LOAD)) == "none"
 
 
-def test_a_function_that_touches_shared_memory() -> None:
+def test_a_function_that_accesses_shared_memory() -> None:
     head = (
         ".shared .u32 s;\n.func (.param .b32 r) f() { .reg .b32 %v; ld.shared.u32 %v, [s]; st.param.b32 [r], %v; ret; }"
     )
@@ -271,7 +271,7 @@ def test_constants_of_a_module_may_be_read() -> None:
     assert kind(first, launch(LOAD)) == "thread"
 
 
-def test_a_kernel_with_scopes_is_left_as_it_is() -> None:
+def test_a_kernel_with_scopes_is_not_changed() -> None:
     site = launch("{ .reg .b32 %r0; mov.u32 %r0, 5; st.global.u32 [%p], %r0; }")
     assert site.kernel.has_scopes
     assert kind(site, launch(LOAD)) == "thread"

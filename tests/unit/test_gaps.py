@@ -1,4 +1,4 @@
-"""The commands that say why a program gains other than the thesis says (`bench/gaps.py` and those beside it)."""
+"""The experiments that explain differences from the thesis: `docs/experiments/gaps.py` and others."""
 
 import argparse
 import importlib
@@ -8,7 +8,7 @@ from typing import Any
 
 from ptxmotion.emulator.backend import EmulatorBackend
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "experiments"))
 
 fusion_gaps: Any = importlib.import_module("fusion_gaps")
 gaps: Any = importlib.import_module("gaps")

@@ -1,4 +1,4 @@
-"""The gate: what it keeps, gives back and keeps in part; the judges; the cache."""
+"""The gate: what it keeps, reverts and keeps in part; the judges; the cache."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def test_no_assembler_falls_back_to_the_model_unless_asked_for(monkeypatch: pyte
     def missing(name: str) -> object:
         raise ToolMissing(name, "is not installed", "pip install it")
 
-    monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge.find_tool", missing)
+    monkeypatch.setattr("ptxmotion.toolchain.tools.find_tool", missing)
     judge, warnings = judge_of("auto")
     assert isinstance(judge, StaticJudge)
     assert len(warnings) == 1 and "ptxas is not found" in warnings[0]

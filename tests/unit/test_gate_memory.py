@@ -1,4 +1,4 @@
-"""What the gate keeps of each kernel from run to run, and when it does not go by it."""
+"""What the gate caches for each kernel from run to run, and when it ignores the cache."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_code_that_cannot_be_read_keeps_nothing(monkeypatch: pytest.MonkeyPatch)
 def test_a_dump_shows_the_passes_at_work(tmp_path: Path) -> None:
     judge = Judge(KEPT)
     Result(judge, ONE)
-    assert Result(judge, ONE, observer=Observers(False, tmp_path / "dump")).ran
+    assert Result(judge, ONE, observer=Observers(False, str(tmp_path / "dump"))).ran
     assert list((tmp_path / "dump").iterdir())
 
 
@@ -260,8 +260,6 @@ def test_a_module_of_which_a_part_is_known_is_done_as_a_whole() -> None:
     del judge.kept[[key for key in judge.kept if key.startswith("outcome")][-1]]
     second = Result(judge, text)
     assert second.ran and second.all == first.all
-
-
 
 
 def test_a_judge_that_refuses_keeps_nothing() -> None:

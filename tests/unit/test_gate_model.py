@@ -1,4 +1,4 @@
-"""The study of the gate's figures: ranks, order, decisions and losses, on arms made up for it."""
+"""The study of the gate's model: ranks, order, decisions and losses, on synthetic data."""
 
 import importlib
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ptxmotion.transforms.gate.gate import Figures
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs" / "experiments"))
 
 study: Any = importlib.import_module("gate_model")
 

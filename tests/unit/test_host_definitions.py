@@ -1,4 +1,4 @@
-"""What a name of a host program holds at a launch: the incoming value of a parameter is a definition as well."""
+"""The value of a host variable at a launch. The incoming value of a parameter is a definition, too."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_value_is_that_of_the_definition_that_reaches_the_launch(body: str, 
     assert value(body) == expected
 
 
-def test_a_variable_hides_a_constant_of_the_surroundings() -> None:
+def test_a_variable_hides_a_captured_constant() -> None:
     found, cfg, launch = sites("k[FOUR, 32](a, n)")
     assert found.extents(launch.grid, launch, cfg) == (4, 1, 1)
     program = program_from_text(
@@ -143,12 +143,12 @@ def test_extents_that_may_be_a_tuple_are_refused(body: str) -> None:
         ("k[(n, m), 32](a, n)", ("n", "m", 1)),
     ],
 )
-def test_extents_that_are_numbers_are_taken(body: str, expected: object) -> None:
+def test_extents_that_are_numbers_are_accepted(body: str, expected: object) -> None:
     found, cfg, launch = sites(body)
     assert found.extents(launch.grid, launch, cfg) == expected
 
 
-def test_min_and_max_by_other_names_are_not_taken_for_what_they_say() -> None:
+def test_redefined_min_and_max_are_not_trusted() -> None:
     program = program_from_text(
         "def p(data: host[i32], n: i32) -> None:\n    a = allocate(i32, 64)\n    k[min(n, 4), 32](a, min(n, 4))\n",
         {**NAMESPACE, "min": max},

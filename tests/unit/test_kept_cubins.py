@@ -1,4 +1,4 @@
-"""What ptxas made is kept, and a damaged entry is made anew."""
+"""Results of ptxas are cached, and a damaged cache entry is computed again."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The equations of kernel fusion on the thesis's figures, and by brute force on random graphs."""
+"""The equations of kernel fusion on the figures of the thesis, and against brute force on random graphs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_figure_3b_is_the_result_of_kfcm() -> None:
     assert [done.fused for done in result.steps] == [("1+2",), ("3+4",)]
 
 
-def test_forward_first_fuses_figure_3_otherwise() -> None:
+def test_forward_first_fuses_figure_3_differently() -> None:
     """Thesis §5.3.3: the order of the phases matters. On no way are fewer launches left, on one there is one more."""
     program, _ = transform(figure_3, order="forward-first")
     assert program.launched([0, 1, 1]) == ["KA", "FusedB_C_D"] and program.launched([0, 1, 0]) == ["KA", "FusedB_C"]
@@ -144,7 +144,7 @@ def test_a_motion_that_fuses_nothing_is_undone() -> None:
     assert result.steps == [] and where(kept) == {"KA": ["1"]}
 
 
-def test_a_launch_leaves_no_loop_and_enters_none() -> None:
+def test_a_launch_moves_neither_out_of_nor_into_a_loop() -> None:
     nodes = {1: "KA: x > y", 3: "KB: y > z"}
 
     def make() -> AbstractProgram:
@@ -153,7 +153,7 @@ def test_a_launch_leaves_no_loop_and_enters_none() -> None:
     assert transform(make)[1].steps == []
 
 
-def test_a_loop_that_runs_once_at_least_is_turned() -> None:
+def test_a_launch_moves_across_the_back_edge_of_a_loop_that_runs_at_least_once() -> None:
     nodes = {1: "KA: x > y", 2: "KB: y > z", 3: "KC: z > y"}
 
     def make() -> AbstractProgram:
@@ -164,7 +164,7 @@ def test_a_loop_that_runs_once_at_least_is_turned() -> None:
     assert program.launched([0, 0, 1]) == ["FusedA_B", "FusedC_B", "FusedC_B", "KC"]
 
 
-def test_a_loop_without_end_takes_and_gives_no_launch() -> None:
+def test_no_launch_moves_into_or_out_of_an_endless_loop() -> None:
     nodes = {1: "KA: x > y", 2: "KB: y > z"}
     before = AbstractProgram(nodes, "0-1 1-4 4-2 4-3 3-3 2-5", 0, 5)
     found = backward.analyze(before.graph(), 2, always)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ptxmotion.emulator.semantics import resolve
-from ptxmotion.ptx.ops import decode
+from ptxmotion.ptx.decoding import decode
 from ptxmotion.ptx.types import TYPES
 
 INTEGERS = ["u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"]

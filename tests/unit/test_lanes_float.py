@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ptxmotion.emulator.semantics import resolve
-from ptxmotion.ptx.ops import decode
+from ptxmotion.ptx.decoding import decode
 from ptxmotion.ptx.types import TYPES
 
 Lanes = npt.NDArray[Any]

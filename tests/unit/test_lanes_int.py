@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ptxmotion.emulator.semantics import resolve
-from ptxmotion.ptx.ops import decode
+from ptxmotion.ptx.decoding import decode
 
 
 def run(mnemonic: str, *sources: tuple[int, int], carry: bool = False) -> list[int]:

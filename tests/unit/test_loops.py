@@ -6,9 +6,10 @@ from functools import partial
 from growth import assert_near_linear
 from hypothesis import given
 from hypothesis import strategies as st
-from ptxmotion.analysis.graph.cfg import Cfg, strongly_connected_components
+from ptxmotion.analysis.graph.cfg import Cfg
 from ptxmotion.analysis.graph.dominance import dominators
 from ptxmotion.analysis.graph.loops import Loops
+from ptxmotion.graphs import strongly_connected_components
 from ptxmotion.ptx import Block
 
 Edges = list[list[int]]

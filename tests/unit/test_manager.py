@@ -1,4 +1,4 @@
-"""Facts are computed once, and never older than their kernel."""
+"""Analyses are computed once, and are never older than their kernel."""
 
 import operator
 import subprocess

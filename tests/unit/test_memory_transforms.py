@@ -1,4 +1,4 @@
-"""What the passes on memory leave alone, and what they cost; `tests/ptx` shows what they do."""
+"""What the memory passes leave unchanged, and their run time; `tests/ptx` shows what they change."""
 
 import pytest
 from growth import assert_near_linear

@@ -1,4 +1,4 @@
-"""What `bench/mutation_score.py` makes of kernels, and that `verify` notices it."""
+"""The mutants of `docs/experiments/mutation_score.py`, and that `verify` notices them."""
 
 import importlib
 import random
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ptxmotion.ptx import parse, print_module
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "experiments"))
 tool: Any = importlib.import_module("mutation_score")
 
 RUN = Path(__file__).parents[1] / "run"

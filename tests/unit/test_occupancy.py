@@ -1,4 +1,4 @@
-"""Theoretical occupancy, against figures of the CUDA occupancy calculator's rules worked by hand."""
+"""Theoretical occupancy, against values computed by hand with the rules of the CUDA occupancy calculator."""
 
 import pytest
 from ptxmotion.arch import ARCHITECTURES

@@ -1,4 +1,4 @@
-"""The page of opcodes in the docs says what the table says."""
+"""The page of opcodes in the docs agrees with the table."""
 
 from __future__ import annotations
 

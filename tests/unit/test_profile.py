@@ -14,7 +14,7 @@ from ptxmotion.analysis.graph.block_weights import NEVER
 from ptxmotion.analysis.profile import Profile, ProfileError
 from ptxmotion.cli import main
 from ptxmotion.emulator import Emulator
-from ptxmotion.ptx import Kernel, Module, parse
+from ptxmotion.ptx import Kernel, Module, flatten_scopes, parse
 from ptxmotion.ptx.digest import code_digest
 
 HEAD = ".version 8.5\n.target sm_80\n.address_size 64\n"
@@ -86,7 +86,7 @@ def test_scopes_may_be_flattened_after_and_before() -> None:
     nested = KERNEL.replace("mov.u32 %r6, 9;", "{ .reg .b32 %r1; mov.u32 %r1, 9; mov.u32 %r6, %r1; }")
     module, document = measured(nested)
     before = code_digest(module.kernels[0])
-    module.kernels[0].flatten_scopes()
+    flatten_scopes(module.kernels[0])
     assert code_digest(module.kernels[0]) == before
     assert Profile.of(document).match(module.kernels[0]) == ""
 
@@ -219,13 +219,13 @@ def test_a_stale_profile_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixtu
     source, saved = write(tmp_path)
     source.write_text(HEAD + KERNEL.replace("%r2, 3", "%r2, 7"))
     assert main(["opt", str(source), "--profile", str(saved)]) == 3
-    assert "measured of other code of 'k', and it fits no other kernel here" in capsys.readouterr().err
+    assert "measured of other code of 'k', and no other kernel here matches either" in capsys.readouterr().err
     source.write_text(HEAD + KERNEL.replace("%r2, 3", "%r2, 7") + KERNEL.replace("entry k", "entry l"))
     document = json.loads(saved.read_text())
     document["kernels"].append({**document["kernels"][0], "name": "l"})
     saved.write_text(json.dumps(document))
     assert main(["opt", str(source), "--profile", str(saved), "-o", str(tmp_path / "o.ptx")]) == 0
-    assert "measured of other code of 'k': it is taken as not measured" in capsys.readouterr().err
+    assert "measured of other code of 'k': the profile of this kernel is ignored" in capsys.readouterr().err
     saved.write_text("{")
     assert main(["opt", str(source), "--profile", str(saved)]) == 3
     assert "no profile" in capsys.readouterr().err

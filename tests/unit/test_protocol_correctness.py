@@ -112,7 +112,7 @@ def test_a_kernel_that_never_ends_is_killed_and_the_next_one_runs() -> None:
 
 def test_a_child_that_dies_or_raises_says_why() -> None:
     with Worker(machine()) as worker:
-        with pytest.raises(WorkerFailed, match="ValueError: no fake kernel") as failed:
+        with pytest.raises(WorkerFailed, match="ValueError: not a simulated kernel") as failed:
             _begun(worker, work(), "unheard_of")
         assert "Traceback" in failed.value.trace
         dying = Dying(**vars(work()))

@@ -70,5 +70,5 @@ def test_a_device_that_vanishes_is_the_callers_to_handle() -> None:
 
 @pytest.mark.parametrize("wrong", [{"rounds": 0}, {"samples": 0}, {"doublings": -1}, {"seeds": ()}])
 def test_plans_that_measure_nothing_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="no plan"):
+    with pytest.raises(ValueError, match="invalid plan"):
         Plan(**wrong)  # pyright: ignore[reportArgumentType]

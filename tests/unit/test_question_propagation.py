@@ -19,16 +19,11 @@ from ptxmotion.ptx import Kernel, Module, parse
 from ptxmotion.transforms.code_motion.anticipation import Anticipation
 from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
-from ptxmotion.transforms.scalar_replacement.access_index import Accesses, Question
-from ptxmotion.transforms.scalar_replacement.question_propagation import (
-    THROUGH,
-    Answer,
-    Availability,
-    Exploration,
-    Reply,
-    State,
-    solve,
-)
+from ptxmotion.transforms.scalar_replacement.access_index import Accesses, Provider
+from ptxmotion.transforms.scalar_replacement.availability_solver import solve
+from ptxmotion.transforms.scalar_replacement.block_answers import THROUGH, Answer, State
+from ptxmotion.transforms.scalar_replacement.question_propagation import Availability, Exploration, Reply
+from ptxmotion.transforms.scalar_replacement.questions import Question
 
 LOAD = "ld.global.u32"
 
@@ -283,7 +278,7 @@ def test_a_question_changes_its_name_over_the_back_edge() -> None:
     assert offsets == {0, 4}  # nobody reads the next one, so nobody is asked for it
     assert found.has_source
     assert not solve(found, lambda reply, state, names: "no").is_available
-    assert len(found.replies) <= availability.visits * len(facts.cfg) < availability.budget
+    assert len(found.replies) <= (availability.threshold + 1) * len(facts.cfg) < availability.budget
 
 
 def test_names_that_nobody_provides_cost_no_states() -> None:
@@ -333,12 +328,12 @@ B:  ld.global.u32 %r1, [%rd1];
 """
     )
     block, position, question = question_of(kernel, accesses, "B")
-    assert availability.within(block, question, position) is THROUGH
-    before = availability.at_end(block - 1, question)
-    assert before.provider is not None and before.provider.is_store
+    assert availability.search.within(block, question, position) is THROUGH
+    before = availability.answers_to(question).at_end(block - 1)
+    assert isinstance(before.provider, Provider) and before.provider.is_store
     other = accesses.question(kernel.blocks[block].instrs[1])
     assert other is not None
-    assert availability.at_end(block - 1, other).reason == "store"
+    assert availability.answers_to(other).at_end(block - 1).reason == "store"
 
 
 def test_anticipation_follows_a_loop_that_is_known_to_run_twice() -> None:

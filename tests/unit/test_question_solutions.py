@@ -6,17 +6,11 @@ from motion import kernel_of
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.values.symbolic_values import SymbolicValues
 from ptxmotion.transforms.code_motion.anticipation import Anticipation
-from ptxmotion.transforms.scalar_replacement.access_index import Accesses, Question
-from ptxmotion.transforms.scalar_replacement.question_propagation import (
-    PLANNED,
-    THROUGH,
-    Answer,
-    Availability,
-    Exploration,
-    Reply,
-    State,
-    solve,
-)
+from ptxmotion.transforms.scalar_replacement.access_index import Accesses
+from ptxmotion.transforms.scalar_replacement.availability_solver import solve
+from ptxmotion.transforms.scalar_replacement.block_answers import THROUGH, Answer, PlannedLoad, State
+from ptxmotion.transforms.scalar_replacement.question_propagation import Availability, Exploration, Reply
+from ptxmotion.transforms.scalar_replacement.questions import Question
 
 #: Two nested loops that move a pointer, with reads and writes in front, inside and behind, and a diamond.
 BODY = """
@@ -61,7 +55,7 @@ def told(found: Exploration) -> list[object]:
             for reply in replies
         ]
         lines.append(
-            (state.block, state.question, found.turns[state], found.names[state], state in found.sources, said)
+            (state.block, state.question, found.back_edges[state], found.names[state], state in found.sources, said)
         )
     return lines
 
@@ -84,7 +78,7 @@ def test_what_is_kept_between_questions_changes_no_answer() -> None:
                 for planned in ({}, dict.fromkeys(facts.cfg.pred[block], question)):
                     found = kept.explore(block, question, planned)
                     assert told(found) == told(new().explore(block, question, planned))
-                    assert all(found.turns[state] <= threshold for state in found.replies)
+                    assert all(found.back_edges[state] <= threshold for state in found.replies)
                     assert len(found.replies) <= budget
 
 
@@ -166,7 +160,7 @@ def test_the_solution_is_the_greatest() -> None:
                     chance.choices(
                         [
                             Reply(following.block, question, THROUGH, following),
-                            Reply(20 + state.block, question, Answer(PLANNED)),
+                            Reply(20 + state.block, question, Answer(PlannedLoad())),
                             Reply(30 + state.block, question, Answer(reason="store")),
                             Reply(40, None, Answer(reason="operand")),
                         ],

@@ -1,4 +1,4 @@
-"""Where parted lanes meet: against pairs of lanes that walk random graphs."""
+"""Where diverged lanes reconverge: against pairs of lanes that walk random graphs."""
 
 import random
 from collections.abc import Callable

@@ -96,11 +96,11 @@ def test_the_schema_refuses(where: tuple[str | int, ...], value: object) -> None
     ("where", "value", "message"),
     [
         (("schema_version",), 7, "schema_version is 7"),
-        (("datetime",), None, "datetime: str is wanted"),
+        (("datetime",), None, "datetime: str is expected"),
         (("extra",), 1, "unknown field 'extra'"),
-        (("benchmarks", 0, "fullname"), 3, r"\$\.benchmarks\[0\]\.fullname: str is wanted"),
-        (("benchmarks", 0, "comparisons", 0, "ci"), [1.0], "2 values are wanted"),
-        (("benchmarks", 0, "comparisons", 0, "rounds"), True, "int is wanted, not bool"),
+        (("benchmarks", 0, "fullname"), 3, r"\$\.benchmarks\[0\]\.fullname: str is expected"),
+        (("benchmarks", 0, "comparisons", 0, "ci"), [1.0], "2 values are expected"),
+        (("benchmarks", 0, "comparisons", 0, "rounds"), True, "int is expected, not bool"),
     ],
 )
 def test_reading_refuses_with_the_place(where: tuple[str | int, ...], value: object, message: str) -> None:
@@ -122,7 +122,7 @@ def test_a_missing_field_is_named() -> None:
 
 def test_what_is_no_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{")
-    with pytest.raises(ResultError, match=r"x\.json: no JSON"):
+    with pytest.raises(ResultError, match=r"x\.json: invalid JSON"):
         read(tmp_path / "x.json")
     with pytest.raises(ResultError, match="no schema_version"):
         from_json([])

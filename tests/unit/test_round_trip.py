@@ -1,4 +1,4 @@
-"""The judge of round trips, on files of our own, and on files with something wrong."""
+"""The round-trip checker, on valid files and on files with errors."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ from ptxmotion.transforms.gate.static_judge import StaticJudge
 from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
 from ptxmotion.transforms.scalar_replacement import passes as scalar_replacement
-from ptxmotion.transforms.scalar_replacement.queries import Questions
+from ptxmotion.transforms.scalar_replacement.options import Options
+from ptxmotion.transforms.scalar_replacement.queries import Queries
 
 CLEAN = ",copyprop,dce"
 START = "ld.param.u64 %rd1, [out];\nmov.u32 %r40, %tid.x;\nsetp.eq.u32 %p1, %r40, 3;\n"
@@ -258,15 +259,14 @@ def test_what_an_attempt_has_found_out_changes_no_later_one(
 
         def __init__(
             self,
-            options: scalar_replacement.ScalarReplacement,
+            options: Options,
             kernel: Kernel,
-            facts: Facts,
+            queries: Queries,
             remarks: Remarks,
-            questions: Questions,
-            without: Container[Instr] = frozenset(),
+            excluded: Container[Instr],
         ) -> None:
             attempts.append(self)
-            super().__init__(options, kernel, facts, remarks, options.questions(facts), without)
+            super().__init__(options, kernel, Queries(queries.facts, options), remarks, excluded)
 
     kept, remarks = optimized(TWO_READERS + other, variant)
     monkeypatch.setattr(scalar_replacement, "Round", Anew)
@@ -474,9 +474,9 @@ def test_a_load_may_read_what_it_comes_to_in_a_later_turn(first: int, step: int,
     """Also after more turns than those over which values are carried."""
     module = kernel_of(START + AHEAD.format(first=first, step=step))
     facts = Facts(module.kernels[0], module)
-    availability = scalar_replacement.SpeculativeScalarReplacement().questions(facts).availability
-    loads = [load for each in availability.accesses.blocks.values() for _, load in each.loads]
+    queries = Queries(facts, Options())
+    loads = [load for each in queries.accesses.blocks.values() for _, load in each.loads]
     before, in_loop = (load for load in loads if load.form.space == "global")
-    question = availability.accesses.question(before)
+    question = queries.accesses.question(before)
     assert question is not None
-    assert (in_loop in availability.readers(question)) == is_read
+    assert (in_loop in queries.candidates.readers(question)) == is_read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from growth import assert_near_linear
-from ptxmotion.ptx import Kernel, Module, Reg, parse, print_module
+from ptxmotion.ptx import Kernel, Module, Reg, flatten_scopes, parse, print_module
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 
@@ -12,7 +12,7 @@ HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 def flat(body: str, before: str = "") -> tuple[Kernel, str]:
     module = parse(f"{HEAD}{before}.entry k(.param .u64 a)\n{{\n{body}\n}}\n")
     kernel = module.kernel("k")
-    kernel.flatten_scopes()
+    flatten_scopes(kernel)
     text = print_module(module)
     assert print_module(parse(text)) == text
     return kernel, text
@@ -117,7 +117,7 @@ def test_unknown_opcodes_follow_as_well() -> None:
 def test_flattening_changes_the_version_once_and_leaves_a_flat_kernel_alone() -> None:
     kernel, _ = flat(".reg .b32 x; { mov.b32 x, 0; }")
     version = kernel.version
-    kernel.flatten_scopes()
+    flatten_scopes(kernel)
     assert kernel.version == version > 0
     untouched, _ = flat(".reg .b32 x; mov.b32 x, 0;")
     assert untouched.version == 0
@@ -130,13 +130,13 @@ def nested(count: int) -> Module:
 
 @pytest.mark.slow
 def test_time_is_linear_in_the_number_of_scopes() -> None:
-    assert_near_linear(lambda count: nested(count).kernel("k"), Kernel.flatten_scopes, 2_000)
+    assert_near_linear(lambda count: nested(count).kernel("k"), flatten_scopes, 2_000)
 
 
 def test_all_registers_are_declared_once() -> None:
     module = nested(50)
     kernel = module.kernel("k")
-    kernel.flatten_scopes()
+    flatten_scopes(kernel)
     names = {reg.name for instr in kernel.instructions() for reg in instr.defs()}
     assert len(names) == 100
     again = parse(print_module(module)).kernel("k")

@@ -1,4 +1,4 @@
-"""Which loads may be executed where the program would not have executed them, and why not."""
+"""Which loads may run where the program would not have run them, and why others may not."""
 
 import pytest
 from growth import assert_near_linear

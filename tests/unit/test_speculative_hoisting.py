@@ -1,13 +1,12 @@
 """Where loads may rise to, next to the rules as the thesis has them: one recursive call for each block."""
 
 import random
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 from ptxmotion.transforms.code_motion.speculative_hoisting import ELSEWHERE, MAX_DEPTH, NOWHERE, Hoisting, Places
-from ptxmotion.transforms.scalar_replacement.access_index import Question
-from ptxmotion.transforms.scalar_replacement.question_propagation import PLANNED, THROUGH, Answer
+from ptxmotion.transforms.scalar_replacement.block_answers import THROUGH, Answer, PlannedLoad
+from ptxmotion.transforms.scalar_replacement.questions import Question
 
 QUESTION = Question("global", 1, 0, 4, 64)
 PHI = 7
@@ -34,22 +33,22 @@ class Graph:
         self.convergent = {block for block in range(count) if chance.random() < 0.7}
         self.evaluated = {(a, b) for a in range(count) for b in range(count) if chance.random() < 0.7}
         self.phis = {block: {PHI: block} for block in range(count) if chance.random() < 0.05}
-        says: list[Answer] = [THROUGH] * 8 + [Answer(PLANNED), Answer(reason="store")]
+        says: list[Answer] = [THROUGH] * 8 + [Answer(PlannedLoad()), Answer(reason="store")]
         self.said = [chance.choice(says) for _ in range(count)]
         self.leaves = chance.choice((frozenset[int](), frozenset([PHI]), None))
 
     def hoisting(self) -> Hoisting:
         facts: Any = SimpleNamespace(cfg=self, control_dependence=SimpleNamespace(controllers=self.controllers))
         symbols = SimpleNamespace(phis=self.phis, leaves=self.leaves_of)
-        availability: Any = SimpleNamespace(symbols=symbols, said_of=self.said_of)
+        availability: Any = SimpleNamespace(symbols=symbols, answers_to=self.answers_to)
         anticipation: Any = SimpleNamespace(is_evaluated=self.is_evaluated)
-        return Hoisting(facts, availability, anticipation, self.parting.__contains__, self.convergent.__contains__)
+        return Hoisting(facts, availability, anticipation, self.parting.__contains__)
 
     def leaves_of(self, base: int) -> frozenset[int] | None:
         return self.leaves
 
-    def said_of(self, question: Question) -> Callable[[int], Answer]:
-        return self.said.__getitem__
+    def answers_to(self, question: Question) -> SimpleNamespace:
+        return SimpleNamespace(at_end=self.said.__getitem__)
 
     def is_evaluated(self, block: int, successor: int, question: Question) -> bool:
         return (block, successor) in self.evaluated
@@ -116,7 +115,7 @@ def test_chains_are_gone_up_as_block_by_block() -> None:
         graph = Graph(seed)
         hoisting = graph.hoisting()
         for block in graph.rpo:
-            found = hoisting.places(block, QUESTION)
+            found = hoisting.places(block, QUESTION, graph.convergent.__contains__)
             assert found == Plain(graph).above(block, block, 0), (seed, block)
             risen += bool(found.blocks)
     assert risen > 1000
@@ -129,7 +128,7 @@ def test_no_way_is_longer_than_the_bound() -> None:
     graph.pred = [[], *([block] for block in range(count - 1))]
     graph.reachable, graph.rpo, graph.exits = [True] * count, list(range(count)), [count - 1]
     graph.controllers, graph.phis = [set[int]() for _ in range(count)], {}
-    graph.said = [Answer(PLANNED), *([THROUGH] * (count - 1))]
+    graph.said = [Answer(PlannedLoad()), *([THROUGH] * (count - 1))]
     hoisting = graph.hoisting()
-    assert hoisting.places(MAX_DEPTH, QUESTION) == ELSEWHERE
-    assert hoisting.places(MAX_DEPTH + 1, QUESTION) == NOWHERE
+    assert hoisting.places(MAX_DEPTH, QUESTION, graph.convergent.__contains__) == ELSEWHERE
+    assert hoisting.places(MAX_DEPTH + 1, QUESTION, graph.convergent.__contains__) == NOWHERE

@@ -1,4 +1,4 @@
-"""The verdict rule, and that it neither cries wolf nor sleeps: simulations with drift and clock steps."""
+"""The verdict rule: rates of false positives and false negatives in simulations with drift and clock steps."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Counting the structure of kernels, on a kernel whose counts are plain to see, and on a program of the suites."""
+"""Counting the structure of kernels, on a small kernel with obvious counts, and on a suite program."""
 
 import importlib
 import sys
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "experiments"))
 
 from ptxmotion.ptx import parse
 

@@ -1,7 +1,7 @@
-"""What the launches of the suites' programs need between them, next to each other, and that it is enough.
+"""What is needed between adjacent launches of the suites' programs, and that it suffices.
 
-Each pair is fused as often as said, with a barrier of the grid where it needs one, and run on the emulator beside the
-two launches: equal memory, and nothing found that was not found before.
+Each pair is fused a given number of times, with a grid barrier if it needs one, and runs on the emulator in addition to
+the two launches. Memory must be equal, and the emulator must find nothing new.
 """
 
 from pathlib import Path
@@ -55,15 +55,15 @@ def test_loads_of_srad_come_from_registers() -> None:
     made = {pair.second: pair.fused for pair in adjacent_pairs("rodinia/srad_v1")}
     prepare = made["prepare"]
     assert prepare is not None
-    assert "2 loads take what the same thread has stored from the register" in prepare.remarks
+    assert "2 loads of values that the same thread stored read the register instead" in prepare.remarks
 
 
-def test_what_only_a_lesser_attempt_fused_is_not_called_fused(
+def test_fusions_of_a_rejected_attempt_are_not_reported_as_fused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the loop around `reduce` tested at its end, `prepare` and `reduce` fuse, and fewer others do."""
     monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path))  # no costs that a machine has measured
     assert main(["fuse", "rodinia/srad_v1", "--remarks"]) == 0
     told = capsys.readouterr().err
-    assert "fuse: prepare+reduce: fused, it would leave more launches elsewhere [less-fused]" in told
+    assert "fuse: prepare+reduce: fusing these two would leave more launches elsewhere [less-fused]" in told
     assert "fused as fused_extract_prepare" in told and "fused as fused_prepare_reduce" not in told

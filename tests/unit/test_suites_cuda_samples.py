@@ -1,4 +1,4 @@
-"""The programs after NVIDIA's samples: correct on the emulator, before and after the optimizer."""
+"""The programs of the CUDA samples suite: correct on the emulator, before and after the optimizer."""
 
 from typing import Any, cast
 

@@ -1,4 +1,6 @@
-"""The Rodinia programs: correct on the emulator, before and after the optimizer; their data and references by hand."""
+"""Rodinia programs: correct on the emulator, before and after the optimizer; their data and references against values
+by hand.
+"""
 
 from typing import Any
 

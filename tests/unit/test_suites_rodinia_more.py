@@ -1,4 +1,4 @@
-"""Some of the Rodinia programs: correct on the emulator, before and after the optimizer."""
+"""More Rodinia programs: correct on the emulator, before and after the optimizer."""
 
 from typing import Any
 

@@ -14,7 +14,6 @@ from ptxmotion.analysis.memory.alias import CONSERVATIVE, Promise
 from ptxmotion.analysis.memory.touched_memory import is_with_outside, synchronization
 from ptxmotion.ptx import ROWS, Effect, Form, Op, decode, parse, print_module
 from ptxmotion.ptx.notation import OperandSpec
-from ptxmotion.ptx.operand_rules import expected_type
 from ptxmotion.ptx.verify import problems
 from test_adversarial_synchronization import KERNEL, accesses
 
@@ -61,7 +60,7 @@ def operand(form: Form, spec: OperandSpec) -> str:
         return "[%rd2+512]"
     if spec.type == "vec":
         return "{%r29, %r30}"
-    scalar = expected_type(form, spec)
+    scalar = form.operand_type(spec)
     if scalar is None:
         return "%r30"
     return _REGISTERS["p" if scalar.kind == "p" else max(scalar.bits, 16)]

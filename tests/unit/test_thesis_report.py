@@ -1,4 +1,6 @@
-"""The tables beside the thesis: every number is one of the file, and what has no verdict enters no mean."""
+"""The tables that compare with the thesis: every number is in the file, and results without a verdict are in no
+mean.
+"""
 
 import sys
 from pathlib import Path
@@ -9,9 +11,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fake_runs import arm, session, task
 from ptxmotion.cli import main
-from ptxmotion.cli.bench_fusion import FUSIONS
-from ptxmotion.cli.bench_variants import METHODS
 from ptxmotion.harness.results import ResultFile, settle, write
+from ptxmotion.programs.fused_variants import FUSIONS
+from ptxmotion.programs.variants import METHODS
 from ptxmotion.suites.registry import benchmarks
 from ptxmotion.suites.thesis_figures import FIGURES, FUSION
 from ptxmotion.suites.thesis_report import thesis_report
@@ -32,10 +34,10 @@ def test_programs_and_methods_are_those_that_there_are() -> None:
     assert FUSION.methods == FUSIONS
     for experiment in (*FIGURES, FUSION):
         assert set(experiment.programs) <= known and set(experiment.methods) <= {*METHODS, *FUSIONS}
-        for told in experiment.told.values():
+        for told in experiment.stated.values():
             assert set(told) <= set(experiment.programs)
             assert all(set(each) <= {*experiment.methods, "O3"} for each in told.values())
-        assert set(experiment.means) <= set(experiment.told)
+        assert set(experiment.means) <= set(experiment.stated)
 
 
 def test_a_row_has_ours_and_theirs(result: ResultFile) -> None:
@@ -68,7 +70,7 @@ def test_fusion_has_a_table_of_its_own_where_it_was_run() -> None:
     made = session().run([task("rodinia/cfd", *arms)])
     made.options["launch"] = "stream"
     lines = thesis_report(made).splitlines()
-    assert lines[0].endswith("Launched by stream, but for what is named otherwise.")
+    assert lines[0].endswith("Launched by stream, except variants whose name says otherwise.")
     assert [line for line in lines if line.startswith("## ")] == ["## Kernel fusion (table 5.1)", "## All programs"]
     table = lines[lines.index("## Kernel fusion (table 5.1)") :]
     assert table[2] == "| program | kfcm (here / 5.1) | graph | kfcm+graph |"

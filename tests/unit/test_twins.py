@@ -1,4 +1,4 @@
-"""Entries that are the same but for names: each becomes what the passes would have made of it."""
+"""Entries that are equal except for names: each becomes what the passes would have made of it."""
 
 from __future__ import annotations
 

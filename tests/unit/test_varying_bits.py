@@ -6,7 +6,7 @@ from typing import NamedTuple
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from ptxmotion.analysis.divergence.varying_bits import OPERATIONS, Bits, constant, special_registers
-from ptxmotion.ptx import ROWS, decode
+from ptxmotion.ptx import ROWS, Operation, decode
 
 
 def signed(value: int, width: int) -> int:
@@ -103,7 +103,7 @@ def test_what_does_not_vary_is_equal_in_all_lanes(mnemonic: str, data: st.DataOb
     widths, width, compute = CASES[mnemonic]
     form = decode(mnemonic)
     drawn = [data.draw(operand_lanes(each)) for each in widths]
-    found = OPERATIONS[form.op.semantics](form, [bits for bits, _ in drawn])
+    found = OPERATIONS[form.operation](form, [bits for bits, _ in drawn])
     assume(found is not None)
     assert found is not None
     mask = (1 << width) - 1
@@ -118,18 +118,18 @@ def test_what_does_not_vary_is_equal_in_all_lanes(mnemonic: str, data: st.DataOb
 def test_uniform_operands_make_uniform_results(mnemonic: str, data: st.DataObject) -> None:
     form = decode(mnemonic)
     operands = [data.draw(operand_lanes(width))[0]._replace(varying=0) for width in CASES[mnemonic][0]]
-    found = OPERATIONS[form.op.semantics](form, operands)
+    found = OPERATIONS[form.operation](form, operands)
     assert found is None or found.varying == 0
 
 
 def test_every_operation_is_in_the_table_and_in_the_cases() -> None:
-    assert set(OPERATIONS) <= {row.semantics for row in ROWS}
-    assert set(OPERATIONS) == {decode(mnemonic).op.semantics for mnemonic in CASES}
+    assert set(OPERATIONS) <= {row.operation for row in ROWS}
+    assert set(OPERATIONS) == {decode(mnemonic).operation for mnemonic in CASES}
 
 
 def apply(mnemonic: str, *operands: Bits) -> int:
     form = decode(mnemonic)
-    found = OPERATIONS[form.op.semantics](form, list(operands))
+    found = OPERATIONS[form.operation](form, list(operands))
     return found.varying if found is not None else -1
 
 
@@ -146,7 +146,7 @@ def test_the_warp_number_does_not_vary() -> None:
     assert apply("setp.lt.s32", tid, constant(64, 32)) == apply("setp.ge.s32", tid, constant(64, 32)) == 0
     assert apply("setp.lt.u32", tid, constant(16, 32)) == 1
     base = Bits(0, 0xFF)  # a multiple of 256
-    index = OPERATIONS["int_add"](decode("add.s32"), [base, tid])
+    index = OPERATIONS[Operation.SUM](decode("add.s32"), [base, tid])
     assert index is not None and index.varying == 31
     assert apply("add.s32", Bits(0), tid) == 0xFFFFFFFF  # whatever the base: a carry may go through
 

@@ -1,4 +1,4 @@
-"""The verifier: what it refuses and says, what it lets pass, and the invariants of the IR that a pass could break."""
+"""The verifier: what it rejects and reports, what it accepts, and the invariants of the IR that a pass could break."""
 
 import pytest
 from ptxmotion.ptx import TYPES, Block, Instr, Label, Module, PtxError, Reg, decode, parse

@@ -1,4 +1,4 @@
-"""Cycles of one warp: what the replay of ptxas's schedule tells apart."""
+"""Cycles of one warp: the differences that the replay of ptxas's schedule shows."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""A machine on which a launch takes 10 us, and a fused kernel as long as its name says: for `fuse --benefit=timing`."""
+"""A machine for `fuse --benefit=timing` on which a launch takes 10 us, and a fused kernel as long as its name says."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ptxmotion.cli.bench_fusion import HOST
 from ptxmotion.harness.fake_backend import FakeStopwatch, Weather
 from ptxmotion.harness.machine import Machine
+from ptxmotion.programs.fused_variants import HOST
 
-#: What a run takes less for each pair of kernels that one of its modules fuses.
+#: Seconds that a run saves for each pair of kernels that one of its modules fuses.
 GAINS = {"scale_shift": -40e-6, "shift_twice": 30e-6}
 WHOLE = 200e-6
 
@@ -19,10 +19,10 @@ MACHINE = Machine(
 
 
 def seconds(modules: Mapping[str, str]) -> float:
-    """Of a run with these modules."""
+    """The time of a run with these modules."""
     return WHOLE - sum(gain for pair, gain in GAINS.items() if any(pair in name for name in modules if name != HOST))
 
 
 def stopwatch(backend: Any, work: Any, arms: Sequence[Any], seed: int, recorded: Mapping[str, Any]) -> FakeStopwatch:
-    """Named in `MACHINE`."""
+    """The stopwatch that `MACHINE` names."""
     return FakeStopwatch([seconds(arm.modules) for arm in arms], Weather(noise=0.003), seed)

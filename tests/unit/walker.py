@@ -1,8 +1,8 @@
-"""A walk through a kernel whose branch decisions are dictated: an oracle for code motion that knows no analysis.
+"""A walk through a kernel with given branch decisions: an oracle for code motion that uses no analysis.
 
-Registers hold integers modulo 2^32, memory is a dictionary; a guarded branch asks the next decision, whatever its
-predicate holds. Two versions of a kernel, given the same decisions, must store the same; and what one version
-evaluates on the way can be counted.
+Registers hold integers modulo 2^32, and memory is a dictionary. A guarded branch takes the next decision, whatever its
+predicate holds. With the same decisions, two versions of a kernel must store the same values. The evaluations on the
+walk can be counted.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ MASK = 0xFFFF_FFFF
 
 
 class Endless(Exception):
-    """The kernel goes round in a circle without a conditional branch."""
+    """The kernel has a cycle without a conditional branch."""
 
 
 @dataclass
 class Walk:
-    """What happened: stores in order, and how often each opcode ran; ``left`` says whether the kernel was left."""
+    """The stores in order, and how often each opcode ran. ``left`` says whether the kernel ended."""
 
     stores: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     ran: Counter[str] = field(default_factory=Counter[str])
@@ -30,7 +30,7 @@ class Walk:
 
 
 def walk(kernel: Kernel, decisions: Sequence[bool], registers: dict[str, int], memory: dict[int, int]) -> Walk:
-    """Run ``kernel`` until it ends or the decisions do."""
+    """Run ``kernel`` until it ends or no decision is left."""
     state = dict(registers)
     memory = dict(memory)
     result = Walk()

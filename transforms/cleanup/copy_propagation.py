@@ -22,6 +22,7 @@ from ...analysis.manager import Facts
 from ...analysis.values.ssa import Ssa
 from ...ptx import Guard, Instr, Kernel, Operand, Reg, ScalarType
 from ...ptx.operands import substitute
+from ...ptx.operations import Operation
 from ..remarks import Remarks
 
 __all__ = ["CopyPropagation", "are_exchangeable", "exchangeable_as", "substitute_reads"]
@@ -133,7 +134,7 @@ def _copies(facts: Facts) -> list[Instr]:
         instr
         for block in facts.cfg.rpo
         for instr in blocks[block].instrs
-        if instr.form.op.semantics == "move_mov" and instr.guard is None and len(instr.operands) == 2
+        if instr.form.operation is Operation.COPY and instr.guard is None and len(instr.operands) == 2
     ]
     copies = [instr for instr in moves if _keeps_all_bits(*instr.operands)]
     if not copies:
@@ -173,7 +174,7 @@ def _root(reg: Reg, renamed: dict[Reg, Reg]) -> Reg:
 
 def substitute_reads(kernel: Kernel, instr: Instr, renamed: Mapping[Reg, Reg]) -> bool:
     """Replace registers that the instruction reads, except `Instr.fixed_uses`; whether anything changed."""
-    if instr.form.inout or instr.form.op.base == "call":
+    if instr.form.inout or instr.form.is_call:
         return False
     count = instr.form.dst_count
     operands = instr.operands

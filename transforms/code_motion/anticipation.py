@@ -27,13 +27,15 @@ from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from ...analysis.effects import is_plain_store
-from ...analysis.graph.cfg import strongly_connected_components
 from ...analysis.graph.finite_loops import FiniteLoops
 from ...analysis.manager import Facts
 from ...analysis.memory.alias import Reference
 from ...analysis.values.symbolic_values import SymbolicValues
+from ...graphs import strongly_connected_components
 from ...ptx import Effect, Instr, Label, Reg, ScalarType
-from ..scalar_replacement.access_index import Accesses, Question
+from ...ptx.operations import Operation
+from ..scalar_replacement.access_index import Accesses
+from ..scalar_replacement.questions import Question
 from .lazy_code_motion import never_leaving
 
 __all__ = ["Anticipation", "VISITS"]
@@ -488,7 +490,7 @@ class Anticipation:
                 base, offset = named if named is not None else (_UNKNOWN, 0)
                 size = own.bytes * instr.form.lanes
                 reference = Reference(own.space, base, offset, size, own.symbol, own.objects)
-        return bool(self.accesses.kill_in_other_terms(instr, reference, question))
+        return bool(self.accesses.kills.reason_elsewhere(instr, reference, question))
 
     def _address(self, own: Question, state: _State, position: int) -> tuple[int, int] | None:
         """The address of an access as (base, offset) in terms of the values at the edge."""
@@ -557,7 +559,7 @@ class Anticipation:
 
     def _find_condition(self, block: int) -> _Condition | None:
         terminator = self.cfg.blocks[block].terminator
-        if terminator is None or terminator.form.op.base != "bra" or terminator.guard is None:
+        if terminator is None or terminator.form.operation is not Operation.BRANCH or terminator.guard is None:
             return None
         guard = terminator.guard.reg
         target = terminator.operands[0]
@@ -565,7 +567,12 @@ class Anticipation:
             return None
         ssa, values = self.symbols.ssa, self.symbols.values
         instr = ssa.instr[ssa.read(terminator, guard)]
-        if instr is None or instr.guard is not None or instr.form.op.base != "setp" or len(instr.operands) != 3:
+        if (
+            instr is None
+            or instr.guard is not None
+            or instr.form.operation is not Operation.COMPARISON
+            or len(instr.operands) != 3
+        ):
             return None
         scalar = instr.form.type
         if scalar is None or not scalar.is_integer or instr.form.mods.get("cmp") not in _COMPARISONS:

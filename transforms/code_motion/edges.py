@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from ...analysis.graph.cfg import Cfg
 from ...ptx import Block, Directive, Instr, Kernel, decode
+from ...ptx.operations import Operation
 
 __all__ = ["SYNTHETIC", "EdgeInserter"]
 
@@ -36,7 +37,7 @@ class EdgeInserter:
         if self._is_at_start(successor) or self._is_at_end(block):
             return True
         terminator = self.cfg.blocks[block].terminator
-        return terminator is None or terminator.form.op.base != "brx"
+        return terminator is None or terminator.form.operation is not Operation.INDEXED_BRANCH
 
     def insert(self, block: int, successor: int, instr: Instr) -> None:
         """Insert ``instr`` on the edge, after the earlier insertions there."""
@@ -82,7 +83,11 @@ class EdgeInserter:
         """Split the edge by a synthetic block. ``follows``: the target is the next block in the text."""
         kernel = self.kernel
         terminator = source.terminator
-        taken = terminator is not None and terminator.form.op.base == "bra" and target.label in terminator.operands
+        taken = (
+            terminator is not None
+            and terminator.form.operation is Operation.BRANCH
+            and target.label in terminator.operands
+        )
         if follows and not taken:
             kernel.insert_block(kernel.blocks.index(target), Block(None, code))
             return

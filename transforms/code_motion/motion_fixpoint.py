@@ -38,9 +38,14 @@ class MotionFixpoint:
         moving = SpeculativeSparseCodeMotion()
         replacing = SpeculativeScalarReplacement(threshold=self.threshold, forwarding=self.forwarding)
         changed = False
+        complete_version: int | None = None  # the version of the kernel in which ssrqp finds nothing
         for _ in range(self.rounds):
             changed |= moving.run(kernel, facts, remarks)
-            if not replacing.run(kernel, facts, remarks):
+            if kernel.version == complete_version:
+                break
+            progress = replacing.replace(kernel, facts, remarks)
+            if not progress.changed:
                 break
             changed = True
+            complete_version = kernel.version if progress.is_complete else None
         return changed

@@ -30,8 +30,8 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from ...analysis.manager import Facts
-from ..scalar_replacement.access_index import Question
 from ..scalar_replacement.question_propagation import Availability
+from ..scalar_replacement.questions import Question
 from .anticipation import Anticipation
 
 __all__ = ["Hoisting", "Places"]
@@ -54,8 +54,7 @@ ELSEWHERE = Places(True)
 class Hoisting:
     """Answers queries about speculative hoisting.
 
-    ``parts``: whether a block ends in a branch above which speculation is allowed. ``is_convergent``: whether a load at
-    the end of a block is executed in no arm of a divergent branch in which the original load is not.
+    ``parts``: whether a block ends in a branch above which speculation is allowed.
     """
 
     def __init__(
@@ -64,13 +63,11 @@ class Hoisting:
         availability: Availability,
         anticipation: Anticipation,
         parts: Callable[[int], bool],
-        is_convergent: Callable[[int], bool],
     ) -> None:
         self.cfg = facts.cfg
         self.controllers = facts.control_dependence.controllers
         self.availability = availability
         self.anticipation = anticipation
-        self.is_convergent = is_convergent
         self._parts = parts
         self._exits = frozenset(self.cfg.exits)
         #: By block its reachable predecessors.
@@ -83,9 +80,10 @@ class Hoisting:
             for phi in phis:
                 self._joins.setdefault(phi, []).append(block)
 
-    def places(self, block: int, question: Question) -> Places:
-        """The blocks to which the load of ``question`` may rise from the start of ``block``."""
-        return _Rise(self, question).above(block, block, 0)
+    def places(self, block: int, question: Question, is_convergent: Callable[[int], bool]) -> Places:
+        """The blocks to which the load of ``question`` may rise from the start of ``block``. ``is_convergent``: whether
+        a load at the end of a block is executed in no arm of a divergent branch in which the original load is not."""
+        return _Rise(self, question, is_convergent).above(block, block, 0)
 
     def before(self, block: int) -> list[int]:
         """The reachable predecessors; none for the entry block, because control enters it from outside as well."""
@@ -126,10 +124,11 @@ class Hoisting:
 class _Rise:
     """The queries about one load; n and m as in the header of the module."""
 
-    def __init__(self, hoisting: Hoisting, question: Question) -> None:
+    def __init__(self, hoisting: Hoisting, question: Question, is_convergent: Callable[[int], bool]) -> None:
         self.hoisting = hoisting
         self.question = question
-        self._said = hoisting.availability.said_of(question)
+        self._is_convergent = is_convergent
+        self._answers_of_blocks = hoisting.availability.answers_to(question)
         self._joins = hoisting.joins(question)
         #: By m, then by n; ``None`` while the answer is being computed.
         self._answers: dict[int, dict[int, Places | None]] = {}
@@ -148,7 +147,7 @@ class _Rise:
         refusing = [block for block, answer in answers.items() if not answer.may_rise]
         if not refusing:
             return Places(True, places)
-        if len(refusing) == len(before) or not all(self.hoisting.is_convergent(block) for block in refusing):
+        if len(refusing) == len(before) or not all(self._is_convergent(block) for block in refusing):
             return NOWHERE
         is_evaluated = self.hoisting.anticipation.is_evaluated
         if not all(is_evaluated(block, n, self.question) for block in refusing):
@@ -188,10 +187,10 @@ class _Rise:
     def _own(self, m: int, n: int, depth: int) -> Places | None:
         """The answer at ``n``; ``None`` if it is the answer of its predecessors."""
         hoisting = self.hoisting
-        said = self._said(n)
-        if said.provider is not None:
+        answer = self._answers_of_blocks.at_end(n)
+        if answer.provider is not None:
             return ELSEWHERE
-        if said.reason:
+        if answer.reason:
             is_above = n in hoisting.controllers[m] and hoisting.may_speculate(n)
             return Places(True, frozenset([n])) if is_above else NOWHERE
         if not hoisting.branches(n):

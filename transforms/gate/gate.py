@@ -1,20 +1,20 @@
 """The gate: a change of a kernel is kept only where the machine code gets better.
 
-The judge (`figures.Judge`) gives figures of each kernel before and after. A kernel stays changed only where it is
-*better* at both ends of what a launch may be, because the gate does not know the launch:
+The judge (`judge.Judge`) returns figures of each kernel before and after. The gate does not know how a kernel is
+launched. So a kernel stays changed only where it is better at both extremes of a launch:
 
-- *one warp alone*: the cycles of a warp whose latencies nothing hides, as in a small grid;
+- *one warp alone*: the cycles of a warp whose latencies no other warp hides, as in a small grid;
 - *a full multiprocessor*: the cycles per warp where as many warps as fit share four schedulers. This is the larger of
-  the issue slots of a warp and its cycles alone divided by the number of warps. Registers count here, by occupancy.
+  the issue slots of a warp and its cycles alone divided by the number of warps. Registers matter here, by occupancy.
 
 Neither figure may get worse, accesses to local memory (spills) may not increase, and something must get better.
 Figures that differ by less than one in a thousand are equal. Of equal kernels the one with fewer weighted instructions
 is better, then the one with fewer registers. A kernel whose machine code is the same as before is reverted. Where a
-kernel got worse, its rewrites are tried again in halves (`search.py`), so that one bad rewrite does not cost the
-others. A function has no figures of its own: where an entry got worse, all functions are reverted first.
+kernel got worse, subsets of its rewrites are tried (`search.py`), so that one bad rewrite does not discard the others.
+A function has no figures of its own: where an entry got worse, all functions are reverted first.
 
-Requires: attempts whose kernels stand in the module. Guarantees: a kernel that stays changed is not worse by the
-judge's figures; each decision is a remark. Where the judge refuses, every kernel is reverted (reason ``gate-refused``).
+Requires: attempts whose kernels are in the module. Guarantees: a kernel that stays changed is not worse by the judge's
+figures; each decision is a remark. Where the judge refuses, every kernel is reverted (reason ``gate-refused``).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from collections.abc import Sequence
 from ...cost import Figures, gain, is_better, worse
 from ...ptx import Module
 from ..attempt import Attempt
-from .judge import Judge, Refused, Remembering
+from .judge import Judge, RecordingJudge, Refused
 from .search import Search, Transform, budget, module_of, try_halves
 
 __all__ = ["judge_attempts"]
 
 PASS = "gate"
 
-#: Why the static judge keeps no change of arithmetic alone.
+#: Why a change of arithmetic alone is reverted under the static judge.
 _NO_STATIC_GAIN = "no fewer accesses to memory or long operations, and other figures of PTX do not predict time"
 
 
@@ -40,8 +40,8 @@ def judge_attempts(
 ) -> bool:
     """Keep, search or revert each changed kernel of ``module`` in place.
 
-    ``searches`` allows sets of rewrites to be tried with ``transform``. ``False`` where the judge refused something,
-    so that another run may come to another result.
+    ``searches``: whether subsets of rewrites are tried with ``transform``. Returns ``False`` where the judge refused
+    something, so that another run may have another result.
     """
     changed = [attempt for attempt in attempts if attempt.changed]
     if not changed:
@@ -64,7 +64,7 @@ def _decide(judge: Judge, module: Module, changed: Sequence[Attempt], transform:
     if functions and any(worse(before[name], after[name]) for name in before if name in after):
         for attempt in functions:
             attempt.revert(module)
-            _report(attempt, "Missed", "an entry that may call it got worse", "gate-worse")
+            _report(attempt, "Missed", "reverted, because an entry that may call it got worse", "gate-worse")
         after = _figures_after(judge, module, changed)
     entries = [attempt for attempt in changed if attempt.original.is_entry]
     started = [(attempt, _decide_entry(module, attempt, before, after)) for attempt in entries]
@@ -78,7 +78,7 @@ def _decide(judge: Judge, module: Module, changed: Sequence[Attempt], transform:
 
 
 def _figures_after(judge: Judge, module: Module, changed: Sequence[Attempt]) -> dict[str, Figures]:
-    """Figures of what the passes made. A judge that refuses this has accepted the module as it was given."""
+    """The figures of the transformed kernels. A judge that refuses them has accepted the module as it was given."""
     try:
         return judge.figures(module_of(module, [attempt.kernel for attempt in changed]))
     except Refused as reason:
@@ -103,35 +103,36 @@ def _decide_entry(
 
 
 def _search(judge: Judge, module: Module, searches: Sequence[Search], transform: Transform, most: float) -> bool:
-    """Try the rewrites in halves, for ``most`` instructions in all, or take the result that an earlier run recorded."""
-    recorded = judge if isinstance(judge, Remembering) else None
+    """Try subsets of rewrites, for at most ``most`` instructions in all, or use the result that an earlier run
+    recorded."""
+    recorded = judge if isinstance(judge, RecordingJudge) else None
     for search in searches:
         result = recorded.recall(search.key) if recorded is not None else None
         if result is not None:
             search.resume(result)
     complete = try_halves(judge, transform, module, searches, most)
     for search in searches:
-        if recorded is not None and complete and not search.is_settled:
+        if recorded is not None and complete and not search.is_resumed:
             recorded.remember(search.key, search.result)
     return complete
 
 
 def _conclude(module: Module, attempt: Attempt, search: Search) -> None:
     """Put the best kernel of a search into the module and report it."""
-    if search.best is None or search.best_said is None or search.best_figures is None:
+    if search.best is None or search.best_remarks is None or search.best_figures is None:
         _report(attempt, "Missed", f"reverted: {search.why}", "gate-worse")
         return
     module.put(search.best)
     attempt.kernel = search.best
     attempt.is_reverted = False
     assert attempt.final is not None
-    attempt.final.take(search.best_said)
-    share = f"{len(search.best_said.keys)} of {len(search.groups)} rewrites kept ({search.why} with all)"
+    attempt.final.take(search.best_remarks)
+    share = f"{len(search.best_remarks.keys)} of {len(search.keys)} rewrites kept ({search.why} with all)"
     _report(attempt, "Passed", f"{share}: {gain(search.before, search.best_figures)}", "")
 
 
 def _report(attempt: Attempt, kind: str, message: str, reason: str) -> None:
-    """Add the gate's remark. A remark of a gain stands before those of the rewrites."""
+    """Add the gate's remark. A remark about a gain comes before those about the rewrites."""
     remarks = attempt.final or attempt.transformed
     remarks.add(kind, PASS, "Kept" if kind == "Passed" else "NotKept", attempt.kernel, message, reason=reason)
     if kind == "Passed":

@@ -1,4 +1,4 @@
-"""What the gate requires of a judge."""
+"""The interface of a judge."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from ...cost import Figures
 from ...ptx import Module
 
-__all__ = ["Judge", "Refused", "Remembering"]
+__all__ = ["Judge", "ReadsFloatCode", "RecordingJudge", "Refused"]
 
 
 class Refused(Exception):
@@ -15,7 +15,7 @@ class Refused(Exception):
 
 
 class Judge(Protocol):
-    """Gives the figures of the kernels of a module."""
+    """Computes the figures of the kernels of a module."""
 
     name: str
 
@@ -25,7 +25,17 @@ class Judge(Protocol):
 
 
 @runtime_checkable
-class Remembering(Protocol):
+class ReadsFloatCode(Protocol):
+    """A judge that also reads which machine instructions the floating-point instructions of PTX have become."""
+
+    def float_code(self, module: Module) -> dict[str, list[frozenset[str]]]:
+        """Name of an entry → for each of its instructions in order, the kinds of its floating-point machine
+        instructions: ``fma``, ``add``, ``mul``; empty where it has none. Raises `Refused`."""
+        ...
+
+
+@runtime_checkable
+class RecordingJudge(Protocol):
     """A judge that also records results for later runs: JSON values by keys."""
 
     def recall(self, key: str) -> Any:

@@ -1,10 +1,11 @@
-"""The gate's search: of the rewrites of a kernel that got worse, those that make it better.
+"""The gate's search: a subset of the rewrites of a kernel that makes it better, where all of them make it worse.
 
-They are tried in halves: a half that does not hurt on top of those that are allowed stays allowed, one that hurts is
-split again. All kernels of a module are tried at a time, so that ptxas starts once for each turn.
+Rewrites are tried in halves. A half that does not hurt, together with the rewrites that are allowed already, becomes
+allowed. A half that hurts is split again. Each trial is made for all kernels of a module together, so that ptxas starts
+only once for it.
 
-Requires: a transform that makes no rewrite that `Remarks.allowed` does not name. Guarantees: ends after `MOST_TRIALS`
-turns, and for no more code than `budget` allows; what is best is better than the kernel as it was given.
+Requires: a transform that makes no rewrite whose key `Remarks.allowed` does not contain. Guarantees: at most
+`MOST_TRIALS` trials, and no more code than `budget` allows; the best kernel is better than the given one.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from .judge import Judge, Refused
 
 __all__ = ["Search", "Transform", "budget", "module_of", "size_of", "try_halves"]
 
-#: How often a kernel that got worse is transformed and judged again, and how many instructions all trials together may
-#: have transformed and assembled: as many as the changed kernels have, times the second, or the third where that is
-#: more. A turn counts as so many instructions besides, as long as it takes ptxas to start. Of the kernels of public PTX
-#: that were kept in part with twice the code, two of three still are.
+#: How often kernels that got worse are transformed and judged again.
 MOST_TRIALS = 12
+#: How many instructions all trials together may transform and assemble: this share of the instructions of the changed
+#: kernels, or `LEAST_CODE` if that is more. Each trial costs `START` more, about the time that ptxas takes to start.
+#: With these limits two thirds of the public kernels are kept in part that are kept in part with twice the code.
 MOST_CODE = 0.6
 LEAST_CODE = 1500
 START = 100
@@ -35,65 +36,68 @@ Transform: TypeAlias = Callable[[Module, Kernel, Remarks], bool]
 
 @dataclass
 class Search:
-    """The rewrites of one kernel that got worse, tried in halves: the best set found so far.
+    """The search for one kernel.
 
-    ``allowed`` are those that are known not to hurt, ``waiting`` the groups still to be tried on top of them.
+    ``before`` are the figures of ``original``, ``after`` those with all rewrites; ``why`` is how these are worse.
+    ``keys`` are those of all rewrites. ``allowed`` are the keys that are known not to hurt, ``waiting`` the sets of
+    keys that are still to be tried together with them, the next one last. ``trying`` is the set of the current
+    ``candidate``, whose remarks are ``remarks``. ``is_resumed``: the result of an earlier run is used.
     """
 
     original: Kernel
     before: Figures
     after: Figures
-    groups: list[str]
+    keys: list[str]
     why: str
     allowed: list[str] = field(default_factory=list[str])
     waiting: list[list[str]] = field(default_factory=list["list[str]"])
     trying: list[str] = field(default_factory=list[str])
     candidate: Kernel | None = None
-    said: Remarks | None = None
+    remarks: Remarks | None = None
     best: Kernel | None = None
-    best_said: Remarks | None = None
+    best_remarks: Remarks | None = None
     best_figures: Figures | None = None
-    is_settled: bool = False
+    is_resumed: bool = False
 
     def __post_init__(self) -> None:
-        self.split(self.groups)
+        self.split(self.keys)
 
     @property
     def key(self) -> str:
-        """Equal where the search comes to the same: machine code before and after, and the rewrites."""
-        return "\0".join((self.before.code, self.after.code, *self.groups))
+        """What the result depends on: the machine code before and after, and the rewrites."""
+        return "\0".join((self.before.code, self.after.code, *self.keys))
 
     @property
     def result(self) -> list[str]:
-        """The rewrites of the best set; none where nothing is better."""
-        kept = set(self.best_said.keys) if self.best_said is not None else set[str]()
-        return [key for key in self.groups if key in kept]
+        """The rewrites of the best set; empty where no set is better."""
+        kept = set(self.best_remarks.keys) if self.best_remarks is not None else set[str]()
+        return [key for key in self.keys if key in kept]
 
     def resume(self, result: list[str]) -> None:
-        """Try nothing but what an earlier search came to."""
+        """Try nothing but the result of an earlier search."""
         self.waiting = [result] if result else []
-        self.is_settled = True
+        self.is_resumed = True
 
     def split(self, group: list[str]) -> None:
-        """Let the halves of ``group`` be tried, the first one first."""
-        if len(group) > 1 and not self.is_settled:
+        """Add the halves of ``group`` to the sets to try, the first half first."""
+        if len(group) > 1 and not self.is_resumed:
             self.waiting += [group[len(group) // 2 :], group[: len(group) // 2]]
 
-    def advance(self, places: Module, transform: Transform) -> bool:
-        """Make the next candidate; ``False`` where none is left."""
+    def advance(self, module: Module, transform: Transform) -> bool:
+        """Make the next candidate; ``False`` where none is left. Remarks find their places in ``module``."""
         while self.waiting:
             self.trying = self.waiting.pop()
-            self.said = Remarks(places, None, frozenset([*self.allowed, *self.trying]))
+            self.remarks = Remarks(module, None, frozenset([*self.allowed, *self.trying]))
             self.candidate = self.original.clone()
-            if transform(places, self.candidate, self.said):
+            if transform(module, self.candidate, self.remarks):
                 return True
         return False
 
     def judge(self, figures: Figures) -> None:
-        """Say what became of the candidate."""
+        """Record the figures of the candidate."""
         so_far = self.best_figures or self.before
         if is_better(so_far, figures):
-            self.best, self.best_said, self.best_figures = self.candidate, self.said, figures
+            self.best, self.best_remarks, self.best_figures = self.candidate, self.remarks, figures
             self.allowed += self.trying
         elif not worse(so_far, figures):
             self.allowed += self.trying
@@ -102,44 +106,44 @@ class Search:
 
 
 def budget(changed: Sequence[Kernel]) -> float:
-    """How many instructions the trials may have in all, for ``changed`` kernels."""
+    """How many instructions all trials together may have, for ``changed`` kernels."""
     return max(sum(map(size_of, changed)) * MOST_CODE, LEAST_CODE)
 
 
 def try_halves(judge: Judge, transform: Transform, module: Module, searches: Sequence[Search], most: float) -> bool:
-    """Try the searches' rewrites in halves, all kernels at a time, for at most ``most`` instructions; ``False`` where
-    the judge refused a turn, so that less was tried than might have been."""
-    open_ones = list(searches)
+    """Try the rewrites of all searches in halves, for at most ``most`` instructions; ``False`` where the judge refused
+    a trial, so that fewer sets were tried than the limits allow."""
+    active = list(searches)
     for _ in range(MOST_TRIALS):
         trials: list[Search] = []
         most -= START
-        for each in open_ones:
-            size = size_of(each.original)
-            if most >= size and each.advance(module, transform):
+        for search in active:
+            size = size_of(search.original)
+            if most >= size and search.advance(module, transform):
                 most -= size
-                trials.append(each)
+                trials.append(search)
         if not trials:
             return True
-        candidates = {each.original.name: each.candidate for each in trials if each.candidate is not None}
+        candidates = {search.original.name: search.candidate for search in trials if search.candidate is not None}
         try:
-            found = judge.figures(module_of(module, list(candidates.values()), candidates))
+            figures = judge.figures(module_of(module, list(candidates.values()), candidates))
         except Refused:
-            return False  # the best found so far stands
-        for each in trials:
-            each.judge(found[each.original.name])
-        open_ones = trials
+            return False  # the best kernels so far stay
+        for search in trials:
+            search.judge(figures[search.original.name])
+        active = trials
     return True
 
 
 def size_of(kernel: Kernel) -> int:
-    """Instructions of the kernel."""
+    """The number of instructions of the kernel."""
     return sum(len(block.instrs) for block in kernel.blocks)
 
 
 def module_of(module: Module, kernels: Sequence[Kernel], instead: Mapping[str, Kernel] | None = None) -> Module:
-    """The module without the entries that are not among ``kernels``, with ``instead`` in place of those of its names.
+    """The module without the entries that are not in ``kernels``. ``instead`` replaces kernels by name.
 
-    All entries stay where one of the kernels is a function, which shows in what calls it only.
+    No entry is left out where one of the kernels is a function: only its callers show whether it got better.
     """
     names = {kernel.name for kernel in kernels}
     everything = any(not kernel.is_entry for kernel in kernels)

@@ -1,15 +1,15 @@
-"""The gate's judge where there is no assembler: accesses to memory, long operations, and values beyond the registers.
+"""A judge without an assembler: accesses to memory, long operations, and values beyond the registers of a thread.
 
-Of what PTX tells, only this was borne out by time. Other instructions and register pressure say nothing of the machine
-code to come: ptxas recomputes, reorders and allocates anew, and in 185 timed arms of the suites neither fewer PTX
-instructions nor fewer live registers went with less time (docs/gate.md; `bench/gate_model.py` for what is used). A load
-or store that goes in PTX is gone from the machine code, too; so is a division or a root, which ptxas expands to tens
-of instructions. A kernel is better where these, each counted 8 to the power of its loop depth times, got fewer; what
-merely saves short arithmetic is given back.
+Only these figures of PTX predict time. Other instructions and register pressure do not predict the machine code: ptxas
+recomputes, reorders and allocates registers itself. In 185 timed arms of the suites, neither fewer PTX instructions nor
+fewer live registers meant less time (docs/experiments/gate.md). A load or store that is
+removed from PTX is removed from the machine code, too. So is a division or a root, which ptxas expands to tens of
+instructions. A kernel is better where these instructions, each counted 8 to the power of its loop depth times, got
+fewer. A change that only saves short arithmetic is reverted.
 
-Requires: nothing but the kernel. Guarantees: one more access is never taken for better; nor is a kernel whose live
-values come to exceed the registers of a thread, which ptxas would spill.
-Does not know: which of them ptxas merges by itself, whether accesses coalesce, and everything that
+Requires: nothing but the kernel. Guarantees: a kernel with one more access is never better; nor is a kernel whose live
+values exceed the registers of a thread, which ptxas would spill, where they did not before.
+Does not know: which of these instructions ptxas merges by itself, whether accesses coalesce, and everything else that
 `toolchain.ptxas_judge` knows.
 """
 
@@ -23,15 +23,16 @@ from ...ptx import Effect, Instr, Kernel, Module
 
 __all__ = ["StaticJudge"]
 
-#: The cost (in the opcode table) from which ptxas makes a sequence of an operation: exact division, remainder, root.
+#: The least cost (in the opcode table) of operations that ptxas expands to a sequence: exact division, remainder, root.
 _LONG = 16
 
-#: Read through a cache of their own, and never written.
+#: Spaces that are read through a cache of their own, and never written.
 _CONSTANT = ("param", "const")
 
 
 class StaticJudge:
-    """``weight`` is accesses and long operations, ``spills`` values that are live beyond the registers of a thread."""
+    """In its figures, ``weight`` counts accesses and long operations, and ``spills`` the 32-bit values that are live
+    beyond the registers of a thread."""
 
     name = "static model"
 
@@ -49,13 +50,13 @@ def _figures(kernel: Kernel, module: Module) -> Figures:
         for instr in facts.cfg.blocks[number].instrs:
             if not instr.is_directive:
                 code.append(instr.text)
-                total += weight * _counts(instr)
+                total += weight * _is_counted(instr)
     registers = facts.pressure.maximum.words
     beyond = max(registers - register_limit(kernel), 0)
     return Figures("\n".join(code), registers, beyond, 0, total, is_static=True)
 
 
-def _counts(instr: Instr) -> bool:
+def _is_counted(instr: Instr) -> bool:
     form = instr.form
     if form.effects & (Effect.READ | Effect.WRITE):
         return memory_space(instr) not in _CONSTANT

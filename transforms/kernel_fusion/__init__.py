@@ -1,1 +1,3 @@
-"""Fuses launches of a host program: motion over its control flow, legality, the fused kernels."""
+"""Fuses launches of a host program: moves launches over the control flow, decides which pairs are legal to fuse, and
+builds the fused kernels.
+"""

@@ -1,10 +1,10 @@
-"""BKF, the backward phase: hoist one launch, and fuse it with those that it comes to stand behind.
+"""BKF, the backward phase: hoist one launch, and fuse it with launches before it.
 
 For a launch statement kls, over the nodes of `launch_graph` (figures 5.4 to 5.9):
 
     NdSafe(n)   = Launch(n) ∨ (Transp(n) ∧ XdSafe(n))
     XdSafe(n)   = false at the exit e; elsewhere ∏ over successors s of NdSafe(s)
-    XFusible(n, kls, k) = XdSafe(n) ∧ k stands at n, k is another launch, and (k, kls) may be fused
+    XFusible(n, kls, k) = XdSafe(n) ∧ n is k, k is another launch, and (k, kls) may be fused
     NDnEarliest(n) = NdSafe(n) ∧ Σ over predecessors p of ¬XdSafe(p)
     XDnEarliest(n) = XdSafe(n) ∧ ¬Transp(n)
     NDelayed(n) = NDnEarliest(n) ∨ ∏ over predecessors p of (XDelayed(p) ∧ ∏ over launches k of ¬XFusible(p, kls, k))
@@ -12,17 +12,18 @@ For a launch statement kls, over the nodes of `launch_graph` (figures 5.4 to 5.9
     NLatest(n)  = NDelayed(n) ∧ Launch(n)
     XLatest(n)  = XDelayed(n) ∧ Σ over successors s of ¬NDelayed(s)
 
-All are greatest solutions. What the printed equations leave open:
-- at the start s, which has no predecessor, NDnEarliest(s) = NdSafe(s), and ∏ over predecessors is false, as figure
-  5.8 says;
-- a node from which the program cannot end has XdSafe false, as if it led to e: otherwise a launch would be hoisted
-  out of one arm of a branch whose other arm never ends;
-- whether two kernels may be fused at all (§5.3.1 leaves it to the user) belongs to XFusible: a launch that may not be
-  fused stays an obstacle, since Transp is false there.
+All solutions are greatest solutions. The printed equations leave these cases open:
 
-Guarantees: a path executes kls as often as before, in the same place among all launches and modification statements;
-it executes one launch less wherever it passes a fusion. Where nothing can be fused nothing changes: kls is then
-delayed back to where it stands (NLatest at its own node).
+- At the start s, which has no predecessor, NDnEarliest(s) = NdSafe(s), and ∏ over predecessors is false, as figure 5.8
+  says.
+- A node from which the program cannot end has XdSafe false, as if it led to e. Otherwise a launch would be hoisted out
+  of one arm of a branch whose other arm never ends.
+- Whether two kernels may be fused at all (§5.3.1 leaves it to the user) is part of XFusible. A launch that may not be
+  fused blocks kls, because Transp is false there.
+
+Guarantees: each path executes kls as often as before, in the same order relative to all launches and modification
+statements. It executes one launch less for each fusion on it. If nothing can be fused, nothing changes: kls is delayed
+to its original node (NLatest).
 Reference: thesis §5.2.1.
 """
 
@@ -35,7 +36,7 @@ from .launch_graph import LaunchGraph, Node, Place, Step
 
 __all__ = ["Backward", "Fusible", "analyze", "backward_step"]
 
-#: Whether the second launch may be fused with the first, if both stand where the third argument, one of them, stands.
+#: Whether the second launch may be fused with the first, if both are at the third argument, which is one of them.
 Fusible = Callable[[Node, Node, Node], bool]
 
 
@@ -70,7 +71,7 @@ def analyze(graph: LaunchGraph, launch: Node, fusible: Fusible) -> Backward:
 
 
 def backward_step(graph: LaunchGraph, launch: Node, fusible: Fusible) -> Step | None:
-    """What the phase does to ``launch``; None where it fuses nothing."""
+    """The transformation of ``launch`` by this phase; None if it fuses nothing."""
     found = analyze(graph, launch, fusible)
     if not found.x_fusible:
         return None

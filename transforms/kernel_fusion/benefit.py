@@ -1,15 +1,16 @@
-"""Is a fusion worth it? An estimate from the costs of a machine.
+"""Estimates from the costs of a machine whether a fusion saves time.
 
-Saved: one launch each time, and the bytes that the fused kernel does not move, at the machine's bandwidth. Lost: a
-barrier of the block where one is needed, once for each wave of blocks; what the kernels need longer where fewer warps
-fit on a multiprocessor; where registers are spilled that were not, everything.
+Savings: one launch, and the bytes that the fused kernel does not move, at the machine's bandwidth. Costs: a block
+barrier if one is needed, once for each wave of blocks; a grid barrier if one is needed; time lost because fewer warps
+fit on a multiprocessor. New register spills forbid the fusion.
 
-Requires: costs (`MachineCosts`), measured by ``doctor --calibrate`` or the ones given here; with ``resources`` (from
-ptxas) occupancy and spills count. What is not known is estimated: threads of a grid that the host computes are one full
-wave, an access in a loop counts once. The time that lower occupancy costs is estimated for kernels bound by memory, as
-the share of warps that is lost of the time that their bytes take; so it is an upper bound for others.
-Guarantees: nothing here decides whether a fusion is right, only whether it is made.
-Reference: thesis §5.3.3, §7.2; shared notes, §6.
+Requires: costs (`MachineCosts`), measured by ``doctor --calibrate`` or the defaults below. With ``resources`` (from
+ptxas), occupancy and spills are included. Unknown quantities are estimated: a grid that the host computes counts as one
+full wave of threads, and an access in a loop counts once. The time that lower occupancy costs is estimated for kernels
+that are limited by memory: the lost share of warps times the time to move their bytes. So it is an upper bound for
+other kernels.
+Guarantees: this module does not decide whether a fusion is legal, only whether it is made.
+Reference: thesis §5.3.3, §7.2.
 """
 
 from __future__ import annotations
@@ -26,17 +27,19 @@ from .pairs import Estimate
 __all__ = ["BenefitModel", "MachineCosts", "Resources"]
 
 
-#: What a machine may do for nothing, as far as that can be measured.
-_MAY_BE_NOTHING = ("cooperative_launch", "cooperative_node", "barrier", "grid_block", "block")
+#: Costs that may be 0, as far as they can be measured.
+_MAY_BE_ZERO = ("cooperative_launch", "cooperative_node", "barrier", "grid_block", "block")
 
 
 @dataclass(frozen=True, slots=True)
 class MachineCosts:
-    """Seconds and bytes per second of a machine. Without a calibration: what `doctor --calibrate` gave on one NVIDIA
-    H200 with CUDA 13.0 (docs/fusion.md has all runs).
+    """Costs of a machine, in seconds and bytes per second.
 
-    A cooperative launch or node costs that much more than another. ``grid_barrier`` is with a block on each
-    multiprocessor, and each further block adds ``grid_block``; ``block`` is what one costs that does nothing."""
+    The defaults are the results of `doctor --calibrate` on one NVIDIA H200 with CUDA 13.0 (docs/experiments/fusion.md
+    has all runs). ``cooperative_launch`` and ``cooperative_node`` are the additional costs of a cooperative launch or
+    graph node. ``grid_barrier`` is the cost with one block per multiprocessor, and each further block adds
+    ``grid_block``. ``block`` is the cost of a block that does nothing.
+    """
 
     machine: str = "NVIDIA H200 (not calibrated here)"
     launch: float = 3.53e-6
@@ -49,17 +52,18 @@ class MachineCosts:
     block: float = 6e-10
     bandwidth: float = 4.1e12
     multiprocessors: int = 132
-    threads: int = 2048  #: of a multiprocessor
+    threads: int = 2048  #: threads per multiprocessor
 
     @staticmethod
     def of(data: Mapping[str, object]) -> MachineCosts:
-        """From a calibration file's object. Raises `ValueError` for what is missing, unknown or no cost."""
-        known = {each.name: each.type for each in fields(MachineCosts)}
-        if set(data) != set(known):
-            raise ValueError(f"keys are {', '.join(sorted(known))}; found {', '.join(sorted(data))}")
+        """The costs in a calibration file's object. Raises `ValueError` for keys that are missing or unknown and for
+        invalid values."""
+        names = {each.name for each in fields(MachineCosts)}
+        if set(data) != names:
+            raise ValueError(f"keys are {', '.join(sorted(names))}; found {', '.join(sorted(data))}")
         for name, value in data.items():
             is_cost = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-            is_cost = is_cost and (value != 0 or name in _MAY_BE_NOTHING)
+            is_cost = is_cost and (value != 0 or name in _MAY_BE_ZERO)
             if not (isinstance(value, str) if name == "machine" else is_cost):
                 raise ValueError(f"{name} is {value!r}")
         return MachineCosts(**data)  # pyright: ignore[reportArgumentType]
@@ -67,7 +71,7 @@ class MachineCosts:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What ptxas gave a kernel: the share of a multiprocessor's warps that it can fill, bytes of spills."""
+    """Results of ptxas for a kernel: the share of a multiprocessor's warps that it can fill, and bytes of spills."""
 
     occupancy: float
     spill_bytes: int
@@ -75,9 +79,11 @@ class Resources:
 
 @dataclass(frozen=True)
 class BenefitModel:
-    """``resources(code, threads of a block)`` asks the assembler, or is None. ``as_graph``: the program runs as a CUDA
-    graph, not launch by launch in a stream, where the GPU waits for the host unless its kernels take longer than
-    launches."""
+    """``resources(code, threads per block)`` runs the assembler; without it, occupancy and spills are ignored.
+
+    ``as_graph``: the program runs as a CUDA graph. Otherwise it is launched step by step in a stream, where the GPU
+    waits for the host unless kernels take longer than launches.
+    """
 
     costs: MachineCosts = MachineCosts()
     resources: Callable[[KernelCode, int], Resources | None] | None = None
@@ -91,63 +97,66 @@ class BenefitModel:
         sites: tuple[LaunchSite, LaunchSite, LaunchSite],
         fusibility: Fusibility,
     ) -> Estimate:
-        """What the fusion saves and costs each time that it runs; ``sites`` are the launches of the three."""
+        """The savings and costs of the fusion for each run. ``sites`` are the launches of the three kernels."""
         costs, site = self.costs, sites[2]
         threads = _count(site.grid, site.block, costs.multiprocessors * costs.threads)
         moved = _bytes(first) + _bytes(second)
         fewer = max(0, moved - _bytes(fused))
-        launch = self._launch(moved * threads / costs.bandwidth)
+        launch = self._saved_launch(moved * threads / costs.bandwidth)
         saved = launch + fewer * threads / costs.bandwidth
-        told = [f"saves {_micro(launch)} of launch" + (f" and {fewer} bytes per thread" if fewer else "")]
+        texts = [f"saves {_micro(launch)} of launch time" + (f" and {fewer} bytes per thread" if fewer else "")]
         lost = 0.0
         if fusibility.kind == "block":
             waves = -(-threads // (costs.multiprocessors * costs.threads))
             lost += costs.barrier * waves
-            told.append(f"a barrier costs {_micro(costs.barrier * waves)}")
-        for more, what in (self._together(sites, fusibility), self._idle(sites)):
-            if what:
-                lost += more
-                told.append(what)
-        more, why = self._occupancy(first, second, fused, site, moved * threads / costs.bandwidth)
-        if why:
-            lost += more
-            told.append(why)
-        return Estimate(saved, lost, ", ".join(told))
+            texts.append(f"a block barrier costs {_micro(costs.barrier * waves)}")
+        for seconds, text in (
+            self._grid_barrier_cost(sites, fusibility),
+            self._idle_cost(sites),
+            self._occupancy_cost(first, second, fused, site, moved * threads / costs.bandwidth),
+        ):
+            if text:
+                lost += seconds
+                texts.append(text)
+        return Estimate(saved, lost, ", ".join(texts))
 
-    def _launch(self, seconds: float) -> float:
-        """What one launch less saves, where the two kernels take at least so many seconds."""
+    def _saved_launch(self, seconds: float) -> float:
+        """Seconds that one launch less saves, if the two kernels run for at least ``seconds``."""
         launch, node = self.costs.launch, self.costs.graph_node
         if self.as_graph:
             return node
         return max(2 * launch, seconds + 2 * node) - max(launch, seconds + node)
 
-    def _together(self, sites: tuple[LaunchSite, LaunchSite, LaunchSite], fusibility: Fusibility) -> tuple[float, str]:
-        """What a barrier of the grid costs, and launches that have to be cooperative for it."""
-        costs, lost, told = self.costs, 0.0, list[str]()
+    def _grid_barrier_cost(
+        self, sites: tuple[LaunchSite, LaunchSite, LaunchSite], fusibility: Fusibility
+    ) -> tuple[float, str]:
+        """Seconds for a grid barrier and for the cooperative launches that it needs, and a text about them."""
+        costs, lost, texts = self.costs, 0.0, list[str]()
         if fusibility.kind == "grid":
             blocks = _count(sites[2].grid, (1, 1, 1), 2 * costs.multiprocessors)
             more = max(0, blocks - costs.multiprocessors)
             lost = costs.grid_barrier + more * costs.grid_block
-            told.append(f"a barrier of the grid costs {_micro(lost)}")
+            texts.append(f"a grid barrier costs {_micro(lost)}")
         more_launches = sites[2].cooperative - sites[0].cooperative - sites[1].cooperative
         each = costs.cooperative_node if self.as_graph else costs.cooperative_launch
         if more_launches and each:
             lost += more_launches * each
-            told.append(f"a cooperative launch {_micro(abs(each))} {'more' if more_launches > 0 else 'less'}")
-        return lost, ", ".join(told)
+            difference = "more" if more_launches > 0 else "less"
+            texts.append(f"a cooperative launch costs {_micro(abs(each))} {difference}")
+        return lost, ", ".join(texts)
 
-    def _idle(self, sites: tuple[LaunchSite, LaunchSite, LaunchSite]) -> tuple[float, str]:
-        """What blocks cost that belong to neither launch, where grids differ along several axes."""
+    def _idle_cost(self, sites: tuple[LaunchSite, LaunchSite, LaunchSite]) -> tuple[float, str]:
+        """Seconds for blocks that have no work in either body, which exist if the grids differ along several axes."""
         grids = [site.grid for site in sites]
         if sum(grids[0][axis] != grids[1][axis] for axis in range(3)) < 2:
             return 0.0, ""
         counts = [_count(grid, (1, 1, 1), 0) for grid in grids]
         if not all(counts):
-            return float("inf"), "it is not known how many blocks would have nothing to do"
+            return float("inf"), "the number of blocks without work is not known"
         idle = counts[2] - max(counts[:2])
-        return idle * self.costs.block, f"{idle} blocks have nothing to do, {_micro(idle * self.costs.block)}"
+        return idle * self.costs.block, f"{idle} blocks without work cost {_micro(idle * self.costs.block)}"
 
-    def _occupancy(
+    def _occupancy_cost(
         self, first: KernelCode, second: KernelCode, fused: KernelCode, site: LaunchSite, seconds: float
     ) -> tuple[float, str]:
         threads = _count((1, 1, 1), site.block, 256)
@@ -165,11 +174,11 @@ class BenefitModel:
         if whole.occupancy >= before:
             return 0.0, ""
         lost = seconds * (1.0 - whole.occupancy / before)
-        return lost, f"occupancy falls from {before:.0%} to {whole.occupancy:.0%}, about {_micro(lost)}"
+        return lost, f"occupancy falls from {before:.0%} to {whole.occupancy:.0%}, which costs about {_micro(lost)}"
 
 
 def _count(grid: Extents, block: Extents, otherwise: int) -> int:
-    """The product of the extents where all are numbers."""
+    """The product of the extents if all are numbers, otherwise ``otherwise``."""
     product = 1
     for extent in (*grid, *block):
         if not isinstance(extent, int):
@@ -179,8 +188,8 @@ def _count(grid: Extents, block: Extents, otherwise: int) -> int:
 
 
 def _bytes(code: KernelCode) -> int:
-    """Bytes that a thread moves from and to global memory, each instruction counted once; barriers of the grid not."""
-    moved = -8 * len(code.counters)  # an atomic and a load by one thread
+    """Bytes of global memory that a thread accesses. Each instruction counts once. Grid barriers do not count."""
+    moved = -8 * len(code.counters)  # a grid barrier's atomic and load, by one thread
     for instr in code.entry.instructions():
         form = instr.form
         if not form.effects & (Effect.READ | Effect.WRITE) or form.type is None or instr.address is None:

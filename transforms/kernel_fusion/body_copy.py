@@ -1,8 +1,9 @@
-"""Copies of kernel bodies under names that do not meet: registers, labels, variables, parameters, functions.
+"""Copies kernel bodies under names that do not collide: registers, labels, variables, parameters, functions.
 
-Requires: a flattened kernel. Guarantees: the copy shares no `Reg`, `Label`, `Block` or `Instr` with the original, and
-what it is given under `symbols` stands for the original's parameters and variables, at an offset. Positions in the
-source survive where they are plain (file, line, column), with the numbers of the merged list of files.
+Requires: a kernel without nested scopes.
+Guarantees: the copy shares no `Reg`, `Label`, `Block` or `Instr` with the original. ``symbols`` maps parameters and
+variables of the original to their replacements, each at an offset. Source positions of the form (file, line, column)
+are kept, with file numbers of the merged module.
 """
 
 from __future__ import annotations
@@ -26,20 +27,19 @@ from ...ptx import (
     Special,
     Sym,
     Variable,
-    registers,
     substitute,
 )
 from ...ptx.ir import Declaration, Loc
-from ...ptx.operands import Args, Mem, Pair, Vec
+from ...ptx.operands import Mem, walk
 
-__all__ = ["BodyCopy", "Files", "copy_body", "free_tag", "names_of", "symbols_in"]
+__all__ = ["BodyCopy", "Files", "copy_body", "free_tag", "names_of"]
 
 _PLAIN_LOC = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)\s*")
 
 
 @dataclass(slots=True)
 class Files:
-    """The ``.file`` numbers of a merged module."""
+    """The ``.file`` numbers of a merged module: the position of a name in ``names``, plus 1."""
 
     names: list[str] = field(default_factory=list[str])
 
@@ -49,39 +49,26 @@ class Files:
         return self.names.index(name) + 1
 
 
-def symbols_in(operands: Iterable[Operand]) -> Iterable[Sym]:
-    """Every symbol in the operands, those in addresses and lists included."""
-    for operand in operands:
-        if isinstance(operand, Sym):
-            yield operand
-        elif isinstance(operand, Mem):
-            yield from symbols_in((operand.base, *operand.rest))
-        elif isinstance(operand, Vec | Args):
-            yield from symbols_in(operand.elements)
-        elif isinstance(operand, Pair):
-            yield from symbols_in((operand.first, operand.second))
-
-
 def names_of(kernel: Kernel) -> set[str]:
-    """Every name that the kernel declares or mentions; ranges without their numbers."""
-    found = set(kernel.names) | {kernel.name}
-    found.update(param.name for param in (*(kernel.params or ()), *(kernel.results or ())))
+    """Every name that the kernel declares or mentions. A range of registers gives its name without numbers."""
+    names = set(kernel.names) | {kernel.name}
+    names.update(param.name for param in (*(kernel.params or ()), *(kernel.results or ())))
     for declaration in kernel.declarations:
-        found.add(declaration.name)
+        names.add(declaration.name)
         if isinstance(declaration, RegisterDeclaration):
-            found.update(name for name, _ in declaration.group)
+            names.update(name for name, _ in declaration.group)
     for block in kernel.blocks:
         if block.label is not None:
-            found.add(block.label.text)
+            names.add(block.label.text)
         for instr in block.instrs:
-            found.update(symbol.name for symbol in symbols_in(instr.operands))
+            names.update(symbol.name for symbol in instr.symbols())
             if isinstance(instr, Directive):
-                found.update(re.findall(r"[\w$%]+", instr.text))
-    return found
+                names.update(re.findall(r"[\w$%]+", instr.text))
+    return names
 
 
 def free_tag(taken: Iterable[str]) -> str:
-    """An ending that occurs in no name that is taken."""
+    """A suffix that occurs in none of the names ``taken``."""
     everything = "\0".join(taken)
     number = 2
     while f"_f{number}" in everything:
@@ -90,7 +77,7 @@ def free_tag(taken: Iterable[str]) -> str:
 
 
 class _Names:
-    """The new names of a kernel's registers: those of the original with a tag."""
+    """The new names of a kernel's registers: the original names with a tag."""
 
     def __init__(self, kernel: Kernel, tag: str) -> None:
         self.tag = tag
@@ -130,7 +117,8 @@ class _Names:
 
 @dataclass(slots=True)
 class BodyCopy:
-    """A copy of a kernel's declarations and blocks. ``instr`` maps the original's instructions to the copies."""
+    """A copy of a kernel's declarations and blocks. ``instr``, ``variables`` and ``registers`` map originals to
+    copies."""
 
     declarations: list[RegisterDeclaration | Variable]
     blocks: list[Block]
@@ -147,10 +135,11 @@ def copy_body(
     module: Module,
     files: Files,
 ) -> BodyCopy:
-    """The body of ``kernel`` under names with ``tag`` behind them.
+    """The body of ``kernel`` with ``tag`` appended to its names.
 
-    ``symbols`` says what stands for a declaration: another one and an offset in bytes; variables of the body that it
-    does not name are copied. ``specials`` replaces special registers by name.
+    ``symbols`` maps a declaration to its replacement and an offset in bytes. Variables of the body that are not in it
+    are copied. ``specials`` maps names of special registers to their replacements. ``files`` collects the file names of
+    the merged module.
     """
     return _Copier(kernel, tag, symbols, specials, module, files).copy()
 
@@ -176,7 +165,7 @@ class _Copier:
         self.labels: dict[Label, Label] = {}
         self.locs: dict[Loc, Loc | None] = {}
         self.variables: dict[Variable, Variable] = {}
-        #: Parameters of calls, declared inside a scope with braces: they keep their names.
+        #: Parameters of calls, which are declared inside braces. They keep their names.
         self.scoped: dict[Declaration, Variable] = {}
 
     def copy(self) -> BodyCopy:
@@ -200,16 +189,16 @@ class _Copier:
         return BodyCopy(declarations, blocks, copies, self.variables, self.registers)
 
     def _label(self, label: Label) -> Label:
-        found = self.labels.get(label)
-        if found is None:
-            found = self.labels[label] = Label(label.text + self.tag)
-        return found
+        copied = self.labels.get(label)
+        if copied is None:
+            copied = self.labels[label] = Label(label.text + self.tag)
+        return copied
 
     def _register(self, reg: Reg) -> Reg:
-        found = self.registers.get(reg)
-        if found is None:
-            found = self.registers[reg] = Reg(self.names.register(reg.text), reg.type, reg.lanes)
-        return found
+        copied = self.registers.get(reg)
+        if copied is None:
+            copied = self.registers[reg] = Reg(self.names.register(reg.text), reg.type, reg.lanes)
+        return copied
 
     def _instr(self, instr: Instr) -> Instr:
         if isinstance(instr, Directive):
@@ -238,20 +227,18 @@ class _Copier:
         )
 
     def _collect(self, operand: Operand, replaced: dict[Operand, Operand]) -> None:
-        """What stands for each register, label, symbol and special register in the operand."""
-        for reg in registers(operand):
-            replaced[reg] = self._register(reg)
-        for symbol in symbols_in((operand,)):
-            new = self._symbol(symbol)
-            if new is not symbol:
-                replaced[symbol] = new
-        if isinstance(operand, Label):
-            replaced[operand] = self._label(operand)
-        elif isinstance(operand, Special) and operand.name in self.specials:
-            replaced[operand] = self.specials[operand.name]
-        elif isinstance(operand, Vec | Args):
-            for element in operand.elements:
-                self._collect(element, replaced)
+        """Add the replacement of each register, label, symbol and special register in the operand to ``replaced``."""
+        for part in walk(operand):
+            if isinstance(part, Reg):
+                replaced[part] = self._register(part)
+            elif isinstance(part, Sym):
+                new = self._symbol(part)
+                if new is not part:
+                    replaced[part] = new
+            elif isinstance(part, Label):
+                replaced[part] = self._label(part)
+            elif isinstance(part, Special) and part.name in self.specials:
+                replaced[part] = self.specials[part.name]
 
     def _symbol(self, symbol: Sym) -> Sym:
         declaration = symbol.declaration
@@ -259,10 +246,11 @@ class _Copier:
             return symbol
         if declaration in self.scoped:
             return Sym(symbol.name, self.scoped[declaration], symbol.offset, has_zero=symbol.has_zero)
-        found = self.symbols.get(declaration)
-        if found is None:
+        replacement = self.symbols.get(declaration)
+        if replacement is None:
             return symbol
-        return Sym(found[0].name, found[0], symbol.offset + found[1], has_zero=symbol.has_zero)
+        new, offset = replacement
+        return Sym(new.name, new, symbol.offset + offset, has_zero=symbol.has_zero)
 
     def _loc(self, loc: Loc | None) -> Loc | None:
         if loc is None:
@@ -281,7 +269,7 @@ class _Copier:
 def _replaced(operand: Operand, replaced: Mapping[Operand, Operand]) -> Operand:
     new = substitute(operand, replaced)
     if isinstance(new, Mem) and isinstance(new.base, Sym) and new.base.offset:
-        # An address is printed with one offset: that of the bracket.
+        # An address is printed with one offset, the one of the memory operand.
         base = new.base
         return Mem(Sym(base.name, base.declaration), new.offset + base.offset, new.rest)
     return new

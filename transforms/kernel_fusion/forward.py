@@ -1,20 +1,22 @@
-"""FKF, the forward phase: sink one launch, and fuse it with those that it comes to stand before.
+"""FKF, the forward phase: sink one launch, and fuse it with launches after it.
 
 For a launch statement kls, over the nodes of `launch_graph` (figures 5.11 to 5.13):
 
     NSinkable(n) = false at the start s; elsewhere ∏ over predecessors p of XSinkable(p)
     XSinkable(n) = Launch(n) ∨ (Transp(n) ∧ NSinkable(n))
-    NFusable(n, kls, k) = NSinkable(n) ∧ k stands at n, k is another launch, and (kls, k) may be fused
+    NFusable(n, kls, k) = NSinkable(n) ∧ n is k, k is another launch, and (kls, k) may be fused
     NInsert(n)   = NSinkable(n) ∧ ¬Transp(n)
     XInsert(n)   = XSinkable(n) ∧ Σ over successors s of ¬NSinkable(s)
 
-All are greatest solutions. What the printed equations leave open:
-- at the exit e, which has no successor, XInsert(e) = XSinkable(e): read as an empty sum, the launch would be lost
-  there;
-- at a node from which the program cannot end NSinkable is false: a loop without end would swallow the launch.
+All solutions are greatest solutions. The printed equations leave these cases open:
 
-Guarantees: a path executes kls as often as before, in the same place among all launches and modification statements.
-Unlike the backward phase this one moves a launch even where it fuses nothing: figure 5.14 needs that.
+- At the exit e, which has no successor, XInsert(e) = XSinkable(e). As an empty sum it would be false, and the launch
+  would be lost.
+- At a node from which the program cannot end, NSinkable is false. Otherwise the launch would be lost in an endless
+  loop.
+
+Guarantees: each path executes kls as often as before, in the same order relative to all launches and modification
+statements. Unlike the backward phase, this phase moves a launch even if it fuses nothing, which figure 5.14 needs.
 Reference: thesis §5.2.2, §5.2.3.
 """
 
@@ -55,7 +57,7 @@ def analyze(graph: LaunchGraph, launch: Node, fusible: Fusible) -> Forward:
 
 
 def forward_step(graph: LaunchGraph, launch: Node, fusible: Fusible) -> Step | None:
-    """What the phase does to ``launch``; None where it leaves it where it is."""
+    """The transformation of ``launch`` by this phase; None if the launch would stay in its place."""
     found = analyze(graph, launch, fusible)
     fusions = tuple(node for node in graph.order if node in found.n_fusible)
     places = [Place(n, at_exit=False) for n in graph.order if n in found.n_insert and n not in found.n_fusible]

@@ -1,14 +1,18 @@
-"""Values that the first body stores and the same thread loads in the second: from register to register.
+"""Forwards values that the first body stores and the same thread loads in the second body, from register to register.
 
-Computes: loads of the second body that may take the register stored by the first, and stores to buffers that nobody
-reads afterwards which may then go.
+Computes: the loads of the second body that may read the register instead, and the stores that may then be removed
+because nothing reads their buffer.
 
-A load takes the register where (1) it reads exactly the bytes that the store writes, at the same place for each thread;
-(2) whenever a thread executes the load it has executed the store, once: what guards the store, all of it, guards the
-load too; (3) no other store or atomic of the first body, and none of any other thread, can touch these bytes, and no
-store of the second that may come before the load; (4) the register is written once, so that it still holds the value.
+A load reads the register if all of this holds:
+- It reads exactly the bytes that the store writes, at the same address in each thread.
+- Whenever a thread executes the load, it has executed the store exactly once: all guards of the store guard the load,
+  too.
+- No other store or atomic of the first body, no access of another thread, and no store of the second body that may
+  precede the load can write these bytes.
+- The register is written once, so it still holds the value.
 
-Requires: the fusibility of the pair. Guarantees: the loads' results are the same bits. Only words of 32 and 64 bits.
+Requires: the fusibility of the pair.
+Guarantees: the results of the loads are the same bits. Only words of 32 and 64 bits are handled.
 Reference: thesis §5.1 and figure 5.1b.
 """
 
@@ -20,7 +24,8 @@ from ...analysis.effects import is_plain_store
 from ...analysis.memory.thread_accesses import Access, Comparison
 from ...analysis.values.polynomial import Atom, Poly, TooManyTerms
 from ...ptx import Effect, Imm, Instr, Reg
-from .buffer_use import accesses_of, buffer_of, facts_of, is_of_variable
+from ...ptx.operations import LOADS
+from .buffer_use import accesses_of, buffer_of, facts_of, is_module_variable
 from .host_values import HostValues, Signs
 from .launch_site import LaunchSite
 from .overlap import relation
@@ -31,7 +36,8 @@ __all__ = ["Forwarded", "forward"]
 
 @dataclass(slots=True)
 class Forwarded:
-    """``loads`` maps loads of the second body to what they yield; ``stores`` of either body are not needed."""
+    """``loads`` maps loads of the second body to their values. ``stores`` holds the stores of each body that are not
+    needed."""
 
     loads: dict[Instr, Reg | Imm] = field(default_factory=dict[Instr, "Reg | Imm"])
     stores: tuple[set[Instr], set[Instr]] = field(default_factory=lambda: (set[Instr](), set[Instr]()))
@@ -40,8 +46,11 @@ class Forwarded:
 def forward(
     first: LaunchSite, second: LaunchSite, dead: frozenset[str], *, is_ordered: bool, checks: tuple[str, ...] = ()
 ) -> Forwarded:
-    """What of the memory traffic between the two bodies is not needed. ``is_ordered``: nothing but the same thread or
-    block depends on the first body. ``checks`` are true of the host's values wherever the fused kernel is launched."""
+    """The memory accesses between the two bodies that are not needed.
+
+    ``is_ordered``: each dependence on the first body is within one thread or one block. ``dead``: allocations that
+    nothing reads afterwards. ``checks`` are true whenever the fused kernel is launched.
+    """
     found = Forwarded()
     if is_ordered and first.grid == second.grid:
         found.loads.update(_Forwarding(first, second, checks).loads())
@@ -54,7 +63,7 @@ def _drop_stores(sites: tuple[LaunchSite, LaunchSite], dead: frozenset[str], fou
         (side, access, buffer_of(site, access))
         for side, site in enumerate(sites)
         for access in accesses_of(site).accesses
-        if not is_of_variable(access)
+        if not is_module_variable(access)
     ]
     read = {name for _, access, name in uses if not is_plain_store(access.instr) and access.instr not in found.loads}
     if "" in read:
@@ -69,19 +78,21 @@ class _Forwarding:
         values = HostValues(bounds_of_names((first, second)), checks)
         self.signs = Signs(values, may_check=False)
         self.sites = (first, second)
-        #: The first body as the other party of a comparison, and as the same thread as that of the second.
+        #: Each body is placed twice: as launch 0, with threads of its own, and as launch 1, where a thread of both
+        #: bodies is the same one. ``same`` and ``mine`` are the first and second body as launch 1; ``other`` and
+        #: ``earlier`` are the first and second body as launch 0.
         self.other = Placement(first, 0, values, self.signs)
         self.same = Placement(first, 1, values, self.signs)
         self.mine = Placement(second, 1, values, self.signs)
         self.earlier = Placement(second, 0, values, self.signs)
 
     def loads(self) -> dict[Instr, Reg | Imm]:
-        """The loads that take a register, and which."""
+        """The loads to replace, with the registers or immediates that replace them."""
         found: dict[Instr, Reg | Imm] = {}
         first, second = (accesses_of(site).accesses for site in self.sites)
         stores = [access for access in first if self._is_candidate(access)]
         for load in second:
-            if not _is_word_load(load) or is_of_variable(load):
+            if not _is_word_load(load) or is_module_variable(load):
                 continue
             place = self.mine.place(load)
             if place is None or not _is_of_thread(place.offset):
@@ -94,7 +105,7 @@ class _Forwarding:
 
     def _is_candidate(self, store: Access) -> bool:
         instr = store.instr
-        if not is_plain_store(instr) or instr.guard is not None or not _is_word(instr) or is_of_variable(store):
+        if not is_plain_store(instr) or instr.guard is not None or not _is_word(instr) or is_module_variable(store):
             return False
         facts = facts_of(self.sites[0])
         value = instr.operands[1]
@@ -119,8 +130,8 @@ class _Forwarding:
         here = self.same.place(store)
         if here is None or here.buffer != place.buffer or here.offset != place.offset:
             return False
-        known = {self._key(self.mine, guard) for guard in load.guards}
-        if not all((key := self._key(self.same, guard)) is not None and key in known for guard in store.guards):
+        load_guards = {self._key(self.mine, guard) for guard in load.guards}
+        if not all((key := self._key(self.same, guard)) is not None and key in load_guards for guard in store.guards):
             return False
         return self._is_last(store, load, place)
 
@@ -134,17 +145,17 @@ class _Forwarding:
         return guard.relation, guard.kind, guard.bits, left, right
 
     def _is_last(self, store: Access, load: Access, place: Place) -> bool:
-        """Whether nothing else can have written the bytes when the load reads them."""
+        """Whether the store is the last write of the bytes before the load."""
         for access in accesses_of(self.sites[0]).accesses:
-            if access.writes and not is_of_variable(access):
-                wanted = ("never", "thread") if access.instr is store.instr else ("never",)
-                if self._relation(0, access, load, place) not in wanted:
+            if access.writes and not is_module_variable(access):
+                allowed = ("never", "thread") if access.instr is store.instr else ("never",)
+                if self._relation(0, access, load, place) not in allowed:
                     return False
         for access in accesses_of(self.sites[1]).accesses:
-            if not access.writes or is_of_variable(access):
+            if not access.writes or is_module_variable(access):
                 continue
-            found = self._relation(1, access, load, place)
-            if found != "never" and (found != "thread" or self._may_precede(access.instr, load.instr)):
+            overlap = self._relation(1, access, load, place)
+            if overlap != "never" and (overlap != "thread" or self._may_precede(access.instr, load.instr)):
                 return False
         return True
 
@@ -182,7 +193,7 @@ def _is_word(instr: Instr) -> bool:
 
 def _is_word_load(load: Access) -> bool:
     instr = load.instr
-    if instr.form.op.base not in ("ld", "ldu") or not _is_word(instr) or instr.form.effects & Effect.ORDERED:
+    if instr.form.operation not in LOADS or not _is_word(instr) or instr.form.effects & Effect.ORDERED:
         return False
     result, scalar = instr.operands[0], instr.form.type
     return isinstance(result, Reg) and scalar is not None and result.type.bits == scalar.bits
@@ -195,7 +206,8 @@ def _stored(store: Instr) -> Reg | Imm:
 
 
 def _is_of_thread(poly: Poly) -> bool:
-    """Whether equal polynomials of two bodies are equal values in one thread: nothing in it belongs to one body."""
+    """Whether the polynomial has the same value in both bodies in one thread: none of its atoms belongs to one body
+    only."""
     return all(_is_shared(atom) for atom in poly.atoms)
 
 

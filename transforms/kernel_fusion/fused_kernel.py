@@ -1,20 +1,21 @@
-"""The kernel that does the work of two launches: its PTX, its parameters, how it is launched.
+"""Builds the kernel that does the work of two launches: its PTX, its parameters and its launch.
 
-Computes: a module with one kernel, in which each thread runs the first body and then the second. Registers, labels,
-shared and local arrays of the second body get names of their own; parameters for which the host passes the same
-argument are one. Where the first body ends early (``ret``, ``exit``), it goes on at the join. There stands a
-``bar.sync`` where the two need one, or where shared memory is used again; a barrier of the grid where that was asked
-for. Where the grids differ, each body is left out by the blocks that its own launch would not have had, and reads its
-own ``%nctaid``. Loads that promise that nobody writes (``.nc``) lose that promise where a part does write. What the
-first body stored and the same thread loads in the second comes from the register (`forwarding`). A product that memory
-rounded before a sum read it gets ``.rn``, so that ptxas does not contract the two (`contraction_audit`).
+Computes: a module with one kernel, in which each thread runs the first body and then the second. Registers, labels, and
+shared and local arrays of the second body get new names. Parameters to which the host passes the same argument become
+one parameter. Where the first body ends a thread (``ret``, ``exit``), control goes to the join instead. At the join is
+a ``bar.sync`` if the two bodies need one or reuse shared memory, or a grid barrier if that was requested. If the grids
+differ, blocks that do not belong to a launch skip its body, and each body reads its own ``%nctaid``. Loads that promise
+that nobody writes the memory (``.nc``) become plain loads if one of the bodies writes it. A value that the first body
+stores and the same thread loads in the second body is taken from the register (`forwarding`). A product that was
+rounded by memory before a sum read it gets ``.rn``, so that ptxas does not contract the two (`contraction_audit`).
 
-Requires: two sites that `fusibility.decide` has called fusible, with that answer; the fused kernel is launched only
-where the answer's ``checks`` are true. Guarantees: every such launch of the fused kernel with ``grid``, ``block``,
-``shared`` and the arguments that ``parameters`` name leaves the memory of the two launches, except for
-``dead_buffers``. Refuses, with `CannotFuse`: a pair that is not fusible, a grid barrier that was not asked for, modules
-of different architectures.
-Reference: thesis §5.1, figure 5.1; shared notes, §6.
+Requires: two sites that `fusibility.decide` has found fusible, with that answer. The fused kernel is launched only
+while the answer's ``checks`` are true.
+Guarantees: each such launch of the fused kernel with ``grid``, ``block``, ``shared`` and the arguments that
+``parameters`` name leaves the same memory as the two launches, except in ``dead_buffers``.
+Refuses, with `CannotFuse`: a pair that is not fusible, a grid barrier that was not requested, modules of different
+architectures.
+Reference: thesis §5.1, figure 5.1.
 """
 
 from __future__ import annotations
@@ -45,10 +46,11 @@ from ...ptx import (
 from ...ptx.builder import Builder
 from ...ptx.errors import SourceText
 from ...ptx.ir import Declaration
+from ...ptx.operations import Operation
 from ...ptx.verify import verify
 from ..contraction_audit import keep_contraction
 from .body_copy import BodyCopy, Files, copy_body, free_tag, names_of
-from .buffer_use import buffers_written, facts_of, is_of_buffers
+from .buffer_use import buffers_written, facts_of, may_read_buffers
 from .forwarding import Forwarded, forward
 from .fusibility import flat_site
 from .grid_barrier import barrier_blocks, barrier_counter
@@ -58,7 +60,7 @@ from .shared_layout import SharedLayout, shared_layout
 
 __all__ = ["CannotFuse", "FusedKernel", "build"]
 
-#: Bytes of parameters that a kernel may have everywhere. Newer machines and versions of PTX allow more.
+#: Bytes of parameters that every machine and PTX version allows. Newer ones allow more.
 MOST_PARAMETERS = 4096
 
 _AXES = "xyz"
@@ -67,9 +69,9 @@ _HIDEABLE = frozenset(["%tid", "%ctaid", "%nctaid"])
 
 @dataclass(frozen=True)
 class FusedKernel:
-    """``parameters`` names for each parameter of the kernel the launch (0 or 1) and that launch's parameter whose
-    argument is passed, or ``%nctaid.x`` and the like for an extent of that launch's grid. ``site`` is the launch that
-    takes the place of both, a cooperative one where it has to be. ``remarks`` say what was done."""
+    """``parameters`` has one entry for each parameter of the kernel: the launch (0 or 1), and the name of that launch's
+    parameter whose argument is passed, or ``%nctaid.x`` and so on for an extent of that launch's grid. ``site`` is the
+    launch that replaces both; it is cooperative if it must be. ``remarks`` describe what was done."""
 
     module: Module
     name: str
@@ -87,12 +89,12 @@ class FusedKernel:
 
     @property
     def cooperative(self) -> bool:
-        """Whether its launch has to be cooperative."""
+        """Whether its launch must be cooperative."""
         return self.site.cooperative
 
     @property
     def shared_bytes(self) -> Extent:
-        """Dynamic shared memory: what either part needs, at most."""
+        """Dynamic shared memory in bytes: the larger amount of the two parts."""
         return self.site.shared
 
 
@@ -105,20 +107,23 @@ def build(
     dead_buffers: frozenset[str] = frozenset(),
     grid_barrier: bool = False,
 ) -> FusedKernel:
-    """Fuse two launches. ``dead_buffers`` are allocations that nobody reads afterwards; with ``grid_barrier`` a pair
-    with a dependence across the grid gets a barrier of the whole grid, and has to be launched cooperatively."""
+    """Fuse two launches.
+
+    ``dead_buffers`` are allocations that nothing reads afterwards. With ``grid_barrier``, a pair with a dependence
+    across blocks gets a grid barrier, and must then be launched cooperatively. Raises `CannotFuse`.
+    """
     if fusibility.kind not in ("thread", "block", "grid"):
         raise CannotFuse("; ".join(fusibility.reasons) or "the two launches may not be fused")
     if fusibility.kind == "grid" and not grid_barrier:
-        raise CannotFuse("the second kernel needs what other blocks of the first have done")
+        raise CannotFuse("the second kernel depends on other blocks of the first kernel")
     sites = flat_site(first), flat_site(second)
     is_ordered = fusibility.kind != "grid"
     forwarded = forward(*sites, dead_buffers, is_ordered=is_ordered, checks=fusibility.checks)
     fused = _Fusion(*sites, fusibility, name, forwarded).build()
-    if fused is None:  # the accesses to memory have to stay, since they round
+    if fused is None:  # keep the memory accesses, because they round products
         fused = _Fusion(*sites, fusibility, name, Forwarded()).build()
     if fused is None:
-        raise CannotFuse("ptxas might contract other products of the fused kernel (contraction)")
+        raise CannotFuse("ptxas might contract different products in the fused kernel (contraction)")
     return fused
 
 
@@ -135,15 +140,16 @@ class _Fusion:
         self.remarks: list[str] = []
         self.parameters: list[tuple[int, str]] = []
         self.arguments: dict[str, Argument] = {}
+        #: For each side: by declaration of the original, its replacement and an offset in bytes.
         self.symbols: tuple[dict[Declaration, tuple[Declaration, int]], ...] = ({}, {})
         self.globals: list[Variable] = []
         self._counter = f"{name}_arrived"
 
     def build(self) -> FusedKernel | None:
-        """The fused kernel; `None` where ptxas might contract other products in it than in the two kernels."""
+        """The fused kernel. `None` if ptxas might contract other products in it than in the two kernels."""
         first, second = self.sites
         forwarded = self.forwarded
-        # What the bodies declare would hide what the module declares under the same name.
+        # Names that the bodies declare would hide declarations of the module with the same name.
         taken = {self.name, self._counter, *(each.name for site in self.sites for each in site.kernel.declarations)}
         functions = merged_functions((first, second), self.symbols, self.globals, taken)
         self._parameters()
@@ -152,7 +158,7 @@ class _Fusion:
         self._shared(layout)
         extents = self._extents()
         tag = free_tag([*names_of(first.kernel), *names_of(second.kernel), self.name])
-        # A register may have the name of a special one as long as the body does not read that, as the fusion may.
+        # A register may be called like a special register that its body does not read. The fused code may read it.
         tags = (f"{tag}x" if _HIDEABLE & names_of(first.kernel) else "", tag)
         copies = [
             copy_body(site.kernel, tag, symbols, extents[side], site.module, self.files)
@@ -189,16 +195,16 @@ class _Fusion:
         return FusedKernel(module, self.name, self.parameters, site, tuple(self.remarks))
 
     def _counters(self) -> frozenset[str]:
-        """The counters of all barriers of the grid: this fusion's, and those of the parts."""
-        found = {self._counter} if self.fusibility.kind == "grid" else set[str]()
-        for site, known in zip(self.sites, self.symbols, strict=True):
-            found |= {new.name for old, (new, _) in known.items() if old.name in site.counters}
-        return frozenset(found)
+        """The counters of all grid barriers: of this fusion and of the parts."""
+        counters = {self._counter} if self.fusibility.kind == "grid" else set[str]()
+        for site, symbols in zip(self.sites, self.symbols, strict=True):
+            counters |= {new.name for old, (new, _) in symbols.items() if old.name in site.counters}
+        return frozenset(counters)
 
-    # --- what is declared ----------------------------------------------------------------------------------------
+    # --- declarations --------------------------------------------------------------------------------------------
 
     def _parameters(self) -> None:
-        """One parameter for each argument; the same argument is passed once."""
+        """Add one parameter for each different argument."""
         passed: dict[tuple[object, ...], Param] = {}
         params = self.kernel.params
         assert params is not None
@@ -229,22 +235,23 @@ class _Fusion:
                 self.symbols[side][param] = (new, 0)
 
     def _check_size(self) -> None:
-        """Raises `CannotFuse` where there are more bytes of parameters than a kernel may have."""
+        """Raises `CannotFuse` if there are more bytes of parameters than a kernel may have."""
         end = 0
         for param in self.kernel.params or ():
             alignment = param.align or param.type.bytes * param.lanes
             end = -(-end // alignment) * alignment + param.bytes
         if end > MOST_PARAMETERS:
             raise CannotFuse(
-                f"the fused kernel would have {end} bytes of parameters, and {MOST_PARAMETERS} are allowed"
+                f"the fused kernel would have {end} bytes of parameters, but only {MOST_PARAMETERS} are allowed"
             )
 
     def _extents(self) -> tuple[dict[str, Operand], dict[str, Operand]]:
-        """What each body reads for ``%nctaid`` where the grids differ: a number, or a register loaded at the start."""
+        """For each side: by name of ``%nctaid``, the operand that its body reads instead, if the grids differ along
+        that axis. It is a number, or a register that is loaded at the start of the kernel."""
         found: tuple[dict[str, Operand], dict[str, Operand]] = ({}, {})
         params = self.kernel.params
         assert params is not None
-        # A part may be such a kernel itself.
+        # A part may itself be a fused kernel with such registers.
         tag = free_tag(name for site in self.sites for name in names_of(site.kernel))
         for axis, one, other in zip(_AXES, self.sites[0].grid, self.sites[1].grid, strict=True):
             if one == other:
@@ -288,10 +295,10 @@ class _Fusion:
         for site in self.sites:
             names.update(names_of(site.kernel))
 
-    # --- what is changed in the bodies ---------------------------------------------------------------------------
+    # --- changes of the bodies -----------------------------------------------------------------------------------
 
     def _apply(self, forwarded: Forwarded, copies: list[BodyCopy]) -> None:
-        """Loads of the second body that take a register of the first, and stores that nobody reads."""
+        """Replace loads of the second body by moves from registers of the first, and remove dead stores."""
         for load, value in forwarded.loads.items():
             copied = copies[1].instr[load]
             source = copies[0].registers[value] if isinstance(value, Reg) else value
@@ -305,13 +312,16 @@ class _Fusion:
             for block in copies[side].blocks:
                 block.instrs = [instr for instr in block.instrs if instr not in gone]
         if forwarded.loads:
-            self.remarks.append(f"{len(forwarded.loads)} loads take what the same thread has stored from the register")
+            self.remarks.append(
+                f"{len(forwarded.loads)} loads of values that the same thread stored read the register instead"
+            )
         removed = sum(map(len, forwarded.stores))
         if removed:
-            self.remarks.append(f"{removed} stores are left out, since nobody reads what they wrote")
+            self.remarks.append(f"{removed} stores whose results nothing reads are removed")
 
     def _keeps_contraction(self, module: Module, copies: list[BodyCopy]) -> bool:
-        """Pin products that are no longer rounded by memory; whether ptxas contracts the same ones as before."""
+        """Add ``.rn`` to products that memory no longer rounds. Whether ptxas then contracts the same products as
+        before."""
         if not may_contract(self.kernel):
             return True
         before = Contraction()
@@ -319,11 +329,12 @@ class _Fusion:
             before.add(facts_of(site).get(Contraction.of), copied.instr)
         pins = keep_contraction(self.kernel, Facts(self.kernel, module), before)
         if pins > 0:
-            self.remarks.append(f"{pins} products that memory rounded got .rn")
+            self.remarks.append(f"{pins} products that memory rounded get .rn")
         return pins >= 0
 
     def _plain_loads(self, copies: list[BodyCopy], forwarded: Forwarded) -> None:
-        """``.nc`` promises that nobody writes while the kernel runs: true of each part, not of both."""
+        """Remove ``.nc``, which promises that nobody writes the memory while the kernel runs. That may be true for each
+        part and false for the fused kernel."""
         written = buffers_written(self.sites)
         count = 0
         for site, copied in zip(self.sites, copies, strict=True):
@@ -331,19 +342,19 @@ class _Fusion:
                 words = instr.form.text.split(".")
                 if instr in forwarded.loads or (words[0] != "ldu" and "nc" not in words):
                     continue
-                if not is_of_buffers(site, instr, written):
+                if not may_read_buffers(site, instr, written):
                     continue
                 new = copied.instr[instr]
                 mnemonic = ".".join(["ld", *(word for word in words[1:] if word != "nc")])
                 self.kernel.replace_form(new, mnemonic)
                 count += 1
         if count:
-            self.remarks.append(f"{count} loads through the read-only path became plain ones")
+            self.remarks.append(f"{count} loads through the read-only cache become plain loads")
 
     def _join(
         self, copies: list[BodyCopy], layout: SharedLayout, extents: tuple[dict[str, Operand], dict[str, Operand]]
     ) -> None:
-        """Put the bodies behind one another."""
+        """Concatenate the bodies."""
         kernel = self.kernel
         join, end = Block(kernel.new_label("$fused_join_")), Block(kernel.new_label("$fused_end_"))
         _redirect(copies[0].blocks, join)
@@ -365,14 +376,14 @@ class _Fusion:
     def _barrier(self, join: Block, layout: SharedLayout) -> list[Block]:
         if self.fusibility.kind == "grid":
             if any(int(re.sub(r"\D", "", site.module.arch) or 0) < 70 for site in self.sites):
-                raise CannotFuse("a barrier of the whole grid needs sm_70 or newer")
+                raise CannotFuse("a grid barrier needs sm_70 or newer")
             counter = barrier_counter(self._counter)
             self.globals.append(counter)
-            self.remarks.append("a barrier of the whole grid stands between the bodies")
+            self.remarks.append("a grid barrier is between the bodies")
             return barrier_blocks(self.kernel, join, counter)
         if self.fusibility.kind == "block" or layout.needs_barrier:
             Builder(self.kernel, join).emit("bar.sync", 0)
-            self.remarks.append("a bar.sync stands between the bodies")
+            self.remarks.append("a bar.sync is between the bodies")
         return [join]
 
     def _load_extents(self, extents: tuple[dict[str, Operand], dict[str, Operand]]) -> Block:
@@ -389,8 +400,8 @@ class _Fusion:
         return block
 
     def _guard(self, side: int, target: Block) -> list[Block]:
-        """Blocks that lead past a body where the block does not belong to its launch."""
-        found: list[Block] = []
+        """Blocks that skip a body if the block index is outside that launch's grid."""
+        guards: list[Block] = []
         for special, extent in self._extent_operands[side].items():
             axis = special[-1]
             other = self._extent_operands[1 - side][special]
@@ -404,15 +415,15 @@ class _Fusion:
             assert outside is not None
             builder.guard = Guard(outside, negated=False)
             builder.emit("bra", target)
-            found.append(block)
-        return found
+            guards.append(block)
+        return guards
 
 
 def _redirect(blocks: list[Block], join: Block) -> None:
-    """What ends a thread of the first body goes on at the join."""
+    """Replace instructions that end a thread of the first body by branches to the join."""
     for block in blocks:
         last = block.terminator
-        if last is None or last.form.op.base not in ("ret", "exit"):
+        if last is None or last.form.operation not in (Operation.RETURN, Operation.EXIT):
             continue
         builder = Builder(Kernel("", is_entry=True), Block())
         assert join.label is not None
@@ -425,7 +436,8 @@ def _redirect(blocks: list[Block], join: Block) -> None:
 
 
 def _same_argument(param: Param, argument: Argument | None) -> tuple[object, ...] | None:
-    """A key that is equal where the host passes the same bytes; ``None`` where that is not known."""
+    """A key that is equal for two parameters only if the host passes the same bytes to both. ``None`` if that is not
+    known."""
     if argument is None or param.dims or param.lanes != 1:
         return None
     if isinstance(argument, Buffer):
@@ -445,11 +457,11 @@ def _larger(one: Extent, other: Extent) -> Extent:
 
 
 def _directives(first: Kernel, second: Kernel) -> list[str]:
-    """Launch bounds that hold for both: each kernel is launched with blocks that keep its own."""
+    """Launch bounds for the fused kernel. Each kernel is launched with blocks within its own bounds."""
     found: list[str] = []
     for name in ("reqntid", "maxntid"):
         stated = [text for kernel in (first, second) if (text := kernel.directive(name)) is not None]
-        if stated and not found:  # ptxas does not take both
+        if stated and not found:  # ptxas rejects a kernel with both
             found.append(f".{name} {min(stated, key=_threads)}")
     least = [text for kernel in (first, second) if (text := kernel.directive("minnctapersm")) is not None]
     if len(least) == 2 and found:

@@ -1,12 +1,13 @@
-"""A barrier of all blocks of a cooperative launch, in PTX.
+"""A grid barrier in PTX: a barrier of all blocks of a cooperative launch.
 
-Computes: blocks that wait until every block of the grid has arrived, by one counter in global memory. The first block
-adds 2^31 - (blocks - 1) and each other one 1, so that when all have come the highest bit has flipped and the rest is
-0 again: the counter can be used for the next barrier and the next launch without being reset. Cooperative groups do it
-this way.
+Computes: blocks of code that wait until every block of the grid has arrived, with one counter in global memory. The
+first block adds 2^31 - (blocks - 1) and each other block adds 1. When all have arrived, the highest bit has flipped and
+the other bits are 0 again. So the counter needs no reset before the next barrier or the next launch. Cooperative groups
+use the same method.
 
-Requires: all blocks are resident (a cooperative launch), all threads of a block arrive, launches of the module's kernel
-do not overlap in time. Guarantees: what any thread did before is visible to every thread behind it: ``bar.sync``, a
+Requires: all blocks are resident (a cooperative launch), all threads of a block reach the barrier, and launches of the
+module's kernel do not overlap in time.
+Guarantees: what any thread did before the barrier is visible to every thread after it. The sequence is: ``bar.sync``, a
 fence, a release by one thread, an acquire by one thread of each block, ``bar.sync``.
 Reference: PTX ISA 9.0, chapter 8 (memory consistency model); §9.7.13.4 (fences).
 """
@@ -20,12 +21,12 @@ __all__ = ["barrier_blocks", "barrier_counter"]
 
 
 def barrier_counter(name: str) -> Variable:
-    """The counter; zero when the module is loaded."""
+    """The counter. It is zero when the module is loaded."""
     return Variable(name, "global", TYPES["u32"], align=4, initializer="0")
 
 
 def barrier_blocks(kernel: Kernel, first: Block, counter: Variable) -> list[Block]:
-    """``first``, with the beginning of the barrier put at its end, and the blocks that go behind it."""
+    """``first`` with the beginning of the barrier appended, and the blocks that follow it."""
     builder = Builder(kernel, first, hint="%g")
     builder.emit("bar.sync", 0)
     parts = [builder.mov("u32", _special(f"%tid.{axis}")) for axis in "xyz"]

@@ -1,10 +1,9 @@
-"""A host program as something that the phases of fusion can transform.
+"""A host program that the fusion phases can transform.
 
-Guarantees: the program given is left as it is, a clone is changed; every snapshot is of the clone's current version;
-what the phases insert prints as Python, in the place that its edge has there. Where a fusion is right only if some
-expressions of host variables are true, the program asks for them, and else launches the kernels one by one. A launch
-whose kernel may touch memory that nobody knows is a modification statement of everything that touches device memory,
-and everything of it.
+Guarantees: the given program is not changed; a clone is. Each snapshot shows the current version of the clone. Inserted
+launches print as Python at the place of their edge. If a fusion is legal only while some expressions of host variables
+are true, the program tests these checks and otherwise launches the kernels one by one. If it is not known which memory
+a kernel accesses, its launch is a modification statement of everything that accesses device memory, and the reverse.
 """
 
 from __future__ import annotations
@@ -18,53 +17,54 @@ from ...dsl.host_nodes import Body, Branch, Expression, HostCall, If, Launch, Lo
 from ...dsl.host_program import HostProgram
 from ..remarks import Remark
 from .host_sites import Sites
-from .kept_apart import kept_apart
 from .kernel_code import AnyKernel
 from .launch_graph import Applied, EdgePoint, LaunchGraph, Place, Step
 from .launch_graph import Node as GraphNode
 from .loop_inversion import ALWAYS
 from .pairs import FusedPair, Pairs, mentions_max
+from .refusals import blocked_pairs
 
 __all__ = ["FusingHost"]
 
 
 class FusingHost:
-    """A clone of ``program`` that is being fused; ``fused`` are the fused launches in it."""
+    """A clone of ``program`` that is being fused. ``fused`` maps its fused launches to their pairs."""
 
     def __init__(self, program: HostProgram, pairs: Pairs) -> None:
         self.program, _ = program.clone()
         self.pairs = pairs
         self.sites = Sites(self.program)
         self.fused: dict[Launch, FusedPair] = {}
-        #: Of each fused launch that is right only sometimes: the two that it took in, and what must be true for it.
+        #: By fused launch whose fusion has checks: its two parts, and the checks.
         self._parts: dict[Launch, tuple[tuple[Launch, Launch], tuple[str, ...]]] = {}
+        #: By fused kernel: its name in the program.
         self._bound: dict[AnyKernel, str] = {}
-        self._waits_for_grid = False
+        self._allows_grid_barriers = False
 
     # --- Editable ----------------------------------------------------------------------------------------------
 
     def cfg(self) -> HostCfg:
-        """The graph of the current version, with what the kernels touch."""
+        """The graph of the current version, with the memory that the kernels access."""
         return self.program.cfg(self._effects)
 
     def graph(self) -> LaunchGraph:
-        """The snapshot for the phases."""
+        """A snapshot for the phases."""
         cfg = self.cfg()
         return LaunchGraph(cfg.entry, cfg.exit, _edges(cfg), cfg.launches(), self._modifies)
 
     def may_fuse(self, first: GraphNode, second: GraphNode, at: GraphNode) -> bool:
-        """Whether the pair is legal and worth it; remarks say why not."""
+        """Whether fusing the pair is legal and saves time. If not, a remark says why."""
         return self._pair(_launch(first), _launch(second), _launch(at)) is not None
 
     def allow_more(self) -> bool:
-        """Fuse from now on what needs a barrier of the grid, too: it holds for some sizes only, and costs most, so that
-        it must not take the place of what is better. False where that is allowed already, or not at all."""
-        more = self.pairs.resident is not None and not self._waits_for_grid
-        self._waits_for_grid = self._waits_for_grid or more
+        """Allow fusions with a grid barrier from now on. They come last because they are legal for some sizes only and
+        cost most, so they must not replace better fusions. False if they were allowed already, or are not enabled."""
+        more = self.pairs.resident is not None and not self._allows_grid_barriers
+        self._allows_grid_barriers = self._allows_grid_barriers or more
         return more
 
     def apply(self, step: Step) -> Applied:
-        """Insert, fuse, and take the launch out."""
+        """Insert copies of the launch, fuse it, and remove it."""
         launch = _launch(step.launch)
         built = [
             (_launch(f), _launch(s), self._pair(_launch(f), _launch(s), _launch(o)), _launch(o))
@@ -78,7 +78,7 @@ class FusingHost:
             new = pair.launch(first, second, self._name(pair))
             if mentions_max(pair.site):
                 self.program.namespace["max"] = max
-            self.pairs.tell(first, second, pair, step.phase)
+            self.pairs.report_fusion(first, second, pair, step.phase)
             self.program.replace(partner, [new])
             self.fused[new] = pair
             every = (*self._checks_of(first), *self._checks_of(second), *pair.fusibility.checks)
@@ -95,33 +95,34 @@ class FusingHost:
             self.fused.pop(gone, None)
         return Applied(inserted, tuple(made))
 
-    def kept_apart(self) -> Iterator[Remark]:
-        """Remarks about launches between which something stands that neither may pass."""
-        return kept_apart(self.cfg(), self._modifies)
+    def blocked_pairs(self) -> Iterator[Remark]:
+        """Remarks about pairs of launches with statements between them that neither may move past."""
+        return blocked_pairs(self.cfg(), self._modifies)
 
     def drop_dead_stores(self) -> None:
-        """Let no fused kernel store what nobody reads, once all is fused: neither it, nor anything that can follow.
+        """Remove stores of fused kernels whose results nothing reads: neither the kernel itself nor anything that may
+        run later.
 
-        Requires: `guard` has been called. Where a check fails later, the two parts are launched instead, and these may
-        read what the fused kernel does not: so the graph has to show them.
+        Requires: all fusions are done and `guard` has been called. If a check fails at run time, the two parts are
+        launched instead, and they may read what the fused kernel does not read. So the graph must contain them.
         """
         for launch, pair in list(self.fused.items()):
             dead = frozenset(name for name in self._only_written(launch, pair) if self._is_dead(name, launch))
             if not dead:
                 continue
-            found = self.pairs.without_stores(pair, dead)
-            if found is pair:
+            smaller = self.pairs.without_stores(pair, dead)
+            if smaller is pair:
                 continue
-            passed = dict(zip(pair.parameters, launch.args, strict=True))
-            args = tuple(passed[parameter] for parameter in found.parameters)
-            new = replace(launch, kernel=found.kernel, kernel_text=self._name(found), args=args)
+            argument_of = dict(zip(pair.parameters, launch.args, strict=True))
+            args = tuple(argument_of[parameter] for parameter in smaller.parameters)
+            new = replace(launch, kernel=smaller.kernel, kernel_text=self._name(smaller), args=args)
             self.program.replace(launch, [new])
-            self.pairs.tell_stores(found, sorted(dead))
-            self.fused[new] = found
+            self.pairs.report_dead_stores(smaller, sorted(dead))
+            self.fused[new] = smaller
             del self.fused[launch]
 
     def _only_written(self, launch: Launch, pair: FusedPair) -> set[str]:
-        """The handles whose memory the fused kernel writes and does not read."""
+        """The handles of buffers that the fused kernel writes and does not read."""
         memory = pair.code.memory
         named = {at: arg.text for at, arg in enumerate(launch.args) if self.cfg().buffers(arg.text, launch)}
         read = {name for at, name in named.items() if at in memory.reads}
@@ -144,17 +145,17 @@ class FusingHost:
         return True
 
     def guard(self) -> None:
-        """Put each fused launch that has checks under an ``if``, once all is fused; ``else`` come its two parts, which
-        may have fewer checks."""
+        """Put each fused launch that has checks under an ``if``. The ``else`` branch launches its two parts, which may
+        have fewer checks. Requires: all fusions are done."""
         for fused in self.fused:
             if fused in self._parts:
                 self.program.replace(fused, self._guarded(fused, fused))
 
-    def _guarded(self, known: Launch, launch: Launch) -> Body:
-        """The launch, which is ``known`` or a copy of it, with what is launched else."""
-        if known not in self._parts:
+    def _guarded(self, original: Launch, launch: Launch) -> Body:
+        """``launch``, which is ``original`` or a copy of it, with the launches to run instead if a check fails."""
+        if original not in self._parts:
             return [launch]
-        parts, checks = self._parts[known]
+        parts, checks = self._parts[original]
         test = Expression(" and ".join(f"({check})" for check in checks))
         separate = [item for part in parts for item in self._guarded(part, copy.copy(part))]
         return [If(Branch(test, place=launch.place), [launch], separate)]
@@ -169,27 +170,27 @@ class FusingHost:
 
     def _modifies(self, node: GraphNode, launch: GraphNode) -> bool:
         assert isinstance(node, Node)
-        cfg, mine = self.cfg(), _launch(launch)
-        if self._changes_values(node, mine):
+        cfg, moved = self.cfg(), _launch(launch)
+        if self._changes_values(node, moved):
             return True
-        if self.pairs.codes.of(mine.kernel).memory.is_unknown:
+        if self.pairs.codes.of(moved.kernel).memory.is_unknown:
             access = cfg.access(node)
             if access.reads or access.writes:
                 return True
-        return cfg.is_modification(node, mine)
+        return cfg.is_modification(node, moved)
 
     def _changes_values(self, node: Node, launch: Launch) -> bool:
-        """Whether ``node`` may change what the launch's expressions, or the checks of its fusion, are worth without
-        writing a variable that the launch itself mentions."""
+        """Whether ``node`` may change the values of the launch's expressions, or of its checks, although it writes no
+        variable that the launch itself mentions."""
         definitions, names = self.sites.definitions, launch.uses - {launch.kernel_text}
         checked = frozenset[str]().union(*(Expression(check).names for check in self._checks_of(launch)))
-        if node.defines & (checked | definitions.arrays_shown(names | checked)):
+        if node.defines & (checked | definitions.viewed_arrays(names | checked)):
             return True
         return isinstance(node, HostCall) and definitions.is_changed_by_call(names)
 
     def _pair(self, first: Launch, second: Launch, at: Launch) -> FusedPair | None:
         pair = self.pairs.fused(first, second, at, self.cfg(), self.sites)
-        if pair is not None and pair.fusibility.kind == "grid" and not self._waits_for_grid:
+        if pair is not None and pair.fusibility.kind == "grid" and not self._allows_grid_barriers:
             return None
         return pair
 
@@ -208,7 +209,8 @@ class FusingHost:
             self._insert_on([edge for edge in cfg.preds(self.program.exit) if not _is_never_taken(edge)], launch)
         elif isinstance(node, Branch) and place.at_exit:
             self._insert_on([edge for edge in cfg.succs(node) if not _is_never_taken(edge)], launch)
-        elif place.at_exit or isinstance(node, LoopInit):  # behind bounds is before the loop, once for all ways there
+        elif place.at_exit or isinstance(node, LoopInit):
+            # After the bounds of a loop means before the loop: one copy serves all edges that lead there.
             self.program.insert_after(_node(node), [copy.copy(launch)])
         else:
             self.program.insert_before(_node(node), [copy.copy(launch)])
@@ -216,16 +218,17 @@ class FusingHost:
 
     def _insert_on(self, edges: list[Edge], launch: Launch) -> None:
         for wanted in edges:
-            # Each insertion makes a new version; an edge is still the only one of its source and kind.
+            # Each insertion makes a new version of the graph. An edge is identified by its source and its kind.
             edge = next(e for e in self.cfg().edges if e.source is wanted.source and e.kind == wanted.kind)
             self.program.insert_on_edge(edge, [copy.copy(launch)])
 
 
 def _edges(cfg: HostCfg) -> list[tuple[Node, Node, Edge]]:
-    """The edges without the bounds of ``for``: nothing stands between these and the head, and no launch changes them.
+    """The edges of the graph, without the nodes that evaluate the bounds of a ``for``.
 
-    What stands right before the bounds is shown right before the head, where it cannot be sunk further. Bounds to which
-    several ways lead stay a node, behind which one launch serves all of them; that is then put before the bounds.
+    Nothing can be between the bounds and the head of a loop, and no launch changes the bounds. What is right before the
+    bounds is shown right before the head, from where it cannot be sunk further. If several edges lead to the bounds,
+    they stay a node: one launch after it serves all these edges, and is then inserted before the bounds.
     """
     heads: dict[Node, Node] = {}
     for node in cfg.nodes:
@@ -239,7 +242,7 @@ def _edges(cfg: HostCfg) -> list[tuple[Node, Node, Edge]]:
 
 
 def _is_never_taken(edge: Edge) -> bool:
-    """Whether the edge leaves a ``while True`` by its test."""
+    """Whether the edge leaves a ``while True`` by a false test."""
     return edge.kind == "false" and isinstance(edge.source, Branch) and edge.source.test == ALWAYS
 
 

@@ -1,13 +1,14 @@
-"""From a launch in a host program to a `LaunchSite`: extents and arguments as the host knows them, handles as buffers.
+"""Makes a `LaunchSite` of a launch in a host program: extents and arguments as the host knows them, handles as buffers.
 
-A host variable is replaced by the expression that it was assigned, where that assignment reaches the launch and the
-expression still has the same value there (`host_definitions`), and a constant of the surroundings by its value:
-``blocks`` becomes ``(n + 255) // 256`` where neither has been written since. Both launches are resolved where they
-come to stand side by side, so equal texts are equal values in the two.
+A host variable is replaced by the expression that was assigned to it, if that assignment reaches the launch and the
+expression still has the same value there (`host_definitions`). A captured constant is replaced by its value. For
+example ``blocks`` becomes ``(n + 255) // 256`` if neither variable has been written since. Both launches are resolved
+at the same program point, so equal texts are equal values in both.
 
-Handles: two launches are fused where handles with different names point to different allocations, or the memory is only
-read. A handle that may point to what another one points to is refused (`alias`): nothing is decided on a guess.
-Refuses, by `Refusal`: an unknown grid or block, possible aliases, a buffer that is not allocated on every way, kernels
+A handle is a host variable that points to a device buffer. Two launches are fused only if handles with different names
+point to different allocations, or if the memory is only read. A handle that may point to the same allocation as another
+one is refused (``alias``).
+Refuses, by `Refusal`: an unknown grid or block, possible aliases, a buffer that is not allocated on every path, kernels
 whose accesses are not known, arguments that do not fit the parameters.
 """
 
@@ -26,12 +27,12 @@ from .launch_site import Argument, Buffer, Extents, LaunchSite, Scalar
 
 __all__ = ["Refusal", "Sites"]
 
-#: Assignments are followed through this many variables.
+#: The longest chain of assignments that is followed.
 _DEPTH = 8
 
 
 class Refusal(Exception):
-    """Two launches are not fused. ``reason`` is an id, the message a sentence."""
+    """Two launches are not fused. ``reason`` is an id; the message is a sentence."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -39,17 +40,18 @@ class Refusal(Exception):
 
 
 class Sites:
-    """Sites of the launches of one program. Fusion may move launches meanwhile, and adds no definition."""
+    """Sites of the launches of one program. The program may change as long as only launches are moved, added and
+    removed."""
 
     def __init__(self, program: HostProgram) -> None:
         self.definitions = HostDefinitions(program)
-        #: Whether ``max`` is Python's all over the program.
+        #: Whether ``max`` means Python's function everywhere in the program.
         self.knows_max = self.definitions.is_builtin("max")
 
     def pair(
         self, first: Launch, second: Launch, at: Node, cfg: HostCfg, codes: tuple[KernelCode, KernelCode]
     ) -> tuple[LaunchSite, LaunchSite]:
-        """The sites of two launches that both stand at ``at``. Raises `Refusal`."""
+        """The sites of two launches as if both were at ``at``. Raises `Refusal`."""
         self._check_handles((first, second), at, cfg, codes)
         return self._site(first, at, cfg, codes[0]), self._site(second, at, cfg, codes[1])
 
@@ -75,27 +77,31 @@ class Sites:
     # --- values ------------------------------------------------------------------------------------------------
 
     def value(self, expression: Expression, at: Node, cfg: HostCfg) -> int | float | str | None:
-        """What the expression is just before ``at``: a number, or an expression with all that is known there put in.
-        None where it calls something else by the name of ``min`` or ``max``, of which more is said here than is true.
+        """The value of the expression just before ``at``: a number, or an expression in which known variables are
+        replaced.
+
+        None if the program uses the name ``min`` or ``max`` for something else, since the analysis gives these names
+        bounds.
         """
-        known = self.definitions.before(at, cfg)
-        tree = self._replaced(ast.parse(expression.text, mode="eval").body, known, _DEPTH)
+        values = self.definitions.before(at, cfg)
+        tree = self._replaced(ast.parse(expression.text, mode="eval").body, values, _DEPTH)
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         if any(name in names and not self.definitions.is_builtin(name) for name in ("min", "max")):
             return None
         text = ast.unparse(tree)
         if names <= self.definitions.namespace.keys():
             try:
-                found: Any = eval(text, self.definitions.namespace, {})
-            except Exception:  # it fails whenever it runs: then it stays an expression
+                result: Any = eval(text, self.definitions.namespace, {})
+            except Exception:  # it raises whenever the program runs, so it stays an expression
                 return text
-            number = plain(found)
+            number = plain(result)
             if isinstance(number, int | float):
                 return number
         return text
 
     def extents(self, expression: Expression, at: Node, cfg: HostCfg) -> Extents:
-        """The three extents of a grid or a block. Raises `Refusal` where it may be a tuple that is not written out."""
+        """The three extents of a grid or a block. Raises `Refusal` if the value may be a tuple whose elements are not
+        visible."""
         tree = ast.parse(expression.text, mode="eval").body
         if isinstance(tree, ast.Tuple):
             parts = [Expression(ast.unparse(part)) for part in tree.elts]
@@ -107,32 +113,34 @@ class Sites:
             raise Refusal("grid-unknown", f"{expression} has {len(parts)} extents")
         for part in parts:
             if not self.definitions.is_number(part):
-                raise Refusal("grid-unknown", f"{part} is not known to be one number: it may be a tuple")
+                raise Refusal("grid-unknown", f"{part} may be a tuple instead of a number")
         x, y, z = (*(self._integer(part, at, cfg, "an extent") for part in parts), 1, 1)[:3]
         return x, y, z
 
     def _integer(self, expression: Expression, at: Node, cfg: HostCfg, what: str) -> int | str:
-        found = self.value(expression, at, cfg)
-        if found is None or isinstance(found, float):
-            raise Refusal("grid-unknown", f"{what} is {expression if found is None else found}")
-        return found
+        value = self.value(expression, at, cfg)
+        if value is None or isinstance(value, float):
+            raise Refusal("grid-unknown", f"{what} is {expression if value is None else value}")
+        return value
 
-    def _replaced(self, tree: ast.expr, known: Mapping[str, Expression], depth: int) -> ast.expr:
+    def _replaced(self, tree: ast.expr, values: Mapping[str, Expression], depth: int) -> ast.expr:
+        """``tree`` with constants and the variables of ``values`` replaced, through ``depth`` assignments at most."""
         sites = self
 
         class Replacing(ast.NodeTransformer):
             def visit_Name(self, node: ast.Name) -> ast.expr:
                 if node.id in sites.definitions.constants:
                     return ast.Constant(sites.definitions.constants[node.id])
-                if not depth or node.id not in known:
+                if not depth or node.id not in values:
                     return node
-                value = ast.parse(known[node.id].text, mode="eval").body
-                return node if sites._has_product(value) else sites._replaced(value, known, depth - 1)
+                value = ast.parse(values[node.id].text, mode="eval").body
+                return node if sites._has_product(value) else sites._replaced(value, values, depth - 1)
 
         return Replacing().visit(tree)
 
     def _has_product(self, tree: ast.expr) -> bool:
-        """Whether variables are multiplied. More is known of a name that is passed as a parameter than of a product."""
+        """Whether variables are multiplied. Such a variable is not replaced, because a name that is passed as an
+        argument has tighter bounds than a product."""
 
         def varies(part: ast.expr) -> bool:
             constants = self.definitions.constants
@@ -149,20 +157,23 @@ class Sites:
     def _check_handles(
         launches: tuple[Launch, Launch], at: Node, cfg: HostCfg, codes: tuple[KernelCode, KernelCode]
     ) -> None:
-        handles: dict[str, bool] = {}
+        handles: dict[str, bool] = {}  #: by name: whether one of the kernels writes the buffer
         for launch, code in zip(launches, codes, strict=True):
             if code.memory.is_unknown:
-                raise Refusal("unknown-accesses", f"what {launch.kernel_text} touches is not known from its PTX")
+                raise Refusal(
+                    "unknown-accesses", f"the PTX of {launch.kernel_text} does not show which memory it accesses"
+                )
             for position, arg in enumerate(launch.args):
                 if cfg.buffers(arg.text, at):
                     handles[arg.text] = handles.get(arg.text, False) or position in code.memory.writes
         for binding in cfg.bindings(at):
-            points = dict(binding)
+            points_to = dict(binding)
             for one, other in _pairs(sorted(handles)):
-                if one not in points or other not in points:
-                    raise Refusal("unallocated", f"{one if one not in points else other} is not allocated on every way")
-                if (handles[one] or handles[other]) and points[one] & points[other]:
-                    raise Refusal("alias", f"{one} and {other} may be the same buffer, and it is written")
+                if one not in points_to or other not in points_to:
+                    missing = one if one not in points_to else other
+                    raise Refusal("unallocated", f"{missing} is not allocated on every path")
+                if (handles[one] or handles[other]) and points_to[one] & points_to[other]:
+                    raise Refusal("alias", f"{one} and {other} may be the same buffer, and a kernel writes it")
 
 
 def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:

@@ -1,9 +1,9 @@
-"""Host expressions as polynomials, and what is known of their signs.
+"""Host expressions as polynomials, and proofs about their signs.
 
-Computes: a polynomial over host quantities from a Python expression. A quantity is a name or a part that is no sum,
-difference or product, as ``(n + 255) // 256``; its bounds follow from those of what stands in it.
-Guarantees: `Signs.is_positive` says yes only where it is so for all values within the bounds; of ``q = e // c`` it
-knows that ``0 <= e - c*q <= c - 1``.
+Computes: the polynomial of a Python expression over host quantities. A quantity is a name, or a part that is no sum,
+difference or product, such as ``(n + 255) // 256``. Its bounds follow from the bounds of its operands.
+Guarantees: `Signs.is_positive` is true only if the polynomial is positive for all values within the bounds. For ``q = e
+// c`` it uses that ``0 <= e - c*q <= c - 1``.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ Bounds: TypeAlias = "tuple[int | None, int | None]"
 
 
 def interval(poly: Poly) -> Bounds:
-    """The bounds of a polynomial from those of its atoms."""
+    """The bounds of a polynomial that follow from the bounds of its atoms."""
     return poly.interval(lambda atom: (atom.low, atom.high))
 
 
 def narrowed(first: Bounds, second: Bounds) -> Bounds:
-    """What lies within both."""
+    """The intersection of two intervals."""
     lows = [low for low in (first[0], second[0]) if low is not None]
     highs = [high for high in (first[1], second[1]) if high is not None]
     return max(lows, default=None), min(highs, default=None)
 
 
 class HostValues:
-    """Polynomials of host expressions. ``known`` maps the text of an expression to its bounds; ``checks`` are
+    """Polynomials of host expressions. ``known`` maps the text of an expression to its bounds. ``checks`` are
     comparisons of an expression with a number that are true wherever the polynomials are used."""
 
     def __init__(self, known: Mapping[str, Bounds], checks: Iterable[str] = ()) -> None:
         self.known = {_normal(text): bounds for text, bounds in known.items()}
-        #: Polynomials that are at least 0.
+        #: Polynomials that are known to be at least 0.
         self.not_negative: list[Poly] = []
         checked = [bounds_of_check(check) for check in checks]
-        # An atom bears its bounds, so all of them have to be known before the first polynomial is made.
+        # An atom contains its bounds. So all bounds must be known before the first polynomial is made.
         for text, bounds in checked:
             self.known[text] = narrowed(self.known.get(text, (None, None)), bounds)
         for text, (low, high) in checked:
@@ -51,7 +51,7 @@ class HostValues:
                 self._note(constant(high) - poly)
 
     def poly(self, value: int | str) -> Poly:
-        """The polynomial of a number or expression."""
+        """The polynomial of a number or an expression."""
         if isinstance(value, int):
             return constant(value)
         try:
@@ -92,7 +92,8 @@ class HostValues:
         return self._quantity(tree, (None, None))
 
     def _bounded(self, tree: ast.expr, poly: Poly) -> Poly:
-        """The polynomial of a sum or product, of which the bounds of the whole may say more than those of its parts."""
+        """The polynomial of a sum or product. The known bounds of the whole may be tighter than those that follow from
+        its parts."""
         low, high = self.known.get(ast.unparse(tree), (None, None))
         if low is not None:
             self._note(poly - low)
@@ -122,7 +123,7 @@ class HostValues:
 
 
 def bounds_of_check(check: str) -> tuple[str, Bounds]:
-    """The expression that a check bounds, and the bounds. Raises `ValueError` for what is no such comparison.
+    """The expression that a check bounds, and the bounds. Raises `ValueError` if the text is not such a comparison.
 
     >>> bounds_of_check("n - m > 0"), bounds_of_check("n // 64 <= 132")
     (('n - m', (1, None)), ('n // 64', (None, 132)))
@@ -155,9 +156,10 @@ def _extreme(name: str, parts: list[Bounds]) -> Bounds:
 
 
 class Signs:
-    """Proves that polynomials over host quantities are positive, or notes that somebody has to look.
+    """Proves that polynomials over host quantities are positive, or collects checks for it.
 
-    With ``may_check`` what cannot be proven of host quantities becomes a check, in ``checks``, as Python text.
+    With ``may_check``, a condition on host quantities that cannot be proven becomes a check: a Python expression in
+    ``checks``.
     """
 
     def __init__(self, values: HostValues, *, may_check: bool) -> None:
@@ -171,8 +173,8 @@ class Signs:
             return True
         return any(_is_plainly_positive(rest) for fact in self.values.not_negative for rest in _less(poly, fact))
 
-    def need(self, polys: list[Poly], *, may_check: bool = True) -> bool:
-        """Whether all of them are positive, proven or, where that is allowed, by checks that are noted."""
+    def ensure_positive(self, polys: list[Poly], *, may_check: bool = True) -> bool:
+        """Whether all polynomials are positive: proven, or, if allowed, by checks that are added to ``checks``."""
         open_ = [poly for poly in polys if not self.is_positive(poly)]
         if not open_:
             return True
@@ -183,7 +185,7 @@ class Signs:
         return True
 
 
-#: A check that only bounds quantities from above has to leave them this much room to be worth a look.
+#: A check that only bounds quantities from above must leave at least this range, or it would almost never be true.
 _ROOM = 1 << 16
 
 
@@ -197,7 +199,7 @@ def _is_plainly_positive(poly: Poly) -> bool:
     low, _ = interval(poly)
     if low is not None and low > 0:
         return True
-    # Each quantity as its least value plus something that is not negative.
+    # Write each quantity as its least value plus a quantity that is not negative.
     shifted = {
         atom: variable(Atom("rest", atom.name, 0)) + atom.low
         for atom in poly.atoms
@@ -213,8 +215,8 @@ def _is_plainly_positive(poly: Poly) -> bool:
 
 
 def _less(poly: Poly, fact: Poly) -> list[Poly]:
-    """``poly`` minus positive multiples of ``fact``, which is at least 0, that cancel a negative term, or a
-    positive one of which nothing else may be known."""
+    """``poly`` minus positive multiples of ``fact``, which is at least 0. The multiples cancel a negative term, or a
+    positive term that may have no other bounds."""
     have = dict(fact.terms)
     found: list[Poly] = []
     for monomial, coefficient in poly.terms:

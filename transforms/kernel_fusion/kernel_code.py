@@ -1,9 +1,10 @@
-"""The kernels of a host program as PTX: parsed once, with what they touch.
+"""The kernels of a host program as PTX: each is parsed once, together with the memory that it accesses.
 
-What a kernel touches is what its PTX shows. Where the PTX does not show it (an address that may come from anywhere), a
-kernel written in Python still touches only what its pointer parameters point to, since the DSL has no other pointers
-unless they are stored in memory; a fused kernel touches what its parts touch. Otherwise it is unknown: such a launch
-stands still, and nothing that touches device memory passes it.
+The memory that a kernel accesses is read from its PTX. If the PTX does not show it, because an address may come from
+anywhere, other sources are used. A kernel written in Python accesses only the memory that its pointer parameters point
+to, because the DSL has no other pointers unless they are stored in memory. A fused kernel accesses the memory of its
+parts. Otherwise the memory is unknown: such a launch is not moved, and nothing that accesses device memory moves past
+it.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ AnyKernel: TypeAlias = Kernel[Any]
 
 @dataclass(frozen=True, eq=False)
 class KernelCode:
-    """A kernel's module and entry. ``memory.is_unknown`` is what is left of doubt after all that is known;
-    ``counters`` are those of `LaunchSite`."""
+    """A kernel's module and entry. ``memory.is_unknown`` says that no source gave the memory. ``counters`` are those of
+    `LaunchSite`."""
 
     kernel: AnyKernel
     text: str
@@ -38,12 +39,12 @@ class KernelCode:
 
     @property
     def effects(self) -> Effects:
-        """For the host program's graph."""
+        """The memory accesses, for the host program's graph."""
         return Effects(self.memory.reads, self.memory.writes)
 
 
 class KernelCodes:
-    """Codes by kernel; ``ptx`` gives the text of a kernel's module."""
+    """Codes by kernel. ``ptx`` returns the text of a kernel's module."""
 
     def __init__(self, ptx: Callable[[AnyKernel], str]) -> None:
         self._ptx = ptx
@@ -62,7 +63,8 @@ class KernelCodes:
         otherwise: KernelMemory | None,
         counters: frozenset[str] = frozenset(),
     ) -> KernelCode:
-        """Take a kernel in; ``otherwise`` is what it touches at most, for where its PTX does not show it."""
+        """Add a kernel. ``otherwise`` is the memory that it accesses at most; it is used if the PTX does not show the
+        memory."""
         module = parse(text, f"{kernel.name}.ptx")
         entry = module.kernel(kernel.entry(text))
         memory = kernel_memory(entry, module)
@@ -73,7 +75,7 @@ class KernelCodes:
 
 
 def _declared(kernel: AnyKernel) -> KernelMemory | None:
-    """What the source of a kernel lets it touch."""
+    """The memory that the source of a kernel allows it to access."""
     declared = kernel.reads_and_writes()
     if declared is None or any(_holds_pointer(param.type) for param in kernel.params or ()):
         return None
@@ -81,7 +83,7 @@ def _declared(kernel: AnyKernel) -> KernelMemory | None:
 
 
 def _holds_pointer(type: t.Type) -> bool:
-    """Whether memory that a parameter of this type leads to may hold pointers."""
+    """Whether memory that a parameter of this type points to may contain pointers."""
 
     def is_or_has(inner: t.Type) -> bool:
         match inner:

@@ -1,22 +1,22 @@
-"""KFCM: both phases, launch by launch, until nothing changes; and KF_trad.
+"""The driver of the fusion phases: KFCM repeats both phases until nothing changes; KF_trad has one step.
 
-A round visits the launches in reverse postorder. BKF is applied to each; FKF where BKF fused nothing (§5.2.3,
-§5.3.1). Rounds are repeated until one changes nothing, so that each phase meets what the other one has made:
-second-order effects, as in figure 5.14. `PhaseOrder` offers the other orders that §5.3.3 asks for.
+A round visits the launches in reverse postorder. BKF (`backward`) is applied to each launch, and FKF (`forward`) if BKF
+fused nothing (§5.2.3, §5.3.1). Rounds are repeated until a round changes nothing, so each phase can use the result of
+the other: these are the second-order effects of figure 5.14. `PhaseOrder` offers the other orders that §5.3.3
+discusses.
 
-FKF also moves a launch that it fuses with nothing. Where nothing came of it, such a motion only copies code, so the
-program is transformed again without it (`tidy`); a launch never passes another one, so what is fused stays the same,
-and where it does not, the first result is taken.
+FKF also moves launches that it does not fuse. If no later fusion uses such a motion, it only copied code. Then the
+program is transformed again without the motion (``tidy``). A launch never moves past another launch, so the fusions
+stay the same; if they do not, the first result is taken.
 
-Termination. No phase adds, removes or reorders branches, so a way through the program stays one. Take the finite set
-of ways from start to end that use no edge more than twice: every statement that matters lies on one. A fusion takes
-one launch off each of these ways that passes it and adds none to the others, so there are finitely many fusions.
-Between two fusions launches are only sunk, each to the last place that it reaches, and no launch passes another; so a
-launch that was sunk moves again only when the one behind it has moved, and the last one on each way comes to rest
-first.
+Termination: no phase adds, removes or reorders branches, so the paths through the program stay the same. Consider the
+finite set of paths from start to end that use no edge more than twice; each relevant statement is on one of them. A
+fusion removes one launch from each of these paths that contains it and adds none to the others, so there are finitely
+many fusions. Between two fusions launches are only sunk, each to the last place that it can reach, and no launch passes
+another. A sunk launch moves again only after the next launch has moved, and the last launch on each path stops first.
 
-Guarantees: each way executes the same launches, fused or not, in the same order among themselves and among the
-statements that they may not change places with; it executes as many or fewer.
+Guarantees: each path executes the same launches, fused or not, in the same order among themselves and relative to their
+modification statements. It executes as many launches as before or fewer.
 Reference: thesis §5.2.3, §5.3.3.
 """
 
@@ -31,27 +31,28 @@ from .forward import forward_step
 from .launch_graph import Applied, Editable, LaunchGraph, Node, Step
 from .traditional import traditional_step
 
-__all__ = ["ORDERS", "STRATEGIES", "Done", "PhaseOrder", "Result", "Strategy", "transform"]
+__all__ = ["ORDERS", "STRATEGIES", "NamedStep", "PhaseOrder", "Result", "Strategy", "transform"]
 
 Strategy = Literal["kf_trad", "kfcm"]
 PhaseOrder = Literal["backward-first", "forward-first", "backward", "forward"]
 STRATEGIES: tuple[Strategy, ...] = ("kf_trad", "kfcm")
-#: The paper's order first; the last two leave a phase out.
+#: The order of the thesis comes first. The last two orders omit a phase.
 ORDERS: tuple[PhaseOrder, ...] = ("backward-first", "forward-first", "backward", "forward")
 
-#: A program of a hundred launches needs a dozen.
+#: A program of 100 launches needs about 12.
 _MOST_ROUNDS = 1000
 
 
 class FusingProgram(Editable, Protocol):
-    """A program that also knows which launches may be fused."""
+    """A program that also decides which launches may be fused."""
 
     def may_fuse(self, first: Node, second: Node, at: Node) -> bool:
-        """Whether ``second`` may be fused with ``first`` if both stand where ``at`` does, which is one of them."""
+        """Whether ``second`` may be fused with ``first`` if both are at ``at``, which is one of them."""
         ...
 
     def allow_more(self) -> bool:
-        """Called when nothing is left to fuse: whether there is now, as ``may_fuse`` allows more."""
+        """Called when no fusion is possible: let ``may_fuse`` allow more from now on. False if there is nothing more to
+        allow."""
         ...
 
 
@@ -59,9 +60,9 @@ P = TypeVar("P", bound=FusingProgram)
 
 
 @dataclass(frozen=True)
-class Done:
-    """A step with the names of what it took and made. Names are the same in every run over the same program: ``3`` is
-    the third launch, ``3.1`` its first copy, ``3+4`` what it was fused to."""
+class NamedStep:
+    """A step with the names of the launches that it used and made. The names are the same in each run on the same
+    program: ``3`` is the third launch, ``3.1`` its first copy, ``3+4`` the result of fusing 3 and 4."""
 
     step: Step
     launch: str
@@ -72,33 +73,34 @@ class Done:
 
 @dataclass
 class Result:
-    """The steps in their order. ``first`` of them are those before more was allowed."""
+    """``steps`` in their order. ``steps_before_more`` counts the steps before `FusingProgram.allow_more` first had an
+    effect."""
 
-    steps: list[Done] = field(default_factory=list[Done])
-    first: int | None = None
+    steps: list[NamedStep] = field(default_factory=list[NamedStep])
+    steps_before_more: int | None = None
 
     @property
     def fusions(self) -> int:
-        """How many fused launches were made; one that was fused again counts each time."""
+        """The number of fused launches that were made. A launch that was fused again counts each time."""
         return sum(len(done.fused) for done in self.steps)
 
     @property
     def rank(self) -> tuple[int, int]:
-        """For comparisons: the fusions that were allowed from the beginning count before all others."""
-        return sum(len(done.fused) for done in self.steps[: self.first]), self.fusions
+        """A measure for comparing results: fusions before `FusingProgram.allow_more` count more than all others."""
+        return sum(len(done.fused) for done in self.steps[: self.steps_before_more]), self.fusions
 
-    def vain(self) -> frozenset[str]:
-        """The launches that were sunk, and of which neither was fused nor anything that was."""
+    def useless_motions(self) -> frozenset[str]:
+        """The launches that were sunk although no fusion used them or their copies."""
         used: set[str] = set()
-        vain: set[str] = set()
+        useless: set[str] = set()
         for done in reversed(self.steps):
             if done.fused:
                 used |= {done.launch, *done.partners}
             elif used & set(done.inserted):
                 used.add(done.launch)
             else:
-                vain.add(done.launch)
-        return frozenset(vain)
+                useless.add(done.launch)
+        return frozenset(useless)
 
 
 def transform(
@@ -108,21 +110,24 @@ def transform(
     *,
     tidy: bool = True,
 ) -> tuple[P, Result]:
-    """Fuse what ``make`` gives, which is the same program each time. ``tidy`` undoes motions that came to nothing."""
+    """Fuse the program that ``make`` returns. ``make`` must return the same program each time. ``tidy`` undoes motions
+    that no fusion used."""
     program = make()
-    result = _Run(program, strategy, order, frozenset()).run()
+    result = _Transformation(program, strategy, order, frozenset()).run()
     denied = frozenset[str]()
-    while tidy and (vain := result.vain() - denied):
-        denied |= vain
+    while tidy and (useless := result.useless_motions() - denied):
+        denied |= useless
         again = make()
-        shorter = _Run(again, strategy, order, denied).run()
+        shorter = _Transformation(again, strategy, order, denied).run()
         if shorter.rank < result.rank:
             break
         program, result = again, shorter
     return program, result
 
 
-class _Run:
+class _Transformation:
+    """One run of a strategy over a program. ``denied`` names launches that FKF must not move without fusing them."""
+
     def __init__(self, program: FusingProgram, strategy: Strategy, order: PhaseOrder, denied: frozenset[str]) -> None:
         self.program, self.strategy, self.order, self.denied = program, strategy, order, denied
         self.graph: LaunchGraph = program.graph()
@@ -132,8 +137,8 @@ class _Run:
     def run(self) -> Result:
         self._fuse()
         while self.program.allow_more():
-            if self.result.first is None:
-                self.result.first = len(self.result.steps)
+            if self.result.steps_before_more is None:
+                self.result.steps_before_more = len(self.result.steps)
             self._fuse()
         return self.result
 
@@ -176,17 +181,18 @@ class _Run:
         self.graph = self.program.graph()
         self.result.steps.append(self._named(step, applied))
 
-    def _named(self, step: Step, applied: Applied) -> Done:
-        mine = self.names[step.launch]
-        partners = tuple(self.names[node] for node in step.fusions)  # a fused launch may take its partner's node
+    def _named(self, step: Step, applied: Applied) -> NamedStep:
+        name = self.names[step.launch]
+        # Read before the names change: a fused launch may use its partner's node.
+        partners = tuple(self.names[node] for node in step.fusions)
         copies = [node for nodes in applied.inserted for node in nodes]
         for number, node in enumerate(copies, 1):
-            self.names[node] = f"{mine}.{number}"
+            self.names[node] = f"{name}.{number}"
         for (first, second), node in zip(step.pairs, applied.fused, strict=True):
             self.names[node] = f"{self.names[first]}+{self.names[second]}"
-        return Done(
+        return NamedStep(
             step,
-            mine,
+            name,
             partners,
             tuple(self.names[node] for node in copies),
             tuple(self.names[node] for node in applied.fused),

@@ -1,8 +1,9 @@
-"""What a kernel may read and write through its parameters: what makes a statement a modification of its launch.
+"""Which parameters a kernel may read and write through.
 
-Guarantees: a parameter is left out only where the kernel's PTX shows that nothing is read, or written, through it.
-Where an address is not known to come from a parameter, as one that was loaded from memory, the kernel may touch every
-buffer there is (`KernelMemory.is_unknown`).
+This decides whether a host statement is a modification statement of the kernel's launch.
+Guarantees: a parameter is left out only if the kernel's PTX shows that nothing is read, or written, through it. If an
+address does not provably come from a parameter, for example because it was loaded from memory, the kernel may access
+any buffer (`KernelMemory.is_unknown`).
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...analysis.manager import Facts
-from ...ptx import Kernel, Module
+from ...ptx import Kernel, Module, flatten_scopes
 
 __all__ = ["KernelMemory", "kernel_memory"]
 
 
 @dataclass(frozen=True, slots=True)
 class KernelMemory:
-    """Positions of the parameters through which is read and written. ``is_unknown``: and perhaps elsewhere."""
+    """``reads`` and ``writes`` are positions of parameters. ``is_unknown``: the kernel may also access memory that
+    these parameters do not point to."""
 
     reads: frozenset[int]
     writes: frozenset[int]
@@ -25,10 +27,10 @@ class KernelMemory:
 
 
 def kernel_memory(kernel: Kernel, module: Module) -> KernelMemory:
-    """The memory of ``kernel``, which stands in ``module`` and is not changed."""
+    """The memory that ``kernel`` of ``module`` accesses. Neither is changed."""
     params = [param.name for param in kernel.params or ()]
     flat = kernel.clone()
-    flat.flatten_scopes()
+    flatten_scopes(flat)
     buffers = Facts(flat, module).memory.buffers
     return KernelMemory(
         frozenset(at for at, name in enumerate(params) if name in buffers.reads),

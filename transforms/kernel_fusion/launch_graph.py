@@ -1,17 +1,18 @@
-"""The graph that kernel fusion works on: launches, what they may not change places with, and edits.
+"""The graph that kernel fusion works on, and the edits of it.
 
-A node holds one statement. Of a launch statement ``kls`` the equations know two local predicates (thesis §5.2.1):
+Each node is one statement. For a launch statement ``kls`` the data-flow equations use two local predicates (thesis
+§5.2.1):
 
     Launch(n)    n is kls
-    Transp(n)    n holds no modification statement of kls and no other launch
+    Transp(n)    n is neither a modification statement of kls nor another launch
 
-`LaunchGraph` is a snapshot: an edit is a `Step`, made by an `Editable` (a host program, or a graph of a test), which
-then gives a new snapshot. Every critical edge, from a node with several successors to one with several predecessors,
-carries an `EdgePoint`: an empty node of its own. Without them a launch could be neither hoisted nor sunk on one of
-two ways only, and the equations would insert it twice on a third.
+`LaunchGraph` is an immutable snapshot. An edit is a `Step`. An `Editable` (a host program, or a test's graph) applies
+it and then gives a new snapshot. Each critical edge, from a node with several successors to a node with several
+predecessors, is split by an `EdgePoint`, an empty node. Without these nodes a launch could not be moved onto only one
+of the paths that share a branch and a join, and the equations would insert it twice on another path.
 
-Requires: nodes are hashable and stay the same from snapshot to snapshot; a launch has one successor.
-Guarantees: nodes that the entry does not reach take no part.
+Requires: nodes are hashable and stay the same from snapshot to snapshot. A launch has one successor.
+Guarantees: nodes that are not reachable from the entry are ignored.
 Reference: thesis (Fukuhara 2023) §5.2; critical edges: Knoop, Rüthing, Steffen, *Lazy code motion*, PLDI 1992.
 """
 
@@ -30,7 +31,7 @@ Node: TypeAlias = Hashable
 
 @dataclass(frozen=True, slots=True)
 class EdgePoint:
-    """The empty node on a critical edge; ``edge`` is what the maker of the graph calls the edge."""
+    """The empty node on a critical edge. ``edge`` identifies the edge for whoever built the graph."""
 
     edge: Hashable
 
@@ -48,10 +49,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Step:
-    """One transformation of a launch: it is taken out, inserted at ``insertions``, and fused at ``fusions``.
+    """One transformation of a launch: remove it, insert copies of it at ``insertions``, and fuse it with ``fusions``.
 
-    ``fusions`` are the launches that it is fused with: behind them in the ``backward`` phase, before them in the
-    ``forward`` phase and in ``traditional`` fusion. Neither list names a place twice, and they have none in common.
+    ``fusions`` are the launches to fuse it with. In the ``backward`` phase they run before it. In the ``forward`` phase
+    and in ``traditional`` fusion they run after it. No place occurs twice in the two lists.
     """
 
     phase: str
@@ -61,15 +62,15 @@ class Step:
 
     @property
     def pairs(self) -> list[tuple[Node, Node]]:
-        """The fused pairs, the launch that runs first in front."""
+        """The pairs to fuse, each in execution order."""
         behind = self.phase == "backward"
         return [(other, self.launch) if behind else (self.launch, other) for other in self.fusions]
 
 
 @dataclass(frozen=True)
 class Applied:
-    """What a step made: the launches at its insertions, and the fused launches, each in the step's order. An insertion
-    may have become several launches, as one before the head of a loop does."""
+    """The result of a step: the launches at each insertion, and the fused launches, both in the order of the step. One
+    insertion may give several launches, for example an insertion before the head of a loop."""
 
     inserted: tuple[tuple[Node, ...], ...]
     fused: tuple[Node, ...]
@@ -79,17 +80,18 @@ class Editable(Protocol):
     """A program that can be transformed."""
 
     def graph(self) -> LaunchGraph:
-        """A snapshot of it as it is now."""
+        """A snapshot of the current program."""
         ...
 
     def apply(self, step: Step) -> Applied:
-        """Transform it. The pairs of the step were found fusible in the snapshot before."""
+        """Transform the program. The pairs of the step must have been fusible in the latest snapshot."""
         ...
 
 
 class LaunchGraph:
-    """``edges`` are (source, target, name), several between the same nodes allowed; ``modifies(node, launch)`` says
-    whether ``node`` is a modification statement of ``launch``. It is asked for nodes that are no launches."""
+    """A snapshot. ``edges`` are (source, target, identifier); several edges may join the same nodes. ``modifies(node,
+    launch)`` says whether ``node`` is a modification statement of ``launch``; it is called only for nodes that are not
+    launches."""
 
     def __init__(
         self,
@@ -101,6 +103,7 @@ class LaunchGraph:
     ) -> None:
         self.entry, self.exit = entry, exit
         self._modifies = modifies
+        #: ``Transp`` by (node, launch), as far as it has been computed.
         self._transparent: dict[tuple[Node, Node], bool] = {}
         self.succs, self.preds = _with_edge_points(entry, exit, list(edges))
         self.order = _reverse_postorder(entry, self.succs)
@@ -108,9 +111,10 @@ class LaunchGraph:
         self.preds = {node: tuple(p for p in self.preds[node] if p in reached) for node in self.order}
         self.succs = {node: self.succs[node] for node in self.order}
         chosen = set(launches)
-        #: The launches that can be reached, in reverse postorder.
+        #: The reachable launches in reverse postorder.
         self.launches = [node for node in self.order if node in chosen]
         self.is_launch = frozenset(self.launches)
+        #: The nodes from which the exit can be reached.
         self.ends = _reaching(exit, self.preds) if exit in reached else frozenset[Node]()
 
     def is_transparent(self, node: Node, launch: Node) -> bool:
@@ -125,7 +129,7 @@ class LaunchGraph:
         return self._transparent[key]
 
     def straight_from(self, node: Node) -> Iterator[Node]:
-        """The nodes behind ``node`` in its basic block."""
+        """The nodes after ``node`` in its basic block."""
         while len(self.succs[node]) == 1:
             following = self.succs[node][0]
             if len(self.preds[following]) != 1:
@@ -145,13 +149,13 @@ def _with_edge_points(
     succs: dict[Node, list[Node]] = {entry: [], exit: []}
     preds: dict[Node, list[Node]] = {entry: [], exit: []}
     for source, target, name in edges:
-        way: list[Node] = [source, target]
+        chain: list[Node] = [source, target]
         if leaving[source] > 1 and entering[target] > 1:
-            way.insert(1, EdgePoint(name))
-        for node in way:
+            chain.insert(1, EdgePoint(name))
+        for node in chain:
             succs.setdefault(node, [])
             preds.setdefault(node, [])
-        for before, behind in pairwise(way):
+        for before, behind in pairwise(chain):
             succs[before].append(behind)
             preds[behind].append(before)
     return {n: tuple(s) for n, s in succs.items()}, {n: tuple(p) for n, p in preds.items()}
@@ -174,12 +178,12 @@ def _reverse_postorder(entry: Node, succs: Mapping[Node, tuple[Node, ...]]) -> l
 
 
 def _reaching(exit: Node, preds: Mapping[Node, tuple[Node, ...]]) -> frozenset[Node]:
-    """The nodes from which the program can end."""
-    found: set[Node] = {exit}
+    """The nodes from which ``exit`` can be reached."""
+    reaching: set[Node] = {exit}
     waiting = [exit]
     while waiting:
         for pred in preds[waiting.pop()]:
-            if pred not in found:
-                found.add(pred)
+            if pred not in reaching:
+                reaching.add(pred)
                 waiting.append(pred)
-    return frozenset(found)
+    return frozenset(reaching)

@@ -1,9 +1,10 @@
-"""Two launches that stand one behind the other, and the answer to whether they may become one.
+"""A launch as the host program describes it, and the answer to whether two launches may be fused.
 
-What host code knows of a launch: grid, block and shared memory as numbers or as expressions of host variables, and
-for each parameter the buffer or value that is passed. Equal texts are equal values, since nothing happens between the
-two launches. Equal buffer names are the same device allocation and different ones are different allocations: who makes
-a `LaunchSite` vouches for that.
+A `LaunchSite` holds grid, block and shared memory as numbers or as expressions of host variables, and for each
+parameter the buffer or value that is passed.
+Requires: equal expression texts have equal values, because nothing runs between the two launches. Equal buffer names
+are one device allocation, and different names are different allocations. The code that creates a `LaunchSite` ensures
+this.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Extents: TypeAlias = tuple[Extent, Extent, Extent]
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A device allocation from byte ``offset`` on; ``name`` is the allocation's."""
+    """The device allocation ``name`` from byte ``offset`` on."""
 
     name: str
     offset: Extent = 0
@@ -31,10 +32,10 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A value: a number, or an expression of host variables; ``None`` where nothing is known of it.
+    """A value: a number, an expression of host variables, or ``None`` if it is not known.
 
-    ``bounds`` (least, greatest) hold for the value as the host has it; without them those of the parameter's type do,
-    signed or unsigned.
+    ``bounds`` (least, greatest) hold for the value on the host. Without them, the bounds are those of the parameter's
+    type, signed or unsigned.
     """
 
     value: int | float | str | None
@@ -46,10 +47,10 @@ Argument: TypeAlias = Buffer | Scalar
 
 @dataclass(frozen=True, slots=True)
 class LaunchSite:
-    """A launch of ``kernel``, which stands in ``module``. ``arguments`` are by parameter name; a parameter that is
-    missing may be anything. ``shared`` is dynamic shared memory in bytes. ``cooperative``: all blocks run at the same
-    time, or the launch fails. ``counters`` names the module's variables that only the barriers of the grid use which a
-    fusion has put into the kernel."""
+    """A launch of ``kernel`` of ``module``. ``arguments`` maps parameter names to arguments; a missing parameter may
+    have any value. ``shared`` is dynamic shared memory in bytes. ``cooperative``: all blocks run at the same time, or
+    the launch fails. ``counters`` names variables of the module that only grid barriers use, which earlier fusions
+    added."""
 
     kernel: Kernel
     module: Module
@@ -63,11 +64,12 @@ class LaunchSite:
 
 @dataclass(frozen=True, slots=True)
 class Fusibility:
-    """``kind`` is what the place between the two bodies needs: ``thread`` nothing, ``block`` a ``bar.sync``, ``grid``
-    a barrier of the whole grid; ``none`` means that the two may not be fused at all.
+    """``kind`` says what is needed between the two bodies: ``thread`` nothing, ``block`` a ``bar.sync``, ``grid`` a
+    grid barrier; ``none`` means that the two launches must not be fused.
 
-    ``reasons`` are sentences. ``checks`` are Python expressions of host variables that must all be true when the fused
-    kernel is launched, or the two kernels have to be launched instead; empty unless they were asked for.
+    ``reasons`` are sentences. ``checks`` are Python expressions of host variables. The fused kernel may be launched
+    only if all of them are true; otherwise the two kernels must be launched instead. It is empty unless the caller
+    allowed checks.
     """
 
     kind: str
@@ -76,6 +78,6 @@ class Fusibility:
 
 
 def text_of(extent: Extent) -> str:
-    """The extent as Python text, in brackets where it is no name or number."""
+    """The extent as Python text, in parentheses unless it is a name or a number."""
     text = str(extent)
     return text if text.isidentifier() or text.isdigit() else f"({text})"

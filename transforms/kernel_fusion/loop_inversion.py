@@ -1,4 +1,4 @@
-"""Loops that test at their end: the form in which a launch can cross a loop's back edge.
+"""Loop inversion: loops that test at their end, so that a launch can move across the loop's back edge.
 
     for i in range(a, b, s):        if a < b:                       while c:        if c:
         body                            i = a                           body            while True:
@@ -8,12 +8,13 @@
                                                 break
                                             i = i + s
 
-A loop that tests at its head has a way past its body, so nothing in the body is down-safe at the end of the body: the
-last launch of a turn never meets the first one of the next. The thesis works on compiled code, in which loops have been
-turned already. Tests are evaluated as often, in the same order, on the same values.
+A loop that tests at its head has a path around its body, so nothing in the body is down-safe at the end of the body.
+Then the last launch of an iteration never becomes adjacent to the first launch of the next one. The thesis works on
+compiled code, whose loops are already inverted. Tests are evaluated as often as before, in the same order and on the
+same values.
 
-Refuses: loops with ``else`` or ``continue``, steps that are no positive number, bounds that the body changes, a body
-that assigns the loop's variable or always leaves.
+Refuses: loops with ``else`` or ``continue``, steps that are not positive numbers, bounds that the body changes, a body
+that assigns the loop variable or ends with a jump.
 Reference: thesis §5.2.3 and table 5.2 (srad_v1); Muchnick, *Advanced Compiler Design*, §18.5 (loop inversion).
 """
 
@@ -39,19 +40,19 @@ from ...dsl.host_program import HostProgram
 
 __all__ = ["ALWAYS", "invertible", "inverted"]
 
-#: The test of a loop that is left by ``break`` alone.
+#: The test of a loop that only ``break`` leaves.
 ALWAYS = Expression("True")
 
 
 def invertible(program: HostProgram) -> list[int]:
-    """The numbers, in the order of the text, of the loops with launches that can be inverted."""
+    """The numbers of the invertible loops that contain launches, counted in the order of the program text."""
     return [number for number, (_, item) in enumerate(_loops(program.body)) if _can_invert(item)]
 
 
 def inverted(program: HostProgram, chosen: frozenset[int]) -> HostProgram:
-    """A copy of the program with the loops of these numbers inverted."""
+    """A copy of the program in which the loops ``chosen`` are inverted."""
     made, _ = program.clone()
-    # Inner loops come later in the text: with the last one first, the place of each is still what it was.
+    # Inner loops come later in the text. Inverting the last loop first leaves the positions of the others valid.
     for number, (body, item) in reversed(list(enumerate(_loops(made.body)))):
         if number in chosen:
             at = next(at for at, each in enumerate(body) if each is item)
@@ -83,7 +84,7 @@ def _can_invert(loop: While | For) -> bool:
 
 
 def _continues(body: Body) -> bool:
-    """Whether a ``continue`` in ``body`` is of the loop that ``body`` belongs to."""
+    """Whether ``body`` contains a ``continue`` of its own loop."""
     for item in body:
         if isinstance(item, Jump) and item.word == "continue":
             return True

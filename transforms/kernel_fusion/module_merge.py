@@ -1,7 +1,7 @@
-"""What a fused kernel needs of the two modules that its parts come from: functions, constants, version and target.
+"""Merges what a fused kernel needs from the modules of its parts: functions, constants, version and target.
 
-Guarantees: only what the bodies mention, directly or through functions, is copied; equal texts are copied once, and
-what has the name of something else gets a new one.
+Guarantees: only declarations that the bodies mention, directly or through functions, are copied. Equal texts are copied
+once. A declaration whose name is already used for something else gets a new name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 
 from ...ptx import Kernel, Module, SourceText, Variable, print_kernel
 from ...ptx.ir import Declaration
-from .body_copy import Files, copy_body, symbols_in
+from .body_copy import Files, copy_body
 from .launch_site import LaunchSite
 
 __all__ = ["CannotFuse", "merged_functions", "merged_target", "merged_version"]
@@ -22,7 +22,7 @@ class CannotFuse(ValueError):
 
 
 def merged_version(first: Module, second: Module) -> str:
-    """The newer of the two versions of PTX."""
+    """The newer of the two PTX versions."""
     return max((first.version, second.version), key=lambda text: [int(part) for part in text.split(".")])
 
 
@@ -30,7 +30,7 @@ _ARCH = re.compile(r"sm_(\d+)([a-z]?)")
 
 
 def merged_target(first: LaunchSite, second: LaunchSite) -> str:
-    """The newer of the two architectures. Raises `CannotFuse` where one is bound to a certain other one."""
+    """The newer of the two architectures. Raises `CannotFuse` if code for one of them does not run on the other."""
     one, other = _ARCH.fullmatch(first.module.arch), _ARCH.fullmatch(second.module.arch)
     if one is None or other is None:
         raise CannotFuse(f"the targets are '{first.module.arch}' and '{second.module.arch}'")
@@ -48,14 +48,12 @@ def merged_functions(
     variables: list[Variable],
     taken: set[str],
 ) -> list[Kernel]:
-    """Copies of the functions that the bodies call, callees first; copies of variables are added to ``variables``.
-
-    ``symbols`` learns for each body what stands for what.
-    """
+    """Copies of the functions that the bodies call, callees first. Copies of variables are added to ``variables``, and
+    the replacements of declarations to ``symbols``, for each body. ``taken`` are names that are in use."""
     merging = _Merging(variables, set(taken))
-    for site, known in zip(sites, symbols, strict=True):
+    for site, replacements in zip(sites, symbols, strict=True):
         merging.counters = site.counters
-        merging.take(site.kernel, site.module, known)
+        merging.copy_mentioned(site.kernel, site.module, replacements)
     return merging.functions
 
 
@@ -64,43 +62,47 @@ class _Merging:
         self.variables = variables
         self.names = names
         self.functions: list[Kernel] = []
+        #: By PTX text of a declaration: its copy.
         self.texts: dict[str, Declaration] = {}
+        #: By declaration: its copy.
         self.copies: dict[Declaration, Declaration] = {}
         self.counters: frozenset[str] = frozenset()
 
-    def take(self, kernel: Kernel, module: Module, known: dict[Declaration, tuple[Declaration, int]]) -> None:
-        """Copy what ``kernel`` mentions of its ``module``."""
+    def copy_mentioned(
+        self, kernel: Kernel, module: Module, replacements: dict[Declaration, tuple[Declaration, int]]
+    ) -> None:
+        """Copy the declarations of ``module`` that ``kernel`` mentions, and add the copies to ``replacements``."""
         own = {id(declaration) for declaration in kernel.declarations}
         for instr in kernel.instructions():
-            for symbol in symbols_in(instr.operands):
+            for symbol in instr.symbols():
                 declaration = symbol.declaration
-                if declaration is None or declaration in known or id(declaration) in own:
+                if declaration is None or declaration in replacements or id(declaration) in own:
                     continue
                 if isinstance(declaration, Kernel):
-                    known[declaration] = (self._function(_definition(declaration, module), module), 0)
+                    replacements[declaration] = (self._function(_definition(declaration, module), module), 0)
                 elif isinstance(declaration, Variable) and declaration.space in ("global", "const"):
-                    known[declaration] = (self._variable(declaration), 0)
+                    replacements[declaration] = (self._variable(declaration), 0)
 
     def _variable(self, variable: Variable) -> Declaration:
-        # Two barriers of the grid do not share a counter: not all blocks may come to both.
+        # Two grid barriers must not share a counter, because not all blocks may reach both.
         is_shared = variable.name not in self.counters
-        found = self.copies.get(variable) or (self.texts.get(variable.text) if is_shared else None)
-        if found is None:
-            copied = dataclasses.replace(variable, name=self._name(variable.name))
-            self.variables.append(copied)
-            found = self.texts[variable.text] = copied
-        self.copies[variable] = found
-        return found
+        copied = self.copies.get(variable) or (self.texts.get(variable.text) if is_shared else None)
+        if copied is None:
+            new = dataclasses.replace(variable, name=self._name(variable.name))
+            self.variables.append(new)
+            copied = self.texts[variable.text] = new
+        self.copies[variable] = copied
+        return copied
 
     def _function(self, function: Kernel, module: Module) -> Declaration:
         text = print_kernel(function)
-        found = self.copies.get(function) or self.texts.get(text)
-        if found is None:
-            known: dict[Declaration, tuple[Declaration, int]] = {}
-            # A call of itself is refused, so this ends.
-            self.take(function, module, known)
-            body = copy_body(function, "", known, {}, Module(SourceText("", function.name)), Files())
-            found = dataclasses.replace(
+        copied = self.copies.get(function) or self.texts.get(text)
+        if copied is None:
+            replacements: dict[Declaration, tuple[Declaration, int]] = {}
+            # This terminates because recursive functions are refused.
+            self.copy_mentioned(function, module, replacements)
+            body = copy_body(function, "", replacements, {}, Module(SourceText("", function.name)), Files())
+            copied = dataclasses.replace(
                 function,
                 name=self._name(function.name),
                 declarations=body.declarations,
@@ -109,10 +111,10 @@ class _Merging:
                 _fresh={},
                 _new_registers={},
             )
-            self.functions.append(found)
-            self.texts[text] = found
-        self.copies[function] = found
-        return found
+            self.functions.append(copied)
+            self.texts[text] = copied
+        self.copies[function] = copied
+        return copied
 
     def _name(self, name: str) -> str:
         fresh, number = name, 2
@@ -123,7 +125,8 @@ class _Merging:
 
 
 def _definition(function: Kernel, module: Module) -> Kernel:
-    """The function with its body, where the text declares it before. Raises `CannotFuse` where there is none."""
+    """The function with its body, which may follow a declaration in the text. Raises `CannotFuse` if there is no
+    body."""
     if not function.is_declaration:
         return function
     found = next((each for each in module.kernels if each.name == function.name), None)

@@ -1,11 +1,11 @@
-"""What forbids to join two kernel bodies whatever memory they touch.
+"""Reasons not to join two kernel bodies that do not depend on which memory both access.
 
-Computes: for one kernel, the reasons for which its body cannot become a part of another kernel; for two launches, why
-their configurations do not fit. Nothing here is about which bytes the two share: see `fusibility`.
-
-Guarantees: after a *no reasons* the body behaves in a larger kernel as it did alone: it asks for nothing that belongs
-to the launch and changes (grid identity, sizes of shared memory, clusters), it waits for no block that might not be
-resident, its barriers meet the same threads, and nothing it started is still running when its last instruction is done.
+Computes: for one kernel, why its body cannot become a part of another kernel; for two launches, why their
+configurations do not fit together. `fusibility` handles the memory that both access.
+Guarantees: if there is no reason, the body behaves the same in a larger kernel. It reads nothing that belongs to its
+launch and would change (grid identity, sizes of shared memory, clusters). It waits for no block that might not be
+resident. Its barriers are reached by the same threads. Nothing that it started is still running when its last
+instruction has completed.
 """
 
 from __future__ import annotations
@@ -18,70 +18,101 @@ from ...analysis.manager import Facts
 from ...analysis.memory.thread_accesses import access_set
 from ...analysis.values.polynomial import Poly
 from ...ptx import Effect, Imm, Instr, Kernel, Module, Reg, Special, Sym, Variable
-from ...ptx.operands import Args, Mem, Operand, Pair, Vec
-from .buffer_use import is_of_variable
+from ...ptx.operands import Args, Vec
+from ...ptx.operations import ADDRESS_CONVERSIONS, BARRIERS, BRANCHES, COPIES, EXITS, PLAIN_ACCESSES, Operation
+from .buffer_use import is_module_variable
 from .launch_site import LaunchSite
 
 __all__ = ["configuration_obstacles", "described", "obstacles"]
 
 _LAUNCH_SPECIALS = ("%gridid", "%dynamic_smem_size", "%total_smem_size", "%aggr_smem_size", "%current_graph_exec")
 _FORBIDDEN_DIRECTIVES = ("explicitcluster", "reqnctapercluster", "maxclusterrank", "maxnreg", "blocksareclusters")
-_TEXTURES = frozenset(["tex", "tld4", "txq", "suld", "sust", "sured", "suq"])
+#: Operations that no fused kernel may have, and why.
+_OBSTACLES = {
+    Operation.TEXTURE: "reaches memory through a texture or surface",
+    **dict.fromkeys(
+        (
+            Operation.GRID_DEPENDENCY,
+            Operation.REGISTER_BUDGET,
+            Operation.CLUSTER_MAP,
+            Operation.ELECTION,
+            Operation.BARRIER_OBJECT,
+            Operation.CLUSTER_LAUNCH,
+        ),
+        "belongs to the launch, a cluster or a barrier object",
+    ),
+}
+#: Operations with effects that a fused kernel may have, as far as `_instruction` and `access_set` find nothing wrong.
+_FOLLOWED = (
+    PLAIN_ACCESSES
+    | BRANCHES
+    | EXITS
+    | {
+        Operation.BULK_STORE,
+        Operation.PREFETCH,
+        Operation.MONITORING,
+        Operation.WARP_BARRIER,
+        Operation.FENCE,
+        Operation.VOTE,
+        Operation.SHUFFLE,
+        Operation.MATRIX,
+        Operation.MATRIX_LOAD,
+        Operation.MATRIX_STORE,
+    }
+)
+#: Effects of rows that only compute values.
+_OF_VALUES = Effect.CARRY_IN | Effect.CARRY_OUT
 
 
 def described(instr: Instr) -> str:
-    """The instruction as messages name it, with its line in the source where that is known."""
+    """The instruction's text for messages, with its source line if that is known."""
     if instr.loc is None:
         return f"'{instr.text}'"
     return f"'{instr.text}' (source line {instr.loc.file_line_column[1]})"
 
 
 def obstacles(facts: Facts, site: LaunchSite, *, is_second: bool) -> list[str]:
-    """Why the body of the launch's kernel cannot be a part of a fused one; empty if it can.
+    """Why the body of the launch's kernel cannot be a part of a fused kernel; empty if it can.
 
-    In a cooperative launch no block waits in vain for another one, if the fused kernel is launched cooperatively, too.
+    A cooperative launch may contain loops that wait for another block, because the fused kernel is then launched
+    cooperatively, too.
     """
     kernel, module = facts.kernel, site.module
-    found: list[str] = []
+    reasons: list[str] = []
     if not kernel.is_entry:
-        return [f"'{kernel.name}' is no kernel but a function"]
-    found += [f"'{kernel.name}' has .{name}" for name in _FORBIDDEN_DIRECTIVES if kernel.directive(name) is not None]
+        return [f"'{kernel.name}' is a function, not a kernel"]
+    reasons += [f"'{kernel.name}' has .{name}" for name in _FORBIDDEN_DIRECTIVES if kernel.directive(name) is not None]
     if facts.cfg.unmodelled:
-        found.append(f"{described(facts.cfg.unmodelled[0])} may branch to a label of the body")
+        reasons.append(f"{described(facts.cfg.unmodelled[0])} may branch to any label of the body")
     if facts.cfg.endless:
-        found.append(f"'{kernel.name}' has a loop without an end")
+        reasons.append(f"'{kernel.name}' has an endless loop")
     for instr in kernel.instructions():
         reason = _instruction(instr, module, is_second=is_second)
         if reason:
-            found.append(f"{described(instr)} {reason}")
-    found += [f"{described(instr)} is not reached by all threads of a block alike" for instr in _partial(facts)]
-    found += [] if site.cooperative else _waits(facts)
-    found += _module_variables(kernel, module, site.counters)
-    return list(dict.fromkeys(found))
-
-
-def _partial(facts: Facts) -> tuple[Instr, ...]:
-    return block_uniform(facts).partial
+            reasons.append(f"{described(instr)} {reason}")
+    partial = block_uniform(facts).partial
+    reasons += [f"{described(instr)} may not be reached by all threads of a block" for instr in partial]
+    reasons += [] if site.cooperative else _waiting_loops(facts)
+    reasons += _module_variables(kernel, module, site.counters)
+    return list(dict.fromkeys(reasons))
 
 
 def _instruction(instr: Instr, module: Module, *, is_second: bool) -> str:
     form = instr.form
-    base = form.op.base
+    operation = form.operation
     if form.is_opaque:
-        return "is unknown"
-    if base == "call":
+        return "is an unknown instruction"
+    if form.is_call:
         return _call(instr, module, {})
     if form.effects & (Effect.ASYNC | Effect.REGISTERS_LATER):
         return "completes later"
-    if base in _TEXTURES:
-        return "reaches memory through a texture or surface"
-    if base in ("griddepcontrol", "setmaxnreg", "mapa", "getctarank", "elect", "mbarrier", "clusterlaunchcontrol"):
-        return "belongs to the launch, a cluster or a barrier object"
-    if base in ("stacksave", "stackrestore", "alloca", "multimem", "discard"):
-        return "is not followed here"
-    if base in ("bar", "barrier") and not form.text.startswith("bar.warp"):
+    if operation in _OBSTACLES:
+        return _OBSTACLES[operation]
+    if operation in BARRIERS:
         return _barrier(instr)
-    if is_second and (base == "activemask" or (base in ("shfl", "vote") and "sync" not in form.flags)):
+    if form.effects & ~_OF_VALUES and operation not in _FOLLOWED:
+        return "is not followed here"
+    if is_second and operation in (Operation.VOTE, Operation.SHUFFLE) and "sync" not in form.flags:
         return "depends on which lanes arrive together"
     for operand in instr.operands:
         name = operand.name if isinstance(operand, Special) else ""
@@ -89,7 +120,7 @@ def _instruction(instr: Instr, module: Module, *, is_second: bool) -> str:
             name.startswith(("%envreg", "%cluster", "%ncluster", "%is_explicit", "%reserved"))
             or name in _LAUNCH_SPECIALS
         ):
-            return "asks for something that belongs to the launch"
+            return "reads a property of the launch"
     return ""
 
 
@@ -101,48 +132,49 @@ def _barrier(instr: Instr) -> str:
     sources = [operand for operand in instr.srcs if not isinstance(operand, Vec | Args)]
     number = sources[0] if sources else None
     if not isinstance(number, Imm) or number.text != "0":
-        return "is another barrier than number 0"
+        return "uses another barrier than number 0"
     counted = 3 if ".red" in instr.form.text else 2
-    return "" if len(sources) < counted else "is a barrier of a part of the block"
+    return "" if len(sources) < counted else "is a barrier for a part of the block"
 
 
 def _call(instr: Instr, module: Module, seen: dict[str, bool]) -> str:
-    """Why a call cannot be joined: all but functions that only compute."""
+    """Why a call cannot be part of a fused kernel. Only calls of functions that just compute are allowed."""
     target = instr.operands[1] if len(instr.operands) > 1 else None
     if not isinstance(target, Sym):
-        return "calls a function that is not known"
+        return "calls an unknown function"
     callee = next((kernel for kernel in module.kernels if kernel.name == target.name and not kernel.is_entry), None)
     if callee is None:
-        return f"calls '{target.name}', of which no body is known"
+        return f"calls '{target.name}', whose body is not known"
     if not _is_pure(callee, module, seen):
-        return f"calls '{target.name}', which touches memory or other threads"
+        return f"calls '{target.name}', which accesses memory or affects other threads"
     return ""
 
 
 def _is_pure(callee: Kernel, module: Module, seen: dict[str, bool]) -> bool:
-    """Whether a function only computes: no memory but its own and constants, no barriers, no end of the thread."""
+    """Whether a function only computes: it accesses no memory but its own and constants, and has no barriers and no
+    ``exit``."""
     if callee.name in seen:
         return seen[callee.name]
-    seen[callee.name] = False  # recursion is not followed
+    seen[callee.name] = False  # recursive functions count as not pure
     if callee.has_scopes:
         return False
     for instr in callee.instructions():
         form = instr.form
-        if form.is_opaque or form.op.base in ("exit", "trap"):
+        if form.is_opaque or form.operation in (Operation.EXIT, Operation.TRAP):
             return False
-        if form.space == "shared" or any(_is_shared_symbol(symbol) for symbol in _symbols(instr.operands)):
+        if form.space == "shared" or any(_is_shared_symbol(symbol) for symbol in instr.symbols()):
             return False
         if any(isinstance(operand, Special) and not _is_of_thread(operand.name) for operand in instr.operands):
             return False
-        if form.op.base == "call":
+        if form.is_call:
             if _call(instr, module, seen):
                 return False
         elif form.effects & (Effect.BARRIER | Effect.CROSS_LANE | Effect.ORDERED | Effect.ASYNC | Effect.STATE):
             return False
     found = access_set(Facts(callee, module))
-    if any(instr.form.op.base != "call" for instr in found.unknown) or any(_module_variables(callee, module)):
+    if any(not instr.form.is_call for instr in found.unknown) or any(_module_variables(callee, module)):
         return False
-    seen[callee.name] = all(not access.writes and is_of_variable(access) for access in found.accesses)
+    seen[callee.name] = all(not access.writes and is_module_variable(access) for access in found.accesses)
     return seen[callee.name]
 
 
@@ -151,12 +183,12 @@ def _is_shared_symbol(symbol: Sym) -> bool:
 
 
 def _is_of_thread(name: str) -> bool:
-    """Whether the special register is the same in a fused kernel, whatever its grid is."""
+    """Whether the special register has the same value in a fused kernel, whatever the grid is."""
     return name.startswith(("%tid.", "%ctaid.", "%ntid.", "%laneid", "%lanemask", "%clock", "%globaltimer"))
 
 
-def _waits(facts: Facts) -> Iterator[str]:
-    """Loops that go on until memory changes: the other block might not run before this one ends."""
+def _waiting_loops(facts: Facts) -> Iterator[str]:
+    """Loops that run until another thread changes memory. That thread's block might not run before this block ends."""
     cfg, ssa = facts.cfg, facts.ssa
     observed = _observed(facts)
     if not observed:
@@ -170,62 +202,50 @@ def _waits(facts: Facts) -> Iterator[str]:
 
 
 def _observed(facts: Facts) -> set[int]:
-    """Values that follow from what atomics and ordered loads of global memory saw."""
+    """SSA values that depend on results of atomics and ordered loads of global memory."""
     cfg, ssa = facts.cfg, facts.ssa
-    found: set[int] = set()
-    is_stored = False
+    observed: set[int] = set()
+    is_stored = False  # whether such a value may be in memory
     while True:
-        before = len(found), is_stored
+        before = len(observed), is_stored
         for block in cfg.rpo:
             for phi in ssa.phis[block]:
-                if any(value in found for _, value in ssa.phi_args.get(phi, ())):
-                    found.add(phi)
+                if any(value in observed for _, value in ssa.phi_args.get(phi, ())):
+                    observed.add(phi)
             for instr in cfg.blocks[block].instrs:
                 if instr.is_directive:
                     continue
                 effects = instr.form.effects
                 reads = effects & Effect.READ != 0
-                follows = any(ssa.read(instr, reg) in found for reg in instr.uses())
-                if reads and not _is_shared(instr) and effects & Effect.ORDERED and instr.form.op.base != "call":
-                    follows = True
+                depends = any(ssa.read(instr, reg) in observed for reg in instr.uses())
+                if reads and not _is_shared(instr) and effects & Effect.ORDERED and not instr.form.is_call:
+                    depends = True
                 if reads and is_stored and memory_space(instr) not in ("param", "const"):
-                    follows = True
-                if follows:
+                    depends = True
+                if depends:
                     is_stored = is_stored or effects & Effect.WRITE != 0
-                    found.update(ssa.defined(instr, reg) for reg in instr.defs())
-        if (len(found), is_stored) == before:
-            return found
+                    observed.update(ssa.defined(instr, reg) for reg in instr.defs())
+        if (len(observed), is_stored) == before:
+            return observed
 
 
 def _is_shared(instr: Instr) -> bool:
     return memory_space(instr) == "shared"
 
 
-def _symbols(operands: tuple[Operand, ...]) -> Iterator[Sym]:
-    for operand in operands:
-        if isinstance(operand, Sym):
-            yield operand
-        elif isinstance(operand, Mem):
-            yield from _symbols((operand.base, *operand.rest))
-        elif isinstance(operand, Vec | Args):
-            yield from _symbols(operand.elements)
-        elif isinstance(operand, Pair):
-            yield from _symbols((operand.first, operand.second))
-
-
 def _module_variables(kernel: Kernel, module: Module, counters: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Variables of the module that a copy in another module would not share, though it had to."""
+    """Variables of the module that the kernel shares with others. A copy in another module would not share them."""
     mentioned = {
         symbol.declaration
         for instr in kernel.instructions()
-        for symbol in _symbols(instr.operands)
+        for symbol in instr.symbols()
         if isinstance(symbol.declaration, Variable)
     }
     own = set(map(id, kernel.variables))
     for variable in sorted(mentioned, key=lambda each: each.name):
         if id(variable) in own or variable.space in ("param", "shared", "local", "reg"):
             continue
-        if variable.name in counters:  # each kernel waits with its own
+        if variable.name in counters:  # each fused kernel gets its own counter
             continue
         if variable.linkage or variable.initializer is None or variable.space not in ("const", "global"):
             yield f"variable '{variable.name}' of the module is shared with other kernels or the host"
@@ -234,17 +254,19 @@ def _module_variables(kernel: Kernel, module: Module, counters: frozenset[str] =
 
 
 def _is_written(variable: Variable, module: Module) -> bool:
-    """Whether a kernel of the module may write the variable, or give its address away."""
+    """Whether a kernel of the module may write the variable or let its address escape."""
     if variable.space == "const":
         return False
     return any(_writes(kernel, variable, module) for kernel in module.kernels)
 
 
+#: Operations that read an address, or copy or change it, but do not write to it.
+_NAMES_AN_ADDRESS = COPIES | ADDRESS_CONVERSIONS | {Operation.LOAD, Operation.SUM}
+
+
 def _writes(kernel: Kernel, variable: Variable, module: Module) -> bool:
     users = [
-        instr
-        for instr in kernel.instructions()
-        if any(symbol.declaration is variable for symbol in _symbols(instr.operands))
+        instr for instr in kernel.instructions() if any(symbol.declaration is variable for symbol in instr.symbols())
     ]
     if not users:
         return False
@@ -254,37 +276,39 @@ def _writes(kernel: Kernel, variable: Variable, module: Module) -> bool:
     forms = access_set(facts).forms
     for block in facts.cfg.rpo:
         for instr in facts.cfg.blocks[block].instrs:
-            if instr.form.op.name in ("ld", "mov", "cvta", "cvta.to", "add") or instr.is_directive:
+            if instr.form.operation in _NAMES_AN_ADDRESS or instr.is_directive:
                 continue
             wide = [operand for operand in instr.operands if isinstance(operand, Reg) and operand.type.bits == 64]
             address = instr.address
             if address is not None and isinstance(address.base, Reg | Sym):
                 wide = [*wide, address.base]
-            if any(_names(forms.word(instr, each, 64), variable) for each in wide if each not in instr.dsts):
+            if any(_contains_address(forms.word(instr, each, 64), variable) for each in wide if each not in instr.dsts):
                 return True
     return False
 
 
-def _names(form: Poly, variable: Variable) -> bool:
+def _contains_address(form: Poly, variable: Variable) -> bool:
     return any(atom.kind == "symbol" and atom.name == f"{variable.space}:{variable.name}" for atom in form.atoms)
 
 
 def configuration_obstacles(first: LaunchSite, second: LaunchSite) -> list[str]:
-    """Why the two launches cannot be one."""
-    found: list[str] = []
+    """Why the two launch configurations cannot be joined."""
+    reasons: list[str] = []
     if first.block != second.block:
-        found.append(f"the blocks have different shapes: {_shape(first.block)} and {_shape(second.block)}")
+        reasons.append(f"the blocks have different shapes: {_shape(first.block)} and {_shape(second.block)}")
     if any(site.module.address_size != 64 for site in (first, second)):
-        found.append("addresses do not have 64 bits")
+        reasons.append("addresses do not have 64 bits")
     for name, site in (("first", first), ("second", second)):
-        stated = site.kernel.directive("reqntid")
-        if stated is not None and not _matches(stated, site):
-            found.append(f"the {name} kernel requires blocks of {stated}, and is launched with {_shape(site.block)}")
-    return found
+        required = site.kernel.directive("reqntid")
+        if required is not None and not _matches(required, site):
+            reasons.append(
+                f"the {name} kernel requires blocks of {required}, but it is launched with {_shape(site.block)}"
+            )
+    return reasons
 
 
-def _matches(stated: str, site: LaunchSite) -> bool:
-    extents = [int(part, 0) for part in stated.replace(",", " ").split()]
+def _matches(required: str, site: LaunchSite) -> bool:
+    extents = [int(part, 0) for part in required.replace(",", " ").split()]
     return tuple((*extents, 1, 1, 1)[:3]) == tuple(site.block)
 
 

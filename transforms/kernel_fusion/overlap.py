@@ -1,17 +1,18 @@
-"""Which threads of two launches can touch the same bytes with two accesses.
+"""Which threads of two launches can access the same bytes with two accesses.
 
-Computes, for access A of the first launch and B of the second to one allocation: ``never``, ``thread`` (only threads
-with the same coordinates), ``block`` (only threads of blocks with the same coordinates) or ``any``.
+Computes, for access A of the first launch and access B of the second launch to one allocation: ``never``, ``thread``
+(only threads with the same coordinates), ``block`` (only threads of blocks with the same coordinates) or ``any``.
 
-How: the difference of the two addresses has to lie in a window of a few bytes around 0. It is a sum of strides times
-digits: of each coordinate, loop turn or unknown of the two threads. Words of 32 bits are compared modulo 2^32, and
-that is lifted to the integers where the sum is shown to stay below 2^32. Then digits are split off from the largest
-stride down: where all that is below a stride is smaller than it, the stride's digit must be a certain number, as in a
-positional system. Where every coordinate of the two threads comes out equal, it is the same thread.
+Method: the accesses overlap if the difference of the two addresses lies in a window of a few bytes around 0. This
+difference is a sum of strides times digits. A digit is a combination of coordinates, loop iterations or unknowns of the
+two threads. Words of 32 bits are compared modulo 2^32; this holds for integers, too, if the sum is shown to stay below
+2^32. Then digits are determined from the largest stride down, as in a positional number system: if the sum of all
+smaller terms is less than a stride, the digit of that stride must be one particular number. If all coordinates of the
+two threads turn out to be equal, it is the same thread.
 
-Guarantees: the answer holds for all values of host quantities within their bounds, or, where checks are allowed, for
-those that pass the checks. ``any`` is the answer to everything that is not shown.
-Reference: thesis §5.1; shared notes, §6.
+Guarantees: the answer holds for all values of host quantities within their bounds or, if checks are allowed, for the
+values that pass the checks. The answer is ``any`` if nothing better can be shown.
+Reference: thesis §5.1.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from .placement import AXES, VARYING, Bound, Place, Placement, linear
 
 __all__ = ["ORDER", "relation"]
 
-#: The answers, from the best to the worst.
+#: The answers, from best to worst.
 ORDER = ("never", "thread", "block", "any")
 
 _WORD = 1 << 32
-#: Bytes that two addresses of one allocation may be apart from each other, at most; larger sums have wrapped.
+#: The largest distance in bytes of two addresses in one allocation. A larger sum has wrapped around.
 _FAR = 1 << 63
 
 
 def relation(first: tuple[Placement, Place, int], second: tuple[Placement, Place, int], signs: Signs) -> str:
-    """One of `ORDER` for two accesses, each given as launch, place and number of bytes."""
+    """One of `ORDER` for two accesses. Each is given as its launch, its place and its size in bytes."""
     before = dict(signs.checks)
     try:
         found = _Comparison(first, second, signs).answer()
@@ -52,7 +53,7 @@ class _Unknown(Exception):
 
 @dataclass(slots=True)
 class _Digit:
-    """The part of the difference that one stride multiplies: atoms with the signs with which they occur."""
+    """The factor of one stride in the difference: atoms with their signs."""
 
     stride: Poly
     atoms: list[tuple[Atom, int]] = field(default_factory=list[tuple[Atom, int]])
@@ -63,9 +64,10 @@ class _Comparison:
         self.placements = (first[0], second[0])
         self.places = (first[1], second[1])
         self.signs = signs
-        #: The difference of the offsets lies from ``low`` to ``high``.
+        #: The accesses overlap if the difference of the offsets lies from ``low`` to ``high``.
         self.low, self.high = -(first[2] - 1), second[2] - 1
-        #: Differences of atoms of the same name, and values of single atoms, that have been shown.
+        #: Results so far: by name of an atom, the difference between the two launches' atoms of that name; and by atom,
+        #: its value.
         self.equal: dict[str, int] = {}
         self.values: dict[Atom, int] = {}
 
@@ -77,7 +79,7 @@ class _Comparison:
             return "any"
         if difference is None:
             return "never"
-        # Once with the global indices as digits, and once with the coordinates that they are made of.
+        # Try the global indices as digits, and the coordinates that they consist of.
         return min((self._relation(self._indexed(difference)), self._relation(difference)), key=ORDER.index)
 
     def _relation(self, difference: Poly) -> str:
@@ -92,7 +94,8 @@ class _Comparison:
     # --- to the integers -----------------------------------------------------------------------------------------
 
     def _integers(self, first: Poly, second: Poly) -> Poly | None:
-        """A polynomial that lies from ``low`` to ``high`` whenever the accesses overlap; ``None`` if they cannot."""
+        """A polynomial that lies from ``low`` to ``high`` whenever the accesses overlap. ``None`` if they cannot
+        overlap."""
         total = first - second
         low, high = interval(total)
         if low is None or high is None or low <= -_FAR or high >= _FAR:
@@ -111,21 +114,23 @@ class _Comparison:
         total = Poly(tuple([(m, c // factor) for m, c in total.terms if m]))
         while any(atom.inner is not None for atom in total.atoms):
             total = total.substitute({atom: atom.inner for atom in total.atoms if atom.inner is not None})
-        # Congruent modulo 2^32 to a number of the window: equal to it where both are near enough.
+        # The value is congruent modulo 2^32 to a number in the window. It is equal to that number if both are near
+        # enough.
         least, greatest = self._extremes(total)
-        needs = [constant(_WORD - self.high) + least, constant(_WORD + self.low) - greatest]
-        if not self.signs.need(needs):
+        conditions = [constant(_WORD - self.high) + least, constant(_WORD + self.low) - greatest]
+        if not self.signs.ensure_positive(conditions):
             raise _Unknown
         return total
 
     def _need_near(self, total: Poly) -> None:
-        """Show that the sum, modulo 2^64 the difference of two addresses, is that difference."""
+        """Show that the sum, which is the difference of two addresses modulo 2^64, is exactly that difference. Raises
+        `_Unknown`."""
         least, greatest = self._extremes(total)
-        if not self.signs.need([least + _FAR, constant(_FAR) - greatest]):
+        if not self.signs.ensure_positive([least + _FAR, constant(_FAR) - greatest]):
             raise _Unknown
 
     def _extremes(self, total: Poly) -> tuple[Poly, Poly]:
-        """Bounds of a polynomial over all threads, by host quantities. Raises `_Unknown`."""
+        """Bounds of a polynomial over all threads, in host quantities. Raises `_Unknown`."""
         parts = linear(self._indexed(total), VARYING)
         if parts is None:
             raise _Unknown
@@ -147,17 +152,17 @@ class _Comparison:
         return total
 
     def _digit(self, atom: Atom, stride: Poly) -> _Digit:
-        """A stride with the sign put on the atom. Raises `_Unknown` where the sign is open."""
+        """A digit with a positive stride: the sign is moved to the atom. Raises `_Unknown` if the sign is not known."""
         if self.signs.is_positive(stride):
             return _Digit(stride, [(atom, 1)])
         if self.signs.is_positive(-stride):
             return _Digit(-stride, [(atom, -1)])
-        if self.signs.may_check and self.signs.need([stride if _leads_positive(stride) else -stride]):
+        if self.signs.may_check and self.signs.ensure_positive([stride if _leads_positive(stride) else -stride]):
             return _Digit(stride, [(atom, 1)]) if _leads_positive(stride) else _Digit(-stride, [(atom, -1)])
         raise _Unknown
 
     def _split(self, total: Poly) -> bool:
-        """Find what each digit must be. False where no choice of digits reaches the window."""
+        """Determine the value of each digit. False if no choice of digits reaches the window."""
         parts = linear(total, VARYING)
         if parts is None:
             return True
@@ -172,17 +177,17 @@ class _Comparison:
                     digits.setdefault(digit.stride, _Digit(digit.stride)).atoms += digit.atoms
         except _Unknown:
             return True
-        open_ = sorted(digits.values(), key=lambda digit: _size(digit.stride), reverse=True)
-        while open_:
-            digit = open_.pop(0)
+        remaining = sorted(digits.values(), key=lambda digit: _size(digit.stride), reverse=True)
+        while remaining:
+            digit = remaining.pop(0)
             shift = _multiple(rest, digit.stride)
             rest = rest - digit.stride * shift
-            found = self._certain(digit, open_, rest)
-            if found is None:
-                return not self._is_out_of_reach([digit, *open_], rest + digit.stride * shift)
-            if not found:
+            numbers = self._certain(digit, remaining, rest)
+            if numbers is None:
+                return not self._is_out_of_reach([digit, *remaining], rest + digit.stride * shift)
+            if not numbers:
                 return False
-            (number,) = found
+            (number,) = numbers
             if self._is_beyond(digit, number - shift):
                 return False
             self._note(digit, number - shift)
@@ -191,51 +196,53 @@ class _Comparison:
         return not ((low is not None and low > self.high) or (high is not None and high < self.low))
 
     def _certain(self, digit: _Digit, below: list[_Digit], rest: Poly) -> tuple[int, ...] | None:
-        """What ``digit`` plus what was taken from ``rest`` must be: one number, none at all, or ``None``: open."""
+        """The possible values of ``digit`` plus the part that was taken from ``rest``: one number, no number, or
+        ``None`` if it is not known. ``below`` are the digits with smaller strides."""
         try:
             low, high = self._sum(below, rest)
         except _Unknown:
             return None
         for may_check in (False, True):
             for least, greatest in itertools.product(low, high):
-                found = self._number(digit.stride, least, greatest, may_check=may_check)
-                if found is not None:
-                    return found
+                numbers = self._number(digit.stride, least, greatest, may_check=may_check)
+                if numbers is not None:
+                    return numbers
         return None
 
     def _number(self, stride: Poly, least: Bound, greatest: Bound, *, may_check: bool) -> tuple[int, ...] | None:
-        """The only multiple of ``stride`` that brings something between the bounds into the window."""
-        bounds = [*least.needs, *greatest.needs]
-        needs = [stride + least.value - self.high, stride + self.low - greatest.value, *bounds]
-        if self.signs.need(needs, may_check=may_check):
+        """The only multiple of ``stride`` that brings a value between the bounds into the window: one number, no
+        number, or ``None`` if it is not known."""
+        bounds = [*least.conditions, *greatest.conditions]
+        conditions = [stride + least.value - self.high, stride + self.low - greatest.value, *bounds]
+        if self.signs.ensure_positive(conditions, may_check=may_check):
             return (0,)
         a, b = least.value, greatest.value
         if not (stride.is_constant and a.is_constant and b.is_constant):
             return None
         smallest = -((b.value - self.low) // stride.value)
         largest = (self.high - a.value) // stride.value
-        if smallest < largest or not self.signs.need(bounds, may_check=may_check):
+        if smallest < largest or not self.signs.ensure_positive(bounds, may_check=may_check):
             return None
         return (smallest,) if smallest == largest else ()
 
     def _is_beyond(self, digit: _Digit, number: int) -> bool:
-        """Whether the digit never is that number."""
+        """Whether the digit can never be ``number``."""
         try:
             low, high = self._all_bounds_of(digit)
         except _Unknown:
             return False
-        below = [[each.value - number, *each.needs] for each in low]
-        above = [[constant(number) - each.value, *each.needs] for each in high]
-        return any(self.signs.need(needs, may_check=False) for needs in (*below, *above))
+        below = [[each.value - number, *each.conditions] for each in low]
+        above = [[constant(number) - each.value, *each.conditions] for each in high]
+        return any(self.signs.ensure_positive(conditions, may_check=False) for conditions in (*below, *above))
 
     def _is_out_of_reach(self, digits: list[_Digit], rest: Poly) -> bool:
-        """Whether the whole sum is always beside the window."""
+        """Whether the whole sum is always outside the window."""
         try:
             low, high = self._sum(digits, rest)
         except _Unknown:
             return False
-        return any(self.signs.need([each.value - self.high, *each.needs]) for each in low) or any(
-            self.signs.need([constant(self.low) - each.value, *each.needs]) for each in high
+        return any(self.signs.ensure_positive([each.value - self.high, *each.conditions]) for each in low) or any(
+            self.signs.ensure_positive([constant(self.low) - each.value, *each.conditions]) for each in high
         )
 
     def _sum(self, digits: list[_Digit], rest: Poly) -> tuple[list[Bound], list[Bound]]:
@@ -248,10 +255,10 @@ class _Comparison:
         return lows, highs
 
     def _bounds_of(self, digit: _Digit) -> tuple[Bound, Bound]:
-        """The plainest bounds: those of the launch."""
+        """The bounds that need no conditions, if there are any. Raises `_Unknown`."""
         low, high = self._all_bounds_of(digit)
-        return next((each for each in low if not each.needs), low[-1]), next(
-            (each for each in high if not each.needs), high[-1]
+        return next((each for each in low if not each.conditions), low[-1]), next(
+            (each for each in high if not each.conditions), high[-1]
         )
 
     def _all_bounds_of(self, digit: _Digit) -> tuple[list[Bound], list[Bound]]:
@@ -261,8 +268,8 @@ class _Comparison:
             upper, lower = self._uppers(atom), self._lowers(atom)
             if sign < 0:
                 upper, lower = (
-                    [Bound(-each.value, each.needs) for each in lower],
-                    [Bound(-each.value, each.needs) for each in upper],
+                    [Bound(-each.value, each.conditions) for each in lower],
+                    [Bound(-each.value, each.conditions) for each in upper],
                 )
             lows, highs = _plus(lows, one, lower), _plus(highs, one, upper)
         return lows, highs
@@ -290,10 +297,10 @@ class _Comparison:
             raise _Unknown
         return found[:3]
 
-    # --- what has been shown -------------------------------------------------------------------------------------
+    # --- results so far ------------------------------------------------------------------------------------------
 
     def _note(self, digit: _Digit, number: int) -> None:
-        """The sum of the digit's atoms is ``number``."""
+        """Record that the sum of the digit's atoms is ``number``."""
         if len(digit.atoms) == 1:
             atom, sign = digit.atoms[0]
             self.values[atom] = number * sign
@@ -311,12 +318,12 @@ class _Comparison:
         both = [self._single(side, self.placements[side].axis(kind, axis)) for side in (0, 1)]
         if both[0] is not None and both[0] == both[1]:
             return True
-        # One global index is one thread of one block, as long as the extents of the blocks are the same.
+        # A global index identifies one thread of one block, because the blocks of both launches have the same extents.
         both = [self._single(side, variable(self.placements[side].global_index(axis))) for side in (0, 1)]
         return both[0] is not None and both[0] == both[1]
 
     def _single(self, side: int, poly: Poly) -> Poly | None:
-        """The only value that the coordinate can have in the thread of that side."""
+        """The only value that the coordinate can have in the thread of launch ``side``, or None."""
         if poly.is_constant:
             return poly
         atom = next(iter(poly.atoms))
@@ -326,13 +333,17 @@ class _Comparison:
         for upper in place.upper.get(atom, ()):
             lowers = [*place.lower.get(atom, ()), Bound(ZERO)]
             for lower in lowers:
-                if upper.value == lower.value and self.signs.need([*upper.needs, *lower.needs]):
+                if upper.value == lower.value and self.signs.ensure_positive([*upper.conditions, *lower.conditions]):
                     return upper.value
         return None
 
 
 def _plus(bounds: list[Bound], stride: Poly, more: list[Bound]) -> list[Bound]:
-    found = [Bound(each.value + stride * other.value, (*each.needs, *other.needs)) for each in bounds for other in more]
+    found = [
+        Bound(each.value + stride * other.value, (*each.conditions, *other.conditions))
+        for each in bounds
+        for other in more
+    ]
     return found[:16]
 
 
@@ -341,12 +352,12 @@ def _leads_positive(stride: Poly) -> bool:
 
 
 def _size(stride: Poly) -> tuple[int, int]:
-    """For sorting: strides with more quantities are larger, then those with larger factors."""
+    """A sort key: strides with more quantities are larger, then those with larger coefficients."""
     return len(stride.terms[-1][0]) if stride.terms else 0, max((abs(c) for _, c in stride.terms), default=0)
 
 
 def _multiple(rest: Poly, stride: Poly) -> int:
-    """How often the largest term of a stride that is no number fits into the rest."""
+    """How often the largest term of a symbolic stride is contained in ``rest``."""
     if stride.is_constant:
         return 0
     monomial, factor = stride.terms[-1]

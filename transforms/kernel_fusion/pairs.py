@@ -1,8 +1,9 @@
-"""Whether two launches may be fused, should be, and what they become: each pair is decided and built once.
+"""Decides for each pair of launches whether to fuse it, and builds the fused kernel.
 
-The parts are handed in: ``decide`` and ``build`` (`fusibility`, `fused_kernel`), and the benefit. What was decided is
-kept by the two sites, so that a program may be transformed again without building anything twice.
-Guarantees: a refusal is a remark with a reason id; what raises `Refusal` leaves nothing behind.
+The functions that decide and build (`fusibility`, `fused_kernel`) and the benefit model are arguments. Results are
+cached by the two launches' sites, so transforming a program again builds nothing twice.
+Guarantees: each refusal becomes a remark with a reason id. A pair for which `Refusal` is raised has no effect on the
+program.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ if TYPE_CHECKING:
 __all__ = ["Benefit", "Estimate", "FusedCode", "FusedPair", "Fuser", "Pairs", "Resident", "mentions_max"]
 
 PASS = "fuse"
-#: What `FusedCode.parameters` calls an extent of a grid begins so.
+#: Prefix of the names in `FusedCode.parameters` that are extents of a grid.
 _GRID_EXTENT = "%nctaid."
 
 
 class FusedCode(Protocol):
-    """What ``build`` gives. ``parameters`` name, in the order of the fused kernel's, a parameter of the first (0) or
-    second (1) kernel, or an extent of its grid (``%nctaid.x``). ``site`` is the launch of the fused kernel."""
+    """The result of ``build``. ``parameters`` has one entry for each parameter of the fused kernel: the kernel (0
+    first, 1 second), and the name of its parameter or of an extent of its grid (``%nctaid.x``). ``site`` is the launch
+    of the fused kernel."""
 
     @property
     def module(self) -> Module: ...
@@ -53,7 +55,7 @@ class FusedCode(Protocol):
 
 
 class Fuser(Protocol):
-    """Decides and builds."""
+    """Decides whether two launches may be fused, and builds the fused kernel."""
 
     def decide(
         self, first: LaunchSite, second: LaunchSite, *, assume_independent: bool, may_check: bool
@@ -66,7 +68,7 @@ class Fuser(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds that a fusion is expected to save and to cost each time, and how that was found."""
+    """Seconds that one run of a fusion saves and costs, by estimation. ``text`` explains the numbers."""
 
     saved: float
     lost: float
@@ -77,19 +79,21 @@ class Estimate:
         return self.saved > self.lost
 
 
-_Two: TypeAlias = "tuple[KernelCode, KernelCode]"
-Sites3: TypeAlias = "tuple[LaunchSite, LaunchSite, LaunchSite]"
+_CodePair: TypeAlias = "tuple[KernelCode, KernelCode]"
+SiteTriple: TypeAlias = "tuple[LaunchSite, LaunchSite, LaunchSite]"
 
-#: Estimates a fusion from the parts, the whole, and the launches of these three.
-Benefit = Callable[[KernelCode, KernelCode, KernelCode, Sites3, Fusibility], Estimate]
+#: Estimates a fusion. Arguments: the first kernel, the second kernel, the fused kernel, the launches of these three,
+#: and the fusibility.
+Benefit = Callable[[KernelCode, KernelCode, KernelCode, SiteTriple, Fusibility], Estimate]
 
-#: How many blocks of a kernel, of so many threads and bytes of dynamic shared memory, the GPU runs at the same time.
+#: The number of blocks of a kernel that run at the same time on the GPU. Arguments: the kernel, threads per block,
+#: bytes of dynamic shared memory. None if it is not known.
 Resident = Callable[[KernelCode, int, int], "int | None"]
 
 
 @dataclass(frozen=True, eq=False)
 class FusedPair:
-    """A fused kernel: how it is launched follows from the launches of its parts."""
+    """A fused kernel with its two parts. How it is launched follows from the launches of the parts."""
 
     code: KernelCode
     site: LaunchSite
@@ -105,7 +109,7 @@ class FusedPair:
         return self.code.kernel
 
     def launch(self, first: Launch, second: Launch, text: str) -> Launch:
-        """The launch that takes the place of both; ``text`` is what the program calls the kernel."""
+        """The launch that replaces both. ``text`` is the kernel's name in the host program."""
         both = (first, second)
         args = tuple(self._argument(both[origin], origin, name) for origin, name in self.parameters)
         grid = self._extents(self.site.grid, "grid", both)
@@ -118,12 +122,12 @@ class FusedPair:
             return Expression(str(self.sites[origin].grid["xyz".index(name.removeprefix(_GRID_EXTENT))]))
         return launch.args[_position(self.parts[origin], name)]
 
-    def _extents(self, wanted: Extents, what: str, launches: tuple[Launch, Launch]) -> Expression:
-        """As one of the launches has it written, where that is the same."""
+    def _extents(self, extents: Extents, attribute: str, launches: tuple[Launch, Launch]) -> Expression:
+        """The expression of the launch that already has these extents, otherwise a new expression."""
         for launch, site in zip(launches, self.sites, strict=True):
-            if getattr(site, what) == wanted:
-                return getattr(launch, what)
-        return Expression(f"({', '.join(map(str, wanted))})")
+            if getattr(site, attribute) == extents:
+                return getattr(launch, attribute)
+        return Expression(f"({', '.join(map(str, extents))})")
 
     def _shared(self, launches: tuple[Launch, Launch]) -> Expression | None:
         for launch, site in zip(launches, self.sites, strict=True):
@@ -133,10 +137,12 @@ class FusedPair:
 
 
 class Pairs:
-    """Every pair that was asked for. ``independent`` are pairs of kernel names of which the user promises that no block
-    of the second needs what another block of the first does; ``benefit`` of None fuses whatever may be fused;
-    ``resident`` of None makes no cooperative launches, and so no barriers of the grid; ``taken`` are no names for fused
-    kernels."""
+    """Decides and builds pairs, and collects remarks.
+
+    ``independent`` holds pairs of kernel names for which the user promises that no block of the second kernel depends
+    on another block of the first. Without ``benefit``, every legal pair is fused. Without ``resident``, no cooperative
+    launches and so no grid barriers are made. ``taken`` are names that fused kernels must not have.
+    """
 
     def __init__(
         self,
@@ -149,76 +155,82 @@ class Pairs:
     ) -> None:
         self.codes, self.fuser, self.benefit, self.resident = codes, fuser, benefit, resident
         self.independent = frozenset(independent)
-        #: What was refused and what was fused, once each.
+        #: By (names of the kernels, message): each refusal and each fusion once.
         self.remarks: dict[tuple[str, str], Remark] = {}
-        self._told: dict[tuple[str, str], tuple[KernelCode, KernelCode]] = {}
-        self._known: dict[Hashable, FusedPair | Refusal] = {}
+        #: By key of `remarks`: the two kernels of each reported fusion.
+        self._reported: dict[tuple[str, str], tuple[KernelCode, KernelCode]] = {}
+        #: By the kernels and everything that their sites say: the fused pair, or why there is none.
+        self._results: dict[Hashable, FusedPair | Refusal] = {}
         self._names = set(taken)
 
     def fused(self, first: Launch, second: Launch, at: Node, cfg: HostCfg, sites: Sites) -> FusedPair | None:
-        """What the two become where ``at`` stands; None where they stay two, with a remark that says why."""
+        """The fused pair if both launches were at ``at``. None if they are not fused; a remark says why."""
         codes = self.codes.of(first.kernel), self.codes.of(second.kernel)
         try:
             both = sites.pair(first, second, at, cfg, codes)
             pair = self._decided(codes, both)
             if mentions_max(pair.site) and not sites.knows_max:
-                raise Refusal("grid-unknown", "the larger grid would be found by max(), which is another name here")
+                raise Refusal(
+                    "grid-unknown", "the larger grid needs max(), but the program uses that name for something else"
+                )
             return pair
         except Refusal as why:
-            self._say("Missed", first, second, str(why), why.reason)
+            self._remark("Missed", first, second, str(why), why.reason)
             return None
 
     def without_stores(self, pair: FusedPair, dead: frozenset[str]) -> FusedPair:
-        """The pair without its stores to the allocations ``dead``, which nobody reads afterwards; the same pair where
-        it has to store them."""
+        """The pair without its stores to the allocations ``dead``, which nothing reads afterwards. It is the same pair
+        if these stores cannot be removed."""
         key = (pair.code, dead)
-        if key not in self._known:
+        if key not in self._results:
             name = self._name(pair.parts)
             made = self.fuser.build(*pair.sites, pair.fusibility, name=name, dead_buffers=dead)
             changed = made.module.kernel(name)
             if sum(1 for _ in changed.instructions()) < sum(1 for _ in pair.code.entry.instructions()):
                 self._names.add(name)
                 code = self._code(made, pair.parts, pair.sites)
-                kept = tuple(made.parameters)
-                pair = replace(pair, code=code, site=made.site, remarks=tuple(made.remarks), parameters=kept)
-            self._known[key] = pair
-        found = self._known[key]
-        assert isinstance(found, FusedPair)
-        return found
+                parameters = tuple(made.parameters)
+                pair = replace(pair, code=code, site=made.site, remarks=tuple(made.remarks), parameters=parameters)
+            self._results[key] = pair
+        result = self._results[key]
+        assert isinstance(result, FusedPair)
+        return result
 
-    def tell(self, first: Launch, second: Launch, pair: FusedPair, phase: str) -> None:
-        """Remark that a fusion was made."""
-        needs = {"thread": "nothing between them", "block": "a block's barrier between them"}
-        kind = needs.get(pair.fusibility.kind, "a barrier of the grid between them")
-        said = "; ".join((*pair.fusibility.reasons, *pair.remarks))
+    def report_fusion(self, first: Launch, second: Launch, pair: FusedPair, phase: str) -> None:
+        """Add a remark for a fusion."""
+        between = {"thread": "nothing between them", "block": "a block barrier between them"}
+        kind = between.get(pair.fusibility.kind, "a grid barrier between them")
+        details = "; ".join((*pair.fusibility.reasons, *pair.remarks))
         estimate = f"; {pair.estimate.text}" if pair.estimate is not None else ""
-        message = f"fused as {pair.kernel.name} ({phase}), {kind}{': ' if said else ''}{said}{estimate}"
-        self._told[self._say("Passed", first, second, message, pair.fusibility.kind)] = pair.parts
+        message = f"fused as {pair.kernel.name} ({phase}), {kind}{': ' if details else ''}{details}{estimate}"
+        self._reported[self._remark("Passed", first, second, message, pair.fusibility.kind)] = pair.parts
 
-    def take_back(self, kept: Iterable[FusedPair]) -> None:
-        """Take back what was told of fusions that an attempt made which was not the best: ``kept`` are those that the
-        program has in the end, of two kernels of which each may be fused itself."""
-        parts_of = {pair.code: pair.parts for pair in self._known.values() if isinstance(pair, FusedPair)}
-        waiting = [pair.parts for pair in kept]
-        true: set[tuple[KernelCode, KernelCode]] = set()
+    def withdraw_others(self, final: Iterable[FusedPair]) -> None:
+        """Turn the remarks about fusions that only rejected attempts made into refusals. ``final`` are the fusions of
+        the final program; the parts of these may be fused kernels themselves."""
+        parts_of = {pair.code: pair.parts for pair in self._results.values() if isinstance(pair, FusedPair)}
+        waiting = [pair.parts for pair in final]
+        valid: set[_CodePair] = set()
         while waiting:
             parts = waiting.pop()
-            if parts not in true:
-                true.add(parts)
+            if parts not in valid:
+                valid.add(parts)
                 waiting += [parts_of[code] for code in parts if code in parts_of]
-        for key, parts in self._told.items():
-            if parts not in true:
-                why = "fused, it would leave more launches elsewhere"
-                told = replace(self.remarks.pop(key), kind="Missed", name="NotFused", message=why, reason="less-fused")
-                self.remarks[key[0], why] = told
+        for key, parts in self._reported.items():
+            if parts not in valid:
+                why = "fusing these two would leave more launches elsewhere"
+                fused = self.remarks.pop(key)
+                self.remarks[key[0], why] = replace(
+                    fused, kind="Missed", name="NotFused", message=why, reason="less-fused"
+                )
 
-    def tell_stores(self, pair: FusedPair, dead: list[str]) -> None:
-        """Remark that a fused kernel does not store what nobody reads."""
-        message = f"{pair.kernel.name} does not store to {', '.join(dead)}, which nobody reads afterwards"
+    def report_dead_stores(self, pair: FusedPair, dead: list[str]) -> None:
+        """Add a remark that a fused kernel leaves out stores to the allocations ``dead``."""
+        message = f"{pair.kernel.name} does not store to {', '.join(dead)}, which nothing reads afterwards"
         both = "+".join(part.kernel.name for part in pair.parts)
         self.remarks.setdefault((both, message), Remark("Passed", PASS, "DeadStores", both, message))
 
-    def _say(self, kind: str, first: Launch, second: Launch, message: str, reason: str) -> tuple[str, str]:
+    def _remark(self, kind: str, first: Launch, second: Launch, message: str, reason: str) -> tuple[str, str]:
         both = f"{first.kernel.name}+{second.kernel.name}"
         place = second.place or first.place
         where = (place.file, place.line, place.column) if place is not None else ("", 0, 0)
@@ -228,22 +240,22 @@ class Pairs:
 
     def _decided(self, codes: tuple[KernelCode, KernelCode], sites: tuple[LaunchSite, LaunchSite]) -> FusedPair:
         key = (*codes, *((s.grid, s.block, s.shared, tuple(s.arguments.items()), s.cooperative) for s in sites))
-        if key not in self._known:
+        if key not in self._results:
             try:
-                self._known[key] = self._built(codes, sites)
+                self._results[key] = self._built(codes, sites)
             except Refusal as why:
-                self._known[key] = why
-        found = self._known[key]
-        if isinstance(found, Refusal):
-            raise found
-        return found
+                self._results[key] = why
+        result = self._results[key]
+        if isinstance(result, Refusal):
+            raise result
+        return result
 
     def _built(self, codes: tuple[KernelCode, KernelCode], sites: tuple[LaunchSite, LaunchSite]) -> FusedPair:
         promised = frozenset(code.kernel.name for code in codes) in self.independent
         fusibility = self.fuser.decide(*sites, assume_independent=promised, may_check=True)
         if not _may_hold(fusibility.checks):
             fusibility = self.fuser.decide(*sites, assume_independent=promised, may_check=False)
-        why = "; ".join(fusibility.reasons) or "no reason is given"
+        why = "; ".join(fusibility.reasons) or "no reason given"
         if fusibility.kind == "grid" and self.resident is None:
             raise Refusal("grid-wide", why)
         if fusibility.kind not in ("thread", "block", "grid"):
@@ -254,13 +266,13 @@ class Pairs:
         except CannotFuse as why:
             raise Refusal("cannot-build", str(why)) from why
         code = self._code(made, codes, sites)
-        judged = (*sites, made.site)
+        triple = (*sites, made.site)
         if made.site.cooperative:
-            fusibility, judged = self._resident(codes, code, judged, fusibility)
-        estimate = None if self.benefit is None else self.benefit(*codes, code, judged, fusibility)
+            fusibility, triple = self._resident(codes, code, triple, fusibility)
+        estimate = None if self.benefit is None else self.benefit(*codes, code, triple, fusibility)
         if estimate is not None and not estimate.is_worth_it:
             if fusibility.kind == "grid":
-                raise Refusal("grid-wide", f"a barrier of the grid does not pay ({estimate.text}); {why}")
+                raise Refusal("grid-wide", f"a grid barrier costs more than the fusion saves ({estimate.text}); {why}")
             raise Refusal("no-benefit", estimate.text)
         self._names.add(name)
         return FusedPair(
@@ -268,26 +280,34 @@ class Pairs:
         )
 
     def _resident(
-        self, codes: _Two, code: KernelCode, sites: Sites3, fusibility: Fusibility
-    ) -> tuple[Fusibility, Sites3]:
-        """With a check that all blocks run at the same time, where that depends on the host, and that there are so few
-        that it pays; and the launches with as many blocks as pass the check. Raises `Refusal`."""
+        self, codes: _CodePair, code: KernelCode, sites: SiteTriple, fusibility: Fusibility
+    ) -> tuple[Fusibility, SiteTriple]:
+        """The fusibility and the sites for a cooperative launch.
+
+        If the number of blocks depends on the host, the fusibility gets a check: all blocks run at the same time, and
+        they are so few that the fusion saves time. The sites get the largest grid that passes the check. Raises
+        `Refusal`.
+        """
         why = f"; {'; '.join(fusibility.reasons)}" if fusibility.kind == "grid" else ""
         site = sites[2]
         if self.resident is None:
-            raise Refusal("not-resident", f"cooperative launches are not to be made{why}")
+            raise Refusal("not-resident", f"cooperative launches are not enabled{why}")
         if not isinstance(site.shared, int) or not all(isinstance(extent, int) for extent in site.block):
-            raise Refusal("not-resident", f"how many blocks run at the same time depends on the block's shape{why}")
+            raise Refusal(
+                "not-resident", f"the number of blocks that run at the same time depends on the block's shape{why}"
+            )
         most = self.resident(code, prod(cast("tuple[int, ...]", site.block)), site.shared)
         if most is None:
-            raise Refusal("not-resident", f"how many blocks run at the same time is not known{why}")
+            raise Refusal("not-resident", f"the number of blocks that run at the same time is not known{why}")
         if all(isinstance(extent, int) for extent in site.grid):
             blocks = prod(cast("tuple[int, ...]", site.grid))
             if blocks > most:
-                raise Refusal("not-resident", f"{blocks} blocks wait for each other, and {most} run at a time{why}")
+                raise Refusal(
+                    "not-resident", f"{blocks} blocks wait for each other, but only {most} run at the same time{why}"
+                )
             return fusibility, sites
 
-        def with_blocks(count: int) -> Sites3:
+        def with_blocks(count: int) -> SiteTriple:
             one, other, both = (replace(each, grid=(count, 1, 1)) for each in sites)
             return one, other, both
 
@@ -303,11 +323,11 @@ class Pairs:
         check = f"{' * '.join(text_of(extent) for extent in site.grid if extent != 1)} <= {most}"
         checks = (*fusibility.checks, check)
         if not _may_hold(checks):
-            raise Refusal("not-resident", f"hardly ever do all blocks run at the same time ({check}){why}")
+            raise Refusal("not-resident", f"for usual sizes not all blocks run at the same time ({check}){why}")
         return replace(fusibility, checks=checks), with_blocks(most)
 
     def _name(self, codes: tuple[KernelCode, KernelCode]) -> str:
-        """Such as ``fused_scale_add``; a number follows where that is taken."""
+        """A free name such as ``fused_scale_add``. A number is appended if that name is taken."""
         name = "fused_" + "_".join(code.kernel.name.removeprefix("fused_") for code in codes)
         chosen, number = name, 1
         while chosen in self._names:
@@ -326,7 +346,7 @@ class Pairs:
 
 
 def mentions_max(site: LaunchSite) -> bool:
-    """Whether the launch needs ``max`` to say its grid or its shared memory."""
+    """Whether the grid or the shared memory of the launch is computed by ``max``."""
     return any("max" in Expression(str(extent)).names for extent in (*site.grid, site.shared))
 
 
@@ -335,23 +355,23 @@ def _position(part: KernelCode, name: str) -> int:
 
 
 def _typed(made: FusedCode, parts: tuple[KernelCode, KernelCode]) -> list[Param] | None:
-    """The parameters as the sources of both kernels declare them; None where one does not."""
-    found: list[Param] = []
+    """The parameters as the sources of both kernels declare them. None if one of the sources declares none."""
+    params: list[Param] = []
     for number, (origin, name) in enumerate(made.parameters):
         declared = parts[origin].kernel.params
         if name.startswith(_GRID_EXTENT):
-            found.append(Param(f"p{number}", SCALARS["u32"]))
+            params.append(Param(f"p{number}", SCALARS["u32"]))
             continue
         if declared is None:
             return None
-        found.append(Param(f"p{number}", declared[_position(parts[origin], name)].type))
-    return found
+        params.append(Param(f"p{number}", declared[_position(parts[origin], name)].type))
+    return params
 
 
 def _joined(
     made: FusedCode, parts: tuple[KernelCode, KernelCode], sites: tuple[LaunchSite, LaunchSite]
 ) -> KernelMemory:
-    """What both parts touch, by the fused kernel's parameters. One that is passed the same may serve both parts."""
+    """The memory that both parts access, by the fused kernel's parameters. One parameter may serve both parts."""
     reads, writes = set[int](), set[int]()
     for number, (origin, name) in enumerate(made.parameters):
         if name.startswith(_GRID_EXTENT):
@@ -365,22 +385,22 @@ def _joined(
     return KernelMemory(frozenset(reads), frozenset(writes), any(part.memory.is_unknown for part in parts))
 
 
-#: Sizes that host quantities are tried with.
+#: Values that `_may_hold` tries for host variables.
 _SIZES = (64, 256, 1000, 1024, 4096)
 
 
 def _may_hold(checks: tuple[str, ...]) -> bool:
-    """Whether some ordinary sizes pass all checks at once; otherwise the fused kernel would hardly ever be launched."""
+    """Whether some usual sizes pass all checks at the same time. Otherwise the fused kernel would almost never run."""
     if not checks:
         return True
     test = Expression(" and ".join(f"({check})" for check in checks))
     functions: dict[str, Any] = {"__builtins__": {}, "max": max, "min": min}
     names = sorted(test.names - set(functions))
-    several = [dict.fromkeys(names, size) for size in _SIZES]
-    several += [dict(zip(names, sizes, strict=True)) for sizes in islice(product(_SIZES, repeat=len(names)), 625)]
-    for given in several:
+    samples = [dict.fromkeys(names, size) for size in _SIZES]
+    samples += [dict(zip(names, sizes, strict=True)) for sizes in islice(product(_SIZES, repeat=len(names)), 625)]
+    for values in samples:
         try:
-            if eval(test.code, functions, given):
+            if eval(test.code, functions, values):
                 return True
         except (ArithmeticError, TypeError, NameError, AttributeError):
             return False

@@ -1,11 +1,11 @@
-"""The accesses of a kernel at one of its launches: addresses in the coordinates of the thread and host quantities.
+"""The addresses of a kernel's accesses at one of its launches, in thread coordinates and host quantities.
 
-Computes: a polynomial of an access with the extents and arguments of the launch put in. Atoms that differ from thread
-to thread bear the number of the launch, 0 or 1, so that the threads of the two are told apart; host quantities are the
-same in both. Words that were extended from 32 bits become the plain polynomial where it is shown to be in range.
-
-Guarantees: what is exact is exact for every thread of the launch. A parameter of which the host says nothing is
-``unnamed``: the same for all threads of its launch, and not known to be equal to anything else.
+Computes: the polynomial of an access in which the launch's extents and arguments are substituted. Atoms that differ
+between threads carry the number of the launch, 0 or 1, so that the threads of the two launches are distinguished. Host
+quantities are the same in both launches. A word that was extended from 32 bits becomes the plain polynomial if the
+value is shown to be in range.
+Guarantees: an exact polynomial is exact for every thread of the launch. A parameter whose argument is not known is
+``unnamed``: it has the same value in all threads of its launch, and is not known to be equal to anything else.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ __all__ = ["AXES", "VARYING", "Place", "Placement", "bounds_of_names"]
 
 AXES = "xyz"
 
-#: Kinds of atoms that differ between threads.
+#: Kinds of atoms whose values differ between threads.
 VARYING = frozenset(["tid", "ctaid", "gid", "turn", "opaque", "word"])
 
+#: The largest extents that CUDA allows.
 _MOST = {
     "block": {"x": 1024, "y": 1024, "z": 64},
     "grid": {"x": 2**31 - 1, "y": 65535, "z": 65535},
@@ -32,7 +33,8 @@ _MOST = {
 
 
 def bounds_of_names(sites: tuple[LaunchSite, LaunchSite]) -> dict[str, Bounds]:
-    """What the launches say of host expressions: extents are at least 1, arguments fit into their parameters."""
+    """Bounds of host expressions that follow from the launches: extents are at least 1, and arguments fit into their
+    parameters."""
     found: dict[str, Bounds] = {}
 
     def note(value: object, bounds: Bounds) -> None:
@@ -53,8 +55,9 @@ def bounds_of_names(sites: tuple[LaunchSite, LaunchSite]) -> dict[str, Bounds]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an access goes: a device allocation by name, and the offset from its start; ``varying`` atoms carry the
-    launch's number. ``upper`` and ``lower`` bound single atoms by what guards the access."""
+    """The target of an access: a device allocation by name, and the offset from its start. Atoms that differ between
+    threads carry the launch's number. ``upper`` and ``lower`` map an atom to its bounds under the conditions that guard
+    the access."""
 
     buffer: str
     offset: Poly
@@ -64,10 +67,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A bound that holds where each polynomial of ``needs`` is positive."""
+    """A bound that holds if each polynomial of ``conditions`` is positive."""
 
     value: Poly
-    needs: tuple[Poly, ...] = ()
+    conditions: tuple[Poly, ...] = ()
 
 
 class Placement:
@@ -85,15 +88,15 @@ class Placement:
         self._turns: dict[Atom, Atom] = {}
 
     def axis(self, kind: str, axis: str) -> Poly:
-        """``tid`` or ``ctaid`` of this launch: 0 where the extent is 1."""
+        """``tid`` or ``ctaid`` of this launch. It is 0 if the extent is 1."""
         return self._of(coordinate(kind, axis))
 
     def extent(self, kind: str, axis: str) -> Poly:
-        """The number of values that ``tid`` or ``ctaid`` takes."""
+        """The number of values that ``tid`` or ``ctaid`` can have."""
         return (self.block if kind == "tid" else self.grid)[AXES.index(axis)]
 
     def place(self, access: Access) -> Place | None:
-        """Where the access goes; ``None`` where its address is not one buffer and an offset."""
+        """The target of the access. ``None`` if its address is not one buffer and an offset."""
         buffers = [
             (atom, argument)
             for monomial, coefficient in access.address.terms
@@ -116,7 +119,7 @@ class Placement:
     # --- polynomials ---------------------------------------------------------------------------------------------
 
     def poly(self, poly: Poly) -> Poly:
-        """The polynomial at this launch. Raises `TooManyTerms`."""
+        """The polynomial with this launch's values substituted. Raises `TooManyTerms`."""
         return poly.substitute({atom: self._of(atom) for atom in poly.atoms})
 
     def _of(self, atom: Atom) -> Poly:
@@ -163,7 +166,11 @@ class Placement:
         if fits(interval(inner), kind, 32):
             return inner
         least, greatest = self.extreme(inner, -1), self.extreme(inner, 1)
-        if least is not None and greatest is not None and self.signs.need(in_range(least, greatest, kind, 32)):
+        if (
+            least is not None
+            and greatest is not None
+            and self.signs.ensure_positive(in_range(least, greatest, kind, 32))
+        ):
             return inner
         varies = any(each.kind in VARYING for each in inner.atoms)
         return variable(Atom("word" if varies else "uniform", f"{kind}32({inner})", atom.low, atom.high, inner))
@@ -184,18 +191,18 @@ class Placement:
         if guard.relation == "ne" or (guard.kind == "b" and guard.relation != "eq"):
             return
         kind = "u" if guard.kind == "b" else guard.kind
-        left, needs_left = self._number(self.poly(guard.left), kind, guard.bits)
-        right, needs_right = self._number(self.poly(guard.right), kind, guard.bits)
+        left, left_conditions = self._number(self.poly(guard.left), kind, guard.bits)
+        right, right_conditions = self._number(self.poly(guard.right), kind, guard.bits)
         if left is None or right is None:
             return
-        needs = (*needs_left, *needs_right)
-        # ``slack`` is at least 0.
+        conditions = (*left_conditions, *right_conditions)
+        # The guard says that ``slack`` is at least 0.
         slack = right - left - (1 if guard.relation == "lt" else 0)
         for sign in (1, -1) if guard.relation == "eq" else (1,):
-            self._linear(slack * sign, needs, upper, lower)
+            self._linear(slack * sign, conditions, upper, lower)
 
     def _number(self, poly: Poly, kind: str, bits: int) -> tuple[Poly | None, tuple[Poly, ...]]:
-        """The word as a number, and what has to be positive for that."""
+        """The word as an integer, and the polynomials that must be positive for this."""
         if fits(interval(poly), kind, bits):
             return poly, ()
         highest, lowest = self.extreme(poly, 1), self.extreme(poly, -1)
@@ -204,7 +211,7 @@ class Placement:
         return poly, tuple(in_range(lowest, highest, kind, bits))
 
     def extreme(self, poly: Poly, sign: int) -> Poly | None:
-        """A bound from above (``sign`` 1) or below over the coordinates of all threads, in host quantities."""
+        """An upper (``sign`` 1) or lower (-1) bound over the coordinates of all threads, in host quantities."""
         total = constant(0)
         for atom, coefficient in linear(poly, VARYING) or ():
             if atom is None:
@@ -235,11 +242,11 @@ class Placement:
     def _linear(
         self,
         slack: Poly,
-        needs: tuple[Poly, ...],
+        conditions: tuple[Poly, ...],
         upper: dict[Atom, list[Bound]],
         lower: dict[Atom, list[Bound]],
     ) -> None:
-        """File what ``slack >= 0`` says where it speaks of one coordinate, or one global index."""
+        """Add the bound that ``slack >= 0`` gives, if it contains only one coordinate or one global index."""
         parts = linear(self.with_global_index(slack), VARYING)
         if parts is None:
             return
@@ -249,12 +256,12 @@ class Placement:
         atom, factor = varying[0][0], varying[0][1].value
         rest = next((coefficient for each, coefficient in parts if each is None), constant(0))
         if factor == 1:
-            lower.setdefault(atom, []).append(Bound(-rest, needs))
+            lower.setdefault(atom, []).append(Bound(-rest, conditions))
         elif factor == -1:
-            upper.setdefault(atom, []).append(Bound(rest, needs))
+            upper.setdefault(atom, []).append(Bound(rest, conditions))
 
     def with_global_index(self, poly: Poly) -> Poly:
-        """With ``gid.x`` for ``ctaid.x * ntid.x + tid.x``, and so for the other axes."""
+        """The polynomial with ``gid.x`` instead of ``ctaid.x * ntid.x + tid.x``, and the same for the other axes."""
         for axis in AXES:
             tid, ctaid = self.axis("tid", axis), self.axis("ctaid", axis)
             if tid.is_constant or ctaid.is_constant:
@@ -267,12 +274,12 @@ class Placement:
         return poly
 
     def global_index(self, axis: str) -> Atom:
-        """``ctaid * ntid + tid`` of one axis."""
+        """The atom for ``ctaid * ntid + tid`` of one axis."""
         high = interval(self.extent("tid", axis) * self.extent("ctaid", axis))[1]
         return Atom("gid", f"gid.{axis}#{self.number}", 0, high - 1 if high is not None else None)
 
     def greatest(self, atom: Atom) -> Poly | None:
-        """The greatest value of a varying atom of this launch, where guards say nothing."""
+        """The greatest value of a varying atom of this launch, without its guards."""
         if atom.kind == "gid":
             axis = atom.name.partition("#")[0][-1]
             return self.extent("tid", axis) * self.extent("ctaid", axis) - 1
@@ -280,13 +287,14 @@ class Placement:
 
 
 def in_range(lowest: Poly, highest: Poly, kind: str, bits: int) -> list[Poly]:
-    """Polynomials that are positive where everything from ``lowest`` to ``highest`` is a word of that type."""
+    """Polynomials that are positive if all values from ``lowest`` to ``highest`` fit into the type."""
     low, high = range_of(kind, bits)
     return [constant(high + 1) - highest, lowest - (low - 1)]
 
 
 def linear(poly: Poly, varying: frozenset[str]) -> list[tuple[Atom | None, Poly]] | None:
-    """The coefficient of each varying atom, and under ``None`` the rest; ``None`` where a term has two of them."""
+    """The coefficient of each varying atom, and under ``None`` the remaining terms. ``None`` if a term contains two
+    varying atoms."""
     found: dict[Atom | None, Poly] = {}
     for monomial, coefficient in poly.terms:
         here = [atom for atom in monomial if atom.kind in varying]

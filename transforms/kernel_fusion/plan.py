@@ -1,7 +1,8 @@
-"""Fuse a host program: strategy, order of the phases, promises; the result with its kernels and remarks.
+"""Fuses a host program; the entry point of kernel fusion.
 
-Requires: the PTX of every kernel. Guarantees: the program given is unchanged; what comes back runs on any backend and
-leaves the same outputs; without a fusion it is the program that was given.
+Requires: the PTX of every kernel.
+Guarantees: the given program is not changed. The result runs on every backend and computes the same outputs. If nothing
+is fused, the result is the given program.
 Reference: thesis §5.2.3.
 """
 
@@ -25,10 +26,10 @@ __all__ = ["FusedProgram", "FusionOptions", "fuse_program"]
 
 @dataclass(frozen=True)
 class FusionOptions:
-    """``independent`` are pairs of kernel names (`Pairs`); ``benefit`` of None fuses all that may be fused; ``tidy``
-    undoes motions of launches that came to nothing; ``invert_loops`` lets loops test at their end where KFCM fuses more
-    for it. ``resident`` says how many blocks run at a time, so that blocks may wait for each other in a cooperative
-    launch; with None there are no such launches. ``may_pad`` fuses launches whose grids differ."""
+    """``independent`` are pairs of kernel names that the user promises to be independent (`Pairs`). Without ``benefit``
+    every legal pair is fused. ``tidy`` undoes motions of launches that no fusion used. ``invert_loops`` allows loops to
+    test at their end if KFCM then fuses more. ``resident`` gives the number of blocks that run at the same time, which
+    cooperative launches need; without it there are none. ``may_pad`` allows to fuse launches with different grids."""
 
     strategy: Strategy = "kfcm"
     order: PhaseOrder = "backward-first"
@@ -42,8 +43,8 @@ class FusionOptions:
 
 @dataclass
 class FusedProgram:
-    """``host`` is the new host program; ``fused`` its fused launches; ``given`` the kernels that there were before;
-    ``result`` the steps that made it."""
+    """``host`` is the new host program, ``fused`` its fused launches, ``given`` the kernels of the original program,
+    and ``result`` the steps of the transformation."""
 
     host: HostProgram
     codes: KernelCodes
@@ -53,16 +54,16 @@ class FusedProgram:
     remarks: list[Remark] = field(default_factory=list[Remark])
 
     def ptx(self, kernel: AnyKernel) -> str:
-        """The module of a kernel of the new program, as ``run.Loaded`` wants it."""
+        """The PTX module of a kernel of the new program; `run.Loaded` takes this method."""
         return self.codes.of(kernel).text
 
     def is_fused(self, kernel: AnyKernel) -> bool:
-        """Whether a kernel of the new program was made by fusion."""
+        """Whether fusion made this kernel of the new program."""
         return kernel not in self.given
 
     @property
     def modules(self) -> dict[str, str]:
-        """The module of each kernel, by what the new program calls the kernel."""
+        """The module of each kernel, by the kernel's name in the new program."""
         return {name: self.ptx(kernel) for name, kernel in self.host.kernels.items()}
 
 
@@ -73,7 +74,7 @@ class PtxFuser:
         self.may_pad = may_pad
 
     def decide(self, first: LaunchSite, second: LaunchSite, *, assume_independent: bool, may_check: bool) -> Fusibility:
-        """Whether and how the second may be fused with the first."""
+        """Whether the second launch may be fused with the first, and what that needs."""
         from .fusibility import decide
 
         return decide(first, second, assume_independent=assume_independent, may_check=may_check, may_pad=self.may_pad)
@@ -99,35 +100,35 @@ def fuse_program(
     given = frozenset(program.kernels.values())
     taken = {kernel.name for kernel in given}
     pairs = Pairs(codes, fuser, options.independent, options.benefit, options.resident, taken)
-    apart = list(FusingHost(program, pairs).kept_apart())
+    blocked = list(FusingHost(program, pairs).blocked_pairs())
     host, result = _best(program, pairs, options)
     if result.fusions:
         host.guard()
         host.drop_dead_stores()
-    pairs.take_back(host.fused.values())
-    told = {remark.kernel for remark in pairs.remarks.values()}
-    remarks = [*pairs.remarks.values(), *(each for each in apart if each.kernel not in told)]
+    pairs.withdraw_others(host.fused.values())
+    reported = {remark.kernel for remark in pairs.remarks.values()}
+    remarks = [*pairs.remarks.values(), *(remark for remark in blocked if remark.kernel not in reported)]
     if not result.fusions:
         return FusedProgram(program, codes, {}, result, given, remarks)
     return FusedProgram(host.program, codes, host.fused, result, given, remarks)
 
 
 def _best(program: HostProgram, pairs: Pairs, options: FusionOptions) -> tuple[FusingHost, Result]:
-    """The transformed program, with as few loops inverted as give the most fusions."""
+    """The transformed program with the most fusions, and among these one with few inverted loops."""
 
     def attempt(loops: frozenset[int]) -> tuple[FusingHost, Result]:
-        given = inverted(program, loops) if loops else program
-        return transform(lambda: FusingHost(given, pairs), options.strategy, options.order, tidy=options.tidy)
+        source = inverted(program, loops) if loops else program
+        return transform(lambda: FusingHost(source, pairs), options.strategy, options.order, tidy=options.tidy)
 
     best = attempt(frozenset())
     loops = frozenset(invertible(program)) if options.invert_loops and options.strategy == "kfcm" else frozenset[int]()
     if not loops:
         return best
-    every = attempt(loops)
-    if every[1].rank <= best[1].rank:
+    with_loops = attempt(loops)
+    if with_loops[1].rank <= best[1].rank:
         return best
     for loop in sorted(loops):
-        fewer = attempt(loops - {loop})
-        if fewer[1].rank >= every[1].rank:
-            loops, every = loops - {loop}, fewer
-    return every
+        without_loop = attempt(loops - {loop})
+        if without_loop[1].rank >= with_loops[1].rank:
+            loops, with_loops = loops - {loop}, without_loop
+    return with_loops

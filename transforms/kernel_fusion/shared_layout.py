@@ -1,9 +1,9 @@
 """Shared memory of two bodies in one kernel.
 
-Arrays of fixed size stay side by side as long as both fit into what a kernel may have without asking for more; beyond
-that the two bodies use the same bytes, one after the other. Arrays of the launch's size (``extern``) all begin where
-the fixed ones end, so if both bodies have one they always share the bytes. What is shared needs a ``bar.sync`` between
-the bodies: no thread may begin to overwrite what another still reads.
+Arrays of fixed size get separate bytes if all of them fit into the memory that a kernel may have by default. Otherwise
+the two bodies use the same bytes, one after the other. Arrays whose size the launch gives (``extern``) all begin where
+the fixed arrays end. So if both bodies have such an array, they always share the bytes. Shared bytes need a
+``bar.sync`` between the bodies: no thread may overwrite them while another thread still reads them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from ...ptx import TYPES, Kernel, Variable
 from ...ptx.ir import Declaration
-from .body_copy import symbols_in
 from .launch_site import Extent, LaunchSite, text_of
 
 __all__ = ["MOST_STATIC", "SharedLayout", "shared_layout"]
@@ -24,9 +23,9 @@ MOST_STATIC = 48 * 1024
 
 @dataclass(slots=True)
 class SharedLayout:
-    """``symbols`` says for each body what stands for an array; arrays it does not name are copied with the body.
-    ``dynamic_bytes`` is what the launch has to give;
-    ``too_much`` says why a launch might fail that would not have for the parts."""
+    """``symbols`` maps, for each body, an array to its replacement and an offset in bytes; other arrays are copied with
+    the body. ``dynamic_bytes`` is the dynamic shared memory that the launch must provide. ``too_much`` says why a
+    launch of the fused kernel might fail although launches of the parts do not; empty if it cannot."""
 
     symbols: tuple[dict[Declaration, tuple[Declaration, int]], dict[Declaration, tuple[Declaration, int]]]
     declarations: list[Variable] = field(default_factory=list[Variable])
@@ -38,7 +37,7 @@ class SharedLayout:
 
 
 def shared_layout(first: LaunchSite, second: LaunchSite, name: str) -> SharedLayout:
-    """The layout; ``name`` is free for arrays that stand for several."""
+    """The layout. ``name`` is a free prefix for the names of new arrays."""
     layout = SharedLayout(({}, {}))
     arrays = [_arrays(site.kernel) for site in (first, second)]
     _dynamic(layout, (first, second), arrays, name)
@@ -61,14 +60,15 @@ def shared_layout(first: LaunchSite, second: LaunchSite, name: str) -> SharedLay
 
 
 def _check(layout: SharedLayout, sites: tuple[LaunchSite, LaunchSite], sizes: list[int]) -> None:
-    """Fixed and dynamic shared memory are more than `MOST_STATIC` only where one part's are, which asks for more."""
+    """Sets ``too_much`` if fixed and dynamic shared memory together exceed `MOST_STATIC` although neither part requests
+    more."""
     fixed = max(sizes) if sum(sizes) > MOST_STATIC else sum(sizes)
     dynamic = layout.dynamic_bytes
-    # As much of both as one part had for itself is not too much.
+    # The same amounts that one part had by itself are allowed.
     if dynamic == 0 or all(fixed == size for size, site in zip(sizes, sites, strict=True) if site.shared != 0):
         return
     if not isinstance(dynamic, int):
-        layout.too_much = f"{fixed} bytes of shared memory beside {dynamic} may be too much"
+        layout.too_much = f"{fixed} bytes of static and {dynamic} bytes of dynamic shared memory may be too much"
     elif fixed + dynamic > MOST_STATIC:
         layout.too_much = f"the fused kernel would need {fixed + dynamic} bytes of shared memory"
 
@@ -77,7 +77,7 @@ def _arrays(kernel: Kernel) -> list[Variable]:
     """The shared arrays that the kernel declares or mentions, in the order of their first mention."""
     found: dict[int, Variable] = {id(each): each for each in kernel.variables if each.space == "shared"}
     for instr in kernel.instructions():
-        for symbol in symbols_in(instr.operands):
+        for symbol in instr.symbols():
             declaration = symbol.declaration
             if isinstance(declaration, Variable) and declaration.space == "shared":
                 found.setdefault(id(declaration), declaration)
@@ -93,7 +93,7 @@ def _alignment(array: Variable) -> int:
 
 
 def _laid_out(arrays: Iterable[Variable]) -> tuple[list[int], int]:
-    """Offsets of arrays one behind the other, and where the last one ends."""
+    """The offsets of consecutive arrays, and the end of the last one."""
     offsets: list[int] = []
     end = 0
     for array in arrays:
@@ -117,17 +117,17 @@ def _overlap(layout: SharedLayout, fixed: Sequence[list[Variable]], name: str, s
 def _dynamic(
     layout: SharedLayout, sites: tuple[LaunchSite, LaunchSite], arrays: Sequence[list[Variable]], name: str
 ) -> None:
-    open_ = [[each for each in found if _size(each) is None] for found in arrays]
-    everything = [array for found in open_ for array in found]
+    dynamic = [[each for each in found if _size(each) is None] for found in arrays]
+    everything = [array for found in dynamic for array in found]
     if not everything:
         return
     alignment = max(_alignment(array) for array in everything)
     common = Variable(f"{name}_dynamic", "shared", TYPES["b8"], ".extern", alignment, dims=(None,))
     layout.module_variables.append(common)
-    for side, found in enumerate(open_):
+    for side, found in enumerate(dynamic):
         for array in found:
             layout.symbols[side][array] = (common, 0)
-    needed = [site.shared for site, found in zip(sites, open_, strict=True) if found]
+    needed = [site.shared for site, found in zip(sites, dynamic, strict=True) if found]
     layout.dynamic_bytes = needed[0] if len(needed) == 1 or needed[0] == needed[1] else _larger(needed[0], needed[1])
     if len(needed) == 2:
         layout.needs_barrier = True

@@ -1,12 +1,12 @@
-"""KF_trad: fuses launches that stand one behind the other, and moves nothing out of its basic block.
+"""KF_trad: fuses consecutive launches, and moves no launch out of its basic block.
 
-The thesis compares with a method that fuses only originally consecutive kernels, and says no more (§5.3.1). Here two
-launches are consecutive where the second follows the first in one basic block, no launch is between them, and either
-nothing between is a modification statement of the second (it is taken up) or nothing is one of the first (it is taken
-down). What was fused is a launch that the next one may be consecutive to; so chains are fused from their first launch
-on.
+The thesis compares KFCM with a method that fuses only originally consecutive kernels, and gives no more details
+(§5.3.1). Here two launches are consecutive if the second follows the first in the same basic block, no launch is
+between them, and either nothing between them is a modification statement of the second launch (it is moved up) or
+nothing is one of the first (it is moved down). A fused launch may be consecutive to the next launch. So a chain is
+fused starting at its first launch.
 
-Guarantees: no launch is executed on a way on which it was not, nor is one copied.
+Guarantees: no launch is copied, and no launch runs on a path on which it did not run before.
 Reference: thesis §5.1, figure 5.1; §5.3.1.
 """
 
@@ -19,7 +19,7 @@ __all__ = ["traditional_step"]
 
 
 def traditional_step(graph: LaunchGraph, fusible: Fusible) -> Step | None:
-    """The first fusion in reverse postorder; None where there is none left."""
+    """The first possible fusion in reverse postorder, or None."""
     for launch in graph.launches:
         following = next((node for node in graph.straight_from(launch) if node in graph.is_launch), None)
         if following is None or following == launch:
@@ -33,9 +33,9 @@ def traditional_step(graph: LaunchGraph, fusible: Fusible) -> Step | None:
 
 
 def _between(graph: LaunchGraph, first: Node, second: Node) -> list[Node]:
-    found: list[Node] = []
+    between: list[Node] = []
     for node in graph.straight_from(first):
         if node == second:
             break
-        found.append(node)
-    return found
+        between.append(node)
+    return between

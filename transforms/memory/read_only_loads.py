@@ -1,14 +1,15 @@
-"""Loads from global memory that nobody writes become ``ld.global.nc``, which goes by the read-only path.
+"""Turns loads of global memory that nothing writes during the kernel into ``ld.global.nc``.
 
-Requires: `Facts.memory`; what it knows of parameters' buffers mostly takes a promise (``--alias=restrict``), unless the
-kernel writes through no pointer at all, or only to shared and local memory.
-Guarantees: the load reads bytes that no instruction of this kernel may write. Assumes what every ``.nc`` load assumes,
-and PTX cannot tell: that nobody else (another grid, the host) writes them while the kernel runs. Where the kernel may
-wait for somebody else, as with ``griddepcontrol``, fences and acquiring or volatile loads, that is doubtful, so it is
-left alone (`Memory.outside`).
+Such loads use the read-only path. What `Facts.memory` knows about the buffers of parameters mostly needs a promise
+(``--alias=restrict``), unless the kernel writes through no pointer at all, or only to shared and local memory.
+
+Requires: `Facts.memory`. Guarantees: no instruction of this kernel may write the bytes that the load reads. Assumes
+what every ``.nc`` load assumes and PTX cannot express: that nothing else (another grid, the host) writes them while the
+kernel runs. A kernel that may wait for something else, by ``griddepcontrol``, fences, acquiring or volatile loads, may
+break this assumption, so it is not changed (`Memory.outside`).
 Refuses: kernels that wait for the outside or call; loads that are volatile, generic, or have a cache operator that
-``.nc`` does not take.
-Reference: PTX ISA 9.0, §9.7.9.9 (ld.global.nc); shared notes on code motion, §5.
+``.nc`` does not accept.
+Reference: PTX ISA 9.0, §9.7.9.9 (ld.global.nc).
 """
 
 from __future__ import annotations
@@ -19,23 +20,27 @@ from typing import ClassVar
 
 from ...analysis.manager import Facts
 from ...ptx import Effect, Instr, Kernel
+from ...ptx.operations import Operation
 from ..remarks import Remarks
 
 __all__ = ["ReadOnlyLoads"]
 
+#: The cache operators that ``.nc`` accepts.
 _OPERATORS = frozenset(["", "ca", "cg", "cs"])
-_OLDEST = 35  #: the first architecture that has ``ld.global.nc``
-_BESIDE = frozenset(["nc", "mmio", "unified"])
+#: The first architecture with ``ld.global.nc``, as the number in ``sm_…``.
+_OLDEST = 35
+#: Modifiers that exclude ``.nc``.
+_EXCLUDING = frozenset(["nc", "mmio", "unified"])
 
 
 @dataclass(frozen=True)
 class ReadOnlyLoads:
-    """Turns loads of what nobody writes during the kernel into read-only ones."""
+    """Turns loads of memory that nothing writes during the kernel into read-only loads."""
 
     name: ClassVar[str] = "readonly"
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
-        """Turn loads into read-only ones; whether there were any."""
+        """Turn loads into read-only loads; whether there were any."""
         if not kernel.is_entry or _sm(facts) < _OLDEST:
             return False
         loads = [instr for instr in kernel.instructions() if _is_candidate(instr) and remarks.allows(self.name, instr)]
@@ -44,7 +49,8 @@ class ReadOnlyLoads:
         memory = facts.memory
         outside = memory.outside
         if outside is not None:
-            message = f"'{outside.form.text}' may wait for somebody who writes, so no load becomes read-only"
+            what = outside.form.text
+            message = f"'{what}' may wait for another grid or the host, which may write, so no load becomes read-only"
             remarks.add("Missed", self.name, "Refused", kernel, message, instr=outside, reason="outside")
             return False
         reachable = {instr for block in facts.cfg.rpo for instr in facts.cfg.blocks[block].instrs}
@@ -52,7 +58,7 @@ class ReadOnlyLoads:
         changed = 0
         for load in chosen:
             if remarks.may_rewrite(self.name, load):
-                message = f"'{load.form.text}' reads what nobody writes"
+                message = f"'{load.form.text}' reads memory that nothing writes during the kernel"
                 remarks.add("Passed", self.name, "ReadOnly", kernel, message, instr=load)
                 kernel.replace_form(load, _read_only(load.form.text))
                 changed += 1
@@ -62,26 +68,26 @@ class ReadOnlyLoads:
 
 def _is_candidate(instr: Instr) -> bool:
     form = instr.form
-    if form.op.base != "ld" or form.mods.get("space") != "global" or form.effects & Effect.ORDERED:
+    if form.operation is not Operation.LOAD or form.mods.get("space") != "global" or form.effects & Effect.ORDERED:
         return False
     if form.type is None or form.type.bits > 64 or form.lanes * form.type.bytes > 16:
         return False
-    return form.flags.isdisjoint(_BESIDE) and form.mods.get("cop", "") in _OPERATORS
+    return form.flags.isdisjoint(_EXCLUDING) and form.mods.get("cop", "") in _OPERATORS
 
 
 def _sm(facts: Facts) -> int:
-    """The number of the target's architecture; 0 where there is none."""
-    found = re.match(r"sm_(\d+)", facts.module.arch) if facts.module is not None else None
-    return int(found[1]) if found else 0
+    """The number of the target's architecture; 0 where the module names none."""
+    match = re.match(r"sm_(\d+)", facts.module.arch) if facts.module is not None else None
+    return int(match[1]) if match else 0
 
 
 def _read_only(mnemonic: str) -> str:
-    """The mnemonic with ``.nc`` where the manual has it, behind the cache operator.
+    """The mnemonic with ``.nc`` in its place, after the cache operator.
 
     >>> _read_only("ld.global.ca.v2.f32"), _read_only("ld.weak.global.u32")
     ('ld.global.ca.nc.v2.f32', 'ld.global.nc.u32')
     """
-    words = [word for word in mnemonic.split(".") if word != "weak"]  # .weak is the same, and .nc does not take it
+    words = [word for word in mnemonic.split(".") if word != "weak"]  # .weak is the default, and .nc does not accept it
     at = words.index("global") + 1
     if at < len(words) and words[at] in _OPERATORS:
         at += 1

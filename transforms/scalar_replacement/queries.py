@@ -1,7 +1,7 @@
-"""What answers the questions about the loads of a kernel, made once for a kernel as it is.
+"""All queries about the loads of one version of a kernel.
 
-What has been found out holds until something is written, whichever loads are to be replaced: a round that is asked
-again with other loads asks only what is new.
+Every answer is memoized. The answers stay valid until the kernel changes, and do not depend on which loads are to be
+replaced. So all attempts of a round share one `Queries`.
 """
 
 from __future__ import annotations
@@ -11,22 +11,30 @@ from ...analysis.values.symbolic_values import SymbolicValues
 from ..code_motion.anticipation import Anticipation
 from ..code_motion.branch_divergence import BranchDivergence, Contexts
 from .access_index import Accesses
+from .options import Options
 from .question_propagation import Availability
 
-__all__ = ["Questions"]
+__all__ = ["Queries"]
 
 
-class Questions:
-    """The options are those of `Availability`."""
+class Queries:
+    """The queries that decisions under ``options`` need."""
 
-    def __init__(
-        self, facts: Facts, divergence: BranchDivergence | None, *, threshold: int, budget: int, forwarding: bool
-    ) -> None:
-        self.symbols = SymbolicValues(facts)
-        self.accesses = Accesses(facts, self.symbols)
+    def __init__(self, facts: Facts, options: Options) -> None:
+        self.facts = facts
+        self.symbols = symbols = SymbolicValues(facts)
+        self.accesses = accesses = Accesses(facts, symbols)
         self.availability = Availability(
-            facts, self.symbols, self.accesses, threshold=threshold, budget=budget, forwarding=forwarding
+            facts,
+            symbols,
+            accesses,
+            threshold=1 if options.paper else options.threshold,
+            budget=options.budget,
+            forwarding=options.forwarding and not options.paper,
         )
-        self.anticipation = Anticipation(facts, self.symbols, self.accesses)
-        self.divergence = divergence
-        self.contexts = Contexts(divergence, facts) if divergence is not None else None
+        self.search = self.availability.search
+        self.names = self.availability.names
+        self.candidates = self.availability.candidates
+        self.anticipation = Anticipation(facts, symbols, accesses)
+        self.divergence = BranchDivergence(facts)
+        self.contexts = Contexts(self.divergence, facts)

@@ -1,0 +1,209 @@
+"""Fuses a host program for `fuse`: finds it, compiles its kernels, fuses launches, optimizes the fused kernels.
+
+`dsl` has the program, `toolchain` the compiler and assembler, `transforms` the fusion; this module connects them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ..arch import DEFAULT_TARGET
+from .errors import BadInput, BadRequest
+from .host_programs import FoundProgram, find_program
+from .kernel_resources import ptx_resources, residency
+from .machine_costs import read_costs
+
+if TYPE_CHECKING:
+    from ..dsl import Nvcc
+    from ..dsl.host_program import HostProgram
+    from ..suites.registry import Benchmark
+    from ..transforms.kernel_fusion.benefit import BenefitModel
+    from ..transforms.kernel_fusion.kernel_code import AnyKernel
+    from ..transforms.kernel_fusion.kfcm import PhaseOrder, Strategy
+    from ..transforms.kernel_fusion.pairs import Benefit
+    from ..transforms.kernel_fusion.plan import FusedProgram, FusionOptions
+    from ..transforms.passes import Pass
+    from ..transforms.remarks import Remark
+
+__all__ = ["FuseRequest", "FuseResult", "fuse"]
+
+
+@dataclass(frozen=True)
+class FuseRequest:
+    """The options of `fuse`.
+
+    ``program`` is a Python file or the name of a program of the suites; ``name`` chooses a program of the file.
+    ``benefit`` decides which legal fusions are made: ``costs`` estimates them with the costs of this machine,
+    ``timing`` runs the program on the data of a ``size``, and ``none`` makes all of them. ``passes`` is a level or a
+    list of passes for the fused kernels.
+    """
+
+    program: str
+    name: str = ""
+    strategy: Strategy = "kfcm"
+    order: PhaseOrder = "backward-first"
+    independent: frozenset[frozenset[str]] = frozenset()
+    benefit: str = "costs"
+    size: str = ""
+    as_graph: bool = False
+    invert_loops: bool = True
+    cooperative: bool = True
+    may_pad: bool = True
+    passes: str = ""
+    arch: str = DEFAULT_TARGET
+
+
+@dataclass
+class FuseResult:
+    """A fused program. ``launches_before`` counts the launches in the text of the original program. ``modules`` holds
+    PTX by the name of the kernel in the new program; ``warnings`` is text for the user."""
+
+    name: str
+    launches_before: int
+    fused: FusedProgram
+    modules: dict[str, str] = field(default_factory=dict[str, str])
+    warnings: list[str] = field(default_factory=list[str])
+
+    @property
+    def remarks(self) -> list[Remark]:
+        """Which pairs of launches were fused, which were not, and why."""
+        return self.fused.remarks
+
+    @property
+    def summary(self) -> str:
+        """One line for the user."""
+        host = self.fused.host
+        return (
+            f"{self.name}: {self.fused.result.fusions} fusions; {self.launches_before} launches in the text became "
+            f"{_count_launches(host)}, of {len(host.kernels)} kernels"
+        )
+
+    def files(self) -> dict[str, str]:
+        """The output files by name: one .ptx file for each kernel, the new host program, the remarks. Raises
+        `DslError` where the program cannot be written as Python."""
+        from ..dsl.host_printer import module
+
+        ptx_files = {name: f"{name.replace('.', '_')}.ptx" for name in self.modules}
+        files = {ptx_files[name]: text for name, text in self.modules.items()}
+        files[f"{self.name}.py"] = module(self.fused.host, ptx_files)
+        files["remarks.yaml"] = "".join(remark.yaml for remark in self.remarks)
+        return files
+
+
+def fuse(request: FuseRequest, report: Callable[[str], None] = lambda line: None) -> FuseResult:
+    """Fuse the launches of a host program. ``report`` receives lines of progress.
+
+    Raises `ProgramError`, `DslError`, `PtxError`, and `ToolMissing` where a kernel needs nvcc and there is none.
+    """
+    from ..transforms.kernel_fusion.plan import fuse_program
+
+    passes = _passes_of(request.passes)
+    job = _Job(request, find_program(request.program, request.name), report)
+    fused = fuse_program(job.host, job.ptx, job.options())
+    result = FuseResult(job.host.name, _count_launches(job.host), fused, fused.modules, job.warnings)
+    for name, kernel in fused.host.kernels.items():
+        if passes and fused.is_fused(kernel):
+            result.modules[name] = _optimized(result.modules[name], passes)
+    return result
+
+
+class _Job:
+    """One request with its program and its kernels' PTX."""
+
+    def __init__(self, request: FuseRequest, found: FoundProgram, report: Callable[[str], None]) -> None:
+        self.request, self.found, self.report = request, found, report
+        self.host: HostProgram = found.program.host
+        self.warnings: list[str] = []
+        self._nvcc: Callable[[], Nvcc] = cache(self._find_nvcc)
+        names = {kernel.name for kernel in self.host.kernels.values()}
+        if unknown := sorted(set[str]().union(*request.independent) - names):
+            launched = ", ".join(sorted(names))
+            raise BadRequest(f"--assume-independent: the program launches no {unknown[0]}, but {launched}")
+
+    def ptx(self, kernel: AnyKernel) -> str:
+        """The PTX of a kernel, compiled by nvcc unless it is PTX already."""
+        from ..dsl import PtxSource
+
+        return kernel.ptx(None if isinstance(kernel, PtxSource) else self._nvcc())
+
+    def options(self) -> FusionOptions:
+        """The options of the fusion; with ``--benefit=timing`` this runs the program."""
+        from ..transforms.kernel_fusion.plan import FusionOptions
+
+        request = self.request
+        options = FusionOptions(
+            request.strategy,
+            request.order,
+            request.independent,
+            self._cost_model() if request.benefit == "costs" else None,
+            invert_loops=request.invert_loops,
+            resident=residency(read_costs().multiprocessors) if request.cooperative else None,
+            may_pad=request.may_pad,
+        )
+        return replace(options, benefit=self._timed(options)) if request.benefit == "timing" else options
+
+    def _find_nvcc(self) -> Nvcc:
+        from ..suites.runner import compiler
+
+        return compiler(self.request.arch, self.found.flags)
+
+    def _cost_model(self) -> BenefitModel:
+        from ..toolchain.tools import ToolMissing, find_tool
+        from ..transforms.kernel_fusion.benefit import BenefitModel
+
+        try:
+            find_tool("ptxas")
+        except ToolMissing:
+            self.warnings.append("ptxas is not found, so the costs ignore occupancy and spills")
+            return BenefitModel(read_costs(), None, self.request.as_graph)
+        return BenefitModel(read_costs(), ptx_resources(), self.request.as_graph)
+
+    def _timed(self, options: FusionOptions) -> Benefit:
+        """The decisions that running the program gives."""
+        from ..transforms.kernel_fusion.plan import fuse_program
+        from .fusion_timing import TimedProgram, timed_benefit
+
+        benchmark, file = self._benchmark()
+        plain = {kernel.name: self.ptx(kernel) for kernel in self.host.kernels.values()}
+
+        def fused(benefit: Benefit) -> FusedProgram:
+            return fuse_program(self.host, self.ptx, replace(options, benefit=benefit))
+
+        program = TimedProgram(benchmark, file, plain, fused)
+        return timed_benefit(program, size=self.request.size, as_graph=self.request.as_graph, report=self.report)
+
+    def _benchmark(self) -> tuple[Benchmark, str]:
+        """The Benchmark of the program, which has the data to run it on, and its file (empty for the suites)."""
+        from ..suites.registry import find, from_file
+
+        file = self.request.program
+        if not file.endswith(".py"):
+            return find(file), ""
+        for benchmark in from_file(file):
+            if benchmark.program.name == self.host.name:
+                return benchmark, file
+        raise BadInput(f"--benefit=timing needs a Benchmark of {self.host.name}, which has its data", file)
+
+
+def _count_launches(host: HostProgram) -> int:
+    from ..dsl.host_nodes import Launch
+
+    return sum(isinstance(node, Launch) for node in host.nodes())
+
+
+def _passes_of(text: str) -> list[Pass]:
+    from ..transforms.passes import UnknownPass, passes_of
+
+    try:
+        return passes_of(text)
+    except UnknownPass as error:
+        raise BadRequest(f"--passes: {error}") from error
+
+
+def _optimized(ptx: str, passes: list[Pass]) -> str:
+    from ..driver import Policy, optimize
+
+    return optimize(ptx, passes, Policy(gate="off")).text

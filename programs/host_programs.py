@@ -1,0 +1,79 @@
+"""Finds the host program that `fuse` transforms: a program of the suites, or a ``@program`` of a Python file.
+
+Guarantees: every error of a user's file is a `BadInput`, `DslError` or `PtxError` with the file, and the line where it
+is known. Refuses: a file with several programs of which none was chosen (`BadRequest`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from ..dsl import DslError, Program
+from ..ptx import PtxError
+from ..suites.registry import Benchmark, error_in_file, find
+from .errors import BadInput, BadRequest
+
+__all__ = ["FoundProgram", "find_program"]
+
+
+@dataclass(frozen=True)
+class FoundProgram:
+    """A host program, and the nvcc options that its kernels need."""
+
+    program: Program[...]
+    flags: tuple[str, ...] = ()
+
+
+def find_program(source: str, name: str) -> FoundProgram:
+    """The program of the suites called ``source``, or the one called ``name`` of the Python file ``source``.
+
+    ``name`` may be empty where the file has one program. Raises `DslError`, `OSError`, `BadInput`, `BadRequest`.
+    """
+    if not source.endswith(".py"):
+        benchmark = find(source)
+        return FoundProgram(benchmark.program, tuple(benchmark.flags))
+    programs = _programs_of(Path(source).resolve())
+    if not programs:
+        raise BadInput("the file has no @program at its top level", source)
+    if not name and len(programs) > 1:
+        raise BadRequest(f"choose one with --program: {', '.join(programs)}", source)
+    if name and name not in programs:
+        raise BadRequest(f"there is no program '{name}' in this file; there are {', '.join(programs)}", source)
+    return programs[name] if name else next(iter(programs.values()))
+
+
+def _programs_of(file: Path) -> dict[str, FoundProgram]:
+    """The programs of a Python file by name. A Benchmark of the file adds its nvcc options."""
+    values = list(vars(_load(file)).values())
+    programs: dict[str, FoundProgram] = {}
+    for each in values:
+        if isinstance(each, Program):
+            programs.setdefault(each.name, FoundProgram(each))
+    for each in values:
+        if isinstance(each, Benchmark):
+            programs[each.program.name] = FoundProgram(each.program, tuple(each.flags))
+    return programs
+
+
+def _load(file: Path) -> ModuleType:
+    """Run a Python file as the module that its name gives: the fused host program imports it by this name."""
+    if not file.is_file():
+        raise FileNotFoundError(2, "No such file or directory", str(file))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise BadInput("this is not a Python file", str(file))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(file.stem, module)
+    try:
+        spec.loader.exec_module(module)
+    except (DslError, PtxError, OSError):
+        raise
+    except SystemExit as error:
+        raise BadInput(f"the file calls sys.exit({error.code!r}) when it is imported", str(file)) from error
+    except Exception as error:
+        raise error_in_file(file, error) from error
+    return module

@@ -1,0 +1,109 @@
+"""`ptxmotion opt` with several files, and with folders."""
+
+import json
+from pathlib import Path
+
+import pytest
+from motion import DIVISION_AGAIN
+from ptxmotion.cli import main
+
+
+def opt(*arguments: object) -> int:
+    return main(["opt", "--no-config", *map(str, arguments)])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two files that change, one in a folder of its own, and one that does not."""
+    inner = tmp_path / "in" / "inner"
+    inner.mkdir(parents=True)
+    for path in (tmp_path / "in" / "a.ptx", inner / "b.ptx"):
+        path.write_text(DIVISION_AGAIN)
+    (tmp_path / "in" / "same.ptx").write_text(".version 8.0\n.target sm_90\n.address_size 64\n.entry k() { ret; }\n")
+    (tmp_path / "in" / "notes.txt").write_text("no PTX")
+    return tmp_path / "in"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_folder_is_mirrored(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert opt("-O1", folder, "-o", out) == 0
+    told = capfd.readouterr()
+    assert told.out == ""
+    assert told.err == "ptxmotion: 3 files: 2 changed, 0 failed\n"
+    assert names(out) == ["a.ptx", "inner/b.ptx", "same.ptx"]
+    assert opt("-O1", folder / "a.ptx") == 0
+    alone = capfd.readouterr().out
+    assert (out / "a.ptx").read_text() == (out / "inner" / "b.ptx").read_text() == alone
+
+
+def test_files_keep_their_names(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert opt("-O1", folder / "a.ptx", folder / "inner" / "b.ptx", "-o", tmp_path / "new" / "out") == 0
+    assert names(tmp_path / "new" / "out") == ["a.ptx", "b.ptx"]
+    assert "2 files: 2 changed" in capfd.readouterr().err
+
+
+def test_one_that_fails_does_not_end_the_others(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "b.ptx").write_text("this is no PTX")
+    assert opt("-O1", folder, tmp_path / "missing.ptx", "-o", tmp_path / "out") == 3
+    told = capfd.readouterr().err
+    assert told.endswith(
+        f"ptxmotion: 5 files: 2 changed, 2 failed: {folder / 'b.ptx'}, {tmp_path / 'missing.ptx'}\n"
+    )
+    assert f"{folder / 'b.ptx'}:1:1: error:" in told
+    assert names(tmp_path / "out") == ["a.ptx", "inner/b.ptx", "same.ptx"]
+
+
+def test_the_worst_exit_code_counts(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PTXMOTION_PTXAS", str(tmp_path / "none"))
+    (folder / "b.ptx").write_text("this is no PTX")
+    assert opt("-O1", "--emit=cubin", folder, "-o", tmp_path / "out") == 4
+    assert "5 files" not in capfd.readouterr().err
+
+
+def test_what_else_is_written_is_one_for_each_file(folder: Path, tmp_path: Path) -> None:
+    told = [f"--remarks-output={tmp_path / 'remarks'}", f"--stats-json={tmp_path / 'stats'}"]
+    assert opt("-O1", folder, "-o", tmp_path / "out", *told, f"--dump={tmp_path / 'dump'}", "--emit=json") == 0
+    assert names(tmp_path / "out") == ["a.json", "inner/b.json", "same.json"]
+    assert names(tmp_path / "remarks") == ["a.opt.yaml", "inner/b.opt.yaml", "same.opt.yaml"]
+    assert names(tmp_path / "stats") == ["a.json", "inner/b.json", "same.json"]
+    document = json.loads((tmp_path / "stats" / "inner" / "b.json").read_text())
+    assert document["file"] == str(folder / "inner" / "b.ptx")
+    assert {Path(name).parent.as_posix() for name in names(tmp_path / "dump")} == {"a", "inner/b"}
+
+
+def test_outputs_may_replace_the_inputs(folder: Path) -> None:
+    assert opt("-O1", folder, "-o", folder) == 0
+    assert (folder / "a.ptx").read_text() not in ("", DIVISION_AGAIN)
+    assert names(folder) == ["a.ptx", "inner/b.ptx", "notes.txt", "same.ptx"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["a.ptx", "same.ptx"], "-o names a folder"),
+        (["."], "-o names a folder"),
+        (["a.ptx", "same.ptx", "-o", "notes.txt"], "-o names a folder"),
+        (["a.ptx", "-", "-o", "out"], "stdin cannot be one of several files"),
+        ([".", "inner/b.ptx", "a.ptx", "../in/a.ptx", "-o", "out"], "have the same output"),
+    ],
+)
+def test_wrong_usage(
+    folder: Path, arguments: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    assert opt(*arguments) == 2
+    assert told in capfd.readouterr().err
+    assert names(folder) == ["a.ptx", "inner/b.ptx", "notes.txt", "same.ptx"]
+
+
+def test_a_folder_without_ptx_is_bad_input(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert opt(tmp_path, "-o", tmp_path / "out") == 3
+    assert "there is no file *.ptx below this folder" in capfd.readouterr().err

@@ -1,0 +1,92 @@
+"""The examples of the pages on passes and on the Python interface are run as they are printed."""
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+_FILE = re.compile(r"^```\w+\n# file: (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def is_available(need: str) -> bool:
+    """Whether a library, or ``a GPU``, or ``nvcc`` is here."""
+    if need == "a GPU":
+        return shutil.which("nvidia-smi") is not None
+    if need == "nvcc":
+        from ptxmotion.toolchain.tools import ToolMissing, find_tool
+
+        try:
+            return bool(find_tool("nvcc"))
+        except ToolMissing:
+            return False
+    try:
+        importlib.import_module(need)
+    except Exception:  # a library that is there may not work with the other libraries that are there
+        return False
+    return True
+
+
+def installed_pass(folder: Path) -> dict[str, str]:
+    """Write the package of the page to ``folder``, with the metadata that an installation makes; the environment."""
+    page = (DOCS / "writing-a-pass.md").read_text(encoding="utf-8")
+    for name, text in _FILE.findall(page):
+        (folder / name).write_text(text, encoding="utf-8")
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    metadata = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    metadata.mkdir()
+    head = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    (metadata / "METADATA").write_text(head, encoding="utf-8")
+    points = project["entry-points"]["ptxmotion.passes"]
+    lines = ["[ptxmotion.passes]", *(f"{name} = {value}" for name, value in points.items())]
+    (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    search = [str(folder), str(ROOT / "typings"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(search), "PTXMOTION_CACHE": str(folder / "cache")}
+
+
+def test_the_pass_is_found_by_its_entry_point(tmp_path: Path) -> None:
+    environment = installed_pass(tmp_path)
+    command = [sys.executable, "-m", "ptxmotion", "opt"]
+    listed = subprocess.run([*command, "--print-passes"], capture_output=True, text=True, env=environment, check=True)
+    assert re.search(r"^negateadd .*\n +wide=true$", listed.stdout, re.MULTILINE)
+    ptx = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u32 a) { .reg .b32 %r<3>; .reg .b64 %rd;
+  ld.param.u32 %r0, [a]; neg.s32 %r1, %r0; add.s32 %r2, 4, %r1;
+  cvt.u64.u32 %rd, %r2; st.global.u32 [%rd], %r2; ret; }
+"""
+    done = subprocess.run(
+        [*command, "--passes=negateadd,dce"], input=ptx, capture_output=True, text=True, env=environment, check=True
+    )
+    assert "sub.s32 %r2, 4, %r0;" in done.stdout and "neg.s32" not in done.stdout
+
+
+def test_the_test_of_the_pass_passes(tmp_path: Path) -> None:
+    environment = installed_pass(tmp_path)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_ptx_peephole.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^8 passed", done.stdout, re.MULTILINE)
+
+
+def test_the_python_interface(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path))
+    page = (DOCS / "python-api.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    ran = 0
+    for block in _PYTHON.findall(page):
+        needs = re.match(r"# needs: (.*)\n", block)
+        if needs is None or all(map(is_available, needs[1].split(", "))):
+            exec(compile(block, "python-api.md", "exec"), names)
+            ran += 1
+    assert ran >= 7

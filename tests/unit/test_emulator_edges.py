@@ -1,0 +1,239 @@
+"""What the emulator makes of declarations, calls and addresses that compilers seldom write and ptxas accepts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from ptxmotion.cli import main
+from ptxmotion.emulator import Emulator, EmulatorFault, LaunchResult
+from ptxmotion.emulator.backend import EmulatorBackend
+from ptxmotion.ptx import PtxError
+
+HEAD = ".version 9.0\n.target sm_90\n.address_size 64\n"
+OWN = """
+    .reg .b32 %t, %v, %w; .reg .b64 %a, %o, %l; .reg .b16 %h; .reg .f32 %f; .reg .pred %p, %q;
+    ld.param.u64 %a, [x]; mov.u32 %t, %tid.x; mul.wide.u32 %o, %t, 4; add.u64 %a, %a, %o;
+"""
+Words = npt.NDArray[np.uint32]
+
+
+def text_of(body: str, module: str = "") -> str:
+    return f"{HEAD}{module}\n.visible .entry k(.param .u64 x)\n{{{OWN}{body}\n}}\n"
+
+
+def run(body: str, threads: int = 1, *, module: str = "", schedule: str = "order") -> tuple[Words, LaunchResult]:
+    x = np.zeros(threads, np.uint32)
+    return x, Emulator(budget=20_000).load(text_of(body, module)).launch("k", 1, threads, [x], schedule=schedule)
+
+
+def kinds(result: LaunchResult) -> list[str]:
+    return [finding.kind for finding in result.findings]
+
+
+# --- what the verifier refuses ---------------------------------------------------------------------------------------
+
+MALFORMED = text_of("add.u32 %h, %t, 1; st.global.u32 [%a], %t; ret;")
+
+
+def test_a_malformed_module_is_refused_before_it_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for load in (Emulator().load, EmulatorBackend().load):
+        with pytest.raises(PtxError, match="'%h'"):
+            load(MALFORMED)
+    file = tmp_path / "bad.ptx"
+    file.write_text(MALFORMED)
+    assert main(["emulate", str(file), "--arg", "u32[1]"]) == 3
+    assert "'%h'" in capsys.readouterr().err
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+INCREMENT = """.func (.param .u32 o) inc(.param .u32 n)
+{ .reg .u32 %y; ld.param.u32 %y, [n]; add.u32 %y, %y, 1; st.param.u32 [o], %y; ret; }"""
+
+
+def test_registers_for_parameters_in_memory() -> None:
+    x, result = run("call (%v), inc, (%t); st.global.u32 [%a], %v; ret;", 4, module=INCREMENT)
+    assert x.tolist() == [1, 2, 3, 4]
+    assert kinds(result) == []
+
+
+def test_variables_for_parameters_in_registers() -> None:
+    module = ".func (.reg .u32 o) inc(.reg .u32 n) { add.u32 o, n, 1; ret; }"
+    body = """
+    { .param .u32 given; .param .u32 got; st.param.u32 [given], %t;
+      call (got), inc, (given); ld.param.u32 %v, [got]; }
+    st.global.u32 [%a], %v; ret;"""
+    x, result = run(body, 4, module=module)
+    assert x.tolist() == [1, 2, 3, 4]
+    assert kinds(result) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "literal", "word"),
+    [("u64", "-1", 0xFFFFFFFF), ("s64", "-1", 0xFFFFFFFF), ("u64", "0x500000003", 5), ("f64", "1.5", 0x3FF80000)],
+)
+def test_a_literal_has_the_type_of_its_parameter(kind: str, literal: str, word: int) -> None:
+    module = f""".func (.param .u32 o) high(.param .{kind} n)
+{{ .reg .b64 %y; .reg .b32 %h, %i; ld.param.b64 %y, [n]; mov.b64 {{%i, %h}}, %y; st.param.b32 [o], %h; ret; }}"""
+    x, result = run(f"call (%v), high, ({literal}); st.global.u32 [%a], %v; ret;", module=module)
+    assert x[0] == word
+    assert kinds(result) == []
+
+
+def test_a_literal_in_an_indirect_call_has_the_size_in_the_prototype() -> None:
+    module = """.func (.param .u32 o) high(.param .u64 n)
+{ .reg .b64 %y; .reg .b32 %h, %i; ld.param.b64 %y, [n]; mov.b64 {%i, %h}, %y; st.param.b32 [o], %h; ret; }"""
+    body = """
+    mov.u64 %l, high;
+    { shape: .callprototype (.param .b32 _) _ (.param .b64 _); call (%v), %l, (0x700000001), shape; }
+    st.global.u32 [%a], %v; ret;"""
+    x, _ = run(body, module=module)
+    assert x[0] == 7
+
+
+def test_a_result_in_a_register_that_is_never_written() -> None:
+    module = ".func (.reg .u32 o) f(.reg .u32 n) { ret; }"
+    _, result = run("call (%v), f, (%t); st.global.u32 [%a], %v; ret;", module=module)
+    assert kinds(result) == ["uninitialised-register"]
+    _, result = run("call (_), f, (%t); st.global.u32 [%a], 3; ret;", module=module)
+    assert kinds(result) == ["uninitialised-register"]
+
+
+def test_a_result_in_memory_that_is_never_written() -> None:
+    module = ".func (.param .u32 o) f() { ret; }"
+    _, result = run("call (%v), f; st.global.u32 [%a], %v; ret;", module=module)
+    assert kinds(result) == ["uninitialised-memory"]
+
+
+# --- addresses -------------------------------------------------------------------------------------------------------
+
+
+MINUS_ONE = ["0xffffffffffffffff", "18446744073709551615", "-1", "0x1ffffffffffffffff"]
+
+
+@pytest.mark.parametrize("offset", MINUS_ONE)
+def test_offsets_wrap(offset: str) -> None:
+    """As ptxas, which makes -1 of all of them."""
+    x, _ = run(f"add.u64 %a, %a, 2; st.global.u8 [%a+{offset}], 7; ret;")
+    assert x.tolist() == [0x700]
+
+
+@pytest.mark.parametrize("offset", ["9223372036854775807", "-9223372036854775809", "0x8000000000000000"])
+def test_far_offsets_are_out_of_bounds(offset: str) -> None:
+    with pytest.raises(EmulatorFault, match="out-of-bounds"):
+        run(f"st.global.u8 [%a+{offset}], 7; ret;")
+
+
+def test_offsets_of_symbols_and_literals_wrap() -> None:
+    body = """
+    .shared .b8 s[8]; .local .b8 l[8];
+    st.shared.u8 [s+0x10000000000000003], 5; ld.shared.u8 %v, [s+3];
+    st.local.u8 [l+0x10000000000000003], 6; ld.local.u8 %w, [l+3]; mad.lo.u32 %v, %w, 256, %v;
+    st.global.u8 [g+0x10000000000000001], 7; ld.global.u8 %w, [g+1]; mad.lo.u32 %v, %w, 65536, %v;
+    st.global.u32 [%a], %v; ret;"""
+    x, _ = run(body, module=".global .b8 g[4];")
+    assert x[0] == 0x070605
+
+
+# --- variables in functions ------------------------------------------------------------------------------------------
+
+
+def test_variables_in_an_entry() -> None:
+    body = """
+    .global .u32 g = 4; .const .u32 c = 5; .shared .u32 s[4]; .local .u32 l[4]; .global .u64 at = g; .global .u32 z;
+    ld.global.u32 %v, [g]; ld.const.u32 %w, [c]; add.u32 %v, %v, %w; st.shared.u32 [s+4], %v; ld.shared.u32 %w, [s+4];
+    st.local.u32 [l], %w; ld.local.u32 %v, [l]; ld.global.u64 %l, [at]; ld.global.u32 %w, [%l];
+    mad.lo.u32 %v, %w, 100, %v; ld.global.u32 %w, [z]; add.u32 %v, %v, %w; st.global.u32 [z], 1000;
+    st.global.u32 [%a], %v; ret;"""
+    x = np.zeros(1, np.uint32)
+    module = Emulator().load(text_of(body))
+    results: list[int] = []
+    for _ in range(2):
+        module.launch("k", 1, 1, [x])
+        results.append(int(x[0]))
+    # There is one of each variable, which keeps its value from launch to launch.
+    assert results == [409, 1409]
+
+
+def test_variables_in_functions_are_theirs() -> None:
+    count = """.func (.reg .u32 o) {name}() {{ .global .u32 n = {start}; .shared .u32 s;
+    ld.global.u32 o, [n]; add.u32 o, o, 1; st.global.u32 [n], o; st.shared.u32 [s], o; ld.shared.u32 o, [s]; ret; }}"""
+    module = count.format(name="one", start=10) + count.format(name="two", start=20)
+    body = """
+    .global .u32 n = 1000; call (%v), one; call (%v), one; call (%w), two; mad.lo.u32 %v, %v, 100, %w;
+    ld.global.u32 %w, [n]; mad.lo.u32 %v, %v, 10000, %w; st.global.u32 [%a], %v; ret;"""
+    x, result = run(body, module=module)
+    assert x[0] == 12_21_1000
+    assert kinds(result) == []
+
+
+def test_an_inner_scope_hides_a_variable() -> None:
+    body = """
+    .global .u32 n = 3; { .global .u32 n = 40; ld.global.u32 %v, [n]; } ld.global.u32 %w, [n];
+    add.u32 %v, %v, %w; st.global.u32 [%a], %v; ret;"""
+    x, _ = run(body)
+    assert x[0] == 43
+
+
+def test_constants_in_functions_are_read_only() -> None:
+    with pytest.raises(EmulatorFault, match="read-only"):
+        run(".const .u32 c = 5; mov.u64 %l, c; cvta.const.u64 %l, %l; st.u32 [%l], 1; ret;")
+
+
+# --- moves of vectors ------------------------------------------------------------------------------------------------
+
+
+def test_a_special_register_as_a_whole() -> None:
+    body = """
+    .reg .v4 .u32 %n; .reg .b32 %i, %j, %k;
+    mov.v4.u32 {%v, %i, %j, %k}, %tid; mov.v4.u32 %n, %ntid;
+    mad.lo.u32 %v, %n.x, 10, %v; mad.lo.u32 %v, %n.y, 1000, %v; mad.lo.u32 %v, %n.w, 99999, %v; add.u32 %v, %v, %k;
+    add.u32 %v, %v, %i; st.global.u32 [%a], %v; ret;"""
+    x, _ = run(body, 4)
+    assert x.tolist() == [1040, 1041, 1042, 1043]
+
+
+def test_moves_of_vectors_read_before_they_write() -> None:
+    body = """
+    .reg .v2 .u32 %y; mov.u32 %v, 1; mov.u32 %w, 2; mov.v2.u32 {%v, %w}, {%w, %v}; mov.v2.u32 %y, {%v, %w};
+    setp.eq.u32 %p, %t, 0; @%p mov.v2.u32 {_, %w}, %y; mad.lo.u32 %v, %y.x, 10, %w; mad.lo.u32 %v, %v, 10, %y.y;
+    st.global.u32 [%a], %v; ret;"""
+    x, _ = run(body)
+    assert x[0] == 211
+
+
+# --- exchanges in warps of which lanes have exited -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", ["order", "random", "warps"])
+@pytest.mark.parametrize(
+    "leave",
+    [
+        # The lanes exit before the others vote, while they wait, and from where the emulator lets lanes meet.
+        "@%p exit; {vote} st.global.u32 [%a], %v; ret;",
+        "@!%p bra V; L: add.u32 %w, %w, 1; setp.lt.u32 %p, %w, 9; @%p bra L; exit; "
+        "V: {vote} st.global.u32 [%a], %v; ret;",
+        "setp.ge.u32 %q, %t, 5; @!%q bra J; {vote} J: @%p exit; st.global.u32 [%a], %v; ret;",
+        "L: setp.lt.u32 %p, %t, 5; @%p bra E; {vote} add.u32 %w, %w, 1; setp.lt.u32 %p, %w, 3; @%p bra L; "
+        "st.global.u32 [%a], %v; E: ret;",
+    ],
+)
+@pytest.mark.parametrize(
+    ("vote", "value"),
+    [
+        ("vote.sync.ballot.b32 %v, 1, -1;", 0xFFFFFFE0),
+        ("redux.sync.add.u32 %v, %t, -1;", sum(range(5, 32))),
+        ("match.any.sync.b32 %v, 7, -1;", 0xFFFFFFE0),
+        ("shfl.sync.idx.b32 %v, %t, 9, 31, -1;", 9),
+        ("bar.warp.sync -1; mov.u32 %v, 3;", 3),
+    ],
+)
+def test_lanes_that_have_exited_are_not_waited_for(vote: str, value: int, leave: str, schedule: str) -> None:
+    """PTX ISA 9.0, §9.7.13.8: until all non-exited threads of the membermask have come."""
+    body = "setp.lt.u32 %p, %t, 5; mov.u32 %w, 0; mov.u32 %v, 0; " + leave.format(vote=vote)
+    x, result = run(body, 32, schedule=schedule)
+    assert x.tolist() == [0] * 5 + [value] * 27
+    assert kinds(result) == []

@@ -1,0 +1,101 @@
+"""Whether ptxas contracts the same sums in two versions of a kernel, read from machine code.
+
+`analysis/values/contraction.py` cannot tell from PTX whether an *open* product is contracted. Where the gate has ptxas,
+this module compares the machine code of the kernel before and after the passes instead. Passes keep open products and
+their sums as the same objects, so the same sum can be found in both versions.
+
+Computes: for each product that ptxas may contract, and for each of its sums, the kinds of its floating-point machine
+instructions (`toolchain/float_lines.py`).
+Requires: an entry without calls. A function is assembled into its callers, which are not compared.
+Guarantees: where `is_same` is true, the gate's ptxas contracts in both versions the same sums, each with the same
+product, in every copy of them that it made. This does not extend to another ptxas, another architecture or another
+optimization level.
+Refuses: sums that are contracted in some copies only, sums without a machine instruction (ptxas merged them with
+others), and contracted sums whose product is not known. These count as different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..analysis.values.contraction import Contraction
+from ..ptx import Instr, Kernel, Module
+from .gate.judge import ReadsFloatCode
+from .gate.search import module_of
+
+__all__ = ["Snapshot", "can_compare", "is_same"]
+
+
+def can_compare(kernel: Kernel) -> bool:
+    """Whether the machine code of ``kernel`` alone shows what is contracted in it."""
+    return kernel.is_entry and not any(instr.form.is_call for instr in kernel.instructions())
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A kernel before the passes: its ``contraction``, a copy, and its instructions in the order of those of the
+    copy."""
+
+    contraction: Contraction
+    copy: Kernel
+    instrs: tuple[Instr, ...]
+
+    @classmethod
+    def of(cls, kernel: Kernel, contraction: Contraction) -> Snapshot:
+        """The snapshot of ``kernel`` as it is now."""
+        return cls(contraction, kernel.clone(), tuple(kernel.instructions()))
+
+    def contracts_the_same(self, judge: ReadsFloatCode, module: Module, kernel: Kernel, live: set[Instr]) -> bool:
+        """Whether ptxas contracts the same sums in ``kernel``, an entry of ``module``, after the passes.
+
+        ``live`` are its instructions whose effect or result is needed. Raises `Refused`.
+        """
+        before = _float_code(judge, module, self.copy)
+        after = _float_code(judge, module, kernel)
+        return is_same(
+            self.contraction,
+            live,
+            dict(zip(self.instrs, before, strict=True)),
+            dict(zip(kernel.instructions(), after, strict=True)),
+        )
+
+
+def _float_code(judge: ReadsFloatCode, module: Module, kernel: Kernel) -> list[frozenset[str]]:
+    """For each instruction of ``kernel`` the kinds of its floating-point machine instructions."""
+    return judge.float_code(module_of(module, [kernel], {kernel.name: kernel}))[kernel.name]
+
+
+def is_same(
+    contraction: Contraction,
+    live: set[Instr],
+    before: Mapping[Instr, frozenset[str]],
+    after: Mapping[Instr, frozenset[str]],
+) -> bool:
+    """Whether ptxas contracts the same sums.
+
+    ``contraction`` is that of the kernel before the passes, ``live`` are the live instructions after them. ``before``
+    and ``after`` map instructions to the kinds of their machine instructions.
+    """
+    return all(
+        instr in after and _is_same(instr, contraction, before, after) for instr in contraction.fixed if instr in live
+    )
+
+
+def _is_same(
+    instr: Instr,
+    contraction: Contraction,
+    before: Mapping[Instr, frozenset[str]],
+    after: Mapping[Instr, frozenset[str]],
+) -> bool:
+    if instr in contraction.products:
+        return bool(before[instr]) == bool(after[instr])
+    if len(before[instr]) != 1 or before[instr] != after[instr]:
+        return False
+    if "fma" not in before[instr]:
+        return True
+    # The sum was contracted with one of the products that it may read: with one that has no machine instruction. Where
+    # there are two products, the other one may be rounded. Where there are more, all of them must be contracted.
+    products = contraction.sources.get(instr, set())
+    rounded = sum(bool(before[product]) for product in products)
+    return rounded < len(products) if len(products) <= 2 else not rounded
