@@ -94,12 +94,12 @@ class _Solver:
                 if instr.defs() and self._varies(instr):
                     self.varying.update(self.ssa.defined(instr, reg) for reg in instr.defs())
             last = self.cfg.blocks[block].terminator
-            if last is not None and block not in self.branches and self._parts(last):
+            if last is not None and block not in self.branches and self._may_diverge(last):
                 self.branches.add(block)
                 self._influence(block)
         return (len(self.varying), len(self.branches)) != before
 
-    def _parts(self, last: Instr) -> bool:
+    def _may_diverge(self, last: Instr) -> bool:
         return any(self._reads_varying(last, reg) for reg in last.uses())
 
     def _guard_varies(self, instr: Instr) -> bool:

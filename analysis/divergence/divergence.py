@@ -112,7 +112,7 @@ class Divergence:
         self.ssa = ssa
         self.shape = block_shape(kernel) or shape
         self._sources = Sources(kernel, self.shape, are_lanes_together=are_lanes_together)
-        self._parting = Reconvergence(cfg, loops)
+        self._reconvergence = Reconvergence(cfg, loops)
         self._solve()
 
     @classmethod
@@ -149,7 +149,7 @@ class Divergence:
 
     def has_divergent_exit(self, loop: int) -> bool:
         """Whether lanes may leave the loop in different iterations."""
-        return loop in self._parting.loop_cause
+        return loop in self._reconvergence.loop_cause
 
     def varying_read(self, instr: Instr, reg: Reg) -> int:
         """The bits of ``reg``, as ``instr`` reads it, that may differ between lanes; 0 if it is uniform."""
@@ -192,7 +192,7 @@ class Divergence:
         while cause is not None:
             instr = self._instr[cause.node] if cause.node >= 0 else None
             if cause.join >= 0:
-                branch = self._parting.join_cause[cause.join]
+                branch = self._reconvergence.join_cause[cause.join]
                 where = f"lanes that diverge at {self._branch_text(branch)} meet at {self._block_text(cause.join)}"
                 steps.append(Step(where, self.cfg.blocks[branch].terminator))
                 return steps
@@ -201,7 +201,7 @@ class Divergence:
             if instr is not None and instr.form.effects & Effect.READ:
                 steps.append(Step(f"{instr.form.text} at a divergent address", instr))
             if cause.loop >= 0:
-                branch = self._parting.loop_cause[cause.loop]
+                branch = self._reconvergence.loop_cause[cause.loop]
                 reg = self.ssa.reg[cause.value]
                 header = self._block_text(self.loops.loops[cause.loop].header)
                 text = f"{reg.text} leaves the loop at {header} in different iterations, by {self._branch_text(branch)}"
@@ -243,9 +243,9 @@ class Divergence:
         self._carry_from: dict[int, int] = {}
         self._carry_to: dict[int, list[int]] = {}
         self._carry_varies: set[int] = set()
-        asked = BranchSlice(ssa, self.cfg) if self._branches_only else None
-        self._build(asked)
-        is_all = asked is None or asked.is_for_branches
+        part = BranchSlice(ssa, self.cfg) if self._branches_only else None
+        self._build(part)
+        is_all = part is None or part.is_for_branches
         self._matters = bytearray(b"\1" * len(self._instr)) if is_all else self._what_branches_read()
         self._queue: deque[int] = deque()
         self._queued = bytearray(len(self._instr))
@@ -264,19 +264,19 @@ class Divergence:
             pass
         self._bits.drop_solver()
 
-    def _build(self, asked: BranchSlice | None) -> None:
-        """Make the nodes; if ``asked`` is given, only those in it."""
+    def _build(self, part: BranchSlice | None) -> None:
+        """Make the nodes; if ``part`` is given, only those in it."""
         ssa, cfg = self.ssa, self.cfg
         for number in cfg.rpo:
             for phi in ssa.phis[number]:
-                if asked is not None and phi not in asked.joined:
+                if part is not None and phi not in part.joined:
                     continue
                 self._phi_nodes.setdefault(number, []).append(len(self._instr))
                 self._add(None, number, [value for _, value in ssa.phi_args.get(phi, ())], [phi])
                 self._changes_in[phi] = self.loops.loop_of[number]
             carry = -1
             for instr in cfg.blocks[number].instrs:
-                if instr.is_directive or (asked is not None and instr not in asked.values):
+                if instr.is_directive or (part is not None and instr not in part.values):
                     continue
                 node = len(self._instr)
                 self._node_of[instr] = node
@@ -288,7 +288,7 @@ class Divergence:
                     if effects & Effect.CARRY_OUT:
                         # A guarded one does not change the flag of the other lanes.
                         carry = node if instr.guard is None else -1
-                reads, writes = asked.values[instr] if asked is not None else values_of(ssa, instr)
+                reads, writes = part.values[instr] if part is not None else values_of(ssa, instr)
                 self._add(instr, number, reads, writes)
                 if writes:
                     changes = self._changes(instr, number, reads)
@@ -371,7 +371,7 @@ class Divergence:
         index = self._changes_in[value]
         if index < 0:
             return -1
-        loops, left = self.loops.loops, self._parting.loop_cause
+        loops, left = self.loops.loops, self._reconvergence.loop_cause
         while index >= 0 and block not in loops[index]:
             if index in left:
                 return index
@@ -411,7 +411,7 @@ class Divergence:
     def _visit_phi(self, node: int) -> None:
         (phi,) = self._writes[node]
         reads, block = self._reads[node], self._block[node]
-        if self._parting.is_divergent_join(block) and self._has_a_choice(phi, block):
+        if self._reconvergence.is_divergent_join(block) and self._has_a_choice(phi, block):
             known = self._bits.known(phi)
             self._raise(phi, self._bits.mask(phi) & ~(known.zero | known.one), _Cause(node, join=block))
             return
@@ -426,7 +426,7 @@ class Divergence:
         count as alternatives."""
         index = self.loops.loop_of[block]
         loop = self.loops.loops[index] if index >= 0 else None
-        if loop is None or loop.header != block or index in self._parting.tangled:
+        if loop is None or loop.header != block or index in self._reconvergence.tangled:
             return len({value for _, value in self.ssa.phi_args[phi]}) > 1
         arguments = {(before in loop, value) for before, value in self.ssa.phi_args[phi]}
         return len(arguments) > len({is_back for is_back, _ in arguments})
@@ -473,7 +473,7 @@ class Divergence:
         return cause
 
     def _is_tangled(self, block: int) -> bool:
-        tangled = self._parting.tangled
+        tangled = self._reconvergence.tangled
         index = self.loops.loop_of[block] if tangled else -1
         while index >= 0:
             if index in tangled:
@@ -522,15 +522,15 @@ class Divergence:
         if block in self._branch_cause:
             return
         self._branch_cause[block] = cause
-        self._leave_apart(self._parting.diverge(block))
+        self._queue_after_exits(self._reconvergence.diverge(block))
 
-    def _leave_apart(self, indices: list[int]) -> None:
+    def _queue_after_exits(self, indices: list[int]) -> None:
         """Queue the nodes that depend on loops with newly divergent exits, and on newly tangled loops."""
         for index in indices:
             for inner in self._with_inner(index):
                 for node in self._leaving.get(inner, ()):
                     self._push(node)
-            if index in self._parting.tangled:
+            if index in self._reconvergence.tangled:
                 for number in self.loops.loops[index].blocks:
                     for node in self._nodes_of_block(number):
                         self._push(node)
@@ -553,10 +553,10 @@ class Divergence:
         for block in self._joins_to_test:
             index = self.loops.loop_of[block]
             if index >= 0 and self.loops.loops[index].is_irreducible and self.loops.loops[index].header == block:
-                found = self._parting.enters_apart(index)
+                found = self._reconvergence.test_entries(index)
                 is_changed = is_changed or bool(found)
-                self._leave_apart(found)
-            if block not in self._parting.join_cause and self._parting.is_divergent_join(block):
+                self._queue_after_exits(found)
+            if block not in self._reconvergence.join_cause and self._reconvergence.is_divergent_join(block):
                 is_changed = True
                 for node in self._phi_nodes.get(block, ()):
                     self._push(node)

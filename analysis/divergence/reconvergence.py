@@ -91,12 +91,12 @@ class Reconvergence:
         else:
             index = self.loops.loop_of[branch]
             level = self._level(index)
-            self._part(index, level, level.node(branch), branch, found)
+            self._diverge_node(index, level, level.node(branch), branch, found)
         return found
 
-    def _part(self, index: int, level: _Level, node: int, cause: int, found: list[int]) -> None:
+    def _diverge_node(self, index: int, level: _Level, node: int, cause: int, found: list[int]) -> None:
         """Record that a node of one graph is divergent; appends loops with newly divergent exits to ``found``."""
-        while level.part(node, cause) and index >= 0 and index not in self.loop_cause:
+        while level.diverge(node, cause) and index >= 0 and index not in self.loop_cause:
             self.loop_cause[index] = cause
             found.append(index)
             inner = index
@@ -109,7 +109,7 @@ class Reconvergence:
     def is_divergent_join(self, block: int) -> bool:
         """Whether lanes may reach ``block`` together over different edges, for the divergent branches recorded so far.
 
-        False for the header of an irreducible loop that is not tangled; see `enters_apart`.
+        False for the header of an irreducible loop that is not tangled; see `test_entries`.
         """
         if block in self.join_cause:
             return True
@@ -126,7 +126,7 @@ class Reconvergence:
         level = self._levels.get(index)
         return level is not None and self._test(block, level, level.node(block))
 
-    def enters_apart(self, index: int) -> list[int]:
+    def test_entries(self, index: int) -> list[int]:
         """Test whether lanes may enter an irreducible loop over different edges, so that it is tangled. Returns the
         loops whose exits become divergent by that, as `diverge` does."""
         found: list[int] = []
@@ -168,7 +168,7 @@ class Reconvergence:
         parent = self.loops.loops[index].parent
         if parent < 0 or not self.loops.loops[parent].is_irreducible:
             level = self._level(parent)
-            self._part(parent, level, level.of_loop[index], cause, found)
+            self._diverge_node(parent, level, level.of_loop[index], cause, found)
 
 
 class _Level:
@@ -203,8 +203,8 @@ class _Level:
             self._ends += sorted(leaving | {node for node, after in enumerate(self._succ) if not after})
         self._finish(self.node(loops.loops[index].header if index >= 0 else cfg.rpo[0]))
         #: (position, node, cause) of the divergent nodes with several successors, ascending; and the nodes.
-        self._parted: list[tuple[int, int, int]] = []
-        self._is_parted: set[int] = set()
+        self._divergent_nodes: list[tuple[int, int, int]] = []
+        self._is_divergent: set[int] = set()
         #: By node that was tested not to be a divergent join the number of divergent nodes at that time.
         self._tested: dict[int, int] = {}
 
@@ -266,12 +266,12 @@ class _Level:
         for position, node in enumerate(reverse_postorder(self._succ, entry)):
             self._position[node] = position
 
-    def part(self, node: int, cause: int) -> bool:
+    def diverge(self, node: int, cause: int) -> bool:
         """Record that a node is divergent. Returns whether lanes that diverge there may reach different end nodes."""
-        if node in self._is_parted or self._position[node] < 0 or len(self._succ[node]) < 2:
+        if node in self._is_divergent or self._position[node] < 0 or len(self._succ[node]) < 2:
             return False
-        self._is_parted.add(node)
-        insort(self._parted, (self._position[node], node, cause))
+        self._is_divergent.add(node)
+        insort(self._divergent_nodes, (self._position[node], node, cause))
         return self._post_idom[node] == self._end
 
     @cached_property
@@ -281,15 +281,19 @@ class _Level:
 
     def test(self, join: int) -> int:
         """The cause if ``join`` is a divergent join; else -1."""
-        if not self._parted or len(self._pred[join]) < 2 or self._tested.get(join) == len(self._parted):
+        if (
+            not self._divergent_nodes
+            or len(self._pred[join]) < 2
+            or self._tested.get(join) == len(self._divergent_nodes)
+        ):
             return -1
-        self._tested[join] = len(self._parted)
+        self._tested[join] = len(self._divergent_nodes)
         position = self._position
         top = self._idom[join]
         if top < 0:
             return -1
-        first = bisect_left(self._parted, (position[top],))
-        last = bisect_left(self._parted, (position[join],))
+        first = bisect_left(self._divergent_nodes, (position[top],))
+        last = bisect_left(self._divergent_nodes, (position[join],))
         if first == last:
             return -1
         region = {top}
@@ -300,7 +304,7 @@ class _Level:
                     region.add(before)
                     work.append(before)
         post = self._post_idom
-        for _, node, cause in self._parted[first:last]:
+        for _, node, cause in self._divergent_nodes[first:last]:
             if node not in region or (post[node] in region and post[node] != join):
                 continue
             if sum(to == join or (to in region and to != top) for to in self._succ[node]) > 1:

@@ -170,10 +170,10 @@ class Memory:
         self.pointees = pointees
         self.promise = promise
         # Memoized results: by instruction `reference` and `accesses`; by (space, objects, other space, other objects)
-        # `are_apart`; by pair of bases `_base_distance`; by (space, objects) `is_never_written`.
+        # `are_disjoint`; by pair of bases `_base_distance`; by (space, objects) `is_never_written`.
         self._references: dict[Instr, Reference | None] = {}
         self._accesses: dict[Instr, tuple[Access, ...]] = {}
-        self._apart: dict[tuple[str, Objects, str, Objects], bool] = {}
+        self._disjoint: dict[tuple[str, Objects, str, Objects], bool] = {}
         self._bases: dict[tuple[int, int], tuple[int, int] | None] = {}
         self._writes: list[tuple[str, Objects]] | None = None
         self._buffers: Buffers | None = None
@@ -196,14 +196,14 @@ class Memory:
         """The memory that a ``ld``, ``st``, ``atom`` or ``red`` accesses; ``None`` if it is not one simple address."""
         if instr in self._references:
             return self._references[instr]
-        found = None
+        reference = None
         if instr.form.effects & (Effect.READ | Effect.WRITE) and instr.form.operation in PLAIN_ACCESSES:
             try:
-                found = reference_of(instr, self.values, self.objects(instr))
+                reference = reference_of(instr, self.values, self.objects(instr))
             except KeyError:
-                found = None  # the block is unreachable
-        self._references[instr] = found
-        return found
+                reference = None  # the block is unreachable
+        self._references[instr] = reference
+        return reference
 
     def objects(self, instr: Instr) -> Objects:
         """The objects that the address of ``instr`` may point into; ``None`` if that is unknown. A parameter means
@@ -215,10 +215,10 @@ class Memory:
 
     def accesses(self, instr: Instr) -> tuple[Access, ...]:
         """All memory that ``instr`` may access, now or later."""
-        found = self._accesses.get(instr)
-        if found is None:
-            found = self._accesses[instr] = accesses(instr, self.pointees.of_address)
-        return found
+        memory = self._accesses.get(instr)
+        if memory is None:
+            memory = self._accesses[instr] = accesses(instr, self.pointees.of_address)
+        return memory
 
     @property
     def buffers(self) -> Buffers:
@@ -235,7 +235,7 @@ class Memory:
 
     def may_alias(self, a: Reference, b: Reference) -> bool:
         """Whether the references may share a byte, in one thread and one evaluation of their bases."""
-        if self.are_apart(a.space, a.objects, b.space, b.objects):
+        if self.are_disjoint(a.space, a.objects, b.space, b.objects):
             return False
         distance = self.distance(a, b)
         if distance is None:
@@ -251,17 +251,17 @@ class Memory:
     def may_ever_alias(self, a: Reference, b: Reference) -> bool:
         """Whether the references may share a byte at any two times, in any threads of a block; for global memory, of
         the grid."""
-        return not self.are_apart(a.space, a.objects, b.space, b.objects)
+        return not self.are_disjoint(a.space, a.objects, b.space, b.objects)
 
-    def are_apart(self, space: str, objects: Objects, other_space: str, other: Objects) -> bool:
+    def are_disjoint(self, space: str, objects: Objects, other_space: str, other: Objects) -> bool:
         """Whether ``objects`` in ``space`` and ``other`` in ``other_space`` have no common byte, for all addresses."""
         key = (space, objects, other_space, other)
-        found = self._apart.get(key)
-        if found is None:
-            found = self._apart[key] = self._find_apart(space, objects, other_space, other)
-        return found
+        are_disjoint = self._disjoint.get(key)
+        if are_disjoint is None:
+            are_disjoint = self._disjoint[key] = self._test_disjoint(space, objects, other_space, other)
+        return are_disjoint
 
-    def _find_apart(self, space: str, objects: Objects, other_space: str, other: Objects) -> bool:
+    def _test_disjoint(self, space: str, objects: Objects, other_space: str, other: Objects) -> bool:
         here, there = _regions(space, objects), _regions(other_space, other)
         if here.isdisjoint(there) and "any" not in (space, other_space):
             return True
@@ -310,7 +310,7 @@ class Memory:
         key = (one, two)
         if key in self._bases:
             return self._bases[key]
-        found = None
+        distance = None
         for width in (64, 32):
             left, right = self.values.affine_of(one, width), self.values.affine_of(two, width)
             if left.single_atom == one and right.single_atom == two:
@@ -319,10 +319,10 @@ class Memory:
             if difference is not None:
                 factor = min([_ADDRESSES, *(coefficient & -coefficient for _, coefficient in difference.terms)])
                 if factor > 1:
-                    found = (difference.constant % factor, factor)
+                    distance = (difference.constant % factor, factor)
                     break
-        self._bases[key] = found
-        return found
+        self._bases[key] = distance
+        return distance
 
     # --- what changes ----------------------------------------------------------------------------------------------
 
@@ -334,31 +334,35 @@ class Memory:
             return False
         if is_constant_read(instr):
             return True
-        found = self.accesses(instr)
-        return len(found) == 1 and found[0].space != ANY and self.is_never_written(found[0].space, found[0].objects)
+        accesses = self.accesses(instr)
+        return (
+            len(accesses) == 1
+            and accesses[0].space != ANY
+            and self.is_never_written(accesses[0].space, accesses[0].objects)
+        )
 
     def is_never_written(self, space: str, objects: Objects) -> bool:
         """Whether nobody may write any of ``objects`` in ``space`` while the kernel runs."""
         key = (space, objects)
-        found = self._unwritten.get(key)
-        if found is None:
+        is_unwritten = self._unwritten.get(key)
+        if is_unwritten is None:
             # The caller of a function may write all memory that other threads can access.
             is_own = self.kernel.is_entry or _regions(space, objects) <= {"local", "const", "param"}
-            found = is_own and all(self.are_apart(*key, *written) for written in self._all_writes())
-            if found and "global" in _regions(space, objects):
-                found = self.outside is None
-            self._unwritten[key] = found
-        return found
+            is_unwritten = is_own and all(self.are_disjoint(*key, *written) for written in self._all_writes())
+            if is_unwritten and "global" in _regions(space, objects):
+                is_unwritten = self.outside is None
+            self._unwritten[key] = is_unwritten
+        return is_unwritten
 
     def _all_writes(self) -> list[tuple[str, Objects]]:
         if self._writes is None:
-            found: dict[tuple[str, Objects], None] = {}
+            writes: dict[tuple[str, Objects], None] = {}
             for instr in self._instructions():
                 if instr.form.effects & Effect.WRITE:
-                    found.update(
+                    writes.update(
                         dict.fromkeys((each.space, each.objects) for each in self.accesses(instr) if each.writes)
                     )
-            self._writes = list(found)
+            self._writes = list(writes)
         return self._writes
 
     @property
@@ -412,7 +416,7 @@ class Memory:
             if written is not None:
                 return self.may_alias(written, reference)
         return any(
-            not self.are_apart(each.space, each.objects, reference.space, reference.objects)
+            not self.are_disjoint(each.space, each.objects, reference.space, reference.objects)
             for each in self.accesses(instr)
             if each.writes
         )
@@ -438,5 +442,5 @@ def _are_comparable(left: str, right: str) -> bool:
 
 def _is_of_call(reference: Reference) -> bool:
     """Whether the reference may be to a ``.param`` variable of a call sequence."""
-    found = reference.objects
-    return reference.space == "param" and (found is None or any(isinstance(each, Variable) for each in found))
+    objects = reference.objects
+    return reference.space == "param" and (objects is None or any(isinstance(each, Variable) for each in objects))

@@ -73,28 +73,28 @@ class ReferenceSet:
         if references is None:
             references = self.unknown
             for group, bits in self._groups.items():
-                if not self.memory.are_apart(*group, *key):
+                if not self.memory.are_disjoint(*group, *key):
                     references |= bits
             self._touched[key] = references
         return references
 
-    def overlapping(self, reference: Reference, asked: int = -1) -> int:
-        """A superset of the references of ``asked`` that `Memory.may_alias` the given one."""
-        key = (reference, asked)
-        found = self._overlapping.get(key)
-        if found is None:
-            found = self.touched_by(reference) & asked
+    def overlapping(self, reference: Reference, among: int = -1) -> int:
+        """A superset of the references of ``among`` that `Memory.may_alias` the given one."""
+        key = (reference, among)
+        references = self._overlapping.get(key)
+        if references is None:
+            references = self.touched_by(reference) & among
             same = self._bits_of_base.get((reference.base, _kind(reference.space)), 0)
-            if same & found:
-                found &= ~same
+            if same & references:
+                references &= ~same
                 for number in self.near(reference):
-                    found |= 1 << number & asked
+                    references |= 1 << number & among
             if len(self.references) <= _FEW:
                 for number, other in enumerate(self.references):
-                    if found >> number & 1 and other is not None and not self.memory.may_alias(other, reference):
-                        found &= ~(1 << number)
-            self._overlapping[key] = found
-        return found
+                    if references >> number & 1 and other is not None and not self.memory.may_alias(other, reference):
+                        references &= ~(1 << number)
+            self._overlapping[key] = references
+        return references
 
 
 def _kind(space: str) -> str:

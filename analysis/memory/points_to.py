@@ -100,13 +100,13 @@ class Pointees:
             return None  # the block is unreachable
         if not (self._is_solved[value] or self._solve_all()):
             return None
-        found = self._of[value]
+        objects = self._of[value]
         # A constant or an integer may be any address.
-        if not found or _ANYTHING in found:
+        if not objects or _ANYTHING in objects:
             return None
-        key = (found, space)
+        key = (objects, space)
         if key not in self._named:
-            self._named[key] = _fitting(found, space)
+            self._named[key] = _fitting(objects, space)
         return self._named[key]
 
     # --- solution --------------------------------------------------------------------------------------------------
@@ -127,12 +127,12 @@ class Pointees:
             for operand in instr.operands
             if type(operand) is Mem and type(operand.base) is Reg
         ]
-        found = bytearray(len(definition_of))
+        is_address = bytearray(len(definition_of))
         while work:
             value = work.pop()
-            if found[value]:
+            if is_address[value]:
                 continue
-            found[value] = 1
+            is_address[value] = 1
             instr = definition_of[value]
             if instr is None:
                 work += [argument for _, argument in ssa.phi_args.get(value, ())]
@@ -143,9 +143,9 @@ class Pointees:
                 for reg in instr.uses():
                     if reg.type.kind != "p":
                         read = single[reg] if reg in single else ssa.read(instr, reg)
-                        if not found[read]:
+                        if not is_address[read]:
                             work.append(read)
-        return found
+        return is_address
 
     def _solve_all(self) -> bool:
         """Solve all values, for a query about a value on which no address depends. Returns whether that was possible:
@@ -169,16 +169,16 @@ class Pointees:
         for block in cfg.rpo:
             for phi in ssa.phis[block]:
                 if is_solved[phi]:
-                    found = of[phi] = self._evaluate(None, phi)
-                    if found is not None:  # an unknown value stays unknown
+                    objects = of[phi] = self._evaluate(None, phi)
+                    if objects is not None:  # an unknown value stays unknown
                         again.append((None, phi))
             for instr in [each for each in cfg.blocks[block].instrs if each in definitions]:
                 for reg in instr.defs():
                     value = single[reg] if reg in single else ssa.defined(instr, reg)
                     if is_solved[value]:
-                        found = self._evaluate(instr, value) if value in old else self._definition(instr)
-                        of[value] = found
-                        if found is not None and (found or self._may_grow(instr)):
+                        objects = self._evaluate(instr, value) if value in old else self._definition(instr)
+                        of[value] = objects
+                        if objects is not None and (objects or self._may_grow(instr)):
                             again.append((instr, value))
         self._settle(again)
 
@@ -226,20 +226,20 @@ class Pointees:
     def _evaluate(self, instr: Instr | None, value: int) -> Objects:
         of = self._of
         if instr is None:
-            found = _NONE
+            objects = _NONE
             for _, argument in self.ssa.phi_args.get(value, ()):
                 other = of[argument]
                 if other is None:
                     return None
-                if other is not found and not other <= found:
-                    found = found | other
-            return found
-        found = self._definition(instr)
+                if other is not objects and not other <= objects:
+                    objects = objects | other
+            return objects
+        objects = self._definition(instr)
         old = self.ssa.old.get(value)
-        if old is None or found is None:
-            return found
+        if old is None or objects is None:
+            return objects
         kept = of[old]
-        return None if kept is None else found | kept
+        return None if kept is None else objects | kept
 
     def _definition(self, instr: Instr) -> Objects:
         kind = _kind(instr.form)
@@ -257,18 +257,18 @@ class Pointees:
         return None
 
     def _alloca(self, instr: Instr) -> Objects:
-        found = self._stack.get(instr)
-        if found is None:
-            found = self._stack[instr] = Variable(f"alloca at {instr.pos}", "local", TYPES["b8"], dims=(None,))
-        return frozenset([found])
+        variable = self._stack.get(instr)
+        if variable is None:
+            variable = self._stack[instr] = Variable(f"alloca at {instr.pos}", "local", TYPES["b8"], dims=(None,))
+        return frozenset([variable])
 
     def _of_another_lane(self, instr: Instr) -> Objects:
         """The value of another lane is derived from the same objects."""
         return self._of_operand(instr, instr.srcs[0])
 
     def _widened(self, instr: Instr) -> Objects:
-        found = self._of_operand(instr, instr.operands[1])
-        return found if found and not found & _MARKS else _INTEGER_VALUE
+        objects = self._of_operand(instr, instr.operands[1])
+        return objects if objects and not objects & _MARKS else _INTEGER_VALUE
 
     def _multiplied_and_added(self, instr: Instr) -> Objects:
         return self._sum(self._integer(instr, instr.operands[1:3]), self._of_operand(instr, instr.operands[3]))
@@ -286,10 +286,10 @@ class Pointees:
         if len(sources) != 2:
             return self._copied(instr)
         left, right = (self._of_operand(instr, operand) for operand in sources)
-        found = self._sum(left, right, may_narrow=False)
+        objects = self._sum(left, right, may_narrow=False)
         # After an unknown mask the result may be an integer.
         is_known = any(isinstance(operand, Imm) for operand in sources)
-        return found if is_known else _union(found, _INTEGER_VALUE)
+        return objects if is_known else _union(objects, _INTEGER_VALUE)
 
     def _united(self, instr: Instr) -> Objects:
         sources = instr.srcs
@@ -303,20 +303,20 @@ class Pointees:
         if len(sources) != 2:
             return self._copied(instr)
         left, right = (self._of_operand(instr, operand) for operand in sources)
-        found = self._sum(left, right, may_narrow=False)
+        objects = self._sum(left, right, may_narrow=False)
         may_be_integer = self._may_be(left) or not self._are_integers(right)
-        return _union(found, _INTEGER_VALUE) if may_be_integer else found
+        return _union(objects, _INTEGER_VALUE) if may_be_integer else objects
 
     def _copied(self, instr: Instr) -> Objects:
         """The union over all operands."""
-        found = _NONE
+        objects = _NONE
         for operand in instr.srcs:
             other = self._of_operand(instr, operand)
             if other is None:
                 return None
             if other:
-                found = found | other if found else other
-        return found
+                objects = objects | other if objects else other
+        return objects
 
     def _sum(self, left: Objects, right: Objects, *, may_narrow: bool = True) -> Objects:
         """What a sum points into. It may be an integer only if both operands may be one."""
@@ -331,35 +331,36 @@ class Pointees:
         both = left | right
         return both if self._may_be(left) and self._may_be(right) else both - _INTEGER_VALUE
 
-    def _may_be(self, found: Objects) -> bool:
+    def _may_be(self, objects: Objects) -> bool:
         """Whether a value may be an integer other than 0."""
-        return found is None or _ANYTHING in found or found <= _MARKS
+        return objects is None or _ANYTHING in objects or objects <= _MARKS
 
-    def _are_pointers(self, found: frozenset[Object]) -> bool:
+    def _are_pointers(self, objects: frozenset[Object]) -> bool:
         """Whether a value is certainly an address: of a variable, or of a parameter with ``.ptr``."""
-        return bool(found) and all(
-            each not in _MARKS and (isinstance(each, Variable) or ".ptr" in each.attributes.split()) for each in found
+        return bool(objects) and all(
+            each not in _MARKS and (isinstance(each, Variable) or ".ptr" in each.attributes.split()) for each in objects
         )
 
-    def _are_integers(self, found: Objects) -> bool:
+    def _are_integers(self, objects: Objects) -> bool:
         """Whether a value is certainly no address. In a kernel with ``.ptr`` parameters, others are integers."""
-        if found is None:
+        if objects is None:
             return False
-        return found <= _MARKS or (
+        return objects <= _MARKS or (
             self._is_marked
             and all(
-                each in _MARKS or (isinstance(each, Param) and ".ptr" not in each.attributes.split()) for each in found
+                each in _MARKS or (isinstance(each, Param) and ".ptr" not in each.attributes.split())
+                for each in objects
             )
         )
 
     def _integer(self, instr: Instr, operands: tuple[Operand, ...]) -> frozenset[Object]:
         """An integer that is computed from all operands, with the known objects of the operands."""
-        found = _INTEGER_VALUE
+        objects = _INTEGER_VALUE
         for operand in operands:
             other = self._of_operand(instr, operand)
             if other and other is not _INTEGER_VALUE:
-                found = found | other
-        return found
+                objects = objects | other
+        return objects
 
     def _of_operand(self, instr: Instr, operand: Operand) -> Objects:
         if type(operand) is Reg:
@@ -413,9 +414,9 @@ class Pointees:
     }
 
 
-def _fitting(found: frozenset[Object], space: str) -> Objects:
-    """The objects among ``found`` in state space ``space``; ``None`` if there are none."""
-    return frozenset([each for each in found if each not in _MARKS and space in ("generic", _space_of(each))]) or None
+def _fitting(objects: frozenset[Object], space: str) -> Objects:
+    """The objects among ``objects`` in state space ``space``; ``None`` if there are none."""
+    return frozenset([each for each in objects if each not in _MARKS and space in ("generic", _space_of(each))]) or None
 
 
 def _union(left: Objects, right: Objects) -> Objects:
@@ -428,9 +429,9 @@ def _is_small(operand: Operand) -> bool:
     return 0 <= int(literal_value(operand.text)) < _SMALL_MASK
 
 
-def _space_of(found: Object) -> str:
+def _space_of(target: Object) -> str:
     """The state space of an object to which a register points."""
-    return "global" if isinstance(found, Param) else found.space
+    return "global" if isinstance(target, Param) else target.space
 
 
 #: Rules whose results are integers, even if their registers change later.

@@ -385,6 +385,8 @@ def _constant(operand: Operand) -> object:
     if isinstance(operand, Mem):
         return _constant(operand.base), operand.offset
     return operand.text if isinstance(operand, (Imm, Special, Sym)) else None
+
+
 _TRANSPARENT = COPIES | {Operation.FLOAT_NEGATION}
 
 

@@ -15,21 +15,21 @@ from collections.abc import Iterable
 
 from .symbolic_values import SymbolicValues, is_load
 
-__all__ = ["Candidates", "Ingredients"]
+__all__ = ["Candidates", "ValueInputs"]
 
 #: Heads of the keys of inputs.
-_INGREDIENTS = frozenset(["unique", "phi", "special", "symbol"])
+_INPUTS = frozenset(["unique", "phi", "special", "symbol"])
 #: The number of bits of a hash of inputs.
 _HASHES = 251
 
 
-class Ingredients:
+class ValueInputs:
     """The inputs of the numbers of one kernel."""
 
     def __init__(self, symbols: SymbolicValues) -> None:
         self.symbols = symbols
         #: By number: `of`; by φ: `_find_of_phis`; by number: `reached`.
-        self._made_of: dict[int, tuple[int, frozenset[int]]] = {}
+        self._inputs: dict[int, tuple[int, frozenset[int]]] = {}
         self._of_phis: dict[int, int] | None = None
         self._reached: dict[int, int] = {}
 
@@ -39,17 +39,17 @@ class Ingredients:
 
     def reached(self, number: int) -> int:
         """Hashes of the inputs of ``number`` and of all arguments of its φs; -1 (all bits) if they are unknown."""
-        found = self._reached.get(number)
-        if found is None:
+        inputs = self._reached.get(number)
+        if inputs is None:
             if self._of_phis is None:
                 self._of_phis = self._find_of_phis()
-            found, phis = self.of(number)
+            inputs, phis = self.of(number)
             for phi in phis:
-                found |= self._of_phis[phi]
+                inputs |= self._of_phis[phi]
             if self.symbols.leaves(number) is None:
-                found = -1
-            self._reached[number] = found
-        return found
+                inputs = -1
+            self._reached[number] = inputs
+        return inputs
 
     def _find_of_phis(self) -> dict[int, int]:
         """By number of a φ the hashes of its inputs, of its arguments, and of the φs in these: the least solution."""
@@ -82,45 +82,45 @@ class Ingredients:
 
     def of(self, number: int) -> tuple[int, frozenset[int]]:
         """(hashes of the inputs of ``number``, numbers of the φs among them)."""
-        known = self._made_of.get(number)
-        if known is not None:
-            return known
+        memoized = self._inputs.get(number)
+        if memoized is not None:
+            return memoized
         work = [number]
         while work:
             each = work[-1]
-            if each in self._made_of:
+            if each in self._inputs:
                 work.pop()
                 continue
             place, key = self.symbols.places.get(each), self.symbols.key(each)
-            if place is not None or key[0] in _INGREDIENTS or is_load(key):
+            if place is not None or key[0] in _INPUTS or is_load(key):
                 is_phi = place is not None and place.position < 0
-                self._made_of[each] = 1 << each % _HASHES, frozenset([each] if is_phi else [])
+                self._inputs[each] = 1 << each % _HASHES, frozenset([each] if is_phi else [])
                 work.pop()
                 continue
             children = self.symbols.children(key)
-            missing = [child for child in children if child not in self._made_of]
+            missing = [child for child in children if child not in self._inputs]
             if missing:
                 work += missing
                 continue
-            made, phis = 0, frozenset[int]()
+            inputs, phis = 0, frozenset[int]()
             for child in children:
-                of_child = self._made_of[child]
-                made |= of_child[0]
+                of_child = self._inputs[child]
+                inputs |= of_child[0]
                 phis |= of_child[1]
-            self._made_of[each] = made, phis
+            self._inputs[each] = inputs, phis
             work.pop()
-        return self._made_of[number]
+        return self._inputs[number]
 
 
 class Candidates:
     """A set of addresses (base, offset), to test whether another address may become one of them."""
 
-    def __init__(self, ingredients: Ingredients, addresses: Iterable[tuple[int, int]]) -> None:
-        self.ingredients = ingredients
+    def __init__(self, inputs: ValueInputs, addresses: Iterable[tuple[int, int]]) -> None:
+        self.inputs = inputs
         self._offsets: dict[int, set[int]] = {}
         for base, offset in addresses:
             self._offsets.setdefault(base, set()).add(offset)
-        needed = {base: ingredients.of(base)[0] for base in self._offsets}
+        needed = {base: inputs.of(base)[0] for base in self._offsets}
         frequent: dict[int, int] = {}
         for each in needed.values():
             for bit in _bits(each):
@@ -135,18 +135,18 @@ class Candidates:
             self._asked |= bit
         self._others: dict[int, bool] = {}
 
-    def may_be_met(self, base: int, offset: int) -> bool:
+    def may_become_one(self, base: int, offset: int) -> bool:
         """Whether the address may become one of these, other than itself."""
         own = self._offsets.get(base)
         if own is not None and (len(own) > 1 or offset not in own):
             return True
-        found = self._others.get(base)
-        if found is None:
-            found = self._others[base] = self._can_become_other(base)
-        return found
+        may_become = self._others.get(base)
+        if may_become is None:
+            may_become = self._others[base] = self._can_become_other(base)
+        return may_become
 
     def _can_become_other(self, base: int) -> bool:
-        missing = ~self.ingredients.reached(base)
+        missing = ~self.inputs.reached(base)
         bits = [0, *_bits(self._asked & ~missing)]
         return any(
             not needed & missing and other != base for bit in bits for other, needed in self._by_bit.get(bit, ())

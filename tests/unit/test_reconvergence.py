@@ -27,7 +27,7 @@ def part(found: Reconvergence, divergent: list[int]) -> Reconvergence:
         found.diverge(branch)
     for index in range(len(found.loops.loops)):
         if found.loops.loops[index].is_irreducible:
-            found.enters_apart(index)
+            found.test_entries(index)
     for block in found.cfg.rpo:
         found.is_divergent_join(block)
     return found

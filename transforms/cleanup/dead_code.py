@@ -21,7 +21,7 @@ from ...analysis.effects import may_remove
 from ...analysis.manager import Facts
 from ...ptx import Block, Directive, Instr, Kernel, Label, Reg
 from ..code_motion.edges import SYNTHETIC
-from ..code_motion.expressions import is_spoken_of
+from ..code_motion.expressions import is_described_by_pragma
 from ..remarks import Remarks
 
 __all__ = ["DeadCodeElimination", "EmptyBlocks"]
@@ -116,7 +116,7 @@ def _described_by_pragma(kernel: Kernel) -> set[Instr]:
         instrs[at]
         for instrs in (block.instrs for block in kernel.blocks)
         for at, before in enumerate(instrs[:-1], 1)
-        if before.is_directive and is_spoken_of(instrs, at)
+        if before.is_directive and is_described_by_pragma(instrs, at)
     }
 
 

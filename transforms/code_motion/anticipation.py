@@ -119,8 +119,8 @@ class Anticipation:
         self._becomes: dict[tuple[int, int], bool] = {}
         #: By block: `_may_be_decided`.
         self._decided: dict[int, bool] = {}
-        #: By (start block, space, base, width): `_is_apart`.
-        self._apart: dict[tuple[int, str, int, int], bool] = {}
+        #: By (start block, space, base, width): `_certainly_fails`.
+        self._failures: dict[tuple[int, str, int, int], bool] = {}
         #: By (state, successor, is_lost) the next state (`_enter`). Stored here because references between states would
         #: be cyclic.
         self._following: dict[tuple[_State, int, bool], _State] = {}
@@ -147,21 +147,21 @@ class Anticipation:
     def _can_become(self, base: int, other: int) -> bool:
         answer = self._becomes.get((base, other))
         if answer is None:
-            answer = self._becomes[base, other] = self.accesses.ingredients.can_become(base, other)
+            answer = self._becomes[base, other] = self.accesses.inputs.can_become(base, other)
         return answer
 
-    def _is_apart(self, start: int, question: Question) -> bool:
+    def _certainly_fails(self, start: int, question: Question) -> bool:
         """Whether the walk from the start of a block certainly ends with *no*: some path leaves the kernel or exceeds
         the budget without a possible access to these bytes and without a branch that may be decided. This test uses
         blocks, not states, and visits no more than the walk would. It considers only the base of the address, so that
         its result is memoized for all offsets."""
         key = (start, question.space, question.base, question.width)
-        answer = self._apart.get(key)
+        answer = self._failures.get(key)
         if answer is None:
-            answer = self._apart[key] = self._find_apart(start, question)
+            answer = self._failures[key] = self._test_failure(start, question)
         return answer
 
-    def _find_apart(self, start: int, question: Question) -> bool:
+    def _test_failure(self, start: int, question: Question) -> bool:
         number = self.cfg.rpo_number
         seen = {start}
         work = [start]
@@ -225,7 +225,7 @@ class Anticipation:
         return any(symbols.places[leaf].position < 0 for leaf in leaves)
 
     def _walk(self, block: int, successor: int, question: Question, *, is_value: bool) -> bool:
-        if self._is_apart(successor, question):
+        if self._certainly_fails(successor, question):
             return False
         if is_value:
             return self._walk_on(block, successor, question, is_value=True)

@@ -47,7 +47,7 @@ __all__ = [
     "candidates_by_name",
     "candidates_by_value",
     "collect",
-    "is_spoken_of",
+    "is_described_by_pragma",
     "local_predicates",
     "movable",
     "rewritten_candidates",
@@ -274,15 +274,15 @@ def movable(facts: Facts) -> list[tuple[int, list[Instr]]]:
             if instr in may_move
             and instr.form.op.cost
             and instr not in fixed
-            # For the first instruction this tests the last one as well, and `is_spoken_of` then answers no.
-            and not (instrs[at - 1].is_directive and is_spoken_of(instrs, at))
+            # For the first instruction this tests the last one as well, and `is_described_by_pragma` then answers no.
+            and not (instrs[at - 1].is_directive and is_described_by_pragma(instrs, at))
         ]
         if moving:
             found.append((block, moving))
     return found
 
 
-def is_spoken_of(instrs: list[Instr], position: int) -> bool:
+def is_described_by_pragma(instrs: list[Instr], position: int) -> bool:
     """Whether the instruction follows a ``.pragma`` that describes it, such as ``used_bytes_mask``."""
     if position == 0:
         return False

@@ -36,7 +36,7 @@ from ...analysis.memory.alias_bitsets import ReferenceSet
 from ...analysis.memory.touched_memory import synchronization
 from ...ptx import Effect, Form, Instr, Kernel, Variable
 from ...ptx.operations import Operation
-from ..code_motion.expressions import is_spoken_of
+from ..code_motion.expressions import is_described_by_pragma
 from ..remarks import Remarks
 
 __all__ = ["DeadStores"]
@@ -112,7 +112,7 @@ class _Sites:
             instrs = self._cfg.blocks[block].instrs
             for position in [at for at, instr in enumerate(instrs) if instr.form.operation is Operation.STORE]:
                 instr = instrs[position]
-                if not is_plain_store(instr) or is_spoken_of(instrs, position):
+                if not is_plain_store(instr) or is_described_by_pragma(instrs, position):
                     continue
                 reference = self.memory.reference(instr)
                 if reference is None or reference.space == "param":

@@ -26,7 +26,7 @@ from ...analysis.values.alignment import Alignments
 from ...ptx import Block, Effect, Instr, Kernel, Mem, Reg, Vec
 from ...ptx.decoding import form_of
 from ...ptx.operations import Operation
-from ..code_motion.expressions import is_spoken_of
+from ..code_motion.expressions import is_described_by_pragma
 from ..remarks import Remarks
 
 __all__ = ["VectorMerge"]
@@ -136,7 +136,11 @@ def _unordered_ranges(instrs: list[Instr], facts: Facts) -> Iterator[list[_Load]
             if len(candidates) > 1:
                 yield candidates
             candidates = []
-        elif instr.form.operation is Operation.LOAD and _is_candidate(instr) and not is_spoken_of(instrs, position):
+        elif (
+            instr.form.operation is Operation.LOAD
+            and _is_candidate(instr)
+            and not is_described_by_pragma(instrs, position)
+        ):
             reference, result = memory.reference(instr), instr.operands[0]
             if reference is not None and isinstance(result, Reg) and not values.is_late(instr):
                 candidates.append(_Load(position, instr, reference, result))

@@ -18,10 +18,10 @@ from ...analysis.manager import Facts
 from ...analysis.memoized import memoized
 from ...analysis.values.no_wrap import NoWrap
 from ...analysis.values.symbolic_values import SymbolicValues
-from ...analysis.values.value_inputs import Ingredients
+from ...analysis.values.value_inputs import ValueInputs
 from ...ptx import Effect, Imm, Instr, Operand, Reg, ScalarType, Vec
 from ...ptx.operations import Operation
-from ..code_motion.expressions import is_spoken_of
+from ..code_motion.expressions import is_described_by_pragma
 from .kills import BlockKills, Kills
 from .questions import AddressKey, Question
 
@@ -78,7 +78,7 @@ class Accesses:
         self.pinches: dict[int, list[int]] = {}
         #: Block → the positions of other instructions that may not return. No load that may fault moves up across them.
         self.waits: dict[int, list[int]] = {}
-        self.ingredients = Ingredients(symbols)
+        self.inputs = ValueInputs(symbols)
         self._facts = facts
         self._values = facts.values
         self._memory = facts.memory
@@ -107,7 +107,7 @@ class Accesses:
             if effects & (Effect.READ | Effect.WRITE):
                 self._block_of[instr] = block
             if effects & Effect.READ and self._is_plain_load(instr):
-                if not is_spoken_of(instrs, position):
+                if not is_described_by_pragma(instrs, position):
                     accesses.loads.append((position, instr))
                     self._add_providers(block, accesses, position, instr, is_store=False)
             elif is_pinch or effects & _CHANGES:

@@ -87,7 +87,7 @@ class ReuseCandidates:
         """The other names of the bytes under which an access provides them. Their own name is among these where it
         comes back over a loop."""
         space, base, offset, size, width, *_ = question
-        if self._candidates(space, size).may_be_met(base, offset):
+        if self._candidates(space, size).may_become_one(base, offset):
             count = self._accesses.count
             for other, more in self._names.others(base, width):
                 key = (space, other, offset + more, size)
@@ -99,7 +99,7 @@ class ReuseCandidates:
         """The addresses of all providers of ``size`` bytes in ``space``."""
         keys = self._accesses.count
         addresses = ((base, offset) for each, base, offset, bytes_ in keys if (each, bytes_) == (space, size))
-        return Candidates(self._accesses.ingredients, addresses)
+        return Candidates(self._accesses.inputs, addresses)
 
     def _is_invariant(self, question: Question, block: int) -> bool:
         """Whether ``block`` is in a loop that defines no value that the address is computed from."""
