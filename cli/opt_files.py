@@ -15,12 +15,9 @@ import argparse
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from .outcome import BAD_INPUT, CommandError, guarded, say, usage_error
-
-if TYPE_CHECKING:
-    from .opt import OneFile
 
 __all__ = ["run_files"]
 
@@ -29,7 +26,17 @@ _SUFFIXES = {"cubin": ".cubin", "sass": ".sass", "cfg-dot": ".dot", "json": ".js
 _INTERRUPTED = (130, 141)
 
 
-def run_files(arguments: argparse.Namespace, one_file: Callable[[argparse.Namespace], OneFile]) -> int:
+class FileRun(Protocol):
+    """`opt` for one file. ``is_changed`` says after `run` whether a kernel changed."""
+
+    is_changed: bool
+
+    def run(self) -> int:
+        """Run it; the exit code."""
+        ...
+
+
+def run_files(arguments: argparse.Namespace, one_file: Callable[[argparse.Namespace], FileRun]) -> int:
     """Run `opt` for each of the inputs of ``arguments``; the highest exit code."""
     outputs = _outputs(arguments)
     changed = 0

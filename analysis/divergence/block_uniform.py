@@ -1,12 +1,12 @@
-"""Which branches all threads of a block take alike, and which barriers they all reach alike.
+"""Which branches all threads of a block take in the same way, and which barriers all of them reach.
 
-Computes: by propagation from what differs between the threads of a block (``%tid``, lanes, clocks, loads from memory
-that may be written, atomics, calls), over data and control: a φ below a branch that varies, and a value that leaves a
-loop which threads leave at different times, vary too. `divergence` asks the same for a warp; this is for a block, and
-simpler.
+Computes: the values that vary between the threads of a block, by propagation from sources (``%tid``, lanes, clocks,
+loads from memory that may be written, atomics, calls) over data and control: a φ after a varying branch varies, and so
+does a value that leaves a loop which threads leave in different iterations. `divergence` computes the same for a warp;
+this analysis for a block is simpler.
 
 Guarantees: a barrier that is not in ``partial`` is executed by all threads of a block or by none, and equally often,
-provided that none of them ends in a called function. What is not known to be uniform counts as varying.
+provided that no thread ends in a called function. A value that is not known to be uniform counts as varying.
 Reference: Coutinho et al., "Divergence Analysis and Optimizations", PACT 2011; PTX ISA 9.0, §9.7.13 (bar).
 """
 
@@ -28,7 +28,8 @@ _UNIFORM_SPECIALS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class BlockUniform:
-    """Blocks whose last branch may part the threads of a block, and barriers that some threads may not reach."""
+    """``varying_branches``: blocks at whose ends the threads of a block may diverge. ``partial``: barriers that some
+    threads may not reach."""
 
     varying_branches: frozenset[int]
     partial: tuple[Instr, ...]
@@ -40,7 +41,7 @@ def is_barrier(instr: Instr) -> bool:
 
 
 def block_uniform(facts: Facts) -> BlockUniform:
-    """The answer for the kernel of ``facts``."""
+    """The result for the kernel of ``facts``."""
     return facts.get(_block_uniform)
 
 
@@ -54,7 +55,8 @@ class _Solver:
         self.cfg = facts.cfg
         self.ssa = facts.ssa
         self.varying: set[int] = set()
-        #: Blocks below a branch that varies, up to where the ways meet; and where they meet.
+        #: ``between``: blocks on the paths from a varying branch to the block where all of them meet. ``joins``: the
+        #: same, with that block.
         self.joins: set[int] = set()
         self.between: set[int] = set()
         self.branches: set[int] = set()
@@ -112,7 +114,7 @@ class _Solver:
         if form.is_opaque or form.is_call:
             return True
         if is_barrier(instr):
-            return False  # the result of bar.red is that of all threads
+            return False  # all threads get the same result of bar.red
         if form.effects & Effect.READ:
             space = memory_space(instr)
             if form.effects & Effect.ORDERED or not is_constant_read(instr) or space in ("local", "generic"):
@@ -129,7 +131,7 @@ class _Solver:
         return any(self._reads_varying(instr, reg) for reg in instr.uses())
 
     def _influence(self, branch: int) -> None:
-        """Note what lies between ``branch`` and the block where all its ways have met."""
+        """Add the blocks between ``branch`` and the block where all paths from it meet."""
         end = self.facts.post_dominance.idom[branch]
         region: set[int] = set()
         work = [after for after in self.cfg.succ[branch] if after != end]
@@ -143,7 +145,7 @@ class _Solver:
         if end < len(self.cfg):
             self.joins.add(end)
         if branch in region:
-            # Threads leave the loop at different times: what they take out of it differs.
+            # Threads leave the loop in different iterations, so values of the loop differ after it.
             for value, blocks in self.used_in.items():
                 if self.ssa.block[value] in region and not blocks <= region:
                     self.varying.add(value)

@@ -1,9 +1,9 @@
-"""What the branches of a kernel depend on: the part of it that decides which of them diverge.
+"""The slice of a kernel on which its branches depend: the part that decides which of them diverge.
 
-Computes: the instructions, φs and values never written that a branch, a carry or an unknown opcode reads, directly or
-not; and for each such instruction the values that it reads and writes.
+Computes: the instructions, φs and undefined values that a branch, a carry or an unknown opcode reads, directly or
+indirectly; and for each such instruction the values that it reads and writes.
 
-Requires: the SSA view. Guarantees: closed under what is read.
+Requires: the SSA view. Guarantees: contains every value that an instruction or φ of the slice reads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["BranchSlice", "values_of"]
 
 
 def values_of(ssa: Ssa, instr: Instr) -> tuple[list[int], list[int]]:
-    """The values that an instruction reads, those among them that may survive it last, and those that it writes."""
+    """(values that an instruction reads, values that it writes). Old values that may survive come last in the reads."""
     reads = [ssa.read(instr, reg) for reg in instr.uses()]
     writes = [ssa.defined(instr, reg) for reg in instr.defs()]
     if writes and writes[0] in ssa.old:
@@ -25,9 +25,9 @@ def values_of(ssa: Ssa, instr: Instr) -> tuple[list[int], list[int]]:
 
 
 class BranchSlice:
-    """What a branch, a carry or an unknown opcode reads, directly or not, and these themselves: ``values`` are what
-    each such instruction reads and writes, ``joined`` the φs, and what nothing has written. ``is_for_branches`` says
-    that there are no carries and unknown opcodes, so that a branch depends on all of it."""
+    """The slice of the branches, carries and unknown opcodes of a kernel, these included. ``values``: by instruction
+    the values that it reads and writes. ``joined``: the φs and the undefined values. ``is_for_branches``: there are no
+    carries and unknown opcodes, so that a branch depends on every part of the slice."""
 
     def __init__(self, ssa: Ssa, cfg: Cfg) -> None:
         self.values: dict[Instr, tuple[list[int], list[int]]] = {}

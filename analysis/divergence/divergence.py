@@ -1,24 +1,25 @@
 """Divergence: which values and branches may differ between the lanes of a warp.
 
-Computes: for each value of the SSA view, which of its bits may differ between lanes that execute the same dynamic
-instance of its definition together; from that, for each branch, whether a warp may split at it. Three causes:
+Computes: for each value of the SSA view the bits that may differ between lanes that execute the same dynamic instance
+of its definition together; from that, for each branch, whether a warp may diverge at it. There are three causes:
 
 - *data*: thread and lane numbers, clocks, atomics, calls, shuffles, loads at a divergent address or from local or
-  generic space, parameters of functions, registers that were never written, unknown opcodes; and all that is computed
-  from such values, bit by bit (`varying_bits`);
-- *sync*: a φ at a block where lanes parted by a divergent branch meet (`reconvergence`); a guarded or partial
-  definition is a φ of the old and the new value, chosen by the guard;
-- *temporal*: a value that changes in a loop with a divergent exit, where it is used behind that loop.
+  generic space, parameters of functions, registers that are never written, unknown opcodes; and all values that are
+  computed from such values, bit by bit (`varying_bits`);
+- *sync*: a φ at a block where lanes meet that took different paths after a divergent branch (`reconvergence`). A
+guarded
+  or partial definition is a φ of the old and the new value, selected by the guard;
+- *temporal*: a value that changes in a loop with a divergent exit and is used after that loop.
 
-The granularity is the warp. Uniform are kernel parameters, block and grid coordinates and sizes, ``%warpid`` and the
-like; the thread index as far as the block's shape says. ``.reqntid`` fixes the shape; ``.maxntid`` does not, it only
-bounds the number of threads: a kernel compiled for at most 256 threads may be launched as 16 × 16.
+The granularity is the warp. Uniform are kernel parameters, block and grid coordinates and sizes, ``%warpid`` and
+similar registers; the thread index is uniform as far as the block shape shows. ``.reqntid`` fixes the shape.
+``.maxntid`` only bounds the number of threads: a kernel with at most 256 threads may be launched as 16 × 16.
 
-Assumed: lanes that execute an instance of a block together stay together in it, so that a weak load of global or shared
-memory at a uniform address reads one value in all lanes (nobody writes between the lanes' reads), and so does
-``activemask``. With ``are_lanes_together=False`` that is not assumed: such a load is uniform only where nothing in the
-kernel writes memory that it may read. Volatile, relaxed and acquiring loads are divergent in any case. A ``.uni``
-branch does not diverge, since PTX gives it no meaning where it would.
+Assumed: lanes that execute an instance of a block together stay together in it. So a weak load of global or shared
+memory at a uniform address gives all lanes one value (no write happens between the reads of the lanes), and so does
+``activemask``. With ``are_lanes_together=False`` that is not assumed: such a load is uniform only if no instruction of
+the kernel may write the memory. Volatile, relaxed and acquiring loads are always divergent. A ``.uni`` branch does not
+diverge, because its behaviour is undefined if it would.
 
 Requires: the SSA view, loops, dominators and control dependence of one version of a kernel.
 Guarantees: sound under the assumption above; near-linear; the same explanation each time.
@@ -62,33 +63,33 @@ _ARITHMETIC = frozenset(
     ]
 )
 
-#: Values that grow bit by bit around a loop are taken to vary in all bits after so many steps.
+#: After this number of steps, a value whose varying bits grow around a loop is assumed to vary in all bits.
 _MOST_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One link of an explanation: what, and the instruction that it is about, if any, with its place in the source."""
+    """One step of an explanation: a text, and the instruction that it describes, if there is one."""
 
     text: str
     instr: Instr | None = None
 
 
 class _Cause(NamedTuple):
-    """Why a value varies: a text for a source, or the value it comes from; ``node`` is where."""
+    """Why a value varies: ``text`` for a source, or the ``value`` that it depends on. ``node`` is the reading node."""
 
     node: int
     text: str = ""
     value: int = -1
-    loop: int = -1  #: the loop that ``value`` leaves at different iterations
+    loop: int = -1  #: the loop that lanes leave with ``value`` in different iterations
     join: int = -1  #: the block at which lanes meet
 
 
 class Divergence:
     """The divergence of one kernel. Blocks and loops are numbers of the `Cfg` and of `Loops`.
 
-    ``shape`` is the block shape (x, y, z) that the kernel is launched with, where it is known. With ``branches_only``
-    nothing is found out about values that no branch depends on: only questions about branches may be asked.
+    ``shape`` is the block shape (x, y, z) of the launch, if it is known. With ``branches_only``, values on which no
+    branch depends are not analyzed, and only queries about branches are allowed.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class Divergence:
 
     @classmethod
     def of(cls, facts: Facts, *, branches_only: bool = False) -> Divergence:
-        """The divergence of the kernel that ``facts`` is about, for the block shape given there."""
+        """The divergence of the kernel of ``facts``, for the block shape of ``facts``."""
         return cls(
             facts.kernel,
             facts.cfg,
@@ -130,9 +131,9 @@ class Divergence:
     # --- questions -----------------------------------------------------------------------------------------------
 
     def is_divergent(self, block: int) -> bool:
-        """Whether the branch at the end of ``block`` may be taken by some of the lanes that come to it together.
+        """Whether only some of the lanes that reach the branch at the end of ``block`` together may take it.
 
-        That includes a branch to the next block, which parts nobody.
+        True even for a branch to the next block, at which no lanes diverge.
         """
         return block in self._branch_cause
 
@@ -143,7 +144,7 @@ class Divergence:
 
     @cached_property
     def cdrnd(self) -> list[bool]:
-        """For each block whether it lies in the control dependence region of non-divergence."""
+        """By block whether it lies in the control dependence region of non-divergence."""
         return self.dependence.cdrnd(self.divergent_branches)
 
     def has_divergent_exit(self, loop: int) -> bool:
@@ -151,7 +152,7 @@ class Divergence:
         return loop in self._parting.loop_cause
 
     def varying_read(self, instr: Instr, reg: Reg) -> int:
-        """The bits of ``reg``, as ``instr`` reads it, that may differ between lanes; 0 where it is uniform."""
+        """The bits of ``reg``, as ``instr`` reads it, that may differ between lanes; 0 if it is uniform."""
         return self._seen(self.ssa.read(instr, reg), self._block_of(instr))
 
     def varying_result(self, instr: Instr, reg: Reg) -> int:
@@ -169,12 +170,13 @@ class Divergence:
     # --- explanations --------------------------------------------------------------------------------------------
 
     def why(self, block: int) -> list[Step]:
-        """Why the branch at the end of ``block`` diverges: from the branch to a source, or to where lanes part."""
+        """Why the branch at the end of ``block`` diverges: steps from the branch to a source, or to where lanes
+        meet."""
         steps = [Step("branch diverges", self.cfg.blocks[block].terminator)]
         return steps + self._chain(self._branch_cause[block])
 
     def why_result(self, instr: Instr, reg: Reg) -> list[Step]:
-        """Why the register that ``instr`` writes varies; empty where it does not."""
+        """Why the register that ``instr`` writes varies; empty if it does not."""
         value = self.ssa.defined(instr, reg)
         cause = self._why.get(value)
         return [Step(reg.text, instr), *self._chain(cause)] if cause is not None else []
@@ -191,7 +193,7 @@ class Divergence:
             instr = self._instr[cause.node] if cause.node >= 0 else None
             if cause.join >= 0:
                 branch = self._parting.join_cause[cause.join]
-                where = f"lanes that part at {self._branch_text(branch)} meet at {self._block_text(cause.join)}"
+                where = f"lanes that diverge at {self._branch_text(branch)} meet at {self._block_text(cause.join)}"
                 steps.append(Step(where, self.cfg.blocks[branch].terminator))
                 return steps
             if cause.value < 0 or cause.value in seen:
@@ -207,7 +209,7 @@ class Divergence:
             seen.add(cause.value)
             definition = self.ssa.instr[cause.value]
             cause, value = self._why.get(cause.value), cause.value
-            if definition is not None:  # a φ and an undefined value have no place of their own
+            if definition is not None:  # a φ or an undefined value has no instruction
                 steps.append(Step(self.ssa.reg[value].text, definition))
         return steps
 
@@ -260,10 +262,10 @@ class Divergence:
         self._drain()
         while self._test_joins():
             pass
-        self._bits.settle()
+        self._bits.drop_solver()
 
     def _build(self, asked: BranchSlice | None) -> None:
-        """Make the nodes, where ``asked`` is given those in it only."""
+        """Make the nodes; if ``asked`` is given, only those in it."""
         ssa, cfg = self.ssa, self.cfg
         for number in cfg.rpo:
             for phi in ssa.phis[number]:
@@ -284,7 +286,7 @@ class Divergence:
                         self._carry_from[node] = carry
                         self._carry_to.setdefault(carry, []).append(node)
                     if effects & Effect.CARRY_OUT:
-                        # A guarded one leaves the flag of the other lanes as it was.
+                        # A guarded one does not change the flag of the other lanes.
                         carry = node if instr.guard is None else -1
                 reads, writes = asked.values[instr] if asked is not None else values_of(ssa, instr)
                 self._add(instr, number, reads, writes)
@@ -295,7 +297,7 @@ class Divergence:
 
     @cached_property
     def _leaving(self) -> dict[int, list[int]]:
-        """By loop the nodes that read a value that changes in it from outside."""
+        """By loop the nodes outside that read a value which changes in it."""
         leaving: dict[int, list[int]] = {}
         loops, changes_in = self.loops.loops, self._changes_in
         for node, reads in enumerate(self._reads):
@@ -307,7 +309,7 @@ class Divergence:
         return leaving
 
     def _what_branches_read(self) -> bytearray:
-        """By node, whether a branch reads what it computes, or what is computed from that."""
+        """By node whether a branch depends on its result."""
         writer = {value: node for node, values in enumerate(self._writes) for value in values}
         matters = bytearray(len(self._instr))
         work = [n for n, instr in enumerate(self._instr) if instr is not None and instr.form.is_terminator]
@@ -343,7 +345,7 @@ class Divergence:
         if effects & ~(Effect.READ | Effect.TRAP) or (effects & Effect.READ and not is_constant_read(instr)):
             return innermost
         if any(isinstance(operand, Special) for operand in instr.operands):
-            return innermost  # a clock ticks; the others are hoisted anyway
+            return innermost  # a clock changes; code motion hoists reads of other special registers anyway
         found = -1
         loops = self.loops.loops
         for value in reads:
@@ -357,14 +359,15 @@ class Divergence:
     # --- propagation ---------------------------------------------------------------------------------------------
 
     def _seen(self, value: int, block: int) -> int:
-        """The varying bits of ``value`` where it is read in ``block``."""
+        """The varying bits of ``value`` where ``block`` reads it."""
         if self._left_loop(value, block) >= 0:
             known = self._bits.known(value)
             return self._bits.mask(value) & ~(known.zero | known.one)
         return self.varying[value]
 
     def _left_loop(self, value: int, block: int) -> int:
-        """The loop with a divergent exit that lies between a value that changes in it and a read behind it, or -1."""
+        """A loop with a divergent exit in which the value changes and which does not contain the reading block; or
+        -1."""
         index = self._changes_in[value]
         if index < 0:
             return -1
@@ -376,7 +379,7 @@ class Divergence:
         return -1
 
     def _first_varying(self, node: int, reads: list[int]) -> _Cause | None:
-        """The cause that the first varying read is, or ``None`` where all reads are uniform."""
+        """The first varying read as a cause; ``None`` if all reads are uniform."""
         block, varying, changes_in = self._block[node], self.varying, self._changes_in
         for value in reads:
             if varying[value]:
@@ -419,7 +422,8 @@ class Divergence:
             self._raise(phi, bits, self._first_varying(node, reads))
 
     def _has_a_choice(self, phi: int, block: int) -> bool:
-        """Whether different edges bring different values; into a loop and around it are no alternatives."""
+        """Whether different edges have different values. At a loop header, an edge into the loop and a back edge do not
+        count as alternatives."""
         index = self.loops.loop_of[block]
         loop = self.loops.loops[index] if index >= 0 else None
         if loop is None or loop.header != block or index in self._parting.tangled:
@@ -434,7 +438,7 @@ class Divergence:
             self._note_carry(node, cause)
         if cause is None:
             return
-        # Of a source nothing more is known, unless it is a special register.
+        # All bits of a source vary, except of a special register.
         is_source = cause.text and not any(type(operand) is Special for operand in instr.operands)
         precise = None
         if not (is_source or self._is_lost(instr, cause) or is_may_definition(instr)):
@@ -445,7 +449,7 @@ class Divergence:
                 self._raise(value, bits, cause)
 
     def _is_lost(self, instr: Instr, cause: _Cause) -> bool:
-        """Whether a sum or product has an operand that varies in all bits, and so varies in all bits itself."""
+        """Whether a sum or product varies in all bits because an operand does."""
         value = cause.value
         return value >= 0 and instr.form.operation in _ARITHMETIC and self.varying[value] == self._bits.mask(value)
 
@@ -455,7 +459,7 @@ class Divergence:
             return _Cause(node, source)
         reads = self._reads[node]
         if instr.form.effects & Effect.READ and not is_constant_read(instr) and self._is_tangled(self._block[node]):
-            return _Cause(node, "a load where lanes may be in different rounds of an irreducible loop")
+            return _Cause(node, "a load where lanes may be in different iterations of an irreducible loop")
         cause = self._first_varying(node, reads)
         if cause is None:
             return None
@@ -496,7 +500,7 @@ class Divergence:
     # --- propagation of changes ----------------------------------------------------------------------------------
 
     def _raise(self, value: int, bits: int, cause: _Cause | None) -> None:
-        """Let ``value`` vary in more bits, and see to all that reads it."""
+        """Add varying bits to ``value``, and queue its readers."""
         old = self.varying[value]
         new = old | bits
         if new == old:
@@ -521,7 +525,7 @@ class Divergence:
         self._leave_apart(self._parting.diverge(block))
 
     def _leave_apart(self, indices: list[int]) -> None:
-        """See to what the loops with newly divergent exits, and newly tangled ones, make divergent."""
+        """Queue the nodes that depend on loops with newly divergent exits, and on newly tangled loops."""
         for index in indices:
             for inner in self._with_inner(index):
                 for node in self._leaving.get(inner, ()):
@@ -544,7 +548,7 @@ class Divergence:
             self._visit(node)
 
     def _test_joins(self) -> bool:
-        """Test the joins again for the branches found since; in order, so that one round does for a chain of them."""
+        """Test the joins again for newly divergent branches; in order, so that one round is enough for a chain."""
         is_changed = False
         for block in self._joins_to_test:
             index = self.loops.loop_of[block]

@@ -1,44 +1,44 @@
-"""Where the lanes that a divergent branch has parted may meet by different ways.
+"""Where lanes that diverged at a branch may meet again after they took different paths.
 
-Computes, while branches are found to be divergent one after the other,
+Computes, while branches are found to be divergent one by one,
 
 - the *divergent joins*: blocks at which lanes of a warp arrive together, but over different edges, so that a φ there
-  has different arguments in them (sync divergence);
+  selects different arguments for them (sync divergence);
 - the loops with a *divergent exit*: lanes leave them in different iterations or over different edges, so that a value
-  that changes from iteration to iteration differs between lanes behind the loop (temporal divergence).
+  that changes between iterations differs between lanes after the loop (temporal divergence).
 
-Lanes are compared where they execute the same *dynamic instance* of a block: the same iteration of each loop around it.
-So each loop is looked at by itself, as an acyclic graph: its own blocks, each inner loop as one node, one end for the
-edges back to the header and one for each edge out of it. Outside all loops the graph is that of the whole kernel, with
-the outermost loops as nodes.
+Lanes are compared when they execute the same *dynamic instance* of a block: the same iteration of each loop around it.
+So each loop is analyzed separately, as an acyclic graph with its own blocks, each inner loop as one node, one end node
+for the edges back to the header, and one end node for each edge out of the loop. Outside all loops the graph is that of
+the whole kernel, with the outermost loops as nodes.
 
                header ◄──┐                     header
-               ╱    ╲    │                     ╱    ╲            In the loop's graph, lanes that part at the header
-            inner    x   │      becomes     [inner]   x          meet at y (a join); those that part at y end in
-             ⟲  ╲   ╱    │                     ╲    ╱            different ends, so the loop has a divergent exit.
+               ╱    ╲    │                     ╱    ╲            In the graph of the loop, lanes that diverge at the
+            inner    x   │      becomes     [inner]   x          header meet at y (a join). Lanes that diverge at y
+             ⟲  ╲   ╱    │                     ╲    ╱            reach different ends, so the loop has a divergent exit.
                   y ─────┘                       y
                   │                            ╱    ╲
                  out                       ‹back›  ‹out›
 
-In such a graph let d be the immediate dominator of a join j, and R the nodes on the ways from d to j. Lanes that meet
-at j have been at d together. They can come over different edges only if there is a node b in R or d itself,
+In such a graph let d be the immediate dominator of a join j, and R the nodes on the paths from d to j. Lanes that meet
+at j were at d together. They can arrive over different edges only if there is a node b, in R or d itself, that
 
-    which is divergent,  two edges of which at least lead into R or to j,  whose immediate post-dominator is not in R
+    is divergent,  has at least two edges into R or to j,  and has an immediate post-dominator that is not in R
 
-for if the first node at which two lanes go different ways after d had its post-dominator z in R, both would come to
-z, and the argument starts again there. A loop has a divergent exit if for a divergent node b nothing but the common
-end of all ends post-dominates it. Ways that only lead to a ``ret`` are left out: nobody meets the lanes that take them.
-An inner loop with a divergent exit is a divergent node. Two edges between the same two nodes (two exits of an inner
-loop to one block) are kept apart by a node in between.
+Proof: if the first node after d at which two lanes take different edges had its post-dominator z in R, both lanes would
+reach z, and the argument is repeated from there. A loop has a divergent exit if only the common end of all end nodes
+post-dominates a divergent node b. Paths that lead only to a ``ret`` are excluded: no other lanes meet the lanes on
+them. An inner loop with a divergent exit is a divergent node. Two edges between the same two nodes (two exits of an
+inner loop to one block) are distinguished by an additional node on one of them.
 
 In an irreducible loop "the same iteration" has no meaning. If lanes may enter it over different edges, or a branch in
-it is divergent, all its joins are divergent and so are its exits, and those of the loops inside it (*tangled*).
+it is divergent, all its joins are divergent, and so are its exits and those of the loops inside it (*tangled*).
 
-Requires: a CFG and its loops. Guarantees: over-approximates. A test of a join costs the size of R at most, and nothing
-where no divergent node lies between d and j; a loop's graph is built when a branch in it is first found divergent.
-Reference: Coutinho, Sampaio, Pereira, Meira, *Divergence Analysis and Optimizations*, PACT 2011; Rosemann, Moll, Hack,
-*An Abstract Interpretation for SPMD Divergence on Reducible Control Flow Graphs*, POPL 2021 (the three causes, and
-disjoint paths as what makes a join divergent).
+Requires: a CFG and its loops. Guarantees: over-approximates. The test of a join takes at most time in the size of R,
+and none if no divergent node lies between d and j. The graph of a loop is built when its first branch is found
+divergent. Reference: Coutinho, Sampaio, Pereira, Meira, *Divergence Analysis and Optimizations*, PACT 2011; Rosemann,
+Moll, Hack, *An Abstract Interpretation for SPMD Divergence on Reducible Control Flow Graphs*, POPL 2021 (the three
+causes, and disjoint paths as what makes a join divergent).
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from ..graph.loops import Loops
 
 __all__ = ["Reconvergence"]
 
-#: The number of the graph of what lies in no loop.
+#: The number of the graph of the blocks outside all loops.
 _OUTSIDE = -1
 
 
 class Reconvergence:
-    """The state of the propagation. ``join_cause[b]`` and ``loop_cause[l]`` are the block of a divergent branch;
-    ``tangled`` are numbers of loops."""
+    """The state of the propagation. ``join_cause``: by block that is a divergent join, and ``loop_cause``: by loop with
+    a divergent exit, the block of the divergent branch that is the cause. ``tangled``: numbers of loops."""
 
     def __init__(self, cfg: Cfg, loops: Loops) -> None:
         self.cfg = cfg
@@ -74,8 +74,8 @@ class Reconvergence:
             self._inner.setdefault(loop.parent, []).append(loop.index)
 
     def diverge(self, branch: int) -> list[int]:
-        """Say that the branch at the end of block ``branch`` is divergent; returns the loops whose exits have become
-        divergent by that, outermost last. Joins are found by `is_divergent_join`."""
+        """Record that the branch at the end of block ``branch`` is divergent. Returns the loops whose exits become
+        divergent by that, outermost last. `is_divergent_join` finds the joins."""
         found: list[int] = []
         if self._divergent[branch]:
             return found
@@ -95,22 +95,21 @@ class Reconvergence:
         return found
 
     def _part(self, index: int, level: _Level, node: int, cause: int, found: list[int]) -> None:
-        """A node of one graph has become divergent."""
+        """Record that a node of one graph is divergent; appends loops with newly divergent exits to ``found``."""
         while level.part(node, cause) and index >= 0 and index not in self.loop_cause:
             self.loop_cause[index] = cause
             found.append(index)
             inner = index
             index = self.loops.loops[index].parent
             if index >= 0 and self.loops.loops[index].is_irreducible:
-                return  # then it is tangled, since a branch in it is divergent
+                return  # it is tangled, because a branch in it is divergent
             level = self._level(index)
             node = level.of_loop[inner]
 
     def is_divergent_join(self, block: int) -> bool:
-        """Whether lanes may come to ``block`` together over different edges, by the branches known so far.
+        """Whether lanes may reach ``block`` together over different edges, for the divergent branches recorded so far.
 
-        At the header of an irreducible loop this also says whether lanes may enter it over different edges, and then
-        tangles it.
+        False for the header of an irreducible loop that is not tangled; see `enters_apart`.
         """
         if block in self.join_cause:
             return True
@@ -118,7 +117,7 @@ class Reconvergence:
         loop = self.loops.loops[index] if index >= 0 else None
         if loop is not None and loop.header == block:
             if loop.is_irreducible:
-                return False  # see `enters_apart`
+                return False
             level = self._levels.get(index)
             if level is not None and self._test(block, level, level.back):
                 return True
@@ -128,8 +127,8 @@ class Reconvergence:
         return level is not None and self._test(block, level, level.node(block))
 
     def enters_apart(self, index: int) -> list[int]:
-        """Whether lanes may enter an irreducible loop over different edges: if so it is tangled, and what `diverge`
-        would return is returned."""
+        """Test whether lanes may enter an irreducible loop over different edges, so that it is tangled. Returns the
+        loops whose exits become divergent by that, as `diverge` does."""
         found: list[int] = []
         parent = self.loops.loops[index].parent
         level = self._levels.get(parent)
@@ -152,7 +151,7 @@ class Reconvergence:
         return level
 
     def _tangle(self, index: int, cause: int, found: list[int]) -> None:
-        """All joins of the loop and the exits of it and of all loops inside it are divergent."""
+        """Record that the loop is tangled: all its joins, its exits and those of the loops inside it are divergent."""
         if index in self.tangled:
             return
         work = [index]
@@ -173,8 +172,8 @@ class Reconvergence:
 
 
 class _Level:
-    """The acyclic graph of one loop, or of what lies in none. Nodes are numbered from 0, the entry; the last is the
-    common end."""
+    """The acyclic graph of one loop, or of the blocks outside all loops. Nodes are numbers; the last one is the common
+    end."""
 
     def __init__(self, cfg: Cfg, loops: Loops, index: int, inner: Sequence[int]) -> None:
         self._loops = loops
@@ -190,7 +189,7 @@ class _Level:
             self.of_loop[child] = node = self._new_node()
             if loops.loops[child].is_irreducible:
                 self._irreducible.add(node)
-        #: Where the edges back to the header end.
+        #: The end node of the edges back to the header.
         self.back = self._new_node() if index >= 0 else -1
         self._ends: list[int] = [self.back] if index >= 0 else []
         edges = [(block, to) for block in own for to in cfg.succ[block]]
@@ -203,16 +202,18 @@ class _Level:
             leaving = {self.node(block) for block in cfg.leaves}
             self._ends += sorted(leaving | {node for node, after in enumerate(self._succ) if not after})
         self._finish(self.node(loops.loops[index].header if index >= 0 else cfg.rpo[0]))
-        self._parted: list[tuple[int, int, int]] = []  # position, node, cause of divergent nodes that can part lanes
+        #: (position, node, cause) of the divergent nodes with several successors, ascending; and the nodes.
+        self._parted: list[tuple[int, int, int]] = []
         self._is_parted: set[int] = set()
-        self._tested: dict[int, int] = {}  # joins that were none, and how many nodes were divergent then
+        #: By node that was tested not to be a divergent join the number of divergent nodes at that time.
+        self._tested: dict[int, int] = {}
 
     def _new_node(self) -> int:
         self._succ.append([])
         return len(self._succ) - 1
 
     def node(self, block: int) -> int:
-        """The node that a block of the loop is, or lies in."""
+        """The node of a block of the loop: its own, or that of the inner loop around it."""
         node = self._of_block.get(block)
         if node is not None:
             return node
@@ -239,7 +240,7 @@ class _Level:
             self._succ[source].append(target)
 
     def _finish(self, entry: int) -> None:
-        """Leave out what leads to a ``ret`` only, and compute post-dominators and an order."""
+        """Exclude nodes that lead only to a ``ret``, and compute post-dominators and an order."""
         count = len(self._succ)
         self._end = count
         succ = [*self._succ, []]
@@ -266,7 +267,7 @@ class _Level:
             self._position[node] = position
 
     def part(self, node: int, cause: int) -> bool:
-        """Say that a node is divergent; whether lanes that part there may end at different ends of a loop."""
+        """Record that a node is divergent. Returns whether lanes that diverge there may reach different end nodes."""
         if node in self._is_parted or self._position[node] < 0 or len(self._succ[node]) < 2:
             return False
         self._is_parted.add(node)
@@ -275,11 +276,11 @@ class _Level:
 
     @cached_property
     def _idom(self) -> list[int]:
-        """The immediate dominators, which only the test of a join behind a divergent node asks for."""
+        """The immediate dominators; only the test of a join after a divergent node needs them."""
         return immediate_dominators(self._succ, self._pred, self._entry)
 
     def test(self, join: int) -> int:
-        """The cause that makes ``join`` a divergent join, or -1."""
+        """The cause if ``join`` is a divergent join; else -1."""
         if not self._parted or len(self._pred[join]) < 2 or self._tested.get(join) == len(self._parted):
             return -1
         self._tested[join] = len(self._parted)

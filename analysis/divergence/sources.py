@@ -1,10 +1,10 @@
-"""Which instructions make values that differ between lanes, whatever they read.
+"""Which instructions have results that may differ between lanes even if all operands are uniform.
 
-Computes: a text that names the reason, or the empty string where an instruction only passes on what its operands are.
-Also what is known of the bits of special registers and operands' widths, for `varying_bits`.
+Computes: a text with the reason, or the empty string if a result differs only if an operand does. Also the known bits
+of special registers and the widths of operands, for `varying_bits`.
 
-The opcode table says ``source``, ``uniform`` or ``propagate`` for each opcode; loads and shuffles depend on more.
-Reference: PTX ISA 9.0, §10 (special registers), §9.7.9 (data movement), §9.7.13.
+The opcode table has ``source``, ``uniform`` or ``propagate`` for each opcode. For loads and shuffles more is tested
+here. Reference: PTX ISA 9.0, §10 (special registers), §9.7.9 (data movement), §9.7.13.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .varying_bits import Bits, special_registers, unknown
 
 __all__ = ["Sources", "block_shape", "is_broadcast", "lane_selectors", "operand_widths"]
 
-#: Special registers that differ between lanes, or from one reading to the next, without their component.
+#: Special registers that differ between lanes or between two reads, without the suffix of their component.
 _DIVERGENT_SPECIALS = frozenset(
     "%clock %clock_hi %clock64 %globaltimer %globaltimer_lo %globaltimer_hi %smid "
     "%lanemask_eq %lanemask_le %lanemask_lt %lanemask_ge %lanemask_gt".split()
@@ -39,7 +39,7 @@ def _three(text: str) -> tuple[int, int, int]:
 
 
 def _most_threads(kernel: Kernel) -> int:
-    """What ``.maxntid`` allows: a bound on the number of threads only, whatever dimensions it names."""
+    """The limit of ``.maxntid``. It bounds only the number of threads, not the single dimensions."""
     text = kernel.directive("maxntid")
     if not text:
         return 1024
@@ -48,7 +48,7 @@ def _most_threads(kernel: Kernel) -> int:
 
 
 class Sources:
-    """The sources of one kernel, for a block shape (x, y, z) or ``None`` where it is not known."""
+    """The sources of one kernel with block shape (x, y, z); ``None`` if the shape is unknown."""
 
     def __init__(self, kernel: Kernel, shape: tuple[int, int, int] | None, *, are_lanes_together: bool) -> None:
         self.kernel = kernel
@@ -70,7 +70,7 @@ class Sources:
         return Bits(0)
 
     def of(self, instr: Instr) -> str:
-        """Why the results differ between lanes even if all registers read are uniform, or an empty string."""
+        """Why the results may differ between lanes even if all registers that are read are uniform; else ``""``."""
         form = instr.form
         if form.is_opaque:
             return f"{form.text}, which is unknown"
@@ -81,12 +81,12 @@ class Sources:
             return self._load(instr, form)
         if operation is Operation.VOTE:
             if "sync" not in form.flags:
-                return "" if self.are_lanes_together else f"{form.text}, whose lanes may be parted"
+                return "" if self.are_lanes_together else f"{form.text}, whose lanes may have diverged"
             return form.text if form.op.divergence == "source" else ""
         if form.op.divergence == "source" and not is_broadcast(instr):
             return form.text
         if operation is Operation.TO_GENERIC and form.space == "local":
-            return "the address of an object of each thread"
+            return "the address of an object that each thread has"
         for operand in instr.operands:
             if isinstance(operand, Special) and self.special(operand).varying:
                 return operand.name
@@ -97,7 +97,7 @@ class Sources:
         if space in ("local", "generic"):
             return f"a load from {space} memory"
         if form.effects & Effect.ORDERED:
-            return f"{form.text}, which others may write at any time"
+            return f"{form.text}, whose memory other threads may write at any time"
         if space == "param":
             if not self.kernel.is_entry:
                 return "a parameter of a function"
@@ -113,7 +113,7 @@ class Sources:
     def _written_spaces(self) -> frozenset[str]:
         """The state spaces that the kernel may write; ``generic`` stands for any."""
         if self._written is None:
-            # What calls a function may write anything.
+            # The caller of a function may write all memory.
             found: set[str] = set() if self.kernel.is_entry else {"generic"}
             for instr in self.kernel.instructions():
                 effects = instr.form.effects
@@ -134,7 +134,7 @@ def _variables(kernel: Kernel) -> Iterable[object]:
 
 
 def is_broadcast(instr: Instr) -> bool:
-    """Whether a shuffle gives all 32 lanes the value of one: ``shfl.sync.idx d, a, lane, 31, -1``."""
+    """Whether a shuffle gives all 32 lanes the value of one lane: ``shfl.sync.idx d, a, lane, 31, -1``."""
     form = instr.form
     if (
         form.operation is not Operation.SHUFFLE
@@ -165,7 +165,7 @@ def lane_selectors(instr: Instr) -> tuple[Operand, ...] | None:
 
 
 def operand_widths(form: Form) -> tuple[int, ...]:
-    """The width in bits of each operand as the table has it, 0 where that is not known."""
+    """The width in bits of each operand by the opcode table; 0 if it is unknown."""
     widths = _WIDTHS.get(form)
     if widths is None:
         widths = _WIDTHS[form] = tuple(_width(form.operand_type(spec)) for spec in form.specs)

@@ -1,14 +1,14 @@
 """Which bits of a value may differ between the lanes of a warp.
 
-Computes: for the integer operations of PTX, from what is known of the operands' bits, what is known of the result's. A
-`Bits` says which bits may vary from lane to lane, and which are certainly 0 or 1. So ``tid.x``, where the block is 64
-wide, varies in its lowest five bits; ``tid.x >> 5`` and ``tid.x & ~31`` do not vary at all, nor does ``tid.x < 32``;
-with ``ctaid.x * 64`` added nothing changes, since no carry leaves the lowest six bits.
+Computes: for the integer operations of PTX, the `Bits` of the result from the `Bits` of the operands: which bits may
+vary between lanes, and which are certainly 0 or 1. For example, in a block of width 64 ``tid.x`` varies in its lowest
+five bits. ``tid.x >> 5``, ``tid.x & ~31`` and ``tid.x < 32`` do not vary. Adding ``ctaid.x * 64`` varies no other bits,
+because no carry leaves the lowest six bits.
 
-Guarantees: every result is an over-approximation of the varying bits, and monotone in them. Operations that are not
-listed in `OPERATIONS` vary in all bits as soon as an operand does.
-Reference: the known-bits addition is that of LLVM's ``KnownBits``; Coutinho et al. (PACT 2011) use affine values of the
-thread index to the same end.
+Guarantees: every result over-approximates the varying bits and is monotone in them. The result of an operation that is
+not in `OPERATIONS` varies in all bits if an operand varies.
+Reference: LLVM's ``KnownBits`` (addition of known bits); Coutinho et al. (PACT 2011) use affine values of the thread
+index for the same purpose.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["OPERATIONS", "Bits", "constant", "special_registers", "uniform", "un
 
 
 class Bits(NamedTuple):
-    """Bit masks: may vary between lanes; is 0; is 1. A known bit never varies."""
+    """Bit masks of the bits that may vary between lanes, that are 0, and that are 1. A known bit never varies."""
 
     varying: int
     zero: int = 0
@@ -48,7 +48,7 @@ def unknown(width: int) -> Bits:
 
 
 def _value(bits: Bits, width: int) -> int | None:
-    """The constant that it is, or ``None``."""
+    """The value if all bits are known; else ``None``."""
     return bits.one if bits.zero | bits.one == _mask(width) else None
 
 
@@ -60,7 +60,7 @@ def _known(varying: int, zero: int, one: int, width: int) -> Bits:
 
 
 def _trailing_zeros(bits: Bits, width: int) -> int:
-    """How many of the lowest bits are certainly 0."""
+    """The number of lowest bits that are certainly 0."""
     maybe = ~bits.zero & _mask(width)
     return (maybe & -maybe).bit_length() - 1 if maybe else width
 
@@ -119,15 +119,15 @@ def _shr(a: Bits, count: Bits, width: int, *, is_signed: bool) -> Bits:
 
 
 def _sum(a: Bits, b: Bits, width: int, carry: int = 0) -> Bits:
-    """``a + b + carry``: a bit varies if an addend's bit does, or the carry into it."""
+    """``a + b + carry``: a bit varies if the bit of an addend or the carry into it varies."""
     mask = _mask(width)
-    highest = (~a.zero & mask) + (~b.zero & mask) + carry  # with a 1 wherever there may be one
+    highest = (~a.zero & mask) + (~b.zero & mask) + carry  # with 1 for each unknown bit
     lowest = a.one + b.one + carry
     carry_zero = ~(highest ^ a.zero ^ b.zero) & mask
     carry_one = (lowest ^ a.one ^ b.one) & mask
     known = (a.zero | a.one) & (b.zero | b.one) & (carry_zero | carry_one)
     varying = a.varying | b.varying
-    # A varying carry runs upwards from a varying bit, through bits into which the carry is not known.
+    # A varying carry propagates upwards from a varying bit, through bits with an unknown carry.
     open_bits = mask & ~(carry_zero | carry_one)
     seeds = varying << 1 & open_bits
     varying |= (open_bits ^ (open_bits + seeds)) & open_bits | seeds
@@ -159,7 +159,7 @@ def _product(a: Bits, b: Bits, width: int) -> Bits:
 
 
 def _extend(a: Bits, narrow: int, wide: int, *, is_signed: bool) -> Bits:
-    """The lowest ``narrow`` bits, extended to ``wide`` or cut to it."""
+    """The lowest ``narrow`` bits, extended or truncated to ``wide`` bits."""
     mask = _mask(min(narrow, wide))
     fill = _mask(wide) & ~mask
 
@@ -199,7 +199,7 @@ def _remainder(a: Bits, b: Bits, width: int) -> Bits:
 
 
 def _plain(operation: Callable[..., Bits]) -> Callable[[Form, list[Bits]], Bits | None]:
-    """An operation all of whose operands have the width of the form's type."""
+    """An operation on operands that all have the width of the type of the form."""
 
     def apply(form: Form, operands: list[Bits]) -> Bits | None:
         scalar = form.type
@@ -211,7 +211,7 @@ def _plain(operation: Callable[..., Bits]) -> Callable[[Form, list[Bits]], Bits 
 
 
 def _wide(operation: Callable[..., Bits]) -> Callable[[Form, list[Bits]], Bits | None]:
-    """A product of two extended factors, and perhaps a sum with a wide addend."""
+    """A product of two extended factors, with an optional wide addend."""
 
     def apply(form: Form, operands: list[Bits]) -> Bits | None:
         scalar = form.type
@@ -287,7 +287,7 @@ _TURNED = {"lt": "le", "le": "lt"}
 
 
 def _compare(form: Form, operands: list[Bits]) -> Bits | None:
-    """``a < c`` does not depend on the lowest t bits of a where those of c are 0, nor ``a ≤ c`` where they are 1."""
+    """``a < c`` does not depend on the lowest t bits of a if those of c are 0; ``a ≤ c`` does not if they are 1."""
     scalar = form.type
     a, b = operands[:2]
     if not (a.varying or b.varying):
@@ -334,10 +334,10 @@ OPERATIONS: dict[Operation, Callable[[Form, list[Bits]], Bits | None]] = {
 
 
 def special_registers(shape: tuple[int, int, int] | None, most_threads: int = 1024) -> dict[str, Bits]:
-    """The special registers of which something is known, by name; all others are `uniform` or vary in all bits.
+    """By name the bits of special registers; all others are `uniform` or vary in all bits.
 
-    ``shape`` is the exact block shape, where it is known; ``most_threads`` is the most threads a block can have. A warp
-    is 32 threads of consecutive linear index x + X·(y + Y·z), from a multiple of 32 on.
+    ``shape`` is the exact block shape, if it is known; ``most_threads`` is the largest number of threads of a block. A
+    warp consists of 32 threads with consecutive linear indices x + X·(y + Y·z), starting at a multiple of 32.
     """
     limit = 1024 if shape is None else shape[0] * shape[1] * shape[2]
     limit = min(limit, most_threads)
@@ -358,10 +358,10 @@ def special_registers(shape: tuple[int, int, int] | None, most_threads: int = 10
 
 
 def _lane_bits(shape: tuple[int, int, int], widths: list[int]) -> list[int]:
-    """For each axis the bits of the thread index that vary within a warp."""
+    """By axis the bits of the thread index that vary within a warp."""
     x, y, z = shape
     full = [_mask(width) for width in widths]
-    rows = 32 // x if 32 % x == 0 else 0  # rows of x threads in a warp, where that is a whole number
+    rows = 32 // x if 32 % x == 0 else 0  # rows of x threads in a warp, if it has only whole rows
     if x % 32 == 0 or y * z == 1:
         return [31 & full[0], 0, 0]
     if not rows:

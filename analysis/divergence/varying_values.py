@@ -1,10 +1,10 @@
-"""The bits of the values of one kernel: which are the same always and everywhere, which may vary where they are read.
+"""The bits of the values of one kernel: which are constant, and which may vary between lanes where they are read.
 
-Computes: for an instruction whose operation `varying_bits` knows, the bits of its result from those of its operands;
-for a value, the bits that have one known value whatever runs, found by looking a few definitions back.
+Computes: for an instruction whose operation is in `varying_bits`, the bits of its result from the bits of its operands;
+for a value, the bits that are constant in every execution, from a few definitions before it.
 
-Requires: the SSA view; ``seen(value, block)``, the varying bits of a value where it is read in a block, as the solver
-of `divergence` has them so far. Guarantees: what is known does not depend on ``seen``, so it is kept.
+Requires: the SSA view; ``seen(value, block)``: the varying bits of a value where a block reads it, by the present state
+of the solver in `divergence`. Guarantees: the known bits do not depend on ``seen``, so they are memoized.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from .varying_bits import OPERATIONS, Bits, constant
 
 __all__ = ["ValueBits"]
 
-#: How far back the bits of an operand are looked up, and through how many arguments of a φ.
+#: Limits for known bits: the length of a chain of definitions, and the number of arguments of a φ.
 _MOST_DEPTH = 5
 _MOST_ARGUMENTS = 4
 
 
-#: The bits of a value that is the same in all lanes, of which no more is known.
+#: The bits of a uniform value without known bits.
 _NOTHING = Bits(0)
 
 
-def _unasked(value: int, block: int) -> int:
-    raise AssertionError("the bits of values are asked for where they are read after the solution")
+def _unavailable(value: int, block: int) -> int:
+    raise AssertionError("varying bits are available during the solution only")
 
 
 class ValueBits:
@@ -40,24 +40,25 @@ class ValueBits:
         self.ssa = ssa
         self._sources = sources
         self._seen = seen
+        #: By SSA value: `known`.
         self._known: dict[int, Bits] = {}
-        #: By spelling and width.
+        #: By (text of the literal, width in bits).
         self._constants: dict[tuple[str, int], Bits] = {}
 
-    def settle(self) -> None:
-        """Ask ``seen`` no more: from now on only `known` and `mask` are called. The solver and its bits would refer to
-        each other for ever, and wait for the collector."""
-        self._seen = _unasked
+    def drop_solver(self) -> None:
+        """Drop ``seen``, because after the solution only `known` and `mask` are used. This ends the reference cycle
+        between the solver and this object."""
+        self._seen = _unavailable
 
     def mask(self, value: int) -> int:
-        """All bits that the register of ``value`` has."""
+        """All bits of the register of ``value``."""
         reg = self.ssa.reg[value]
         return (1 << reg.type.bits * reg.lanes) - 1
 
     def precise(self, instr: Instr, block: int, depth: int = _MOST_DEPTH + 1) -> Bits | None:
-        """The bits of the result of ``instr`` in ``block``, or ``None`` where nothing better is known than all or none.
+        """The bits of the result of ``instr`` in ``block``; ``None`` if there is no rule for single bits.
 
-        With ``block`` = -1 nothing varies, and only the known bits count.
+        With ``block`` = -1 no bit varies, and only the known bits matter.
         """
         form = instr.form
         operation = OPERATIONS.get(form.operation)
@@ -82,7 +83,7 @@ class ValueBits:
 
     def _operand(self, instr: Instr, operand: Operand, width: int, block: int, depth: int) -> Bits | None:
         if isinstance(operand, Reg):
-            # A conversion reads the lower part of a wider register.
+            # A conversion may read the lower part of a wider register.
             if operand.lanes != 1 or not 0 < width <= operand.type.bits:
                 return None
             value = self.ssa.read(instr, operand)
@@ -108,7 +109,7 @@ class ValueBits:
         return found
 
     def known(self, value: int, depth: int = _MOST_DEPTH) -> Bits:
-        """The bits of a value that are the same always and everywhere."""
+        """The bits of a value that are constant in every execution."""
         known = self._known.get(value)
         if known is not None:
             return known

@@ -5,8 +5,8 @@ block:
 
     (none of those below)   the next block; after the last block the thread ends
     bra L                   L; with a guard also the next block; with a constant guard only the selected one
-    brx.idx r, T            the targets of the ``.branchtargets`` directive with label T; with a guard also the next
-    block ret, exit, trap         the end of the thread; with a guard also the next block
+    brx.idx r, T            the targets of the ``.branchtargets`` directive T; with a guard also the next block
+    ret, exit, trap         the end of the thread; with a guard also the next block
 
 A call is assumed to return. An opaque instruction whose text contains a label of the body may branch there: the graph
 has that edge, and the instruction is listed in ``unmodelled``, so that transforms can refuse the kernel.

@@ -1,12 +1,12 @@
-"""What a kernel reads and writes in global memory, thread by thread: address, width, and what guards it.
+"""The accesses of each thread of a kernel to global memory: address, width, and conditions.
 
-Computes: for each access to global or generic memory its address as a polynomial (`thread_affine`), its width, what it
-does, and the comparisons that hold whenever it is executed, from the branches that lead to it alone and from its own
-predicate. Accesses to shared, local and parameter memory are private to a block or thread and left out, as are loads
-from ``.const``, which no kernel writes.
+Computes: for each access to global or generic memory its address as a polynomial (`thread_affine`), its width, its
+effect, and the comparisons that hold whenever it is executed: from the branches that dominate it and from its own
+predicate. Excluded are accesses to shared, local and parameter memory, which are private to a block or thread, and
+loads from ``.const``, which no kernel writes.
 
-Requires: facts of a flattened kernel. Guarantees: every instruction that may read or write global memory is in
-``accesses`` or, where it is none that is understood (calls, texture, asynchronous copies), in ``unknown``.
+Requires: facts of a kernel without nested scopes. Guarantees: every instruction that may read or write global memory is
+in ``accesses``, or in ``unknown`` if it is not modelled (calls, textures, asynchronous copies).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ __all__ = ["Access", "AccessSet", "Comparison", "Guards", "access_set"]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``left relation right`` for words of ``bits``, read as ``kind`` (``s``, ``u`` or ``b``): ``lt le eq ne``."""
+    """``left relation right`` for words of ``bits`` bits, read as ``kind`` (``s``, ``u`` or ``b``). ``relation`` is
+    ``lt``, ``le``, ``eq`` or ``ne``."""
 
     relation: str
     kind: str
@@ -38,8 +39,9 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """``bytes`` bytes at ``address``, modulo 2^64. ``effect`` is ``read``, ``write`` or ``atomic``; ``operation`` names
-    what an atomic does where nobody sees the old value and its order does not matter, such as ``add.u32``."""
+    """``bytes`` bytes at ``address``, modulo 2^64. ``effect`` is ``read``, ``write`` or ``atomic``. ``operation`` is
+    the operation of an atomic, such as ``add.u32``, if nothing reads the old value and the order does not matter; else
+    empty."""
 
     instr: Instr
     effect: str
@@ -55,7 +57,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class AccessSet:
-    """All accesses of a kernel to global memory, and the instructions of which nobody knows what they touch."""
+    """All accesses of a kernel to global memory, and the instructions with unknown accesses."""
 
     accesses: tuple[Access, ...]
     unknown: tuple[Instr, ...]
@@ -63,12 +65,12 @@ class AccessSet:
     guards: Guards
 
 
-#: Spaces that belong to a block or a thread, or that nobody writes.
+#: Spaces that are private to a block or a thread, or that nobody writes.
 _PRIVATE = frozenset(["shared", "local", "param", "const"])
 
 
 def access_set(facts: Facts) -> AccessSet:
-    """The accesses of the kernel of ``facts`` in the order of the text."""
+    """The accesses of the kernel of ``facts`` in reverse postorder of the blocks."""
     return facts.get(_access_set)
 
 
@@ -108,7 +110,7 @@ def _has_several_addresses(instr: Instr) -> bool:
 
 
 def _is_to_private_object(access: Access) -> bool:
-    """Whether a generic address is one of a shared, local or constant variable or of a parameter."""
+    """Whether a generic address points into a shared, local or constant variable or into a parameter."""
     symbols = [atom.name for atom in access.address.atoms if atom.kind == "symbol"]
     return len(symbols) == 1 and symbols[0].partition(":")[0] in _PRIVATE and not _has_pointer(access.address)
 
@@ -139,19 +141,19 @@ _COMMUTING = frozenset(["add", "min", "max", "and", "or", "xor"])
 
 
 def _commuting(instr: Instr, form: Form, read: set[Reg]) -> str:
-    """The operation of an atomic on integers whose order among its like does not matter: nobody sees what was there."""
+    """The operation of an integer atomic that commutes with equal operations because nothing reads the old value."""
     operation = form.mods.get("atomop", "")
     if form.operation not in ATOMICS or operation not in _COMMUTING or form.type is None or form.lanes != 1:
         return ""
     if not read.isdisjoint(instr.defs()):
         return ""
     if not {"cta", "cluster"}.isdisjoint(form.text.split(".")):
-        return ""  # no atomic to other blocks
+        return ""  # not atomic for other blocks
     return f"{operation}.{form.type.name}" if form.type.kind in "usb" and form.type.lanes == 1 else ""
 
 
 _INVERSE = {"lt": ("le", True), "le": ("lt", True), "eq": ("ne", False), "ne": ("eq", False)}
-#: PTX's comparisons as one of ours, and whether the operands change sides.
+#: By comparison of PTX the relation of `Comparison`, and whether the operands are swapped.
 _RELATIONS = {
     "lt": ("lt", False),
     "le": ("le", False),
@@ -185,8 +187,8 @@ class Guards:
             self._known[block] = found
 
     def is_complete(self, block: int) -> bool:
-        """Whether a thread that comes to the end of the kernel has been in ``block`` exactly where its comparisons
-        hold: every branch that decides about it is among them, alone."""
+        """Whether a thread that ends has executed ``block`` exactly if the comparisons of the block hold: they come
+        from all branches that decide whether the block is executed, and from nothing else."""
         cfg, facts = self.facts.cfg, self.facts
         while block != cfg.rpo[0]:
             parent = facts.dominance.idom[block]
@@ -199,7 +201,7 @@ class Guards:
         return True
 
     def _is_exact(self, source: int, target: int) -> bool:
-        """Whether the edge is taken exactly where its comparisons hold."""
+        """Whether the edge is taken exactly if its comparisons hold."""
         branch = self.facts.cfg.blocks[source].terminator
         if branch is None or branch.guard is None or not isinstance(branch.guard.reg, Reg):
             return False
@@ -232,7 +234,7 @@ class Guards:
         return tuple(self._holds(instr, guard.reg, not guard.negated, 6))
 
     def _edge(self, source: int, target: int) -> tuple[Comparison, ...]:
-        """What a conditional branch at the end of ``source`` says on its way to ``target``."""
+        """The comparisons that hold when the branch at the end of ``source`` goes to ``target``."""
         cfg = self.facts.cfg
         branch = cfg.blocks[source].terminator
         if branch is None or branch.guard is None or not isinstance(branch.guard.reg, Reg):
@@ -245,7 +247,7 @@ class Guards:
         return tuple(self._holds(branch, branch.guard.reg, branch.guard.negated == falls, 6))
 
     def _holds(self, user: Instr, reg: Reg, truth: bool, depth: int) -> list[Comparison]:
-        """What follows from the predicate that ``user`` reads from ``reg`` being ``truth``."""
+        """The comparisons that hold if the predicate that ``user`` reads from ``reg`` is ``truth``."""
         ssa = self.facts.ssa
         definition = ssa.instr[ssa.read(user, reg)]
         if definition is None or is_may_definition(definition) or not depth:
@@ -272,19 +274,19 @@ class Guards:
 
     def _compare(self, instr: Instr, truth: bool, depth: int) -> list[Comparison]:
         form = instr.form
-        found: list[Comparison] = []
+        comparisons: list[Comparison] = []
         joined = form.mods.get("bool")
         if joined is not None:
             if truth != (joined == "and") or joined == "xor":
                 return []
-            found += self._operand(instr, instr.operands[3], truth, depth - 1)
+            comparisons += self._operand(instr, instr.operands[3], truth, depth - 1)
         scalar = form.type
         relation = _RELATIONS.get(form.mods.get("cmp", ""))
         if relation is None or scalar is None or scalar.bits not in (32, 64) or scalar.kind not in "usb":
-            return found
+            return comparisons
         left, right = instr.operands[1], instr.operands[2]
         if not (_is_plain(left) and _is_plain(right)):
-            return found
+            return comparisons
         name, swapped = relation
         a, b = self.forms.word(instr, left, scalar.bits), self.forms.word(instr, right, scalar.bits)
         kind = "u" if form.mods["cmp"] in ("lo", "ls", "hi", "hs") else scalar.kind
@@ -294,8 +296,8 @@ class Guards:
             name, turned = _INVERSE[name]
             if turned:
                 a, b = b, a
-        found.append(Comparison(name, kind, scalar.bits, a, b))
-        return found
+        comparisons.append(Comparison(name, kind, scalar.bits, a, b))
+        return comparisons
 
 
 def _is_plain(operand: Operand) -> bool:

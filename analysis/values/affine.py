@@ -1,7 +1,7 @@
 """Affine forms of integer values: ``k + Σ cᵢ·vᵢ`` modulo 2^width.
 
 Computes: the normal form of an integer operation from the forms of its operands. Arithmetic modulo a power of two is
-exact, so equal forms are equal values, whatever the order of the additions; nothing is assumed about overflow.
+exact, so equal forms are equal values for every order of the additions. Nothing is assumed about overflow.
 
 Guarantees: a form has at most `MAX_TERMS` terms, sorted by atom, none with coefficient 0. Refuses (``None``): a form
 with more terms, an operation that is not linear.
@@ -33,7 +33,7 @@ class Affine(NamedTuple):
 
     @property
     def single_atom(self) -> int | None:
-        """The atom, when the form is just that atom."""
+        """The atom, if the form is that atom alone; else ``None``."""
         if self.constant == 0 and len(self.terms) == 1 and self.terms[0][1] == 1:
             return self.terms[0][0]
         return None
@@ -69,7 +69,7 @@ def add(left: Affine, right: Affine, factor: int = 1) -> Affine | None:
 
 
 def _gather(terms: dict[int, int], others: Iterable[tuple[int, int]], factor: int, mask: int) -> None:
-    """Add ``factor`` times ``others`` to ``terms``; what comes to 0 goes."""
+    """Add ``factor`` times ``others`` to ``terms``; removes terms with coefficient 0."""
     for number, coefficient in others:
         total = (terms.get(number, 0) + factor * coefficient) & mask
         if total:
@@ -79,7 +79,7 @@ def _gather(terms: dict[int, int], others: Iterable[tuple[int, int]], factor: in
 
 
 def weighted_sum(start: Affine, parts: Iterable[tuple[int, Affine]]) -> Affine | None:
-    """``start + Σ factor·part``, as `add` gives it for one part behind the other."""
+    """``start + Σ factor·part``; the same as one `add` per part."""
     width, constant, own = start
     mask = (1 << width) - 1
     terms = dict(own)

@@ -1,13 +1,14 @@
-"""By which power of two an address is certainly divisible.
+"""The largest power of two that certainly divides an address.
 
 Computes: for a reference, from the affine form of its base: the alignment of the variable or pointer parameter in it,
-and the factors and known low bits of its indices. A parameter's alignment is what the PTX says: ``.ptr .align 16``, and
-4 for ``.ptr`` without ``.align``. That memory from ``cudaMalloc`` is aligned to 256 bytes is nowhere in PTX: whoever
-wants to assume it says so, as ``assumed``. That is of pointers: of the one parameter that an address starts from, taken
-once; a parameter that is multiplied, or that two are added of, or that has no ``.ptr`` beside others that have, may be
-an integer.
+and the factors and known low bits of its indices. The alignment of a parameter comes from the PTX: ``.ptr .align 16``,
+or 4 for ``.ptr`` without ``.align``. PTX does not state that memory from ``cudaMalloc`` is aligned to 256 bytes; a
+caller may assume that with ``assumed``. It applies only to a pointer: a parameter with factor 1 that is the only one in
+the address. A parameter with another factor, one of two parameters, or one without ``.ptr`` beside others with ``.ptr``
+may be an integer.
 
-Requires: value numbers, SSA view. Guarantees: whatever runs, the address is a multiple, if what ``.ptr`` says is true.
+Requires: value numbers, SSA view. Guarantees: in every execution the address is a multiple of the result, if the
+``.ptr`` attributes are true.
 Reference: PTX ISA 9.0, §11.2 (kernel parameter attributes).
 """
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Alignments"]
 
-#: More than any access needs.
+#: A page in bytes: more than any access needs.
 _MOST = 1 << 12
 #: The opcodes that give the address of a parameter's buffer.
 _SOURCES = ADDRESS_CONVERSIONS | {Operation.LOAD}
@@ -43,13 +44,15 @@ class Alignments:
         self.facts = facts
         self.values = facts.values
         self._bounds = facts.get(Bounds)
-        self._of_param: dict[int, int] = {}  # by class
+        #: By class of values of a pointer parameter its alignment in bytes; and the classes that are certainly
+        #: pointers.
+        self._of_param: dict[int, int] = {}
         self._is_pointer: set[int] = set()
         self._find_parameters()
 
     def of(self, reference: Reference, assumed: int = 1) -> int:
-        """The largest power of two, up to a page, that is known to divide the address; ``assumed`` is what pointer
-        parameters are aligned to beyond what the PTX says."""
+        """The largest power of two, up to a page, that is known to divide the address. ``assumed``: an alignment in
+        bytes that is assumed for pointer parameters."""
         terms, width = ((reference.base, 1),), 64
         for bits in (64, 32):
             form = self.values.affine_of(reference.base, bits)
@@ -73,7 +76,7 @@ class Alignments:
         return found & -found
 
     def _find_parameters(self) -> None:
-        """The classes of pointer parameters, as they are loaded and after ``cvta``."""
+        """Find the classes of pointer parameters, both loaded and after ``cvta``."""
         facts, ssa = self.facts, self.facts.ssa
         if not facts.kernel.is_entry:
             return
@@ -100,11 +103,11 @@ class Alignments:
                     source = self.values.of_register(instr, instr.operands[1])
                     if source in self._of_param:
                         self._of_param[number] = self._of_param[source]
-                        self._is_pointer.add(number)  # whatever is converted to an address space is a pointer
+                        self._is_pointer.add(number)  # a converted address is a pointer
 
 
 def _stated(param: Param) -> int:
-    """What the PTX says of the alignment of what a parameter points to."""
+    """The alignment in bytes that the PTX states for the memory to which a parameter points."""
     words = param.attributes.split()
     if ".ptr" not in words:
         return 1

@@ -5,19 +5,19 @@ multiply-add, which rounds once. So the bits of a sum depend on what else reads 
 
 Computes: for each product that is read, one of four kinds.
 
-``rounded``     ptxas rounds it: no sum can see it, or another instruction reads it whenever it is computed.
+``rounded``     ptxas rounds it: no sum may read it, or another instruction reads it whenever it is computed.
 ``contracted``  ptxas contracts it with all of its readers, which are sums in the block of the product.
 ``paired``      the same, but one of the sums adds it to another such product, and ptxas contracts one of the two.
-``open``        anything else. The answer depends on how ptxas unrolls loops, removes branches, sinks instructions
-                into blocks and promotes memory, which other instructions of the kernel may change.
+``open``        all other products. The answer depends on how ptxas unrolls loops, removes branches, sinks instructions
+                into blocks and promotes memory, which other instructions of the kernel may influence.
 
-A rounded product may get ``.rn``, which changes no bit; then nothing contracts it any more. Contracted and paired ones
-must keep their sums, in the block in which they are. `Contraction.fixed` holds these products and their sums. A kernel
-with an open product is left as it is (`Contraction.is_fragile`).
+A rounded product may get ``.rn``, which changes no bit; then it is never contracted. Contracted and paired products
+must keep their sums, in their blocks. `Contraction.fixed` contains these products and their sums. A kernel with an open
+product is not transformed (`Contraction.is_fragile`).
 
-What ptxas 13.0 does at ``-O3``, tried for f32 on sm_75, 80, 90, 100 and 120, for f64, f16 and f16x2 on sm_75 and 100,
-for bf16 on sm_90, 100 and 120, and for f32x2 on sm_100. They agree, except where a type is named; bf16x2 is taken to be
-like f16x2. `tests/unit/test_contraction.py` repeats it for f32 and f64 on sm_80:
+Behaviour of ptxas 13.0 at ``-O3``, measured for f32 on sm_75, 80, 90, 100 and 120, for f64, f16 and f16x2 on sm_75 and
+100, for bf16 on sm_90, 100 and 120, and for f32x2 on sm_100. All agree, except where a type is named; bf16x2 is assumed
+to behave like f16x2. `tests/unit/test_contraction.py` repeats the measurement for f32 and f64 on sm_80:
 
 1. A product is contracted with all sums that read it, or with none. Several sums get one FMA each.
 2. One reader that is no contractible sum keeps the product rounded for all readers: a store, a comparison, another
@@ -26,7 +26,11 @@ like f16x2. `tests/unit/test_contraction.py` repeats it for f32 and f64 on sm_80
    product, where an equal product stands in front of the reader in its block: ptxas lets it read that one.
 3. A sum in another block than its product keeps the product rounded. Blocks are those that ptxas has after it removed
    branches: after unrolling, a φ is gone, a guarded store in a loop may be gone from most copies of the body, and the
-   products of these copies are contracted.
+   products of these copies are contracted. A guarded instruction that touches memory, waits or ends the thread is a
+   block of its own, and so is what becomes a call or a loop: ``call``, most integer ``div`` and ``rem``, ``div``,
+   ``rcp`` and ``sqrt`` with a rounding modifier, ``rsqrt.f64``, ``bfind`` of 64 bits, ``fence``, ``membar``,
+   ``brkpt`` and ``pmevent``. What follows it is in another block. Guarded arithmetic is not. Of 110 other spellings
+   none was.
 4. ``mov``, ``neg``, ``cvt`` without effect, packing and unpacking, and a guard on the sum hide no product. ``selp`` and
    φ do, unless ptxas folds them.
    ptxas may also sink a product into the block of its only reader: a kernel in which it did that had one load less.
@@ -44,9 +48,9 @@ like f16x2. `tests/unit/test_contraction.py` repeats it for f32 and f64 on sm_80
     or loaded again from the same address. Without readers in other blocks than their products this did not happen.
 11. ``.f32x2`` is contracted even where product or sum has ``.rn``: only its readers keep such a product rounded.
 
-Requires: the SSA view, loops and post-dominance of the current version. Guarantees: where the kind is *rounded* or
-*contracted*, ptxas does that for every execution of the product. Refuses nothing; kernels without products or without
-sums cost one scan.
+Requires: the SSA view, loops and post-dominance of the current version. Guarantees: if the kind is *rounded* or
+*contracted*, ptxas does that for every execution of the product. Refuses nothing. A kernel without products or without
+sums takes one scan.
 Reference: PTX ISA 9.0, §9.7.3 (``add``, ``mul``: "may be optimized aggressively"); experiments with ptxas 13.0.
 """
 
@@ -69,7 +73,7 @@ __all__ = ["Contraction", "Product", "may_contract", "pinned"]
 
 
 def role(form: Form) -> str:
-    """``product``, ``sum`` or ``through`` (see `Op.contraction`); empty where the form is none of these."""
+    """``product``, ``sum`` or ``through`` (see `Op.contraction`); empty if the form is none of these."""
     kind = form.op.contraction
     if not kind:
         return ""
@@ -82,7 +86,7 @@ def role(form: Form) -> str:
 
 
 def _ignores_rounding(form: Form) -> bool:
-    """Whether ptxas contracts it in spite of ``.rn``: item 11 above."""
+    """Whether ptxas contracts the form in spite of ``.rn``: item 11 above."""
     return form.type is TYPES["f32x2"] and form.mods["rnd"] == "rn"
 
 
@@ -91,7 +95,7 @@ def _keeps_value(form: Form) -> bool:
 
 
 def pinned(form: Form) -> str | None:
-    """The mnemonic of the same product or sum with ``.rn``; `None` where the opcode has none of the same value."""
+    """The mnemonic of the same product or sum with ``.rn``; ``None`` if there is none with the same value."""
     if not any(piece.name == "rnd" for piece in form.op.pieces) or form.type is TYPES["f32x2"]:
         return None
     base, _, rest = form.text.partition(".")
@@ -100,8 +104,8 @@ def pinned(form: Form) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """``sums`` are those that may see the product, directly or behind copies, φs and selections. ``readers`` says of
-    each reader whether it reads the value in the product's block without a guard, and how much deeper its loop is."""
+    """``sums`` are the sums that may read the product, directly or through copies, φs and selections. ``readers``:
+    (reader, whether it reads the value in the product's block without a guard, by how much its loop is deeper)."""
 
     kind: str
     sums: frozenset[Instr] = frozenset()
@@ -110,23 +114,23 @@ class Product:
 
 @dataclass(slots=True)
 class Contraction:
-    """``products`` by instruction; ``sources``: the products that each sum may see; ``live``: all instructions whose
-    effect or result counts; ``fixed``: instructions that must stay where they are."""
+    """``products``: by instruction its kind and readers. ``sources``: by sum the products that it may read. ``live``:
+    the instructions with an effect or a used result. ``fixed``: instructions that must not move or change."""
 
     products: dict[Instr, Product] = field(default_factory=dict[Instr, Product])
     sources: dict[Instr, set[Instr]] = field(default_factory=dict[Instr, "set[Instr]"])
     live: set[Instr] = field(default_factory=set[Instr])
     fixed: frozenset[Instr] = frozenset()
-    #: Whether another change of the kernel might change what is contracted.
+    #: Whether any change of the kernel may change which products are contracted.
     is_fragile: bool = False
 
     @classmethod
     def of(cls, facts: Facts) -> Contraction:
-        """The products of the kernel as it is now; ask through `Facts.get`."""
+        """The products of the kernel; a fact for `Facts.get`."""
         return _Classes(facts).classify() if may_contract(facts.kernel) else cls()
 
     def add(self, other: Contraction, copies: Mapping[Instr, Instr]) -> None:
-        """Add the products of another kernel, of whose instructions these are the copies in this one."""
+        """Add the products of another kernel. ``copies``: by instruction of that kernel its copy in this one."""
         for instr, product in other.products.items():
             sums = frozenset(copies[each] for each in product.sums)
             readers = frozenset((copies[each], is_here, depth) for each, is_here, depth in product.readers)
@@ -145,9 +149,9 @@ def may_contract(kernel: Kernel) -> bool:
 
 @dataclass(slots=True)
 class _Reach:
-    """What sees one value: instructions that read it, and whether it leaves the code that can be followed."""
+    """The readers of one value, and whether it leaves the code that is analyzed."""
 
-    sums: dict[Instr, bool] = field(default_factory=dict[Instr, bool])  #: with whether it is contracted for certain
+    sums: dict[Instr, bool] = field(default_factory=dict[Instr, bool])  #: by sum whether it is certainly contracted
     others: set[Instr] = field(default_factory=set[Instr])
     is_rounded: bool = False
     escapes: bool = False
@@ -161,6 +165,8 @@ class _Classes:
         self.ssa = facts.ssa
         cfg = facts.cfg
         self.block_of = {instr: block for block in cfg.rpo for instr in cfg.blocks[block].instrs}
+        #: By instruction the number of the basic block that ptxas has it in: blocks of the kernel are split (item 3).
+        self.part_of = _parts(cfg.blocks[block].instrs for block in cfg.rpo)
         kernel = facts.kernel
         self.results = {param.name for param in kernel.results or ()}
         self.has_local = _has_local(facts)
@@ -172,7 +178,7 @@ class _Classes:
         self._find_reads()
 
     def _live(self) -> set[Instr]:
-        """The instructions that have an effect, or whose result one of these needs."""
+        """The instructions with an effect, and those on whose results they depend."""
         ssa = self.ssa
         live = {instr for instr in self.block_of if not instr.is_directive and not may_remove(instr)}
         work = list(live)
@@ -239,8 +245,8 @@ class _Classes:
         return Contraction(found, sources, self.live, frozenset(fixed), is_fragile=is_fragile)
 
     def _spaces(self, reached: Iterable[_Reach]) -> set[str]:
-        """The state spaces through which a product may come without being rounded: ``local`` where this kernel stores
-        one there, ``param`` where another function of the module has one."""
+        """The state spaces through which a product may pass without being rounded: ``local`` if this kernel stores one
+        there, ``param`` if another function of the module has one."""
         found = {"local"} if any(reach.is_in_local for reach in reached) else set[str]()
         module, kernel = self.facts.module, self.facts.kernel
         others = [] if module is None else [each for each in module.kernels if each is not kernel]
@@ -249,7 +255,7 @@ class _Classes:
         return found
 
     def _incoming(self, spaces: set[str]) -> Iterable[Instr]:
-        """The instructions whose results may be a product that is not rounded, computed elsewhere."""
+        """The instructions whose results may be an unrounded product from memory or another function."""
         for instr in self.live:
             if instr.form.is_call:
                 if "param" in spaces:
@@ -267,9 +273,9 @@ class _Classes:
         return space == "local" or (space == "generic" and self.has_local)
 
     def _reach(self, start: Instr) -> _Reach:
-        """What sees the results of ``start``."""
+        """The readers of the results of ``start``."""
         ssa, found = self.ssa, _Reach()
-        home = self.block_of[start]
+        home = self.part_of[start]
         work = deque((ssa.defined(start, reg), start.guard is None) for reg in start.defs())
         seen = {value for value, _ in work}
         while work:
@@ -278,7 +284,7 @@ class _Classes:
                 found.escapes = True
             after = [(join, False) for join in self.joins.get(value, ())]
             for reader in self.reads.get(value, ()):
-                is_here = is_direct and reader.guard is None and self.block_of[reader] == home
+                is_here = is_direct and reader.guard is None and self.part_of[reader] == home
                 if role(reader.form) == "through":
                     keeps = is_here and _is_transparent(reader)
                     after += [(ssa.defined(reader, reg), keeps) for reg in reader.defs()]
@@ -304,8 +310,8 @@ class _Classes:
             found.is_rounded |= is_direct and self._is_certain(start, reader)
 
     def _is_certain(self, start: Instr, reader: Instr) -> bool:
-        """Whether every copy of ``start`` that ptxas may make has a copy of ``reader``. Outside of loops there is one
-        copy, but for functions, which may be inlined into a loop; in a loop, copies are of one turn of the body."""
+        """Whether every copy of ``start`` that ptxas may make has a copy of ``reader``. Outside loops there is one
+        copy, except in functions, which may be inlined into a loop. In a loop, each copy is one of an iteration."""
         here, there = self.block_of[start], self.block_of[reader]
         loop_of = self.facts.loops.loop_of
         if here != there and self._may_read_equal(start, reader):
@@ -382,6 +388,39 @@ def _constant(operand: Operand) -> object:
 _TRANSPARENT = COPIES | {Operation.FLOAT_NEGATION}
 
 
+def _parts(blocks: Iterable[Iterable[Instr]]) -> dict[Instr, int]:
+    """By instruction the number of the stretch of code in which it is. Stretches end with a block, and before and
+    after an instruction that ptxas may make a block of its own."""
+    part_of: dict[Instr, int] = {}
+    number = 0
+    for instrs in blocks:
+        number += 1
+        for instr in instrs:
+            is_apart = _is_block_of_its_own(instr)
+            number += is_apart
+            part_of[instr] = number
+            number += is_apart
+    return part_of
+
+
+#: Opcodes that ptxas makes blocks of, whatever their modifiers are.
+_OWN_BLOCK = frozenset(["call", "fence", "membar", "brkpt", "pmevent"])
+
+
+def _is_block_of_its_own(instr: Instr) -> bool:
+    form = instr.form
+    if instr.is_directive:
+        return False
+    base, scalar = form.op.base, form.type
+    if (instr.guard is not None and form.effects) or form.is_opaque or base in _OWN_BLOCK:
+        return True
+    if base in ("div", "rem") and scalar is not None and scalar.is_integer:
+        return True
+    if base in ("div", "rcp", "sqrt") and "rnd" in form.mods:
+        return True
+    return base in ("rsqrt", "bfind") and scalar is not None and scalar.bits == 64
+
+
 def _is_transparent(instr: Instr) -> bool:
     """Whether ptxas sees a product behind it as if it were not there: a ``mov`` of a register, or ``neg``."""
     operation, operands = instr.form.operation, instr.operands
@@ -389,7 +428,7 @@ def _is_transparent(instr: Instr) -> bool:
 
 
 def _agrees(product: Form, total: Form) -> bool:
-    """Whether the sum is of the product's type and treats subnormal numbers in the same way."""
+    """Whether sum and product have the same type and the same treatment of subnormal numbers."""
     return product.type is total.type and ("ftz" in product.flags) == ("ftz" in total.flags)
 
 

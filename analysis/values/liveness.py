@@ -1,18 +1,18 @@
 """Live registers.
 
-Computes: for each block, which registers are live at its start and at its end. A register is live at a point if some
+Computes: for each block the registers that are live at its start and at its end. A register is live at a point if some
 path from there reads it before it is certainly written:
 
     live_out(b) = ∪ live_in(s) over the successors s of b;    live_in(b) = exposed(b) ∪ (live_out(b) − written(b))
 
-``exposed`` are the registers read in the block before the block has certainly written them. A guarded instruction, one
-that writes a component of a vector register, one that writes later, and an opaque one do not certainly write.
+``exposed`` are the registers that the block reads before it certainly writes them. A guarded instruction, one that
+writes a component of a vector register, one that writes later, and an opaque one do not certainly write.
 
-Only registers that are live across some block boundary have a number; the others live and die within a block.
+Only registers that are live across some block boundary have a number; the others are live only within a block.
 
 Requires: a `Cfg`. Guarantees: time and memory grow with the kernel and with the live ranges, not with blocks ×
-registers: these are solved in columns of `COLUMN` numbers, each over those blocks only in which one of them is live.
-Blocks that block 0 does not reach have empty sets.
+registers: registers are solved in columns of `COLUMN` numbers, each over only the blocks in which one of them is live.
+Unreachable blocks have empty sets.
 Reference: PTX ISA 9.0, §9.3 (predicated execution); Cooper, Torczon, *Engineering a Compiler*, §8.6.1.
 """
 
@@ -28,12 +28,12 @@ from ..graph.dataflow import bits
 
 __all__ = ["COLUMN", "Liveness", "certain_defs"]
 
-#: How many registers one column of bit vectors has.
+#: The number of registers in one column of bit vectors.
 COLUMN = 1024
 
 
 def certain_defs(instr: Instr) -> Sequence[Reg]:
-    """The registers whose old value is certainly gone after ``instr``."""
+    """The registers that ``instr`` certainly overwrites."""
     if instr.guard is not None or instr.form.effects & Effect.REGISTERS_LATER:
         return []
     found = instr.defs()
@@ -44,15 +44,15 @@ def certain_defs(instr: Instr) -> Sequence[Reg]:
 class Liveness:
     """Live registers at block boundaries.
 
-    ``regs`` are the numbered registers, ``index`` their numbers; ``live_in[b]`` and ``live_out[b]`` are sets of numbers
-    as bit vectors. Where there are several columns they are put together when asked for, in time linear in the width.
+    ``regs`` are the numbered registers, ``index`` their numbers. ``live_in[b]`` and ``live_out[b]`` are sets of numbers
+    as bit vectors. If there are several columns, an access joins them, in time linear in their number.
     """
 
     def __init__(
         self, cfg: Cfg, among: Container[Reg] | None = None, mentions: Mapping[int, Sequence[Instr]] | None = None
     ) -> None:
-        """``among`` are the registers that are asked about, where it is not about all; ``mentions`` are the
-        instructions of each block that read or write one of them, where they are known."""
+        """``among``: the registers of interest, if not all. ``mentions``: by block the instructions that read or write
+        one of them, if they are known."""
         self.cfg = cfg
         self.regs: list[Reg] = []
         self.index: dict[Reg, int] = {}
@@ -102,8 +102,8 @@ class Liveness:
     def backwards(self, block: int) -> Iterator[tuple[int, Instr, set[Reg]]]:
         """Position, instruction and the registers live after it, for each instruction from the last to the first.
 
-        It is one set all the time, which changes as the walk goes on: copy it to keep it. It is taken from the block
-        as it is when the walk starts.
+        All steps yield the same set, which the next step changes: copy it to keep it. The instructions are those of the
+        block when the iteration starts.
         """
         live = set(self.registers(self.live_out[block]))
         instrs = self.cfg.blocks[block].instrs
@@ -118,7 +118,7 @@ class Liveness:
     def live_after(self, block: int) -> list[frozenset[Reg]]:
         """The registers live after each instruction of ``block``; directives are transparent.
 
-        As large as the block times what is live in it: `backwards` is for large blocks.
+        Takes memory for instructions × live registers: use `backwards` for large blocks.
         """
         instrs = self.cfg.blocks[block].instrs
         found: list[frozenset[Reg]] = [frozenset()] * len(instrs)
@@ -132,7 +132,7 @@ class Liveness:
 
 
 def _scan(instrs: Sequence[Instr], among: Container[Reg] | None) -> tuple[list[Reg], set[Reg]]:
-    """The registers read before they are certainly written, in the order of the text; those certainly written."""
+    """(registers read before they are certainly written, in text order; registers certainly written)."""
     first_read: dict[Reg, None] = {}
     gone: set[Reg] = set()
     for instr in instrs:
@@ -142,7 +142,7 @@ def _scan(instrs: Sequence[Instr], among: Container[Reg] | None) -> tuple[list[R
         form = instr.form
         if form.dst_count == 1 and instr.guard is None and not form.effects & Effect.REGISTERS_LATER:
             target = instr.operands[0]
-            if type(target) is Reg:  # nearly all instructions
+            if type(target) is Reg:  # most instructions
                 if among is None or target in among:
                     gone.add(target)
                 continue
@@ -151,7 +151,7 @@ def _scan(instrs: Sequence[Instr], among: Container[Reg] | None) -> tuple[list[R
 
 
 def _spread(by_block: Mapping[int, Iterable[Reg]], index: Mapping[Reg, int], columns: int) -> list[dict[int, int]]:
-    """For each column, block → the bit vector of its registers; blocks without any are left out."""
+    """For each column, by block the bit vector of its registers, without empty ones."""
     spread: list[dict[int, int]] = [{} for _ in range(columns)]
     if columns == 1:
         only = spread[0]
@@ -174,7 +174,7 @@ def _spread(by_block: Mapping[int, Iterable[Reg]], index: Mapping[Reg, int], col
 
 
 def _solve(cfg: Cfg, gen: Mapping[int, int], kill: Mapping[int, int], ins: list[int], outs: list[int]) -> list[int]:
-    """Fill in one column, from the blocks that read upwards; returns the blocks that have a register live."""
+    """Solve one column, from the reading blocks upwards. Returns the blocks that have a live register."""
     succ, pred, rpo, number, reachable = cfg.succ, cfg.pred, cfg.rpo, cfg.rpo_number, cfg.reachable
     work = [-number[block] for block in gen]
     heapq.heapify(work)
@@ -206,7 +206,7 @@ def _solve_sparse(cfg: Cfg, gen: Mapping[int, int], kill: Mapping[int, int]) -> 
 
 
 class _Rows(Sequence[int]):
-    """The bit vectors of all blocks, put together from their columns."""
+    """The bit vectors of all blocks, joined from their columns on access."""
 
     def __init__(self, columns: list[dict[int, int]], count: int) -> None:
         self._columns = columns

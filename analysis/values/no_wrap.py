@@ -1,22 +1,22 @@
-"""Sums of 32 bits that are proven not to wrap before they are extended to an address of 64.
+"""32-bit sums that are proved not to wrap around before they are extended to a 64-bit address.
 
 Computes, for an address at the end of a block, the same address with ``extend(r + c)`` written as ``extend(r) + c``
-wherever ``r + c`` does not wrap there. So the next turn's ``A[i]``, which is ``base + 4·extend(i + 1)``, is found to be
-this turn's ``base + 4·extend(i) + 4``. What is known of r at the end of a block:
+wherever ``r + c`` does not wrap around there. So ``A[i]`` of the next iteration, ``base + 4·extend(i + 1)``, is found
+to be ``base + 4·extend(i) + 4`` of this iteration. A bound of r at the end of a block is proved by one of
 
-    constant   r is one
-    guard      an edge that dominates the block is taken only where r is below, or above, something: at least one below
-               the greatest number, or a constant
-    φ          it holds of every argument at the end of its predecessor, or on the edge from there; or the argument is
-               the φ moved on away from the bound by a constant, in a sum that does not wrap itself
+    constant   r is a constant
+    guard      an edge that dominates the block is taken only if r is below, or above, some value. The bound is then a
+               constant, or one less than the greatest number
+    φ          the bound holds for every argument at the end of its predecessor, or on the edge from there; or the
+               argument is the φ plus a constant that moves it away from the bound, in a sum that does not wrap around
 
-The last is an induction over turns: start, comparison and step have to be in the code. C's undefined overflow is not
-asked, since PTX wraps. Signed facts are used for zero-extended sums where the value is not negative, and unsigned ones
-for sign-extended sums below 2^31.
+The last one is an induction over iterations: start, comparison and step must be in the code. PTX sums wrap around, so
+the undefined overflow of C is not used. Signed bounds are used for zero-extended sums if the value is not negative, and
+unsigned bounds for sign-extended sums below 2^31.
 
-Requires: SSA, value numbers, dominance. Guarantees: the result is the same number whenever control is at the end of the
-block, with the values of the φs and other leaves that are current there. Refuses: ``!=`` as a loop's condition, and
-comparisons that are not in the block that they decide about.
+Requires: SSA view, value numbers, dominance. Guarantees: the result is the same number whenever control is at the end
+of the block, for the values of the φs and other leaves that are current there. Refuses: ``!=`` as the condition of a
+loop, and comparisons that are not in the block of their branch.
 Reference: LLVM's ScalarEvolution (no-wrap flags of add recurrences, from guards only).
 """
 
@@ -36,11 +36,11 @@ __all__ = ["NoWrap"]
 Kind: TypeAlias = Literal["s", "u"]
 _LEAST = {"s": -(1 << 31), "u": 0}
 _MOST = {"s": (1 << 31) - 1, "u": (1 << 32) - 1}
-#: Blocks above the asking one whose guards are looked at, and φs that lead on to others.
+#: Limits: dominating blocks whose guards are tested, and nested φs in one proof.
 _MOST_GUARDS = 48
 _MOST_PHIS = 3
 
-#: Comparisons as (what is below, whether the two may be equal): ``left`` below ``right`` is 0, the other way is 1.
+#: By comparison (whether the right operand is the smaller one, whether the operands may be equal).
 _ORDERS = {
     "lt": (0, False), "le": (0, True), "gt": (1, False), "ge": (1, True),
     "lo": (0, False), "ls": (0, True), "hi": (1, False), "hs": (1, True),
@@ -60,7 +60,7 @@ class _Order:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """The question whether ``number``, read as ``kind``, is at most, or at least, ``limit``."""
+    """The claim that ``number``, read as ``kind``, is at most (``is_upper``) or at least ``limit``."""
 
     kind: Kind
     number: int
@@ -69,28 +69,31 @@ class _Bound:
 
 
 class NoWrap:
-    """What does not wrap in one kernel."""
+    """The proofs for one kernel."""
 
     def __init__(self, symbols: SymbolicValues) -> None:
         self.symbols = symbols
         self.cfg = symbols.cfg
+        #: By (number, block): `normal`. By (kind, rest, constant, block): `is_proven`.
         self._normal: dict[tuple[int, int], int] = {}
         self._proven: dict[tuple[str, int, int, int], bool] = {}
+        #: By block: `_guard_above`, and the comparison of its branch (`_find_condition`).
         self._guards: dict[int, tuple[int, _Order | None]] = {}
         self._conditions: dict[int, tuple[str, int, int, Kind, int, bool] | None] = {}
         self._blocks = {block.label: number for number, block in enumerate(self.cfg.blocks) if block.label is not None}
 
     def normal(self, number: int, block: int) -> int:
-        """``number``, an address at the end of ``block``, with what does not wrap there taken out of extensions."""
+        """``number``, an address at the end of ``block``, with constants moved out of extensions where sums do not wrap
+        around."""
         values = self.symbols.values
         form = values.affine_of(number, 64)
         if not any(values.key_of(atom)[0] == "extend" for atom, _ in form.terms):
             return number
         key = (number, block)
-        found = self._normal.get(key)
-        if found is None:
-            found = self._normal[key] = self._find_normal(number, form, block)
-        return found
+        result = self._normal.get(key)
+        if result is None:
+            result = self._normal[key] = self._find_normal(number, form, block)
+        return result
 
     def _find_normal(self, number: int, form: Affine, block: int) -> int:
         values = self.symbols.values
@@ -108,12 +111,13 @@ class NoWrap:
         return number if total is None else values.of_affine(total)
 
     def is_proven(self, kind: Kind, rest: int, constant: int, block: int) -> bool:
-        """Whether ``rest + constant`` (signed) does not wrap at the end of ``block``, as a number of ``kind``."""
+        """Whether ``rest + constant`` does not wrap around at the end of ``block``, as a number of ``kind``.
+        ``constant`` is signed."""
         key = (kind, rest, constant, block)
-        found = self._proven.get(key)
-        if found is None:
-            found = self._proven[key] = self._fits(kind, rest, constant, block, frozenset())
-        return found
+        is_proven = self._proven.get(key)
+        if is_proven is None:
+            is_proven = self._proven[key] = self._fits(kind, rest, constant, block, frozenset())
+        return is_proven
 
     def _fits(self, kind: Kind, rest: int, constant: int, block: int, assumed: frozenset[_Bound]) -> bool:
         is_upper = constant > 0
@@ -123,11 +127,11 @@ class NoWrap:
     # --- bounds ----------------------------------------------------------------------------------------------------
 
     def _holds(self, bound: _Bound, block: int, assumed: frozenset[_Bound]) -> bool:
-        """Whether the bound holds at the end of ``block``; ``assumed`` are those that an induction is about."""
+        """Whether the bound holds at the end of ``block``. ``assumed``: the claims of the inductions in progress."""
         return self._is_shown(bound, block, assumed) or self._holds_otherwise(bound, block, assumed)
 
     def _holds_otherwise(self, bound: _Bound, block: int, assumed: frozenset[_Bound]) -> bool:
-        """The same, by what is known of the value as a number of the other kind: they agree from 0 to 2^31 - 1."""
+        """The same by bounds of the value as a number of the other kind: both agree from 0 to 2^31 - 1."""
         half = _MOST["s"]
         if bound.kind == "s":
             if bound.is_upper:
@@ -148,7 +152,7 @@ class NoWrap:
         return self._is_guarded(bound, block) or self._is_of_phi(bound, assumed)
 
     def _is_guarded(self, bound: _Bound, block: int) -> bool:
-        """Whether an edge that dominates the end of ``block`` is taken only where the bound holds."""
+        """Whether an edge that dominates the end of ``block`` is taken only if the bound holds."""
         idom = self.symbols.dominance.idom
         for _ in range(_MOST_GUARDS):
             block, order = self._guard_above(block)
@@ -160,8 +164,8 @@ class NoWrap:
         return False
 
     def _guard_above(self, block: int) -> tuple[int, _Order | None]:
-        """The lowest block that dominates ``block``, itself included, and is entered by one edge only, and what is
-        known there."""
+        """The lowest block that dominates ``block``, itself included, and that one edge alone enters, with the order
+        that holds on this edge; (-1, None) if there is none."""
         passed: list[int] = []
         found: tuple[int, _Order | None] = (-1, None)
         while block >= 0:
@@ -185,7 +189,7 @@ class NoWrap:
         return order is not None and _tells(order, bound, self.symbols)
 
     def _is_of_phi(self, bound: _Bound, assumed: frozenset[_Bound]) -> bool:
-        """Whether the bound holds of a φ, since it holds of all that comes into it."""
+        """Whether the bound is one of a φ and holds for all its arguments."""
         if bound in assumed:
             return True
         place = self.symbols.places.get(bound.number)
@@ -202,13 +206,13 @@ class NoWrap:
         )
 
     def _comes_in(self, bound: _Bound, block: int, header: int, number: int, assumed: frozenset[_Bound]) -> bool:
-        """Whether the bound, as one of ``number``, holds on the edge from ``block`` to ``header``."""
+        """Whether the bound holds for ``number`` on the edge from ``block`` to ``header``."""
         if not self.cfg.reachable[block]:
             return True
         argument = _Bound(bound.kind, number, bound.limit, bound.is_upper)
         if self._is_on_edge(argument, block, header) or self._holds(argument, block, assumed):
             return True
-        # The φ itself, moved on away from the bound: it holds of the last turn's value.
+        # The argument is the φ plus a constant away from the bound, and the bound held in the last iteration.
         rest, constant = self.symbols.split(number, 32)
         is_away = constant < 0 if bound.is_upper else constant > 0
         return rest == bound.number and is_away and self._fits(bound.kind, rest, constant, block, assumed)
@@ -216,7 +220,7 @@ class NoWrap:
     # --- comparisons -----------------------------------------------------------------------------------------------
 
     def _order(self, block: int, successor: int) -> _Order | None:
-        """What is known where control goes from ``block`` to ``successor``."""
+        """The order that holds when control goes from ``block`` to ``successor``."""
         if block not in self._conditions:
             self._conditions[block] = self._find_condition(block)
         condition = self._conditions[block]
@@ -231,8 +235,8 @@ class NoWrap:
         return _Order(kind, left, right, may_be_equal)
 
     def _find_condition(self, block: int) -> tuple[str, int, int, Kind, int, bool] | None:
-        """The comparison of the branch at the end of ``block``: its word, the numbers of its sides, their kind, where
-        the branch leads to, and whether the comparison is false there."""
+        """The comparison of the branch at the end of ``block``: (comparison, number of its left operand, of its right
+        operand, their kind, target of the branch, whether the comparison is false there)."""
         end = self.cfg.blocks[block].terminator
         if (
             end is None

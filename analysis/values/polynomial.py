@@ -1,8 +1,8 @@
 """Polynomials with integer coefficients over named quantities.
 
-Computes: sums and products of integers that are not known, such as ``4·ctaid.x·ntid.x + 4·tid.x + 16``. These are
-polynomials over the integers, not modulo 2^width: what a machine word holds is congruent to one, and who wants more has
-to show that it is in range.
+Computes: sums and products of unknown integers, such as ``4·ctaid.x·ntid.x + 4·tid.x + 16``. These are polynomials over
+the integers, not modulo 2^width. The value of a machine word is congruent to its polynomial; a caller that needs
+equality has to prove that the polynomial is in range.
 
 Guarantees: equal polynomials are equal objects (``==``), terms are sorted. Refuses (`TooManyTerms`): more than
 `MOST_TERMS` terms.
@@ -21,13 +21,13 @@ MOST_TERMS = 48
 
 
 class TooManyTerms(ValueError):
-    """The polynomial is too long to be worth anything."""
+    """The polynomial has more than `MOST_TERMS` terms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """A quantity with a name. ``kind`` says what it is, ``low`` and ``high`` bound it where numbers do; ``inner`` is
-    what an extended word is congruent to, see `thread_affine`."""
+    """A named quantity. ``kind``: see `thread_affine`. ``low`` and ``high`` are its bounds, ``None`` if unbounded.
+    ``inner`` is the polynomial to which an extended word is congruent."""
 
     kind: str
     name: str
@@ -60,7 +60,7 @@ class Poly:
 
     @cached_property
     def atoms(self) -> frozenset[Atom]:
-        """Every atom that occurs."""
+        """All atoms of the polynomial."""
         return frozenset(atom for monomial, _ in self.terms for atom in monomial)
 
     @property
@@ -69,7 +69,7 @@ class Poly:
 
     @property
     def value(self) -> int:
-        """The coefficient of the empty monomial: all there is of a constant."""
+        """The coefficient of the empty monomial: the value of a constant polynomial."""
         return self.terms[0][1] if self.terms and not self.terms[0][0] else 0
 
     def __add__(self, other: Poly | int) -> Poly:
@@ -98,18 +98,18 @@ class Poly:
         return text.replace("+ -", "- ")
 
     def coefficient(self, atom: Atom) -> Poly | None:
-        """What the atom is multiplied by, where it occurs to the first power only, else ``None``."""
-        found: list[tuple[Monomial, int]] = []
+        """The factor of the atom; ``None`` if the atom occurs with a power greater than 1."""
+        terms: list[tuple[Monomial, int]] = []
         for monomial, factor in self.terms:
             count = monomial.count(atom)
             if count > 1:
                 return None
             if count:
-                found.append((tuple([other for other in monomial if other != atom]), factor))
-        return _collect(found)
+                terms.append((tuple([other for other in monomial if other != atom]), factor))
+        return _collect(terms)
 
     def without(self, drop: Callable[[Atom], bool]) -> Poly:
-        """The terms in which no atom is dropped."""
+        """The terms that contain no atom for which ``drop`` is true."""
         return Poly(tuple([(m, c) for m, c in self.terms if not any(drop(atom) for atom in m)]))
 
     def substitute(self, replaced: Mapping[Atom, Poly]) -> Poly:
@@ -126,7 +126,7 @@ class Poly:
         return total
 
     def interval(self, bounds: Callable[[Atom], tuple[int | None, int | None]]) -> tuple[int | None, int | None]:
-        """The least and the greatest value for atoms within ``bounds``, each atom on its own; ``None`` is unbounded."""
+        """(least value, greatest value) for atoms within ``bounds``, each term on its own; ``None`` is unbounded."""
         low: int | None = 0
         high: int | None = 0
         for monomial, factor in self.terms:
@@ -184,7 +184,7 @@ ZERO = Poly(())
 
 
 def constant(value: int) -> Poly:
-    """The polynomial that is a number."""
+    """A constant polynomial."""
     return Poly((((), value),)) if value else ZERO
 
 

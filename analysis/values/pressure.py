@@ -1,16 +1,16 @@
 """An estimate of register pressure.
 
-Computes: for each block the largest number of 32-bit registers that are live at once in it, and of predicates, which
-have a file of their own. A 64-bit register counts as two, a 128-bit one as four, anything narrower than 32 bits as one.
-The largest number at a point is that of the values that go through an instruction: its operands while it reads them,
-and its results with all that lives on.
+Computes: for each block the largest number of 32-bit registers that are live at once, and of predicates, which have
+their own register file. A 64-bit register counts as two, a 128-bit one as four, a narrower one than 32 bits as one. At
+an instruction two sets count: its operands with all registers that are live before it, and its results with all
+registers that are live after it.
 
-This is the pressure of the virtual registers in the order of the text. ptxas reorders, rematerializes and keeps uniform
-values in registers of their own, so only differences between two versions of one kernel say something, and its own
-count decides.
+This is the pressure of the virtual registers in text order. ptxas reorders, rematerializes and keeps uniform values in
+separate registers. So only the difference between two versions of one kernel is meaningful, and the count of ptxas
+decides.
 
-Requires: `Liveness`, and that the kernel stays as it is. Guarantees: linear in the blocks that are asked for and their
-live ranges. Refuses: nothing; blocks that cannot be reached have pressure 0.
+Requires: `Liveness`, and that the kernel does not change. Guarantees: time linear in the queried blocks and their live
+ranges. Unreachable blocks have pressure 0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Units(NamedTuple):
 
 
 def units(reg: Reg) -> Units:
-    """What one register takes up.
+    """The size of one register.
 
     >>> from ptxmotion.ptx import TYPES
     >>> units(Reg("%rd1", TYPES["b64"])), units(Reg("%p1", TYPES["pred"]))
@@ -43,11 +43,12 @@ def units(reg: Reg) -> Units:
 
 
 class Pressure:
-    """Pressures of one kernel, block by block as they are asked for; words and predicates each on their own."""
+    """The pressure of each block of one kernel, computed on demand. Words and predicates are independent maxima."""
 
     def __init__(self, liveness: Liveness) -> None:
         self._liveness = liveness
         self._sizes: dict[Reg, Units] = {}
+        #: By block.
         self._found: dict[int, Units] = {}
 
     def of_block(self, block: int) -> Units:
@@ -83,7 +84,7 @@ class Pressure:
         for instr in reversed(liveness.cfg.blocks[block].instrs):
             if instr.is_directive:
                 continue
-            # Behind the instruction its results exist, even those that nobody reads.
+            # After the instruction its results exist, even those that nothing reads.
             results = instr.defs()
             dead = [self._size(reg) for reg in set(results) if reg not in live] if results else []
             if dead:

@@ -1,10 +1,10 @@
-"""Static single assignment as a view of a kernel that stays as it is.
+"""A static single assignment view of a kernel, which stays unchanged.
 
-Computes: for each register read, which value it reads; a value is a definition, a φ at the start of a block, or the
-undefined value a register has at entry. φs are pruned by liveness.
+Computes: for each read of a register the value that it reads. A value is a definition, a φ at the start of a block, or
+the undefined value of a register at entry. φs are pruned by liveness.
 
-Most registers of compiler output are written once, by an unguarded instruction that dominates all reads; those take
-a short cut. A may-definition (guarded, component, opaque) makes a new value that also depends on the old one.
+Most registers of compiler output are written once, by an unguarded instruction that dominates all reads; they need no φ
+and no renaming. A may-definition (guarded, component, opaque) makes a new value that also depends on the old one.
 
 Requires: the CFG and dominance of the same version. Guarantees: every read in a reachable block has a value.
 Reference: Cytron et al., TOPLAS 1991; Briggs et al., "Practical Improvements to the Construction and Destruction of
@@ -36,14 +36,15 @@ class Ssa:
         self.reg: list[Reg] = []
         self.block: list[int] = []
         self.phi_args: dict[int, list[tuple[int, int]]] = {}
-        #: The φs of each block.
+        #: By block its φs.
         self.phis: list[list[int]] = [[] for _ in range(block_count)]
         #: For a may-definition, the value that may survive it.
         self.old: dict[int, int] = {}
         #: The values that are neither a φ nor defined by an instruction, ascending.
         self.undefined: list[int] = []
-        #: The value of each register that has one definition at most, which dominates every read of it.
+        #: By register with at most one definition, which dominates every read of it, its value.
         self.single: dict[Reg, int] = {}
+        #: By (instruction, register), for all other registers, the value that is read and that is defined.
         self._reads: dict[tuple[Instr, Reg], int] = {}
         self._definitions: dict[tuple[Instr, Reg], int] = {}
 
@@ -54,20 +55,20 @@ class Ssa:
         return len(self.instr) - 1
 
     def new_undefined(self, reg: Reg, block: int) -> int:
-        """The value that ``reg`` has where it is read before it is written."""
+        """Make the value that ``reg`` has before it is written."""
         value = self.new_value(reg, block, None)
         self.undefined.append(value)
         return value
 
     def add_single(self, definitions: dict[Reg, Instr], blocks: Iterable[int]) -> None:
-        """New values for registers that have one definition each, in ``blocks``."""
+        """Make values for registers with one definition each. ``blocks`` are the blocks of the definitions."""
         self.single.update(zip(definitions, count(len(self.instr))))
         self.reg.extend(definitions)
         self.instr.extend(definitions.values())
         self.block.extend(blocks)
 
     def forget_others(self, among: Set[Reg]) -> None:
-        """Let `is_single` hold of registers ``among`` only."""
+        """Restrict `single` to registers ``among``."""
         self.single = {reg: value for reg, value in self.single.items() if reg in among}
 
     def read(self, instr: Instr, reg: Reg) -> int:
@@ -76,21 +77,21 @@ class Ssa:
         return single[reg] if reg in single else self._reads[instr, reg]
 
     def defined(self, instr: Instr, reg: Reg) -> int:
-        """The value that ``instr`` gives to ``reg``."""
+        """The value of ``reg`` that ``instr`` defines."""
         single = self.single
         return single[reg] if reg in single else self._definitions[instr, reg]
 
     def is_single(self, reg: Reg) -> bool:
-        """Whether the register has at most one definition, and that dominates every read of it."""
+        """Whether the register has at most one definition, which dominates every read of it."""
         return reg in self.single
 
     def readers_of_rewritten(self) -> set[Instr]:
-        """The instructions that read a register of which `is_single` does not hold."""
+        """The instructions that read a register for which `is_single` is false."""
         return {instr for instr, _ in self._reads}
 
 
 def single_definitions(cfg: Cfg, dominance: Dominance, among: Set[Reg]) -> Ssa:
-    """A view of the registers ``among`` alone and without φs: what `Ssa.is_single` needs to be asked of these."""
+    """A view of the registers ``among`` without φs: sufficient for `Ssa.is_single` of these registers."""
     builder = _Builder(cfg, dominance)
     builder.find_mentions(among)
     builder.find_single_definitions(builder.mentions)
@@ -108,12 +109,11 @@ class _Builder:
         self.cfg = cfg
         self.dominance = dominance
         self.ssa = Ssa(len(cfg.blocks))
-        #: Registers that need φs or several values, with the blocks that define them.
+        #: By register that needs φs or several values the blocks that define it.
         self.complex: dict[Reg, list[int]] = {}
-        #: By block the instructions that read or write such a register, in the order of the text; where none does, the
-        #: block is left out.
+        #: By block the instructions that read or write such a register, in text order, if there are any.
         self.mentions: dict[int, list[Instr]] = {}
-        #: The value at entry of each register that may be read before it is written.
+        #: By register that may be read before it is written its value at entry.
         self.entry: dict[Reg, int] = {}
 
     def build(self) -> Ssa:
@@ -125,16 +125,16 @@ class _Builder:
         return self.ssa
 
     def find_single_definitions(self, code: Mapping[int, Sequence[Instr]]) -> None:
-        """Give registers with one dominating definition their value; collect all others in ``complex``. ``code`` is by
-        block, where it has any, all of its instructions that matter."""
+        """Make the values of registers with one dominating definition; collect all others in ``complex``. ``code``: by
+        block its instructions that matter, if there are any."""
         cfg, complex_ = self.cfg, self.complex
         dominates = self.dominance.dominates
-        #: The only definition of each register so far, and its block.
+        #: By register with one definition so far this definition, and its block.
         first: dict[Reg, Instr] = {}
         home: dict[Reg, int] = {}
         home_of = home.get
-        # A definition that dominates a read comes before it in reverse postorder, and one in the same block stands
-        # before it: so one walk will do.
+        # One pass is enough: a definition that dominates a read comes before it in reverse postorder, or earlier in the
+        # same block.
         undominated: dict[Reg, None] = {}
         for block in cfg.rpo:
             here: set[Reg] = set()  # known to be dominated
@@ -148,7 +148,7 @@ class _Builder:
                             here.add(reg)
                 target = instr.operands[0] if instr.form.dst_count == 1 and instr.guard is None else None
                 if type(target) is Reg and target not in home and target not in complex_:
-                    first[target] = instr  # nearly all instructions
+                    first[target] = instr  # most instructions
                     home[target] = block
                     continue
                 for reg in instr.defs():
@@ -172,7 +172,7 @@ class _Builder:
         ssa.add_single(first, home.values())
 
     def find_mentions(self, among: Set[Reg]) -> None:
-        """Find the few instructions that read or write one of ``among``."""
+        """Find the instructions that read or write one of ``among``."""
         cfg, mentions = self.cfg, self.mentions
         has_none = frozenset(among).isdisjoint
         for block in cfg.rpo:
@@ -183,7 +183,7 @@ class _Builder:
                 mentions[block] = found
 
     def place_phis(self) -> None:
-        """φs at the iterated dominance frontier of the definitions, where the register is live."""
+        """Place φs at the iterated dominance frontier of the definitions, where the register is live."""
         frontier = self.dominance.frontier()
         if not any(frontier):
             return
@@ -205,11 +205,11 @@ class _Builder:
                         work.append(join)
 
     def rename(self) -> None:
-        """Walk the dominator tree with the current value of each complex register."""
+        """Walk the dominator tree and track the current value of each complex register."""
         ssa, succ, phis = self.ssa, self.cfg.succ, self.ssa.phis
         mentions, children = self.mentions, self.dominance.children
         current: dict[Reg, int] = {}
-        # A block to come, or what a block and those below it have hidden, to be put back.
+        # An entry is a block to visit, or the list of (register, previous value) to restore after a subtree.
         stack: list[int | list[tuple[Reg, int | None]]] = [self.cfg.rpo[0]]
         while stack:
             block = stack.pop()
@@ -251,7 +251,7 @@ class _Builder:
                     current[reg] = value
 
     def value_of(self, reg: Reg, current: dict[Reg, int]) -> int:
-        """The current value of ``reg``; its undefined value where nothing has been written yet."""
+        """The current value of ``reg``; its undefined value if it has not been written yet."""
         value = current.get(reg)
         if value is None:
             value = self.entry.get(reg)

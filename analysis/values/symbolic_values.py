@@ -1,18 +1,16 @@
-"""Value numbers as expressions: what they are computed from, what they were before an edge, where they are at hand.
+"""Value numbers as expressions: their inputs, their translation over an edge, and the registers that hold them.
 
-Computes, over `Values`: the *leaves* of a number, which are the φs and the results that nothing is known of (loads,
-atomics, calls) that it is a function of; its *translation* over an edge p → b, in which every φ of b is replaced by its
-argument for p, and sums are brought to normal form again (rule 6 of question propagation, thesis §4.3.2: ``A[i]``
-becomes ``A[i + 1]``); its value under assumptions on φs; and the registers that hold it at the end of a block, or the
-instructions that compute it there.
+Computes, over `Values`: the *leaves* of a number: the φs and the opaque results (of loads, atomics, calls) of which it
+is a function; its *translation* over an edge p → b, in which every φ of b is replaced by its argument for p and sums
+are normalized again (rule 6 of question propagation, thesis §4.3.2: ``A[i]`` becomes ``A[i + 1]``); its value under
+assumptions about φs; and the registers that hold it at the end of a block, or the instructions that compute it there.
 
-Requires: SSA and value numbers of the kernel's current version; kernels whose late registers are known to `Values`.
-Guarantees: a number speaks of the current instance of its leaves: it means one value at all points between two
-definitions of any of them. Translation is exact modulo 2^width; extension of a sum that may wrap stays an atom, so
-``A[i + 1]`` with a 32-bit ``i`` is not taken for the neighbour of ``A[i]``. Refuses (``None``): numbers that contain
-something without a place of definition; translation through a load.
-Reference: VanDrunen and Hosking, "Value-Based Partial Redundancy Elimination", CC 2004
-(φ translation).
+Requires: SSA view and value numbers of the current version of the kernel, with its late registers.
+Guarantees: a number means one value at all points between two definitions of its leaves. Translation is exact modulo
+2^width. The extension of a sum that may wrap around stays an atom, so that ``A[i + 1]`` with a 32-bit ``i`` is not
+assumed to be next to ``A[i]``. Refuses (``None``): numbers with an input that has no place of definition; translation
+through a load.
+Reference: VanDrunen and Hosking, "Value-Based Partial Redundancy Elimination", CC 2004 (φ translation).
 """
 
 from __future__ import annotations
@@ -30,13 +28,13 @@ from .value_numbering import Key, Values
 
 __all__ = ["Materializer", "Place", "SymbolicValues", "is_load"]
 
-#: Expressions nested deeper than this are not taken apart.
+#: Expressions that are nested deeper than this are not analyzed.
 MAX_DEPTH = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a leaf gets a new instance: at ``position`` of ``block``; -1 is the start of the block (a φ)."""
+    """Where a leaf is defined: at ``position`` of ``block``; -1 is the start of the block (a φ)."""
 
     block: int
     position: int
@@ -51,27 +49,31 @@ class SymbolicValues:
         self.ssa = facts.ssa
         self.cfg = facts.cfg
         self.dominance = facts.dominance
+        #: By number its leaves.
         self._leaves: dict[int, frozenset[int] | None] = {}
+        #: By edge (block, successor): by number its translation.
         self._translated: dict[tuple[int, int], dict[int, int | None]] = {}
+        #: By block: by register with several definitions the SSA value that the block defines last.
         self._ends: dict[int, dict[Reg, int]] = {}
-        #: Of each leaf that is defined in the code, where; leaves that are not here never change.
+        #: By leaf that the code defines its place; other leaves never change.
         self.places: dict[int, Place] = {}
-        #: The numbers of φs, by block.
+        #: By block: by number of a φ its SSA value.
         self.phis: dict[int, dict[int, int]] = {}
-        #: Leaves defined by instructions, by block.
+        #: By block the leaves that its instructions define.
         self.defined_in: dict[int, list[int]] = {}
+        #: By number its SSA values. By head of a key an instruction that computes it.
         self._holders: dict[int, list[int]] | None = None
         self._templates: dict[object, Instr] | None = None
         self._known: set[int] = set(self.values.number)
         unique = self.values.unique_numbers()
-        #: Operands that no value has, such as clocks.
+        #: Numbers of operands that are no SSA value, such as clocks.
         self._strays = unique - self._known
-        #: The symbols that stand in addresses, by number.
+        #: By number the symbol, for symbols in addresses.
         self.symbols: dict[int, Sym] = {}
         self._find_places(unique)
 
     def key(self, number: int) -> Key:
-        """What the class of ``number`` was made from; see `Values.lookup`."""
+        """The key of the class ``number``; see `Values.lookup`."""
         return self.values.key_of(number)
 
     def _find_places(self, unique: set[int]) -> None:
@@ -91,14 +93,14 @@ class SymbolicValues:
                     self.symbols[self.values.of_symbol(address.base)] = address.base
                 for reg in instr.defs():
                     own = number[defined(instr, reg)]
-                    # What is known by its place of definition only.
+                    # An opaque result is identified by its place of definition.
                     is_opaque = own in unique or (strays and not strays.isdisjoint(self.children(self.key(own))))
                     if is_opaque and own not in places:
                         places[own] = Place(block, position)
                         self.defined_in.setdefault(block, []).append(own)
 
     def children(self, key: Key) -> tuple[int, ...]:
-        """The numbers that a class is computed from."""
+        """The numbers from which a class is computed."""
         head = key[0]
         if head == "affine":
             return tuple([atom for atom, _ in cast("tuple[tuple[int, int], ...]", key[3])])
@@ -109,14 +111,14 @@ class SymbolicValues:
         return (cast("int", key[1]),) if head in ("symbol+", "element") else ()
 
     def leaves(self, number: int) -> frozenset[int] | None:
-        """The leaves that ``number`` is a function of; ``None`` where they are not known."""
+        """The leaves of which ``number`` is a function; ``None`` if they are unknown."""
         if number in self._leaves:
             return self._leaves[number]
         found = self._leaves[number] = self._find_leaves(number, MAX_DEPTH)
         return found
 
     def template(self, head: object) -> Instr | None:
-        """An instruction that computes an operation of this head from registers, literals and special registers."""
+        """An instruction with the operation ``head``, from registers, literals and special registers."""
         if self._templates is None:
             self._templates = {}
             for value, instr in enumerate(self.ssa.instr):
@@ -138,20 +140,20 @@ class SymbolicValues:
             return frozenset() if number in self._known else None
         if key[0] == "phi" or depth == 0:
             return None
-        found: frozenset[int] = frozenset()
+        leaves: frozenset[int] = frozenset()
         for child in self.children(key):
             part = self._find_leaves(child, depth - 1)
             if part is None:
                 return None
-            found |= part
-        self._leaves[number] = found
-        return found
+            leaves |= part
+        self._leaves[number] = leaves
+        return leaves
 
     # --- substitution --------------------------------------------------------------------------------------------
 
     def translate(self, number: int, block: int, successor: int) -> int | None:
-        """What ``number``, as a value at the start of ``successor``, is called at the end of its predecessor ``block``;
-        ``None`` where that cannot be said."""
+        """The number at the end of ``block`` of the value that is ``number`` at the start of ``successor``; ``None`` if
+        it is unknown."""
         phis = self.phis.get(successor)
         if not phis:
             return number
@@ -166,7 +168,7 @@ class SymbolicValues:
         return self._substitute(number, memo, phis.keys(), MAX_DEPTH)
 
     def _arguments(self, block: int, successor: int) -> dict[int, int]:
-        """The argument of each φ of ``successor`` for the edge from ``block``, by their numbers."""
+        """By number of a φ of ``successor`` the number of its argument for the edge from ``block``."""
         number = self.values.number
         return {
             own: number[value]
@@ -176,15 +178,15 @@ class SymbolicValues:
         }
 
     def arguments(self, block: int, successor: int) -> Mapping[int, int]:
-        """The same, for reading."""
+        """By number of a φ of ``successor`` the number of its argument for the edge from ``block``; read-only."""
         return self._arguments(block, successor)
 
     def substitute(self, number: int, replaced: dict[int, int | None]) -> int | None:
-        """``number`` with leaves replaced; ``replaced`` also keeps what has been worked out."""
+        """``number`` with leaves replaced. ``replaced``: by leaf its replacement; also memoizes results."""
         return self._substitute(number, replaced, dict.fromkeys(replaced).keys(), MAX_DEPTH)
 
     def _substitute(self, number: int, replaced: dict[int, int | None], roots: Set[int], depth: int) -> int | None:
-        """The same; ``roots`` are the leaves among the keys of ``replaced``."""
+        """`substitute`; ``roots`` are the leaves among the keys of ``replaced``."""
         if number in replaced:
             return replaced[number]
         leaves = self.leaves(number)
@@ -231,7 +233,7 @@ class SymbolicValues:
         roots: Set[int],
         depth: int,
     ) -> int | None:
-        """The sum with its atoms replaced. Most atoms stay, and are not looked into."""
+        """The sum with its atoms replaced. Most atoms do not change, which their leaves show."""
         kept: list[tuple[int, int]] = []
         parts: list[tuple[int, Affine]] = []
         known = self._leaves
@@ -251,21 +253,21 @@ class SymbolicValues:
         return None if total is None else self.values.of_affine(total)
 
     def split(self, number: int, width: int) -> tuple[int, int]:
-        """A number as (number without its constant, constant): of an address, its base and byte offset."""
+        """A number as (number without its constant, signed constant): base and byte offset of an address."""
         form = self.values.affine_of(number, width)
         if not form[1]:
             return number, 0
         return self.values.of_affine(Affine(width, 0, form[2])), form.signed_constant()
 
     def constant_of(self, number: int, width: int) -> int | None:
-        """The constant, modulo 2^width, that ``number`` is."""
+        """The value of ``number`` modulo 2^width if it is a constant; else ``None``."""
         form = self.values.affine_of(number, width)
         return form.constant if form.is_constant else None
 
     # --- registers -----------------------------------------------------------------------------------------------
 
     def value_at_end(self, reg: Reg, block: int) -> int | None:
-        """The SSA value that ``reg`` holds at the end of ``block``; ``None`` where that is not known."""
+        """The SSA value that ``reg`` holds at the end of ``block``; ``None`` if it is unknown."""
         ssa = self.ssa
         if ssa.is_single(reg):
             return None
@@ -276,19 +278,19 @@ class SymbolicValues:
                 ends = self._ends[block] = self._values_at_end(block)
             if reg in ends:
                 return ends[reg]
-            # φs are pruned: where the register is dead, nothing is known of it.
+            # φs are pruned: the value of a dead register is unknown.
             if not liveness.is_live_in(reg, block) or block == self.cfg.rpo[0]:
                 return None
             block = idom[block]
 
     def _values_at_end(self, block: int) -> dict[Reg, int]:
         ssa = self.ssa
-        found = {ssa.reg[phi]: phi for phi in ssa.phis[block]}
+        values = {ssa.reg[phi]: phi for phi in ssa.phis[block]}
         for instr in self.cfg.blocks[block].instrs:
             for reg in instr.defs():
                 if not ssa.is_single(reg):
-                    found[reg] = ssa.defined(instr, reg)
-        return found
+                    values[reg] = ssa.defined(instr, reg)
+        return values
 
     def register_of(self, number: int, block: int, width: int) -> Reg | None:
         """A register of ``width`` bits that holds ``number`` at the end of ``block``."""
@@ -312,9 +314,9 @@ class SymbolicValues:
 
 
 class Materializer:
-    """Makes the instructions that compute numbers at the end of one block, each only once.
+    """Makes instructions that compute numbers at the end of one block, each number once.
 
-    With ``is_trial`` the kernel gets no registers, so that one may ask whether it can be done.
+    With ``is_trial`` the kernel gets no new registers: to test whether a number can be computed.
     """
 
     def __init__(self, symbols: SymbolicValues, block: int, *, is_trial: bool = False) -> None:
@@ -322,10 +324,11 @@ class Materializer:
         self.block = block
         self.is_trial = is_trial
         self.code: list[Instr] = []
+        #: By (number, width in bits) the register that `code` computes.
         self._made: dict[tuple[int, int], Reg] = {}
 
     def address(self, base: int, offset: int, width: int) -> tuple[Reg | Sym, int] | None:
-        """A register or symbol and a byte offset that make up the address ``base + offset``."""
+        """(register or symbol, byte offset) whose sum is the address ``base + offset``; ``None`` if impossible."""
         symbol = self.symbols.symbols.get(base)
         if symbol is not None:
             return symbol, offset
@@ -347,7 +350,7 @@ class Materializer:
         return None if total is None else values.of_affine(total)
 
     def register(self, number: int, width: int, depth: int = MAX_DEPTH) -> Reg | None:
-        """A register that holds ``number``, a value of ``width`` bits; ``None`` where it cannot be computed here."""
+        """A register that holds ``number``, a value of ``width`` bits; ``None`` if it cannot be computed here."""
         known = self._made.get((number, width))
         if known is None:
             known = self.symbols.register_of(number, self.block, width)
@@ -378,7 +381,7 @@ class Materializer:
         return self._make_like(symbols.template(key[0]), key, width, depth) if isinstance(head, tuple) else None
 
     def _make_like(self, template: Instr | None, key: Key, width: int, depth: int) -> Reg | None:
-        """The operation of ``template`` on other operands."""
+        """Make the operation of ``template`` with the operands of ``key``."""
         symbols = self.symbols
         children = cast("tuple[int, ...]", key[1:])
         if template is None or is_load(key) or len(children) != len(template.operands) - 1:

@@ -1,17 +1,17 @@
-"""What integer registers hold, as polynomials in the coordinates of the thread and the arguments of the launch.
+"""Integer values as polynomials in the coordinates of the thread and the arguments of the launch.
 
 Computes: for each SSA value of 32 or 64 bits a polynomial over the atoms below to which it is congruent modulo
-2^width. A word that was extended from 32 bits is an atom of its own, ``s32(…)`` or ``u32(…)``, whose ``inner`` is the
-polynomial of the narrow word; as a number it lies in that type's range and is congruent to ``inner`` modulo 2^32.
-A register that a loop adds the same amount to in every turn is ``first + amount·turn``.
+2^width. A word that was extended from 32 bits is an atom, ``s32(…)`` or ``u32(…)``, whose ``inner`` is the polynomial
+of the narrow word. As a number it is in the range of that type and congruent to ``inner`` modulo 2^32. A register to
+which a loop adds the same amount in every iteration is ``first + amount·turn``.
 
-Atoms by kind: ``tid ctaid ntid nctaid`` (``tid.x`` …), ``param`` (``name`` or ``name+offset``, one for each parameter
-that is read as an integer), ``symbol`` (the address of a variable), ``turn`` (how often a loop has gone round, at
-least 0), ``extended`` and ``opaque`` (a value of which no more is known than its bounds). A ``turn`` and an ``opaque``
-stand for one evaluation by one thread; the others are the same whenever they are read.
+Atoms by kind: ``tid ctaid ntid nctaid`` (``tid.x`` …); ``param`` (``name`` or ``name+offset``, one for each parameter
+that is read as an integer); ``symbol`` (the address of a variable); ``turn`` (the number of finished iterations of a
+loop); ``extended``; and ``opaque`` (an unknown value, maybe with bounds). A ``turn`` and an ``opaque`` are values of
+one evaluation by one thread; the others are the same at every read.
 
-Requires: facts of a flattened kernel. Guarantees: the congruences hold for every evaluation; nothing is assumed about
-overflow. Refuses: nothing; what it does not follow is ``opaque``.
+Requires: facts of a kernel without nested scopes. Guarantees: the congruences hold for every evaluation; nothing is
+assumed about overflow. Refuses: nothing; other values are ``opaque``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..effects import is_may_definition
 from ..manager import Facts
 from .polynomial import ZERO, Atom, Poly, TooManyTerms, constant, variable
 
-#: No loop goes round more often: it would take years.
+#: An upper bound of the iterations of a loop: more would take years.
 MOST_TURNS = 1 << 56
 
 __all__ = ["MOST_TURNS", "UNIFORM", "ThreadForms", "coordinate", "fits", "range_of"]
@@ -47,7 +47,7 @@ _COORDINATES = {
 
 
 def coordinate(kind: str, axis: str) -> Atom:
-    """The atom of ``%tid.x`` and its like."""
+    """The atom of ``%tid.x`` and similar special registers."""
     return _COORDINATES[f"%{kind}.{axis}"]
 
 
@@ -57,7 +57,7 @@ def range_of(kind: str, bits: int) -> tuple[int, int]:
 
 
 def fits(interval: tuple[int | None, int | None], kind: str, bits: int) -> bool:
-    """Whether all numbers of the interval are words of that type."""
+    """Whether all numbers of the interval are in the range of that type."""
     low, high = range_of(kind, bits)
     return interval[0] is not None and interval[1] is not None and low <= interval[0] and interval[1] <= high
 
@@ -67,15 +67,16 @@ def _of_atom(atom: Atom) -> tuple[int | None, int | None]:
 
 
 class ThreadForms:
-    """The polynomials of one kernel. ``turns`` maps the block of a loop's head to its ``turn``."""
+    """The polynomials of one kernel. ``turns``: by header block of a loop its ``turn`` atom."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self._ssa = facts.ssa
         self._forms: dict[int, Poly] = {}
         self._numbers = itertools.count()
-        #: For each loop atom of a φ: block, value, arguments from outside and from the latches.
+        #: By atom of a φ at a loop header its (block, SSA value).
         self._loops: dict[Atom, tuple[int, int]] = {}
+        #: By such an atom its polynomial in the ``turn`` of the loop.
         self._solved: dict[Atom, Poly] = {}
         self.turns: dict[int, Atom] = {}
         for block in facts.cfg.rpo:
@@ -85,7 +86,7 @@ class ThreadForms:
     # --- asking --------------------------------------------------------------------------------------------------
 
     def word(self, instr: Instr, operand: Operand, bits: int) -> Poly:
-        """What ``instr`` reads from ``operand``, modulo ``2**bits``."""
+        """The value that ``instr`` reads from ``operand``, modulo ``2**bits``."""
         return self._resolved(self._operand(instr, operand, bits))
 
     def address(self, instr: Instr, mem: Mem, bits: int) -> Poly:
@@ -93,7 +94,7 @@ class ThreadForms:
         return self.word(instr, mem.base, bits) + mem.offset
 
     def value(self, number: int) -> Poly | None:
-        """The polynomial of an SSA value, ``None`` where it is no integer of 32 or 64 bits."""
+        """The polynomial of an SSA value; ``None`` if it is not an integer of 32 or 64 bits."""
         form = self._forms.get(number)
         return self._resolved(form) if form is not None else None
 
@@ -103,7 +104,7 @@ class ThreadForms:
         return variable(Atom("opaque", f"v{next(self._numbers)}", low, high))
 
     def _word(self, bits: int) -> Poly:
-        """A word of which nothing is known; one of 32 bits stands for the unsigned number that it is."""
+        """An unknown word; one of 32 bits is bounded as an unsigned number."""
         return self._opaque(0, (1 << 32) - 1) if bits == 32 else self._opaque()
 
     def _block(self, block: int) -> None:
@@ -150,7 +151,7 @@ class ThreadForms:
         return rule(self, instr, bits)
 
     def _load(self, instr: Instr, bits: int) -> Poly | None:
-        """A parameter of the kernel, read whole."""
+        """The polynomial of a load of a whole parameter of the kernel."""
         address, scalar = instr.address, instr.form.type
         if (
             instr.form.operation is not Operation.LOAD
@@ -188,7 +189,7 @@ class ThreadForms:
         return self._opaque()
 
     def extended(self, form: Poly, kind: str) -> Poly:
-        """A word of 32 bits, congruent to ``form``, as the number that it is when read as signed or unsigned."""
+        """The value of a 32-bit word congruent to ``form``, read as signed or unsigned (``kind``)."""
         low, high = range_of(kind, 32)
         if form.is_constant:
             value = form.value & 0xFFFF_FFFF
@@ -255,7 +256,7 @@ class ThreadForms:
             return None
 
     def _most_turns(self, head: int) -> int:
-        """How often the loop goes round at most: known where its only latch compares a counter with a number."""
+        """An upper bound of the iterations of the loop: known if its only latch compares a counter with a constant."""
         cfg, dominance = self.facts.cfg, self.facts.dominance
         latches = [before for before in cfg.pred[head] if dominance.dominates(head, before)]
         branch = cfg.blocks[latches[0]].terminator if len(latches) == 1 else None
@@ -280,7 +281,7 @@ class ThreadForms:
         return self._turns_until(counter, relation, limit, scalar.kind, head)
 
     def _turns_until(self, counter: Poly, relation: str, limit: Poly, kind: str, head: int) -> int:
-        """Turns of a loop that goes on while ``counter relation limit``, where all of it is numbers."""
+        """The iterations of a loop that continues while ``counter relation limit``, if all of these are constants."""
         loops = [atom for atom in counter.atoms if self._loops.get(atom, (-1, 0))[0] == head]
         if len(loops) != 1 or not limit.is_constant or not (counter - variable(loops[0])).is_constant:
             return MOST_TURNS
@@ -304,7 +305,7 @@ class ThreadForms:
         return MOST_TURNS
 
     def _resolved(self, form: Poly, depth: int = 8) -> Poly:
-        """The form with loop variables in terms of turns, inside of extended words as well."""
+        """The form with loop variables replaced by polynomials in ``turn``, inside extended words as well."""
         while depth and self._solved and any(self._mentions(atom) for atom in form.atoms):
             replaced = {atom: self._atom(atom, depth - 1) for atom in form.atoms if self._mentions(atom)}
             try:
@@ -328,7 +329,7 @@ class ThreadForms:
         return variable(Atom("extended", f"{atom.name[0]}32({inner})", atom.low, atom.high, inner))
 
 
-#: Kinds whose value a loop cannot change.
+#: Kinds of atoms that a loop cannot change.
 _FIXED = UNIFORM | {"tid", "ctaid"}
 
 
@@ -426,7 +427,7 @@ def _is_saturating(form: Form) -> bool:
 
 
 def _address(forms: ThreadForms, instr: Instr, bits: int) -> Poly | None:
-    """``cvta``: a global address is the same number in the generic space; others are an object plus an offset."""
+    """``cvta``: a global address is the same number as a generic one; others are an object plus an offset."""
     return _move(forms, instr, bits)
 
 

@@ -1,11 +1,11 @@
-"""What numbers are made of, as hashes: a quick test whether one can ever become another.
+"""The inputs of numbers, as hashes: a fast test whether translation over edges can turn one number into another.
 
-Computes, for a number of `SymbolicValues`, the φs, opaque results, loads, symbols and special registers that it is
-computed from, hashed to a few bits; with all that its φs may stand for, any number of turns before. A number can become
-another, by φs being replaced by their arguments, only if the other is made of nothing else.
+Computes, for a number of `SymbolicValues`, the inputs from which it is computed: φs, opaque results, loads, symbols and
+special registers, hashed to a few bits; together with the inputs of all arguments of its φs, over any number of
+iterations. Replacing φs by their arguments can turn a number into another one only if the other has no other inputs.
 
-Guarantees: what is said not to become another never does. Says yes too often: of hashes that collide, and of numbers
-that have the right ingredients in another sum.
+Guarantees: if the answer is no, the number never becomes the other one. The answer may be yes without need: if hashes
+collide, or if the same inputs form another sum.
 Reference: Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", CACM 1970.
 """
 
@@ -17,27 +17,28 @@ from .symbolic_values import SymbolicValues, is_load
 
 __all__ = ["Candidates", "Ingredients"]
 
-#: Heads of keys that are made of nothing else.
+#: Heads of the keys of inputs.
 _INGREDIENTS = frozenset(["unique", "phi", "special", "symbol"])
-#: Ingredients are hashed to so many bits.
+#: The number of bits of a hash of inputs.
 _HASHES = 251
 
 
 class Ingredients:
-    """What the numbers of one kernel are made of."""
+    """The inputs of the numbers of one kernel."""
 
     def __init__(self, symbols: SymbolicValues) -> None:
         self.symbols = symbols
+        #: By number: `of`; by φ: `_find_of_phis`; by number: `reached`.
         self._made_of: dict[int, tuple[int, frozenset[int]]] = {}
         self._of_phis: dict[int, int] | None = None
         self._reached: dict[int, int] = {}
 
     def can_become(self, number: int, other: int) -> bool:
-        """Whether ``number`` might be ``other`` once φs in it are replaced by their arguments, any number of times."""
+        """Whether ``number`` may become ``other`` by replacing its φs by their arguments, any number of times."""
         return not self.of(other)[0] & ~self.reached(number)
 
     def reached(self, number: int) -> int:
-        """Hashes of what ``number``, and all that its φs may stand for, are made of; -1 where anything might be."""
+        """Hashes of the inputs of ``number`` and of all arguments of its φs; -1 (all bits) if they are unknown."""
         found = self._reached.get(number)
         if found is None:
             if self._of_phis is None:
@@ -51,7 +52,7 @@ class Ingredients:
         return found
 
     def _find_of_phis(self) -> dict[int, int]:
-        """For each number of a φ, what it and its arguments, and the φs in these, are made of: the least solution."""
+        """By number of a φ the hashes of its inputs, of its arguments, and of the φs in these: the least solution."""
         made: dict[int, int] = {}
         reads: dict[int, set[int]] = {}
         for found in self.symbols.phis.values():
@@ -80,8 +81,7 @@ class Ingredients:
         return made
 
     def of(self, number: int) -> tuple[int, frozenset[int]]:
-        """Hashes of the φs, opaque results, loads, symbols and special registers that ``number`` is made of, and the
-        numbers of the φs."""
+        """(hashes of the inputs of ``number``, numbers of the φs among them)."""
         known = self._made_of.get(number)
         if known is not None:
             return known
@@ -113,7 +113,7 @@ class Ingredients:
 
 
 class Candidates:
-    """Addresses of accesses, as bases and offsets, to look for those that another address might become."""
+    """A set of addresses (base, offset), to test whether another address may become one of them."""
 
     def __init__(self, ingredients: Ingredients, addresses: Iterable[tuple[int, int]]) -> None:
         self.ingredients = ingredients
@@ -125,7 +125,7 @@ class Candidates:
         for each in needed.values():
             for bit in _bits(each):
                 frequent[bit] = frequent.get(bit, 0) + 1
-        #: The bases and what they are made of, under the bit that the fewest have; those made of nothing under 0.
+        #: By the rarest bit of their hashes, 0 if there is none: the bases as (base, hashes of its inputs).
         self._by_bit: dict[int, list[tuple[int, int]]] = {}
         for base, each in needed.items():
             rarest = min(_bits(each), key=lambda bit: (frequent[bit], bit), default=0)
@@ -136,7 +136,7 @@ class Candidates:
         self._others: dict[int, bool] = {}
 
     def may_be_met(self, base: int, offset: int) -> bool:
-        """Whether the address might become one of these, other than itself."""
+        """Whether the address may become one of these, other than itself."""
         own = self._offsets.get(base)
         if own is not None and (len(own) > 1 or offset not in own):
             return True
@@ -154,7 +154,7 @@ class Candidates:
 
 
 def _bits(number: int) -> Iterable[int]:
-    """The bits of a number that is not negative, as powers of two."""
+    """The bits of a nonnegative number, as powers of two."""
     while number:
         bit = number & -number
         yield bit

@@ -1,12 +1,12 @@
 """Value numbers: one number for values that are equal whenever both exist.
 
 Computes: a class for each SSA value, by hashing the operation over the classes of its operands, in reverse postorder
-(pessimistic at loop heads). Integer sums, differences, products by constants and shifts are hashed by their affine
-normal form, so that ``base + 4·i + 8`` has one number however it was added up. Copies and φs of one class take that
-class. Floating-point operations are hashed as written, never reassociated. Loads from memory that nobody writes are
-hashed by address; every other load is a class of its own.
+(pessimistic at loop headers). Integer sums, differences, products by constants and shifts are hashed by their affine
+normal form, so that ``base + 4·i + 8`` has one number for every order of additions. Copies, and φs of values of one
+class, get that class. Floating-point operations are hashed as written, never reassociated. Loads from memory that
+nobody writes are hashed by address; every other load gets a unique class.
 
-Requires: the SSA view. Guarantees: equal numbers are equal bits, at any point where both values are current.
+Requires: the SSA view. Guarantees: values with equal numbers have equal bits at any point where both are current.
 Reference: Briggs, Cooper, Simpson, "Value Numbering", SPE 1997.
 """
 
@@ -30,10 +30,13 @@ Key = tuple[object, ...]
 
 
 class Values:
-    """``number[v]`` is the class of SSA value ``v``; ``late`` are the registers of `effects.late_registers`;
-    ``result[i]`` is the class of what instruction ``i`` computes, where that is one register, and ``several`` lists
-    the results of those that compute more; ``movable`` are those of which `effects.may_move` holds. ``awaiting`` are
-    the read-only loads behind which another grid may be waited for, which may change what they read."""
+    """The value numbers of one kernel.
+
+    ``number``: by SSA value its class. ``late``: see `effects.late_registers`. ``result``: by instruction with one
+    result register the class of the result. ``several``: (instruction, class of a result) for instructions with several
+    result registers. ``movable``: the instructions for which `effects.may_move` holds. ``awaiting``: the read-only
+    loads after which the kernel may wait for another grid, which may change the memory.
+    """
 
     __slots__ = (
         "_affine",
@@ -59,33 +62,33 @@ class Values:
         self.result: dict[Instr, int] = {}
         self.several: list[tuple[Instr, int]] = []
         self.movable: set[Instr] = set()
-        #: By class what it is the hash of.
+        #: By class its key, and by key its class.
         self._key_of: list[Key] = []
         self._keys: dict[Key, int] = {}
-        #: The class of each affine form but those that are one atom, and the form of a class.
+        #: By affine form its class, except for single atoms; and by class its form.
         self._of_form: dict[Affine, int] = {}
         self._affine: dict[int, Affine] = {}
-        #: By spelling and name of the type.
+        #: By (text of the literal, name of the type) its class.
         self._literals: dict[tuple[str, str], int] = {}
         self._single = ssa.single
 
     def is_late(self, instr: Instr) -> bool:
-        """Whether the instruction reads or writes a register whose value changes without a definition."""
+        """Whether the instruction reads or writes a late register, whose value changes without a definition."""
         late = self.late
         return bool(late) and not (late.isdisjoint(instr.uses()) and late.isdisjoint(instr.defs()))
 
     def fresh(self) -> int:
-        """A class of its own."""
+        """A new unique class."""
         number = len(self._key_of)
         self._key_of.append(("unique", number))
         return number
 
     def unique_numbers(self) -> set[int]:
-        """The classes of their own."""
+        """The unique classes."""
         return {number for number, key in enumerate(self._key_of) if key[0] == "unique"}
 
     def lookup(self, key: Key) -> int:
-        """The class of ``key``, a new one the first time."""
+        """The class of ``key``; a new one for a new key."""
         key_of = self._key_of
         new = len(key_of)
         number = self._keys.setdefault(key, new)
@@ -94,7 +97,7 @@ class Values:
         return number
 
     def key_of(self, number: int) -> Key:
-        """What class ``number`` is the hash of: the name of an operation, or ``unique``, and the classes it reads."""
+        """The key of class ``number``: the name of an operation, or ``unique``, and the classes of its operands."""
         return self._key_of[number]
 
     def affine_of(self, number: int, width: int) -> Affine:
@@ -118,7 +121,7 @@ class Values:
         return number
 
     def of_register(self, instr: Instr, reg: Reg) -> int:
-        """The class of what ``instr`` reads from ``reg``."""
+        """The class of the value that ``instr`` reads from ``reg``."""
         value = self._single.get(reg)
         return self.number[value if value is not None else self.ssa.read(instr, reg)]
 
@@ -139,15 +142,15 @@ class Values:
         return self.fresh()
 
     def of_symbol(self, symbol: Sym) -> int:
-        """The class of the address of a symbol, its offset left out."""
+        """The class of the address of a symbol, without its offset."""
         return self.lookup(("symbol", symbol.name, id(symbol.declaration)))
 
     def of_literal(self, text: str, scalar: ScalarType | None) -> int:
         key = (text, scalar.name if scalar is not None else "")
-        known = self._literals.get(key)
-        if known is None:
-            known = self._literals[key] = self._literal(text, scalar)
-        return known
+        number = self._literals.get(key)
+        if number is None:
+            number = self._literals[key] = self._literal(text, scalar)
+        return number
 
     def _literal(self, text: str, scalar: ScalarType | None) -> int:
         if scalar is not None and scalar.bits in (16, 32, 64) and scalar.lanes == 1:
@@ -175,7 +178,7 @@ def number_values(cfg: Cfg, ssa: Ssa, late: frozenset[Reg] = frozenset()) -> Val
     values.awaiting = _awaiting(cfg)
     number, result, single, old = values.number, values.result, ssa.single, ssa.old
     for value in ssa.undefined:
-        # Any number will do, but each read of it must see the same one.
+        # All reads of an undefined value must have the same class.
         number[value] = values.fresh()
     for block in cfg.rpo:
         for phi in ssa.phis[block]:
@@ -184,7 +187,7 @@ def number_values(cfg: Cfg, ssa: Ssa, late: frozenset[Reg] = frozenset()) -> Val
             defs = instr.defs()
             if len(defs) == 1:
                 (reg,) = defs
-                if reg in single:  # nearly all
+                if reg in single:  # most instructions
                     found = number[single[reg]] = _definition(values, instr)
                 else:
                     value = ssa.defined(instr, reg)
@@ -196,7 +199,7 @@ def number_values(cfg: Cfg, ssa: Ssa, late: frozenset[Reg] = frozenset()) -> Val
 
 
 def _awaiting(cfg: Cfg) -> frozenset[Instr]:
-    """The loads of `Values.awaiting`. Between two others no wait for a grid is passed, so that equal addresses are
+    """The loads of `Values.awaiting`. Between two other loads there is no wait for a grid, so that equal addresses give
     equal values."""
     waiting: set[int] = set()
     loads: list[tuple[int, int, Instr]] = []
@@ -231,15 +234,15 @@ def _phi(values: Values, phi: int, block: int) -> int:
     arguments = sorted(values.ssa.phi_args.get(phi, ()))
     classes = tuple(values.number[value] for _, value in arguments)
     if not classes or -1 in classes:
-        return values.fresh()  # an argument comes over a back edge
+        return values.fresh()  # an argument is from a back edge and has no class yet
     if all(number == classes[0] for number in classes):
         return classes[0]
     return values.lookup(("phi", block, classes))
 
 
 class _Operation(tuple[object, ...]):
-    """The head of a key: an operation with its modifiers. There is one object of each (`_operation`), so these compare
-    and hash by identity, as keys do often."""
+    """The head of a key: an operation with its modifiers. `_operation` makes one object for each, so that they compare
+    and hash by identity, which is fast."""
 
     __slots__ = ()
     __eq__ = object.__eq__
@@ -260,14 +263,15 @@ def _operation(form: Form) -> _Operation:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What numbering needs to know of a form, worked out once."""
+    """How results of a form are numbered, computed once per form."""
 
-    #: ``copy``, ``affine``, ``shift``, ``extension``, ``product``, ``load`` of what nobody writes, ``hash``, ``unique``
+    #: ``copy``, ``affine``, ``shift``, ``extension``, ``product``, ``load`` (of constant memory), ``hash`` or
+    #: ``unique``
     kind: str
     head: _Operation
     scalars: tuple[ScalarType | None, ...]  #: the types in which the sources are read
     commutes: bool
-    operation: Callable[..., Affine | None] | None  #: where it is affine
+    operation: Callable[..., Affine | None] | None  #: the affine operation, if there is one
     is_sum: bool  #: a product to which something is added
 
 
@@ -278,7 +282,7 @@ def _plan(form: Form) -> _Plan:
     kind_of_row = form.operation
     operation = affine.operation_of(form)
     if form.effects & Effect.READ:
-        # What reads a parameter of a call sequence may not be moved, and is not asked about.
+        # A load of a parameter of a call sequence must not move, and `_definition` tests that first.
         kind = "load" if is_constant_form(form) else "unique"
     elif kind_of_row is Operation.COPY:
         kind = "copy"
@@ -291,13 +295,13 @@ def _plan(form: Form) -> _Plan:
     else:
         kind = "hash"
     scalars = tuple(form.operand_type(spec) for spec in form.specs[1:])
-    # Of two NaNs an operation on f64 keeps the payload of one: which, depends on their order.
+    # An operation on two NaNs of f64 keeps the payload of one of them, which depends on their order.
     commutes = form.op.commutes and (form.type is None or form.type.name != "f64")
     return _Plan(kind, _operation(form), scalars, commutes, operation, kind_of_row is Operation.WIDE_PRODUCT_SUM)
 
 
 def _is_extension(form: Form) -> bool:
-    """Whether a conversion makes a wider integer of an integer."""
+    """Whether a conversion extends an integer to a wider one."""
     source, target = form.scalar("atype"), form.scalar("dtype")
     if source is None or target is None or form.flags or "rnd" in form.mods:
         return False
@@ -305,7 +309,7 @@ def _is_extension(form: Form) -> bool:
 
 
 def _definition(values: Values, instr: Instr) -> int:
-    """The class of the only result of ``instr``."""
+    """The class of the single result of ``instr``."""
     if not is_movable(instr):
         return values.fresh()
     values.movable.add(instr)
@@ -375,8 +379,7 @@ def _shifted(values: Values, instr: Instr, plan: _Plan) -> Affine | None:
 
 
 def _extension(values: Values, instr: Instr, plan: _Plan) -> Affine | None:
-    """The conversion of an integer to a wider one: extension does not distribute over sums that may wrap, so it makes
-    an atom."""
+    """The extension of an integer. It is an atom, because it does not distribute over sums that may wrap around."""
     form = instr.form
     source, target = form.scalar("atype"), form.scalar("dtype")
     if source is None or target is None or len(instr.operands) != 2:
@@ -405,7 +408,7 @@ def _wide_product(values: Values, instr: Instr, plan: _Plan) -> Affine | None:
     return affine.add(product, values.affine_of(values.of_operand(instr, instr.operands[3], wide), width))
 
 
-#: By kind of plan what finds the affine form of a result, or ``None``.
+#: By kind of plan the function that computes the affine form of a result, or ``None``.
 _LINEAR: dict[str, Callable[[Values, Instr, _Plan], Affine | None]] = {
     "affine": _affine_result,
     "shift": _shifted,
@@ -415,7 +418,7 @@ _LINEAR: dict[str, Callable[[Values, Instr, _Plan], Affine | None]] = {
 
 
 def _extended(values: Values, instr: Instr, operand: Operand, source: ScalarType, width: int) -> Affine | None:
-    """The operand, of type ``source``, extended to ``width`` bits; a constant where it is one."""
+    """The affine form of the operand, of type ``source``, extended to ``width`` bits."""
     result = instr.operands[0]
     if not isinstance(result, Reg) or result.type.bits != width:
         return None

@@ -35,7 +35,7 @@ class _Writer:
         self.labels = 0
         self.inputs = ["%a", "%b", "%c"]
         self.values = list(self.inputs)
-        self.weights = {"mul": 6, "add": 7, "store": 4, "load": 5, "move": 1, "pair": 1}
+        self.weights: dict[str, float] = {"mul": 6, "add": 7, "store": 4, "load": 5, "move": 1, "pair": 1, "long": 0.3}
 
     def compute_one_product_again(self) -> None:
         """From now on all products without a constant factor are equal, and are mostly stored, in loops."""
@@ -70,7 +70,12 @@ class _Writer:
 
     def _store(self, depth: int) -> None:
         value = self.rng.choice(self.values[-4:])
-        self.lines.append(f"st.global.f32 [%o+{self.rng.choice(_SLOTS)}], {value};")
+        guard = f"@%p{self.rng.randrange(1, 3)} " if self.rng.random() < 0.1 else ""
+        self.lines.append(f"{guard}st.global.f32 [%o+{self.rng.choice(_SLOTS)}], {value};")
+
+    def _long(self, depth: int) -> None:
+        """An instruction that ptxas may make a call of, or a block of its own; some are dead."""
+        self._define(self.rng.choice(("div.rn.f32 {}, %a, %b;", "sqrt.rn.f32 {}, %b;", "sqrt.approx.f32 {}, %c;")))
 
     def _load(self, depth: int) -> None:
         self._define(f"ld.global.f32 {{}}, [%o+{self.rng.choice(_SLOTS)}];")

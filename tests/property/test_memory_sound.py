@@ -99,7 +99,7 @@ def test_loads_speculated_without_proof(monkeypatch: pytest.MonkeyPatch) -> None
     def always(reference: Reference, sites: object) -> str:
         return ""
 
-    monkeypatch.setattr(speculation, "_covered", always)
+    monkeypatch.setattr(speculation, "_refusal", always)
     assert is_noticed("out-of-bounds", range(1, 40))
 
 

@@ -77,6 +77,26 @@ BODIES: dict[str, tuple[str, str, int | None]] = {
         "open",
         1,
     ),
+    "a guarded sum between": (
+        MUL + "@%k add.rn.TYPE %d, %d, %c; " + ADD + S + "st.global.TYPE [%o+16], %d; ",
+        "contracted",
+        1,
+    ),
+    "a guarded store between": (MUL + "@%k st.global.TYPE [%o+16], %a; " + ADD + S, "open", 0),
+    "a guarded load between": (MUL + "@%k ld.global.TYPE %c, [%o+16]; " + ADD + S, "open", 0),
+    "a division between": (MUL + "div.rn.TYPE %c, %c, %d; " + ADD + S, "open", None),
+    "an integer division between": (
+        MUL + "div.s32 %i, %n, %j; " + ADD + S + "st.global.u32 [%o+16], %i; ",
+        "open",
+        None,
+    ),
+    "a division by a constant between": (
+        MUL + "div.s32 %i, %n, 7; " + ADD + S + "st.global.u32 [%o+16], %i; ",
+        "open",
+        0,
+    ),
+    "a fence between": (MUL + "fence.sc.gpu; " + ADD + S, "open", None),
+    "a 64-bit remainder between": (MUL + "rem.u64 %x, %x, %o; " + ADD + S + "st.global.u64 [%o+16], %x; ", "open", 0),
     "another block": (MUL + "@%k bra E; bar.sync 0; " + ADD + S + "E: ", "open", None),
     "carried": (MUL + LOOP + ADD + "st.volatile.global.TYPE [%o], %s; " + MUL + AGAIN, "open", None),
     "selected": (MUL + "selp.TYPE %q, %p, %d, %k; add.TYPE %s, %q, %c; " + S, "open", None),
@@ -171,6 +191,24 @@ def test_equal_products_around_nested_loops_stay(passes: str) -> None:
     parsed = parse(text)
     run_passes(parsed, passes, Remarks(parsed))
     assert contraction_counts(print_module(parsed))["k"].contracted == 1
+
+
+@pytest.mark.parametrize("between", ["@%k st.global.f32 [%o+16], %a; ", "div.rn.f32 %t, %c, %d; "])
+def test_a_sum_in_another_block_of_ptxas_stays_there(between: str) -> None:
+    """ptxas makes a block of a guarded store, and calls a function for a division. Without them between product and
+    sum it would contract these."""
+    try:
+        for tool in ("ptxas", "nvdisasm"):
+            find_tool(tool)
+    except ToolMissing as missing:
+        pytest.skip(str(missing))
+    body = "div.rn.f32 %q, %c, %d; st.global.f32 [%o+4], %q; " + MUL + between + ADD + S
+    text = module(body + "st.global.f32 [%o+16], %b; st.global.f32 [%o+8], %t; ")
+    assert contraction_counts(text)["k"].contracted == 0
+    for passes in ("cse", "deadstores", "O3"):
+        parsed = parse(text)
+        run_passes(parsed, passes, Remarks(parsed))
+        assert contraction_counts(print_module(parsed))["k"].contracted == 0
 
 
 FUSED = "ld.global.f32 %f1, [%q]; mul.f32 %f2, %f1, %f1; st.global.f32 [%p], %f2;"

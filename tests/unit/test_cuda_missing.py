@@ -45,7 +45,7 @@ class NoLibrary(Driver):
         (NoLibrary(), "no NVIDIA driver", "580 or newer"),
         (Driver(Status.CUDA_ERROR_NO_DEVICE), "CUDA_ERROR_NO_DEVICE", "580 or newer"),
         (Driver(Status.CUDA_ERROR_SYSTEM_DRIVER_MISMATCH), "DRIVER_MISMATCH", "580 or newer"),
-        (Driver(version=12040), "too old: it is for CUDA 12.4, and 13.0 is needed", "580 or newer"),
+        (Driver(version=12040), "too old: it supports CUDA 12.4, and 13.0 is required", "580 or newer"),
         (Driver(count=0), "sees no device", "CUDA_VISIBLE_DEVICES"),
     ],
 )

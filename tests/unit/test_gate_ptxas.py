@@ -112,7 +112,7 @@ def test_a_variable_that_names_no_program_is_told(
 def test_a_limit_that_limits_nothing_is_refused(source: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for others in (["--gate=off"], ["--gate=static"], ["-O1"]):
         assert opt(source, "--gate-timeout=5", *others) == 2
-        assert "no gate asks it" in capfd.readouterr().err
+        assert "no gate runs ptxas here" in capfd.readouterr().err
     assert opt(source, "--gate-timeout=0") == 2
 
 

@@ -219,13 +219,13 @@ def test_a_stale_profile_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixtu
     source, saved = write(tmp_path)
     source.write_text(HEAD + KERNEL.replace("%r2, 3", "%r2, 7"))
     assert main(["opt", str(source), "--profile", str(saved)]) == 3
-    assert "measured of other code of 'k', and it fits no other kernel here" in capsys.readouterr().err
+    assert "measured of other code of 'k', and no other kernel here matches either" in capsys.readouterr().err
     source.write_text(HEAD + KERNEL.replace("%r2, 3", "%r2, 7") + KERNEL.replace("entry k", "entry l"))
     document = json.loads(saved.read_text())
     document["kernels"].append({**document["kernels"][0], "name": "l"})
     saved.write_text(json.dumps(document))
     assert main(["opt", str(source), "--profile", str(saved), "-o", str(tmp_path / "o.ptx")]) == 0
-    assert "measured of other code of 'k': it is taken as not measured" in capsys.readouterr().err
+    assert "measured of other code of 'k': the profile of this kernel is ignored" in capsys.readouterr().err
     saved.write_text("{")
     assert main(["opt", str(source), "--profile", str(saved)]) == 3
     assert "no profile" in capsys.readouterr().err

@@ -67,7 +67,7 @@ def test_other_options_are_refused(source: Path, options: str, capfd: pytest.Cap
 def test_options_without_ptxas_are_refused(source: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for others in (["-O1"], ["--gate=static"], ["--gate=off"]):
         assert opt(source, "--ptxas-options=-O2", *others) == 2
-        assert "neither --emit nor a gate starts" in capfd.readouterr().err
+        assert "neither --emit nor the gate runs ptxas here" in capfd.readouterr().err
 
 
 def test_newer_ptx_falls_back_with_the_remedy(source: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -83,6 +83,8 @@ def test_newer_ptx_falls_back_with_the_remedy(source: Path, capfd: pytest.Captur
 def test_a_newer_ptxas_of_the_system_is_taken(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    if find_tool("ptxas").source == "system":
+        pytest.skip("ptxas is that of the system, which CUDA_HOME replaces")
     real = find_tool("ptxas").path
     newer = tmp_path / "cuda" / "bin" / "ptxas"
     newer.parent.mkdir(parents=True)
