@@ -1,10 +1,10 @@
 """The architectures: one row for each ``sm_…`` that is supported. To add an architecture, add a row here.
 
-Everything that differs between architectures, and that this package knows, is in a row: the limits of a
-multiprocessor, and the latencies by which schedules are compared. What all rows share is a constant.
+A row has everything in which this package distinguishes architectures: the limits of a multiprocessor, and the
+latencies by which schedules are compared. What is the same for all rows is a constant.
 
-Imports nothing of this package, so every folder may import it. An architecture without a row gives `None` from
-`architecture`, never a guess.
+Imports no other module of this package, so every folder may import it. For an architecture without a row,
+`architecture` returns `None`; it does not guess.
 Reference: `cuda_occupancy.h` of CUDA 13.0 for granularities and blocks; CUDA C++ Programming Guide 13.0, table
 "Technical Specifications per Compute Capability", for warps and shared memory; PTX ISA 9.0, §11.1 (targets).
 """
@@ -41,11 +41,12 @@ MAX_THREADS = 1024
 REGISTERS = 65536
 MAX_REGISTERS = 255
 
-#: The registers of a warp are rounded up to this. They come from one of the sub-partitions of the multiprocessor.
+#: The number of registers of a warp is rounded up to a multiple of this. They are in one of the `PARTITIONS` of the
+#: multiprocessor.
 REGISTER_GRANULE = 256
 PARTITIONS = 4
 
-#: The oldest target that ptxas 13.0 assembles for, and the one that is compiled for where no GPU or option says more.
+#: The oldest target that ptxas 13.0 assembles for, and the target where neither a GPU nor an option gives another.
 OLDEST = 75
 DEFAULT_TARGET = "sm_90a"
 
@@ -66,7 +67,7 @@ LATENCY: Mapping[str, int] = {
     "barrier": 30,
     "shuffle": 25,
 }
-#: Everything else that sets a barrier: conversions, special functions, wide products, special registers, …
+#: All other instructions that set a barrier: conversions, special functions, wide products, special registers, …
 OTHER_LATENCY = 20
 
 
@@ -88,7 +89,7 @@ class Architecture:
     latency: Mapping[str, int] = field(default_factory=lambda: LATENCY)
 
 
-#: Row by the number in ``sm_…``.
+#: The number in ``sm_…`` → row.
 ARCHITECTURES: dict[int, Architecture] = {
     75: Architecture(warps=32, blocks=16, shared=64 << 10, granule=256, reserved=0),
     80: Architecture(warps=64, blocks=32, shared=164 << 10),

@@ -1,16 +1,17 @@
-"""The cache on disk: bytes under a hash of everything that they were made of.
+"""The cache on disk: entries of bytes, under a hash of everything that they depend on.
 
-One folder holds a folder for each kind of entry (``gate``, ``cubin``, ``ptx``, ``opt``), and that one folder for each
+The cache has one folder for each kind of entries (``gate``, ``cubin``, ``ptx``, ``opt``), which has one folder for each
 first byte of a key.
 
-Guarantees: an entry that is read was written under the same kind and key, byte for byte: it begins with a digest of the
-three. What is cut short, overwritten, renamed, or no regular file (a folder, a pipe, a link) counts as not there, and
-reading it never blocks. Entries are written whole, by a rename, so that processes may share a folder, and a process
-that is killed leaves no half of one. The oldest entries are removed where a kind takes more than `LIMIT`. Nothing is
-executed or decoded but bytes, so that an entry of a stranger is at most a wrong answer: whoever reads one checks what
-it says. A folder that cannot be made, read or written, a full disk, and a user without a home folder cost time only.
+Guarantees: an entry that is read was written under the same kind and key, byte for byte; it begins with a digest of the
+three. An entry that is cut short, overwritten, renamed, or no regular file (a folder, a pipe, a link) is ignored, and
+reading never blocks. An entry is written completely and then renamed, so several processes may share a folder, and a
+process that is killed leaves no partial entry. The oldest entries are removed where a kind takes more than `LIMIT`
+bytes. Entries are bytes that are never executed. So an entry that another user wrote can at most be a wrong value; the
+reader of an entry must check its content. A folder that cannot be created, read or written, a full disk, and a user
+without a home folder only cost time.
 
-Requires: nothing of this package. It is imported by every run of ``opt``, so it imports little itself.
+Requires: no other module of this package. Every run of ``opt`` imports this module, so it imports little.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from pathlib import Path
 
 __all__ = ["LIMIT", "Cache", "Usage", "cache_folder", "file_identity", "source_digest", "usage"]
 
-#: Bytes that one kind of entries may take, all together.
+#: The most bytes of all entries of one kind.
 LIMIT = 512 << 20
 
-#: Folders by the first byte of the key; each may take its share of the limit, and is looked through at each write.
+#: The number of folders of a kind. Each may take this share of the limit, and is searched at each write.
 _SHARES = 256
 
-#: An entry that is read counts as used again where the last use is longer ago than this, in seconds.
+#: Seconds after which a read of an entry updates the time of its last use.
 _FRESH = 3600.0
 
 _DIGITS = 64
 
 
 def cache_folder() -> Path | None:
-    """``$PTXMOTION_CACHE``, else ``ptxmotion`` in the user's cache folder; None where the user has no home folder."""
+    """``$PTXMOTION_CACHE``, else ``ptxmotion`` in the user's cache folder; `None` where the user has no home folder."""
     if own := os.environ.get("PTXMOTION_CACHE"):
         return Path(own)
     if base := os.environ.get("XDG_CACHE_HOME"):
@@ -49,22 +50,22 @@ def cache_folder() -> Path | None:
 
 
 class Cache:
-    """The entries of one kind below ``folder``; with None nothing is kept. A key is a sequence of texts or bytes."""
+    """The entries of one kind below ``folder``; with `None` none are stored. A key is a sequence of texts or bytes."""
 
     def __init__(self, kind: str, folder: Path | None) -> None:
         self.kind = kind
         self.folder = folder / kind if folder is not None else None
 
     def get(self, *key: str | bytes) -> bytes | None:
-        """What was put under the key; None where nothing was, or where it is damaged."""
+        """The bytes that were put under the key; `None` where there are none, or the entry is damaged."""
         name, path = self._place(key)
-        found = _read(path) if path is not None else None
-        if found is None or found[:_DIGITS] != _digest(self.kind, name, found[_DIGITS:]):
+        entry = _read(path) if path is not None else None
+        if entry is None or entry[:_DIGITS] != _digest(self.kind, name, entry[_DIGITS:]):
             return None
-        return found[_DIGITS:]
+        return entry[_DIGITS:]
 
     def put(self, body: bytes, *key: str | bytes) -> None:
-        """Keep ``body`` under the key, or nothing where it cannot be written."""
+        """Store ``body`` under the key, if it can be written."""
         name, path = self._place(key)
         if path is None:
             return
@@ -82,7 +83,7 @@ def _hash(key: Iterable[str | bytes]) -> str:
     digest = hashlib.sha256()
     for part in key:
         data = part if isinstance(part, bytes) else part.encode("utf-8", "surrogateescape")
-        digest.update(b"%d\0" % len(data) + data)  # no two sequences of parts give the same bytes
+        digest.update(b"%d\0" % len(data) + data)  # so that different sequences of parts give different bytes
     return digest.hexdigest()
 
 
@@ -91,18 +92,18 @@ def _digest(kind: str, name: str, body: bytes) -> bytes:
 
 
 def _read(path: Path) -> bytes | None:
-    """The bytes of a regular file; None for everything else."""
+    """The bytes of a regular file; `None` for everything else."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     try:
         handle = os.open(path, flags)
     except OSError:
         return None
     try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             return None
-        if time.time() - found.st_mtime > _FRESH:
-            with contextlib.suppress(OSError):  # another user's entry may be read all the same
+        if time.time() - status.st_mtime > _FRESH:
+            with contextlib.suppress(OSError):  # the entry may belong to another user; it can still be read
                 os.utime(path)
         with os.fdopen(handle, "rb", closefd=False) as file:
             return file.read()
@@ -120,7 +121,7 @@ def _write(path: Path, data: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         if path.is_dir() and not path.is_symlink():
-            path.rmdir()  # a rename replaces everything but a folder; one that holds something stays
+            path.rmdir()  # a rename does not replace a folder; a folder with files in it stays
         os.replace(name, path)
     except BaseException:
         os.unlink(name)
@@ -128,31 +129,33 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _prune(newest: Path, limit: int) -> None:
-    """Remove the entries beside ``newest``, least recently used first, until they take ``limit`` bytes at most."""
+    """Remove other entries in the folder of ``newest``, least recently used first, until all take at most ``limit``
+    bytes."""
     entries = sorted(_files(newest.parent), key=lambda entry: entry[1].st_mtime)
-    total = sum(found.st_size for _, found in entries)
-    for path, found in entries:
+    total = sum(status.st_size for _, status in entries)
+    for path, status in entries:
         if total <= limit:
             return
         if path != newest:
             with contextlib.suppress(OSError):
                 path.unlink()
-            total -= found.st_size
+            total -= status.st_size
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """The regular files of a folder. Raises `OSError`."""
-    with os.scandir(folder) as found:
-        for entry in found:
+    with os.scandir(folder) as entries:
+        for entry in entries:
             with contextlib.suppress(FileNotFoundError):  # another process has removed it
-                about = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(about.st_mode):
-                    yield Path(entry.path), about
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode):
+                    yield Path(entry.path), status
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Where the cache is, and what it holds. ``problem`` says why it keeps nothing; empty where it does."""
+    """Where the cache is, and how many entries and bytes it holds. ``problem``: why it stores nothing; empty where it
+    does."""
 
     folder: Path | None
     entries: int
@@ -161,7 +164,7 @@ class Usage:
 
 
 def usage() -> Usage:
-    """What the cache holds now."""
+    """The usage of the cache now."""
     folder = cache_folder()
     if folder is None:
         return Usage(None, 0, 0, "there is no home folder: set PTXMOTION_CACHE to a folder")
@@ -177,23 +180,24 @@ def usage() -> Usage:
     return Usage(folder, count, size)
 
 
-# --- what keys are made of
+# --- parts of keys
 
 
 def file_identity(path: Path) -> str:
-    """What tells a file, such as a program, from every other one that has stood at its path.
+    """A text that differs for each file, such as a program, that has ever been at the path.
 
-    By size, times, device and inode, not by content: ptxas has some 30 MB, which every run of ``opt`` would have to
-    read. The time of the last change of the inode cannot be set back, as that of the content can. Raises `OSError`.
+    It consists of size, times, device and inode. It does not depend on the content, because ptxas has about 30 MB,
+    which every run of ``opt`` would have to read. The change time of the inode cannot be set back, in contrast to the
+    modification time. Raises `OSError`.
     """
-    found = os.stat(path)
-    numbers = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_dev, found.st_ino)
+    status = os.stat(path)
+    numbers = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino)
     return f"{os.path.realpath(path)}\0{numbers}"
 
 
 def source_digest(root: Path, folders: Iterable[str]) -> str:
-    """A hash of the names and bytes of every Python file below these folders of ``root``; of ``.`` those files that
-    stand in ``root`` itself. Raises `OSError`."""
+    """A hash of the names and bytes of all Python files below these folders of ``root``. The folder ``.`` stands for
+    the files in ``root`` itself, without its folders. Raises `OSError`."""
     digest = hashlib.sha256()
     for folder in folders:
         for name in _sources(root / folder, is_deep=folder != "."):
@@ -204,13 +208,13 @@ def source_digest(root: Path, folders: Iterable[str]) -> str:
 
 
 def _sources(folder: Path, *, is_deep: bool) -> list[str]:
-    found: list[str] = []
+    files: list[str] = []
 
     def fail(error: OSError) -> None:
         raise error
 
     for path, folders, names in os.walk(folder, onerror=fail):
-        found += [os.path.join(path, name) for name in names if name.endswith(".py")]
+        files += [os.path.join(path, name) for name in names if name.endswith(".py")]
         if not is_deep:
             folders.clear()
-    return sorted(found)
+    return sorted(files)

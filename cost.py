@@ -1,13 +1,13 @@
-"""What a kernel costs: how loops weigh, the figures of its machine code, and when one version is worse than another.
+"""The cost of a kernel: the weight of loops, the figures of its machine code, and the comparison of two versions.
 
 To change the costs that the gate uses, change this module.
 
-- A loop is taken to run `TRIPS` times, so an instruction at loop depth d weighs ``TRIPS ** min(d, DEEPEST)``.
-- `Figures` are those of one kernel. `worse` says in what a kernel got worse, `is_better` whether it got better, `gain`
-  what differs, in words. The rule is described in `transforms/gate/gate.py`.
+- A loop is assumed to run `TRIPS` times, so an instruction at loop depth d has weight ``TRIPS ** min(d, DEEPEST)``.
+- `Figures` describe one kernel. `worse` returns the figure that got worse, `is_better` whether the kernel got better,
+  `gain` all differences in words. `transforms/gate/gate.py` describes the rule.
 
-Imports nothing of this package, so every folder may import it. Guarantees: no kernel is both worse and better; nothing
-is better than itself.
+Imports no other module of this package, so every folder may import it. Guarantees: no kernel is both worse and better;
+no kernel is better than itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 __all__ = ["DEEPEST", "TRIPS", "Figures", "gain", "is_better", "loop_weight", "worse"]
 
-#: How often a loop is taken to run where no profile says, and the loop depth from which the weight grows no more.
+#: How often a loop is assumed to run where there is no profile, and the loop depth from which the weight is constant.
 TRIPS = 8.0
 DEEPEST = 6
 
@@ -28,7 +28,7 @@ RESOLUTION = 0.001
 
 
 def loop_weight(depth: int) -> float:
-    """How often an instruction at this loop depth is taken to run, for each time that its kernel is entered.
+    """How often an instruction at this loop depth is assumed to run, per execution of its kernel.
 
     >>> loop_weight(0), loop_weight(2)
     (1.0, 64.0)
@@ -39,12 +39,12 @@ def loop_weight(depth: int) -> float:
 @dataclass(frozen=True, slots=True)
 class Figures:
     """The figures of one kernel. ``code`` is equal for equal machine code; ``warps`` is how many fit on a
-    multiprocessor; ``weight`` is weighted instructions; ``spills`` counts accesses to local memory; ``cycles`` are
-    those of one warp alone, 0 where the judge knows no schedule.
+    multiprocessor; ``weight`` is the sum of the weights of the instructions; ``spills`` counts accesses to local
+    memory; ``cycles`` are those of one warp alone, 0 where the judge knows no schedule.
 
-    A judge without an assembler says ``is_static``: ``weight`` is accesses to memory and long operations then,
-    ``spills`` the 32-bit values that are live beyond the registers of a thread, and neither warps nor registers
-    decide.
+    ``is_static``: the figures are those of a judge without an assembler. Then ``weight`` counts accesses to memory and
+    long operations, ``spills`` the 32-bit values that are live beyond the registers of a thread, and neither warps nor
+    registers are compared.
     """
 
     code: str
@@ -63,7 +63,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """One figure of two kernels, as a cost; ``change`` says it in words."""
+    """One figure of two kernels, as a cost; ``change`` is the difference in words."""
 
     before: float
     after: float
@@ -79,7 +79,7 @@ class _Term:
 
 
 def _terms(before: Figures, after: Figures) -> list[_Term]:
-    """What must not get worse besides spills."""
+    """The figures that must not get worse, besides spills."""
     if before.is_static:
         counted = f"weighted accesses and long operations {after.weight:g} instead of {before.weight:g}"
         return [_Term(before.weight, after.weight, counted)]
@@ -87,7 +87,7 @@ def _terms(before: Figures, after: Figures) -> list[_Term]:
         alone = f"{after.cycles:.0f} cycles of one warp alone instead of {before.cycles:.0f}"
         full = f"{after.full:.2f} cycles per warp on a full multiprocessor instead of {before.full:.2f}"
         return [_Term(before.cycles, after.cycles, alone), _Term(before.full, after.full, full)]
-    # Without a schedule, all that is known of latency is how many warps there are to hide it.
+    # Without a schedule, the number of warps is the only measure of how well latencies are hidden.
     warps = f"{after.warps:g} warps on a multiprocessor instead of {before.warps:g}"
     weight = f"weighted machine instructions {after.weight:g} instead of {before.weight:g}"
     return [_Term(-before.warps, -after.warps, warps), _Term(before.weight, after.weight, weight)]
@@ -98,7 +98,7 @@ def _is_less(left: float, right: float) -> bool:
 
 
 def worse(before: Figures, after: Figures) -> str:
-    """In what ``after`` is worse than ``before``; empty where in nothing."""
+    """The first figure in which ``after`` is worse than ``before``, in words; empty where there is none."""
     if after.spills > before.spills:
         more = "live values beyond a thread's registers" if before.is_static else "accesses to local memory"
         return f"{after.spills - before.spills} more {more}"
@@ -106,7 +106,7 @@ def worse(before: Figures, after: Figures) -> str:
 
 
 def is_better(before: Figures, after: Figures) -> bool:
-    """Whether ``after`` is worse in nothing, and better in something."""
+    """Whether ``after`` is worse in no figure, and better in at least one."""
     if worse(before, after):
         return False
     if after.spills < before.spills or any(term.is_better for term in _terms(before, after)):
@@ -121,7 +121,7 @@ def _short(number: float) -> str:
 
 
 def gain(before: Figures, after: Figures) -> str:
-    """What differs, in words."""
+    """All figures that differ, in words."""
     weight, registers = "weighted instructions", "registers"
     if before.is_static:
         weight, registers = "weighted accesses and long operations", "live registers"

@@ -1,17 +1,17 @@
-"""The driver: optimizes a module. This is the public API; `opt`, `bench`, `fuse` and the pytest plugin end in it.
+"""The driver: optimizes a module. This is the public API; `opt`, `bench`, `fuse` and the pytest plugin call it.
 
     select → transform → judge → search → commit
 
-1. *select*: the kernels that the policy names; of kernels that are equal but for names only the first; of the others
-   those for which no earlier run has recorded an outcome.
-2. *transform*: the passes run over each of them (`transforms.pipeline`). No pass looks at another kernel, so the order
-   does not matter.
+1. *select*: the kernels that the policy names, without those for which an earlier run has recorded an outcome. Of
+   kernels that are equal except for names, only the first is selected.
+2. *transform*: the passes run over each selected kernel (`transforms.pipeline`). No pass looks at another kernel, so
+   the order does not matter.
 3. *judge* and *search*: where there is a gate, a kernel stays changed only where it is better (`transforms.gate`).
 4. *commit*: each outcome is put into the module, recorded for later runs, and its remarks are reported in the order of
    the text.
 
-Requires: PTX that the verifier accepts. Guarantees: PTX that the verifier accepts, with the same results; the argument
-keeps its code.
+Requires: PTX that the verifier accepts. Guarantees: PTX that the verifier accepts, with the same results. `optimize`
+does not change the code of its argument.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Policy:
 
     - ``gate``: ``ptxas``; ``static`` (a model of PTX); ``auto``, which is ptxas, or the static model where there is no
       ptxas; ``off``; or `None`, which is ``auto`` for the levels O2 and O3 and ``off`` otherwise.
-    - ``judge``: a judge of one's own instead.
+    - ``judge``: a custom judge, instead of ``gate``.
     - ``arch``: what the gate assembles for (default: the module's target). ``gate_timeout``: seconds for ptxas.
       ``ptxas_options``: further options that the gate gives to ptxas, such as ``-maxrregcount=32``.
-    - ``promise``: what is promised of pointer parameters (`Promise.parse("restrict")`); not checked here.
+    - ``promise``: what the caller promises about pointer parameters (`Promise.parse("restrict")`); not checked here.
     - ``profile``: measured counts of blocks and branches; used for costs only.
     - ``kernels``: selects kernels by name (default: all).
-    - ``limit``: the number of rewrites that may be made in all; ``explain``: report refusals that take time to find.
-    - ``verify_each``: verify after each pass. ``observer``: is told about each pass.
+    - ``limit``: the most rewrites in all. ``explain``: report also refusals that take time to find.
+    - ``verify_each``: verify after each pass. ``observer``: is called after each pass.
     """
 
     gate: str | None = None
@@ -78,10 +78,10 @@ _DEFAULT = Policy()
 
 @dataclass(frozen=True)
 class Result:
-    """The optimized ``module``; ``changed`` are the names of the kernels that differ from the given ones.
+    """The optimized ``module``. ``changed`` are the names of the kernels that differ from the given ones.
 
-    ``log`` has the remarks, counts and the number of rewrites; ``timings`` are seconds by pass; ``warnings`` are
-    sentences for the user.
+    ``log`` has the remarks, the counts and the number of rewrites. ``timings`` are the seconds of each pass.
+    ``warnings`` are sentences for the user.
     """
 
     module: Module
@@ -97,12 +97,12 @@ class Result:
 
     @property
     def remarks(self) -> Sequence[Remark]:
-        """What was done and what was refused, in the order of the text."""
+        """What the passes did and what they refused, in the order of the text."""
         return self.log.items
 
 
 def optimize(source: str | Module, passes: str | Sequence[Pass] = "O2", policy: Policy = _DEFAULT) -> Result:
-    """Optimize PTX text or a module. Of a given module only the nested scopes may be flattened.
+    """Optimize PTX text or a module. A given module keeps its code; only nested scopes may be flattened.
 
     ``passes`` is a level (``O0`` to ``O3``), a list of names separated by commas, or passes. Raises `PtxError` for PTX
     that the parser or the verifier refuses, `UnknownPass`, `PassFailed`, and `ToolMissing` for ``gate="ptxas"``
@@ -118,7 +118,7 @@ def optimize(source: str | Module, passes: str | Sequence[Pass] = "O2", policy: 
 
 
 def optimize_in_place(module: Module, passes: str | Sequence[Pass] = "O2", policy: Policy = _DEFAULT) -> Result:
-    """As `optimize`, for a caller that has verified ``module`` and needs it no more as it was."""
+    """As `optimize`, but changes ``module``, which the caller has verified."""
     chosen = passes_of(passes) if isinstance(passes, str) else list(passes)
     judge, warnings = _judge(policy, passes, module.version)
     transform = KernelTransform(
@@ -137,10 +137,10 @@ def optimize_in_place(module: Module, passes: str | Sequence[Pass] = "O2", polic
 
 def _copy(module: Module) -> Module:
     copies = {kernel.name: untouched_copy(kernel) for kernel in module.kernels}
-    found = replace(module, items=list(module.items))
+    copy = replace(module, items=list(module.items))
     for kernel in copies.values():
-        found.put(kernel)
-    return found
+        copy.put(kernel)
+    return copy
 
 
 def _judge(policy: Policy, passes: str | Sequence[Pass], version: str) -> tuple[Judge | None, list[str]]:
@@ -155,7 +155,8 @@ def _judge(policy: Policy, passes: str | Sequence[Pass], version: str) -> tuple[
 def optimize_module(
     module: Module, kernels: Sequence[Kernel], transform: KernelTransform, judge: Judge | None, log: Remarks
 ) -> list[str]:
-    """Optimize ``kernels`` of ``module`` in place, without parsing and verifying; the names of those that changed."""
+    """Optimize ``kernels`` of ``module`` in place, without verifying them first. Returns the names of those that
+    changed."""
     cache = None
     if judge is not None:
         from .transforms.gate.outcome_cache import OutcomeCache
@@ -183,7 +184,7 @@ def optimize_module(
 def _transform(
     module: Module, kernels: Sequence[Kernel], transform: KernelTransform, judge: Judge | None, log: Remarks
 ) -> list[Attempt]:
-    """Run the passes over each kernel, for as many rewrites as ``log`` allows in all."""
+    """Run the passes over each kernel, with at most as many rewrites in all as ``log`` allows."""
     attempts: list[Attempt] = []
     left = log.limit
     for kernel in kernels:

@@ -1,7 +1,7 @@
 """The judges that the gate can use: ptxas, or the static model where there is no ptxas.
 
-`toolchain.ptxas_judge` reads the figures of machine code and does not know kernels; `transforms.gate` knows kernels
-and does not start programs. This module joins them.
+`toolchain.ptxas_judge` takes PTX text and returns the figures of its machine code. `transforms.gate` takes kernels and
+starts no programs. This module connects them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Assembled", "judge_of"]
 
 
 class Assembled:
-    """Prints a module for `PtxasJudge`."""
+    """A judge that prints a module and passes it to `PtxasJudge`."""
 
     name = "ptxas"
 
@@ -35,15 +35,15 @@ class Assembled:
         from .transforms.gate.judge import Refused
 
         try:
-            found = self._judge.figures(print_module(module))
+            figures = self._judge.figures(print_module(module))
         except ToolchainError as error:
             raise Refused(" ".join(str(error).split())[:200]) from error
-        if missing := [kernel.name for kernel in module.entries if kernel.name not in found]:
+        if missing := [kernel.name for kernel in module.entries if kernel.name not in figures]:
             raise Refused(f"ptxas made no code of {', '.join(missing)}")
-        return found
+        return figures
 
     def float_code(self, module: Module) -> dict[str, list[frozenset[str]]]:
-        """By name of each entry what became of each of its instructions. Raises `Refused` where ptxas fails."""
+        """See `ReadsFloatCode`. Raises `Refused` where ptxas fails."""
         from .ptx import parse, print_module
         from .toolchain.tools import ToolchainError
         from .transforms.gate.judge import Refused
@@ -53,7 +53,7 @@ class Assembled:
             lines = self._judge.float_lines(text)
         except ToolchainError as error:
             raise Refused(" ".join(str(error).split())[:200]) from error
-        # The printed text has one instruction in a line. Parsing it again gives the lines.
+        # The printed text has one instruction per line. It is parsed again to get the line of each instruction.
         printed = parse(text)
         return {
             kernel.name: [
@@ -64,7 +64,7 @@ class Assembled:
         }
 
     def recall(self, key: str) -> Any:
-        """What an earlier run recorded under ``key``; `None` where there is nothing."""
+        """The value that an earlier run recorded under ``key``; `None` where there is none."""
         from .toolchain.tools import ToolchainError
 
         try:

@@ -1,12 +1,12 @@
-"""Command lines of Python processes that run this package, and nothing that happens to lie in the current folder.
+"""Command lines of Python processes that run this package, and no module from the current folder.
 
-``python -c`` and ``python -m`` put the current folder in front of everything that is imported: a file ``numpy.py`` or a
-folder ``ptxmotion`` there would be executed. So every child process of this package is started with what this module
-gives: ``-P``, which leaves the current folder out, and a few lines of code that import the package from the folder that
-this process has it from. How the package was installed makes no difference then.
+``python -c`` and ``python -m`` put the current folder first in the search path of imports: a file ``numpy.py`` or a
+folder ``ptxmotion`` there would be executed. So every child process of this package is started with the command lines
+of this module: with ``-P``, which leaves the current folder out, and a few lines of code that import the package from
+the folder from which this process has imported it. So it does not matter how the package was installed.
 
-Guarantees: a child imports the same package as its parent, and everything else from the folders of its parent's
-`sys.path`, of which an empty one, which stands for the current folder, is left out.
+Guarantees: a child imports the same package as its parent, and everything else from the absolute folders of its
+parent's `sys.path`. An empty entry there, which stands for the current folder, is left out.
 Reference: Python's manual, *Command line and environment*, ``-P`` and ``PYTHONSAFEPATH``.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FOLDER", "child_environment", "import_paths", "module_command", "process_pool", "python_command"]
 
-#: The name of the package, and the folder that this process imports it from.
+#: The name of the package, and the folder from which this process imports it.
 PACKAGE = __name__.partition(".")[0]
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 
@@ -35,31 +35,31 @@ spec.loader.exec_module(made)
 
 
 def python_command(code: str, *arguments: str, folder: str = FOLDER) -> list[str]:
-    """The command line of a Python process that runs ``code``, in which ``folder`` is the package of this process, or
-    another version of it. ``arguments`` are its ``sys.argv[1:]``. It needs `child_environment`."""
+    """The command line of a Python process that runs ``code`` with the package in ``folder``: that of this process, or
+    another version. ``arguments`` are its ``sys.argv[1:]``. The process needs `child_environment`."""
     file = os.path.join(folder, "__init__.py")
     return [sys.executable, "-P", "-c", _IMPORT.format(name=PACKAGE, file=file, folder=folder) + code, *arguments]
 
 
 def module_command(*arguments: str, folder: str = FOLDER) -> list[str]:
-    """The command line of the command ``ptxmotion`` in a process of its own."""
+    """The command line of a process that runs the command ``ptxmotion``."""
     code = f"import runpy; runpy.run_module({PACKAGE!r}, run_name='__main__', alter_sys=True)"
     return python_command(code, *arguments, folder=folder)
 
 
 def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a child process that imports what this one may import; ``extra`` comes on top."""
+    """The environment of a child process, which can import from the same folders; ``extra`` is added to it."""
     paths = {"PYTHONPATH": os.pathsep.join(import_paths()), "PYTHONSAFEPATH": "1"}
     return {**os.environ, **paths, **(extra or {})}
 
 
 def import_paths() -> list[str]:
-    """The folders that this process imports from, without one that is just the current folder whatever that is."""
+    """The folders from which this process imports, except for relative ones, which depend on the current folder."""
     return [entry for entry in sys.path if os.path.isabs(entry)]
 
 
 def process_pool(workers: int) -> ProcessPoolExecutor:
-    """A pool of forked processes. What ``spawn`` and ``forkserver`` start would import from the current folder."""
+    """A pool of forked processes. Processes of ``spawn`` and ``forkserver`` would import from the current folder."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 

@@ -1,20 +1,20 @@
 """Settings from a file: defaults for the options of the verbs.
 
-`[tool.ptxmotion]` of a `pyproject.toml`, or a `ptxmotion.toml` whose tables are those below `[tool.ptxmotion]`. One
-table for each verb, with the long options of that verb as keys:
+The file is a `pyproject.toml` with tables below `[tool.ptxmotion]`, or a `ptxmotion.toml` with the same tables at its
+top level. There is one table for each verb. Its keys are the long options of that verb:
 
     [tool.ptxmotion.opt]
     passes = "cse,lcm"
     verify-each = true
 
-The nearest file counts, from the current folder upwards to the root of its git repository, or to the top where it is in
-none; a `ptxmotion.toml` before a `pyproject.toml` beside it; a `pyproject.toml` without the table is passed over. What
-the command line says comes first.
+The nearest file is used, from the current folder upwards to the root of its git repository, or to the root of the file
+system where there is no repository. In one folder, a `ptxmotion.toml` has precedence over a `pyproject.toml`; a
+`pyproject.toml` without the table is ignored. Options on the command line have precedence over settings.
 
-A folder above the current one may be anybody's, such as the system's folder for temporary files. So a file that was
-found, rather than named with ``--config``, may name Python to execute or files to write only where it is in a git
-repository, and the repository, its root, the file and the file's folder belong to the user and cannot be written to by
-everybody. `Source.doubt` says which of these fails.
+A folder above the current one may belong to another user, such as the system's folder for temporary files. So a file
+that was found, and not named with ``--config``, may name Python code to execute or files to write only under two
+conditions: it is in a git repository; and the repository, its root, the file and the file's folder belong to the user
+and are not writable by everybody. `Source.doubt` names the condition that does not hold.
 
 Refuses: a table that is no verb, a key that is no option of it, a value of the wrong type: `SettingsError`, which names
 the file and the key.
@@ -30,12 +30,12 @@ __all__ = ["Settings", "SettingsError", "Source", "find_settings", "read_setting
 
 
 class SettingsError(ValueError):
-    """A settings file cannot be read, or says what no option takes."""
+    """A settings file cannot be read, or has a value that no option takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The tables of one file, by verb. ``path`` is ``None`` where no file was found."""
+    """The tables of one file: verb → option → value. ``path`` is ``None`` where no file was found."""
 
     path: str | None
     tables: dict[str, dict[str, Any]]
@@ -47,14 +47,14 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A settings file. ``doubt`` says why it may not name what is executed or written; empty where it may."""
+    """A settings file. ``doubt``: why it may not name code to execute or files to write; empty where it may."""
 
     path: str
     doubt: str = ""
 
 
 def find_settings(folder: str) -> Source | None:
-    """The settings file that holds for ``folder``, an absolute path; ``None`` where there is none."""
+    """The settings file for ``folder``, an absolute path; ``None`` where there is none."""
     start = folder
     while True:
         is_root = os.path.lexists(os.path.join(folder, ".git"))
@@ -71,14 +71,14 @@ def _settings_in(folder: str) -> str | None:
     if os.path.isfile(own):
         return own
     project = os.path.join(folder, "pyproject.toml")
-    # Reading TOML costs more than most files take to optimize: look first whether it mentions this package.
+    # Parsing TOML takes longer than the optimization of most files, so search the text for the package first.
     if os.path.isfile(project) and b"tool.ptxmotion" in _bytes(project) and "ptxmotion" in _tool_tables(project):
         return project
     return None
 
 
 def _doubt(path: str, folder: str) -> str:
-    """Why the file is not known to be of the user's own project, in which ``folder`` lies."""
+    """Why the file may not belong to the user's own project, which contains ``folder``; empty where it does."""
     root = folder
     while not os.path.lexists(os.path.join(root, ".git")):
         if root == os.path.dirname(root):
@@ -91,29 +91,29 @@ def _doubt(path: str, folder: str) -> str:
 
 
 def _foreign(path: str) -> str:
-    """Why others than the user may have made what is at ``path``."""
+    """Why another user may have written what is at ``path``; empty where none can."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError as error:
         return f"{path}: {error.strerror}"
-    if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+    if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
         return f"{path} belongs to another user"
-    return f"everybody may write to {path}" if found.st_mode & 0o002 else ""
+    return f"everybody may write to {path}" if status.st_mode & 0o002 else ""
 
 
 def read_settings(path: str | None, verbs: frozenset[str]) -> Settings:
-    """The settings of the file at ``path``; none where it is ``None``. Raises `SettingsError`."""
+    """The settings of the file at ``path``; empty settings where it is ``None``. Raises `SettingsError`."""
     if path is None:
         return Settings(None, {})
     found = _tool_tables(path).get("ptxmotion", {}) if os.path.basename(path) == "pyproject.toml" else _toml(path)
     if not isinstance(found, dict):
-        raise SettingsError(f"{path}: [tool.ptxmotion] is no table")
+        raise SettingsError(f"{path}: [tool.ptxmotion] is not a table")
     tables = cast("dict[str, Any]", found)
     for name, table in tables.items():
         if name not in verbs:
             raise SettingsError(f"{path}: unknown key '{name}'; there are tables for {', '.join(sorted(verbs))}")
         if not isinstance(table, dict):
-            raise SettingsError(f"{path}: '{name}' is no table; options of a verb stand in a table of its name")
+            raise SettingsError(f"{path}: '{name}' is not a table; the options of a verb are in a table with its name")
     return Settings(path, tables)
 
 

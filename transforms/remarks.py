@@ -120,7 +120,7 @@ class Remarks:
     def may_rewrite(self, pass_name: str = "", instr: Instr | None = None) -> bool:
         """Count one rewrite; ``False`` where it must not be made: the limit is reached, or its key is not allowed.
 
-        A rewrite of the expression that ``instr`` evaluates has a key. Clean-up has none, and is not limited by it.
+        A rewrite of the expression that ``instr`` evaluates has a key. Clean-up has none: `allowed` does not limit it.
         """
         key = self._key(pass_name, instr) if instr is not None else ""
         if key and self.allowed is not None and key not in self.allowed:

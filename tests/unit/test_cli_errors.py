@@ -311,7 +311,7 @@ class TestSettings:
         ("text", "message"),
         [
             ("[frob]\n", "unknown key 'frob'"),
-            ("opt = 3\n", "'opt' is no table"),
+            ("opt = 3\n", "'opt' is not a table"),
             ("[opt]\nfrob = 1\n", "unknown key 'frob' in table 'opt'"),
             ("[opt]\nemit = 'exe'\n", "'emit' takes one of"),
             ("[opt]\nemit = true\n", "takes a string or a number"),

@@ -73,8 +73,8 @@ class Accesses:
         self.writing: set[int] = set()
         #: Address → the number of its providers in the whole kernel.
         self.count: dict[AddressKey, int] = {}
-        #: Block → the positions of instructions that may trap, may never return, or wait for another grid. No load
-        #: moves up across them.
+        #: Block → the positions of calls, which may fault or never return, and of waits for another grid. No load moves
+        #: up across them.
         self.pinches: dict[int, list[int]] = {}
         #: Block → the positions of other instructions that may not return. No load that may fault moves up across them.
         self.waits: dict[int, list[int]] = {}

@@ -26,7 +26,7 @@ __all__ = ["THROUGH", "Answer", "BlockAnswers", "BlockSearch", "PlannedLoad", "S
 
 @dataclass(frozen=True, slots=True)
 class PlannedLoad:
-    """A load that a transform considers to insert at the end of a block. It provides the bytes there."""
+    """A load that speculation may insert at the end of a block. It provides the bytes there."""
 
 
 class Answer(NamedTuple):

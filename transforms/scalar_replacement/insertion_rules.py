@@ -1,7 +1,7 @@
 """Where loads may be inserted.
 
 A load on an edge must be evaluated on every path from there anyway (or the bytes be read, with ``paper`` or
-``readable``), must not fault where the kernel as it is does not, must have an address that can be computed there, and
+``readable``), must not fault where the original kernel does not, must have an address that can be computed there, and
 must not be in an arm of a divergent branch that the replaced load is not in.
 
 Requires: a kernel that does not change. Reference: thesis §4.3.1, §4.3.2.
@@ -37,7 +37,7 @@ class InsertionRules:
         self._excluded = excluded
 
     def for_load(self, instr: Instr, block: int) -> MayInsert:
-        """Why a load that replaces ``instr`` of ``block`` may not be inserted on an edge."""
+        """The test whether a load that replaces ``instr`` of ``block`` may be inserted on an edge."""
 
         def may_insert(reply: Reply, state: State, names: frozenset[Question]) -> str:
             return self._refusal(instr, block, reply, state, names)
@@ -75,7 +75,7 @@ class InsertionRules:
         return any(name is not None and is_evaluated(block, successor, name) for name in earlier)
 
     def is_safe_on_edge(self, block: int, successor: int, question: Question) -> bool:
-        """Whether a read of the bytes on the edge cannot fault where the kernel as it is does not."""
+        """Whether a read of the bytes on the edge cannot fault, unless the original kernel faults as well."""
         if self._options.readable or self._queries.anticipation.is_dereferenced(block, successor, question):
             return True
         return self._is_proven(block, question)
@@ -97,7 +97,7 @@ class InsertionRules:
 
     def is_convergent_edge(self, block: int, successor: int, home: int) -> bool:
         """Whether a load on the edge is in no arm of a divergent branch that block ``home`` is not in; always true
-        where divergence does not matter."""
+        for variants that do not avoid these arms."""
         if not self._options.avoids_divergent_arms:
             return True
         is_divergent = self._queries.divergence.is_divergent(block)

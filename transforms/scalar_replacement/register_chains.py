@@ -1,4 +1,4 @@
-"""Registers that carry what was read or written to where it is read again, over back edges where needed.
+"""Registers that carry values from loads and stores to where they are loaded again, also over back edges.
 
 Computes: for each question that a replaced load is propagated to, a register of its own; the copies that fill it after
 loads and stores; the copies on edges on which a question changes its name, which for ``A[i]``, ``A[i + 1]``, … in a
@@ -62,7 +62,7 @@ class ChainPlan:
     replaced: dict[Instr, list[Instr]] = field(default_factory=dict[Instr, list[Instr]])
     #: Replaced unguarded load → its result → the register that the result is copied from.
     origins: dict[Instr, dict[Reg, Reg]] = field(default_factory=dict[Instr, dict[Reg, Reg]])
-    #: The register that carries the bytes of a question.
+    #: (question, kind) → the register that carries its bytes.
     _registers: dict[tuple[Question, Kind], Reg] = field(default_factory=dict[tuple[Question, Kind], Reg])
 
     def is_carried(self, question: Question, kind: Kind) -> bool:
@@ -79,7 +79,7 @@ class ChainPlan:
         self.replaced[instr] = [copy_of(result, early, instr.loc)]
 
     def carry(self, replacement: Replacement) -> list[Insertion]:
-        """Carry the values that the load reads, and let it become copies of them. Returns the inserted loads."""
+        """Carry the values that the load reads, and replace it by copies of them. Returns the inserted loads."""
         load = replacement.load.instr
         insertions: list[Insertion] = []
         for component, source in replacement.sources:

@@ -42,7 +42,8 @@ class ReuseCandidates:
         return question.key in self._accesses.count or any(True for _ in self._other_provided_names(question))
 
     def loads_of(self, question: Question) -> list[tuple[int, int, Instr]]:
-        """Block, position and instruction of the loads that may read these bytes and are provided with them."""
+        """Block, position and instruction of the loads of these bytes. The address of a load may have the name
+        of the question at the load, or earlier where an access provides the bytes under that name."""
         return self._loads_by_key(question.space, question.bytes).get(question.key, [])
 
     @memoized

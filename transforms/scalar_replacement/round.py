@@ -108,8 +108,8 @@ class Round:
     def _is_offset_over_iterations(self, loads: list[Instr], insertions: set[Insertion]) -> bool:
         """Whether each insertion is certain to be offset by a removed load of its own, in some iteration of a loop.
 
-        So it is where all insertions are on one edge after which all their bytes are certain to be read, no two of them
-        read a common byte, and every load that may read the bytes is removed.
+        This holds where all insertions are on one edge, after which all their bytes are certain to be read, no two of
+        them read a common byte, and every load that may read the bytes is removed.
         """
         edges = {edge for edge, _ in insertions}
         accesses = self._queries.accesses.blocks.values()
@@ -131,5 +131,6 @@ class Round:
 
 
 def is_candidate(instr: Instr) -> bool:
-    """Whether the instruction may be a load that is replaced. ptxas makes operands of parameters and constants."""
+    """Whether the instruction may be a load that is replaced. Loads of parameters and constants are not: ptxas makes
+    operands of them."""
     return instr.form.operation is Operation.LOAD and instr.form.space not in ("param", "const")

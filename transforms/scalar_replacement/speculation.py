@@ -41,7 +41,7 @@ class Speculation:
         self._hoisting = Hoisting(queries.facts, queries.availability, queries.anticipation, may_rise_above)
 
     def decide(self, refusal: Refusal) -> Replacement | Refusal:
-        """Hoist the load that was refused; the given refusal where there is nothing to hoist it for."""
+        """Hoist the load that was refused, or return a refusal."""
         load = refusal.load
         component = load.movable
         if component is None or not self._may_help(load, component.question):
@@ -83,8 +83,8 @@ class Speculation:
         return self._budget.checked(Replacement(load, sources, hoisted_to))
 
     def _may_help(self, load: Load, question: Question) -> bool:
-        """Whether the load reaches the start of its block, and something else reads the bytes or the load reads them
-        again in a loop. Compares names only, before the long tests."""
+        """Whether hoisting may help: nothing in the block above the load changes its bytes, and another access uses
+        them, or the load reads them again in a loop. Compares names only, and comes before the tests that take long."""
         if self._queries.search.within(load.block, question, load.position) is not THROUGH:
             return False
         is_reused = self._queries.candidates.may_be_available(question, load.block)
@@ -107,8 +107,8 @@ class Speculation:
         return False
 
     def _can_leave_loop(self, load: Load, block: int, question: Question, planned: dict[int, Question]) -> bool:
-        """Whether the planned load at the end of ``block`` reads what the one of the last iteration has read, once the
-        first iteration's is inserted before the loop."""
+        """Whether the planned load at the end of ``block`` reads the same bytes in each iteration, so that one load
+        before the loop replaces it."""
         if self._queries.facts.loops.loop_of[block] < 0:
             return False
         if self._queries.availability.answers_to(question).at_end(block) is not THROUGH:
