@@ -182,7 +182,9 @@ def _check(arguments: argparse.Namespace) -> None:
 def _has_gate(arguments: argparse.Namespace) -> bool:
     if arguments.gate is not None:
         return arguments.gate != "off"
-    return arguments.passes is None and arguments.level in (None, "2", "3")
+    from ..driver import GATED_LEVELS
+
+    return arguments.passes is None and f"O{arguments.level or 2}" in GATED_LEVELS
 
 
 def _passes(arguments: argparse.Namespace) -> list[Pass]:

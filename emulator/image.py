@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ptx.ir import Instr, Kernel, Param, Variable
-from ..ptx.operands import Args, Mem, Sym, Vec
+from ..ptx.operands import Args, Sym
 from . import (
     address_ops,
     atomic_ops,
@@ -92,7 +92,7 @@ class Image:
         )
         self.param_object.is_read_only = True
         bodies = self._reachable()
-        named = {name for body in bodies for name in _symbols(body)}
+        named = {symbol.name for body in bodies for instr in body.instructions() for symbol in instr.symbols()}
         self.shared: SharedLayout = shared_layout(loaded.module, bodies, named)
         self._refused: list[tuple[str, int]] = []
         self._refuse_clusters()
@@ -406,27 +406,9 @@ def _received(registers: Registers, instr: Instr) -> list[int]:
     return lane_ops.defs(registers, instr)
 
 
-def _symbols(body: Kernel) -> set[str]:
-    names: set[str] = set()
-
-    def visit(operand: object) -> None:
-        if isinstance(operand, Sym):
-            names.add(operand.name)
-        elif isinstance(operand, Mem):
-            visit(operand.base)
-        elif isinstance(operand, Vec | Args):
-            for part in operand.elements:
-                visit(part)
-
-    for instr in body.instructions():
-        for operand in instr.operands:
-            visit(operand)
-    return names
-
-
 def _has_indirect_calls(bodies: Any) -> bool:
     return any(
-        instr.form.op.base == "call" and not isinstance(instr.operands[1], Sym)
+        instr.form.is_call and not isinstance(instr.operands[1], Sym)
         for body in bodies
         for instr in body.instructions()
     )

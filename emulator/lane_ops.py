@@ -17,7 +17,7 @@ from ..ptx.notation import Effect, OperandSpec
 from ..ptx.operands import Operand, Pair, Special, Vec
 from . import semantics as table
 from .liveness import StepFacts
-from .registers import Binder, Getter, Refused, Registers, Setter, operand_type
+from .registers import Binder, Getter, Refused, Registers, Setter
 from .segments import semantics
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def bind(binder: Binder, instr: Instr) -> Step:
     reads: list[Getter] = []
     writes: list[Setter] = []
     for operand, spec in pair_specs(instr):
-        scalar = operand_type(form, spec)
+        scalar = form.operand_type(spec)
         if spec.role == "def":
             writes.append(binder.destination(operand, scalar))
         elif spec.type == "vec" and isinstance(operand, Vec):

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ..ptx.ir import Instr, Param, Variable
 from ..ptx.operands import Imm, Mem, Operand, Reg, Sink, Sym
+from ..ptx.operations import Operation
 from ..ptx.types import TYPES, ScalarType
 from .access import Access, Piece
 from .memory import UINT, Selector, spread, wrapped
@@ -179,7 +180,7 @@ def _load(image: Image, binder: Binder, instr: Instr) -> Step:
     access = Access(instr, space, width, count, options, reads=True, writes=False, strong=strong)
     # A structure passed by value is copied whole, with padding that nobody has written.
     is_parameter = form.space == "param"
-    is_read_only = "nc" in form.flags or form.op.base == "ldu"
+    is_read_only = "nc" in form.flags or form.operation is Operation.UNIFORM_LOAD
     dtype = UINT[width]
 
     def step(c: Cohort) -> None:

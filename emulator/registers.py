@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ptx.ir import Instr, Kernel, Param
-from ..ptx.notation import Form, OperandSpec
 from ..ptx.operands import Args, Element, Imm, Mem, Not, Operand, Pair, Reg, Sink, Special, Sym, Vec
 from ..ptx.types import TYPES, ScalarType, literal_bits, literal_value
 from .specials import special
@@ -24,7 +23,7 @@ from .specials import special
 if TYPE_CHECKING:
     from .cohort import Cohort
 
-__all__ = ["Binder", "Getter", "Refused", "Registers", "Setter", "dtype_of", "integer", "operand_type"]
+__all__ = ["Binder", "Getter", "Refused", "Registers", "Setter", "dtype_of", "integer"]
 
 Array: TypeAlias = npt.NDArray[Any]
 Getter: TypeAlias = "Callable[[Cohort], Array]"
@@ -119,19 +118,6 @@ class Registers:
         scalar = self.types[key]
         shape = (count, 2) if scalar.bits == 128 else (count,)
         return np.zeros(shape, dtype_of(scalar))
-
-
-def operand_type(form: Form, spec: OperandSpec) -> ScalarType | None:
-    """The type that ``spec`` has in ``form``; ``None`` where the register's own holds (``any``, ``vec``)."""
-    name = spec.type
-    if name == "type":
-        return form.type
-    if name == "wide":
-        assert form.type is not None
-        return TYPES[f"{form.type.kind}{2 * form.type.bits}"]
-    if name in TYPES:
-        return TYPES[name]
-    return form.scalar(name)
 
 
 def _check_extension(scalar: ScalarType, target: ScalarType) -> None:

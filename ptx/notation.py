@@ -139,6 +139,9 @@ class Op:
     #: Its role in contraction (`analysis/values/contraction.py`) if it has no rounding modifier: ``product``, ``sum``,
     #: or ``through`` if ptxas may see a product behind it.
     contraction: str = ""
+    #: Whether ptxas makes a block of its own of it, so that products and sums before and after it are not contracted:
+    #: ``always``, ``64 bits`` if its type has 64 bits, or empty (`analysis/values/contraction.py`).
+    splits: str = ""
 
     @cached_property
     def base(self) -> str:

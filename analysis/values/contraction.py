@@ -405,22 +405,13 @@ def _parts(blocks: Iterable[Iterable[Instr]]) -> dict[Instr, int]:
     return part_of
 
 
-#: Opcodes that ptxas makes blocks of, whatever their modifiers are.
-_OWN_BLOCK = frozenset(["call", "fence", "membar", "brkpt", "pmevent"])
-
-
 def _is_block_of_its_own(instr: Instr) -> bool:
     form = instr.form
     if instr.is_directive:
         return False
-    base, scalar = form.op.base, form.type
-    if (instr.guard is not None and form.effects) or form.is_opaque or base in _OWN_BLOCK:
+    if (instr.guard is not None and form.effects) or form.is_opaque or form.op.splits == "always":
         return True
-    if base in ("div", "rem") and scalar is not None and scalar.is_integer:
-        return True
-    if base in ("div", "rcp", "sqrt") and "rnd" in form.mods:
-        return True
-    return base in ("rsqrt", "bfind") and scalar is not None and scalar.bits == 64
+    return form.op.splits == "64 bits" and form.type is not None and form.type.bits == 64
 
 
 def _is_transparent(instr: Instr) -> bool:
