@@ -113,7 +113,7 @@ def test_passes_compute_the_divergence_once(level: str, monkeypatch: pytest.Monk
     assert computed == ([] if level == "O1" else ["k"])
 
 #: A uniform value is computed in both arms of a divergent branch and behind them. Before that, a remainder is computed
-#: in one arm of a uniform branch and behind it: lcm inserts it into the other arm, and reads the divergence for that.
+#: in one arm of a uniform branch and behind it: the passes insert it into the other arm, and read the divergence for that.
 MERGED = """\
 .version 8.8
 .target sm_90
@@ -152,5 +152,5 @@ def test_the_preserved_fact_may_be_more_precise_than_a_new_one() -> None:
     module = parse(MERGED)
     kernel = module.kernels[0]
     before = Facts(kernel).get(divergent_blocks)
-    run_passes(module, "lcm")
+    run_passes(module, "O3")
     assert before < Facts(kernel).get(divergent_blocks)
