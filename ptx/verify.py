@@ -19,7 +19,8 @@ from collections.abc import Callable
 from math import prod
 
 from .errors import PtxError, SourceText
-from .ir import Block, Directive, Guard, Instr, Kernel, Module, RegisterDeclaration, Variable
+from .instructions import Directive, Guard, Instr
+from .ir import Block, Kernel, Module, RegisterDeclaration, Variable
 from .known_operands import KINDS, known_operands
 from .notation import Form
 from .operand_rules import REGISTER_TYPES, problem
