@@ -12,7 +12,8 @@ import re
 from typing import Any, cast
 
 from . import types as t
-from .expressions import CONDITIONAL, PRIMARY, UNARY, Expr, Expressions, literal
+from .cpp_expression import CONDITIONAL, PRIMARY, UNARY, Expr, literal
+from .expressions import Expressions
 from .functions import DeviceFunction
 from .intrinsics import Intrinsic, Overload
 from .language import Word, type_from

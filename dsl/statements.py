@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 
 from . import types as t
 from .calls import call, cast_to
+from .cpp_expression import CONDITIONAL, Expr, literal
 from .errors import DslError, FunctionSource
-from .expressions import CONDITIONAL, Expr, Expressions, literal
+from .expressions import Expressions
 from .functions import Signature
 from .language import Word, type_from
 from .mentions import Mentions

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 from .memory import MemoryObject, Selector, selector, spread
 from .options import Options
 from .races import Conflict, races_of, shifted

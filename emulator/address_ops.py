@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 from ..ptx.types import TYPES
 from .memory import Windows
 from .registers import Binder, Refused, dtype_of

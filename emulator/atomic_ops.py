@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ptx.decoding import decode
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 from ..ptx.operands import Mem, Sink
 from ..ptx.types import ScalarType
 from . import memory_ops

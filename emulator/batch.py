@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 from .checks import Finding, Place
 from .cohort import Cohort
 from .memory import MemoryObject, spread

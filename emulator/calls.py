@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Directive, Instr, Kernel, Param, Variable
+from ..ptx.instructions import Directive, Instr
+from ..ptx.ir import Kernel, Param, Variable
 from ..ptx.operands import Args, Imm, Operand, Reg, Sink, Special, Sym
 from ..ptx.prototypes import signature_of_prototype
 from ..ptx.types import TYPES, ScalarType

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 
 __all__ = ["EmulatorError", "EmulatorFault", "Finding", "Findings", "LaunchError", "Place", "UnsupportedInstruction"]
 

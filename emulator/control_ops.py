@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr, Kernel
+from ..ptx.instructions import Instr
+from ..ptx.ir import Kernel
 from ..ptx.operands import Args
 from ..ptx.types import TYPES
 from . import calls, lane_ops, sync_ops

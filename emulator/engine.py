@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 from . import sync_ops, transfers
 from .batch import Batch
 from .checks import Finding, triple_text

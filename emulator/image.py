@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr, Kernel, Param, Variable
+from ..ptx.instructions import Instr
+from ..ptx.ir import Kernel, Param, Variable
 from ..ptx.operands import Args, Sym
 from . import (
     address_ops,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr, Kernel
+from ..ptx.instructions import Instr
+from ..ptx.ir import Kernel
 from ..ptx.notation import Effect, OperandSpec
 from ..ptx.operands import Operand, Pair, Special, Vec
 from . import semantics as table

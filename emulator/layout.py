@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..ptx.ir import Directive, Kernel, Module, Param, Variable
+from ..ptx.instructions import Directive
+from ..ptx.ir import Kernel, Module, Param, Variable
 
 __all__ = [
     "Frame",

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from ..ptx.ir import Instr, Kernel, Module, RawDirective, Variable
+from ..ptx.instructions import Instr
+from ..ptx.ir import Kernel, Module, RawDirective, Variable
 from .checks import LaunchError
 from .image import Image
 from .initializer import initial_bytes

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ptx import decode
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 from ..ptx.operands import Mem, Vec
 from ..ptx.types import TYPES
 from . import memory_ops, tensor_core

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr, Param, Variable
+from ..ptx.instructions import Instr
+from ..ptx.ir import Param, Variable
 from ..ptx.operands import Imm, Mem, Operand, Reg, Sink, Sym
 from ..ptx.operations import Operation
 from ..ptx.types import TYPES, ScalarType

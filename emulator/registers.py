@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr, Kernel, Param
+from ..ptx.instructions import Instr
+from ..ptx.ir import Kernel, Param
 from ..ptx.operands import Args, Element, Imm, Mem, Not, Operand, Pair, Reg, Sink, Special, Sym, Vec
 from ..ptx.types import TYPES, ScalarType, literal_bits, literal_value
 from .specials import special

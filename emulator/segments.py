@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..ptx.ir import Directive, Instr, Kernel
+from ..ptx.instructions import Directive, Instr
+from ..ptx.ir import Kernel
 from ..ptx.operands import Label, Sym
 
 __all__ = ["Segment", "cut"]

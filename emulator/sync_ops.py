@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 from ..ptx.operands import Operand
 from ..ptx.types import TYPES
 from . import warp_ops

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 from ..ptx.operands import Operand, Pair
 from ..ptx.types import TYPES
 from .memory import spread

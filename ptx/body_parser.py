@@ -15,7 +15,8 @@ import re
 from . import declarations
 from .decoding import decode, form_of, may_skip_elements, opaque_form
 from .errors import PtxError
-from .ir import Block, Directive, Guard, Instr, Kernel, Loc, RegisterDeclaration, Return, Variable
+from .instructions import Directive, Guard, Instr, Loc, Return
+from .ir import Block, Kernel, RegisterDeclaration, Variable
 from .lexer import Cursor
 from .notation import Effect, Form
 from .offset_operands import OffsetOperands

@@ -22,7 +22,8 @@ from typing import TypeAlias
 
 from .decoding import decode
 from .errors import PtxError, SourceText
-from .ir import Block, Guard, Instr, Kernel, Loc
+from .instructions import Guard, Instr, Loc
+from .ir import Block, Kernel
 from .notation import Form
 from .operand_rules import align, kind_of, problem
 from .operands import Args, Imm, Mem, Operand, Reg, Special, Sym, Vec

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from .ir import Block, Declaration, Directive, Guard, Instr, Kernel, Loc, Param, RegisterDeclaration, Variable
+from .instructions import Directive, Guard, Instr, Loc
+from .ir import Block, Declaration, Kernel, Param, RegisterDeclaration, Variable
 from .operands import Element, Imm, Label, Mem, Operand, Raw, Reg, Sym, substitute, walk
 
 __all__ = ["Correspondence"]

@@ -8,7 +8,8 @@ when the kernel is compiled with line numbers. Any change of an instruction, or 
 
 from __future__ import annotations
 
-from .ir import Directive, Kernel
+from .instructions import Directive
+from .ir import Kernel
 from .operands import Args, Element, Label, Mem, Not, Operand, Pair, Raw, Reg, Sym, Vec
 
 __all__ = ["code_digest"]

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from .constants import ConstantError, constant_integer, constant_literal
-from .ir import Declaration, Guard, Param, Variable
+from .instructions import Guard
+from .ir import Declaration, Param, Variable
 from .operands import SINK, Element, Imm, Label, Mem, Not, Operand, Pair, Raw, Reg, Special, Sym, Vec
 from .special_registers import special_type
 from .types import TYPES, ScalarType, literal_value

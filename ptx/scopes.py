@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from .ir import Block, Directive, Guard, Instr, Kernel, RegisterDeclaration, Variable
+from .instructions import Directive, Guard, Instr
+from .ir import Block, Kernel, RegisterDeclaration, Variable
 from .operands import Label, Operand, Raw, Reg, Sym, substitute, walk
 
 __all__ = ["flatten_scopes"]

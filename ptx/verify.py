@@ -18,8 +18,10 @@ import re
 from collections.abc import Callable
 from math import prod
 
+from ..arch import targets as arch_targets
 from .errors import PtxError, SourceText
-from .ir import Block, Directive, Guard, Instr, Kernel, Module, RegisterDeclaration, Variable
+from .instructions import Directive, Guard, Instr
+from .ir import Block, Kernel, Module, RegisterDeclaration, Variable
 from .known_operands import KINDS, known_operands
 from .notation import Form
 from .operand_rules import REGISTER_TYPES, problem
@@ -36,11 +38,9 @@ Report = Callable[[PtxError], None]
 _MINOR_VERSIONS = {1: 5, 2: 3, 3: 2, 4: 3, 5: 1, 6: 5, 7: 8, 8: 8}
 _NEWEST_MAJOR = 9
 
-_TARGETS = frozenset(
-    f"sm_{number}"
-    for number in "10 11 12 13 20 21 30 32 35 37 50 52 53 60 61 62 70 72 75 80 86 87 88 89 90 90a 100 100a 100f 101 "
-    "101a 101f 103 103a 103f 110 110a 110f 120 120a 120f 121 121a 121f".split()
-)
+#: Targets that PTX has beside those of the architectures in `arch.py`.
+_OTHER_TARGETS = "10 11 12 13 20 21 30 32 35 37 50 52 53 60 61 62 70 72 88 101 101a 101f"
+_TARGETS = frozenset([*(f"sm_{number}" for number in _OTHER_TARGETS.split()), *arch_targets()])
 _TARGET_OPTIONS = frozenset(["texmode_unified", "texmode_independent", "debug", "map_f64_to_f32"])
 
 #: The size of a range of registers must be below this. With so many ptxas runs out of memory.

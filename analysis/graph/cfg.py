@@ -103,6 +103,18 @@ class Cfg:
         return numbers
 
     @cached_property
+    def never_leaving(self) -> set[int]:
+        """The reachable blocks from which no exit can be reached."""
+        leaving = {block for block in self.exits if self.reachable[block]}
+        work = list(leaving)
+        while work:
+            for before in self.pred[work.pop()]:
+                if before not in leaving and self.reachable[before]:
+                    leaving.add(before)
+                    work.append(before)
+        return set(self.rpo) - leaving if len(leaving) < len(self.rpo) else set()
+
+    @cached_property
     def endless(self) -> list[int]:
         """One block for each part of the reachable graph that control never leaves.
 
@@ -110,23 +122,12 @@ class Cfg:
         reverse postorder, usually the latch of a loop, serves as an exit for analyses in which every block must reach
         an exit.
         """
-        reaches = [False] * len(self.blocks)
-        work = [block for block in self.exits if self.reachable[block]]
-        for block in work:
-            reaches[block] = True
-        left = len(self.rpo) - len(work)
-        while work:
-            for before in self.pred[work.pop()]:
-                if not reaches[before] and self.reachable[before]:
-                    reaches[before] = True
-                    left -= 1
-                    work.append(before)
-        if not left:
+        remaining = self.never_leaving
+        if not remaining:
             return []
         latches: list[int] = []
         number = self.rpo_number
-        remaining = [block for block in self.rpo if not reaches[block]]
-        for component in strongly_connected_components(self.succ, remaining):
+        for component in strongly_connected_components(self.succ, [each for each in self.rpo if each in remaining]):
             members = set(component)
             if all(after in members for block in component for after in self.succ[block]):
                 latches.append(max(component, key=number.__getitem__))

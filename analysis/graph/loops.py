@@ -199,13 +199,6 @@ class Loops:
                         loops[index].is_irreducible = True
                     index = loops[index].parent
 
-    def innermost_common(self, a: int, b: int) -> int:
-        """The number of the innermost loop that contains both blocks, or -1."""
-        index = self.loop_of[a]
-        while index >= 0 and b not in self.loops[index]:
-            index = self.loops[index].parent
-        return index
-
 
 class _DepthFirst:
     """A depth-first tree and the other edges by kind.

@@ -115,20 +115,6 @@ class Liveness:
             live.difference_update(certain_defs(instr))
             live.update(instr.uses())
 
-    def live_after(self, block: int) -> list[frozenset[Reg]]:
-        """The registers live after each instruction of ``block``; directives are transparent.
-
-        Takes memory for instructions × live registers: use `backwards` for large blocks.
-        """
-        instrs = self.cfg.blocks[block].instrs
-        found: list[frozenset[Reg]] = [frozenset()] * len(instrs)
-        live = frozenset(self.registers(self.live_out[block]))
-        for position in range(len(instrs) - 1, -1, -1):
-            found[position] = live
-            instr = instrs[position]
-            if not instr.is_directive:
-                live = live.difference(certain_defs(instr)).union(instr.uses())
-        return found
 
 
 def _scan(instrs: Sequence[Instr], among: Container[Reg] | None) -> tuple[list[Reg], set[Reg]]:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from ladder import Ladder, Launch, launch_of, reduced, run, shortest_failure
 from ptxmotion.ptx import PtxError, parse, print_module
+from ptxmotion.transforms.passes import is_built_in, pass_names, passes_of
 from random_programs import random_kernel
 from random_rewrites import REWRITES, rewritten
 
@@ -100,6 +101,15 @@ def test_nothing_changes_but_the_code(share: int, pytestconfig: pytest.Config) -
         for passes in chosen(rng):
             schedule = rng.choice(["order", "random"])
             assert ladder.complaints(passes, schedule=schedule) == [], (seed, passes, schedule)
+
+
+def test_every_pass_of_this_package_runs_over_random_programs() -> None:
+    tested = [each for text in (*LISTS, *SHUFFLED) for each in passes_of(text)]
+    assert {each.name for each in tested if is_built_in(each)} == {name for name in pass_names() if _is_own(name)}
+
+
+def _is_own(name: str) -> bool:
+    return is_built_in(passes_of(name)[0])
 
 
 @pytest.mark.slow

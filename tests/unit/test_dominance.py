@@ -91,31 +91,6 @@ def test_frontiers_are_those_of_the_definition(succ: Edges) -> None:
         ]
 
 
-@given(graphs(), st.sets(st.integers(0, 11), max_size=4))
-def test_iterated_frontier_is_the_limit(succ: Edges, start: set[int]) -> None:
-    cfg = as_cfg(succ)
-    tree = dominators(cfg)
-    frontier = tree.frontier()
-    nodes = {node for node in start if node < len(succ)}
-    limit: set[int] = set()
-    while True:
-        grown = {b for a in nodes | limit for b in frontier[a]}
-        if grown == limit:
-            break
-        limit = grown
-    assert tree.iterated_frontier(nodes) == sorted(limit)
-
-
-@given(graphs(), st.data())
-def test_nearest_common_dominator(succ: Edges, data: st.DataObject) -> None:
-    tree = dominators(as_cfg(succ))
-    reached = sorted(reach(succ, 0))
-    nodes = data.draw(st.lists(st.sampled_from(reached), min_size=1, max_size=4))
-    common = tree.nearest_common(nodes)
-    shared = [a for a in reached if all(tree.dominates(a, b) for b in nodes)]
-    assert common in shared and all(tree.dominates(a, common) for a in shared)
-
-
 def test_an_endless_loop_leaves_by_its_latch() -> None:
     # 0 → 1 | 5;  1 → 2 | 3 → 4 → 1, never left
     cfg = as_cfg([[1, 5], [2, 3], [4], [4], [1], []])

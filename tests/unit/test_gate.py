@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ptxmotion.cost import Figures, is_better, worse
+from ptxmotion.cost import TRIPS, Figures, is_better, worse
 from ptxmotion.driver import Policy, optimize_in_place
 from ptxmotion.judges import judge_of
 from ptxmotion.ptx import Kernel, Module, parse, print_module
@@ -263,7 +263,7 @@ def test_the_static_model_counts_by_loop_depth_and_minds_the_limit_on_registers(
     loop = TEXT.replace("\tmul.lo.s32 %r3", f"{turn}\tmul.lo.s32 %r3")
     loop = loop.replace(".reg .b32", ".reg .pred p;\n\t.reg .b32")
     before = StaticJudge().figures(parse(loop))["k"]
-    assert before.weight == 4 + 8
+    assert before.weight == 4 + TRIPS
     tight = StaticJudge().figures(parse(loop.replace("(.param .u64 out)", "(.param .u64 out)\n.maxnreg 4")))["k"]
     assert tight.spills == before.registers - 4 > 0
     fewer = replace(tight, weight=5, spills=tight.spills + 1)

@@ -43,7 +43,10 @@ HEAVY = {"numpy", "networkx", "elftools", "cuda", "rich", "matplotlib", "scipy",
 NOT_PACKAGED = {"tests", "typings", "build", "bench", "demo", "docs", "tools"}
 
 #: The largest number of lines of a file. (A file should be split at about 600 lines.)
-LONGEST = 700
+LONGEST = 620
+
+#: A table is not split: an opcode is described in one place.
+TABLES = {"ptx.ops"}
 
 
 def settings() -> dict[str, object]:
@@ -240,7 +243,8 @@ def test_names_and_lengths() -> None:
         # A benchmark has the name that its suite gives it, as rodinia's srad_v1 and srad_v2.
         assert module.startswith("suites.") or not re.fullmatch(r".*_v?\d+", stem), f"{path}: a number is no name"
         assert stem != "manager" or module == "analysis.manager", path
-        assert len(path.read_text().splitlines()) <= LONGEST, f"{path} is longer than {LONGEST} lines"
+        length = len(path.read_text().splitlines())
+        assert length <= LONGEST or module in TABLES, f"{path} is longer than {LONGEST} lines"
 
 
 @pytest.mark.parametrize("module", [name for name, path in modules() if "    >>> " in path.read_text()])

@@ -66,8 +66,6 @@ def test_unreachable_blocks_are_empty() -> None:
 def test_walks_through_a_block() -> None:
     code = kernel("mov.u32 %r1, 0;\nadd.u32 %r2, %r1, 1;\nL:\nadd.u32 %r3, %r2, %r2;\nret;")
     facts = Liveness(build_cfg(code))
-    after = [{reg.text for reg in regs} for regs in facts.live_after(0)]
-    assert after == [{"%r1"}, {"%r2"}]
     walked = [(position, {reg.text for reg in regs}) for position, _, regs in facts.backwards(0)]
     assert walked == [(1, {"%r2"}), (0, {"%r1"})]
     assert facts.is_live_out(facts.regs[0], 0) and not facts.is_live_in(facts.regs[0], 0)

@@ -43,8 +43,6 @@ def test_nested_loops_with_a_break() -> None:
     assert loops.depth == [0, 1, 2, 2, 2, 1, 0]
     assert inner.entries == [2] and not inner.is_irreducible
     assert 3 in inner and 5 not in inner
-    assert loops.innermost_common(3, 5) == 0 and loops.innermost_common(3, 4) == 1
-    assert loops.innermost_common(0, 3) == -1
 
 
 def test_two_latches_make_one_loop() -> None:

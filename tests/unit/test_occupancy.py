@@ -2,6 +2,9 @@
 
 import pytest
 from ptxmotion.arch import ARCHITECTURES
+from ptxmotion.ptx import parse
+from ptxmotion.ptx.verify import verify
+from ptxmotion.toolchain.machine_ops import names
 from ptxmotion.toolchain.occupancy import occupancy
 
 
@@ -31,6 +34,17 @@ def test_blocks_and_what_limits_them(
     assert found is not None
     assert (found.blocks, found.limit) == (blocks, limit)
     assert found.share == found.warps / ARCHITECTURES[sm].warps
+
+
+@pytest.mark.parametrize("sm", ARCHITECTURES)
+def test_each_architecture_has_its_limits_machine_operations_and_targets(sm: int) -> None:
+    row = ARCHITECTURES[sm]
+    for shared, blocks in ((row.shared - row.reserved, 1), (row.shared - row.reserved + 1, 0)):
+        found = occupancy(sm, 32, 16, shared)
+        assert found is not None and found.blocks == blocks
+    assert "EXIT" in names(sm).values()
+    for target in {f"sm_{sm}", f"sm_{sm}{row.suffix}"}:
+        verify(parse(f".version 9.0\n.target {target}\n.address_size 64\n"))
 
 
 def test_an_unknown_architecture_is_no_guess() -> None:

@@ -20,7 +20,7 @@ from ptxmotion.ptx import (
     print_module,
     substitute,
 )
-from ptxmotion.ptx.ir import Return
+from ptxmotion.ptx.instructions import Return
 
 SYNTAX = sorted((Path(__file__).parent.parent / "ptx").glob("syntax_*.ptx"))
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"

@@ -16,10 +16,10 @@ from motion import blocks_with, kernel_of, optimized
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.values.symbolic_values import SymbolicValues
 from ptxmotion.ptx import Kernel, Module, parse
-from ptxmotion.transforms.code_motion.anticipation import Anticipation
 from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
 from ptxmotion.transforms.scalar_replacement.access_index import Accesses, Provider
+from ptxmotion.transforms.scalar_replacement.anticipation import Anticipation
 from ptxmotion.transforms.scalar_replacement.availability_solver import solve
 from ptxmotion.transforms.scalar_replacement.block_answers import THROUGH, Answer, State
 from ptxmotion.transforms.scalar_replacement.question_propagation import Availability, Exploration, Reply

@@ -5,8 +5,8 @@ import random
 from motion import kernel_of
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.values.symbolic_values import SymbolicValues
-from ptxmotion.transforms.code_motion.anticipation import Anticipation
 from ptxmotion.transforms.scalar_replacement.access_index import Accesses
+from ptxmotion.transforms.scalar_replacement.anticipation import Anticipation
 from ptxmotion.transforms.scalar_replacement.availability_solver import solve
 from ptxmotion.transforms.scalar_replacement.block_answers import THROUGH, Answer, PlannedLoad, State
 from ptxmotion.transforms.scalar_replacement.question_propagation import Availability, Exploration, Reply

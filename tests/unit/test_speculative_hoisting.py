@@ -4,9 +4,9 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
-from ptxmotion.transforms.code_motion.speculative_hoisting import ELSEWHERE, MAX_DEPTH, NOWHERE, Hoisting, Places
 from ptxmotion.transforms.scalar_replacement.block_answers import THROUGH, Answer, PlannedLoad
 from ptxmotion.transforms.scalar_replacement.questions import Question
+from ptxmotion.transforms.scalar_replacement.speculative_hoisting import ELSEWHERE, MAX_DEPTH, NOWHERE, Hoisting, Places
 
 QUESTION = Question("global", 1, 0, 4, 64)
 PHI = 7

@@ -50,7 +50,7 @@ from .expressions import (
 from .replacement import evaluate_into, occurrences_of, replace_occurrences
 from .total_redundancy import remove_redundancy
 
-__all__ = ["LazyCodeMotion", "Placement", "never_leaving", "solve_placement"]
+__all__ = ["LazyCodeMotion", "Placement", "solve_placement"]
 
 
 class Where(TypedDict):
@@ -73,7 +73,8 @@ def solve_placement(facts: Facts, local: LocalPredicates, universe: int) -> Plac
     """Solve the equations of the module's header."""
     cfg = facts.cfg
     count = len(cfg.blocks)
-    endless = never_leaving(facts)
+    # An infinite path inside these blocks may avoid every evaluation, so nothing is anticipated across them.
+    endless = facts.cfg.never_leaving
     down_kill = [universe if b in endless else local.kill[b] | local.pinch[b] for b in range(count)]
 
     def anticipated() -> list[int]:
@@ -121,22 +122,6 @@ def solve_placement(facts: Facts, local: LocalPredicates, universe: int) -> Plac
     for block in cfg.rpo:
         delete[block] = local.antloc[block] & ~laterin[block]
     return Placement(insert, delete, avin)
-
-
-def never_leaving(facts: Facts) -> set[int]:
-    """Blocks from which no exit can be reached. An infinite path inside them may avoid every evaluation there, so
-    nothing is anticipated across them."""
-    cfg = facts.cfg
-    if not cfg.endless:
-        return set()
-    leaving = set(cfg.exits)
-    work = list(leaving)
-    while work:
-        for predecessor in cfg.pred[work.pop()]:
-            if predecessor not in leaving:
-                leaving.add(predecessor)
-                work.append(predecessor)
-    return set(cfg.rpo) - leaving
 
 
 def _later(

@@ -47,7 +47,7 @@ from .edges import EdgeInserter
 from .endless_loops import endless_at_headers
 from .expressions import ExpressionClass, LocalPredicates, candidates_by_value, rewritten_candidates
 from .insertion_region import smallest_minimum_region
-from .lazy_code_motion import LazyCodeMotion, never_leaving
+from .lazy_code_motion import LazyCodeMotion
 from .motion_points import Point, RegionPoints, SplitGraph
 from .replacement import evaluate_into, occurrences_of, replace_occurrences
 
@@ -187,7 +187,7 @@ class _Motion:
         self.weights = [1] * len(weight) if options.weights == "uniform" else weight  # by node
         #: All class numbers, as bits.
         self.universe = (1 << len(classes)) - 1
-        self.local = Local.of(local, self.graph, never_leaving(facts), self.universe)
+        self.local = Local.of(local, self.graph, facts.cfg.never_leaving, self.universe)
         #: By point, DnSafe \\ UpSafe, and the computations.
         self.endless = self.find_endless()
         self.may_hold: list[int] = []

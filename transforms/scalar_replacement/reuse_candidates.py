@@ -99,7 +99,7 @@ class ReuseCandidates:
     def _candidates(self, space: str, size: int) -> Candidates:
         """The addresses of all providers of ``size`` bytes in ``space``."""
         keys = self._accesses.count
-        addresses = ((base, offset) for each, base, offset, bytes_ in keys if (each, bytes_) == (space, size))
+        addresses = [(base, offset) for each, base, offset, bytes_ in keys if (each, bytes_) == (space, size)]
         return Candidates(self._accesses.inputs, addresses)
 
     def _is_invariant(self, question: Question, block: int) -> bool:

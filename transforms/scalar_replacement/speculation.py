@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...ptx import Instr
-from ..code_motion.speculative_hoisting import Hoisting
 from .availability_solver import solve
 from .block_answers import THROUGH, PlannedLoad, State
 from .decisions import Component, FromPaths, Load, Refusal, Replacement
@@ -21,6 +20,7 @@ from .queries import Queries
 from .question_propagation import Reply
 from .questions import Question
 from .redundancy import RegisterBudget, is_deliverable
+from .speculative_hoisting import Hoisting
 
 __all__ = ["Speculation"]
 

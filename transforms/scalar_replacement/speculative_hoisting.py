@@ -30,9 +30,9 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from ...analysis.manager import Facts
-from ..scalar_replacement.question_propagation import Availability
-from ..scalar_replacement.questions import Question
 from .anticipation import Anticipation
+from .question_propagation import Availability
+from .questions import Question
 
 __all__ = ["Hoisting", "Places"]
 

@@ -34,9 +34,8 @@ from ...analysis.values.symbolic_values import SymbolicValues
 from ...graphs import strongly_connected_components
 from ...ptx import Effect, Instr, Label, Reg, ScalarType
 from ...ptx.operations import Operation
-from ..scalar_replacement.access_index import Accesses
-from ..scalar_replacement.questions import Question
-from .lazy_code_motion import never_leaving
+from .access_index import Accesses
+from .questions import Question
 
 __all__ = ["Anticipation", "VISITS"]
 
@@ -90,7 +89,7 @@ class Anticipation:
         self.symbols = symbols
         self.accesses = accesses
         self.budget = budget
-        self.endless = never_leaving(facts)
+        self.endless = facts.cfg.never_leaving
         self._exits = frozenset(self.cfg.exits)
         self._loops = facts.loops
         #: By block.
