@@ -86,7 +86,7 @@ Y = np.zeros(3, np.uint32)
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ([Y[:2], Y[1:]], "the array for parameter 'y' overlaps another one"),
+        ([Y[:2], Y[1:]], "the array for parameter 'y' overlaps the array of another parameter"),
         ([np.zeros(2, ">u4"), Y], "parameter 'x' cannot take an array of >u4"),
         ([np.array([None, None]), Y], "parameter 'x' cannot take an array of Python objects"),
         ([Y, read_only()], "the array for parameter 'y' is read-only"),
@@ -165,7 +165,7 @@ def test_reqntid_and_maxntid() -> None:
 
 def test_undefined_extern_variable() -> None:
     ptx = entry(".reg .b32 %r; ld.global.u32 %r, [elsewhere]; ret;", module=".extern .global .u32 elsewhere;")
-    with pytest.raises(LaunchError, match="'elsewhere' is declared but defined nowhere"):
+    with pytest.raises(LaunchError, match="'elsewhere' is declared but not defined"):
         Emulator().load(ptx).launch("k", 1, 1, [X])
 
 

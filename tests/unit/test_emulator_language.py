@@ -79,7 +79,7 @@ def test_calling_what_is_no_function() -> None:
     .reg .b64 %f; mov.u64 %f, 12345;
     { prototype_0 : .callprototype _ (); call %f, (), prototype_0; }
     ret;"""
-    with pytest.raises(EmulatorFault, match="calls address 0x3039, where no function is"):
+    with pytest.raises(EmulatorFault, match="calls address 0x3039, which is not the address of a function"):
         run(body)
 
 
@@ -233,7 +233,7 @@ DONE: st.global.u32 [%a], %v; ret;"""
         (
             "setp.eq.u32 %p, %t, 5; @%p bra.uni Q; bar.sync 3; bra.uni E; Q: bar.sync 4; E: bar.sync 5; ret;",
             33,
-            "deadlock: threads wait for ever: "
+            "deadlock: threads wait forever: "
             "32 at barrier 3 of block (0,0,0) in line 9: threads (0,0,0) to (4,0,0), (6,0,0) to (32,0,0); "
             "1 at barrier 4 of block (0,0,0) in line 9: thread (5,0,0)",
         ),
@@ -325,7 +325,7 @@ def test_initializers(declaration: str, want: bytes) -> None:
     ("declaration", "words"),
     [
         (".global .u8 v[2] = {1, 2, 3};", "more values than elements"),
-        (".global .u32 v = what(x);", "no address"),
+        (".global .u32 v = what(x);", "is not an address"),
     ],
 )
 def test_bad_initializers(declaration: str, words: str) -> None:

@@ -421,7 +421,7 @@ END:"""
     ("body", "words"),
     [
         ("mbarrier.arrive.shared.b64 %s, [%b];", "never written"),
-        ("st.shared.u64 [%b], 5; mbarrier.arrive.shared.b64 %s, [%b];", "no initialised mbarrier"),
+        ("st.shared.u64 [%b], 5; mbarrier.arrive.shared.b64 %s, [%b];", "not an initialised mbarrier"),
         ("mbarrier.init.shared.b64 [%b], 0;", "a count of 0"),
         ("mbarrier.init.shared.b64 [%b], 1; mbarrier.arrive.shared.b64 %s, [%b], 2;", "arrives 2 times, 1 are pending"),
         ("mbarrier.init.shared.b64 [%b], 1; mbarrier.arrive.noComplete.shared.b64 %s, [%b], 1;", "completes the phase"),
