@@ -1,4 +1,4 @@
-"""The loop nest against its definition, and on the shapes that real kernels have."""
+"""The loop nest compared with its definition, and on graphs like those of real kernels."""
 
 from collections.abc import Callable
 from functools import partial
@@ -128,7 +128,7 @@ def tangle(size: int) -> Edges:
 
 
 def irreducible_chain(size: int) -> Edges:
-    """Jumps from the first block into loops of two blocks each."""
+    """Loops of two blocks each, with jumps from the first block to both."""
     succ: Edges = [[1]]
     for n in range(size):
         a = 3 * n + 1

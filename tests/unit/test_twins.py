@@ -1,4 +1,4 @@
-"""Entries that are equal except for names: each becomes what the passes would have made of it."""
+"""Entries that are equal except for names. Each must become what the passes would have made of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ptxmotion.transforms.remarks import Remarks
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n.global .align 4 .u32 table[8];\n"
 
-#: Names everywhere that a kernel may have some.
+#: An entry with names in every place where a kernel can have them.
 ENTRY = """.visible .entry {name}(.param .u64 {name}_param_0)
 {{
 	.reg .pred %p<3>;
@@ -51,7 +51,7 @@ def entry(name: str, factor: int = 7) -> str:
 
 
 class Judge:
-    """A judge that finds fewer instructions better."""
+    """A judge for which fewer instructions are better."""
 
     name = "counting"
 
@@ -68,7 +68,7 @@ class Judge:
 
 
 class Result:
-    """What a run over a module came to; ``ran`` are the entries that the passes ran over."""
+    """The result of a run over a module. ``ran`` has the entries that the passes ran over."""
 
     def __init__(self, module: Module, *, passes: str = "O3", judge: Judge | None = None, **options: Any) -> None:
         self.module = module
@@ -86,7 +86,7 @@ class Result:
 
     @property
     def all(self) -> object:
-        """Everything that does not tell whether there were twins."""
+        """Everything that must be the same with and without equal entries."""
         places = [instr.pos for kernel in self.module.kernels for block in kernel.blocks for instr in block.instrs]
         remarks = self.remarks
         return print_module(self.module), remarks.items, remarks.counts, remarks.rewrites, places, self.changed
@@ -194,7 +194,7 @@ def test_a_limit_counts_the_rewrites_of_twins() -> None:
     assert remarks.rewrites == 1
 
 
-def test_a_twin_of_a_twin_that_passes_left_labels_in_is_transformed_itself() -> None:
-    """Labels that passes make are numbered behind those that are there."""
+def test_an_entry_with_labels_that_passes_made_is_transformed_itself() -> None:
+    """Labels that passes make get numbers after the existing ones, so the entry is not equal to one without them."""
     twins = [entry(name).replace("$L_", "$edge_") for name in ("k_1", "k_2")]
     assert Result(parse(HEAD + "".join(twins))).ran == ["k_1", "k_2"]
