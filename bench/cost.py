@@ -121,14 +121,14 @@ class _Table:
 def _report(rows: Sequence[Row], level: str, arms: Sequence[str]) -> bool:
     """Print the sums of a level; whether it keeps the limits."""
     ptxas, without = _sum(rows, "ptxas"), _sum(rows, f"{level} without")
-    found = {"without the gate": without}
+    seconds_of = {"without the gate": without}
     if len(arms) > 1:
-        found |= {"cold gate": _sum(rows, f"{level} cold"), "warm gate": _sum(rows, f"{level} warm") - without}
-    for what, seconds in found.items():
+        seconds_of |= {"cold gate": _sum(rows, f"{level} cold"), "warm gate": _sum(rows, f"{level} warm") - without}
+    for what, seconds in seconds_of.items():
         more = " more than without" if what == "warm gate" else ""
         ratio = f"{seconds / ptxas:5.2f} of ptxas{more} (limit {LIMITS[what]})"
         print(f"{level} {what:17} {seconds:8.2f} s  {ratio}")
-    return all(seconds <= LIMITS[what] * ptxas for what, seconds in found.items())
+    return all(seconds <= LIMITS[what] * ptxas for what, seconds in seconds_of.items())
 
 
 def _sum(rows: Sequence[Row], column: str) -> float:

@@ -155,16 +155,16 @@ class HostCfg:
     def reverse_postorder(self) -> list[Node]:
         """The reachable nodes, each before its successors except along back edges."""
         order: list[Node] = []
-        seen: set[Node] = {self.entry}
+        visited: set[Node] = {self.entry}
         stack: list[tuple[Node, Iterator[Edge]]] = [(self.entry, iter(self._succs[self.entry]))]
         while stack:
             node, edges = stack[-1]
-            target = next((edge.target for edge in edges if edge.target not in seen), None)
+            target = next((edge.target for edge in edges if edge.target not in visited), None)
             if target is None:
                 order.append(node)
                 stack.pop()
             else:
-                seen.add(target)
+                visited.add(target)
                 stack.append((target, iter(self._succs[target])))
         return order[::-1]
 

@@ -33,8 +33,8 @@ def module(program: HostProgram, kernels: Mapping[str, str]) -> str:
         if isinstance(value, Kernel):
             if name not in kernels:
                 raise DslError(f"kernel {name} has no .ptx file")
-        elif found := _dsl_word(name, value):
-            words.add(found)
+        elif word := _dsl_word(name, value):
+            words.add(word)
         elif line := _import(name, value):
             imports.add(line)
         elif not _is_builtin(name, value):

@@ -122,9 +122,9 @@ def type_from(value: object) -> t.Type:
         return t.VOID
     if value is bool:
         return t.BOOL
-    found = getattr(value, "__ptxmotion_struct__", None)
-    if isinstance(found, t.Struct):
-        return found
+    struct = getattr(value, "__ptxmotion_struct__", None)
+    if isinstance(struct, t.Struct):
+        return struct
     hint = {int: ": write i32, or another integer with its width", float: ": write f32 or f64"}.get(
         cast("Any", value), ""
     )

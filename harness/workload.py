@@ -357,13 +357,13 @@ class KernelWork:
         args = [buffers[each] if isinstance(each, str) else each for each in self.arguments]
         backend.launch(kernel, self.grid, self.block, self.shared, args)
         backend.synchronize()
-        found = {
+        outputs = {
             name: backend.read(buffers[name], np.dtype(self.arrays[name][0]), self.arrays[name][1])
             for name in self.outputs
         }
         for buffer in buffers.values():
             backend.free(buffer)
-        return found
+        return outputs
 
     def check(self, seed: int, outputs: Mapping[str, NDArray[Any]], /) -> list[str]:
         """There is no reference, so no error is found."""

@@ -62,7 +62,7 @@ def _of_section(
     """The kinds by line. ``halves`` are the opcodes of an FMA by which ptxas also makes constants."""
     rows = sorted(rows)
     starts = [offset for offset, _ in rows]
-    found: dict[int, set[str]] = defaultdict(set)
+    kinds_by_line: dict[int, set[str]] = defaultdict(set)
     for offset in range(0, len(code), SIZE):
         opcode = code[offset] | (code[offset + 1] & 1) << 8
         kind = kinds.get(opcode)
@@ -71,8 +71,8 @@ def _of_section(
         index = bisect_right(starts, offset) - 1
         if index < 0:
             raise CubinError(f"the instruction at {offset:#x} has no line")
-        found[rows[index][1]].add(kind)
-    return {line: frozenset(each) for line, each in found.items()}
+        kinds_by_line[rows[index][1]].add(kind)
+    return {line: frozenset(each) for line, each in kinds_by_line.items()}
 
 
 def _rows(image: Image) -> dict[str, list[Row]]:
@@ -81,15 +81,15 @@ def _rows(image: Image) -> dict[str, list[Row]]:
     places: dict[int, tuple[str, int]] = {}
     for offset, _, symbol, addend in image.relocations(_TABLE):
         places[offset] = (image.names[symbol.section], symbol.offset + addend)
-    found: dict[str, list[Row]] = defaultdict(list)
+    by_section: dict[str, list[Row]] = defaultdict(list)
     start = 0
     while start < len(data):
         (length,) = struct.unpack_from("<I", data, start)
         end = start + 4 + length
         for section, row in _unit(data, start, end, places):
-            found[section].append(row)
+            by_section[section].append(row)
         start = end
-    return found
+    return by_section
 
 
 def _unit(data: bytes, start: int, end: int, places: dict[int, tuple[str, int]]) -> Iterator[tuple[str, Row]]:

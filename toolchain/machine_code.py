@@ -266,11 +266,11 @@ def _deepen_callees(graph: _Graph, depth: list[int]) -> None:
 
 
 def _reachable(successors: Sequence[Sequence[int]], start: int) -> set[int]:
-    seen = {start}
+    reached = {start}
     waiting = [start]
     while waiting:
         for after in successors[waiting.pop()]:
-            if after not in seen:
-                seen.add(after)
+            if after not in reached:
+                reached.add(after)
                 waiting.append(after)
-    return seen
+    return reached

@@ -86,8 +86,8 @@ def _block(
         state = left[predecessor]
         if state is not None:
             often = min(weights[predecessor], weight)
-            known = entering.get(often)
-            entering[often] = state if known is None else tuple(map(max, known, state))
+            earlier = entering.get(often)
+            entering[often] = state if earlier is None else tuple(map(max, earlier, state))
     usual = max(entering, default=weight)
     cycles, left[block] = _replay(of, entering.pop(usual, _CLEAR))
     total = cycles * weight
@@ -100,22 +100,22 @@ def _events(
     words: Sequence[tuple[int, int]], classes: Sequence[str], latency: Mapping[str, int]
 ) -> tuple[list[_Event], int]:
     """The events of a block, and the cycles behind the last one."""
-    found: list[_Event] = []
+    events: list[_Event] = []
     cycles = 0
     for (_, high), kind in zip(words, classes, strict=True):
         control = high >> 41
         written, read, waits = control >> 5 & 7, control >> 8 & 7, control >> 11 & 63
         if waits:
-            found.append((cycles, tuple(b for b in range(_BARRIERS) if waits >> b & 1), -1, 0))
+            events.append((cycles, tuple(b for b in range(_BARRIERS) if waits >> b & 1), -1, 0))
             cycles = 0
         if written < _BARRIERS:
-            found.append((cycles, (), written, latency.get(kind, OTHER_LATENCY)))
+            events.append((cycles, (), written, latency.get(kind, OTHER_LATENCY)))
             cycles = 0
         if read < _BARRIERS:
-            found.append((cycles, (), read, READ))
+            events.append((cycles, (), read, READ))
             cycles = 0
         cycles += max(control & 15, 1)
-    return found, cycles
+    return events, cycles
 
 
 def _replay(of: tuple[list[_Event], int], state: State) -> tuple[int, State]:

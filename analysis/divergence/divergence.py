@@ -188,7 +188,7 @@ class Divergence:
 
     def _chain(self, cause: _Cause | None) -> list[Step]:
         steps: list[Step] = []
-        seen: set[int] = set()
+        visited: set[int] = set()
         while cause is not None:
             instr = self._instr[cause.node] if cause.node >= 0 else None
             if cause.join >= 0:
@@ -196,7 +196,7 @@ class Divergence:
                 where = f"lanes that diverge at {self._branch_text(branch)} meet at {self._block_text(cause.join)}"
                 steps.append(Step(where, self.cfg.blocks[branch].terminator))
                 return steps
-            if cause.value < 0 or cause.value in seen:
+            if cause.value < 0 or cause.value in visited:
                 return [*steps, Step(cause.text, instr)] if cause.text else steps
             if instr is not None and instr.form.effects & Effect.READ:
                 steps.append(Step(f"{instr.form.text} at a divergent address", instr))
@@ -206,7 +206,7 @@ class Divergence:
                 header = self._block_text(self.loops.loops[cause.loop].header)
                 text = f"{reg.text} leaves the loop at {header} in different iterations, by {self._branch_text(branch)}"
                 return [*steps, Step(text, self.cfg.blocks[branch].terminator)]
-            seen.add(cause.value)
+            visited.add(cause.value)
             definition = self.ssa.instr[cause.value]
             cause, value = self._why.get(cause.value), cause.value
             if definition is not None:  # a φ or an undefined value has no instruction
@@ -346,23 +346,23 @@ class Divergence:
             return innermost
         if any(isinstance(operand, Special) for operand in instr.operands):
             return innermost  # a clock changes; code motion hoists reads of other special registers anyway
-        found = -1
+        deepest = -1
         loops = self.loops.loops
         for value in reads:
             index = self._changes_in[value]
             while index >= 0 and block not in loops[index]:
                 index = loops[index].parent
-            if index >= 0 and (found < 0 or loops[index].depth > loops[found].depth):
-                found = index
-        return found
+            if index >= 0 and (deepest < 0 or loops[index].depth > loops[deepest].depth):
+                deepest = index
+        return deepest
 
     # --- propagation ---------------------------------------------------------------------------------------------
 
     def _seen(self, value: int, block: int) -> int:
         """The varying bits of ``value`` where ``block`` reads it."""
         if self._left_loop(value, block) >= 0:
-            known = self._bits.known(value)
-            return self._bits.mask(value) & ~(known.zero | known.one)
+            bits = self._bits.known(value)
+            return self._bits.mask(value) & ~(bits.zero | bits.one)
         return self.varying[value]
 
     def _left_loop(self, value: int, block: int) -> int:
@@ -412,8 +412,8 @@ class Divergence:
         (phi,) = self._writes[node]
         reads, block = self._reads[node], self._block[node]
         if self._reconvergence.is_divergent_join(block) and self._has_a_choice(phi, block):
-            known = self._bits.known(phi)
-            self._raise(phi, self._bits.mask(phi) & ~(known.zero | known.one), _Cause(node, join=block))
+            known_bits = self._bits.known(phi)
+            self._raise(phi, self._bits.mask(phi) & ~(known_bits.zero | known_bits.one), _Cause(node, join=block))
             return
         bits = 0
         for value in reads:
@@ -553,9 +553,9 @@ class Divergence:
         for block in self._joins_to_test:
             index = self.loops.loop_of[block]
             if index >= 0 and self.loops.loops[index].is_irreducible and self.loops.loops[index].header == block:
-                found = self._reconvergence.test_entries(index)
-                is_changed = is_changed or bool(found)
-                self._queue_after_exits(found)
+                tangled = self._reconvergence.test_entries(index)
+                is_changed = is_changed or bool(tangled)
+                self._queue_after_exits(tangled)
             if block not in self._reconvergence.join_cause and self._reconvergence.is_divergent_join(block):
                 is_changed = True
                 for node in self._phi_nodes.get(block, ()):

@@ -125,13 +125,13 @@ def _sum(a: Bits, b: Bits, width: int, carry: int = 0) -> Bits:
     lowest = a.one + b.one + carry
     carry_zero = ~(highest ^ a.zero ^ b.zero) & mask
     carry_one = (lowest ^ a.one ^ b.one) & mask
-    known = (a.zero | a.one) & (b.zero | b.one) & (carry_zero | carry_one)
+    is_known = (a.zero | a.one) & (b.zero | b.one) & (carry_zero | carry_one)
     varying = a.varying | b.varying
     # A varying carry propagates upwards from a varying bit, through bits with an unknown carry.
     open_bits = mask & ~(carry_zero | carry_one)
     seeds = varying << 1 & open_bits
     varying |= (open_bits ^ (open_bits + seeds)) & open_bits | seeds
-    return _known(varying, ~highest & known, lowest & known, width)
+    return _known(varying, ~highest & is_known, lowest & is_known, width)
 
 
 def _difference(a: Bits, b: Bits, width: int) -> Bits:
@@ -344,17 +344,17 @@ def special_registers(shape: tuple[int, int, int] | None, most_threads: int = 10
     extents = (limit, limit, min(limit, 64)) if shape is None else shape
     widths = [(extent - 1).bit_length() for extent in extents]
     varying = [_mask(width) for width in widths] if shape is None else _lane_bits(shape, widths)
-    known: dict[str, Bits] = {
+    by_name: dict[str, Bits] = {
         f"%tid.{axis}": _known(bits, ~_mask(width), 0, 32)
         for axis, bits, width in zip("xyz", varying, widths, strict=True)
     }
-    known["%tid.w"] = constant(0, 32)
-    known["%laneid"] = _known(31, ~31, 0, 32)
-    known["WARP_SZ"] = constant(32, 32)
+    by_name["%tid.w"] = constant(0, 32)
+    by_name["%laneid"] = _known(31, ~31, 0, 32)
+    by_name["WARP_SZ"] = constant(32, 32)
     for axis, extent in zip("xyz", extents, strict=True):
         top = _mask(extent.bit_length())
-        known[f"%ntid.{axis}"] = constant(extent, 32) if shape is not None else _known(0, ~top, 0, 32)
-    return known
+        by_name[f"%ntid.{axis}"] = constant(extent, 32) if shape is not None else _known(0, ~top, 0, 32)
+    return by_name
 
 
 def _lane_bits(shape: tuple[int, int, int], widths: list[int]) -> list[int]:

@@ -46,8 +46,8 @@ def _between(counts: list[int | None], before: list[int], after: list[int]) -> i
     counts are known; ``None`` if neither sum is known."""
     sums: list[int] = []
     for neighbours in (before, after):
-        known = [counts[block] for block in neighbours]
-        numbers = [count for count in known if count is not None]
-        if known and len(numbers) == len(known):
+        neighbour_counts = [counts[block] for block in neighbours]
+        numbers = [count for count in neighbour_counts if count is not None]
+        if neighbour_counts and len(numbers) == len(neighbour_counts):
             sums.append(sum(numbers))
     return min(sums) if sums else None

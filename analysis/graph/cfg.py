@@ -270,8 +270,8 @@ def _reversed_edges(succ: Sequence[Sequence[int]]) -> list[list[int]]:
 
 def reverse_postorder(succ: Sequence[Sequence[int]], root: int) -> list[int]:
     """The nodes that ``root`` reaches, in a reverse postorder that follows the order of ``succ`` where possible."""
-    seen = bytearray(len(succ))
-    seen[root] = 1
+    visited = bytearray(len(succ))
+    visited[root] = 1
     order: list[int] = []
     stack = [root]
     pending = [list(succ[root])]
@@ -279,8 +279,8 @@ def reverse_postorder(succ: Sequence[Sequence[int]], root: int) -> list[int]:
         todo = pending[-1]
         while todo:
             node = todo.pop()  # the last successor first, so that the first one is first in the result
-            if not seen[node]:
-                seen[node] = 1
+            if not visited[node]:
+                visited[node] = 1
                 stack.append(node)
                 pending.append(list(succ[node]))
                 break

@@ -47,8 +47,8 @@ class ReferenceSet:
             self._by_base.setdefault(place, []).append((reference.offset % _ADDRESSES, number))
             self._bits_of_base[place] = self._bits_of_base.get(place, 0) | 1 << number
             self._widest = max(self._widest, reference.bytes)
-        for found in self._by_base.values():
-            found.sort()
+        for numbers in self._by_base.values():
+            numbers.sort()
         self._touched: dict[tuple[str, Objects], int] = {}
         self._overlapping: dict[tuple[Reference, int], int] = {}
 

@@ -84,9 +84,9 @@ class Dereferences:
 
     def at_base(self, space: str, base: int) -> int:
         """The sites with this base, as bits."""
-        found = self.of_base.get((space, base), 0)
+        sites = self.of_base.get((space, base), 0)
         # Global memory can also be read by its generic address.
-        return found | self.of_base.get(("global", base), 0) if space == "generic" else found
+        return sites | self.of_base.get(("global", base), 0) if space == "generic" else sites
 
     def members(self, bits: int) -> Iterator[Reference]:
         """The sites in a set."""
@@ -131,21 +131,21 @@ class Dereferences:
         matters: dict[Form, bool] = {}  # whether the form may kill all sites
         events: dict[int, list[_Event]] = {}
         for block in self.cfg.rpo:
-            found: list[_Event] = []
+            of_block: list[_Event] = []
             for instr in self.cfg.blocks[block].instrs:
                 form = instr.form
                 if form not in matters:
                     matters[form] = not instr.is_directive and may_not_return(form)
                 if matters[form] or instr in redefined or instr in self._site_of:
-                    found.append((form, self._site_of.get(instr, 0), redefined.get(instr, 0)))
-            events[block] = found
+                    of_block.append((form, self._site_of.get(instr, 0), redefined.get(instr, 0)))
+            events[block] = of_block
         return events
 
     def _redefined_at_start(self, block: int) -> int:
-        found = 0
+        killed = 0
         for phi in self.ssa.phis[block]:
-            found |= self._killed_by.get(phi, 0)
-        return found
+            killed |= self._killed_by.get(phi, 0)
+        return killed
 
     # --- solutions -------------------------------------------------------------------------------------------------
 

@@ -192,11 +192,11 @@ class Pointees:
         while place >= 0:
             is_due[place] = 0
             instr, value = again[place]
-            known = of[value]
-            if known is not None:
-                found = _union(self._evaluate(instr, value), known)  # sets only grow, so this ends
-                if found != known:
-                    of[value] = found
+            old = of[value]
+            if old is not None:
+                new = _union(self._evaluate(instr, value), old)  # sets only grow, so this ends
+                if new != old:
+                    of[value] = new
                     if readers is None:
                         readers = self._readers(again)
                     for reader in readers.get(value, ()):

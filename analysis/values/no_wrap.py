@@ -270,8 +270,8 @@ class NoWrap:
 
 
 def _constant(symbols: SymbolicValues, number: int, kind: Kind) -> int | None:
-    found = symbols.constant_of(number, 32)
-    return found - (1 << 32) if found is not None and kind == "s" and found >> 31 else found
+    value = symbols.constant_of(number, 32)
+    return value - (1 << 32) if value is not None and kind == "s" and value >> 31 else value
 
 
 def _tells(order: _Order, bound: _Bound, symbols: SymbolicValues) -> bool:

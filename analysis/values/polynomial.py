@@ -120,8 +120,8 @@ class Poly:
         for monomial, factor in self.terms:
             product = Poly((((), factor),))
             for atom in monomial:
-                found = replaced.get(atom)
-                product = product * (found if found is not None else variable(atom))
+                replacement = replaced.get(atom)
+                product = product * (replacement if replacement is not None else variable(atom))
             total = total + product
         return total
 

@@ -176,11 +176,11 @@ class _Builder:
         cfg, mentions = self.cfg, self.mentions
         has_none = frozenset(among).isdisjoint
         for block in cfg.rpo:
-            found = [
+            mentioning = [
                 instr for instr in cfg.blocks[block].instrs if not (has_none(instr.uses()) and has_none(instr.defs()))
             ]
-            if found:
-                mentions[block] = found
+            if mentioning:
+                mentions[block] = mentioning
 
     def place_phis(self) -> None:
         """Place φs at the iterated dominance frontier of the definitions, where the register is live."""

@@ -114,8 +114,8 @@ class SymbolicValues:
         """The leaves of which ``number`` is a function; ``None`` if they are unknown."""
         if number in self._leaves:
             return self._leaves[number]
-        found = self._leaves[number] = self._find_leaves(number, MAX_DEPTH)
-        return found
+        computed = self._leaves[number] = self._find_leaves(number, MAX_DEPTH)
+        return computed
 
     def template(self, head: object) -> Instr | None:
         """An instruction with the operation ``head``, from registers, literals and special registers."""
@@ -194,8 +194,8 @@ class SymbolicValues:
             return None
         if leaves.isdisjoint(roots):
             return number
-        found = replaced[number] = self._rebuilt(number, replaced, roots, depth - 1)
-        return found
+        result = replaced[number] = self._rebuilt(number, replaced, roots, depth - 1)
+        return result
 
     def _rebuilt(self, number: int, replaced: dict[int, int | None], roots: Set[int], depth: int) -> int | None:
         key = self.key(number)
@@ -236,12 +236,12 @@ class SymbolicValues:
         """The sum with its atoms replaced. Most atoms do not change, which their leaves show."""
         kept: list[tuple[int, int]] = []
         parts: list[tuple[int, Affine]] = []
-        known = self._leaves
+        leaves_of = self._leaves
         for term in terms:
             atom, coefficient = term
             if atom in replaced:
                 new = replaced[atom]
-            elif (leaves := known.get(atom)) is not None and leaves.isdisjoint(roots) and depth:
+            elif (leaves := leaves_of.get(atom)) is not None and leaves.isdisjoint(roots) and depth:
                 kept.append(term)
                 continue
             else:
@@ -332,17 +332,17 @@ class Materializer:
         symbol = self.symbols.symbols.get(base)
         if symbol is not None:
             return symbol, offset
-        found = self.symbols.register_of(base, self.block, width)
-        if found is None and offset:
+        register = self.symbols.register_of(base, self.block, width)
+        if register is None and offset:
             whole = self._sum(base, offset, width)
-            found = self.symbols.register_of(whole, self.block, width) if whole is not None else None
-            if found is not None:
-                return found, 0
-        if found is None:
-            found = self.register(base, width)
-        if found is None or not -(1 << 31) <= offset < 1 << 31:
+            register = self.symbols.register_of(whole, self.block, width) if whole is not None else None
+            if register is not None:
+                return register, 0
+        if register is None:
+            register = self.register(base, width)
+        if register is None or not -(1 << 31) <= offset < 1 << 31:
             return None
-        return found, offset
+        return register, offset
 
     def _sum(self, base: int, offset: int, width: int) -> int | None:
         values = self.symbols.values
@@ -351,11 +351,11 @@ class Materializer:
 
     def register(self, number: int, width: int, depth: int = MAX_DEPTH) -> Reg | None:
         """A register that holds ``number``, a value of ``width`` bits; ``None`` if it cannot be computed here."""
-        known = self._made.get((number, width))
-        if known is None:
-            known = self.symbols.register_of(number, self.block, width)
-        if known is not None or depth == 0 or width not in (32, 64):
-            return known
+        existing = self._made.get((number, width))
+        if existing is None:
+            existing = self.symbols.register_of(number, self.block, width)
+        if existing is not None or depth == 0 or width not in (32, 64):
+            return existing
         made = self._make(number, width, depth - 1)
         if made is not None:
             self._made[number, width] = made

@@ -55,8 +55,8 @@ class ValueInputs:
         """By number of a φ the hashes of its inputs, of its arguments, and of the φs in these: the least solution."""
         made: dict[int, int] = {}
         reads: dict[int, set[int]] = {}
-        for found in self.symbols.phis.values():
-            for own, phi in found.items():
+        for by_number in self.symbols.phis.values():
+            for own, phi in by_number.items():
                 made[own] = made.get(own, 0) | 1 << own % _HASHES
                 for _, value in self.symbols.ssa.phi_args.get(phi, ()):
                     argument = self.symbols.values.number[value]

@@ -226,8 +226,8 @@ def _awaiting(cfg: Cfg) -> frozenset[Instr]:
 
 def _several(values: Values, instr: Instr) -> None:
     for reg in instr.defs():
-        values.number[values.ssa.defined(instr, reg)] = found = values.fresh()
-        values.several.append((instr, found))
+        values.number[values.ssa.defined(instr, reg)] = fresh = values.fresh()
+        values.several.append((instr, fresh))
 
 
 def _phi(values: Values, phi: int, block: int) -> int:
@@ -255,10 +255,10 @@ _OPERATIONS: dict[Key, _Operation] = {}
 
 def _operation(form: Form) -> _Operation:
     parts = (form.op.pattern, *_modifiers(form))
-    found = _OPERATIONS.get(parts)
-    if found is None:
-        found = _OPERATIONS[parts] = _Operation(parts)
-    return found
+    operation = _OPERATIONS.get(parts)
+    if operation is None:
+        operation = _OPERATIONS[parts] = _Operation(parts)
+    return operation
 
 
 @dataclass(frozen=True, slots=True)

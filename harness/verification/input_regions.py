@@ -90,11 +90,11 @@ class Regions:
     def region(self, kind: str, key: int) -> int:
         """The number of the region behind parameter word ``key`` (``parameter``), of the region that words of region
         ``key`` lead to (``memory``), or of module variable ``key`` (``variable``)."""
-        found = self._numbers.get((kind, key))
-        if found is None:
-            found = self._numbers[kind, key] = len(self.regions)
+        number = self._numbers.get((kind, key))
+        if number is None:
+            number = self._numbers[kind, key] = len(self.regions)
             self.regions.append(Region())
-        return found
+        return number
 
     def parameter_base(self, word: int) -> int:
         """The pointer that parameter word ``word`` holds."""
@@ -160,11 +160,11 @@ class GeneratedMemory:
             return self.regions.memory_bases(place, words).view(np.uint8)
         region = self.regions.regions[place]
         data = np.ascontiguousarray(self._values(region, nbytes, np.random.default_rng([self.seed, *key])))
-        found = data.view(np.uint8)[:nbytes].copy()
+        generated = data.view(np.uint8)[:nbytes].copy()
         chosen = region.are_pointers(words)
         if bool(chosen.any()):
-            found.view(np.int64)[chosen] = self.regions.memory_bases(place, words[chosen])
-        return found
+            generated.view(np.int64)[chosen] = self.regions.memory_bases(place, words[chosen])
+        return generated
 
     def _values(self, region: Region, nbytes: int, random: np.random.Generator) -> Array:
         width = region.width if region.width in (1, 2, 4, 8) else 4

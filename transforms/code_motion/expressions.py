@@ -133,10 +133,10 @@ class Naming:
     def reference(self, load: Instr, memory: Memory) -> Reference | None:
         """The memory that ``load`` and all loads with its key read. If a register name stands for several values, only
         the state space of the address is known."""
-        found = memory.reference(load)
-        if found is None or self.by_value or all(self.ssa.is_single(reg) for reg in load.uses()):
-            return found
-        return found._replace(base=_NO_BASE, objects=None)
+        exact = memory.reference(load)
+        if exact is None or self.by_value or all(self.ssa.is_single(reg) for reg in load.uses()):
+            return exact
+        return exact._replace(base=_NO_BASE, objects=None)
 
     def operand_names(self, instr: Instr) -> Iterable[Hashable]:
         """The names of the registers that the instruction reads."""
@@ -265,7 +265,7 @@ def movable(facts: Facts) -> list[tuple[int, list[Instr]]]:
     cfg = facts.cfg
     may_move = facts.values.movable
     fixed = facts.fixed_instructions
-    found: list[tuple[int, list[Instr]]] = []
+    by_block: list[tuple[int, list[Instr]]] = []
     for block in cfg.rpo:
         instrs = cfg.blocks[block].instrs
         moving = [
@@ -278,8 +278,8 @@ def movable(facts: Facts) -> list[tuple[int, list[Instr]]]:
             and not (instrs[at - 1].is_directive and is_described_by_pragma(instrs, at))
         ]
         if moving:
-            found.append((block, moving))
-    return found
+            by_block.append((block, moving))
+    return by_block
 
 
 def is_described_by_pragma(instrs: list[Instr], position: int) -> bool:

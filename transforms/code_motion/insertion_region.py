@@ -56,10 +56,10 @@ def smallest_minimum_region(
     flow = _Flow(required, arcs)
     flow.start()
     while below is None or flow.value < below:
-        found = flow.search()
-        if isinstance(found, Region):
-            return found
-        flow.augment(found)
+        path_or_region = flow.search()
+        if isinstance(path_or_region, Region):
+            return path_or_region
+        flow.augment(path_or_region)
     return None  # every cut, and so every region, costs at least the value of the flow
 
 

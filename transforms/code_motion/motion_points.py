@@ -118,8 +118,8 @@ class RegionPoints:
         if point & 1:
             return [(point - 1, classes)]
         leaving = self._leaving
-        found = [(2 * other + 1, classes & ~leaving[other]) for other in self._before[point >> 1]]
-        return [each for each in found if each[1]]
+        above = [(2 * other + 1, classes & ~leaving[other]) for other in self._before[point >> 1]]
+        return [each for each in above if each[1]]
 
     def arcs(self, number: int) -> Callable[[Point], Arcs]:
         """The region problem of one class. If a node has several predecessors, an additional point, numbered after the

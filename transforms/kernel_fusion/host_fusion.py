@@ -132,12 +132,12 @@ class FusingHost:
         """Whether nothing that may run after ``launch`` reads a buffer that ``handle`` may point to."""
         cfg = self.cfg()
         written = cfg.buffers(handle, launch)
-        seen, waiting = set[Node](), [edge.target for edge in cfg.succs(launch)]
+        visited, waiting = set[Node](), [edge.target for edge in cfg.succs(launch)]
         while waiting:
             node = waiting.pop()
-            if node in seen:
+            if node in visited:
                 continue
-            seen.add(node)
+            visited.add(node)
             unknown = isinstance(node, Launch) and self.pairs.codes.of(node.kernel).memory.is_unknown
             if unknown or cfg.access(node).reads & written:
                 return False

@@ -75,13 +75,13 @@ def _check(layout: SharedLayout, sites: tuple[LaunchSite, LaunchSite], sizes: li
 
 def _arrays(kernel: Kernel) -> list[Variable]:
     """The shared arrays that the kernel declares or mentions, in the order of their first mention."""
-    found: dict[int, Variable] = {id(each): each for each in kernel.variables if each.space == "shared"}
+    arrays: dict[int, Variable] = {id(each): each for each in kernel.variables if each.space == "shared"}
     for instr in kernel.instructions():
         for symbol in instr.symbols():
             declaration = symbol.declaration
             if isinstance(declaration, Variable) and declaration.space == "shared":
-                found.setdefault(id(declaration), declaration)
-    return list(found.values())
+                arrays.setdefault(id(declaration), declaration)
+    return list(arrays.values())
 
 
 def _size(array: Variable) -> int | None:
