@@ -169,7 +169,7 @@ Runs = list[tuple[Recorder, Kernel]]
 
 
 def count_branches(found: Tally, benchmark: Benchmark, kernel: Kernel, module: Module, runs: Runs) -> None:
-    """Branches by their position in the kernel, since each run has parsed it anew."""
+    """Branches by their position in the kernel, since each run parses it again."""
     executed: set[int] = set()
     parted: set[int] = set()
     shapes: set[Shape] = set()

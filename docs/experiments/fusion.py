@@ -131,7 +131,7 @@ def consequence(benchmark: Any, nvcc: Any, size: str, kernels: str) -> str:
 
 
 def across_blocks(benchmark: Any, nvcc: Any, size: str) -> dict[str, str]:
-    """What stands in the way of fusing launches next to each other, in the run of the program as written."""
+    """Why adjacent launches cannot be fused, in the run of the program as written."""
     from ptxmotion.dsl.run import Loaded
     from ptxmotion.suites.runner import ptx_of
 

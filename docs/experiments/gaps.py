@@ -24,7 +24,7 @@ variants, are checked and timed as `bench run` does. This shows what a method ga
 work, and that nvcc's -O3 does the same work. ``--uncached`` makes all loads of global memory bypass L1 (``.cg``), in
 all variants and the baseline: on the first GPU of the thesis, L1 did not cache global memory.
 
-``@restrict`` behind a method promises disjoint buffers. `LETTER` is the method of the thesis without the proof that a
+``@restrict`` after a method promises disjoint buffers. `LETTER` is the method of the thesis without the proof that a
 load cannot fault where it is inserted; ``readable=true`` is the promise that it does not need one. A program that
 breaks the promise faults.
 
@@ -64,7 +64,7 @@ LETTER = "ssrqp:paper=true:readable=true"
 LOADS = ("load_global", "load_shared", "load_local", "load_generic")
 #: Passes of nvcc's front end that take loads out of loops, merge them, or unroll loops so that they can be merged.
 WITHOUT = ("disable-LICMPass", "disable-GVNPass", "enable-load-pre=0", "disable-LoopUnrollPass")
-#: What the front end may be told, with its flags.
+#: Variants of the front end, with their flags.
 FRONT_ENDS: dict[str, tuple[str, ...]] = {
     "-O3": (),
     "less": tuple(word for each in WITHOUT for word in ("-Xcicc", f"--Xopt=-{each}")),

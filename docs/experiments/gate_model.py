@@ -60,7 +60,7 @@ NAMED = {
     "readonly_restrict": "--passes=readonly,dce,emptyblocks --alias=restrict",
 }
 
-#: The least effect: smaller differences of time are none.
+#: The least effect: smaller differences of time are ignored.
 EFFECT = 0.01
 
 #: The cost of a kernel, from what ptxas and what the static model say of it.
