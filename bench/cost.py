@@ -136,7 +136,7 @@ def _sum(rows: Sequence[Row], column: str) -> float:
 
 
 def _import_passes(levels: Sequence[str]) -> None:
-    """Once through everything, so that the first file does not pay for what is imported when it is needed."""
+    """Once through everything, so that the time of the first file does not contain late imports."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "loop.ptx"
         path.write_text(_LOOP, encoding="ascii")

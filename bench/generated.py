@@ -33,7 +33,7 @@ def kernel(name: str, instructions: int, seed: int = 0) -> str:
 
 
 class _Writer:
-    """Writes regions one behind the other. Values live on from one region to the next through a few registers."""
+    """Writes regions one after the other. Values live on from one region to the next through a few registers."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng

@@ -1,4 +1,4 @@
-"""The words of kernel code: types, pointers, indices, structs, arrays.
+"""The names that kernel code uses: types, pointers, indices, structs, arrays.
 
 Each word has two definitions. For a type checker, ``f32`` is ``float``, and ``ptr[f32]`` is indexed by ``int`` and
 gives ``float``. So pyright checks kernels while they are written. At run time the same names are objects of `types`,
@@ -234,7 +234,7 @@ if TYPE_CHECKING:
         ...
 
     def local(type: type[T], *dims: int) -> Array[T]:
-        """An array that each thread has for itself; ``dims`` are constants."""
+        """An array of which each thread has its own; ``dims`` are constants."""
         ...
 
     def array(type: type[T], *dims: int) -> Array[T]:

@@ -278,7 +278,7 @@ def serve(handle: int) -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     connection = Connection(handle)
     machine: Machine = connection.recv()
-    importlib.import_module(f"{__package__}.correctness")  # and with it NumPy
+    importlib.import_module(f"{__package__}.correctness")  # this import also loads NumPy
     connection.send("ready")
     child = _Child(machine, lambda done, of: connection.send(("report", done, of)))
     while True:

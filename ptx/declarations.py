@@ -70,7 +70,7 @@ def declare_param(param: Param, scope: Scope, cursor: Cursor, kernel: Kernel) ->
 
 
 def register_declaration(cursor: Cursor, scope: Scope, kernel: Kernel, *, is_nested: bool) -> RegisterDeclaration:
-    """``.reg .type a, b<10>;``. The cursor is behind ``.reg``."""
+    """``.reg .type a, b<10>;``. The cursor is after ``.reg``."""
     plain = _PLAIN_REGISTERS.match(cursor.text, cursor.pos)
     if plain is not None and plain[1] in _REGISTER_TYPES and len(plain[3] or "") < 10:
         start, scalar, lanes = plain.start(2), TYPES[plain[1]], 1

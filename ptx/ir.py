@@ -321,7 +321,7 @@ class Block:
 
     @property
     def falls_through(self) -> bool:
-        """Whether control may continue with the next block in the text. Behind the last block, that is a return."""
+        """Whether control may continue with the next block in the text. After the last block, that is a return."""
         terminator = self.terminator
         return terminator is None or terminator.guard is not None
 

@@ -109,7 +109,7 @@ class Pointers(StrEnum):
     """What the results may point into, by what the sources point into (`analysis/memory/points_to.py`)."""
 
     UNKNOWN = "unknown"  #: into any object
-    NOTHING = "nothing"  #: the result tells nothing of an address: a predicate, a set of lanes
+    NOTHING = "nothing"  #: the result contains no part of an address: a predicate, a set of lanes
     NUMBER = "number"  #: a number made of the sources, which nobody uses as an address
     ANY_SOURCE = "any source"  #: into what one of the sources points into: copies, selections, permutations of bits
     OTHER_LANE = "other lane"  #: into what the first source of another lane points into

@@ -8,7 +8,7 @@ one object.
 Requires: a parsed module, or one that passes have changed. Guarantees: a module that ptxas 13.0 accepts is accepted.
 The time is linear in the size of the module. Instructions with unknown opcodes are not checked. Refuses: with
 `PtxError` at the position of the instruction in the source. An instruction that a pass has made has no position; then
-the error stands at the name of the function, and the message contains the instruction. Reference: PTX ISA 9.0, chapters
+the error is at the name of the function, and the message contains the instruction. Reference: PTX ISA 9.0, chapters
 5, 6, 9 and 11.
 """
 

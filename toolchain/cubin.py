@@ -142,7 +142,7 @@ def read_image(cubin: bytes) -> Image:
 
 @contextlib.contextmanager
 def _damage_reported() -> Generator[None]:
-    """Raise `CubinError` for what a length or an index that points outside of the file leads to."""
+    """Raise `CubinError` instead of the errors that an invalid length or index in the file causes."""
     # A late import: to import pyelftools takes as long as ptxas takes for a small kernel.
     from elftools.common.exceptions import ELFError
 

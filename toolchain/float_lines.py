@@ -1,9 +1,9 @@
 """Which floating-point machine instructions ptxas made of each line of PTX.
 
 Computes: from a cubin that was assembled with ``-lineinfo``, for each kernel and each line of the PTX text, the kinds
-of floating-point additions, products and fused multiply-adds that stand at that line, over all copies that ptxas made.
-A sum that is contracted stands there as ``fma``, one that is not as ``add``; a product that is contracted everywhere
-stands nowhere. ``-lineinfo`` does not change the machine code (`tests/unit/test_float_lines.py` compares it).
+of floating-point additions, products and fused multiply-adds for that line, over all copies that ptxas made. A sum that
+is contracted is listed as ``fma``, another one as ``add``. A product that is contracted everywhere is not listed.
+``-lineinfo`` does not change the machine code (`tests/unit/test_float_lines.py` compares it).
 
 Requires: the table ``.nv_debug_line_sass``, which maps machine instructions to lines of PTX. It is a DWARF 2 line
 program. Guarantees: each floating-point instruction of each kernel is counted at the line that the table gives.
@@ -128,13 +128,13 @@ def _unit(data: bytes, start: int, end: int, places: dict[int, tuple[str, int]])
         elif opcode == _FIXED_PC:
             address += struct.unpack_from("<H", data, at)[0]
             at += 2
-        else:  # what changes neither address nor line
+        else:  # opcodes that change neither address nor line
             for _ in range(lengths[opcode - 1]):
                 _, at = _unsigned(data, at)
 
 
 def _unsigned(data: bytes, at: int) -> tuple[int, int]:
-    """A number in LEB128, and the offset behind it."""
+    """A number in LEB128, and the offset after it."""
     value = shift = 0
     while True:
         byte = data[at]

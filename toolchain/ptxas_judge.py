@@ -66,7 +66,7 @@ class PtxasJudge:
         return by_kernel
 
     def float_lines(self, ptx: str) -> dict[str, dict[int, frozenset[str]]]:
-        """What became of the floating-point instructions at each line of ``ptx`` (`float_lines.py`), by kernel.
+        """The kinds of floating-point machine instructions for each line of ``ptx`` (`float_lines.py`), by kernel.
         Raises `ToolchainError`."""
         try:
             return self._float_lines(ptx)

@@ -221,7 +221,7 @@ def _key(*parts: str) -> str:
 
 
 def _read_log(log: str | os.PathLike[str]) -> dict[str, FileResult]:
-    """found[key]: the results in the log. A line that an interruption has cut off is ignored."""
+    """The results in the log by key. A line that an interruption has truncated is ignored."""
     results: dict[str, FileResult] = {}
     path = Path(log)
     if not path.exists():

@@ -12,7 +12,7 @@ predecessors. Its cycles are multiplied by `cost.loop_weight` of its loop depth.
 before the loop counts once; a wait for something that was issued in the loop counts in every iteration.
 
 Unlike a count of instructions, this distinguishes loads that are issued together from loads that each wait for the one
-before; and work between a load and the first wait for it from work behind that wait. The latencies are those of a
+before; and work between a load and the first wait for it from work after that wait. The latencies are those of a
 machine without other load. So the cycles are no prediction; they are for the comparison of versions of one kernel.
 
 Requires: code for sm_75 or newer. Guarantees: the time is linear in the number of instructions; equal code gives equal
@@ -99,7 +99,7 @@ def _block(
 def _events(
     words: Sequence[tuple[int, int]], classes: Sequence[str], latency: Mapping[str, int]
 ) -> tuple[list[_Event], int]:
-    """The events of a block, and the cycles behind the last one."""
+    """The events of a block, and the cycles after the last one."""
     events: list[_Event] = []
     cycles = 0
     for (_, high), kind in zip(words, classes, strict=True):

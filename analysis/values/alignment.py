@@ -44,9 +44,9 @@ class Alignments:
         self.facts = facts
         self.values = facts.values
         self._bounds = facts.get(Bounds)
-        #: By class of values of a pointer parameter its alignment in bytes; and the classes that are certainly
-        #: pointers.
+        #: By the value number of a pointer parameter: its alignment in bytes.
         self._of_param: dict[int, int] = {}
+        #: The value numbers that are certainly pointers.
         self._is_pointer: set[int] = set()
         self._find_parameters()
 

@@ -22,8 +22,8 @@ to behave like f16x2. `tests/unit/test_contraction.py` repeats the measurement f
 1. A product is contracted with all sums that read it, or with none. Several sums get one FMA each.
 2. One reader that is no contractible sum keeps the product rounded for all readers: a store, a comparison, another
    product, ``abs``, a sum with ``.rn``, a sum with another ``.ftz``. This holds for a guarded reader, too, and for a
-   reader in another block. A reader that ptxas removes as dead does not count. Nor does a reader in a loop behind the
-   product, where an equal product stands in front of the reader in its block: ptxas lets it read that one.
+   reader in another block. A reader that ptxas removes as dead does not count. Nor does a reader in a loop after the
+   product, if an equal product precedes the reader in its block: ptxas lets it read that one.
 3. A sum in another block than its product keeps the product rounded. Blocks are those that ptxas has after it removed
    branches: after unrolling, a φ is gone, a guarded store in a loop may be gone from most copies of the body, and the
    products of these copies are contracted. A guarded instruction that touches memory, waits or ends the thread is a
@@ -415,7 +415,8 @@ def _is_block_of_its_own(instr: Instr) -> bool:
 
 
 def _is_transparent(instr: Instr) -> bool:
-    """Whether ptxas sees a product behind it as if it were not there: a ``mov`` of a register, or ``neg``."""
+    """Whether ptxas sees a product through the instruction, as if it were absent: a ``mov`` of a register, or
+    ``neg``."""
     operation, operands = instr.form.operation, instr.operands
     return operation in _TRANSPARENT and len(operands) == 2 and all(type(operand) is Reg for operand in operands)
 

@@ -83,7 +83,7 @@ class ThreadForms:
             self._block(block)
         self._solve_loops()
 
-    # --- asking --------------------------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------------------
 
     def word(self, instr: Instr, operand: Operand, bits: int) -> Poly:
         """The value that ``instr`` reads from ``operand``, modulo ``2**bits``."""

@@ -62,11 +62,13 @@ class Values:
         self.result: dict[Instr, int] = {}
         self.several: list[tuple[Instr, int]] = []
         self.movable: set[Instr] = set()
-        #: By class its key, and by key its class.
+        #: By class: its key.
         self._key_of: list[Key] = []
+        #: By key: its class.
         self._keys: dict[Key, int] = {}
-        #: By affine form its class, except for single atoms; and by class its form.
+        #: By affine form, except for single atoms: its class.
         self._of_form: dict[Affine, int] = {}
+        #: By class: its affine form.
         self._affine: dict[int, Affine] = {}
         #: By (text of the literal, name of the type) its class.
         self._literals: dict[tuple[str, str], int] = {}

@@ -88,8 +88,8 @@ class Regions:
         self.regions: list[Region] = [Region()]  # number 0: addresses that no known pointer leads to
 
     def region(self, kind: str, key: int) -> int:
-        """The number of the region behind parameter word ``key`` (``parameter``), of the region that words of region
-        ``key`` lead to (``memory``), or of module variable ``key`` (``variable``)."""
+        """The number of a region, by its kind: the region that parameter word ``key`` points to (``parameter``), the
+        region that words of region ``key`` point to (``memory``), or module variable ``key`` (``variable``)."""
         number = self._numbers.get((kind, key))
         if number is None:
             number = self._numbers[kind, key] = len(self.regions)

@@ -6,7 +6,7 @@
     // CHECK: mul.wide.s32                      as LLVM's FileCheck reads it, by the package `filecheck`
     // BLESSED                                  the checks below this line are written by --bless
 
-A file without a RUN line is data of another test. `--bless` rewrites what stands below a line `// BLESSED` with the
+A file without a RUN line is data of another test. `--bless` rewrites what is below a line `// BLESSED` with the
 output of the first run, line by line.
 """
 
@@ -114,7 +114,7 @@ def check(path: Path, prefix: str, output: str) -> str:
 
 
 def bless(path: Path, output: str) -> None:
-    """Write the checks below the line ``// BLESSED`` anew; leave a file without one alone."""
+    """Rewrite the checks below the line ``// BLESSED``; a file without this line is not changed."""
     text = path.read_text(encoding="utf-8")
     head, blessed, _ = text.partition(_BLESSED)
     if not blessed:

@@ -14,7 +14,7 @@ load (4); otherwise true if it is true for all successors (5).
 Guarantees: a block is visited at most `VISITS` times with different values of its φs, then once more without their
 values; at most ``budget`` states are visited; if there is no answer then, it is *no*. Like lazy code motion, *value*
 assumes that loops with an exit end. *address* does not assume it, and its paths end at barriers, because another thread
-may never arrive there: the answer is false if a thread may run for ever without accessing the address. Refuses: parts
+may never arrive there: the answer is false if a thread may run forever without accessing the address. Refuses: parts
 of the graph without an exit.
 Reference: thesis §4.3.2.
 """
@@ -93,15 +93,17 @@ class Anticipation:
         self.endless = never_leaving(facts)
         self._exits = frozenset(self.cfg.exits)
         self._loops = facts.loops
-        #: By block.
+        #: By block: its events.
         self._events: dict[int, list[_Event]] = {}
-        #: By (block, successor, question, is_value).
+        #: The answers by (block, successor, question, is_value).
         self._answers: dict[tuple[int, int, Question, bool], bool] = {}
         #: By leaf of interest (`_leaves_of_interest`) its bit; ``None``: not computed yet.
         self._bit_of: dict[int, int] | None = None
-        #: By block leaves of interest: those defined there, those that dominate it, and those placed there, as bits.
+        #: By block: the leaves of interest that it defines, as bits.
         self._defined_in: dict[int, int] = {}
+        #: By block: the leaves of interest whose definitions dominate it, as bits.
         self._dominating: dict[int, int] = {}
+        #: By block: the leaves of interest whose place is in it, as bits.
         self._placed: dict[int, int] = {}
         #: By block its φs of interest.
         self._phis_of: dict[int, frozenset[int]] = {}
@@ -294,7 +296,7 @@ class Anticipation:
         return is_met and (is_value or not self._goes_round(ways))
 
     def _goes_round(self, ways: Mapping[_State, list[_State]]) -> bool:
-        """Whether a thread may run for ever without meeting the address.
+        """Whether a thread may run forever without reaching the address.
 
         An infinite path stays in some loop and passes its header again and again. If that loop is proved to end, the
         path cannot pass the header any more.

@@ -1,4 +1,4 @@
-"""The classes that a thread may never evaluate after the header of a loop because it may stay in the loop for ever.
+"""The classes that a thread may never evaluate after the header of a loop because it may stay in the loop forever.
 
 A load that may fault is inserted only where every path onward reaches its address after finitely many steps. Otherwise
 a kernel that waits in a loop, or never ends, would fault. The equations of code motion are solved for their greatest

@@ -173,10 +173,11 @@ class _Labels:
     def __init__(self, required: Mapping[int, Sequence[Point]], weights: Sequence[int]) -> None:
         self._weights = weights
         digits = max([len(points) - 1 for points in required.values()], default=0).bit_length()
-        #: By point: the classes that reached it; their labels by digit; and, by weight of the required point that it is
-        #: above, the classes.
+        #: By point, the classes that reached it, as bits.
         self._reached: dict[Point, int] = {}
+        #: By point and binary digit, the classes whose label at the point has this digit set, as bits.
         self._labels: dict[Point, list[int]] = {}
+        #: By point and weight, the classes whose label comes from a required point of this weight, as bits.
         self._heavy: dict[Point, dict[int, int]] = {}
         for number, points in required.items():
             bit = 1 << number

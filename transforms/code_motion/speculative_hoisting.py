@@ -130,7 +130,7 @@ class _Rise:
         self._is_convergent = is_convergent
         self._answers_of_blocks = hoisting.availability.answers_to(question)
         self._joins = hoisting.joins(question)
-        #: By m, then by n; ``None`` while the answer is being computed.
+        #: The answer by m, then by n (as in the header of the module); ``None`` while it is being computed.
         self._answers: dict[int, dict[int, Places | None]] = {}
 
     def above(self, m: int, n: int, depth: int) -> Places:

@@ -102,7 +102,11 @@ class OutcomeCache:
             self._record(given, outcomes[name])
 
     def _identify(self, kernel: Kernel) -> Given:
-        """The kernel as it is now, before it is transformed."""
+        """``kernel`` before the passes, with the key of its outcome.
+
+        The key is a hash of everything that outcome and remarks depend on: the shared part of the module and the passes
+        (`_shared`), the printed text of the kernel, the text as it was written, and the places of its instructions.
+        """
         text = print_kernel(kernel)
         source, start = self._module.source, kernel.pos
         places = array("q", (instr.pos - start if instr.pos >= 0 else -1 for instr in _all(kernel)))

@@ -65,7 +65,7 @@ def decide(
     return checked if checked.kind != "grid" else unchecked
 
 
-#: By kernel: its version, and a copy of its module and of it without nested scopes.
+#: By kernel: its version, a copy of its module, and in this copy the kernel without nested scopes.
 _FLAT: WeakKeyDictionary[Kernel, tuple[int, Module, Kernel]] = WeakKeyDictionary()
 
 

@@ -31,7 +31,7 @@ Node: TypeAlias = Hashable
 
 @dataclass(frozen=True, slots=True)
 class EdgePoint:
-    """The empty node on a critical edge. ``edge`` identifies the edge for whoever built the graph."""
+    """The empty node on a critical edge. ``edge`` identifies the edge for the builder of the graph."""
 
     edge: Hashable
 

@@ -70,7 +70,10 @@ class ChainPlan:
         return (question, kind) in self._registers
 
     def issue_early(self, decision: EarlyIssue) -> None:
-        """Let the load happen at the end of the block, under the guard, into a register of its own."""
+        """Insert the load at the end of the block of ``decision``, under its guard, with a new register as its result.
+
+        A copy of this register replaces the original load.
+        """
         instr = decision.load.instr
         result = instr.operands[0]
         assert isinstance(result, Reg)

@@ -1,6 +1,6 @@
 """Self-describing PTX for the divergence analysis.
 
-Every ``.ptx`` file in this folder is a test. Behind an instruction:
+Every ``.ptx`` file in this folder is a test. After an instruction:
 
     // DIVERGENT: %r3, branch     these may differ between the lanes of a warp
     // UNIFORM: %r3, address      these do not
