@@ -6,8 +6,8 @@ child fragments run. A child that arrives there ends. When the last child has en
 its threads that have not exited. If the child itself diverges and has the same reconvergence point (a loop that threads
 leave one after another), the child is divided instead, so that the depth does not grow with the iterations.
 
-    P ──branch──► A ─┐            both A and B may run: a fragment that spins until another one of its warp
-     (waits at J) B ─┴─► J: P     does something lets it run, unlike on a hardware stack before Volta
+    P ──branch──► A ─┐            both A and B may run: if A spins until B does something, B still runs,
+     (waits at J) B ─┴─► J: P     unlike with the hardware stack of GPUs before Volta
 
 If nothing else can run and a `*.sync` instruction waits for lanes, then threads that only wait at a reconvergence point
 continue without the others. So a lane that a membermask names can exit.

@@ -171,12 +171,12 @@ class Study:
 
 
 def _hashes(arm: ArmResult) -> dict[str, str]:
-    """Of each kernel's machine code, as it was timed."""
+    """By kernel, the hash of the machine code that was timed."""
     return {kernel: str(figures["code_sha256"]) for kernel, figures in arm.static.items()}
 
 
 def _predicted(base: Arm, arm: Arm, model: Model) -> float:
-    """The ratio of times that a model foretells."""
+    """The ratio of times that a model predicts."""
     costs = [sum(model(each.kernels[name], each.static[name]) for name in base.kernels) for each in (base, arm)]
     return costs[0] / costs[1]
 

@@ -106,7 +106,7 @@ class Case:
         return [2 * each for each in after if self.may_hold[2 * each] & ~self.phi_kill[each] & bit]
 
     def may_gain(self, bit: int, required: Sequence[Point]) -> bool:
-        """Whether some point is above two of ``required``, or is above one and lighter."""
+        """Whether some point is above two of ``required``, or is above one of them and has a smaller weight."""
         lowest_of: dict[Point, set[Point]] = {}
         for lowest in required:
             seen, work = {lowest}, [lowest]

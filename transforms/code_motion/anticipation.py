@@ -109,12 +109,12 @@ class Anticipation:
         self._phis_of: dict[int, frozenset[int]] = {}
         #: By edge (block, successor): by φ the number of its argument.
         self._arguments: dict[tuple[int, int], Mapping[int, int]] = {}
-        #: By block.
+        #: By block: the condition of its branch (`_condition`).
         self._conditions: dict[int, _Condition | None] = {}
         #: By (block, successor, space, base, width) of a walk that did not meet the address: the byte ranges
         #: (start, end) of the accesses with this base that it passed.
         self._passed: dict[tuple[int, int, str, int, int], set[tuple[int, int]]] = {}
-        #: Of the current walk: these ranges, and whether it met the address.
+        #: For the current walk: the byte ranges that it passed, and whether it met the address.
         self._ranges: set[tuple[int, int]] = set()
         self._is_met = False
         #: By (base, other base): `can_become`.
@@ -505,9 +505,10 @@ class Anticipation:
         return None if named is None else (named[0], named[1] + own.offset)
 
     def _as_of_edge(self, number: int, state: _State, position: int) -> int | None:
-        """Translate a number of the code at ``position`` in the block of the state into terms of the values at the
-        edge;
-        ``None`` if that is not possible."""
+        """Translate a number of the code at ``position`` in the block of the state into terms of the values at the edge.
+
+        ``None`` if that is not possible.
+        """
         leaves = self.symbols.leaves(number)
         if leaves is None:
             return None

@@ -1,7 +1,7 @@
 """Replaces evaluations of an expression by reads of a temporary.
 
-Guarantees: after `replace_occurrences` the temporary of a class holds its value at each point where the class is
-present.
+A class is *present* at a point if its temporary holds the value of its expression there. Guarantees: after
+`replace_occurrences` a class is present after each of its occurrences, and remains so until its value changes.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ class _Motion:
     # --- the sets ------------------------------------------------------------------------------------------------
 
     def find_endless(self) -> list[int]:
-        """By node the classes that are not anticipated at its start because a thread may stay in a loop for ever."""
+        """By node the classes that are not anticipated at its start because a thread may stay in a loop forever."""
         extra = [0] * len(self.graph.edge)
         faulting = self.faulting()
         if not faulting:

@@ -89,7 +89,7 @@ class OutcomeCache:
             outcome = self._recall(given)
             if outcome is not None:
                 outcomes[name] = outcome
-                self._module.put(outcome.kernel)  # its callers are read back after it
+                self._module.put(outcome.kernel)  # kernels that call it are parsed later, and refer to it
             elif self._together:
                 for each in self._given.values():
                     self._module.put(each.kernel)

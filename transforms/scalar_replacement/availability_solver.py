@@ -57,7 +57,7 @@ class _Solver:
         self._may_insert = may_insert
         self._replies = exploration.replies
         self._false: set[State] = set()
-        #: State → the states with a reply that leads to it, each as often as it has such replies.
+        #: State → the states whose replies lead to it. A state occurs once for each such reply.
         self._dependents: dict[State, list[State]] = {}
         #: State → the number of its replies that are false.
         self._missing: dict[State, int] = {}

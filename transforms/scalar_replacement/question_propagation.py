@@ -190,7 +190,7 @@ class _Propagation:
 
     def _cut_off(self, reply: Reply, state: State) -> Reply | None:
         """The reply instead of ``reply`` where the question is propagated no further under a new name, or finds a
-        planned load; `None` where ``reply`` stands."""
+        planned load; `None` if ``reply`` itself is used."""
         before, question, _, following = reply
         if question is None:
             return None
