@@ -84,7 +84,7 @@ def multiply(a: Lanes, b: Lanes, mode: str) -> Lanes:
 
 
 def _compare_scaled(high: Lanes, low: Lanes, shift: Lanes, mantissa: Lanes) -> tuple[Lanes, Lanes]:
-    """Where ``(high + low) * 2**shift`` is greater, and where it is less than ``mantissa``; all mantissas in [0, 1)."""
+    """Where ``(high + low) * 2**shift`` is greater than ``mantissa``, and where it is less. Mantissas are in [0, 1)."""
     shift = np.clip(shift, -60, 60)
     distance, error = np.ldexp(high, shift) - mantissa, -np.ldexp(low, shift)
     return distance > error, distance < error

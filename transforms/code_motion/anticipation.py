@@ -505,7 +505,7 @@ class Anticipation:
         return None if named is None else (named[0], named[1] + own.offset)
 
     def _as_of_edge(self, number: int, state: _State, position: int) -> int | None:
-        """Translate a number of the code at ``position`` in the block of the state into terms of the values at the edge.
+        """Translate a number of the code at ``position`` in the block of the state to the values at the edge.
 
         ``None`` if that is not possible.
         """

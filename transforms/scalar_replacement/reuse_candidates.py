@@ -21,7 +21,7 @@ __all__ = ["ReuseCandidates"]
 
 
 class ReuseCandidates:
-    """The tests for one kernel."""
+    """Finds, in one kernel, accesses that may concern the same bytes."""
 
     def __init__(self, loops: Loops, symbols: SymbolicValues, accesses: Accesses, names: AddressNames) -> None:
         self._loops = loops
