@@ -11,9 +11,9 @@ Blocks are simulated in the order of the text. A block starts with the state of 
 predecessors. Its cycles are multiplied by `cost.loop_weight` of its loop depth. A wait for something that was issued
 before the loop counts once; a wait for something that was issued in the loop counts in every iteration.
 
-Unlike a count of instructions, this distinguishes loads that are issued together from loads that each wait for the one
-before; and work between a load and the first wait for it from work after that wait. The latencies are those of a
-machine without other load. So the cycles are no prediction; they are for the comparison of versions of one kernel.
+Unlike a count of instructions, the cycles depend on whether loads are issued together or each waits for the one before,
+and on how much work is between a load and the first wait for it. The latencies are those of a machine without other
+load. So the cycles are not a prediction. They are for the comparison of versions of one kernel.
 
 Requires: code for sm_75 or newer. Guarantees: the time is linear in the number of instructions; equal code gives equal
 cycles. Not modelled: caches, bank conflicts, other warps, the time at a barrier, waits with a count (``DEPBAR``,

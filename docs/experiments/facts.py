@@ -203,9 +203,8 @@ def count_pairs(found: Tally, benchmark: Benchmark, kernel: Kernel, module: Modu
         memory = Facts(kernel, module, promise=promise).memory
         references: list[tuple[int, Reference, bool]] = []
         for line in sorted(lines):
-            if (
-                len(by_line.get(line, ())) == 1
-            ):  # if several branches are on one line, it is unknown which of them it was
+            # If several instructions are on one line, it is unknown which of them made the access.
+            if len(by_line.get(line, ())) == 1:
                 instr = by_line[line][0]
                 reference = memory.reference(instr)
                 if reference is not None:

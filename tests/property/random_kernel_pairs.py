@@ -133,7 +133,7 @@ class _Kernel:
         self.labels = 0
         self.stores = 0
         self.has_shared = False
-        #: A pointer that is only loaded through, with `.nc`; empty for none.
+        #: A pointer that only loads with `.nc` use; empty for none.
         self.read_only = rng.choice(["%pa", "%pb", "", "", ""])
 
     def plain(self, is_producer: bool) -> str:

@@ -110,8 +110,8 @@ class RegionPoints:
         return _Labels(required, self._weights).spread(self._above, self._order)
 
     def _above(self, point: Point, classes: int) -> list[tuple[Point, int]]:
-        """The points directly above ``point`` with those of ``classes`` for which they are. A region of such a class
-        contains all or none of them."""
+        """Each point directly above ``point``, with those of ``classes`` for which a region that contains ``point`` may
+        extend to it. A region of such a class contains all or none of these points."""
         classes &= self.rises[point]
         if not classes:
             return []

@@ -89,8 +89,8 @@ class AddressNames:
                 yield block, join, (earlier[0], offset + earlier[1])
 
     def _nearest_join(self, base: int) -> int:
-        """Among the blocks whose φs the base is computed from, the one that is reached first on all paths back from where
-        the base is known; -1 where there is none. All of them dominate that point, so it is the lowest of them."""
+        """Among the blocks whose φs the base is computed from, the one that all paths back from where the base is known
+        reach first; -1 if there is none. All of them dominate that point, so it is the lowest of them."""
         places = (self._symbols.places.get(leaf) for leaf in self._symbols.leaves(base) or ())
         joins = [place.block for place in places if place is not None and place.position < 0]
         return max(joins, key=self._cfg.rpo_number.__getitem__, default=-1)
