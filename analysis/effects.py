@@ -32,7 +32,7 @@ __all__ = [
     "memory_space",
 ]
 
-#: By reason id its text in messages.
+#: By reason id: its text in messages.
 REASONS: dict[str, str] = {
     "directive": "is a directive",
     "opaque": "the opcode is unknown, so it is kept where it is",

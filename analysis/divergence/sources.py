@@ -48,7 +48,7 @@ def _most_threads(kernel: Kernel) -> int:
 
 
 class Sources:
-    """The sources of one kernel with block shape (x, y, z); ``None`` if the shape is unknown."""
+    """The sources of divergence in one kernel. The block shape is (x, y, z), or ``None`` if it is unknown."""
 
     def __init__(self, kernel: Kernel, shape: tuple[int, int, int] | None, *, are_lanes_together: bool) -> None:
         self.kernel = kernel

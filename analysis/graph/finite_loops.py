@@ -42,9 +42,9 @@ class FiniteLoops:
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        #: By number of the loop.
+        #: By the number of a loop: whether it is proved to end.
         self._found: dict[int, bool] = {}
-        #: By class of values the blocks that define its values.
+        #: By class of values: the blocks that define its values.
         self._defined_in: dict[int, list[int]] | None = None
 
     def is_finite(self, loop: Loop) -> bool:

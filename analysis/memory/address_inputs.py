@@ -31,7 +31,7 @@ class AddressLeaves:
     def __init__(self, values: Values) -> None:
         self.values = values
         self.ssa = values.ssa
-        #: By SSA value its leaves; ``None`` if they are too many.
+        #: By SSA value: its leaves; ``None`` if they are too many.
         self._known: dict[int, frozenset[int] | None] = {}
 
     @classmethod

@@ -49,19 +49,19 @@ class Dereferences:
         self.memory = facts.memory
         self.ssa = self.memory.values.ssa
         self.sites: list[Reference] = []
-        #: By (space, base) its sites, as bits.
+        #: By (space, base): its sites, as bits.
         self.of_base: dict[tuple[str, int], int] = {}
-        #: By instruction its site, as a bit.
+        #: By instruction: its site, as a bit.
         self._site_of: dict[Instr, int] = {}
         self._leaves = facts.get(AddressLeaves.of)
-        #: By SSA value that is a leaf the sites whose base depends on it, as bits.
+        #: By SSA value that is a leaf: the sites whose base depends on it, as bits.
         self._killed_by: dict[int, int] = {}
         self._forms = {instr.form for block in self.cfg.rpo for instr in self.cfg.blocks[block].instrs}
         self._find_sites()
         self._everything = (1 << len(self.sites)) - 1
         self._frees = any(map(_may_free, self._forms))
         count = len(self.cfg)
-        #: By block the sites at its start and at its end.
+        #: By block: the sites at its start and at its end.
         self.future_entry, self.future = [0] * count, [0] * count
         self.past = [0] * count
         if self.sites:

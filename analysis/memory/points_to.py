@@ -74,13 +74,13 @@ class Pointees:
         self._is_marked = any(".ptr" in param.attributes.split() for param in self._params)
         self._cfg = cfg
         self._version = kernel.version
-        #: By SSA value whether `_of` holds its objects. At first only for the values on which addresses depend.
+        #: By SSA value: whether `_of` has its objects. At first only for the values on which addresses depend.
         self._is_solved = self._make_addresses()
-        #: By SSA value its objects and marks; ``None``: any object.
+        #: By SSA value: its objects and marks; ``None``: any object.
         self._of: list[Objects] = [_NONE] * len(ssa.instr)
-        #: By (objects and marks, state space) the objects in that space.
+        #: By (objects and marks, state space): the objects in that space.
         self._named: dict[tuple[frozenset[Object], str], Objects] = {}
-        #: By ``alloca`` its memory, as an object of unknown size.
+        #: By ``alloca``: its memory, as an object of unknown size.
         self._stack: dict[Instr, Variable] = {}
         self._solve()
 

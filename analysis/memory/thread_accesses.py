@@ -153,7 +153,7 @@ def _commuting(instr: Instr, form: Form, read: set[Reg]) -> str:
 
 
 _INVERSE = {"lt": ("le", True), "le": ("lt", True), "eq": ("ne", False), "ne": ("eq", False)}
-#: By comparison of PTX the relation of `Comparison`, and whether the operands are swapped.
+#: By comparison of PTX: the relation of `Comparison`, and whether the operands are swapped.
 _RELATIONS = {
     "lt": ("lt", False),
     "le": ("le", False),

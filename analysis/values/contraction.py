@@ -165,14 +165,14 @@ class _Classes:
         self.ssa = facts.ssa
         cfg = facts.cfg
         self.block_of = {instr: block for block in cfg.rpo for instr in cfg.blocks[block].instrs}
-        #: By instruction the number of the basic block that ptxas has it in: blocks of the kernel are split (item 3).
+        #: By instruction: the number of the basic block that ptxas has it in: blocks of the kernel are split (item 3).
         self.part_of = _parts(cfg.blocks[block].instrs for block in cfg.rpo)
         kernel = facts.kernel
         self.results = {param.name for param in kernel.results or ()}
         self.has_local = _has_local(facts)
         self.live = self._live()
         self.products = [instr for instr in self.live if role(instr.form) == "product"]
-        #: By value the live instructions that read it, and the φs and may-definitions it goes into.
+        #: By value: the live instructions that read it, and the φs and may-definitions it goes into.
         self.reads: dict[int, list[Instr]] = {}
         self.joins: dict[int, list[int]] = {}
         self._find_reads()

@@ -48,7 +48,7 @@ class Pressure:
     def __init__(self, liveness: Liveness) -> None:
         self._liveness = liveness
         self._sizes: dict[Reg, Units] = {}
-        #: By block.
+        #: By block: its largest pressure.
         self._found: dict[int, Units] = {}
 
     def of_block(self, block: int) -> Units:

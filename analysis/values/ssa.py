@@ -36,7 +36,7 @@ class Ssa:
         self.reg: list[Reg] = []
         self.block: list[int] = []
         self.phi_args: dict[int, list[tuple[int, int]]] = {}
-        #: By block its φs.
+        #: By block: its φs.
         self.phis: list[list[int]] = [[] for _ in range(block_count)]
         #: For a may-definition, the value that may survive it.
         self.old: dict[int, int] = {}
@@ -109,9 +109,9 @@ class _Builder:
         self.cfg = cfg
         self.dominance = dominance
         self.ssa = Ssa(len(cfg.blocks))
-        #: By register that needs φs or several values the blocks that define it.
+        #: By register that needs φs or several values: the blocks that define it.
         self.complex: dict[Reg, list[int]] = {}
-        #: By block the instructions that read or write such a register, in text order, if there are any.
+        #: By block: the instructions that read or write such a register, in text order, if there are any.
         self.mentions: dict[int, list[Instr]] = {}
         #: By register that may be read before it is written its value at entry.
         self.entry: dict[Reg, int] = {}

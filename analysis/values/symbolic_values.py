@@ -49,26 +49,26 @@ class SymbolicValues:
         self.ssa = facts.ssa
         self.cfg = facts.cfg
         self.dominance = facts.dominance
-        #: By number its leaves.
+        #: By number: its leaves.
         self._leaves: dict[int, frozenset[int] | None] = {}
         #: By edge (block, successor): by number its translation.
         self._translated: dict[tuple[int, int], dict[int, int | None]] = {}
         #: By block: by register with several definitions the SSA value that the block defines last.
         self._ends: dict[int, dict[Reg, int]] = {}
-        #: By leaf that the code defines its place; other leaves never change.
+        #: By leaf that the code defines: its place. Other leaves never change.
         self.places: dict[int, Place] = {}
         #: By block: by number of a φ its SSA value.
         self.phis: dict[int, dict[int, int]] = {}
-        #: By block the leaves that its instructions define.
+        #: By block: the leaves that its instructions define.
         self.defined_in: dict[int, list[int]] = {}
-        #: By number its SSA values. By head of a key an instruction that computes it.
+        #: By number: its SSA values. By head of a key an instruction that computes it.
         self._holders: dict[int, list[int]] | None = None
         self._templates: dict[object, Instr] | None = None
         self._known: set[int] = set(self.values.number)
         unique = self.values.unique_numbers()
         #: Numbers of operands that are no SSA value, such as clocks.
         self._strays = unique - self._known
-        #: By number the symbol, for symbols in addresses.
+        #: By number: the symbol, for symbols in addresses.
         self.symbols: dict[int, Sym] = {}
         self._find_places(unique)
 
@@ -324,7 +324,7 @@ class Materializer:
         self.block = block
         self.is_trial = is_trial
         self.code: list[Instr] = []
-        #: By (number, width in bits) the register that `code` computes.
+        #: By (number, width in bits): the register that `code` computes.
         self._made: dict[tuple[int, int], Reg] = {}
 
     def address(self, base: int, offset: int, width: int) -> tuple[Reg | Sym, int] | None:

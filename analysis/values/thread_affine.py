@@ -67,16 +67,19 @@ def _of_atom(atom: Atom) -> tuple[int | None, int | None]:
 
 
 class ThreadForms:
-    """The polynomials of one kernel. ``turns``: by header block of a loop its ``turn`` atom."""
+    """The polynomials of one kernel.
+
+    ``turns``: by the header block of a loop, the atom for the number of its iteration.
+    """
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self._ssa = facts.ssa
         self._forms: dict[int, Poly] = {}
         self._numbers = itertools.count()
-        #: By atom of a φ at a loop header its (block, SSA value).
+        #: By atom of a φ at a loop header: its (block, SSA value).
         self._loops: dict[Atom, tuple[int, int]] = {}
-        #: By such an atom its polynomial in the ``turn`` of the loop.
+        #: By such an atom: its polynomial in the ``turn`` of the loop.
         self._solved: dict[Atom, Poly] = {}
         self.turns: dict[int, Atom] = {}
         for block in facts.cfg.rpo:

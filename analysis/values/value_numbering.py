@@ -70,7 +70,7 @@ class Values:
         self._of_form: dict[Affine, int] = {}
         #: By class: its affine form.
         self._affine: dict[int, Affine] = {}
-        #: By (text of the literal, name of the type) its class.
+        #: By (text of the literal, name of the type): its class.
         self._literals: dict[tuple[str, str], int] = {}
         self._single = ssa.single
 
@@ -410,7 +410,7 @@ def _wide_product(values: Values, instr: Instr, plan: _Plan) -> Affine | None:
     return affine.add(product, values.affine_of(values.of_operand(instr, instr.operands[3], wide), width))
 
 
-#: By kind of plan the function that computes the affine form of a result, or ``None``.
+#: By kind of plan: the function that computes the affine form of a result, or ``None``.
 _LINEAR: dict[str, Callable[[Values, Instr, _Plan], Affine | None]] = {
     "affine": _affine_result,
     "shift": _shifted,

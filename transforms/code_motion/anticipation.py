@@ -54,7 +54,7 @@ class _State:
 
     def __init__(self, block: int, known: dict[int, int], changed: int) -> None:
         self.block = block
-        #: By number of a φ the number of its value in terms of the values at the edge.
+        #: By number of a φ: the number of its value in terms of the values at the edge.
         self.known = known
         #: The leaves that were defined again since the edge, as bits of `Anticipation._bit_of`.
         self.changed = changed
@@ -105,7 +105,7 @@ class Anticipation:
         self._dominating: dict[int, int] = {}
         #: By block: the leaves of interest whose place is in it, as bits.
         self._placed: dict[int, int] = {}
-        #: By block its φs of interest.
+        #: By block: its φs of interest.
         self._phis_of: dict[int, frozenset[int]] = {}
         #: By edge (block, successor): by φ the number of its argument.
         self._arguments: dict[tuple[int, int], Mapping[int, int]] = {}

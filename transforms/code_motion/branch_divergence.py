@@ -50,7 +50,7 @@ class Contexts:
     def __init__(self, divergence: BranchDivergence, facts: Facts) -> None:
         self._divergence = divergence
         self._facts = facts
-        #: By block number the numbers of the blocks that these branches end.
+        #: By block number: the numbers of the blocks that these branches end.
         self._contexts: dict[int, frozenset[int]] = {}
 
     def of(self, block: int) -> frozenset[int]:

@@ -353,7 +353,7 @@ class Transfer:
                 self.by_name[name] = self.by_name.get(name, 0) | bit
             if candidate.may_fault:
                 self.faulting |= bit
-        #: By instruction the classes whose values it may change.
+        #: By instruction: the classes whose values it may change.
         self.kills: dict[Instr, int] = self._changed(facts) if classes else {}
 
     def kill(self, instr: Instr) -> int:

@@ -74,7 +74,7 @@ class _Flow:
         self.value = 0
         self._required = required
         self._arcs = arcs
-        #: By point and neighbour the net flow to the neighbour; no entry means 0.
+        #: By point and neighbour: the net flow to the neighbour; no entry means 0.
         self._sent: dict[int, dict[int, int]] = {}
 
     def start(self) -> None:

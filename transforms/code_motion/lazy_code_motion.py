@@ -372,7 +372,7 @@ class _Places:
 
     def __init__(self, facts: Facts, placement: Placement) -> None:
         self.blocks = facts.cfg.blocks
-        #: By class number the names of the edges and of the blocks.
+        #: By class number: the names of the edges and of the blocks.
         self.inserted: dict[int, list[str]] = {}
         self.deleted: dict[int, list[str]] = {}
         for edge, bits in placement.insert.items():

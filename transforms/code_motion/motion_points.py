@@ -89,7 +89,7 @@ class RegionPoints:
         count = len(graph.before)
         self.rises = rises = [0] * (2 * count)
         self._falls = falls = [0] * (2 * count)
-        #: By node the classes whose regions may contain its entry part if they contain the end of a predecessor.
+        #: By node: the classes whose regions may contain its entry part if they contain the end of a predecessor.
         self._enters = [may_hold[2 * node] & ~phi_kill[node] for node in range(count)]
         root = graph.cfg.rpo[0]
         for node in graph.cfg.rpo:

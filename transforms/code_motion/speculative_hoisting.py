@@ -70,11 +70,11 @@ class Hoisting:
         self.anticipation = anticipation
         self._parts = parts
         self._exits = frozenset(self.cfg.exits)
-        #: By block its reachable predecessors.
+        #: By block: its reachable predecessors.
         self._reached: dict[int, list[int]] = {}
         #: By block: `may_speculate`.
         self._may_part: dict[int, bool] = {}
-        #: By number of a φ the blocks that contain it.
+        #: By number of a φ: the blocks that contain it.
         self._joins: dict[int, list[int]] = {}
         for block, phis in availability.symbols.phis.items():
             for phi in phis:

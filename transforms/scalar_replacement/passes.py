@@ -47,7 +47,8 @@ __all__ = [
     "SpeculativeScalarReplacementEverywhere",
 ]
 
-#: How many attempts a round has to find loads that must get no insertions, before no load gets any.
+#: The largest number of attempts of a round. Each attempt may exclude more loads from insertions; after the last one,
+#: no load gets any.
 MOST_ATTEMPTS = 3
 
 
