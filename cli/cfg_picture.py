@@ -107,7 +107,7 @@ class _Box:
 
 @dataclass(frozen=True)
 class _Stroke:
-    """How an edge is drawn."""
+    """The line with which an edge is drawn."""
 
     colour: str
     style: str = "-"

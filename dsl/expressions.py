@@ -412,7 +412,7 @@ class Expressions:
         return Expr(text, t.BOOL, precedence, value)
 
     def condition(self, node: ast.expr) -> Expr:
-        """The expression, which is used as a condition."""
+        """The expression as C++, for the use as a condition."""
         return self.condition_of(self.visit(node), node)
 
     def condition_of(self, value: Expr, node: ast.expr) -> Expr:

@@ -597,7 +597,7 @@ class Module:
 
     @property
     def entries(self) -> list[Kernel]:
-        """The kernels proper."""
+        """The entries that have a body."""
         return [kernel for kernel in self.kernels if kernel.is_entry]
 
     @property

@@ -117,7 +117,7 @@ class PtxasJudge:
 
 
 def _read_figures(cubin: bytes) -> dict[str, Figures]:
-    """Raises `ToolchainError`."""
+    """The figures of each kernel in a cubin. Raises `ToolchainError`."""
     from .cubin import CubinError, read_cubin  # slow to import, and most runs find their figures in the cache
 
     try:
@@ -127,7 +127,7 @@ def _read_figures(cubin: bytes) -> dict[str, Figures]:
 
 
 def _read_lines(cubin: bytes) -> dict[str, dict[int, frozenset[str]]]:
-    """Raises `ToolchainError`."""
+    """The kinds of instructions by kernel and line. Raises `ToolchainError`."""
     from .cubin import CubinError
     from .float_lines import float_lines
 

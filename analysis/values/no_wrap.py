@@ -69,7 +69,7 @@ class _Bound:
 
 
 class NoWrap:
-    """The proofs for one kernel."""
+    """Proofs that sums of one kernel do not wrap around."""
 
     def __init__(self, symbols: SymbolicValues) -> None:
         self.symbols = symbols

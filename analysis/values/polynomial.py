@@ -113,7 +113,7 @@ class Poly:
         return Poly(tuple([(m, c) for m, c in self.terms if not any(drop(atom) for atom in m)]))
 
     def substitute(self, replaced: Mapping[Atom, Poly]) -> Poly:
-        """The polynomial with atoms replaced. Raises `TooManyTerms`."""
+        """The polynomial with atoms replaced by polynomials. Raises `TooManyTerms`."""
         if self.atoms.isdisjoint(replaced):
             return self
         total = ZERO

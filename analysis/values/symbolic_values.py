@@ -61,8 +61,9 @@ class SymbolicValues:
         self.phis: dict[int, dict[int, int]] = {}
         #: By block: the leaves that its instructions define.
         self.defined_in: dict[int, list[int]] = {}
-        #: By number: its SSA values. By head of a key an instruction that computes it.
+        #: By number: its SSA values.
         self._holders: dict[int, list[int]] | None = None
+        #: By head of a key: an instruction that computes it.
         self._templates: dict[object, Instr] | None = None
         self._known: set[int] = set(self.values.number)
         unique = self.values.unique_numbers()

@@ -144,7 +144,7 @@ def across_blocks(benchmark: Any, nvcc: Any, size: str) -> dict[str, str]:
 
 
 def measured(benchmark: Any, nvcc: Any, size: str, benefit: Any, multiprocessors: int) -> dict[str, Any]:
-    """The row of one program."""
+    """The row of one program in the table."""
     from dataclasses import replace
 
     import numpy as np

@@ -53,12 +53,12 @@ def arms_of(benchmark: Benchmark, plain: dict[str, str], launch: str) -> list[Ar
 
 
 def launches(recording: Recording) -> int:
-    """How many a run makes."""
+    """The number of launches that a run makes."""
     return sum(isinstance(step, RecordedLaunch) for step in recording.steps)
 
 
 def timed(backend: Any, work: SuiteWork, arms: list[Arm], plan: Plan) -> tuple[Rounds, list[Estimate]]:
-    """The rounds, and each arm against the first."""
+    """The rounds of timing, and the comparison of each arm with the first."""
     from ptxmotion.harness.cuda_stopwatch import CudaStopwatch
 
     class Unchecked(CudaStopwatch):
@@ -75,7 +75,7 @@ def timed(backend: Any, work: SuiteWork, arms: list[Arm], plan: Plan) -> tuple[R
 
 
 def rows(backend: Any, name: str, arguments: argparse.Namespace) -> Iterator[str]:
-    """A line of the table for each arm."""
+    """The lines of the table, one for each arm."""
     benchmark, work = find(name), SuiteWork(name, arguments.size)
     arms = arms_of(benchmark, ptx_of(benchmark, compiler()), arguments.launch)
     outcomes = [run_once(backend, work, arm, 1, PATTERNS[0]) for arm in arms]
@@ -96,7 +96,7 @@ def rows(backend: Any, name: str, arguments: argparse.Namespace) -> Iterator[str
 
 
 def main() -> int:
-    """Run."""
+    """Measure the programs, and print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("programs", nargs="+", metavar="PROGRAM")
     parser.add_argument("--size", default="small", help="default: small")

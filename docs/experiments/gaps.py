@@ -101,7 +101,7 @@ def _is_file(program: str) -> bool:
 
 
 def programs_of() -> list[str]:
-    """Every program that the thesis's figures speak of."""
+    """Every program that the figures of the thesis contain."""
     return list(dict.fromkeys(name for each in FIGURES for name in each.programs))
 
 
@@ -207,7 +207,7 @@ def _row(cells: Sequence[Any]) -> str:
 
 
 def print_tables(programs: Sequence[str], methods: Sequence[str], output: Path | None) -> None:
-    """Study, and print."""
+    """Examine the programs, and print the tables."""
     document: dict[str, Any] = {}
     heads = ("loads", "redundant", "moved", "instructions", "in loops", "loads in machine code", "registers", "cycles")
     print(_row(["program", "front end", "method", *heads, "class"]))
@@ -322,7 +322,7 @@ def time_them(programs: Sequence[str], methods: Sequence[str], arguments: argpar
 
 
 def main() -> int:
-    """Study or time."""
+    """Examine or time the programs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="default: all of the thesis's figures")
     parser.add_argument("--methods", default="", metavar="LIST", help="default: those of the program's experiments")

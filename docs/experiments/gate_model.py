@@ -86,7 +86,7 @@ class Arm:
 
 
 def main() -> int:
-    """Read, make again, judge, print; the exit code."""
+    """Read the files, make the arms again, judge them, and print the tables; the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("files", nargs="*", type=Path, metavar="RESULT.json")
     parser.add_argument("--verbose", action="store_true", help="each arm as well")
@@ -115,7 +115,7 @@ def main() -> int:
 
 
 class Study:
-    """Arms by program, nvcc's code first."""
+    """The arms by program, those with the code of nvcc first."""
 
     def __init__(self) -> None:
         self.programs: list[list[Arm]] = []

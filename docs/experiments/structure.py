@@ -48,7 +48,7 @@ class Structure:
 
 
 def structure_of(kernel: Kernel, module: Module) -> Structure:
-    """Count."""
+    """The counts of one kernel."""
     flatten_scopes(kernel)
     facts = Facts(kernel, module)
     conditional = [number for number, after in enumerate(facts.cfg.succ) if len(after) > 1]

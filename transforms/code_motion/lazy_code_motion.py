@@ -54,7 +54,7 @@ __all__ = ["LazyCodeMotion", "Placement", "never_leaving", "solve_placement"]
 
 
 class Where(TypedDict):
-    """Names of blocks and edges for a remark."""
+    """The names of blocks and edges in remarks."""
 
     sources: Sequence[str]
     targets: Sequence[str]

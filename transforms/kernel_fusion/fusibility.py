@@ -108,7 +108,7 @@ class _Placed:
 
 
 class _Decision:
-    """One run over all pairs of accesses."""
+    """Decides about one pair of launches, from all pairs of their accesses."""
 
     def __init__(self, first: LaunchSite, second: LaunchSite, *, may_check: bool) -> None:
         values = HostValues(bounds_of_names((first, second)))

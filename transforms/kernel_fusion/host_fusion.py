@@ -48,7 +48,7 @@ class FusingHost:
         return self.program.cfg(self._effects)
 
     def graph(self) -> LaunchGraph:
-        """A snapshot for the phases."""
+        """The launch graph of the current program, as a snapshot."""
         cfg = self.cfg()
         return LaunchGraph(cfg.entry, cfg.exit, _edges(cfg), cfg.launches(), self._modifies)
 

@@ -80,7 +80,7 @@ class Editable(Protocol):
     """A program that can be transformed."""
 
     def graph(self) -> LaunchGraph:
-        """A snapshot of the current program."""
+        """The launch graph of the current program, as a snapshot."""
         ...
 
     def apply(self, step: Step) -> Applied:

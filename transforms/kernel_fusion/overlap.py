@@ -48,7 +48,7 @@ def relation(first: tuple[Placement, Place, int], second: tuple[Placement, Place
 
 
 class _Unknown(Exception):
-    """Nothing can be shown."""
+    """The relation of the accesses cannot be determined."""
 
 
 @dataclass(slots=True)

@@ -147,7 +147,7 @@ class _Solver:
         )
 
     def result(self) -> Solution:
-        """The solution for the root."""
+        """The solution of the equation for the root of the exploration."""
         refusals = list(dict.fromkeys(reason for reason in self._refusals.values() if reason))
         root = self._exploration.root
         if root in self._false or root not in self._real():

@@ -41,7 +41,7 @@ class InsertedLoad:
 
 @dataclass(slots=True)
 class ChainPlan:
-    """What accepted decisions need in the kernel."""
+    """The changes of the kernel that accepted decisions need."""
 
     kernel: Kernel
     #: Block → 32-bit registers that chains need at its start.
