@@ -110,7 +110,7 @@ class _Table:
             self.rows[name] = dict(zip(columns, map(float, seconds), strict=True)) if seconds else None
 
     def add(self, name: str, row: Row | None) -> None:
-        """Note what was measured of the file."""
+        """Add the measurements of the file ``name``; ``row`` is `None` if ptxas refuses it."""
         self.rows[name] = row
         if self.path is not None:
             figures = [f"{row[column]:.4f}" for column in self.columns] if row is not None else []

@@ -189,8 +189,8 @@ class _Propagation:
             exploration.sources.append(state)
 
     def _cut_off(self, reply: Reply, state: State) -> Reply | None:
-        """The reply instead of ``reply`` where the question is propagated no further under a new name, or finds a
-        planned load; `None` if ``reply`` itself is used."""
+        """The reply that replaces ``reply``: killed if a bound is reached or no earlier access provides the bytes, available
+        if a planned load provides them. `None` if ``reply`` is not replaced."""
         before, question, _, following = reply
         if question is None:
             return None
