@@ -18,7 +18,8 @@ __all__ = ["module"]
 
 
 def module(program: HostProgram, kernels: Mapping[str, str]) -> str:
-    """A file that contains the program. ``kernels`` maps each kernel's name to its ``.ptx`` file beside the new file.
+    """A file that contains the program. ``kernels`` maps each kernel's name to its ``.ptx`` file in the folder of the
+    new file.
 
     Raises `DslError` for a captured object that cannot be written as Python.
     """

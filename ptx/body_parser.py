@@ -93,7 +93,7 @@ class _BodyParser:
         #: Branches whose target is not resolved yet: the instruction without its last operand, its scope, the name of
         #: the label.
         self.branches: list[tuple[Instr, Scope, str]] = []
-        #: The additions for operands of the form register plus constant, made at the first one.
+        #: Makes the additions for operands of the form register plus constant. `None` before the first one.
         self.offsets: OffsetOperands | None = None
         #: The same for ``.branchtargets``: the directive, its scope, the names of the labels.
         self.tables: list[tuple[Directive, Scope, list[str]]] = []

@@ -60,7 +60,7 @@ class UnmodelledOperand(OperandError):
 
 
 class OffsetOperand(UnmodelledOperand):
-    """``%r1+4`` or ``%laneid+1`` outside of brackets, which the body's parser makes an addition of."""
+    """``%r1+4`` or ``%laneid+1`` outside of brackets. The parser of the body replaces it by an addition."""
 
     def __init__(self, text: str, base: Reg | Element | Special, offset: int) -> None:
         super().__init__(f"'{base.text}' has an offset outside of brackets", text)

@@ -329,7 +329,7 @@ def _variables(image: Image) -> Iterator[tuple[str, str]]:
 
 
 def _reached(image: Image, kernel: str) -> dict[str, Code]:
-    """By name, the code of a kernel and of all functions that it calls and that have their own sections."""
+    """By name: the code of a kernel and of all functions that it calls and that have their own sections."""
     functions: dict[str, Code] = {}
     waiting = [kernel]
     while waiting:

@@ -76,7 +76,7 @@ def _of_section(
 
 
 def _rows(image: Image) -> dict[str, list[Row]]:
-    """By section of code the rows of the table. An address is a relocation by the symbol of a kernel or section."""
+    """By section of code: the rows of the table. An address is a relocation by the symbol of a kernel or section."""
     data = image.data(_TABLE)
     places: dict[int, tuple[str, int]] = {}
     for offset, _, symbol, addend in image.relocations(_TABLE):

@@ -191,7 +191,7 @@ def _assemble(text: str, arch: str) -> tuple[dict[str, bytes] | None, str]:
 
 
 def sections(cubin: bytes) -> dict[str, bytes]:
-    """By name, the contents of the sections of a cubin with code, constants and initialised data."""
+    """By name: the contents of the sections of a cubin with code, constants and initialised data."""
     from elftools.elf.elffile import ELFFile
 
     contents: dict[str, bytes] = {}

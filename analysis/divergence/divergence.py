@@ -6,9 +6,8 @@ of its definition together; from that, for each branch, whether a warp may diver
 - *data*: thread and lane numbers, clocks, atomics, calls, shuffles, loads at a divergent address or from local or
   generic space, parameters of functions, registers that are never written, unknown opcodes; and all values that are
   computed from such values, bit by bit (`varying_bits`);
-- *sync*: a φ at a block where lanes meet that took different paths after a divergent branch (`reconvergence`). A
-guarded
-  or partial definition is a φ of the old and the new value, selected by the guard;
+- *sync*: a φ at a block where lanes meet that took different paths after a divergent branch (`reconvergence`).
+  A guarded or partial definition is a φ of the old and the new value, selected by the guard;
 - *temporal*: a value that changes in a loop with a divergent exit and is used after that loop.
 
 The granularity is the warp. Uniform are kernel parameters, block and grid coordinates and sizes, ``%warpid`` and
@@ -144,7 +143,7 @@ class Divergence:
 
     @cached_property
     def cdrnd(self) -> list[bool]:
-        """By block whether it lies in the control dependence region of non-divergence."""
+        """By block: whether it lies in the control dependence region of non-divergence."""
         return self.dependence.cdrnd(self.divergent_branches)
 
     def has_divergent_exit(self, loop: int) -> bool:
@@ -297,7 +296,7 @@ class Divergence:
 
     @cached_property
     def _leaving(self) -> dict[int, list[int]]:
-        """By loop the nodes outside that read a value which changes in it."""
+        """By loop: the nodes outside that read a value which changes in it."""
         leaving: dict[int, list[int]] = {}
         loops, changes_in = self.loops.loops, self._changes_in
         for node, reads in enumerate(self._reads):
@@ -309,7 +308,7 @@ class Divergence:
         return leaving
 
     def _what_branches_read(self) -> bytearray:
-        """By node whether a branch depends on its result."""
+        """By node: whether a branch depends on its result."""
         writer = {value: node for node, values in enumerate(self._writes) for value in values}
         matters = bytearray(len(self._instr))
         work = [n for n, instr in enumerate(self._instr) if instr is not None and instr.form.is_terminator]

@@ -205,7 +205,7 @@ class _Level:
         #: (position, node, cause) of the divergent nodes with several successors, ascending; and the nodes.
         self._divergent_nodes: list[tuple[int, int, int]] = []
         self._is_divergent: set[int] = set()
-        #: By node that was tested not to be a divergent join the number of divergent nodes at that time.
+        #: By node that a test found to be no divergent join: the number of divergent nodes at the time of the test.
         self._tested: dict[int, int] = {}
 
     def _new_node(self) -> int:

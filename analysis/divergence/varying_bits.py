@@ -305,7 +305,8 @@ def _compare(form: Form, operands: list[Bits]) -> Bits | None:
     return Bits(varying | (operands[2].varying if len(operands) > 2 else 0))
 
 
-#: What an operation makes of its operands; ``None`` from it: nothing special.
+#: By operation: the function that computes the varying bits of the result from those of the operands. It
+#: returns ``None`` where there is no rule for single bits.
 OPERATIONS: dict[Operation, Callable[[Form, list[Bits]], Bits | None]] = {
     Operation.SUM: _plain(_sum),
     Operation.DIFFERENCE: _plain(_difference),
@@ -334,7 +335,7 @@ OPERATIONS: dict[Operation, Callable[[Form, list[Bits]], Bits | None]] = {
 
 
 def special_registers(shape: tuple[int, int, int] | None, most_threads: int = 1024) -> dict[str, Bits]:
-    """By name the bits of special registers; all others are `uniform` or vary in all bits.
+    """By name: the bits of special registers; all others are `uniform` or vary in all bits.
 
     ``shape`` is the exact block shape, if it is known; ``most_threads`` is the largest number of threads of a block. A
     warp consists of 32 threads with consecutive linear indices x + X·(y + Y·z), starting at a multiple of 32.
@@ -358,7 +359,7 @@ def special_registers(shape: tuple[int, int, int] | None, most_threads: int = 10
 
 
 def _lane_bits(shape: tuple[int, int, int], widths: list[int]) -> list[int]:
-    """By axis the bits of the thread index that vary within a warp."""
+    """By axis: the bits of the thread index that vary within a warp."""
     x, y, z = shape
     full = [_mask(width) for width in widths]
     rows = 32 // x if 32 % x == 0 else 0  # rows of x threads in a warp, if it has only whole rows

@@ -40,9 +40,9 @@ class ValueBits:
         self.ssa = ssa
         self._sources = sources
         self._seen = seen
-        #: By SSA value: `known`.
+        #: By SSA value: the result of `known`.
         self._known: dict[int, Bits] = {}
-        #: By (text of the literal, width in bits).
+        #: By (text of the literal, width in bits): its bits.
         self._constants: dict[tuple[str, int], Bits] = {}
 
     def drop_solver(self) -> None:

@@ -1,9 +1,9 @@
 """How often each block runs per execution of the kernel by a warp: measured, or estimated from the loop depth.
 
-Computes: by block a weight. Without a matching profile it is `cost.loop_weight` of the loop depth. With a profile it is
-the number of times that warps entered the block, divided by the number of times that they entered the kernel. For a
-block that a transform made, the count is the smaller of the sums over its predecessors and over its successors. A block
-that was never entered has the weight `NEVER`, so that its code is not free.
+Computes: a weight for each block. Without a matching profile it is `cost.loop_weight` of the loop depth. With a profile
+it is the number of times that warps entered the block, divided by the number of times that they entered the kernel. For
+a block that a transform made, the count is the smaller of the sums over its predecessors and over its successors. A
+block that was never entered has the weight `NEVER`, so that its code is not free.
 
 Guarantees: weights are positive; those of one kernel are all measured or all estimated. For estimates of cost only
 (`profile.py`).
@@ -25,7 +25,7 @@ NEVER = 1 / 1024
 
 
 def block_weights(facts: Facts) -> list[float]:
-    """By block of the kernel of ``facts`` its weight."""
+    """The weight of each block of the kernel of ``facts``, by block."""
     estimate = [loop_weight(depth) for depth in facts.loops.depth]
     profile = facts.profile
     if profile is None or profile.match(facts.kernel):

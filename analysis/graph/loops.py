@@ -79,7 +79,7 @@ class Loops:
         self.loop_of = [-1] * len(cfg)
         self.depth = [0] * len(cfg)
         self.order: list[int] = []  #: blocks in loops, so that every loop is a slice
-        self.position = [-1] * len(cfg)  #: by block its index in ``order``
+        self.position = [-1] * len(cfg)  #: By block: its index in ``order``
         if cfg.rpo:
             self._find(_DepthFirst(cfg))
             self._lay_out()

@@ -71,7 +71,7 @@ class Dereferences:
 
     @cached_property
     def at_end(self) -> list[int]:
-        """By block the sites that are certain, past or future, at its end before its branch, as bits."""
+        """By block: the sites that are certain, past or future, at its end before its branch, as bits."""
         return [past | future for past, future in zip(self.past, self.future, strict=True)]
 
     def known_at_end(self, block: int, space: str, base: int) -> Iterator[Reference]:
@@ -122,7 +122,7 @@ class Dereferences:
                 self._site_of[instr] = 1 << number
 
     def _events(self) -> dict[int, list[_Event]]:
-        """By reachable block its instructions that matter, in text order."""
+        """By reachable block: its instructions that matter, in text order."""
         redefined: dict[Instr, int] = {}
         for leaf, sites in self._killed_by.items():
             instr = self.ssa.instr[leaf]

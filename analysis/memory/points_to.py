@@ -112,7 +112,7 @@ class Pointees:
     # --- solution --------------------------------------------------------------------------------------------------
 
     def _make_addresses(self) -> bytearray:
-        """By value whether an address register holds it, or a value that is computed from it."""
+        """By value: whether an address register holds it, or a value that is computed from it."""
         ssa = self.ssa
         definition_of, single, old = ssa.instr, ssa.single, ssa.old
         touching = [
@@ -206,7 +206,7 @@ class Pointees:
                 place = is_due.find(1)
 
     def _readers(self, definitions: list[tuple[Instr | None, int]]) -> dict[int, list[int]]:
-        """By value the positions in ``definitions`` of those that read it."""
+        """By value: the positions in ``definitions`` of those that read it."""
         ssa = self.ssa
         readers: dict[int, list[int]] = {}
         for place, (instr, value) in enumerate(definitions):
@@ -396,7 +396,7 @@ class Pointees:
             return _INTEGER_VALUE
         return frozenset([param])
 
-    #: By rule, the method that computes what the result of an instruction points into.
+    #: By rule: the method that computes what the result of an instruction points into.
     RULES: ClassVar[dict[Pointers, Callable[[Pointees, Instr], Objects]]] = {
         Pointers.NOTHING: _no_address,
         Pointers.NUMBER: _made_of_all,

@@ -114,8 +114,8 @@ class Product:
 
 @dataclass(slots=True)
 class Contraction:
-    """``products``: by instruction its kind and readers. ``sources``: by sum the products that it may read. ``live``:
-    the instructions with an effect or a used result. ``fixed``: instructions that must not move or change."""
+    """``products`` maps a product to its kind and readers. ``sources`` maps a sum to the products that it may read.
+    ``live``: the instructions with an effect or a used result. ``fixed``: instructions that must not move or change."""
 
     products: dict[Instr, Product] = field(default_factory=dict[Instr, Product])
     sources: dict[Instr, set[Instr]] = field(default_factory=dict[Instr, "set[Instr]"])
@@ -151,7 +151,7 @@ def may_contract(kernel: Kernel) -> bool:
 class _Reach:
     """The readers of one value, and whether it leaves the code that is analyzed."""
 
-    sums: dict[Instr, bool] = field(default_factory=dict[Instr, bool])  #: by sum whether it is certainly contracted
+    sums: dict[Instr, bool] = field(default_factory=dict[Instr, bool])  #: By sum: whether it is certainly contracted.
     others: set[Instr] = field(default_factory=set[Instr])
     is_rounded: bool = False
     escapes: bool = False
@@ -363,9 +363,9 @@ def _factors(product: Instr, ssa: Ssa, number_of: Mapping[int, object]) -> Itera
 
 
 def _operand_numbers(instrs: Iterable[Instr], ssa: Ssa) -> dict[int, object]:
-    """By value a number. Values have one number where ptxas may find that they are equal: the same instruction computes
-    them from equal operands, or loads them from equal addresses, whatever is stored between the two loads. A value
-    that is not a key is its own number."""
+    """By value: a number. Values have one number where ptxas may find that they are equal: the same instruction
+    computes them from equal operands, or loads them from equal addresses, whatever is stored between the two loads. A
+    value that is not a key is its own number."""
     number_of: dict[int, object] = {}
     first_of: dict[object, object] = {}
     for instr in instrs:
@@ -391,7 +391,7 @@ _TRANSPARENT = COPIES | {Operation.FLOAT_NEGATION}
 
 
 def _parts(blocks: Iterable[Iterable[Instr]]) -> dict[Instr, int]:
-    """By instruction the number of the stretch of code in which it is. Stretches end with a block, and before and
+    """By instruction: the number of the stretch of code in which it is. Stretches end with a block, and before and
     after an instruction that ptxas may make a block of its own."""
     part_of: dict[Instr, int] = {}
     number = 0

@@ -42,7 +42,7 @@ class Ssa:
         self.old: dict[int, int] = {}
         #: The values that are neither a φ nor defined by an instruction, ascending.
         self.undefined: list[int] = []
-        #: By register with at most one definition, which dominates every read of it, its value.
+        #: By register with at most one definition, which dominates every read of it: its value.
         self.single: dict[Reg, int] = {}
         #: By (instruction, register), for all other registers, the value that is read and that is defined.
         self._reads: dict[tuple[Instr, Reg], int] = {}
@@ -113,7 +113,7 @@ class _Builder:
         self.complex: dict[Reg, list[int]] = {}
         #: By block: the instructions that read or write such a register, in text order, if there are any.
         self.mentions: dict[int, list[Instr]] = {}
-        #: By register that may be read before it is written its value at entry.
+        #: By register that may be read before it is written: its value at entry.
         self.entry: dict[Reg, int] = {}
 
     def build(self) -> Ssa:
@@ -129,7 +129,7 @@ class _Builder:
         block its instructions that matter, if there are any."""
         cfg, complex_ = self.cfg, self.complex
         dominates = self.dominance.dominates
-        #: By register with one definition so far this definition, and its block.
+        #: By register with one definition so far: this definition, and its block.
         first: dict[Reg, Instr] = {}
         home: dict[Reg, int] = {}
         home_of = home.get

@@ -169,7 +169,7 @@ class SymbolicValues:
         return self._substitute(number, memo, phis.keys(), MAX_DEPTH)
 
     def _arguments(self, block: int, successor: int) -> dict[int, int]:
-        """By number of a φ of ``successor`` the number of its argument for the edge from ``block``."""
+        """By number of a φ of ``successor``: the number of its argument for the edge from ``block``."""
         number = self.values.number
         return {
             own: number[value]
@@ -179,11 +179,11 @@ class SymbolicValues:
         }
 
     def arguments(self, block: int, successor: int) -> Mapping[int, int]:
-        """By number of a φ of ``successor`` the number of its argument for the edge from ``block``; read-only."""
+        """By number of a φ of ``successor``: the number of its argument for the edge from ``block``. Read-only."""
         return self._arguments(block, successor)
 
     def substitute(self, number: int, replaced: dict[int, int | None]) -> int | None:
-        """``number`` with leaves replaced. ``replaced``: by leaf its replacement; also memoizes results."""
+        """``number`` with leaves replaced. ``replaced`` maps a leaf to its replacement; it also memoizes results."""
         return self._substitute(number, replaced, dict.fromkeys(replaced).keys(), MAX_DEPTH)
 
     def _substitute(self, number: int, replaced: dict[int, int | None], roots: Set[int], depth: int) -> int | None:

@@ -54,7 +54,7 @@ class ValueInputs:
         return inputs
 
     def _find_of_phis(self) -> dict[int, int]:
-        """By number of a φ the hashes of its inputs, of its arguments, and of the φs in these: the least solution."""
+        """By number of a φ: the hashes of its inputs, of its arguments, and of the φs in these: the least solution."""
         made: dict[int, int] = {}
         reads: dict[int, set[int]] = {}
         for by_number in self.symbols.phis.values():

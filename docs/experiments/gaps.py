@@ -155,7 +155,7 @@ def _verdict(base: Made, made: Made, is_same: bool) -> str:
 
 
 def _changed(before: MachineFigures, after: MachineFigures) -> str:
-    """By how many instructions of each class a kernel changed; nothing where its machine code is the same."""
+    """What changed: the instructions of each class, registers and cycles. Empty where the machine code is the same."""
     one, other = before.code, after.code
     if one.is_same_code(other):
         return ""

@@ -171,7 +171,7 @@ class Study:
 
 
 def _hashes(arm: ArmResult) -> dict[str, str]:
-    """By kernel, the hash of the machine code that was timed."""
+    """By kernel: the hash of the machine code that was timed."""
     return {kernel: str(figures["code_sha256"]) for kernel, figures in arm.static.items()}
 
 

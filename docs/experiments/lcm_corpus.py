@@ -35,7 +35,7 @@ from ptxmotion.transforms.opportunities import opportunities
 from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
 
-Side = dict[str, dict[str, Any]]  #: by kernel its figures, and a digest of everything the cubin says of it
+Side = dict[str, dict[str, Any]]  #: By kernel: its figures, and a digest of all that the cubin contains about it.
 
 VERDICTS = ("identical", "better", "worse", "different")
 SUMMED = ("registers", "spill bytes", "instructions", "weighted instructions")

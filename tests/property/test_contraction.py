@@ -32,7 +32,7 @@ def transformed(text: str, passes: str, reader: Assembled | None) -> str:
 
 
 def wrong_kinds(text: str, contracted: dict[tuple[str, str], set[str]]) -> list[tuple[str, str, str]]:
-    """The sums for which ptxas does not do what the analysis claims: by kernel and constant, with the claim of the
+    """The sums for which ptxas does not do what the analysis claims, by kernel and constant, with the claim of the
     analysis."""
     module = parse(text)
     wrong: list[tuple[str, str, str]] = []

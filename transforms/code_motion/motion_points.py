@@ -35,8 +35,8 @@ Point: TypeAlias = int
 
 
 class SplitGraph:
-    """The CFG with a node on every critical edge. ``edge``: by such a node its (block, successor). It depends on the
-    CFG alone; a fact for `Facts.get`."""
+    """The CFG with a node on every critical edge. ``edge`` maps such a node to its (block, successor). It depends on
+    the CFG alone; a fact for `Facts.get`."""
 
     def __init__(self, facts: Facts) -> None:
         cfg = facts.cfg
@@ -173,11 +173,11 @@ class _Labels:
     def __init__(self, required: Mapping[int, Sequence[Point]], weights: Sequence[int]) -> None:
         self._weights = weights
         digits = max([len(points) - 1 for points in required.values()], default=0).bit_length()
-        #: By point, the classes that reached it, as bits.
+        #: By point: the classes that reached it, as bits.
         self._reached: dict[Point, int] = {}
-        #: By point and binary digit, the classes whose label at the point has this digit set, as bits.
+        #: By point and binary digit: the classes whose label at the point has this digit set, as bits.
         self._labels: dict[Point, list[int]] = {}
-        #: By point and weight, the classes whose label comes from a required point of this weight, as bits.
+        #: By point and weight: the classes whose label comes from a required point of this weight, as bits.
         self._heavy: dict[Point, dict[int, int]] = {}
         for number, points in required.items():
             bit = 1 << number
@@ -192,8 +192,8 @@ class _Labels:
                     labels[digit] |= bit
 
     def spread(self, above: Callable[[Point, int], Iterable[tuple[Point, int]]], position: Sequence[int]) -> int:
-        """Propagate the labels upwards; the classes with a possible gain. ``position``: by node its rank in the order
-        in which nodes are visited."""
+        """Propagate the labels upwards; the classes with a possible gain. ``position`` maps a node to its rank in the
+        order in which nodes are visited."""
         reached, pending = self._reached, dict(self._reached)
         point_at = {2 * position[point >> 1] + (~point & 1): point for point in reached}
         queue = list(point_at)

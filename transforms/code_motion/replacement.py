@@ -42,7 +42,7 @@ def replace_occurrences(
     transfer: Transfer,
     inserted: Mapping[Instr, int] | None = None,
 ) -> None:
-    """Rewrite the occurrences in ``block``. ``number_of``: by occurrence the number of its class.
+    """Rewrite the occurrences in ``block``. ``number_of`` maps an occurrence to the number of its class.
 
     ``present`` is the set of classes whose temporary holds the value at the start of the block. An occurrence becomes a
     copy of its temporary; if the class is not present, the temporary is evaluated directly before it. ``inserted``: by
@@ -72,5 +72,5 @@ def replace_occurrences(
 
 
 def occurrences_of(classes: Sequence[ExpressionClass], numbers: Iterable[int]) -> dict[Instr, int]:
-    """By occurrence of the classes ``numbers`` the number of its class."""
+    """By occurrence: the number of its class. Only the classes ``numbers`` are included."""
     return {occurrence.instr: number for number in numbers for occurrence in classes[number].occurrences}

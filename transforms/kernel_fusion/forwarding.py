@@ -78,9 +78,9 @@ class _Forwarding:
         values = HostValues(bounds_of_names((first, second)), checks)
         self.signs = Signs(values, may_check=False)
         self.sites = (first, second)
-        #: Each body is placed twice: as launch 0, with threads of its own, and as launch 1, where a thread of both
-        #: bodies is the same one. ``same`` and ``mine`` are the first and second body as launch 1; ``other`` and
-        #: ``earlier`` are the first and second body as launch 0.
+        #: Each body is placed twice. As launch 1, it is executed by the thread that is examined: ``same`` is the
+        #: first body and ``mine`` the second one. As launch 0, it may be executed by any thread: ``other`` is the
+        #: first body and ``earlier`` the second one.
         self.other = Placement(first, 0, values, self.signs)
         self.same = Placement(first, 1, values, self.signs)
         self.mine = Placement(second, 1, values, self.signs)

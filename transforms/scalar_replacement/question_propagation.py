@@ -189,8 +189,8 @@ class _Propagation:
             exploration.sources.append(state)
 
     def _cut_off(self, reply: Reply, state: State) -> Reply | None:
-        """The reply that replaces ``reply``: killed if a bound is reached or no earlier access provides the bytes, available
-        if a planned load provides them. `None` if ``reply`` is not replaced."""
+        """The reply that replaces ``reply``: killed if a bound is reached or no earlier access provides the bytes,
+        available if a planned load provides them. `None` if ``reply`` is not replaced."""
         before, question, _, following = reply
         if question is None:
             return None
