@@ -27,7 +27,7 @@ __all__ = ["GAP_Y", "Layout", "Point", "layered_layout", "layers_of"]
 Point = tuple[float, float]
 
 _GAP_X, GAP_Y = 26.0, 34.0
-#: The space that a passing edge needs.
+#: The width that an edge needs in a layer that it passes.
 _LANE = 9.0
 _ORDER_SWEEPS, _PLACE_SWEEPS = 12, 48
 #: The weights of neighbours: an edge should above all be straight where it passes layers.
@@ -94,7 +94,7 @@ class _Layouter:
         self.nodes = [_Node(0, size[0], box) for box, size in enumerate(sizes)]
         self.chains: dict[tuple[int, int], list[int]] = {}
         self.layers: list[list[int]] = []
-        self.position: dict[int, int] = {}  #: of each node in its layer
+        self.position: dict[int, int] = {}  #: By node: its index in its layer.
 
     def run(self) -> Layout:
         if not self.sizes:

@@ -66,7 +66,7 @@ class Limits:
     round: float = 60.0
 
 
-#: Seconds within which a machine must be open.
+#: The most seconds that opening a machine may take.
 _OPENING = 120.0
 
 

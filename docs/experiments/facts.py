@@ -102,7 +102,7 @@ def common_bytes(accesses: Any) -> tuple[set[tuple[int, int]], set[int]]:
         scope[is_shared] = part["block"][is_shared].astype(np.uint64) + 1
         scope[is_local] = (part["block"][is_local].astype(np.uint64) << 10) + part["thread"][is_local] + (1 << 20)
         for piece in range(0, size, unit):
-            # Addresses of global memory have fewer than 47 bits, those in a window of their own fewer than 20.
+            # Addresses of global memory have fewer than 47 bits. Offsets in shared and local memory have fewer than 20.
             own = (part["address"] + np.uint64(piece)) // np.uint64(unit)
             keys.append(np.where(scope > 0, (scope << np.uint64(20)) + own + (np.uint64(1) << np.uint64(62)), own))
             lines.append(part["instruction"].astype(np.int64))
@@ -125,7 +125,7 @@ def common_bytes(accesses: Any) -> tuple[set[tuple[int, int]], set[int]]:
 
 @dataclass
 class Tally:
-    """What was counted, of a suite or of all."""
+    """The counts of a suite, or of all suites."""
 
     programs: int = 0
     kernels: int = 0

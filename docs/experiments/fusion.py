@@ -58,8 +58,11 @@ def counted(host: Any, ptx: Callable[[Any], str], data: Any) -> tuple[dict[str, 
 
 
 class Watching:
-    """Keeps of each two launches next to each other, by their kernels' names, an access of each to the same bytes from
-    different blocks, one of them a write."""
+    """Finds conflicts of two consecutive launches: bytes that different blocks of the two access, one of them with a
+    write.
+
+    ``found`` describes one conflict for each pair of kernel names; empty if there is none.
+    """
 
     def __init__(self) -> None:
         from ptxmotion.emulator.backend import EmulatorBackend
@@ -76,7 +79,7 @@ class Watching:
         self._last: tuple[str, Any] | None = None
 
     def look(self, name: str, accesses: Any) -> None:
-        """A launch has been made."""
+        """Compare the accesses of a launch with those of the launch before."""
         import numpy as np
 
         rows = np.unique(accesses[accesses["space"] == 0][["address", "block", "write"]])

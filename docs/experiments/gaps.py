@@ -74,7 +74,7 @@ FRONT_ENDS: dict[str, tuple[str, ...]] = {
 
 @dataclass
 class Made:
-    """What a program became: over all its kernels, but for ``registers``, which are the most."""
+    """The results of a method for a program. Counts are sums over all its kernels; ``registers`` is the maximum."""
 
     loads: int = 0
     redundant: int = 0
@@ -106,7 +106,7 @@ def programs_of() -> list[str]:
 
 
 def transformed(text: str, method: str, made: Made) -> str:
-    """A module after a method; what was moved, and what not, and why, is added to ``made``."""
+    """A module after a method. The counts of what was moved and what was refused are added to ``made``."""
     name, _, promise = method.partition("@")
     module = parse(text)
     remarks = Remarks(module, explains=True)
@@ -168,7 +168,7 @@ def _changed(before: MachineFigures, after: MachineFigures) -> str:
 
 
 def study(plain: Mapping[str, str], methods: Sequence[str]) -> dict[str, Made]:
-    """The modules as they are (`base`), and after each method."""
+    """The results for the unchanged modules (`base`), and for each method."""
     base = Made()
     _in_ptx(plain, base)
     before = machine(plain, base)
@@ -250,7 +250,7 @@ _GLOBAL_LOAD = re.compile(r"\bld\.global\.(?!c[agsv]\.|lu\.)")
 
 
 def past_l1(text: str) -> str:
-    """The module with all plain loads of global memory passing L1 by.
+    """The module in which all plain loads of global memory bypass L1.
 
     >>> past_l1("ld.global.nc.f32 %f1, [%rd1]; ld.global.v2.f32 {%f2, %f3}, [%rd2]; ld.global.cs.u8 %r1, [%rd1];")
     'ld.global.cg.nc.f32 %f1, [%rd1]; ld.global.cg.v2.f32 {%f2, %f3}, [%rd2]; ld.global.cs.u8 %r1, [%rd1];'

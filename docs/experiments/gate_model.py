@@ -49,7 +49,7 @@ FILES = (
     "subsets_full_h200.json",
 )
 
-#: What arms of committed files were made by whose names do not say it.
+#: The options that made the arms of committed files whose names do not contain the options.
 NAMED = {
     "restrict": "-O3 --alias=restrict",
     "ssrqp_restrict": "--passes=ssrqp,dce,emptyblocks --alias=restrict",
@@ -63,7 +63,7 @@ NAMED = {
 #: The least effect: smaller differences of time are ignored.
 EFFECT = 0.01
 
-#: The cost of a kernel, from what ptxas and what the static model say of it.
+#: The cost of a kernel, from the figures of ptxas and those of the static model.
 Model = Callable[[Figures, Figures], float]
 MODELS: dict[str, Model] = {
     "one warp alone": lambda kernel, _: kernel.cycles,
@@ -76,7 +76,8 @@ MODELS: dict[str, Model] = {
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A timed arm of a program: what was measured, and what ptxas and the static model say of its kernels."""
+    """A timed arm of a program: the measured ratio, and the figures of ptxas and of the static model for its
+    kernels."""
 
     program: str
     name: str
@@ -154,7 +155,7 @@ class Study:
         if variant.fusion:
             return None
         told, before = _hashes(arm), _hashes(base)
-        # Only what came out other than nvcc's is worth making again.
+        # Only the kernels whose machine code differs from that of nvcc are made again.
         changed = {plain[kernel] for kernel in plain if told.get(kernel) != before.get(kernel)}
         modules = {**plain, **maker.modules(variant, {k: text for k, text in plain.items() if text in changed})}
         kernels: dict[str, Figures] = {}

@@ -43,7 +43,7 @@ SUMMED = ("registers", "spill bytes", "instructions", "weighted instructions")
 
 @dataclass
 class Outcome:
-    """What became of one file. ``problem`` says what went wrong, and is empty where nothing did."""
+    """The outcome for one file. ``problem`` describes the error; it is empty where there is none."""
 
     path: str
     state: str = "ok"  #: or ``refused before``, ``unreadable``, ``refused after``, ``error``
@@ -99,7 +99,7 @@ def _judge(root: Path, passes: str, known: dict[str, Any], ptxas: str, path: str
     outcome = Outcome(path)
     try:
         _run(root / path, passes, known, ptxas, outcome)
-    except Exception as error:  # a file that breaks us is a finding, and not the end of the run
+    except Exception as error:  # the error is reported for this file, and the run continues
         outcome.state, outcome.problem = "error", f"{type(error).__name__}: {error}"
     return outcome
 

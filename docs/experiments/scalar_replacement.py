@@ -51,7 +51,7 @@ _LOADS = ("ld.global", "ld.generic", "ld.shared", "ld.local")
 
 @dataclass
 class Figures:
-    """What one version of a program did, and what was done to it."""
+    """The counts of a run of one version of a program, and of the rewrites that made this version."""
 
     threads: int = 0
     loads: int = 0

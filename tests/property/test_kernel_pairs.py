@@ -1,5 +1,5 @@
-"""Random pairs of kernels: no verdict is better than the truth, and the fused kernel has the effects of the two
-kernels.
+"""Random pairs of kernels: no verdict is weaker than the true relation requires, and the fused kernel has the effects
+of the two kernels.
 """
 
 import numpy as np

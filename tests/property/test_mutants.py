@@ -42,7 +42,10 @@ def time_limit(seconds: int) -> Generator[None]:
 
 
 def survives(text: str) -> bool:
-    """Whether ``text`` is read as a valid module. An error must have a place, and a module must print stably."""
+    """Whether ``text`` is read as a valid module.
+
+    An error must have a place. The text that a module prints must be read and printed without a change.
+    """
     try:
         module = parse(text, "mutant.ptx")
     except PtxError as error:

@@ -168,7 +168,7 @@ def test_a_kernel_that_has_moved_in_its_file_is_recalled_with_its_lines_moved() 
     assert moved.all == fresh.all
 
 
-def test_twins_are_recalled_each_by_itself() -> None:
+def test_equal_entries_are_recalled_separately() -> None:
     judge = Judge(KEPT)
     text = HEAD + ENTRY.format(name="k_1") + ENTRY.format(name="a_longer_name")
     first = Result(judge, text)

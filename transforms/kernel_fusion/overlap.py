@@ -210,8 +210,11 @@ class _Comparison:
         return None
 
     def _number(self, stride: Poly, least: Bound, greatest: Bound, *, may_check: bool) -> tuple[int, ...] | None:
-        """The only multiple of ``stride`` that brings a value between the bounds into the window: one number, no
-        number, or ``None`` if it is not known."""
+        """Which multiples of ``stride`` can be added to a value between the bounds so that the sum is in the window.
+
+        A tuple with the only factor, an empty tuple if there is none, ``None`` if several are possible or if it is
+        not known.
+        """
         bounds = [*least.conditions, *greatest.conditions]
         conditions = [stride + least.value - self.high, stride + self.low - greatest.value, *bounds]
         if self.signs.ensure_positive(conditions, may_check=may_check):

@@ -37,7 +37,7 @@ class SharedLayout:
 
 
 def shared_layout(first: LaunchSite, second: LaunchSite, name: str) -> SharedLayout:
-    """The layout. ``name`` is a free prefix for the names of new arrays."""
+    """The layout. ``name`` is the prefix for the names of new arrays. No other name may begin with it."""
     layout = SharedLayout(({}, {}))
     arrays = [_arrays(site.kernel) for site in (first, second)]
     _dynamic(layout, (first, second), arrays, name)
