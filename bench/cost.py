@@ -35,7 +35,7 @@ from ptxmotion.toolchain.ptxas_judge import PtxasJudge
 from ptxmotion.toolchain.tools import PtxasError, ToolTimeout, assemble
 from ptxmotion.transforms.gate.judge import Judge
 
-#: What is measured, and how many times ptxas's own time it may take over a whole corpus.
+#: By arm: the largest ratio of its time to that of ptxas, over a whole corpus.
 LIMITS = {"without the gate": 1.0, "cold gate": 3.5, "warm gate": 0.3}
 
 

@@ -135,7 +135,7 @@ class _Writer:
 
 
 def main() -> int:
-    """Print how the seconds of a level or list of passes grow with the kernel, passes and final check, text apart."""
+    """Print how the time of a level or of a list of passes grows with the kernel. Parsing and printing do not count."""
     from ptxmotion.ptx import parse
     from ptxmotion.transforms.passes import passes_of
     from ptxmotion.transforms.pipeline import run_passes

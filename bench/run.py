@@ -134,7 +134,7 @@ def _inputs(folder: Path | None, every: int) -> Iterator[tuple[str, str]]:
 
 
 def _measure_files(inputs: Iterator[tuple[str, str]], level: str) -> list[Times]:
-    """Times of each file that ptxas accepts; the others are named."""
+    """Times of each file that ptxas accepts. The names of the other files are printed."""
     times: list[Times] = []
     for name, text in inputs:
         before = _children_seconds()

@@ -297,7 +297,8 @@ class HostCfg:
         return left + loop.breaks
 
     def _jump(self, item: Jump, opened: list[_Open], loop: _Loop | None, body: Body) -> None:
-        # If only one edge leads here, its own position may be nested deeper. Before the jump is correct for it, too.
+        # If only one edge leads here, its own position may be nested deeper. The position before the jump is correct,
+        # too.
         here = [_Open(o.source, o.kind, Position(body, item) if len(opened) == 1 else o.position) for o in opened]
         if item.word == "return":
             self._returns += here

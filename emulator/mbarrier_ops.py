@@ -175,7 +175,7 @@ def _inval(image: Image, binder: Binder, instr: Instr) -> Step:
 
 
 def _result(binder: Binder, instr: Instr) -> tuple[Setter, list[Operand]]:
-    """The setter of the state, and the operands after it."""
+    """The setter of the first operand, which receives the state of the mbarrier, and the other operands."""
     operands = list(instr.operands)
     result = operands.pop(0)
     if isinstance(result, Mem):

@@ -144,7 +144,8 @@ def _draw_figures(figures: Any, changed: list[tuple[str, str, float, float]]) ->
     many: Any = figure.subplots(len(kinds), 1, squeeze=False, height_ratios=[1 + len(each) for each in rows])
     for kind, lines, (axes,) in zip(kinds, rows, many, strict=True):
         for place, (_, _, before, after) in enumerate(lines):
-            # In shares: programs differ in size by orders of magnitude. From nothing, there is no share.
+            # Changes are in percent, because programs differ in size by orders of magnitude. From 0 the change counts
+            # as 100 %.
             percent = 100 * (after / before - 1) if before else 100.0
             color = _COLORS["FASTER"] if after < before else _COLORS["SLOWER"]
             bar = axes.barh(place, percent, color=color)

@@ -254,7 +254,7 @@ class Recorder:
         return kernel._replace(inner=self.inner.cooperative(kernel.inner), cooperative=True)
 
     def launch(self, kernel: _RecordedKernel, grid: Any, block: Any, shared: int, args: Sequence[Any], /) -> None:
-        """RecordedLaunch a kernel."""
+        """Record the launch of a kernel, and launch it."""
         module, name, handle, cooperative = kernel
         recorded: list[int | np.generic | bytes] = []
         passed: list[Any] = []

@@ -40,7 +40,7 @@ def thesis_report(result: ResultFile) -> str:
 
 
 def _all_programs(result: ResultFile) -> Iterator[str]:
-    """Every program with every variant, and the comparison of the baseline with itself."""
+    """The lines of the table of all programs: the time of the baseline, and how each variant compares with it."""
     programs = [(each.fullname, each) for each in result.benchmarks if not each.error]
     variants = list(dict.fromkeys(c.candidate for _, each in programs for c in each.candidates))
     yield "## All programs"

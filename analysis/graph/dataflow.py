@@ -121,7 +121,7 @@ class _Equations:
         self.boundary = boundary
 
     def through(self, block: int, unions: Sequence[int], source: list[int], result: Sequence[int]) -> int:
-        """The facts that flow out of ``block``; stores those that flow in in ``source``."""
+        """The facts that flow out of ``block``. The facts that flow in are stored in ``source[block]``."""
         before, is_boundary = self.flow.before[block], block in self.flow.boundary
         union = unions[block]
         if union != -1:

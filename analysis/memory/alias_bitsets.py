@@ -35,7 +35,7 @@ class ReferenceSet:
         self._groups: dict[tuple[str, Objects], int] = {}
         #: By (base, `_kind` of the space): (offset, number of the reference), in ascending order.
         self._by_base: dict[tuple[int, str], list[tuple[int, int]]] = {}
-        #: By the same key: the references, as bits.
+        #: By (base, `_kind` of the space): the references, as bits.
         self._bits_of_base: dict[tuple[int, str], int] = {}
         self._widest = 1
         for number, reference in enumerate(references):

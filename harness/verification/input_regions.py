@@ -75,7 +75,7 @@ class Region:
 
 
 def _word_number(word: Word) -> Word:
-    """The number, from -2**13 to 2**13 - 1, of words whose distance from a base is ``word`` modulo 2**14."""
+    """The distance in words from a base, from -2**13 to 2**13 - 1. ``word`` is the same distance modulo 2**14."""
     return (word + _WORDS // 2) % _WORDS - _WORDS // 2
 
 

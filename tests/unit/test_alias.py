@@ -161,7 +161,7 @@ def test_where_pointers_are_marked_the_rest_are_integers(code: str, names: set[s
         ("st.global.u32 [%rd11]", "st.global.u32 [table]", True, True),
         ("st.global.u32 [other]", "st.global.u32 [table]", False, False),
         ("st.global.u32 [%rd4]", "st.global.u32 [%rd5]", True, True),  # both pointers are from one structure
-        ("st.global.u32 [%rd11]", "st.global.u32 [%rd5]", True, True),  # the pointers in it cannot be checked
+        ("st.global.u32 [%rd11]", "st.global.u32 [%rd5]", True, True),  # the pointers in a structure cannot be checked
         ("st.shared.u32 [sa]", "st.shared.u32 [sb]", False, False),
         ("st.shared.u32 [sa]", "st.shared.u32 [%r2]", True, True),
         ("st.shared.u32 [dynamic]", "st.shared.u32 [more]", True, True),

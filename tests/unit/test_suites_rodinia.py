@@ -12,7 +12,7 @@ from ptxmotion.suites.rodinia import bfs, btree, cfd, gaussian, hotspot, kmeans,
 from ptxmotion.suites.runner import run
 from suite_programs import check_program, compiled
 
-#: The findings that are allowed: many threads write equal flags.
+#: By program: the kinds of findings that are allowed. In `bfs` many threads write equal flags.
 PROGRAMS = {
     "b+tree": [],
     "bfs": ["same-value-race"],

@@ -117,16 +117,16 @@ class Anticipation:
         #: For the current walk: the byte ranges that it passed, and whether it met the address.
         self._ranges: set[tuple[int, int]] = set()
         self._is_met = False
-        #: By (base, other base): `can_become`.
+        #: By (base, other base): the result of `can_become`.
         self._becomes: dict[tuple[int, int], bool] = {}
-        #: By block: `_may_be_decided`.
+        #: By block: the result of `_may_be_decided`.
         self._decided: dict[int, bool] = {}
-        #: By (start block, space, base, width): `_certainly_fails`.
+        #: By (start block, space, base, width): the result of `_certainly_fails`.
         self._failures: dict[tuple[int, str, int, int], bool] = {}
         #: By (state, successor, is_lost) the next state (`_enter`). Stored here because references between states would
         #: be cyclic.
         self._following: dict[tuple[_State, int, bool], _State] = {}
-        #: By (block, items of `known`, `changed`).
+        #: By (block, items of `known`, `changed`): the state.
         self._states: dict[tuple[int, frozenset[tuple[int, int]], int], _State] = {}
         self._blocks = {block.label: number for number, block in enumerate(self.cfg.blocks) if block.label is not None}
 

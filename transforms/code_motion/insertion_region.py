@@ -42,7 +42,7 @@ Arcs: TypeAlias = tuple[int, int, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The points of R. ``earliest``: by earliest point its cost, ascending by point."""
+    """The points of R. ``earliest`` maps each R-Earliest point to its cost, in ascending order of the points."""
 
     points: set[int]
     earliest: dict[int, int]

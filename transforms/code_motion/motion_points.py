@@ -65,8 +65,12 @@ class SplitGraph:
 
 
 class RegionPoints:
-    """By point sets of class numbers. ``rises``: a region with the point may contain points above it. ``_falls``: a
-    region with the point contains the points below it, since the class is not computed at the point."""
+    """How regions extend from each point, for all classes at once.
+
+    ``rises`` has for each point the classes for which a region with the point may also contain the points above it.
+    ``_falls`` has the classes for which such a region must contain the points below it, because the class is not
+    computed at the point.
+    """
 
     def __init__(
         self,

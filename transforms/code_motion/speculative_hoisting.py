@@ -72,7 +72,7 @@ class Hoisting:
         self._exits = frozenset(self.cfg.exits)
         #: By block: its reachable predecessors.
         self._reached: dict[int, list[int]] = {}
-        #: By block: `may_speculate`.
+        #: By block: the result of `may_speculate`.
         self._may_part: dict[int, bool] = {}
         #: By number of a φ: the blocks that contain it.
         self._joins: dict[int, list[int]] = {}

@@ -36,7 +36,7 @@ from .launch_graph import LaunchGraph, Node, Place, Step
 
 __all__ = ["Backward", "Fusible", "analyze", "backward_step"]
 
-#: Whether the second launch may be fused with the first, if both are at the third argument, which is one of them.
+#: Whether the second launch may be fused with the first, at the position of the third argument: one of these two.
 Fusible = Callable[[Node, Node, Node], bool]
 
 

@@ -106,7 +106,7 @@ class _Solver:
             self._missing[dependent] += 1
 
     def _may_hold(self, state: State) -> bool:
-        """Whether a state with false replies may hold by insertions."""
+        """Whether a state can be true although some of its replies are false: insertions must replace these replies."""
         # The test for insertions takes longest, so it comes last.
         if state not in self._reaching or not self._has_gain(state, self._reaching):
             return False

@@ -119,7 +119,8 @@ class Availability:
     def explore(self, block: int, question: Question, planned: Mapping[int, Question] = NOTHING_PLANNED) -> Exploration:
         """Propagate ``question`` from the start of ``block``.
 
-        ``planned`` maps blocks to the bytes that planned loads at their ends provide, named as there.
+        ``planned`` maps a block to the bytes that a planned load at its end provides. Their address is in terms of the
+        values there.
         """
         propagation = _Propagation(self, self.answers_to(question).state(block), planned)
         propagation.run()
