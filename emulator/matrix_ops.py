@@ -175,8 +175,8 @@ def _halves_of(kind: str) -> Array:
 
 
 def _quarters(a: Array, b: Array, c: Array) -> Array:
-    """`m8n8k4` of f16, which the tensor cores of Hopper lack: a chain of `fma.rn.f32` from zero, then the
-    accumulator."""
+    """`m8n8k4` of f16, which the tensor cores of Hopper lack. A chain of `fma.rn.f32` from zero adds the products. Then
+    the accumulator is added."""
     widen, fma, add = _function("cvt.f32.f16"), _function("fma.rn.f32"), _function("add.rn.f32")
     left, right = (widen((bits.astype(np.uint16).reshape(-1),))[0].reshape(bits.shape) for bits in (a, b))
     total = np.zeros(c.size, np.uint32)

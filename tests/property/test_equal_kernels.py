@@ -32,7 +32,8 @@ _WORD = re.compile(r"(?<![\w$%.])[A-Za-z_$][\w$]*")
 
 
 def doubled(text: str, name: str) -> str | None:
-    """The text with each entry twice, with different names; `None` if there is no entry, or none that is accepted."""
+    """The text with each entry twice, with different names; `None` if there is no entry, or if the text is not valid
+    PTX."""
     try:
         module = parse(text, name)
         verify(module)

@@ -123,7 +123,10 @@ def deep_nest(depth: int) -> Edges:
 
 
 def tangle(size: int) -> Edges:
-    """A chain, each node with an edge two back: every second loop overlaps the next."""
+    """A chain.
+
+    Each node has a second edge, to the node two places before it. Each second loop overlaps the next one.
+    """
     return [[n + 1, *([n - 2] if n >= 2 else [])] for n in range(size - 1)] + [[]]
 
 

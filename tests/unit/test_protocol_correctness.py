@@ -121,7 +121,7 @@ def test_a_child_that_dies_or_raises_says_why() -> None:
 
 
 class Dying(KernelWork):
-    """A backend that ends its process, as a driver may."""
+    """A work item that ends its process, as a fault in a driver may."""
 
     def run(self, backend: Any, modules: Mapping[str, str], seed: int, /) -> dict[str, NDArray[Any]]:
         import os
