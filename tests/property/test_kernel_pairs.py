@@ -47,7 +47,7 @@ def check(seed: int, *, with_ptxas: bool) -> str:
 
 
 def check_symbolic(pair: Pair, real: str) -> None:
-    """With host variables instead of numbers: the verdict must hold for all values that pass the checks."""
+    """The verdict for host variables instead of numbers must hold for all values that pass the checks."""
     same = pair.first.grid == pair.second.grid
     first, values = pair.first.symbolic_site(0, same)
     second, more = pair.second.symbolic_site(1, same)

@@ -174,7 +174,7 @@ def test_two_processes_share_an_entry_and_one_may_be_killed(tmp_path: Path) -> N
 
 
 def test_a_replaced_program_has_another_identity(tmp_path: Path) -> None:
-    """Even if the path, the version, the size and the modification time are the same."""
+    """The identity differs even if the path, the version, the size and the modification time are the same."""
     path = tmp_path / "tool"
     shutil.copy2(find_tool("ptxas").path, path)
     first, times = file_identity(path), (path.stat().st_atime_ns, path.stat().st_mtime_ns)

@@ -207,7 +207,7 @@ def test_an_edited_header_is_compiled_again(nvcc: Nvcc, tmp_path: Path) -> None:
 def test_a_source_that_may_include_is_not_cached_without_a_list_of_files(
     tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
-    """As with a compiler that does not support ``-MD``."""
+    """This happens with a compiler that does not support ``-MD``."""
     compiler = Counting()
     kept = Nvcc(compiler, "13.0", flags=flags, cache=tmp_path)
     source = "a" if flags else "%:inc\\\nlude <x.h>"

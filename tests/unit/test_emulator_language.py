@@ -188,7 +188,7 @@ def test_reduction_barriers_under_a_guard() -> None:
 def test_a_warp_counts_as_whole_when_all_its_remaining_threads_have_arrived(
     schedule: str, threads: int, body: str, each_four: list[int]
 ) -> None:
-    """As on an H200."""
+    """The expected values are those of an H200."""
     own = "and.b32 %w, %t, 3; and.b32 %v, %t, 1; setp.eq.u32 %p, %v, 1;"
     x, _ = run(own + body, threads, schedule=schedule)
     assert x.tolist() == each_four * (threads // 4)

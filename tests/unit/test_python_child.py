@@ -91,7 +91,7 @@ def test_the_command_in_a_hostile_folder(hostile: Path, tmp_path: Path, verb: li
 
 
 def test_python_m_does_not_import_from_the_current_folder(hostile: Path) -> None:
-    """Unless the package itself is in that folder. Python finds it there before any of its code can run."""
+    """The exception is a folder that contains the package: Python finds it there before any of its code can run."""
     for name in ("ptxmotion", "importlib", "runpy"):
         (hostile / f"{name}.py").unlink()
     shutil.rmtree(hostile / "ptxmotion")

@@ -83,7 +83,8 @@ def test_what_is_kept_between_questions_changes_no_answer() -> None:
 
 
 def test_cached_walks_change_no_answer() -> None:
-    """At every edge, for the address of each load and some near it: with one cache for all questions, and without."""
+    """Queries at every edge about the address of each load and about nearby addresses. An object that caches results
+    between the queries must give the same answers as a new object for each query."""
     module = kernel_of(BODY)
     facts = Facts(module.kernels[0], module)
     symbols = SymbolicValues(facts)
