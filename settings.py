@@ -105,10 +105,10 @@ def read_settings(path: str | None, verbs: frozenset[str]) -> Settings:
     """The settings of the file at ``path``; empty settings where it is ``None``. Raises `SettingsError`."""
     if path is None:
         return Settings(None, {})
-    found = _tool_tables(path).get("ptxmotion", {}) if os.path.basename(path) == "pyproject.toml" else _toml(path)
-    if not isinstance(found, dict):
+    content = _tool_tables(path).get("ptxmotion", {}) if os.path.basename(path) == "pyproject.toml" else _toml(path)
+    if not isinstance(content, dict):
         raise SettingsError(f"{path}: [tool.ptxmotion] is not a table")
-    tables = cast("dict[str, Any]", found)
+    tables = cast("dict[str, Any]", content)
     for name, table in tables.items():
         if name not in verbs:
             raise SettingsError(f"{path}: unknown key '{name}'; there are tables for {', '.join(sorted(verbs))}")

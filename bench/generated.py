@@ -34,7 +34,7 @@ def kernel(name: str, instructions: int, seed: int = 0) -> str:
 
 
 class _Writer:
-    """Writes regions one behind the other. Values live on from one region to the next through a few registers."""
+    """Writes regions one after the other. Values live on from one region to the next through a few registers."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -136,7 +136,7 @@ class _Writer:
 
 
 def main() -> int:
-    """Print how the seconds of a level or list of passes grow with the kernel, passes and final check, text apart."""
+    """Print how the time of a level or of a list of passes grows with the kernel. Parsing and printing do not count."""
     from ptxmotion.ptx import parse
     from ptxmotion.transforms.passes import passes_of
     from ptxmotion.transforms.pipeline import run_passes

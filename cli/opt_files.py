@@ -57,7 +57,7 @@ def run_files(arguments: argparse.Namespace, one_file: Callable[[argparse.Namesp
 
 
 def _outputs(arguments: argparse.Namespace) -> dict[str, Path]:
-    """By path of each input its output's path below the output folder."""
+    """By path of each input: its output's path below the output folder."""
     if arguments.output == "-" or (os.path.exists(arguments.output) and not os.path.isdir(arguments.output)):
         usage_error("with several files or a folder, -o names a folder to write to")
     found: dict[str, Path] = {}

@@ -162,7 +162,10 @@ def _internal_error(argv: list[str], error: Exception) -> int:
 
 
 def _save_reproducer(argv: list[str], error: Exception) -> str:
-    """Write one file for each input, which starts with the command and the traceback as comments; the first name."""
+    """Write a file for each input: the command and the traceback as comments, then the input.
+
+    Returns the name of the first file.
+    """
     import shlex
     import tempfile
     import traceback

@@ -151,9 +151,9 @@ class Expressions:
 
         if not isinstance(value, np.generic):
             return None
-        given = cast("np.generic[Any]", value)
-        scalar = next((s for s in t.SCALARS.values() if s.dtype == given.dtype), None)
-        return literal(given.item(), scalar) if scalar else None
+        number = cast("np.generic[Any]", value)
+        scalar = next((s for s in t.SCALARS.values() if s.dtype == number.dtype), None)
+        return literal(number.item(), scalar) if scalar else None
 
     def _name(self, node: ast.Name | ast.Attribute) -> Expr:
         if isinstance(node, ast.Name) and node.id in self.locals:
@@ -346,7 +346,7 @@ class Expressions:
         return Expr(text, t.BOOL, precedence, value)
 
     def condition(self, node: ast.expr) -> Expr:
-        """The expression, which is used as a condition."""
+        """The expression as C++, for the use as a condition."""
         return self.condition_of(self.visit(node), node)
 
     def condition_of(self, value: Expr, node: ast.expr) -> Expr:
@@ -483,13 +483,13 @@ class Expressions:
         raise self.error(f"the {what} is {value.type}, but {to} is expected", node)
 
     def _convert_scalar(self, value: Expr, to: t.Scalar, node: ast.AST, what: str) -> Expr:
-        given = value.scalar
-        if to.is_integer and given.is_float:
-            raise self.error(f"the {what} is {given}, but {to} is expected: write {to}(...) to truncate it", node)
+        source = value.scalar
+        if to.is_integer and source.is_float:
+            raise self.error(f"the {what} is {source}, but {to} is expected: write {to}(...) to truncate it", node)
         if value.is_weak:
             return self.settle(value, to)
-        if t.F16 in (to, given) and to is not given:
-            raise self.error(f"the {what} is {given}, but {to} is expected: write {to}(...)", node)
+        if t.F16 in (to, source) and to is not source:
+            raise self.error(f"the {what} is {source}, but {to} is expected: write {to}(...)", node)
         if isinstance(value.value, int) and to.is_integer and to.kind != "b":
             bits = 8 * to.bytes
             if not -(1 << (bits - 1)) <= value.value < 1 << bits:

@@ -97,8 +97,8 @@ class Builder:
     def call(self, function: Sym | Kernel, arguments: Iterable[Given], results: Iterable[Operand] = ()) -> Instr:
         """``call (results), function, (arguments);`` with registers or ``.param`` variables."""
         target = function if isinstance(function, Sym) else Sym(function.name, function)
-        given = Args(tuple(self._operand(argument) for argument in arguments))
-        return self.emit("call.uni", Args(tuple(results)), target, given)
+        passed = Args(tuple(self._operand(argument) for argument in arguments))
+        return self.emit("call.uni", Args(tuple(results)), target, passed)
 
     def special(self, name: str) -> Special:
         """Special register ``name``, such as ``%tid.x``."""

@@ -46,7 +46,7 @@ def code_digest(kernel: Kernel) -> str:
 
 
 class _Speller:
-    """The text of operands. In the place of a name stands a number, in the order of the first uses."""
+    """The text of operands. Names are replaced by numbers, in the order of their first uses."""
 
     def __init__(self) -> None:
         self._numbers: dict[object, int] = {}

@@ -96,10 +96,10 @@ class Instr:
     def defs(self) -> tuple[Reg, ...]:
         """The registers written. With a guard, or if only a component of a vector register is written, the old value
         may stay."""
-        found = self._defs
-        if found is None:
-            found = self._defs = _registers_written(self)
-        return found
+        written = self._defs
+        if written is None:
+            written = self._defs = _registers_written(self)
+        return written
 
     def partial_defs(self) -> tuple[Reg, ...]:
         """The vector registers of which only some components are written. The others keep their values."""
@@ -111,10 +111,10 @@ class Instr:
     def uses(self) -> tuple[Reg, ...]:
         """The registers read: those of sources, addresses and the guard, results of forms that also read them, and the
         results of the function that a `Return` reads."""
-        found = self._uses
-        if found is None:
-            found = self._uses = _registers_read(self)
-        return found
+        read = self._uses
+        if read is None:
+            read = self._uses = _registers_read(self)
+        return read
 
     def fixed_uses(self) -> tuple[Reg, ...]:
         """The registers of `uses` that must not be replaced by another register with the same value: all registers of a
@@ -177,19 +177,19 @@ def _registers_written(instr: Instr) -> tuple[Reg, ...]:
 
 def _registers_read(instr: Instr) -> tuple[Reg, ...]:
     form = instr.form
-    found: list[Reg] = []
+    read: list[Reg] = []
     for operand in instr.operands[form.first_read :]:
         kind = type(operand)
         if kind is Reg:
-            found.append(operand)  # pyright: ignore[reportArgumentType]
+            read.append(operand)  # pyright: ignore[reportArgumentType]
         elif kind is not Imm:
-            found += registers(operand)
+            read += registers(operand)
     guard = instr.guard
     if guard is not None and type(guard.reg) is Reg:
-        found.append(guard.reg)
-    found += instr.partial_defs()
-    found += instr.implicit
-    return tuple(found)
+        read.append(guard.reg)
+    read += instr.partial_defs()
+    read += instr.implicit
+    return tuple(read)
 
 
 def _call_text(instr: Instr) -> str:

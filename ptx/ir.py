@@ -47,7 +47,7 @@ class Block:
 
     @property
     def falls_through(self) -> bool:
-        """Whether control may continue with the next block in the text. Behind the last block, that is a return."""
+        """Whether control may continue with the next block in the text. After the last block, that is a return."""
         terminator = self.terminator
         return terminator is None or terminator.guard is not None
 
@@ -323,7 +323,7 @@ class Module:
 
     @property
     def entries(self) -> list[Kernel]:
-        """The kernels proper."""
+        """The entries that have a body."""
         return [kernel for kernel in self.kernels if kernel.is_entry]
 
     @property

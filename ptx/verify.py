@@ -8,7 +8,7 @@ one object.
 Requires: a parsed module, or one that passes have changed. Guarantees: a module that ptxas 13.0 accepts is accepted.
 The time is linear in the size of the module. Instructions with unknown opcodes are not checked. Refuses: with
 `PtxError` at the position of the instruction in the source. An instruction that a pass has made has no position; then
-the error stands at the name of the function, and the message contains the instruction. Reference: PTX ISA 9.0, chapters
+the error is at the name of the function, and the message contains the instruction. Reference: PTX ISA 9.0, chapters
 5, 6, 9 and 11.
 """
 
@@ -70,9 +70,9 @@ def verify_kernel(kernel: Kernel, source: SourceText) -> None:
 
 def problems(module: Module) -> list[PtxError]:
     """All errors in ``module``, at most one for each instruction, in the order of the text."""
-    found: list[PtxError] = []
-    _Module(module, found.append).check()
-    return found
+    errors: list[PtxError] = []
+    _Module(module, errors.append).check()
+    return errors
 
 
 def falls_off_end(kernel: Kernel) -> bool:
@@ -154,10 +154,10 @@ class _Module:
         if kernel.is_entry != first.is_entry:
             self.fail(f"'{kernel.name}' is declared as an entry and as a function", kernel.pos)
             return
-        mine, other = signature_of_kernel(kernel), signature_of_kernel(first)
+        own, other = signature_of_kernel(kernel), signature_of_kernel(first)
         for what, here, there in (
-            ("parameter", mine.params, other.params),
-            ("result", mine.results, other.results),
+            ("parameter", own.params, other.params),
+            ("result", own.results, other.results),
         ):
             if len(here) != len(there):
                 counts = f"{_plural(len(here), what)} here and {len(there)}"

@@ -47,19 +47,19 @@ def contraction_counts(ptx: str, arch: str | None = None) -> dict[str, FloatCoun
     plain = _counted(disassemble(assemble(text, arch).cubin))
     rounded = _counted(disassemble(assemble(text, arch, flags=("--fmad", "false")).cubin))
     return {
-        name: FloatCounts(found["fma"], found["add"], found["mul"], found["fma"] - rounded[name]["fma"])
-        for name, found in plain.items()
+        name: FloatCounts(counts["fma"], counts["add"], counts["mul"], counts["fma"] - rounded[name]["fma"])
+        for name, counts in plain.items()
     }
 
 
 def _counted(listing: str) -> dict[str, Counter[str]]:
     """counts[section][kind]: the number of instructions of a kind in a section of code."""
-    found: dict[str, Counter[str]] = {}
+    by_section: dict[str, Counter[str]] = {}
     counts: Counter[str] = Counter()
     for line in listing.splitlines():
         section = _SECTION.match(line)
         if section is not None:
-            counts = found.setdefault(section.group(1), Counter())
+            counts = by_section.setdefault(section.group(1), Counter())
             continue
         match = _OPCODE.search(line)
         if match is None:
@@ -74,4 +74,4 @@ def _counted(listing: str) -> dict[str, Counter[str]]:
             elif operands[2:4] == ["1", "1"]:
                 kind = "ADD"
         counts[_KINDS[kind]] += 1
-    return found
+    return by_section

@@ -112,13 +112,13 @@ class KernelDiff:
         if self.before is None or self.after is None:
             return []
         one, two = self.before.code, self.after.code
-        found = _changes(one.attributes, two.attributes, "")
-        found += _changes(one.variables, two.variables, "variable ")
+        differences = _changes(one.attributes, two.attributes, "")
+        differences += _changes(one.variables, two.variables, "variable ")
         if one.code_sha256 != two.code_sha256 and self.before.table() == self.after.table():
-            found.append(("code", one.code_sha256[:12], two.code_sha256[:12]))
+            differences.append(("code", one.code_sha256[:12], two.code_sha256[:12]))
         if one.data_sha256 != two.data_sha256 and one.variables == two.variables:
-            found.append(("initialised data", one.data_sha256[:12], two.data_sha256[:12]))
-        return found
+            differences.append(("initialised data", one.data_sha256[:12], two.data_sha256[:12]))
+        return differences
 
     def by_kind(self) -> dict[str, tuple[int, int]]:
         """Machine instructions by class, before and after."""

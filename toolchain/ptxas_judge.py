@@ -61,12 +61,12 @@ class PtxasJudge:
         cached = self._get("figures", arch, ptx)
         if cached is not None:
             return {name: Figures(**fields) for name, fields in cached.items()}
-        found = _read_figures(self._assembled(ptx, arch))
-        self._put({name: asdict(figures) for name, figures in found.items()}, "figures", arch, ptx)
-        return found
+        by_kernel = _read_figures(self._assembled(ptx, arch))
+        self._put({name: asdict(figures) for name, figures in by_kernel.items()}, "figures", arch, ptx)
+        return by_kernel
 
     def float_lines(self, ptx: str) -> dict[str, dict[int, frozenset[str]]]:
-        """What became of the floating-point instructions at each line of ``ptx`` (`float_lines.py`), by kernel.
+        """The kinds of floating-point machine instructions for each line of ``ptx`` (`float_lines.py`), by kernel.
         Raises `ToolchainError`."""
         try:
             return self._float_lines(ptx)
@@ -80,18 +80,18 @@ class PtxasJudge:
             return {
                 name: {int(line): frozenset(kinds) for line, kinds in lines.items()} for name, lines in cached.items()
             }
-        found = _read_lines(self._assembled(ptx, arch, "-lineinfo"))
-        value = {name: {line: sorted(kinds) for line, kinds in lines.items()} for name, lines in found.items()}
+        by_kernel = _read_lines(self._assembled(ptx, arch, "-lineinfo"))
+        value = {name: {line: sorted(kinds) for line, kinds in lines.items()} for name, lines in by_kernel.items()}
         self._put(value, "lines", arch, ptx)
-        return found
+        return by_kernel
 
     def _assembled(self, ptx: str, arch: str, *flags: str) -> bytes:
         return assemble(ptx, arch, tool=self.tool, timeout=self.seconds, flags=(*self.options, *flags)).cubin
 
     def recall(self, key: str) -> Any:
         """The value that `remember` stored under ``key`` for this architecture, or `None`."""
-        found = self._get("kept", str(self.arch), key)
-        return found["kept"] if found is not None else None
+        entry = self._get("kept", str(self.arch), key)
+        return entry["kept"] if entry is not None else None
 
     def remember(self, key: str, value: Any) -> None:
         """Store ``value``, which JSON can represent, under ``key`` for this architecture."""
@@ -117,7 +117,7 @@ class PtxasJudge:
 
 
 def _read_figures(cubin: bytes) -> dict[str, Figures]:
-    """Raises `ToolchainError`."""
+    """The figures of each kernel in a cubin. Raises `ToolchainError`."""
     from .cubin import CubinError, read_cubin  # slow to import, and most runs find their figures in the cache
 
     try:
@@ -127,7 +127,7 @@ def _read_figures(cubin: bytes) -> dict[str, Figures]:
 
 
 def _read_lines(cubin: bytes) -> dict[str, dict[int, frozenset[str]]]:
-    """Raises `ToolchainError`."""
+    """The kinds of instructions by kernel and line. Raises `ToolchainError`."""
     from .cubin import CubinError
     from .float_lines import float_lines
 
@@ -161,10 +161,10 @@ def warps(code: KernelCode) -> float:
     from .occupancy import occupancy
 
     threads = code.required_threads or code.max_threads
-    found = [occupancy(code.sm, each, code.registers, code.shared_bytes) for each in (threads,) if each]
-    if not found:
-        found = [occupancy(code.sm, each, code.registers, code.shared_bytes) for each in USUAL_THREADS]
-    fitting = [max(each.warps, 1) for each in found if each is not None]
+    occupancies = [occupancy(code.sm, each, code.registers, code.shared_bytes) for each in (threads,) if each]
+    if not occupancies:
+        occupancies = [occupancy(code.sm, each, code.registers, code.shared_bytes) for each in USUAL_THREADS]
+    fitting = [max(each.warps, 1) for each in occupancies if each is not None]
     return len(fitting) / sum(1 / each for each in fitting) if fitting else 0.0
 
 

@@ -183,16 +183,16 @@ def find_ptxas(ptx: str) -> Tool:
     does. Raises `ToolMissing` where there is none.
     """
     first = find_tool("ptxas")
-    found = _VERSION.search(ptx)
-    if found is None or _numbers(found[1]) <= OLDEST_PTX or _reads(first, found[1]):
+    version = _VERSION.search(ptx)
+    if version is None or _numbers(version[1]) <= OLDEST_PTX or _reads(first, version[1]):
         return first
     if first.source != "environment":
         for folder in _system_folders():
             path = _executable(folder, "ptxas")
-            if path and _reads(tool := Tool("ptxas", path, "system"), found[1]):
+            if path and _reads(tool := Tool("ptxas", path, "system"), version[1]):
                 return tool
     newest = _ptx_versions_of(first.path)[-1]
-    reason = f"{first.path} reads PTX up to {newest}, and the module is PTX {found[1]}"
+    reason = f"{first.path} reads PTX up to {newest}, and the module is PTX {version[1]}"
     is_chosen = first.source == "environment"
     upgrade = f"{sys.executable} -m pip install --upgrade nvidia-cuda-nvcc"
     raise ToolMissing("ptxas", reason, "unset PTXMOTION_PTXAS" if is_chosen else upgrade)
@@ -208,8 +208,8 @@ def target_of(ptx: str) -> str:
     >>> target_of(".version 8.0\\n.target sm_90a, debug\\n")
     'sm_90a'
     """
-    found = _TARGET.search(ptx)
-    return found[1] if found else ""
+    match = _TARGET.search(ptx)
+    return match[1] if match else ""
 
 
 def supported_targets(ptxas: Tool | None = None) -> tuple[str, ...]:
@@ -219,11 +219,11 @@ def supported_targets(ptxas: Tool | None = None) -> tuple[str, ...]:
 
 def arch_for(ptx: str, ptxas: Tool | None = None) -> str:
     """The target that `assemble` uses by default: that of the module, or the oldest supported one."""
-    found = _TARGET.search(ptx)
-    if found and int(found[2]) >= OLDEST:
-        return found[1]
+    match = _TARGET.search(ptx)
+    if match and int(match[2]) >= OLDEST:
+        return match[1]
     targets = supported_targets(ptxas)
-    return found[1] if found and found[1] in targets else targets[0]
+    return match[1] if match and match[1] in targets else targets[0]
 
 
 def assemble(
@@ -313,9 +313,9 @@ def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
     >>> parse_diagnostics("ptxas m.ptx, line 4; error   : Unknown symbol 'X'")
     (Diagnostic(severity='error', line=4, message="Unknown symbol 'X'"),)
     """
-    found = (_DIAGNOSTIC.match(line) for line in log.splitlines())
+    matches = (_DIAGNOSTIC.match(line) for line in log.splitlines())
     return tuple(
-        Diagnostic(m["severity"], int(m["line"]) if m["line"] else None, m["message"].strip()) for m in found if m
+        Diagnostic(m["severity"], int(m["line"]) if m["line"] else None, m["message"].strip()) for m in matches if m
     )
 
 
@@ -359,19 +359,19 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 @functools.cache
 def _identity_of(path: Path) -> str:
-    found = file_identity(path)
+    identity = file_identity(path)
     with path.open("rb") as file:
         is_program = file.read(4) == b"\x7fELF"
-    return found if is_program else f"{found}\0{_version_of(path)}"
+    return identity if is_program else f"{identity}\0{_version_of(path)}"
 
 
 @functools.cache
 def _version_of(path: Path) -> str:
     code, log = _run([str(path), "--version"], None, 30.0)
-    found = re.search(r"\bV(\d+(?:\.\d+)+)", log) or re.search(r"\brelease (\d+(?:\.\d+)+)", log)
-    if code != 0 or not found:
+    match = re.search(r"\bV(\d+(?:\.\d+)+)", log) or re.search(r"\brelease (\d+(?:\.\d+)+)", log)
+    if code != 0 or not match:
         raise ToolFailed(path.name, code, log)
-    return found[1]
+    return match[1]
 
 
 @functools.cache

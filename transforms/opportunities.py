@@ -116,8 +116,8 @@ class _WholeChains(Naming):
                         self._origins[value] = frozenset()
 
     def _of(self, value: int) -> frozenset[int]:
-        known = self._origins.get(value)
-        return frozenset([value]) if known is None else known
+        origins = self._origins.get(value)
+        return frozenset([value]) if origins is None else origins
 
     def operand_names(self, instr: Instr) -> Iterable[Hashable]:
         number, read = self.values.number, self.ssa.read

@@ -44,10 +44,10 @@ class _Solver:
         self.cfg = facts.cfg
         self.ssa = facts.ssa
         self.varying: set[int] = set()
-        #: ``between``: blocks on the paths from a varying branch to the block where all of them meet. ``joins``: the
-        #: same, with that block.
-        self.joins: set[int] = set()
+        #: The blocks on the paths from a varying branch to the block where all these paths meet, without that block.
         self.between: set[int] = set()
+        #: The blocks of ``between``, and the blocks where the paths meet.
+        self.joins: set[int] = set()
         self.branches: set[int] = set()
         self.regions: dict[int, frozenset[int]] = {}
         self.used_in: dict[int, set[int]] = {}

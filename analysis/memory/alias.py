@@ -375,9 +375,9 @@ class Memory:
         return self._outside[0] if self._outside else None
 
     def kills(self, instr: Instr, load: Instr | Reference) -> str:
-        """The id of the reason why ``instr`` may change the value that ``load`` reads, by this thread or by another
-        one;
-        ``""`` if it cannot. Assumes that no part of the load's address is defined between the two instructions."""
+        """The id of the reason why ``instr`` may change the value that ``load`` reads, in this thread or in another
+        one. ``""`` if it cannot change it. Assumes that no part of the load's address is defined between the two
+        instructions."""
         if instr.is_directive:
             return ""
         effects = instr.form.effects

@@ -31,10 +31,11 @@ class ReferenceSet:
         self.memory = memory
         self.references = references
         self.unknown = 0
-        #: By (space, objects) the references.
+        #: By (space, objects): the references, as bits.
         self._groups: dict[tuple[str, Objects], int] = {}
-        #: By (base, `_kind` of the space): (offset, number of the reference), ascending; and the references.
+        #: By (base, `_kind` of the space): (offset, number of the reference), in ascending order.
         self._by_base: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        #: By (base, `_kind` of the space): the references, as bits.
         self._bits_of_base: dict[tuple[int, str], int] = {}
         self._widest = 1
         for number, reference in enumerate(references):
@@ -47,8 +48,8 @@ class ReferenceSet:
             self._by_base.setdefault(place, []).append((reference.offset % _ADDRESSES, number))
             self._bits_of_base[place] = self._bits_of_base.get(place, 0) | 1 << number
             self._widest = max(self._widest, reference.bytes)
-        for found in self._by_base.values():
-            found.sort()
+        for numbers in self._by_base.values():
+            numbers.sort()
         self._touched: dict[tuple[str, Objects], int] = {}
         self._overlapping: dict[tuple[Reference, int], int] = {}
 

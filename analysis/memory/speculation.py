@@ -99,7 +99,7 @@ def speculation_places(facts: Facts, load: Instr, blocks: Iterable[int]) -> set[
         return set()
     reachable, at_end = facts.cfg.reachable, dereferences.at_end
     places: set[int] = set()
-    #: By set of sites whether they prove the reference.
+    #: By set of sites: whether they prove the reference.
     proves: dict[int, bool] = {0: False, relevant: True}
     for block in blocks:
         sites = at_end[block] & relevant
@@ -185,17 +185,17 @@ class Bounds:
         objects = reference.objects
         if objects is None or len(objects) != 1:
             return False
-        (found,) = objects
-        if isinstance(found, Param) != (reference.space == "param") or found.space not in _space_words(reference):
+        (target,) = objects
+        if isinstance(target, Param) != (reference.space == "param") or target.space not in _space_words(reference):
             return False
-        size = found.bytes
-        if not size or (isinstance(found, Variable) and found.count is not None):
+        size = target.bytes
+        if not size or (isinstance(target, Variable) and target.count is not None):
             return False
-        span = self.offsets(reference, found)
+        span = self.offsets(reference, target)
         if span is None:
             return False
         low, high, step = span
-        start = found.align or found.type.bytes * found.lanes
+        start = target.align or target.type.bytes * target.lanes
         return (
             low >= 0 and high + reference.bytes <= size and step % reference.bytes == 0 and start % reference.bytes == 0
         )
@@ -216,10 +216,10 @@ class Bounds:
         width = form.width
         low = high = reference.offset
         step = abs(reference.offset)
-        seen = False
+        has_symbol = False
         for number, coefficient in form.terms:
             if number == symbol and coefficient == 1:
-                seen = True
+                has_symbol = True
                 continue
             if coefficient >> (width - 1):
                 coefficient -= 1 << width
@@ -227,7 +227,7 @@ class Bounds:
             products = (coefficient * least, coefficient * most)
             low, high = low + min(products), high + max(products)
             step = _gcd(step, coefficient * divisor)
-        return (low, high, step or reference.bytes) if seen else None
+        return (low, high, step or reference.bytes) if has_symbol else None
 
     def divisor(self, number: int, width: int) -> int:
         """The largest known power of two that divides every value of a class, as a number of ``width`` bits."""
@@ -254,8 +254,8 @@ class Bounds:
 
     def _known_bits(self, number: int, key: tuple[object, ...]) -> Bits:
         if key[0] == "special":
-            found = self._sources.special(Special(str(key[1]), _U32))
-            return Bits(0, found.zero, found.one)
+            bits = self._sources.special(Special(str(key[1]), _U32))
+            return Bits(0, bits.zero, bits.one)
         if self._value_of is None:
             self._value_of = {}
             for value, each in enumerate(self.values.number):

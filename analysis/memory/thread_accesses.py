@@ -133,8 +133,8 @@ def _access(instr: Instr, forms: ThreadForms, guards: Guards, block: int, read: 
         effect = "atomic"
     else:
         effect = "write" if form.effects & Effect.WRITE else "read"
-    known = guards.at(block) + guards.of_predicate(instr)
-    return Access(instr, effect, form.type.bytes * form.lanes, where, known, _commuting(instr, form, read))
+    comparisons = guards.at(block) + guards.of_predicate(instr)
+    return Access(instr, effect, form.type.bytes * form.lanes, where, comparisons, _commuting(instr, form, read))
 
 
 _COMMUTING = frozenset(["add", "min", "max", "and", "or", "xor"])
@@ -153,7 +153,7 @@ def _commuting(instr: Instr, form: Form, read: set[Reg]) -> str:
 
 
 _INVERSE = {"lt": ("le", True), "le": ("lt", True), "eq": ("ne", False), "ne": ("eq", False)}
-#: By comparison of PTX the relation of `Comparison`, and whether the operands are swapped.
+#: By comparison of PTX: the relation of `Comparison`, and whether the operands are swapped.
 _RELATIONS = {
     "lt": ("lt", False),
     "le": ("le", False),
@@ -181,10 +181,10 @@ class Guards:
             if block == cfg.rpo[0] or parent < 0:
                 self._known[block] = ()
                 continue
-            found = self._known[parent]
+            comparisons = self._known[parent]
             if cfg.pred[block] == [parent]:
-                found += self._edge(parent, block)
-            self._known[block] = found
+                comparisons += self._edge(parent, block)
+            self._known[block] = comparisons
 
     def is_complete(self, block: int) -> bool:
         """Whether a thread that ends has executed ``block`` exactly if the comparisons of the block hold: they come
@@ -261,7 +261,9 @@ class Guards:
             if truth != (operation is Operation.AND):
                 return []
             return [
-                found for each in definition.operands[1:] for found in self._operand(definition, each, truth, depth - 1)
+                comparison
+                for each in definition.operands[1:]
+                for comparison in self._operand(definition, each, truth, depth - 1)
             ]
         if operation is Operation.COMPARISON and isinstance(definition.operands[0], Reg):
             return self._compare(definition, truth, depth)

@@ -149,11 +149,11 @@ def buffers_of(touched: Iterable[Access]) -> Buffers:
     for access in touched:
         if access.space not in ("global", "generic", ANY):
             continue
-        found: Iterable[Object | None] = access.objects if access.objects is not None else (None,)
+        objects: Iterable[Object | None] = access.objects if access.objects is not None else (None,)
         if access.reads:
-            read.update(found)
+            read.update(objects)
         if access.writes:
-            written.update(found)
+            written.update(objects)
     sides = [
         (
             frozenset(each.name for each in side if isinstance(each, Param)),

@@ -51,8 +51,8 @@ class Liveness:
     def __init__(
         self, cfg: Cfg, among: Container[Reg] | None = None, mentions: Mapping[int, Sequence[Instr]] | None = None
     ) -> None:
-        """``among``: the registers of interest, if not all. ``mentions``: by block the instructions that read or write
-        one of them, if they are known."""
+        """``among``: the registers of interest, if not all. ``mentions`` has for each block the instructions that read
+        or write one of them, if they are known."""
         self.cfg = cfg
         self.regs: list[Reg] = []
         self.index: dict[Reg, int] = {}
@@ -137,7 +137,7 @@ def _scan(instrs: Sequence[Instr], among: Container[Reg] | None) -> tuple[list[R
 
 
 def _spread(by_block: Mapping[int, Iterable[Reg]], index: Mapping[Reg, int], columns: int) -> list[dict[int, int]]:
-    """For each column, by block the bit vector of its registers, without empty ones."""
+    """For each column and each block the bit vector of the registers. Empty vectors are left out."""
     spread: list[dict[int, int]] = [{} for _ in range(columns)]
     if columns == 1:
         only = spread[0]

@@ -229,12 +229,12 @@ class _Pair:
                 yield Comparison(self.entry.name, each.seed, INCONCLUSIVE, left, "the rest")
                 return
             memory = GeneratedMemory(regions, each.fill, each.seed, each.threads)
-            found = self._judged(each.seed, each.name, partial(self._generated, each, memory, numbers), budget)
-            if found.ended_by_budget and budget == self.budget:
+            comparison = self._judged(each.seed, each.name, partial(self._generated, each, memory, numbers), budget)
+            if comparison.ended_by_budget and budget == self.budget:
                 waiting.append((each, budget * _RETRY_FACTOR))
                 continue
-            yield found
-            if found.outcome in (DIFFERENT, UNSUPPORTED):  # no further input changes the verdict
+            yield comparison
+            if comparison.outcome in (DIFFERENT, UNSUPPORTED):  # no further input changes the verdict
                 return
 
     def _given(self, launch: GivenLaunch, seed: int, device: Device, budget: int) -> EmulatedRun:
@@ -308,10 +308,10 @@ def launches_from_file(path: str) -> Callable[[int], Sequence[GivenLaunch]]:
         raise
     except Exception as error:
         raise _failed(path, error) from error
-    found: Any = names.get("launches")
-    if not callable(found):
+    function: Any = names.get("launches")
+    if not callable(function):
         raise LaunchError(f"{path} defines no function 'launches'")
-    make = cast("Callable[[int], Any]", found)
+    make = cast("Callable[[int], Any]", function)
 
     def launches(seed: int) -> Sequence[GivenLaunch]:
         try:
@@ -328,19 +328,19 @@ def _failed(path: str, error: Exception) -> LaunchError:
 
 
 def _launch(path: str, item: Any) -> GivenLaunch:
-    known = {"kernel", "grid", "block", "args", "shared"}
+    allowed = {"kernel", "grid", "block", "args", "shared"}
     if not isinstance(item, Mapping):
         raise LaunchError(f"{path}: launches returns a {type(item).__name__}, not a dictionary")
     keys = {str(key) for key in cast("Mapping[Any, Any]", item)}
-    for what, names in (("lacks", known - {"shared"} - keys), ("has an unknown key", keys - known)):
+    for what, names in (("lacks", allowed - {"shared"} - keys), ("has an unknown key", keys - allowed)):
         if names:
             raise LaunchError(f"{path}: a launch {what} '{min(names)}'")
-    found = cast("Mapping[str, Any]", item)
-    args = list(found["args"])
+    fields = cast("Mapping[str, Any]", item)
+    args = list(fields["args"])
     return GivenLaunch(
-        found["kernel"],
-        found["grid"],
-        found["block"],
-        int(found.get("shared", 0)),
+        fields["kernel"],
+        fields["grid"],
+        fields["block"],
+        int(fields.get("shared", 0)),
         lambda: [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in args],
     )

@@ -76,7 +76,7 @@ def check(seed: int) -> int:
 @pytest.mark.fuzz
 def test_fused_programs_compute_the_same(share: int, pytestconfig: pytest.Config) -> None:
     fused = sum(check(seed) for seed in range(share * SHARE, share * SHARE + SHARE))
-    assert fused or pytestconfig.getoption("--fuzz-n")  # a dozen random programs may have nothing to fuse
+    assert fused or pytestconfig.getoption("--fuzz-n")  # twelve random programs may have no fusible launches
 
 
 def test_the_programs_cover_the_features() -> None:
@@ -107,8 +107,8 @@ class Reckless(PtxFuser):
 
 
 def test_an_illegal_fusion_is_found() -> None:
-    """The oracle works: some of the fusions that are refused as grid-wide race or compute something else. (Others are
-    refused only because their addresses are not understood, or never run.)"""
+    """The test can fail: some fusions that need a grid barrier race or give other results without one.
+    (Other such fusions are refused only because their addresses are unknown, or they never run.)"""
     refused = caught = 0
     for seed in range(30):
         made = random_launches(seed)

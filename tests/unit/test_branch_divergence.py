@@ -1,4 +1,4 @@
-"""Branch divergence for the passes: up to date at each query, and preserved over the passes of the package."""
+"""The divergence of branches is correct at each query in a pass, and the passes of the package preserve it."""
 
 import pytest
 from ptxmotion.analysis import Facts

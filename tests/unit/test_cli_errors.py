@@ -69,7 +69,7 @@ def test_mutants_end_with_0_or_3(seed: int, tmp_path: Path, capfd: pytest.Captur
 
 
 def mutant(source: bytes, rng: random.Random) -> bytes:
-    """``source`` with a few bytes replaced, removed, doubled, or its end cut off."""
+    """``source`` with a few bytes replaced, removed or duplicated, or with its end removed."""
     data = bytearray(source)
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(data))
@@ -136,7 +136,7 @@ def run(*arguments: str, limit: Callable[[], None] | None = None, stdout: int = 
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, good: Path) -> None:
-    """A limit on the size of files stands for the disk: a write stops in its middle."""
+    """A limit on the size of files simulates a full disk: only a part of the file can be written."""
     good.write_text(GOOD.replace("ret;", "st.global.u32 [%rd1+8], 2;\n" * 2000 + "ret;"))
     out = tmp_path / "out.ptx"
     out.write_text("old")
@@ -334,10 +334,10 @@ class TestSettings:
         assert main(["opt", str(good), "--config", str(tmp_path / "none.toml")]) == 2
         assert "No such file or directory" in capfd.readouterr().err
 
-    def test_settings_of_strangers_neither_execute_nor_write(
+    def test_settings_of_other_users_neither_execute_nor_write(
         self, good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The file lies above the project, as in the system's folder for temporary files."""
+        """The file is in a folder above the project, such as the folder for temporary files."""
         folder = tmp_path / "a" / "b"
         folder.mkdir(parents=True)
         monkeypatch.chdir(folder)
@@ -350,14 +350,16 @@ class TestSettings:
         )
         assert main(["opt", str(good)]) == 0
         told = capfd.readouterr()
-        assert told.out.startswith("{")  # what neither executes nor writes still counts
+        assert told.out.startswith("{")  # options that neither execute nor write are still used
         assert f"{strange}: 'remarks-output' is ignored: it is in no git repository" in told.err
         main(["verify", str(good), str(good)])
         assert "'inputs' is ignored" in capfd.readouterr().err
         assert target.read_text() == "mine" and not (tmp_path / "marker").exists()
-        assert main(["opt", str(good), "--config", str(strange)]) == 0  # named: it counts
+        assert (
+            main(["opt", str(good), "--config", str(strange)]) == 0
+        )  # if the user names the file, all options are used
         assert target.read_text() != "mine" and "ignored" not in capfd.readouterr().err
-        (folder / ".git").mkdir()  # the project ends here: what lies above is not read at all
+        (folder / ".git").mkdir()  # the project ends here: files above it are not read
         assert main(["opt", str(good)]) == 0
         told = capfd.readouterr()
         assert told.out.startswith(".version") and not told.err
@@ -386,8 +388,9 @@ class TestSettings:
         assert main(["doctor"]) == 0
         assert "settings that execute or write files are ignored" in capfd.readouterr().out
 
-    def test_each_option_that_names_a_file_is_decided_about(self) -> None:
-        """A new one has to be put among those that write or execute, or here among those that only read."""
+    def test_each_option_that_names_a_file_is_classified(self) -> None:
+        """A new option must be in the list of options that write or execute, or in the list of those that only read
+        here."""
         from ptxmotion.cli.arguments import TRUSTED_ONLY, VERBS, build_parser, settable
 
         reads = {("opt", "profile"), ("analyze", "profile"), ("emulate", "profile"), ("verify", "round-trip")}

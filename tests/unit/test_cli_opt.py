@@ -200,7 +200,7 @@ def test_stats_are_json(source: Path, tmp_path: Path, capfd: pytest.CaptureFixtu
     assert stats["kernels"]["second"]["candidates"]["by value"]["occurrences"] >= 1
     assert stats["kernels"]["second"]["candidates"]["lexically"]["classes"] >= 1
     assert stats["totals"]["lcm"]
-    # A bare one goes to stderr, and never takes the next word for its value.
+    # Without a value, the statistics go to stderr, and the next argument is not its value.
     assert opt("--stats-json", source) == 0
     out, err = capfd.readouterr()
     assert out.startswith(".version")
@@ -229,7 +229,7 @@ def test_print_changed_shows_what_a_pass_did(source: Path, capfd: pytest.Capture
     err = capfd.readouterr().err
     assert "--- second before lcm\n+++ second after lcm\n" in err
     assert re.search(r"^-\tdiv\.s32 %r3, %r1, 7;$", err, re.MULTILINE)
-    assert err.count("--- ") == 2  # of each kernel, in full
+    assert err.count("--- ") == 2  # the whole diff of each kernel
 
 
 def test_every_dump_is_an_input(source: Path, tmp_path: Path) -> None:
@@ -241,8 +241,8 @@ def test_every_dump_is_an_input(source: Path, tmp_path: Path) -> None:
         assert opt(dump, "--passes=none", "-o", "/dev/null") == 0
 
 
-def test_dumps_of_kernels_with_long_names_are_all_there(tmp_path: Path) -> None:
-    """Names that agree in their first 80 characters, as mangled ones of templates do."""
+def test_kernels_with_long_names_have_separate_dumps(tmp_path: Path) -> None:
+    """Mangled names of templates may have the same first 80 characters."""
     names = ["_Z" + "9aNamespace" * 12 + end for end in ("Pf", "Pi", "PF")]
     body = ".reg .u32 %r<4>; .reg .u64 %a; ld.param.u64 %a, [p]; mov.u32 %r1, %tid.x; mul.lo.u32 %r2, %r1, 7; "
     body += "mul.lo.u32 %r3, %r1, 7; add.u32 %r2, %r2, %r3; st.global.u32 [%a], %r2; ret;"
@@ -286,7 +286,7 @@ def test_the_gate_keeps_only_what_is_better(
     monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path / "cache"))
     assert opt(source, "-O0") == 0
     before = capfd.readouterr().out
-    # ptxas merges the second kernel's divisions itself, and schedules them better when it does.
+    # ptxas merges the divisions of the second kernel itself, and its schedule is better then.
     assert opt(source, "--gate=ptxas", "--remarks=gate") == 0
     out, err = capfd.readouterr()
     assert out[out.index(".visible .entry second") :] == before[before.index(".visible .entry second") :]
@@ -315,7 +315,7 @@ def test_arch_without_assembly_is_refused(source: Path, capfd: pytest.CaptureFix
     assert "--arch is the target for ptxas" in capfd.readouterr().err
 
 
-#: What takes long to import, and what other verbs or other passes need.
+#: Modules that take long to import, or that only other verbs or passes need.
 NOT_FOR_LAZY_MOTION = (
     "numpy networkx rich elftools cuda asyncio hashlib scalar_replacement question_propagation".split()
 )
@@ -338,7 +338,7 @@ def test_every_pass_stands_under_its_name() -> None:
     assert [create_pass(name).name for name in pass_names()] == pass_names()
 
 
-#: A start of Python that loads a fixed part of its library: half of what `opt` may take.
+#: A Python program that loads a fixed part of the standard library. `opt` may take twice as long.
 _YARDSTICK = (
     "import argparse, asyncio, concurrent.futures, http.client, inspect, json, logging.config, multiprocessing.pool, "
     "sqlite3, tarfile, typing, unittest, xml.dom.minidom, zipfile"
@@ -346,8 +346,8 @@ _YARDSTICK = (
 
 
 def test_starts_fast(source: Path) -> None:
-    """About 0.25 s, as installed: with byte code. Told by what another start of Python takes at the same time, since
-    the machine may be busy with other tests; `bench/run.py` measures seconds."""
+    """About 0.25 s with compiled byte code. The time is compared with that of another Python program that runs at the
+    same time, since the machine may be busy with other tests. `bench/run.py` measures seconds."""
     command = [sys.executable, "-m", "ptxmotion", "opt", str(source), "-o", "/dev/null"]
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(source.parent / "bytecode")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)

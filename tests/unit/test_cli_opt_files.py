@@ -14,7 +14,7 @@ def opt(*arguments: object) -> int:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two files that change, one in a folder of its own, and one that does not."""
+    """Two files that the passes change, one of them in a subfolder, and a file that they do not change."""
     inner = tmp_path / "in" / "inner"
     inner.mkdir(parents=True)
     for path in (tmp_path / "in" / "a.ptx", inner / "b.ptx"):
@@ -52,9 +52,7 @@ def test_one_that_fails_does_not_end_the_others(
     (folder / "b.ptx").write_text("this is no PTX")
     assert opt("-O1", folder, tmp_path / "missing.ptx", "-o", tmp_path / "out") == 3
     told = capfd.readouterr().err
-    assert told.endswith(
-        f"ptxmotion: 5 files: 2 changed, 2 failed: {folder / 'b.ptx'}, {tmp_path / 'missing.ptx'}\n"
-    )
+    assert told.endswith(f"ptxmotion: 5 files: 2 changed, 2 failed: {folder / 'b.ptx'}, {tmp_path / 'missing.ptx'}\n")
     assert f"{folder / 'b.ptx'}:1:1: error:" in told
     assert names(tmp_path / "out") == ["a.ptx", "inner/b.ptx", "same.ptx"]
 

@@ -58,7 +58,10 @@ def test_analyze_selects_kernels_and_draws_them(loop: Path, capfd: pytest.Captur
 
 
 def test_analyze_counts_whole_chains_by_value(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """nvcc's PTX: the same address under other names. The second link of the chain has no operand name in common."""
+    """In the PTX of nvcc, equal addresses have different registers.
+
+    The second part of the chain shares no operand name.
+    """
     path = tmp_path / "chain.ptx"
     path.write_text(
         kernel(
@@ -156,7 +159,9 @@ def test_verify_round_trip(tmp_path: Path, loop: Path, capfd: pytest.CaptureFixt
     out = capfd.readouterr().out
     assert re.search(r"^all +1 +1 +1 +1 +1$", out, re.MULTILINE)
     (tmp_path / "bad.ptx").write_text("junk")
-    assert main(["verify", "--round-trip", str(tmp_path)]) == 0  # ptxas refuses it too: nothing is lost
+    assert (
+        main(["verify", "--round-trip", str(tmp_path)]) == 0
+    )  # ptxas refuses the file, too, so the round trip is not at fault
     assert re.search(r"^all +2 +1 +1 +1 +1$", capfd.readouterr().out, re.MULTILINE)
     assert main(["verify", "--round-trip", str(loop)]) == 3
     assert "is no folder" in capfd.readouterr().err

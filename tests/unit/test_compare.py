@@ -162,7 +162,7 @@ def test_thresholds_that_say_nothing_are_refused(text: str) -> None:
         parse_threshold(text)
 
 
-#: As the README of github-action-benchmark has it: name, unit and value are asked for, range and extra are strings.
+#: The schema in the README of github-action-benchmark: name, unit and value are required, range and extra are strings.
 GHA = {
     "type": "array",
     "items": {
@@ -179,7 +179,7 @@ GHA = {
     },
 }
 
-#: https://bencher.dev/bmf.json, and its limit for the names of measures.
+#: The schema at https://bencher.dev/bmf.json, and its limit for the length of names.
 BMF = {
     "type": "object",
     "patternProperties": {

@@ -1,4 +1,4 @@
-"""Reading cubins, checked against ptxas's own figures and nvdisasm's own text."""
+"""Reading cubins, compared with the figures of ptxas and the output of nvdisasm."""
 
 import dataclasses
 import functools
@@ -193,8 +193,8 @@ def test_a_loop_through_an_indirect_branch(arch: str) -> None:
     assert switch.barriers == 4
 
 
-def test_slow_paths_behind_the_kernel_are_no_loop() -> None:
-    """ptxas branches there and back around a warp-wide operation; the branch back spans the kernel."""
+def test_slow_paths_after_the_kernel_are_not_a_loop() -> None:
+    """For an operation of the whole warp, ptxas branches to code after the kernel and back."""
     ptx = compile_cuda(
         'extern "C" __global__ void k(float *a, int n) {'
         "  int i = threadIdx.x; if (i < n) a[i] = __shfl_sync(~0u, a[i], 3); __syncwarp();"

@@ -18,7 +18,7 @@ _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def is_available(need: str) -> bool:
-    """Whether a library, or ``a GPU``, or ``nvcc`` is here."""
+    """Whether a library, ``a GPU`` or ``nvcc`` is available."""
     if need == "a GPU":
         return shutil.which("nvidia-smi") is not None
     if need == "nvcc":
@@ -30,13 +30,13 @@ def is_available(need: str) -> bool:
             return False
     try:
         importlib.import_module(need)
-    except Exception:  # a library that is there may not work with the other libraries that are there
+    except Exception:  # an installed library may be incompatible with other installed libraries
         return False
     return True
 
 
 def installed_pass(folder: Path) -> dict[str, str]:
-    """Write the package of the page to ``folder``, with the metadata that an installation makes; the environment."""
+    """Write the package of the page to ``folder``, with the metadata of an installation. Returns the environment."""
     page = (DOCS / "writing-a-pass.md").read_text(encoding="utf-8")
     for name, text in _FILE.findall(page):
         (folder / name).write_text(text, encoding="utf-8")

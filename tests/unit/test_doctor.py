@@ -1,4 +1,4 @@
-"""What `doctor` finds, and that it does not fail if something is missing."""
+"""The report of `doctor`. It does not fail if something is missing."""
 
 import io
 import json
@@ -60,7 +60,7 @@ def test_no_bindings_is_a_note_only(monkeypatch: pytest.MonkeyPatch, error: Exce
 
 
 class FakeDriver:
-    """Answers as cuda-bindings does: a status, then values."""
+    """Returns what cuda-bindings returns: a status, then values."""
 
     CUresult = types.SimpleNamespace(CUDA_SUCCESS=0)
     CUdevice_attribute = types.SimpleNamespace(

@@ -40,7 +40,7 @@ def entry(name: str, *params: str) -> str:
     return f"{HEAD}.visible .entry {name}({inside})\n{{\n  ret;\n}}\n"
 
 
-# What these kernels do is said in Python, by `Machine`.
+# `Machine` executes these kernels in Python.
 increment = ptx_source(entry("increment", "u64", "u32", "u32"), params=[ptr[i32], i32, i32])
 halve = ptx_source(entry("halve", "u64", "u64", "u32"))
 
@@ -163,7 +163,7 @@ def data_of_rounds() -> dict[str, Any]:
 
 
 class Around:
-    """A backend around another one, as the check of promised pointers is: what it has no method for it hands on."""
+    """A backend that wraps another one, like the check of promises. Other methods are those of the wrapped backend."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -181,7 +181,7 @@ class CopyingMachine(Machine):
 
 
 def test_a_wrapped_backend_copies_between_its_buffers() -> None:
-    """Python 3.12 no longer asks ``__getattr__`` whether an object follows a protocol."""
+    """Since Python 3.12, ``isinstance`` with a protocol does not call ``__getattr__``."""
     alone, inside = CopyingMachine(), CopyingMachine()
     backends: list[Any] = [alone, Around(inside)]
     for machine, backend in zip((alone, inside), backends, strict=True):
@@ -288,7 +288,7 @@ def mark(text: str) -> Assign:
 
 
 def inserted(on: str, kind: str) -> list[str]:
-    """The lines of `rounds` after an insertion on the edge ``kind`` out of the first node that prints ``on``."""
+    """The lines of `rounds` after an insertion on the edge ``kind`` of the first node whose text is ``on``."""
     made, _ = rounds.host.clone()
     graph = made.cfg()
     edge = next(e for e in graph.edges if str(e.source).startswith(on) and e.kind == kind)
@@ -342,7 +342,7 @@ def test_edits_keep_the_program_valid() -> None:
     with pytest.raises(DslError, match="is not in the program"):
         made.remove(launch)
     made.insert_before(loop, [mark("4")])
-    assert made.to_python().count("mark = 4") == 2  # before the loop, and on the way back to its head
+    assert made.to_python().count("mark = 4") == 2  # before the loop, and on its back edge
     name = made.bind("increment", ptx_source(entry("fused", "u64")))
     assert name == "increment_1" and made.namespace[name].name == "fused"
     again = made.version
@@ -507,7 +507,7 @@ def test_declared_parameters_must_fit_the_ptx() -> None:
 
 
 def test_cooperative_launches() -> None:
-    """They print as they were written, and reach what a backend has for them, also through one around it."""
+    """They print as they were written, and call the method of the backend, also if it is wrapped."""
     from ptxmotion.dsl.run import Loaded
     from ptxmotion.harness.alias_check import AliasGuard
     from ptxmotion.harness.workload import Recorder

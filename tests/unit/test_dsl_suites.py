@@ -108,5 +108,5 @@ def test_pathfinder_on_the_emulator(schedule: str) -> None:
     for seed in range(2):
         backend = EmulatorBackend(schedule=schedule, seed=seed)
         assert run(pathfinder.benchmark, backend, ptx, "tiny", seed).differences == []
-        # Neighbours write equal costs where their last, shorter pyramid overlaps, as in the original.
+        # In the last, shorter pyramid adjacent blocks write equal costs to the same elements, as in the original.
         assert {finding.kind for finding in backend.findings} <= {"same-value-race"}

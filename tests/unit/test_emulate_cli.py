@@ -209,7 +209,7 @@ def test_inputs_from_a_file(tmp_path: Path, scale: Path, capsys: pytest.CaptureF
     parser = argparse.ArgumentParser()
     emulate_cli.add_pair_arguments(parser)
     arguments = parser.parse_args(["--inputs", str(inputs), "--seeds", "2"])
-    # Doubling by a sum or by a product is the same here, and only here.
+    # For these inputs a sum and a product give the same result.
     assert emulate_cli.run_pair(str(scale), str(other), arguments) == 0
     assert emulate_cli.run_pair(str(scale), str(other), parser.parse_args([])) == 1
     said = capsys.readouterr().out
@@ -261,7 +261,7 @@ def test_a_variable_that_others_see_may_not_go() -> None:
     assert outcome(".visible .global .b32 v;\n" + body, ".visible .global .b32 v;\n" + body) == SAME
     gone = ".visible .entry k() { ret; }"
     assert outcome(".visible .global .b32 v;\n" + body, gone) == DIFFERENT
-    # The variable is the module's own, so it may go; then nothing is left that could be compared.
+    # The variable is not visible outside of the module, so it may be removed. Then there is nothing to compare.
     assert outcome(".global .b32 v;\n" + body, gone) == INCONCLUSIVE
 
 

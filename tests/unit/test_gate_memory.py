@@ -66,7 +66,7 @@ IDENTICAL: Weights = {("3", "3", "5", "5"): 100, ("3", "5"): 100}
 
 
 class Judge:
-    """A judge whose figures are weights by the products that are left, and that keeps things."""
+    """A judge with a cache. Its figures are weights computed from the products that remain."""
 
     name = "scripted"
 
@@ -92,7 +92,7 @@ class Judge:
 
 
 class Result:
-    """What a run came to."""
+    """The result of a run."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Result:
 
     @property
     def all(self) -> object:
-        """Everything that two runs should agree about."""
+        """The values that must be equal in two runs."""
         places = [instr.pos for kernel in self.module.kernels for block in kernel.blocks for instr in block.instrs]
         remarks = self.remarks
         return print_module(self.module), remarks.items, remarks.counts, remarks.rewrites, places, self.changed
@@ -168,7 +168,7 @@ def test_a_kernel_that_has_moved_in_its_file_is_recalled_with_its_lines_moved() 
     assert moved.all == fresh.all
 
 
-def test_twins_are_recalled_each_by_itself() -> None:
+def test_equal_entries_are_recalled_separately() -> None:
     judge = Judge(KEPT)
     text = HEAD + ENTRY.format(name="k_1") + ENTRY.format(name="a_longer_name")
     first = Result(judge, text)
@@ -301,7 +301,7 @@ FOREIGN: dict[str, Callable[[dict[str, Any]], object]] = {
 
 @pytest.mark.parametrize("change", FOREIGN.values(), ids=FOREIGN)
 def test_an_outcome_that_does_not_fit_its_kernel_is_not_taken(change: Callable[[dict[str, Any]], object]) -> None:
-    """As another program, or a damaged disk, may leave it: it is written to the output, so it has to fit and hold."""
+    """Another program or a damaged disk may have written the entry. It goes to the output, so it must be checked."""
     judge = Judge(KEPT)
     first = Result(judge, ONE)
     (key,) = [key for key in judge.kept if key.startswith("outcome")]
@@ -312,7 +312,7 @@ def test_an_outcome_that_does_not_fit_its_kernel_is_not_taken(change: Callable[[
     judge.kept[key] = json.dumps(kept)
     again = Result(judge, ONE)
     assert again.ran and again.all == first.all
-    assert judge.kept[key] == good  # mended
+    assert judge.kept[key] == good  # the entry was replaced
 
 
 @pytest.mark.parametrize("text", ["", "ret;", ".version 8.0", ".entry k()", ".entry k() { foo %r1; }", "{", "\0"])

@@ -13,8 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: Which rooms each room may import from. `suites` sees what a program needs, `programs`
-#: everything but `cli`, and `cli` everything; the root is the public API over all.
+#: For each folder the folders that it may import. `suites` may import what a program needs, `programs` everything but
+#: `cli`, and `cli` everything. The root is the public API.
 MAY_SEE = {
     "ptx": set[str](),
     "analysis": {"ptx"},
@@ -30,13 +30,13 @@ MAY_SEE = {
     "": {"ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness"},
 }
 
-#: Modules of the root that import nothing of ours: every room may see them.
+#: Modules of the root that import nothing of the project. Every folder may import them.
 LEAVES = {"arch", "cache", "cost", "graphs", "python_child"}
 
-#: Folders without import circles even if imports for annotations count.
+#: Folders without import cycles even if imports for annotations count.
 FREE_OF_TYPING_CIRCLES = ("dsl", "suites", "transforms.kernel_fusion")
 
-#: Packages that only a verb that needs them may load.
+#: Packages that only the verbs that need them may load.
 HEAVY = {"numpy", "networkx", "elftools", "cuda", "rich", "matplotlib", "scipy", "jsonschema", "hypothesis"}
 
 #: Folders of scripts and tests, which are not shipped.

@@ -1,4 +1,4 @@
-"""Liveness against its definition by paths, on random kernels; partial definitions; growth."""
+"""Liveness compared with its definition by paths on random kernels; partial definitions; growth of the time."""
 
 from growth import assert_near_linear
 from hypothesis import given
@@ -138,7 +138,7 @@ def test_columns_make_no_difference(code: Kernel) -> None:
 
 
 def many_columns(count: int) -> Kernel:
-    """A chain of blocks, each reading what the block before wrote; two registers live throughout."""
+    """A chain of blocks. Each reads the register that the block before wrote. Two registers are live in all of them."""
     lines = ["mov.u32 %r1, 0;", "mov.u32 %r2, 1;", "mov.u32 %x0, 0;"]
     for number in range(1, count):
         lines += [f"@%p1 bra END;\nadd.u32 %x{number}, %x{number - 1}, %r1;"]

@@ -13,10 +13,10 @@ from ptxmotion.toolchain.occupancy import occupancy
     [
         (90, 256, 32, 0, 8, "warps"),
         (90, 32, 32, 0, 32, "blocks"),
-        (90, 256, 33, 0, 6, "registers"),  # 40 × 32 = 1280 a warp: 12 warps on each of 4 partitions
+        (90, 256, 33, 0, 6, "registers"),  # 40 × 32 = 1280 registers for a warp: 12 warps in each of 4 partitions
         (90, 256, 255, 0, 1, "registers"),
         (90, 1024, 65, 0, 0, "registers"),
-        (90, 128, 32, 47 * 1024, 4, "shared"),  # 48 KiB with the system's own
+        (90, 128, 32, 47 * 1024, 4, "shared"),  # 48 KiB with the memory that the system reserves
         (90, 128, 32, 227 * 1024, 1, "shared"),
         (90, 128, 32, 228 * 1024, 0, "shared"),
         (75, 64, 32, 0, 16, "blocks"),

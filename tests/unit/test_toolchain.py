@@ -55,7 +55,7 @@ def is_running(pid: int) -> bool:
 
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """No wheel, no system CUDA and no variable: a test adds back what it is about."""
+    """An environment without wheel, system CUDA and variables. A test adds what it needs."""
     for name in toolchain.TOOLS:
         monkeypatch.delenv(f"PTXMOTION_{name.upper()}", raising=False)
     monkeypatch.setattr(toolchain, "_wheel_folders", lambda: iter(()))

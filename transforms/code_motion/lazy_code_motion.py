@@ -54,7 +54,7 @@ __all__ = ["LazyCodeMotion", "Placement", "solve_placement"]
 
 
 class Where(TypedDict):
-    """Names of blocks and edges for a remark."""
+    """The names of blocks and edges in remarks."""
 
     sources: Sequence[str]
     targets: Sequence[str]
@@ -357,7 +357,7 @@ class _Places:
 
     def __init__(self, facts: Facts, placement: Placement) -> None:
         self.blocks = facts.cfg.blocks
-        #: By class number the names of the edges and of the blocks.
+        #: By class number: the names of the edges and of the blocks.
         self.inserted: dict[int, list[str]] = {}
         self.deleted: dict[int, list[str]] = {}
         for edge, bits in placement.insert.items():

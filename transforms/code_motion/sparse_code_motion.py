@@ -188,7 +188,7 @@ class _Motion:
         #: All class numbers, as bits.
         self.universe = (1 << len(classes)) - 1
         self.local = Local.of(local, self.graph, facts.cfg.never_leaving, self.universe)
-        #: By point, DnSafe \\ UpSafe, and the computations.
+        #: By point: DnSafe \\ UpSafe, and the computations.
         self.endless = self.find_endless()
         self.may_hold: list[int] = []
         self.computed = _by_point(self.local.antloc, self.local.exit_comp)
@@ -197,7 +197,7 @@ class _Motion:
     # --- the sets ------------------------------------------------------------------------------------------------
 
     def find_endless(self) -> list[int]:
-        """By node the classes that are not anticipated at its start because a thread may stay in a loop for ever."""
+        """By node: the classes that are not anticipated at its start because a thread may stay in a loop forever."""
         extra = [0] * len(self.graph.edge)
         faulting = self.faulting()
         if not faulting:
@@ -336,7 +336,7 @@ class _Motion:
         return set()
 
     def down_safety(self, unions: Sequence[int] = (), strict: Solution | None = None) -> Solution:
-        """``unions``: by node the classes for which the meet is ∪; ``strict``: the solution without any ∪."""
+        """``unions`` has for each node the classes for which the meet is ∪; ``strict``: the solution without any ∪."""
         cfg, local = self.graph.cfg, self.local
         nodes = range(len(cfg.blocks))
         return solve(
@@ -357,7 +357,7 @@ class _Motion:
     # --- the choice ----------------------------------------------------------------------------------------------
 
     def choose(self) -> dict[int, list[Point]]:
-        """By number of each class to rewrite the points at which to evaluate it."""
+        """By number of each class to rewrite: the points at which to evaluate it."""
         chosen: dict[int, list[Point]] = {}
         points = self.region_points()
         for number, required in self.worthwhile(points).items():
@@ -383,7 +383,7 @@ class _Motion:
         )
 
     def worthwhile(self, points: RegionPoints) -> dict[int, list[Point]]:
-        """By number of each class with a possible gain its computations that are not up-safe."""
+        """By number of each class with a possible gain: its computations that are not up-safe."""
         rising = self.rising(points)
         if not rising:
             return {}
@@ -463,7 +463,7 @@ class _Motion:
         return sum(1 << number for number in chosen)
 
     def availability(self, comp: list[int], chosen: int) -> list[int]:
-        """By node the chosen classes that are available at its start after ``comp`` was inserted."""
+        """By node: the chosen classes that are available at its start after ``comp`` was inserted."""
         cfg, local = self.graph.cfg, self.local
         nodes = range(len(cfg.blocks))
         solution = solve(

@@ -248,7 +248,7 @@ class _Fusion:
     def _extents(self) -> tuple[dict[str, Operand], dict[str, Operand]]:
         """For each side: by name of ``%nctaid``, the operand that its body reads instead, if the grids differ along
         that axis. It is a number, or a register that is loaded at the start of the kernel."""
-        found: tuple[dict[str, Operand], dict[str, Operand]] = ({}, {})
+        operands: tuple[dict[str, Operand], dict[str, Operand]] = ({}, {})
         params = self.kernel.params
         assert params is not None
         # A part may itself be a fused kernel with such registers.
@@ -258,7 +258,7 @@ class _Fusion:
                 continue
             for side, extent in enumerate((one, other)):
                 if isinstance(extent, int):
-                    found[side][f"%nctaid.{axis}"] = Imm(extent)
+                    operands[side][f"%nctaid.{axis}"] = Imm(extent)
                     continue
                 param = Param(f"{self.name}_param_{len(params)}", "param", TYPES["u32"])
                 params.append(param)
@@ -266,8 +266,8 @@ class _Fusion:
                 self.arguments[param.name] = Scalar(extent, (1, 2**31 - 1))
                 reg = Reg(f"%fused{tag}_nctaid_{axis}{side}", TYPES["u32"])
                 self.kernel.declarations.append(RegisterDeclaration(reg.type, reg.text))
-                found[side][f"%nctaid.{axis}"] = reg
-        return found
+                operands[side][f"%nctaid.{axis}"] = reg
+        return operands
 
     def _grid(self) -> Extents:
         first, second = self.sites
@@ -458,15 +458,15 @@ def _larger(one: Extent, other: Extent) -> Extent:
 
 def _directives(first: Kernel, second: Kernel) -> list[str]:
     """Launch bounds for the fused kernel. Each kernel is launched with blocks within its own bounds."""
-    found: list[str] = []
+    directives: list[str] = []
     for name in ("reqntid", "maxntid"):
         stated = [text for kernel in (first, second) if (text := kernel.directive(name)) is not None]
-        if stated and not found:  # ptxas rejects a kernel with both
-            found.append(f".{name} {min(stated, key=_threads)}")
+        if stated and not directives:  # ptxas rejects a kernel with both
+            directives.append(f".{name} {min(stated, key=_threads)}")
     least = [text for kernel in (first, second) if (text := kernel.directive("minnctapersm")) is not None]
-    if len(least) == 2 and found:
-        found.append(f".minnctapersm {min(map(int, least))}")
-    return found
+    if len(least) == 2 and directives:
+        directives.append(f".minnctapersm {min(map(int, least))}")
+    return directives
 
 
 def _threads(text: str) -> int:

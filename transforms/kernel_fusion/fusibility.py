@@ -65,7 +65,7 @@ def decide(
     return checked if checked.kind != "grid" else unchecked
 
 
-#: By kernel: its version, and a copy of its module and of it without nested scopes.
+#: By kernel: its version, a copy of its module, and in this copy the kernel without nested scopes.
 _FLAT: WeakKeyDictionary[Kernel, tuple[int, Module, Kernel]] = WeakKeyDictionary()
 
 
@@ -108,7 +108,7 @@ class _Placed:
 
 
 class _Decision:
-    """One run over all pairs of accesses."""
+    """Decides about one pair of launches, from all pairs of their accesses."""
 
     def __init__(self, first: LaunchSite, second: LaunchSite, *, may_check: bool) -> None:
         values = HostValues(bounds_of_names((first, second)))

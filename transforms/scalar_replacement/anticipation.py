@@ -14,7 +14,7 @@ load (4); otherwise true if it is true for all successors (5).
 Guarantees: a block is visited at most `VISITS` times with different values of its φs, then once more without their
 values; at most ``budget`` states are visited; if there is no answer then, it is *no*. Like lazy code motion, *value*
 assumes that loops with an exit end. *address* does not assume it, and its paths end at barriers, because another thread
-may never arrive there: the answer is false if a thread may run for ever without accessing the address. Refuses: parts
+may never arrive there: the answer is false if a thread may run forever without accessing the address. Refuses: parts
 of the graph without an exit.
 Reference: thesis §4.3.2.
 """
@@ -53,7 +53,7 @@ class _State:
 
     def __init__(self, block: int, known: dict[int, int], changed: int) -> None:
         self.block = block
-        #: By number of a φ the number of its value in terms of the values at the edge.
+        #: By number of a φ: the number of its value in terms of the values at the edge.
         self.known = known
         #: The leaves that were defined again since the edge, as bits of `Anticipation._bit_of`.
         self.changed = changed
@@ -92,38 +92,40 @@ class Anticipation:
         self.endless = facts.cfg.never_leaving
         self._exits = frozenset(self.cfg.exits)
         self._loops = facts.loops
-        #: By block.
+        #: By block: its events.
         self._events: dict[int, list[_Event]] = {}
-        #: By (block, successor, question, is_value).
+        #: The answers by (block, successor, question, is_value).
         self._answers: dict[tuple[int, int, Question, bool], bool] = {}
         #: By leaf of interest (`_leaves_of_interest`) its bit; ``None``: not computed yet.
         self._bit_of: dict[int, int] | None = None
-        #: By block leaves of interest: those defined there, those that dominate it, and those placed there, as bits.
+        #: By block: the leaves of interest that it defines, as bits.
         self._defined_in: dict[int, int] = {}
+        #: By block: the leaves of interest whose definitions dominate it, as bits.
         self._dominating: dict[int, int] = {}
+        #: By block: the leaves of interest whose place is in it, as bits.
         self._placed: dict[int, int] = {}
-        #: By block its φs of interest.
+        #: By block: its φs of interest.
         self._phis_of: dict[int, frozenset[int]] = {}
         #: By edge (block, successor): by φ the number of its argument.
         self._arguments: dict[tuple[int, int], Mapping[int, int]] = {}
-        #: By block.
+        #: By block: the condition of its branch (`_condition`).
         self._conditions: dict[int, _Condition | None] = {}
         #: By (block, successor, space, base, width) of a walk that did not meet the address: the byte ranges
         #: (start, end) of the accesses with this base that it passed.
         self._passed: dict[tuple[int, int, str, int, int], set[tuple[int, int]]] = {}
-        #: Of the current walk: these ranges, and whether it met the address.
+        #: For the current walk: the byte ranges that it passed, and whether it met the address.
         self._ranges: set[tuple[int, int]] = set()
         self._is_met = False
-        #: By (base, other base): `can_become`.
+        #: By (base, other base): the result of `can_become`.
         self._becomes: dict[tuple[int, int], bool] = {}
-        #: By block: `_may_be_decided`.
+        #: By block: the result of `_may_be_decided`.
         self._decided: dict[int, bool] = {}
-        #: By (start block, space, base, width): `_certainly_fails`.
+        #: By (start block, space, base, width): the result of `_certainly_fails`.
         self._failures: dict[tuple[int, str, int, int], bool] = {}
         #: By (state, successor, is_lost) the next state (`_enter`). Stored here because references between states would
         #: be cyclic.
         self._following: dict[tuple[_State, int, bool], _State] = {}
-        #: By (block, items of `known`, `changed`).
+        #: By (block, items of `known`, `changed`): the state.
         self._states: dict[tuple[int, frozenset[tuple[int, int]], int], _State] = {}
         self._blocks = {block.label: number for number, block in enumerate(self.cfg.blocks) if block.label is not None}
 
@@ -293,7 +295,7 @@ class Anticipation:
         return is_met and (is_value or not self._goes_round(ways))
 
     def _goes_round(self, ways: Mapping[_State, list[_State]]) -> bool:
-        """Whether a thread may run for ever without meeting the address.
+        """Whether a thread may run forever without reaching the address.
 
         An infinite path stays in some loop and passes its header again and again. If that loop is proved to end, the
         path cannot pass the header any more.
@@ -502,9 +504,10 @@ class Anticipation:
         return None if named is None else (named[0], named[1] + own.offset)
 
     def _as_of_edge(self, number: int, state: _State, position: int) -> int | None:
-        """Translate a number of the code at ``position`` in the block of the state into terms of the values at the
-        edge;
-        ``None`` if that is not possible."""
+        """Translate a number of the code at ``position`` in the block of the state to the values at the edge.
+
+        ``None`` if that is not possible.
+        """
         leaves = self.symbols.leaves(number)
         if leaves is None:
             return None

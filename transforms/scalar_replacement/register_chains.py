@@ -41,7 +41,7 @@ class InsertedLoad:
 
 @dataclass(slots=True)
 class ChainPlan:
-    """What accepted decisions need in the kernel."""
+    """The changes of the kernel that accepted decisions need."""
 
     kernel: Kernel
     #: Block → the registers that have to hold their values at its start.
@@ -72,7 +72,10 @@ class ChainPlan:
         return sum(units(register).words for register in self.needed.get(block, ()))
 
     def issue_early(self, decision: EarlyIssue) -> None:
-        """Let the load happen at the end of the block, under the guard, into a register of its own."""
+        """Insert the load at the end of the block of ``decision``, under its guard, with a new register as its result.
+
+        A copy of this register replaces the original load.
+        """
         instr = decision.load.instr
         result = instr.operands[0]
         assert isinstance(result, Reg)

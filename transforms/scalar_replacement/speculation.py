@@ -84,7 +84,7 @@ class Speculation:
 
     def _may_help(self, load: Load, question: Question) -> bool:
         """Whether hoisting may help: nothing in the block above the load changes its bytes, and another access uses
-        them, or the load reads them again in a loop. Compares names only, and comes before the tests that take long."""
+        them, or the load reads them again in a loop. This test is quick, because it compares names only."""
         if self._queries.search.within(load.block, question, load.position) is not THROUGH:
             return False
         is_reused = self._queries.candidates.may_be_available(question, load.block)

@@ -70,11 +70,11 @@ class Hoisting:
         self.anticipation = anticipation
         self._parts = parts
         self._exits = frozenset(self.cfg.exits)
-        #: By block its reachable predecessors.
+        #: By block: its reachable predecessors.
         self._reached: dict[int, list[int]] = {}
-        #: By block: `may_speculate`.
+        #: By block: the result of `may_speculate`.
         self._may_part: dict[int, bool] = {}
-        #: By number of a φ the blocks that contain it.
+        #: By number of a φ: the blocks that contain it.
         self._joins: dict[int, list[int]] = {}
         for block, phis in availability.symbols.phis.items():
             for phi in phis:
@@ -130,7 +130,7 @@ class _Rise:
         self._is_convergent = is_convergent
         self._answers_of_blocks = hoisting.availability.answers_to(question)
         self._joins = hoisting.joins(question)
-        #: By m, then by n; ``None`` while the answer is being computed.
+        #: The answer by m, then by n (as in the header of the module); ``None`` while it is being computed.
         self._answers: dict[int, dict[int, Places | None]] = {}
 
     def above(self, m: int, n: int, depth: int) -> Places:

@@ -32,8 +32,8 @@ _WORD = re.compile(r"(?<![\w$%.])[A-Za-z_$][\w$]*")
 
 
 def doubled(text: str, name: str) -> str | None:
-    """The text with two of each entry, under names of their own; `None` where there is none, or none that is
-    accepted."""
+    """The text with each entry twice, with different names; `None` if there is no entry, or if the text is not valid
+    PTX."""
     try:
         module = parse(text, name)
         verify(module)
@@ -47,7 +47,7 @@ def doubled(text: str, name: str) -> str | None:
 
 
 def renamed(kernel: Kernel, text: str, suffix: str) -> str:
-    """The kernel's text with a suffix to the names of the kernel itself, its parameters, labels and objects."""
+    """The text of the kernel with a suffix at the names of the kernel, its parameters, labels and objects."""
     own = {kernel.name, *(each.name for each in kernel.params or ()), *(each.name for each in kernel.variables)}
     own.update(block.label.text for block in kernel.blocks if block.label is not None)
     return _WORD.sub(lambda word: word[0] + suffix if word[0] in own else word[0], text)

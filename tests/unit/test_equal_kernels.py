@@ -1,4 +1,4 @@
-"""Entries that are equal except for names: each becomes what the passes would have made of it."""
+"""Entries that are equal except for names. Each must become what the passes would have made of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ptxmotion.transforms.remarks import Remarks
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n.global .align 4 .u32 table[8];\n"
 
-#: Names everywhere that a kernel may have some.
+#: An entry with names in every place where a kernel can have them.
 ENTRY = """.visible .entry {name}(.param .u64 {name}_param_0)
 {{
 	.reg .pred %p<3>;
@@ -51,7 +51,7 @@ def entry(name: str, factor: int = 7) -> str:
 
 
 class Judge:
-    """A judge that finds fewer instructions better."""
+    """A judge for which fewer instructions are better."""
 
     name = "counting"
 
@@ -68,7 +68,7 @@ class Judge:
 
 
 class Result:
-    """What a run over a module came to; ``ran`` are the entries that the passes ran over."""
+    """The result of a run over a module. ``ran`` has the entries that the passes ran over."""
 
     def __init__(self, module: Module, *, passes: str = "O3", judge: Judge | None = None, **options: Any) -> None:
         self.module = module
@@ -86,42 +86,42 @@ class Result:
 
     @property
     def all(self) -> object:
-        """Everything that does not tell whether there were twins."""
+        """Everything that must be the same with and without equal entries."""
         places = [instr.pos for kernel in self.module.kernels for block in kernel.blocks for instr in block.instrs]
         remarks = self.remarks
         return print_module(self.module), remarks.items, remarks.counts, remarks.rewrites, places, self.changed
 
 
-def without_twins(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_reuse(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EqualKernels, "find", lambda *_: None)  # pyright: ignore
 
 
 @pytest.mark.parametrize("judge", [lambda: None, Judge])
-def test_of_twins_the_passes_run_over_the_first(
+def test_passes_run_over_the_first_of_equal_entries(
     judge: Callable[[], Judge | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = HEAD + entry("k_1") + entry("other", 9) + entry("a_longer_name") + entry("k_2")
     found = Result(parse(text, "a.ptx"), judge=judge())
     assert found.ran == ["k_1", "other"]
     assert found.changed and any(remark.line for remark in found.remarks.items)
-    without_twins(monkeypatch)
+    without_reuse(monkeypatch)
     expected = Result(parse(text, "a.ptx"), judge=judge())
     assert expected.ran == ["k_1", "other", "a_longer_name", "k_2"]
     assert found.all == expected.all
 
 
-def test_of_twins_the_first_is_judged() -> None:
+def test_the_first_of_equal_entries_is_judged() -> None:
     judge = Judge()
     Result(parse(HEAD + entry("k_1") + entry("k_2")), judge=judge)
     assert set(judge.judged) == {"k_1"}
 
 
-def test_what_was_carried_over_can_be_transformed_further(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copied_outcome_can_be_transformed_further(monkeypatch: pytest.MonkeyPatch) -> None:
     module = parse(HEAD + entry("k_1") + entry("k_2"), "a.ptx")
     Result(module, passes="cse")
     verify(module)
     again = Result(module, passes="scm,dce")
-    without_twins(monkeypatch)
+    without_reuse(monkeypatch)
     expected = parse(HEAD + entry("k_1") + entry("k_2"), "a.ptx")
     Result(expected, passes="cse")
     assert again.all == Result(expected, passes="scm,dce").all
@@ -179,22 +179,22 @@ def test_other_lines_in_the_source_are_no_names() -> None:
     "options",
     [{"promise": Promise.parse("restrict:k_1")}, {"verify_each": True}],
 )
-def test_where_names_decide_or_each_is_to_be_seen_there_are_no_twins(options: dict[str, Any]) -> None:
+def test_each_equal_entry_is_transformed_itself_if_the_options_require_it(options: dict[str, Any]) -> None:
     assert Result(parse(HEAD + entry("k_1") + entry("k_2")), **options).ran == ["k_1", "k_2"]
 
 
-def test_under_a_promise_about_all_there_are_twins() -> None:
+def test_a_promise_about_all_kernels_does_not_prevent_reuse() -> None:
     assert Result(parse(HEAD + entry("k_1") + entry("k_2")), promise=Promise.parse("restrict")).ran == ["k_1"]
 
 
-def test_a_limit_counts_the_rewrites_of_twins() -> None:
+def test_a_limit_counts_the_rewrites_of_equal_entries() -> None:
     module = parse(HEAD + entry("k_1") + entry("k_2"))
     remarks = Remarks(module, 1)
     run_passes(module, "lcm:min_cost=0", remarks)
     assert remarks.rewrites == 1
 
 
-def test_a_twin_of_a_twin_that_passes_left_labels_in_is_transformed_itself() -> None:
-    """Labels that passes make are numbered behind those that are there."""
-    twins = [entry(name).replace("$L_", "$edge_") for name in ("k_1", "k_2")]
-    assert Result(parse(HEAD + "".join(twins))).ran == ["k_1", "k_2"]
+def test_an_entry_with_labels_that_passes_made_is_transformed_itself() -> None:
+    """Labels that passes make get numbers after the existing ones, so the entry is not equal to one without them."""
+    equal = [entry(name).replace("$L_", "$edge_") for name in ("k_1", "k_2")]
+    assert Result(parse(HEAD + "".join(equal))).ran == ["k_1", "k_2"]
