@@ -12,9 +12,10 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from typing import Any, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 from .. import __version__
+from ..spelling import did_you_mean
 from . import color
 from .outcome import usage_error, warn
 
@@ -25,8 +26,10 @@ __all__ = [
     "build_parser",
     "parse_arguments",
     "pass_list",
+    "positive",
     "regex",
     "settable",
+    "target",
     "verb_module",
 ]
 
@@ -85,6 +88,28 @@ class _Parser(argparse.ArgumentParser):
         if color.is_wanted(stream):
             self.formatter_class = _rich_formatter()
         stream.write(self.format_help())
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse does, but the message also has the choice that is similar."""
+        if action.choices is not None and value not in action.choices:
+            choices = [str(each) for each in action.choices]
+            listed = ", ".join(choices)
+            message = f"invalid choice: '{value}'{did_you_mean(str(value), choices)}; choose from {listed}"
+            raise argparse.ArgumentError(action, message)
+
+
+def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """The arguments of a parser. argparse has no public access to them."""
+    return cast("Any", parser)._actions
+
+
+def _chosen_parser(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> argparse.ArgumentParser:
+    """The parser of the verb, or of the action of the verb, that ``arguments`` name."""
+    for action in _actions(parser):
+        parsers = cast("dict[str, argparse.ArgumentParser]", action.choices)
+        if action.nargs == argparse.PARSER and (chosen := getattr(arguments, action.dest, None)) in parsers:
+            return _chosen_parser(parsers[chosen], arguments)
+    return parser
 
 
 def _rich_formatter() -> Any:
@@ -147,9 +172,18 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     color.set_when("auto")
     named = next((word for word in argv if word in VERBS), None)
     parser = build_parser([named] if named and not _asks_for_all(argv, named) else VERBS)
-    arguments = parser.parse_args(_explicit(argv))
+    arguments, unknown = parser.parse_known_args(_explicit(argv))
+    if unknown:
+        _refuse_unknown(_chosen_parser(parser, arguments), unknown)
     _apply_settings(parser, arguments)
     return arguments
+
+
+def _refuse_unknown(parser: argparse.ArgumentParser, unknown: list[str]) -> NoReturn:
+    """End the command: ``parser`` has no options ``unknown``."""
+    known = [option for action in _actions(parser) for option in action.option_strings]
+    similar = did_you_mean(unknown[0].partition("=")[0], known) if unknown[0].startswith("-") else ""
+    parser.error(f"unrecognized arguments: {' '.join(unknown)}{similar}")
 
 
 def _asks_for_all(argv: list[str], named: str) -> bool:
@@ -182,6 +216,30 @@ def regex(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise argparse.ArgumentTypeError(f"'{text}' is not a regular expression: {error}") from None
+
+
+def positive(text: str) -> int:
+    """The argparse type of a number greater than 0."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number greater than 0")
+    return int(text)
+
+
+def target(text: str) -> str:
+    """The argparse type of a target: one of the architectures of this package, or one that a ptxas here supports."""
+    from ..arch import ARCHITECTURES
+
+    known = [f"sm_{sm}" for sm in ARCHITECTURES]
+    known += [f"sm_{sm}{row.suffix}" for sm, row in ARCHITECTURES.items() if row.suffix]
+    if text in known:
+        return text
+    from ..toolchain.tools import every_target
+
+    known = every_target() or sorted(known)
+    if text in known:
+        return text
+    similar = did_you_mean(text, known)
+    raise argparse.ArgumentTypeError(f"'{text}' is not a target of ptxas{similar}; there are {', '.join(known)}")
 
 
 def pass_list(text: str) -> str:
@@ -221,8 +279,9 @@ def _apply_settings(parser: argparse.ArgumentParser, arguments: argparse.Namespa
     for key, value in settings.table(arguments.verb).items():
         action = options[arguments.verb].get(key)
         if action is None:
-            known = ", ".join(sorted(options[arguments.verb])) or "none"
-            usage_error(f"{settings.path}: unknown key '{key}' in table '{arguments.verb}'; there are {known}")
+            known = sorted(options[arguments.verb])
+            where = f"{settings.path}: unknown key '{key}'{did_you_mean(key, known)} in table '{arguments.verb}'"
+            usage_error(f"{where}; there are {', '.join(known) or 'none'}")
         if action.dest in given or any(action.dest in group and group & given for group in _EXCLUSIVE):
             continue
         if source and source.doubt and key in TRUSTED_ONLY.get(arguments.verb, ()):
@@ -234,10 +293,7 @@ def _apply_settings(parser: argparse.ArgumentParser, arguments: argparse.Namespa
 def settable(parser: argparse.ArgumentParser, verb: str) -> dict[str, argparse.Action]:
     """The options of a verb that a settings file may set, by long name. Their default is ``None``."""
     found: dict[str, argparse.Action] = {}
-    of_command: list[Any] = cast("Any", parser)._actions  # argparse has no public access to them
-    of_verb = next(action for action in of_command if action.dest == "verb").choices[verb]
-    actions: list[argparse.Action] = of_verb._actions
-    for action in actions:
+    for action in _actions(_chosen_parser(parser, argparse.Namespace(verb=verb))):
         if action.default is None and action.dest not in ("color", "config", "no_config"):
             names = [option[2:] for option in action.option_strings if option.startswith("--")]
             names = ["level"] if action.dest == "level" else names
@@ -263,5 +319,6 @@ def _converted(action: argparse.Action, key: str, value: Any, path: str) -> Any:
     except (argparse.ArgumentTypeError, ValueError) as error:
         usage_error(f"{path}: '{key}': {error}")
     if action.choices is not None and converted not in action.choices:
-        usage_error(f"{path}: '{key}' takes one of {', '.join(map(str, action.choices))}, not {text!r}")
+        choices = [str(each) for each in action.choices]
+        usage_error(f"{path}: '{key}' takes one of {', '.join(choices)}, not {text!r}{did_you_mean(text, choices)}")
     return converted

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .arguments import target
 from .outcome import BAD_INPUT, DIFFERENT, FINE, INCONCLUSIVE, CommandError, say, usage_error
 
 if TYPE_CHECKING:
@@ -99,7 +100,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="the GPU, or the emulator, which counts instead of timing (default: the GPU if there is one)",
     )
     where.add_argument("--require-gpu", action="store_true", help="fail with exit code 4 if there is no GPU")
-    where.add_argument("--arch", metavar="SM", help="the target that nvcc compiles for (default: the GPU's, or sm_90a)")
+    where.add_argument(
+        "--arch", type=target, metavar="SM", help="the target that nvcc compiles for (default: the GPU's, or sm_90a)"
+    )
     where.add_argument(
         "--jobs",
         type=_positive,

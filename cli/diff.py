@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from .arguments import target
 from .outcome import DIFFERENT, FINE
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `diff`."""
     parser.add_argument("before", metavar="A", help="the earlier PTX file; - is stdin")
     parser.add_argument("after", metavar="B", help="the later PTX file; - is stdin")
-    parser.add_argument("--arch", metavar="SM", help="the target to assemble for (default: that of each module)")
+    parser.add_argument(
+        "--arch", type=target, metavar="SM", help="the target to assemble for (default: that of each module)"
+    )
     parser.add_argument(
         "--fail-on",
         choices=("worse", "different"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..arch import DEFAULT_TARGET
-from .arguments import pass_list, regex
+from .arguments import pass_list, regex, target
 from .outcome import FINE, say, usage_error, warn
 
 EPILOG = """\
@@ -82,7 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="the level (-O3) or list of passes that optimizes the fused kernels (default: none)",
     )
-    how.add_argument("--arch", metavar="SM", help="the target that nvcc compiles CUDA kernels for (default: sm_90a)")
+    how.add_argument(
+        "--arch", type=target, metavar="SM", help="the target that nvcc compiles CUDA kernels for (default: sm_90a)"
+    )
     reports = parser.add_argument_group("reports, on stderr")
     reports.add_argument(
         "--remarks",

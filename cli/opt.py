@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .alias_promise import ALIAS_HELP, alias_promise, warn_of_unknown_names
-from .arguments import pass_list, regex
+from .arguments import pass_list, regex, target
 from .observers import Observers, observer_of
 from .outcome import FINE, say, usage_error, warn
 from .profiles import PROFILE_HELP, load_profile
@@ -89,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument(
         "--arch",
+        type=target,
         metavar="SM",
         help="the target for which the gate and --emit=cubin,sass assemble (default: that of the module)",
     )

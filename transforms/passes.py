@@ -14,6 +14,8 @@ from dataclasses import fields, is_dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from ..spelling import did_you_mean
+
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
@@ -109,7 +111,8 @@ def create_pass(text: str) -> Pass:
         option, equals, value = setting.partition("=")
         if option not in types or not equals:
             offered = ", ".join(types) or "none"
-            raise UnknownPass(f"pass '{name}' has no option '{setting}'; its options: {offered}")
+            similar = did_you_mean(option, types) if option not in types else ""
+            raise UnknownPass(f"pass '{name}' has no option '{setting}'{similar}; its options: {offered}")
         options[option] = _converted(name, option, types[option], value)
     try:
         return pass_class(**options)
@@ -123,7 +126,8 @@ def _class_of(name: str) -> Any:
         return getattr(import_module(f".{module}", __package__), class_name)
     registered = _registered()
     if name not in registered:
-        raise UnknownPass(f"there is no pass '{name}'; there are {', '.join([*_BUILT_IN, *sorted(registered)])}")
+        names = [*_BUILT_IN, *sorted(registered)]
+        raise UnknownPass(f"there is no pass '{name}'{did_you_mean(name, names)}; there are {', '.join(names)}")
     called = f"pass '{name}' ({registered[name].value})"
     try:
         found = registered[name].load()

@@ -20,14 +20,14 @@ from __future__ import annotations
 import runpy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
 from ...emulator import LaunchError, UnsupportedInstruction
-from ...ptx import Kernel, Module
+from ...ptx import Kernel, Module, print_kernel, print_module
 from ...ptx.operations import Operation
 from .generated_inputs import CASES, Input, Signature, generate
 from .input_regions import GeneratedMemory, Regions
@@ -46,6 +46,7 @@ __all__ = [
     "GivenLaunch",
     "Verdict",
     "compare",
+    "equal_kernels",
     "launches_from_file",
     "verdict",
 ]
@@ -83,7 +84,7 @@ class GivenLaunch:
 class Comparison:
     """The outcome for one kernel and input. ``details`` are lines about the differences, or the reason why the input
     is inconclusive. ``changed`` is the number of compared bytes that the first run changed. ``ended_by_budget``: the
-    first run reached the limit of its instructions."""
+    first run reached the limit of its instructions. ``is_out_of_time``: the time for the kernel ended."""
 
     kernel: str
     seed: int
@@ -92,24 +93,35 @@ class Comparison:
     name: str = ""
     changed: int = 0
     ended_by_budget: bool = False
+    is_out_of_time: bool = False
 
 
 @dataclass(slots=True)
 class Verdict:
-    """The outcome for a kernel over all its inputs."""
+    """The outcome for a kernel over all its inputs. ``is_equal``: the text is equal, so nothing was run."""
 
     kernel: str
     outcome: str
     comparisons: list[Comparison]
+    is_equal: bool = False
 
     @property
     def summary(self) -> str:
         """One line: the outcome and the number of inputs with this outcome."""
+        if self.is_equal:
+            return f"{self.outcome} (equal text)"
         decided = [each for each in self.comparisons if each.outcome == self.outcome]
+        if self.outcome not in (SAME, DIFFERENT):
+            return f"{self.outcome} (none of {len(self.comparisons)} inputs decides)"
         text = f"{self.outcome} ({len(decided)} of {len(self.comparisons)} inputs"
         if self.outcome == SAME:
             text += f", {sum(each.changed for each in decided)} changed bytes compared"
         return text + ")"
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether the time for the kernel ended before all inputs were compared."""
+        return any(each.is_out_of_time for each in self.comparisons)
 
     @property
     def undecided(self) -> list[str]:
@@ -122,8 +134,11 @@ class Verdict:
         return [f"{number} undecided: {reason}" for reason, number in reasons.items()]
 
 
-def verdict(kernel: str, comparisons: Sequence[Comparison]) -> Verdict:
-    """*different* if one input is, else *same* if at least one input is, else *unsupported* or *inconclusive*."""
+def verdict(kernel: str, comparisons: Sequence[Comparison], *, is_equal: bool = False) -> Verdict:
+    """*different* if one input is, else *same* if at least one input is, else *unsupported* or *inconclusive*. A kernel
+    that ``is_equal`` is the *same* without inputs."""
+    if is_equal:
+        return Verdict(kernel, SAME, [], is_equal=True)
     outcomes = {each.outcome for each in comparisons}
     ranked = (DIFFERENT, SAME, UNSUPPORTED, INCONCLUSIVE)
     return Verdict(kernel, next((each for each in ranked if each in outcomes), INCONCLUSIVE), list(comparisons))
@@ -160,6 +175,24 @@ def compare(
             yield from pair.compare_given(launches, range(3) if seeds is None else seeds)
         else:
             yield from pair.compare_generated(range(INPUTS) if seeds is None else seeds, seconds, restrict=restrict)
+
+
+def equal_kernels(before: Module, after: Module) -> frozenset[str]:
+    """The kernels that have the same text in both modules, if everything besides the kernels has the same text, too.
+
+    Such a kernel computes the same, so it need not be run.
+    """
+    first, second = _texts(before), _texts(after)
+    if first[""] != second[""]:
+        return frozenset()
+    return frozenset(name for name in first if name and first[name] == second.get(name))
+
+
+def _texts(module: Module) -> dict[str, str]:
+    """Name of a kernel → its text; under the empty name, the text of the module without its kernels."""
+    shared = [item for item in module.items if not (isinstance(item, Kernel) and item.is_entry)]
+    texts = {entry.name: print_kernel(entry) for entry in module.entries}
+    return {**texts, "": print_module(replace(module, items=shared))}
 
 
 def _signature_problem(entry: Kernel, after: Module) -> Comparison | None:
@@ -226,7 +259,7 @@ class _Pair:
             each, budget = waiting.pop(0)
             if self.deadline is not None and time.monotonic() > self.deadline:
                 left = [f"the time for this kernel ended with {len(waiting) + 1} inputs left"]
-                yield Comparison(self.entry.name, each.seed, INCONCLUSIVE, left, "the rest")
+                yield Comparison(self.entry.name, each.seed, INCONCLUSIVE, left, "the rest", is_out_of_time=True)
                 return
             memory = GeneratedMemory(regions, each.fill, each.seed, each.threads)
             found = self._judged(each.seed, each.name, partial(self._generated, each, memory, numbers), budget)
@@ -280,7 +313,8 @@ class _Pair:
         except LaunchError as error:
             return Comparison(kernel, seed, INCONCLUSIVE, [str(error)], name)
         except OutOfTime:
-            return Comparison(kernel, seed, INCONCLUSIVE, ["the time for this kernel ended within a run"], name)
+            why = ["the time for this kernel ended within a run"]
+            return Comparison(kernel, seed, INCONCLUSIVE, why, name, is_out_of_time=True)
         return Comparison(kernel, seed, outcome, details, name, changed)
 
 
