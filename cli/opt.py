@@ -125,7 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb; its exit code."""
     if arguments.print_passes:
-        from .pass_descriptions import describe_passes
+        from .print_passes import describe_passes
 
         print(describe_passes(), end="")
         return FINE
