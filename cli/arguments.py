@@ -1,6 +1,6 @@
 """The parser of the command line: verbs, options that all verbs have, and settings files as defaults.
 
-Only the parser of the called verb is built; `--help` and completion build all. rich-argparse formats help, and is
+Only the parser of the called verb is built; `--help` builds all. rich-argparse formats help, and is
 imported only when help is printed in colour.
 """
 
@@ -20,9 +20,11 @@ from . import color
 from .outcome import usage_error, warn
 
 __all__ = [
+    "OPTIONAL_VALUE",
     "TRUSTED_ONLY",
     "VERBS",
     "Verb",
+    "actions_of",
     "build_parser",
     "parse_arguments",
     "pass_list",
@@ -98,14 +100,14 @@ class _Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, message)
 
 
-def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+def actions_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     """The arguments of a parser. argparse has no public access to them."""
     return cast("Any", parser)._actions
 
 
 def _chosen_parser(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> argparse.ArgumentParser:
     """The parser of the verb, or of the action of the verb, that ``arguments`` name."""
-    for action in _actions(parser):
+    for action in actions_of(parser):
         parsers = cast("dict[str, argparse.ArgumentParser]", action.choices)
         if action.nargs == argparse.PARSER and (chosen := getattr(arguments, action.dest, None)) in parsers:
             return _chosen_parser(parsers[chosen], arguments)
@@ -181,18 +183,18 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
 
 def _refuse_unknown(parser: argparse.ArgumentParser, unknown: list[str]) -> NoReturn:
     """End the command: ``parser`` has no options ``unknown``."""
-    known = [option for action in _actions(parser) for option in action.option_strings]
+    known = [option for action in actions_of(parser) for option in action.option_strings]
     similar = did_you_mean(unknown[0].partition("=")[0], known) if unknown[0].startswith("-") else ""
     parser.error(f"unrecognized arguments: {' '.join(unknown)}{similar}")
 
 
 def _asks_for_all(argv: list[str], named: str) -> bool:
     before = argv[: argv.index(named)]
-    return named == "completion" or "-h" in before or "--help" in before
+    return "-h" in before or "--help" in before
 
 
 #: Options whose value is optional. The value must follow an `=`; the next word is never their value.
-_OPTIONAL_VALUE = frozenset(["--remarks", "--stats-json"])
+OPTIONAL_VALUE = frozenset(["--remarks", "--stats-json"])
 
 
 _LEVEL = re.compile(r"-O\d")
@@ -206,7 +208,7 @@ def _explicit(argv: list[str]) -> list[str]:
         if words and words[-1] == "--passes" and _LEVEL.fullmatch(word):
             words[-1] = f"--passes={word}"
         else:
-            words.append(f"{word}=" if word in _OPTIONAL_VALUE else word)
+            words.append(f"{word}=" if word in OPTIONAL_VALUE else word)
     return words + argv[end:]
 
 
@@ -293,7 +295,7 @@ def _apply_settings(parser: argparse.ArgumentParser, arguments: argparse.Namespa
 def settable(parser: argparse.ArgumentParser, verb: str) -> dict[str, argparse.Action]:
     """The options of a verb that a settings file may set, by long name. Their default is ``None``."""
     found: dict[str, argparse.Action] = {}
-    for action in _actions(_chosen_parser(parser, argparse.Namespace(verb=verb))):
+    for action in actions_of(_chosen_parser(parser, argparse.Namespace(verb=verb))):
         if action.default is None and action.dest not in ("color", "config", "no_config"):
             names = [option[2:] for option in action.option_strings if option.startswith("--")]
             names = ["level"] if action.dest == "level" else names

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     each.add_argument(
         "--format",
         default="markdown",
-        metavar="LIST",
+        metavar="FORMATS",
         help="png, svg, markdown, thesis, separated by commas (default: markdown)",
     )
     each.add_argument("-o", dest="output", default="report", metavar="DIR", help="output folder (default: report)")
@@ -116,7 +116,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--seeds", type=_positive, default=3, metavar="N", help="inputs that the outputs are checked on (default: 3)"
     )
     how.add_argument(
-        "--min-effect", default="1%", metavar="P%%", help="the smallest difference that counts (default: 1%%)"
+        "--min-effect", default="1%", metavar="P%", help="the smallest difference that counts (default: 1%%)"
     )
     how.add_argument(
         "--launch",
@@ -143,7 +143,7 @@ def _add_comparison(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-on",
         default=_FAIL_ON,
-        metavar="LIST",
+        metavar="KINDS",
         help="the kinds of changes that fail: slower, worse, mismatch, missing, invalid, inconclusive, or none "
         f"(default: {_FAIL_ON})",
     )
@@ -151,7 +151,7 @@ def _add_comparison(parser: argparse.ArgumentParser) -> None:
         "--threshold",
         action="append",
         default=[],
-        metavar="REGEX=P%%",
+        metavar="REGEX=P%",
         help="how much a figure may get worse if its name benchmark:arm:kernel:figure matches; may be repeated",
     )
     parser.add_argument("--json", dest="output", metavar="FILE", help="write the differences as JSON; - is stdout")

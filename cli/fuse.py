@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--passes",
         type=pass_list,
-        metavar="LIST",
+        metavar="PASSES",
         help="the level (-O3) or list of passes that optimizes the fused kernels (default: none)",
     )
     how.add_argument(

@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     passes.add_argument(
         "--passes",
         type=pass_list,
-        metavar="LIST",
+        metavar="PASSES",
         help="run these passes: name or name:option=value, separated by commas; or a level (-O3); or none",
     )
     what.add_argument("--print-passes", action="store_true", help="list the passes, their options and the levels")
