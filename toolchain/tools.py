@@ -348,6 +348,13 @@ def _wheel_folders() -> Iterator[Path]:
             yield folder
 
 
+def wheel_folder() -> Path:
+    """Where a wheel that is installed for this Python puts its tools, whether there is one or not."""
+    import sysconfig
+
+    return Path(sysconfig.get_path("platlib")) / "nvidia" / "cu13" / "bin"
+
+
 def _system_folders() -> Iterator[Path]:
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if root := os.environ.get(variable):
