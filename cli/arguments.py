@@ -170,7 +170,10 @@ def _add_common(parser: argparse.ArgumentParser, *, hide: bool = False) -> None:
 
 
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
-    """The arguments; settings are the defaults. Raises `SystemExit` (wrong usage), `CommandError`, `SettingsError`."""
+    """The arguments, with settings as defaults; ``command`` is ``argv``.
+
+    Raises `SystemExit` (wrong usage), `CommandError`, `SettingsError`.
+    """
     color.set_when("auto")
     named = next((word for word in argv if word in VERBS), None)
     parser = build_parser([named] if named and not _asks_for_all(argv, named) else VERBS)
@@ -178,6 +181,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     if unknown:
         _refuse_unknown(_chosen_parser(parser, arguments), unknown)
     _apply_settings(parser, arguments)
+    arguments.command = argv
     return arguments
 
 
