@@ -299,7 +299,10 @@ def _apply_settings(parser: argparse.ArgumentParser, arguments: argparse.Namespa
 def settable(parser: argparse.ArgumentParser, verb: str) -> dict[str, argparse.Action]:
     """The options of a verb that a settings file may set, by long name. Their default is ``None``."""
     found: dict[str, argparse.Action] = {}
-    for action in actions_of(_chosen_parser(parser, argparse.Namespace(verb=verb))):
+    of_command: list[Any] = cast("Any", parser)._actions  # argparse has no public access to them
+    of_verb = next(action for action in of_command if action.dest == "verb").choices[verb]
+    actions: list[argparse.Action] = of_verb._actions
+    for action in actions:
         if action.default is None and action.dest not in ("color", "config", "no_config"):
             names = [option[2:] for option in action.option_strings if option.startswith("--")]
             names = ["level"] if action.dest == "level" else names

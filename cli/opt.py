@@ -113,7 +113,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--remarks-output", metavar="FILE", help="write all remarks as LLVM optimization records (YAML)"
     )
     reports.add_argument("--print-changed", choices=("diff",), help="print a diff of the kernel after each pass")
-    reports.add_argument("--time-passes", action="store_true", default=None, help="print the seconds of each step")
+    reports.add_argument(
+        "--time-passes", action="store_true", default=None, help="print the seconds of each step, also of the gate"
+    )
     reports.add_argument(
         "--stats-json", metavar="FILE", help="print counts by kernel and pass as JSON; =FILE: write them to a file"
     )
@@ -337,12 +339,16 @@ class OneFile:
             print(self.times(result), file=sys.stderr, end="")
 
     def times(self, result: Result) -> str:
-        lines = ["   seconds  changed  step"]
+        """The seconds of each step, how many kernels each pass changed, and how often the gate did its work."""
+        lines = ["   seconds   number  step"]
         for name, seconds in self.seconds.items():
             lines.append(f"{seconds:10.4f}           {name}")
             if name == "passes":
                 for each, timing in result.timings.items():
                     lines.append(f"{timing.seconds:10.4f} {timing.changed:8}    {each}")
+                judge = result.judge_times
+                for each, taken in judge.seconds.items():
+                    lines.append(f"{taken:10.4f} {judge.numbers[each]:8}    gate: {each}")
         lines.append(f"{time.perf_counter() - self.started:10.4f}           total")
         return "\n".join(lines) + "\n"
 
@@ -367,7 +373,11 @@ class OneFile:
             "rewrites": remarks.rewrites,
             "kernels": kernels,
             "totals": totals,
-            "seconds": {**self.seconds, **{f"pass {name}": t.seconds for name, t in result.timings.items()}},
+            "seconds": {
+                **self.seconds,
+                **{f"pass {name}": timing.seconds for name, timing in result.timings.items()},
+                **{f"gate {name}": seconds for name, seconds in result.judge_times.seconds.items()},
+            },
         }
         return json.dumps(document, indent=2) + "\n"
 

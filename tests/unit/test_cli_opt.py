@@ -258,6 +258,23 @@ def test_time_passes_lists_every_pass(source: Path, capfd: pytest.CaptureFixture
     assert [step.split()[-1] for step in steps if step.split()[-1] in ("lcm", "dce")] == ["lcm", "dce"]
 
 
+def test_time_passes_shows_the_gate(
+    source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gate_rows(*arguments: str) -> dict[str, int]:
+        assert opt(source, "-O3", "--time-passes", "-o", "/dev/null", *arguments) == 0
+        err = capfd.readouterr().err
+        return {name: int(number) for number, name in re.findall(r"^ +[\d.]+ +(\d+) +gate: (.+)$", err, re.MULTILINE)}
+
+    monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path / "cache"))
+    first = gate_rows()
+    assert set(first) == {"runs of ptxas", "reading of machine code"}
+    assert first["runs of ptxas"] == first["reading of machine code"] >= 2
+    assert set(gate_rows()) == {"results from the cache"}
+    assert set(gate_rows("--gate=static")) == {"static figures"}
+    assert gate_rows("--gate=off") == {}
+
+
 def test_print_changed_shows_what_a_pass_did(source: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert opt(source, "--passes=lcm", "--print-changed=diff", "-o", "/dev/null") == 0
     err = capfd.readouterr().err
