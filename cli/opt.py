@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument(
         "--ptxas-options",
-        type=_ptxas_options,
+        type=ptxas_options,
         metavar="OPTIONS",
         help="options of ptxas for the gate and for --emit=cubin,sass, as in --ptxas-options=-maxrregcount=32,-O2",
     )
@@ -161,7 +161,8 @@ _PTXAS_OPTION = re.compile(
 )
 
 
-def _ptxas_options(text: str) -> tuple[str, ...]:
+def ptxas_options(text: str) -> tuple[str, ...]:
+    """The argparse type of ``--ptxas-options``."""
     options = tuple(text.split(","))
     for option in options:
         if _PTXAS_OPTION.fullmatch(option) is None:
