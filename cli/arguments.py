@@ -52,7 +52,10 @@ _DESCRIPTION = "Post-compilation optimizer for NVIDIA PTX: PTX in, faster PTX ou
 
 _EPILOG = """\
 examples:
+  ptxmotion doctor
   ptxmotion opt kernel.ptx -o faster.ptx --remarks
+  ptxmotion diff kernel.ptx faster.ptx
+  ptxmotion verify kernel.ptx faster.ptx
 
 exit codes: 0 success, 1 regression or mismatch, 2 wrong usage, 3 bad input or ptxas rejects the output,
 4 a tool or GPU is missing, 5 inconclusive, 70 internal error
@@ -140,7 +143,7 @@ def build_parser(verbs: Iterable[str] = tuple(VERBS)) -> argparse.ArgumentParser
     for name, text in VERBS.items():
         if name in chosen:
             verb = verb_module(name)
-            each = kinds.add_parser(name, help=text, description=text.capitalize() + ".", epilog=verb.EPILOG)
+            each = kinds.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=verb.EPILOG)
             verb.add_arguments(each)
             _add_common(each, hide=True)
         else:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .arguments import target
+from .bench_examples import EXAMPLES
 from .outcome import BAD_INPUT, DIFFERENT, FINE, INCONCLUSIVE, CommandError, say, usage_error
 
 if TYPE_CHECKING:
@@ -23,10 +24,12 @@ __all__ = ["EPILOG", "add_arguments", "run"]
 EPILOG = """\
 examples:
   ptxmotion bench list
-  ptxmotion bench run rodinia --variant=-O2 --variant=cse,lcm --json results.json
-  ptxmotion bench run pathfinder --backend=emulator --size=tiny --json results.json
+  ptxmotion bench run pathfinder --variant=-O2 --variant=cse,lcm --json results.json
+  ptxmotion bench run rodinia --backend=emulator --size=tiny --dry-run
   ptxmotion bench compare before.json after.json --fail-on=slower,invalid
-  ptxmotion bench report results.json --format=png,markdown -o report
+  ptxmotion bench report results.json -o report
+
+ptxmotion bench ACTION --help explains an action and has examples of it.
 """
 
 _FAIL_ON = "slower,worse,mismatch,missing"
@@ -37,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     def action(name: str, text: str) -> argparse.ArgumentParser:
-        return actions.add_parser(name, help=text, description=text.capitalize() + ".")
+        description = f"{text[0].upper()}{text[1:]}."
+        return actions.add_parser(name, help=text, description=description, epilog=EXAMPLES.get(name))
 
     each = action("list", "list the programs")
     each.add_argument("names", nargs="*", metavar="NAME", help="programs, suites or shell patterns (default: all)")
@@ -60,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     each.add_argument(
         "--format",
         default="markdown",
-        metavar="FORMATS",
+        metavar="LIST",
         help="png, svg, markdown, thesis, separated by commas (default: markdown)",
     )
     each.add_argument("-o", dest="output", default="report", metavar="DIR", help="output folder (default: report)")
@@ -143,7 +147,7 @@ def _add_comparison(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-on",
         default=_FAIL_ON,
-        metavar="KINDS",
+        metavar="LIST",
         help="the kinds of changes that fail: slower, worse, mismatch, missing, invalid, inconclusive, or none "
         f"(default: {_FAIL_ON})",
     )

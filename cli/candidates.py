@@ -148,15 +148,15 @@ def _values_of(action: argparse.Action, prefix: str, current: str, words: Sequen
         return Candidates(VALUES, prefix, [(each.dest, _plain(each.help)) for each in kinds])
     if action.choices is not None:
         return Candidates(VALUES, prefix, [(str(each), "") for each in action.choices])
-    metavar = str(action.metavar or "")
-    if metavar in _LISTS:
-        item = current.rpartition(",")[2]
-        done = current.removesuffix(item)
-        return Candidates(VALUES, prefix + done, _LISTS[metavar](words, item), is_open=True)
-    for key in (*action.option_strings, metavar):
+    metavar = str(action.metavar or "").removeprefix("=")
+    for key in (*(f"{option} {metavar}" for option in action.option_strings), *action.option_strings, metavar):
         if key in _KNOWN:
             kind, find = _KNOWN[key]
             return Candidates(kind, prefix, find(words, current))
+        if key in _LISTS:
+            item = current.rpartition(",")[2]
+            done = current.removesuffix(item)
+            return Candidates(VALUES, prefix + done, _LISTS[key](words, item), is_open=True)
     return Candidates(FOLDERS if metavar == "DIR" else VALUES if metavar in _FREE else FILES, prefix)
 
 
@@ -232,6 +232,12 @@ def _names_of_passes(words: Sequence[str], item: str) -> Values:
     return [(name, text) for name, text in _passes(words, "") if ":" not in name and not re.fullmatch(r"O\d", name)]
 
 
+def _sizes(words: Sequence[str], item: str) -> Values:
+    from ..suites.registry import SIZES
+
+    return [(size, "") for size in SIZES]
+
+
 def _nothing(words: Sequence[str], item: str) -> Values:
     return []
 
@@ -260,20 +266,21 @@ _MOST_PTX = 16 << 20
 #: A function of the words before the cursor and of the text that the value begins with.
 _Find: TypeAlias = "Callable[[Sequence[str], str], Values]"
 
-#: Values that are lists, separated by commas, by their placeholder in the help → the items.
-_LISTS: dict[str, _Find] = {"PASSES": _passes, "KINDS": _changes, "FORMATS": _report_formats}
+#: Values that are lists, separated by commas, by the option or by its placeholder in the help → the items.
+_LISTS: dict[str, _Find] = {"PASSES": _passes, "--fail-on": _changes, "--format": _report_formats}
 
 #: Other values that are known, by the option or by the placeholder → the kind and the values.
 _KNOWN: dict[str, tuple[str, _Find]] = {
     "--kernel": (VALUES, _kernels),
     "--remarks": (VALUES, _names_of_passes),
     "--program": (VALUES, _nothing),
+    "--size": (VALUES, _sizes),
     "PROGRAM": (MIXED, _programs),
     "NAME": (MIXED, _programs_and_suites),
     "SPEC": (MIXED, _variants),
     "SM": (VALUES, _targets),
     "LEVEL": (VALUES, _alias),
-    "FORMAT": (VALUES, _export_formats),
+    "--format FORMAT": (VALUES, _export_formats),
 }
 
 #: Placeholders of values that are not known: numbers and free texts. What is in no table is a file.

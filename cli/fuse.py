@@ -60,7 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: costs)",
     )
     how.add_argument("--no-benefit", action="store_true", default=None, help="the same as --benefit=none")
-    how.add_argument("--size", help="the input size of the Benchmark for --benefit=timing (default: small)")
+    how.add_argument(
+        "--size", metavar="NAME", help="the input size of the Benchmark for --benefit=timing (default: small)"
+    )
     how.add_argument(
         "--graph",
         action="store_true",
@@ -89,7 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reports.add_argument(
         "--remarks",
         type=regex,
-        metavar="REGEX",
+        nargs="?",
+        metavar="=REGEX",
         help="print which launches were fused, which were not, and why; =REGEX: only for kernels whose name matches",
     )
 

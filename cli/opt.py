@@ -106,7 +106,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reports.add_argument(
         "--remarks",
         type=regex,
-        metavar="REGEX",
+        nargs="?",
+        metavar="=REGEX",
         help="print which rewrites were made, which were not, and why; =REGEX: only of passes whose name matches",
     )
     reports.add_argument(
@@ -117,7 +118,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--time-passes", action="store_true", default=None, help="print the seconds of each step, also of the gate"
     )
     reports.add_argument(
-        "--stats-json", metavar="FILE", help="print counts by kernel and pass as JSON; =FILE: write them to a file"
+        "--stats-json",
+        nargs="?",
+        metavar="=FILE",
+        help="print counts by kernel and pass as JSON; =FILE: write them to a file",
     )
     reports.add_argument(
         "--dump", metavar="DIR", help="write the module after each pass that changed it, as numbered files"

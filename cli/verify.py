@@ -12,9 +12,15 @@ EPILOG = """\
 Exit codes: 1 if two files compute different results or a round trip changed a file, 3 if a file is not well-formed,
 5 if the comparison of a kernel is inconclusive: no input changed the compared memory, or no run reached its end.
 
+Without --inputs, the inputs are generated from the kernel. A file of inputs is Python, and is executed:
+  def launches(seed):
+      x = np.arange(64, dtype=np.float32) + seed
+      yield dict(kernel="scale", grid=1, block=64, args=[np.float32(2), x, np.uint32(64)])
+
 examples:
   ptxmotion verify kernel.ptx
   ptxmotion verify kernel.ptx faster.ptx --seeds 50 --budget 60
+  ptxmotion verify kernel.ptx faster.ptx --inputs inputs.py
   ptxmotion verify --round-trip build/ptx --jobs 4
 """
 
