@@ -84,7 +84,8 @@ class GivenLaunch:
 class Comparison:
     """The outcome for one kernel and input. ``details`` are lines about the differences, or the reason why the input
     is inconclusive. ``changed`` is the number of compared bytes that the first run changed. ``ended_by_budget``: the
-    first run reached the limit of its instructions. ``is_out_of_time``: the time for the kernel ended."""
+    first run reached the limit of its instructions. ``left``: how many inputs were not compared to the end, because the
+    time for the kernel ended."""
 
     kernel: str
     seed: int
@@ -93,7 +94,7 @@ class Comparison:
     name: str = ""
     changed: int = 0
     ended_by_budget: bool = False
-    is_out_of_time: bool = False
+    left: int = 0
 
 
 @dataclass(slots=True)
@@ -110,10 +111,11 @@ class Verdict:
         """One line: the outcome and the number of inputs with this outcome."""
         if self.is_equal:
             return f"{self.outcome} (equal text)"
-        decided = [each for each in self.comparisons if each.outcome == self.outcome]
+        compared = [each for each in self.comparisons if not each.left]
+        decided = [each for each in compared if each.outcome == self.outcome]
         if self.outcome not in (SAME, DIFFERENT):
-            return f"{self.outcome} (none of {len(self.comparisons)} inputs decides)"
-        text = f"{self.outcome} ({len(decided)} of {len(self.comparisons)} inputs"
+            return f"{self.outcome} (none of {len(compared)} inputs decides)"
+        text = f"{self.outcome} ({len(decided)} of {len(compared)} inputs"
         if self.outcome == SAME:
             text += f", {sum(each.changed for each in decided)} changed bytes compared"
         return text + ")"
@@ -121,17 +123,19 @@ class Verdict:
     @property
     def is_out_of_time(self) -> bool:
         """Whether the time for the kernel ended before all inputs were compared."""
-        return any(each.is_out_of_time for each in self.comparisons)
+        return any(each.left for each in self.comparisons)
 
     @property
     def undecided(self) -> list[str]:
-        """One line for each reason why inputs are undecided, with their number."""
+        """One line for each reason why inputs are undecided, with their number, and one for inputs not compared."""
         reasons: dict[str, int] = {}
         for each in self.comparisons:
             if each.outcome in (INCONCLUSIVE, UNSUPPORTED):
                 for reason in each.details[-1:]:
                     reasons[reason] = reasons.get(reason, 0) + 1
-        return [f"{number} undecided: {reason}" for reason, number in reasons.items()]
+        lines = [f"{number} undecided: {reason}" for reason, number in reasons.items()]
+        left = sum(each.left for each in self.comparisons)
+        return [*lines, f"{left} not compared: the time for this kernel ended"] if left else lines
 
 
 def verdict(kernel: str, comparisons: Sequence[Comparison], *, is_equal: bool = False) -> Verdict:
@@ -258,8 +262,7 @@ class _Pair:
         while waiting:
             each, budget = waiting.pop(0)
             if self.deadline is not None and time.monotonic() > self.deadline:
-                left = [f"the time for this kernel ended with {len(waiting) + 1} inputs left"]
-                yield Comparison(self.entry.name, each.seed, INCONCLUSIVE, left, "the rest", is_out_of_time=True)
+                yield self._out_of_time(each.seed, "the rest", len(waiting) + 1)
                 return
             memory = GeneratedMemory(regions, each.fill, each.seed, each.threads)
             found = self._judged(each.seed, each.name, partial(self._generated, each, memory, numbers), budget)
@@ -298,6 +301,10 @@ class _Pair:
             deadline=self.deadline,
         )
 
+    def _out_of_time(self, seed: int, name: str, left: int) -> Comparison:
+        """The outcome of ``left`` inputs for which there was no time."""
+        return Comparison(self.entry.name, seed, INCONCLUSIVE, [], name, left=left)
+
     def _judged(self, seed: int, name: str, run: Callable[[Device, int], EmulatedRun], budget: int) -> Comparison:
         """Run both kernels and compare the results."""
         kernel = self.entry.name
@@ -313,8 +320,7 @@ class _Pair:
         except LaunchError as error:
             return Comparison(kernel, seed, INCONCLUSIVE, [str(error)], name)
         except OutOfTime:
-            why = ["the time for this kernel ended within a run"]
-            return Comparison(kernel, seed, INCONCLUSIVE, why, name, is_out_of_time=True)
+            return self._out_of_time(seed, name, 1)
         return Comparison(kernel, seed, outcome, details, name, changed)
 
 
