@@ -71,6 +71,7 @@ $(VENV)/made-for: $(STALE)
 	  echo '$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: sudo apt install python3-venv' >&2; exit 1; }
 	@command -v c++ >/dev/null || command -v g++ >/dev/null || \
 	  echo 'note: no C++ compiler found, which nvcc needs; on Debian and Ubuntu: sudo apt install g++' >&2
+	@test -e typings/ptxmotion || { mkdir -p typings; ln -s .. typings/ptxmotion; }  # no archive has this link
 	$(PYTHON) -m venv --clear $(VENV)
 	@printf '%s\n' '$(CURDIR)' > $@
 

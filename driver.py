@@ -17,7 +17,7 @@ does not change the code of its argument.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,10 +25,11 @@ from .ptx import Kernel, Module, parse, print_module
 from .ptx.verify import verify
 from .transforms.attempt import Attempt, untouched_copy
 from .transforms.equal_kernels import EqualKernels
-from .transforms.gate.judge import ReadsFloatCode
+from .transforms.gate.judge import ReadsFloatCode, TimesItsWork
 from .transforms.passes import passes_of
 from .transforms.pipeline import KernelTransform
 from .transforms.remarks import Remark, Remarks
+from .work_times import WorkTimes
 
 if TYPE_CHECKING:
     from .analysis.memory.alias import Promise
@@ -80,8 +81,8 @@ _DEFAULT = Policy()
 class Result:
     """The optimized ``module``. ``changed`` are the names of the kernels that differ from the given ones.
 
-    ``log`` has the remarks, the counts and the number of rewrites. ``timings`` are the seconds of each pass.
-    ``warnings`` are sentences for the user.
+    ``log`` has the remarks, the counts and the number of rewrites. ``timings`` are the seconds of each pass,
+    ``judge_times`` those of the judge. ``warnings`` are sentences for the user.
     """
 
     module: Module
@@ -89,6 +90,7 @@ class Result:
     log: Remarks
     timings: Mapping[str, Timing]
     warnings: tuple[str, ...] = ()
+    judge_times: WorkTimes = field(default_factory=WorkTimes)
 
     @cached_property
     def text(self) -> str:
@@ -132,7 +134,8 @@ def optimize_in_place(module: Module, passes: str | Sequence[Pass] = "O2", polic
     log = Remarks(module, policy.limit, explains=policy.explain)
     kernels = [kernel for kernel in module.kernels if policy.kernels is None or policy.kernels(kernel.name)]
     changed = optimize_module(module, kernels, transform, judge, log) if chosen else []
-    return Result(module, tuple(changed), log, transform.timings, tuple(warnings))
+    times = judge.times if isinstance(judge, TimesItsWork) else WorkTimes()
+    return Result(module, tuple(changed), log, transform.timings, tuple(warnings), times)
 
 
 def _copy(module: Module) -> Module:

@@ -26,6 +26,8 @@ import os
 from dataclasses import dataclass
 from typing import Any, cast
 
+from .spelling import did_you_mean
+
 __all__ = ["Settings", "SettingsError", "Source", "find_settings", "read_settings"]
 
 
@@ -111,7 +113,9 @@ def read_settings(path: str | None, verbs: frozenset[str]) -> Settings:
     tables = cast("dict[str, Any]", content)
     for name, table in tables.items():
         if name not in verbs:
-            raise SettingsError(f"{path}: unknown key '{name}'; there are tables for {', '.join(sorted(verbs))}")
+            similar = did_you_mean(name, verbs)
+            listed = ", ".join(sorted(verbs))
+            raise SettingsError(f"{path}: unknown key '{name}'{similar}; there are tables for {listed}")
         if not isinstance(table, dict):
             raise SettingsError(f"{path}: '{name}' is not a table; the options of a verb are in a table with its name")
     return Settings(path, tables)

@@ -47,6 +47,10 @@ def _collect_garbage_rarely() -> None:
 
 
 def _run(argv: list[str]) -> int:
+    if argv[:2] == ["completion", "--complete"]:  # what a completion script calls: no settings, no messages
+        from .completion import complete
+
+        return complete(argv[2], argv[3:])
     from .arguments import parse_arguments, verb_module
 
     arguments = parse_arguments(argv)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from ..spelling import did_you_mean
 from .outcome import warn
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def warn_of_unknown_names(promise: Promise, module: Module) -> None:
     """Warn about kernels and parameters that the promise names and the module does not have."""
     params = {kernel.name: {param.name for param in kernel.params or ()} for kernel in module.kernels}
     for name in sorted(promise.kernels - params.keys()):
-        warn(f"--alias: there is no kernel '{name}'")
+        warn(f"--alias: there is no kernel '{name}'{did_you_mean(name, params)}")
     for kernel, param in sorted(promise.parameters):
         if param not in params.get(kernel, ()):
-            warn(f"--alias: there is no parameter '{param}' of a kernel '{kernel}'")
+            similar = did_you_mean(param, params.get(kernel, ()))
+            warn(f"--alias: there is no parameter '{param}' of a kernel '{kernel}'{similar}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..arch import DEFAULT_TARGET
-from .arguments import pass_list, regex
+from .arguments import pass_list, regex, target
 from .outcome import FINE, say, usage_error, warn
 
 EPILOG = """\
@@ -60,7 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: costs)",
     )
     how.add_argument("--no-benefit", action="store_true", default=None, help="the same as --benefit=none")
-    how.add_argument("--size", help="the input size of the Benchmark for --benefit=timing (default: small)")
+    how.add_argument(
+        "--size", metavar="NAME", help="the input size of the Benchmark for --benefit=timing (default: small)"
+    )
     how.add_argument(
         "--graph",
         action="store_true",
@@ -79,15 +81,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--passes",
         type=pass_list,
-        metavar="LIST",
+        metavar="PASSES",
         help="the level (-O3) or list of passes that optimizes the fused kernels (default: none)",
     )
-    how.add_argument("--arch", metavar="SM", help="the target that nvcc compiles CUDA kernels for (default: sm_90a)")
+    how.add_argument(
+        "--arch", type=target, metavar="SM", help="the target that nvcc compiles CUDA kernels for (default: sm_90a)"
+    )
     reports = parser.add_argument_group("reports, on stderr")
     reports.add_argument(
         "--remarks",
         type=regex,
-        metavar="REGEX",
+        nargs="?",
+        metavar="=REGEX",
         help="print which launches were fused, which were not, and why; =REGEX: only for kernels whose name matches",
     )
 

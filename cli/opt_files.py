@@ -44,7 +44,7 @@ def run_files(arguments: argparse.Namespace, one_file: Callable[[argparse.Namesp
     worst = 0
     for path, name in outputs.items():
         each = one_file(_arguments_of(arguments, path, name))
-        code = guarded(["opt", path], lambda _, each=each: each.run())
+        code = guarded(_command(arguments, path), lambda _, each=each: each.run())
         if code in _INTERRUPTED:
             return code
         worst = max(worst, code)
@@ -54,6 +54,11 @@ def run_files(arguments: argparse.Namespace, one_file: Callable[[argparse.Namesp
     names = f": {', '.join(failed[:3])}{', …' if len(failed) > 3 else ''}" if failed else ""
     say(f"ptxmotion: {len(outputs)} files: {changed} changed, {len(failed)} failed{names}")
     return worst
+
+
+def _command(arguments: argparse.Namespace, path: str) -> list[str]:
+    """The command that does for one input what this one does."""
+    return [word for word in arguments.command if word not in arguments.files] + [path]
 
 
 def _outputs(arguments: argparse.Namespace) -> dict[str, Path]:

@@ -14,6 +14,7 @@ from types import ModuleType
 
 from ..dsl import DslError, Program
 from ..ptx import PtxError
+from ..spelling import did_you_mean
 from ..suites.registry import Benchmark, error_in_file, find
 from .errors import BadInput, BadRequest
 
@@ -42,7 +43,9 @@ def find_program(source: str, name: str) -> FoundProgram:
     if not name and len(programs) > 1:
         raise BadRequest(f"choose one with --program: {', '.join(programs)}", source)
     if name and name not in programs:
-        raise BadRequest(f"there is no program '{name}' in this file; there are {', '.join(programs)}", source)
+        similar = did_you_mean(name, programs)
+        listed = ", ".join(programs)
+        raise BadRequest(f"there is no program '{name}'{similar} in this file; there are {listed}", source)
     return programs[name] if name else next(iter(programs.values()))
 
 

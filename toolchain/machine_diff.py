@@ -11,7 +11,7 @@ Refuses: with `PtxasError`, a module that ptxas refuses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,9 +160,10 @@ def _side(side: MachineFigures | None) -> dict[str, Any] | None:
     return {**side.code.to_json(), "figures": side.table()} if side is not None else None
 
 
-def figures(ptx: str, arch: str | None = None) -> dict[str, MachineFigures]:
-    """Assemble a module and read the figures of its kernels. Raises `PtxasError`, `CubinError`, `ToolMissing`."""
-    done = assemble(ptx, arch, verbose=True)
+def figures(ptx: str, arch: str | None = None, options: Sequence[str] = ()) -> dict[str, MachineFigures]:
+    """Assemble a module with ``options`` of ptxas and read the figures of its kernels. Raises `PtxasError`,
+    `CubinError`, `ToolMissing`."""
+    done = assemble(ptx, arch, verbose=True, flags=options)
     from_log = ptxas_figures(done.log)
     by_name: dict[str, MachineFigures] = {}
     for name, code in read_cubin(done.cubin).items():

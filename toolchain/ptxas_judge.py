@@ -9,6 +9,7 @@ that makes it crash, or that takes too long. This is not cached.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -17,12 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..cache import Cache, cache_folder, source_digest
 from ..cost import Figures
+from ..work_times import WorkTimes
 from .tools import Tool, ToolchainError, arch_for, assemble, find_tool
 
 if TYPE_CHECKING:
     from .cubin import KernelCode
 
-__all__ = ["SECONDS", "PtxasJudge", "figures_of", "warps"]
+__all__ = ["CACHED", "PTXAS", "READING", "SECONDS", "PtxasJudge", "figures_of", "warps"]
+
+#: The names of the work of a judge, for `--time-passes`.
+PTXAS, READING, CACHED = "runs of ptxas", "reading of machine code", "results from the cache"
 
 #: The numbers of threads of a block if the kernel does not fix one. `warps` takes the mean over them.
 USUAL_THREADS = (128, 256, 512)
@@ -33,7 +38,8 @@ SECONDS = 300.0
 
 class PtxasJudge:
     """Judges PTX text by its machine code. ``arch`` overrides the target of the module. ``seconds`` is the time limit
-    of ptxas. ``options`` are passed to ptxas. ``tool`` is the ptxas (default: that of `find_tool`)."""
+    of ptxas. ``options`` are passed to ptxas. ``tool`` is the ptxas (default: that of `find_tool`). ``times`` are those
+    of its work: `PTXAS`, `READING`, `CACHED`."""
 
     def __init__(
         self,
@@ -48,6 +54,7 @@ class PtxasJudge:
         self.cache = Cache("gate", folder or cache_folder())
         self.options = tuple(options)
         self.tool = tool or find_tool("ptxas")
+        self.times = WorkTimes()
 
     def figures(self, ptx: str) -> dict[str, Figures]:
         """The figures of each kernel by name. Raises `ToolchainError`."""
@@ -61,7 +68,9 @@ class PtxasJudge:
         cached = self._get("figures", arch, ptx)
         if cached is not None:
             return {name: Figures(**fields) for name, fields in cached.items()}
-        by_kernel = _read_figures(self._assembled(ptx, arch))
+        cubin = self._assembled(ptx, arch)
+        with self.times.measure(READING):
+            by_kernel = _read_figures(cubin)
         self._put({name: asdict(figures) for name, figures in by_kernel.items()}, "figures", arch, ptx)
         return by_kernel
 
@@ -80,13 +89,16 @@ class PtxasJudge:
             return {
                 name: {int(line): frozenset(kinds) for line, kinds in lines.items()} for name, lines in cached.items()
             }
-        by_kernel = _read_lines(self._assembled(ptx, arch, "-lineinfo"))
+        cubin = self._assembled(ptx, arch, "-lineinfo")
+        with self.times.measure(READING):
+            by_kernel = _read_lines(cubin)
         value = {name: {line: sorted(kinds) for line, kinds in lines.items()} for name, lines in by_kernel.items()}
         self._put(value, "lines", arch, ptx)
         return by_kernel
 
     def _assembled(self, ptx: str, arch: str, *flags: str) -> bytes:
-        return assemble(ptx, arch, tool=self.tool, timeout=self.seconds, flags=(*self.options, *flags)).cubin
+        with self.times.measure(PTXAS):
+            return assemble(ptx, arch, tool=self.tool, timeout=self.seconds, flags=(*self.options, *flags)).cubin
 
     def recall(self, key: str) -> Any:
         """The value that `remember` stored under ``key`` for this architecture, or `None`."""
@@ -98,9 +110,14 @@ class PtxasJudge:
         self._put({"kept": value}, "kept", str(self.arch), key)
 
     def _get(self, *key: str) -> dict[str, Any] | None:
+        started = time.perf_counter()
         whole = self._key(key)
         body = self.cache.get(*whole) if whole else None
-        return None if body is None else json.loads(body)
+        if body is None:
+            return None
+        value = json.loads(body)
+        self.times.add(CACHED, time.perf_counter() - started)
+        return value
 
     def _put(self, value: Mapping[str, Any], *key: str) -> None:
         whole = self._key(key)

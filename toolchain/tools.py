@@ -217,6 +217,19 @@ def supported_targets(ptxas: Tool | None = None) -> tuple[str, ...]:
     return _targets_of((ptxas or find_tool("ptxas")).path)
 
 
+def every_target() -> list[str]:
+    """The targets that a ptxas of this machine supports, the oldest first: that of `find_tool`, and those of installed
+    CUDAs. Empty if there is none."""
+    paths = [path for folder in _system_folders() if (path := _executable(folder, "ptxas"))]
+    with contextlib.suppress(ToolMissing):
+        paths.insert(0, find_tool("ptxas").path)
+    found: set[str] = set()
+    for path in dict.fromkeys(paths):
+        with contextlib.suppress(ToolFailed, ToolTimeout, OSError):  # one that does not run supports nothing
+            found.update(_targets_of(path))
+    return sorted(found, key=lambda target: (_numbers(target), target))
+
+
 def arch_for(ptx: str, ptxas: Tool | None = None) -> str:
     """The target that `assemble` uses by default: that of the module, or the oldest supported one."""
     match = _TARGET.search(ptx)
@@ -333,6 +346,13 @@ def _wheel_folders() -> Iterator[Path]:
         folder = Path(entry) / "nvidia" / "cu13" / "bin"
         if folder.is_dir():
             yield folder
+
+
+def wheel_folder() -> Path:
+    """Where a wheel that is installed for this Python puts its tools, whether there is one or not."""
+    import sysconfig
+
+    return Path(sysconfig.get_path("platlib")) / "nvidia" / "cu13" / "bin"
 
 
 def _system_folders() -> Iterator[Path]:

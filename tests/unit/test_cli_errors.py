@@ -188,19 +188,55 @@ def test_an_error_of_ours_saves_a_reproducer(
         raise ZeroDivisionError("by design")
 
     monkeypatch.setattr("ptxmotion.driver.optimize_module", fail)
-    assert main(["opt", str(good), "--verify-each"]) == 70
+    assert main(["opt", str(good), "--verify-each", "-o", str(tmp_path / "out.ptx")]) == 70
     out, err = capfd.readouterr()
     assert out == ""
-    assert err.startswith("ptxmotion: internal error: ZeroDivisionError: by design; please report it with ")
+    assert err.startswith("ptxmotion: internal error: ZeroDivisionError: by design; the input and the traceback are ")
     assert err.count("\n") == 1
     (saved,) = crashes.iterdir()
     assert str(saved) in err
     text = saved.read_text()
-    assert f"// command: ptxmotion opt {good} --verify-each\n" in text
+    assert f"// command: ptxmotion opt {good} --verify-each -o {tmp_path / 'out.ptx'}\n" in text
+    assert f"// again: ptxmotion opt {saved} --verify-each\n" in text
     assert "// ZeroDivisionError: by design\n" in text
     assert text.endswith(GOOD)
+    assert main(["opt", str(saved), "--verify-each"]) == 70, "the command `again` shows the error again"
     monkeypatch.undo()
     assert main(["opt", str(saved), "-o", "/dev/null"]) == 0
+
+
+def test_an_error_of_ours_saves_every_input(
+    good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashes = tmp_path / "crashes"
+    crashes.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(crashes))
+
+    def fail(*_: object, **__: object) -> bool:
+        raise ZeroDivisionError("by design")
+
+    other = tmp_path / "other.ptx"
+    other.write_text(GOOD.replace("], 1;", "], 2;"))
+    monkeypatch.setattr("ptxmotion.harness.verification.equivalence.compare", fail)
+    assert main(["verify", str(good), str(other)]) == 70
+    said = capfd.readouterr().err
+    saved = {path.read_text().rpartition("// input: ")[2].split("\n")[0]: path for path in crashes.iterdir()}
+    assert set(saved) == {str(good), str(other)}
+    assert all(str(path) in said for path in saved.values())
+    again = f"// again: ptxmotion verify {saved[str(good)]} {saved[str(other)]}\n"
+    assert all(again in path.read_text() for path in saved.values())
+    monkeypatch.setattr("ptxmotion.driver.optimize_module", fail)
+    out = tmp_path / "out"
+    assert main(["opt", "-O1", str(good), str(other), "-o", str(out)]) == 70
+    said = capfd.readouterr().err
+    new = sorted(set(crashes.iterdir()) - set(saved.values()))
+    assert len(new) == 2 and all(str(path) in said for path in new)
+    assert all(f"// again: ptxmotion opt -O1 {path}\n" in path.read_text() for path in new)
+    # Without an input that can be saved there is only the traceback.
+    monkeypatch.setattr("ptxmotion.harness.doctor.run", fail)
+    assert main(["doctor"]) == 70
+    (text,) = crashes.glob("*.txt")
+    assert "// command: ptxmotion doctor\n" in text.read_text()
 
 
 def test_a_missing_tool_is_named_with_what_brings_it(
@@ -235,6 +271,17 @@ def test_what_ptxas_refuses_is_bad_input(tmp_path: Path, capfd: pytest.CaptureFi
         (["opt", "--frob"], "unrecognized arguments: --frob"),
         (["opt", "-O7"], "invalid choice: '7'"),
         (["opt", "-O1", "--passes=none"], "not allowed with argument"),
+        (["optt"], "invalid choice: 'optt' (did you mean 'opt'?); choose from opt, analyze"),
+        (["opt", "--gate=ptax"], "invalid choice: 'ptax' (did you mean 'ptxas'?)"),
+        (
+            ["opt", "--remark", "x"],
+            "ptxmotion opt: error: unrecognized arguments: --remark (did you",
+        ),
+        (["bench", "run", "--sizes=tiny"], "ptxmotion bench run: error: unrecognized arguments: --sizes=tiny (did you"),
+        (["opt", "--passes=lmc"], "there is no pass 'lmc' (did you mean 'lcm'?); there are cse, lcm"),
+        (["opt", "--passes=lcm:min_cots=2"], "has no option 'min_cots=2' (did you mean 'min_cost'?)"),
+        (["opt", "--arch=sm90"], "'sm90' is not a target of ptxas (did you mean 'sm_90'?)"),
+        (["diff", "a", "b", "--arch=sm_91"], "'sm_91' is not a target of ptxas (did you mean 'sm_90'?)"),
         (["opt", "x", "--passes=lcm,frob"], "there is no pass 'frob'"),
         (["opt", "x", "--passes=lcm:frob=1"], "has no option 'frob=1'"),
         (["opt", "x", "--passes=lcm:min_cost=x"], "takes a value of type int, not 'x'"),

@@ -285,7 +285,7 @@ def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         ((file, "--program", "play"), 2, "there is no program 'play' in this file; there are work"),
         ((file, "--passes", "nothing"), 2, "there is no pass 'nothing'"),
         ((tmp_path / "none.py",), 3, "No such file"),
-        (("no/such", "-o", tmp_path / "x"), 3, "0 programs are called 'no/such'"),
+        (("no/such", "-o", tmp_path / "x"), 3, "no program is called 'no/such'; there are"),
     ):
         assert fuse(*arguments) == code
         assert message in capsys.readouterr().err, arguments

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from motion import DIVISION_AGAIN
 from ptxmotion.cli import main
-from ptxmotion.cli.pass_descriptions import OPTIONS, PASSES
-from ptxmotion.transforms.passes import create_pass, is_built_in, pass_names
+from ptxmotion.cli.print_passes import summary_of
+from ptxmotion.transforms.passes import option_text, pass_class, pass_names
 
 SOURCE = (
     DIVISION_AGAIN.replace("entry k(", "entry first(")
@@ -87,18 +87,52 @@ def test_every_listed_pass_and_option_is_accepted(source: Path, capfd: pytest.Ca
         if not line.startswith(" "):
             name = line.split()[0]
             assert opt(source, f"--passes={name}") == 0
-        else:
+        elif "=" in line.split()[0]:
             assert opt(source, f"--passes={name}:{line.split()[0]}") == 0
 
 
 def test_every_pass_and_option_is_described() -> None:
-    passes: list[Any] = [create_pass(name) for name in pass_names()]
-    built_in = [each for each in passes if is_built_in(each)]
-    assert {each.name for each in built_in} == set(PASSES)
-    options = {(each.name, option.name) for each in built_in for option in fields(each)}
-    described = {(each, name) for each, name in options if (each, name) in OPTIONS or ("", name) in OPTIONS}
-    assert described == options
-    assert {name for _, name in OPTIONS} == {name for _, name in options}
+    for name in pass_names():
+        described: Any = pass_class(name)
+        assert len(summary_of(described)) > 10, name
+        for option in fields(described):
+            assert option_text(option), (name, option.name)
+
+
+_BROKEN = '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+@dataclass(frozen=True)
+class Plain:
+    size: int = 3
+    name: ClassVar[str] = "plain"
+    def run(self, kernel, facts, remarks): return False
+
+@dataclass(frozen=True)
+class Demanding:
+    """Needs a value. And more."""
+    size: int
+    name: ClassVar[str] = "demanding"
+    def run(self, kernel, facts, remarks): return False
+'''
+
+
+def test_a_pass_that_cannot_be_used_is_listed_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "odd_passes.py").write_text(_BROKEN)
+    metadata = tmp_path / "odd_passes-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: odd-passes\nVersion: 1\n")
+    names = {"plain": "odd_passes:Plain", "demanding": "odd_passes:Demanding", "gone": "no_such_module:Gone"}
+    lines = "".join(f"{name} = {value}\n" for name, value in names.items())
+    (metadata / "entry_points.txt").write_text(f"[ptxmotion.passes]\n{lines}")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "ptxmotion", "opt", "--print-passes"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert re.search(r"^plain\n +size=3$", done.stdout, re.MULTILINE)
+    reason = r"cannot be used: pass 'demanding' \(odd_passes:Demanding\): option 'size' has no default value"
+    assert re.search(rf"^demanding +{reason}$", done.stdout, re.MULTILINE)
+    assert re.search(r"^gone +cannot be used: .* cannot be imported: No module named", done.stdout, re.MULTILINE)
 
 
 def test_a_level_is_a_value_of_passes(source: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -222,6 +256,23 @@ def test_time_passes_lists_every_pass(source: Path, capfd: pytest.CaptureFixture
     assert opt(source, "--passes=lcm,dce", "--time-passes", "-o", "/dev/null") == 0
     steps = [line.split(maxsplit=1)[1].strip() for line in capfd.readouterr().err.splitlines()[1:]]
     assert [step.split()[-1] for step in steps if step.split()[-1] in ("lcm", "dce")] == ["lcm", "dce"]
+
+
+def test_time_passes_shows_the_gate(
+    source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gate_rows(*arguments: str) -> dict[str, int]:
+        assert opt(source, "-O3", "--time-passes", "-o", "/dev/null", *arguments) == 0
+        err = capfd.readouterr().err
+        return {name: int(number) for number, name in re.findall(r"^ +[\d.]+ +(\d+) +gate: (.+)$", err, re.MULTILINE)}
+
+    monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path / "cache"))
+    first = gate_rows()
+    assert set(first) == {"runs of ptxas", "reading of machine code"}
+    assert first["runs of ptxas"] == first["reading of machine code"] >= 2
+    assert set(gate_rows()) == {"results from the cache"}
+    assert set(gate_rows("--gate=static")) == {"static figures"}
+    assert gate_rows("--gate=off") == {}
 
 
 def test_print_changed_shows_what_a_pass_did(source: Path, capfd: pytest.CaptureFixture[str]) -> None:

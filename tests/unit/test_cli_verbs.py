@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -174,16 +173,6 @@ def test_doctor_tells_of_every_tool(capfd: pytest.CaptureFixture[str], monkeypat
     monkeypatch.setenv("PTXMOTION_PTXAS", "/nowhere")
     assert main(["doctor"]) == 4
     assert re.search(r"^FAIL  ptxas", capfd.readouterr().out, re.MULTILINE)
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
-def test_completion_knows_verbs_and_options(shell: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
-    script = capfd.readouterr().out
-    assert "--bisect-limit" in script or "bisect-limit" in script
-    assert "analyze" in script
-    if shell == "bash":
-        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 
 
 def test_version(capfd: pytest.CaptureFixture[str]) -> None:

@@ -56,7 +56,8 @@ def test_the_pass_is_found_by_its_entry_point(tmp_path: Path) -> None:
     environment = installed_pass(tmp_path)
     command = [sys.executable, "-m", "ptxmotion", "opt"]
     listed = subprocess.run([*command, "--print-passes"], capture_output=True, text=True, env=environment, check=True)
-    assert re.search(r"^negateadd .*\n +wide=true$", listed.stdout, re.MULTILINE)
+    described = r"^negateadd +A sum with a negated operand becomes a difference\n +wide=true +also sums of 64 bits$"
+    assert re.search(described, listed.stdout, re.MULTILINE)
     ptx = """.version 8.0
 .target sm_90
 .address_size 64

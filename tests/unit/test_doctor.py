@@ -2,9 +2,13 @@
 
 import io
 import json
+import os
+import shutil
 import types
+from pathlib import Path
 
 import pytest
+from ptxmotion.cli import main
 from ptxmotion.harness import doctor
 from ptxmotion.toolchain import tools as toolchain
 
@@ -98,3 +102,24 @@ def test_driver_and_gpu(monkeypatch: pytest.MonkeyPatch, version: int, ok: bool)
     checks = by_name()
     assert checks["driver"].ok is ok
     assert checks["GPU 0"].detail == "Some GPU, sm_90"
+
+
+def test_path_is_what_a_shell_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--path"]) == 0
+    printed = capsys.readouterr().out.removesuffix("\n")
+    for name in toolchain.TOOLS:
+        found = shutil.which(name, path=printed)
+        assert found is not None and Path(found).samefile(toolchain.find_tool(name).path)
+
+
+def test_path_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PTXMOTION_NVCC", "/nowhere/nvcc")
+    assert main(["doctor", "--path"]) == 4
+    said = capsys.readouterr()
+    assert shutil.which("ptxas", path=said.out.removesuffix("\n"))
+    assert said.err.startswith("ptxmotion: error: nvcc not found: PTXMOTION_NVCC=/nowhere/nvcc is no executable\n")
+    for name in toolchain.TOOLS:
+        monkeypatch.setenv(f"PTXMOTION_{name.upper()}", "/nowhere")
+    assert main(["doctor", "--path"]) == 4
+    said = capsys.readouterr()
+    assert os.path.isabs(said.out.removesuffix("\n")), "an empty text would put the current folder on PATH"

@@ -33,7 +33,7 @@ _Step: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class CopyPropagation:
-    """The pass ``copyprop``. It has no options."""
+    """Replaces reads of a copy by reads of its source."""
 
     name: ClassVar[str] = "copyprop"
 

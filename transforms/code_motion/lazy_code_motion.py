@@ -35,6 +35,7 @@ from ...analysis.manager import Facts
 from ...ptx import Instr, Kernel
 from ..cleanup.copy_propagation import CopyPropagation
 from ..cleanup.dead_code import DeadCodeElimination
+from ..passes import option
 from ..remarks import Remarks, block_names
 from .blocked_loads import explain_loads
 from .branch_divergence import BranchDivergence
@@ -150,15 +151,16 @@ def _later(
 
 @dataclass(frozen=True)
 class LazyCodeMotion:
-    """Options: ``naming`` is ``lexical``, ``value`` or ``both``. An expression is moved only if it costs at least
-    ``min_cost`` (see the opcode table); one that is redundant without an insertion is always removed. ``rounds`` bounds
-    the repetitions, which let an expression follow its operands. ``cdrnd_insertion`` allows insertions only where no
-    divergent branch decides whether they are executed (thesis §7.2)."""
+    """Lazy code motion: partial redundancy elimination; no path evaluates an expression more often.
 
-    naming: str = "both"
-    min_cost: int = 2
-    rounds: int = 3
-    cdrnd_insertion: bool = False
+    An expression that is redundant without an insertion is removed even if it costs less than ``min_cost``. Repetitions
+    let an expression follow its operands. ``cdrnd_insertion``: thesis §7.2.
+    """
+
+    naming: str = option("both", "when expressions are equal: lexical (same operands), value (same value), or both")
+    min_cost: int = option(2, "move only expressions with at least this cost in the opcode table")
+    rounds: int = option(3, "the most repetitions")
+    cdrnd_insertion: bool = option(False, "insert nothing in an arm of a divergent branch")
 
     name: ClassVar[str] = "lcm"
 

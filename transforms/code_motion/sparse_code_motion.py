@@ -41,6 +41,7 @@ from ...analysis.memory.speculation import may_speculate, speculation_places
 from ...ptx import Block, Instr, Kernel
 from ..cleanup.copy_propagation import CopyPropagation
 from ..cleanup.dead_code import DeadCodeElimination
+from ..passes import option
 from ..remarks import Remarks, block_names
 from .branch_divergence import BranchDivergence
 from .edges import EdgeInserter
@@ -52,6 +53,9 @@ from .motion_points import Point, RegionPoints, SplitGraph
 from .replacement import evaluate_into, occurrences_of, replace_occurrences
 
 __all__ = ["SparseCodeMotion", "SpeculativePartialRedundancyElimination", "SpeculativeSparseCodeMotion"]
+
+
+_NO_INSERTION = "let lcm insert nothing in an arm of a divergent branch"
 
 
 @dataclass(slots=True)
@@ -86,15 +90,16 @@ class Local:
 
 @dataclass(frozen=True)
 class SparseCodeMotion:
-    """Options: ``weights`` is ``uniform`` or ``loop``; ``loop`` uses the profile if there is one. ``min_cost`` is that
-    of lazy code motion, which runs first if ``lazy`` is set. ``cdrnd_insertion`` forbids lazy code motion to insert
-    into arms of divergent branches."""
+    """Sparse code motion: as lcm, with the fewest evaluations in the code.
 
-    weights: str = "loop"
-    min_cost: int = 2
-    rounds: int = 2
-    lazy: bool = True
-    cdrnd_insertion: bool = False
+    ``min_cost`` also holds for lazy code motion, which runs first if ``lazy`` is set.
+    """
+
+    weights: str = option("loop", "the cost of a block: loop (by loop depth, or by the profile if given), or uniform")
+    min_cost: int = option(2, "move only expressions with at least this cost in the opcode table")
+    rounds: int = option(2, "the most repetitions")
+    lazy: bool = option(True, "run lcm first")
+    cdrnd_insertion: bool = option(False, _NO_INSERTION)
 
     name: ClassVar[str] = "scm"
 
@@ -140,7 +145,7 @@ class SparseCodeMotion:
 
 @dataclass(frozen=True)
 class SpeculativePartialRedundancyElimination(SparseCodeMotion):
-    """SPRE: speculates at every branch."""
+    """Speculative PRE: as scm; expressions may also move above every branch."""
 
     name: ClassVar[str] = "spre"
 
@@ -151,9 +156,9 @@ class SpeculativePartialRedundancyElimination(SparseCodeMotion):
 
 @dataclass(frozen=True)
 class SpeculativeSparseCodeMotion(SparseCodeMotion):
-    """SSCM: speculates at divergent branches only."""
+    """Speculative sparse code motion: as scm; expressions may also move above divergent branches."""
 
-    cdrnd_insertion: bool = True
+    cdrnd_insertion: bool = option(True, _NO_INSERTION)
 
     name: ClassVar[str] = "sscm"
 

@@ -32,7 +32,7 @@ __all__ = ["Holders", "TotalRedundancy", "remove_redundancy"]
 
 @dataclass(frozen=True)
 class TotalRedundancy:
-    """The pass ``cse``. It has no options."""
+    """Removes an instruction if a dominating one computes the same value."""
 
     name: ClassVar[str] = "cse"
 

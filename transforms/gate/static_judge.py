@@ -20,6 +20,7 @@ from ...analysis.manager import Facts
 from ...analysis.register_limit import register_limit
 from ...cost import Figures, loop_weight
 from ...ptx import Effect, Instr, Kernel, Module
+from ...work_times import WorkTimes
 
 __all__ = ["StaticJudge"]
 
@@ -36,9 +37,13 @@ class StaticJudge:
 
     name = "static model"
 
+    def __init__(self) -> None:
+        self.times = WorkTimes()
+
     def figures(self, module: Module) -> dict[str, Figures]:
         """The figures of each entry by name."""
-        return {kernel.name: _figures(kernel, module) for kernel in module.entries}
+        with self.times.measure("static figures"):
+            return {kernel.name: _figures(kernel, module) for kernel in module.entries}
 
 
 def _figures(kernel: Kernel, module: Module) -> Figures:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ptxmotion.harness import emulate_cli
+from ptxmotion.cli import main, progress
 from ptxmotion.harness.verification.equivalence import DIFFERENT, INCONCLUSIVE, SAME, compare, verdict
 from ptxmotion.harness.verification.generated_inputs import param_uses
 from ptxmotion.ptx import parse
@@ -47,9 +46,19 @@ def scale(tmp_path: Path) -> Path:
 
 
 def emulate(*words: object) -> int:
-    parser = argparse.ArgumentParser()
-    emulate_cli.add_arguments(parser)
-    return emulate_cli.run(parser.parse_args([str(word) for word in words]))
+    return main(["emulate", *map(str, words), "--no-config"])
+
+
+def verify(*words: object) -> int:
+    return main(["verify", *map(str, words), "--no-config"])
+
+
+@pytest.fixture
+def reworded(scale: Path) -> Path:
+    """The kernel of `scale` with another text, so that both must be run to compare them."""
+    path = scale.with_name("reworded.ptx")
+    path.write_text(scale.read_text().replace("DONE", "END"))
+    return path
 
 
 def test_arrays_from_and_to_files(scale: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,8 +121,7 @@ def test_refusals(scale: Path, capsys: pytest.CaptureFixture[str], words: list[s
 
 @pytest.mark.parametrize("budget", ["0", "-3", "x"])
 def test_a_budget_is_positive(scale: Path, budget: str) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        emulate(scale, "--budget", budget)
+    assert emulate(scale, "--budget", budget) == 2
 
 
 def test_files_that_hold_no_array(scale: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,12 +214,9 @@ def test_inputs_from_a_file(tmp_path: Path, scale: Path, capsys: pytest.CaptureF
     )
     other = tmp_path / "other.ptx"
     other.write_text((HEAD + BODY).replace("mul.rn.f32 %f3, %f2, %f1", "add.rn.f32 %f3, %f2, %f2"))
-    parser = argparse.ArgumentParser()
-    emulate_cli.add_pair_arguments(parser)
-    arguments = parser.parse_args(["--inputs", str(inputs), "--seeds", "2"])
     # For these inputs a sum and a product give the same result.
-    assert emulate_cli.run_pair(str(scale), str(other), arguments) == 0
-    assert emulate_cli.run_pair(str(scale), str(other), parser.parse_args([])) == 1
+    assert verify(scale, other, "--inputs", inputs, "--seeds", 2) == 0
+    assert verify(scale, other) == 1
     said = capsys.readouterr().out
     assert "memory differs in" in said
     assert "of parameter 'x'" in said
@@ -232,28 +237,28 @@ def test_inputs_from_a_file(tmp_path: Path, scale: Path, capsys: pytest.CaptureF
     ],
 )
 def test_files_of_inputs_that_say_nothing(
-    scale: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, code: int, words: str
+    scale: Path,
+    reworded: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    code: int,
+    words: str,
 ) -> None:
     inputs = tmp_path / "inputs.py"
     inputs.write_text(text)
-    parser = argparse.ArgumentParser()
-    emulate_cli.add_pair_arguments(parser)
-    arguments = parser.parse_args(["--inputs", str(inputs), "--seeds", "1"])
-    assert emulate_cli.run_pair(str(scale), str(scale), arguments) == code
+    assert verify(scale, reworded, "--inputs", inputs, "--seeds", 1) == code
     said = capsys.readouterr()
     assert words in (said.err if code == 3 else said.out)
-    assert said.err.count("\n") == (code == 3)
+    assert said.err.count("\n") == 1
 
 
 def test_nothing_to_compare_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "functions.ptx"
     path.write_text(HEAD + ".func f() { ret; }\n")
-    parser = argparse.ArgumentParser()
-    emulate_cli.add_pair_arguments(parser)
-    assert emulate_cli.run_pair(str(path), str(path), parser.parse_args([])) == 5
+    assert verify(path, path) == 5
     assert "no kernel to compare" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="2"):
-        parser.parse_args(["--seeds", "0"])
+    assert verify(path, path, "--seeds", 0) == 2
 
 
 def test_a_variable_that_others_see_may_not_go() -> None:
@@ -265,44 +270,77 @@ def test_a_variable_that_others_see_may_not_go() -> None:
     assert outcome(".global .b32 v;\n" + body, gone) == INCONCLUSIVE
 
 
-def pair(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    emulate_cli.add_pair_arguments(parser)
-    return parser.parse_args(words)
-
-
-def test_the_verdict_says_how_many_inputs_decided(scale: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert emulate_cli.run_pair(str(scale), str(scale), pair("--seeds", "8")) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_the_verdict_says_how_many_inputs_decided(
+    scale: Path, reworded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify(scale, reworded, "--seeds", 8) == 0
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
     assert re.fullmatch(r"scale: same \(7 of 8 inputs, \d+ changed bytes compared\)", lines[0])
     assert lines[1:] == ["  1 undecided: the first run changes nothing that is compared"]
+    assert said.err == ""
+
+
+def test_an_equal_text_is_not_run(scale: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify(scale, scale) == 0
+    assert capsys.readouterr().out == "scale: same (equal text)\n"
+    function = ".func (.param .b32 r) f() { .reg .b32 %r; mov.b32 %r, VALUE; st.param.b32 [r], %r; ret; }\n"
+    caller = """.visible .entry k(.param .u64 p) { .reg .b32 %r; .reg .b64 %d; ld.param.u64 %d, [p];
+    { .param .b32 r; call (r), f, (); ld.param.b32 %r, [r]; } st.global.b32 [%d], %r; ret; }\n"""
+    one, two = tmp_path / "one.ptx", tmp_path / "two.ptx"
+    one.write_text(HEAD + function.replace("VALUE", "1") + caller)
+    two.write_text(HEAD + function.replace("VALUE", "2") + caller)
+    assert verify(one, one) == 0
+    assert verify(one, two) == 1, "a function that the kernel calls has another text"
 
 
 def test_an_inconclusive_kernel_has_its_own_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "silent.ptx"
-    path.write_text(HEAD + BODY.replace("st.global.f32 [%d3], %f3;", ""))
-    assert emulate_cli.run_pair(str(path), str(path), pair()) == 5
-    assert "scale: inconclusive" in capsys.readouterr().out
+    path, other = tmp_path / "silent.ptx", tmp_path / "other.ptx"
+    text = HEAD + BODY.replace("st.global.f32 [%d3], %f3;", "")
+    path.write_text(text)
+    other.write_text(text.replace("DONE", "END"))
+    assert verify(path, other) == 5
+    said = capsys.readouterr()
+    assert re.match(r"scale: inconclusive \(none of \d+ inputs decides\)\n", said.out)
+    assert said.err == (
+        "ptxmotion: warning: nothing is known about scale: no input decided: name inputs with --inputs\n"
+    )
 
 
-def test_the_budget_ends_the_comparison(scale: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert emulate_cli.run_pair(str(scale), str(scale), pair("--budget", "1e-9")) == 5
-    assert "the time for this kernel ended with" in capsys.readouterr().out
+def test_several_kernels_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = tmp_path / "one.ptx", tmp_path / "two.ptx"
+    one.write_text(HEAD + BODY + BODY.replace("entry scale", "entry other"))
+    two.write_text(HEAD + BODY + BODY.replace("entry scale", "entry other").replace("mul.rn", "add.rn"))
+    assert verify(one, two) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith("scale: same (equal text)\nother: different")
+    assert said.err == "kernels: 1 same, 1 different\n"
+    assert verify(one, two, "--kernel", "othr") == 2
+    assert "has no kernel 'othr' (did you mean 'other'?)" in capsys.readouterr().err
+
+
+def test_the_budget_ends_the_comparison(scale: Path, reworded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify(scale, reworded, "--budget", "1e-9") == 5
+    said = capsys.readouterr()
+    assert re.search(r"^  \d+ not compared: the time for this kernel ended$", said.out, re.MULTILINE)
+    assert said.out.startswith("scale: inconclusive (none of 0 inputs decides)\n")
+    assert "name inputs with --inputs or allow more time with --budget" in said.err
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "x"])
-def test_the_budget_is_a_time(text: str) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        pair(f"--budget={text}")
+def test_the_budget_is_a_time(scale: Path, text: str) -> None:
+    assert verify(scale, scale, f"--budget={text}") == 2
 
 
 def test_a_terminal_shows_the_kernel(
-    scale: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    scale: Path, reworded: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(emulate_cli, "_PROGRESS_DELAY", 0.0)
-    assert emulate_cli.run_pair(str(scale), str(scale), pair("--seeds", "2")) == 0
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    assert verify(scale, reworded, "--seeds", 2) == 0
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert emulate_cli.run_pair(str(scale), str(scale), pair("--seeds", "2")) == 0
-    assert "kernel 1 of 1: scale" in capsys.readouterr().err
+    assert verify(scale, reworded, "--seeds", 2) == 0
+    said = capsys.readouterr()
+    assert "kernel 1 of 1: scale" in said.err
+    assert said.out.startswith("scale: same"), "verdicts go to stdout, also while progress is shown"
