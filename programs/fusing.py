@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..arch import DEFAULT_TARGET
 from .emulated_launches import emulated
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..transforms.passes import Pass
     from ..transforms.remarks import Remark
 
-__all__ = ["FuseRequest", "FuseResult", "fuse"]
+__all__ = ["FuseRequest", "FuseResult", "fuse", "program_graph"]
 
 
 #: The reasons of refusals that the costs of the machine decide.
@@ -130,6 +130,17 @@ def fuse(request: FuseRequest, report: Callable[[str], None] = lambda line: None
         benchmark, _ = job.benchmark()
         result.emulated = emulated(benchmark, request.emulate, job.ptx, fused.host, result.modules)
     return result
+
+
+def program_graph(program: str, name: str = "") -> Any:
+    """The launch graph of a host program (`graph_exports.launch_graph`), with the memory that its kernels access by
+    their PTX. ``program`` and ``name`` are those of a `FuseRequest`. Raises what `fuse` raises."""
+    from ..transforms.kernel_fusion.kernel_code import KernelCodes
+    from .graph_exports import launch_graph
+
+    job = _Job(FuseRequest(program, name), find_program(program, name), lambda line: None)
+    codes = KernelCodes(job.ptx)
+    return launch_graph(job.host, lambda launch: codes.of(launch.kernel).effects)
 
 
 class _Job:

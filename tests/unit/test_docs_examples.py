@@ -1,4 +1,4 @@
-"""The examples of the pages on passes and on the Python interface are run as they are printed."""
+"""The examples of the pages on passes, on analyze and on the Python interface are run as they are printed."""
 
 import importlib
 import os
@@ -90,3 +90,8 @@ def test_the_python_interface(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             exec(compile(block, "python-api.md", "exec"), names)
             ran += 1
     assert ran >= 7
+
+
+def test_the_graphs_of_analyze() -> None:
+    (block,) = _PYTHON.findall((DOCS / "analyze.md").read_text(encoding="utf-8"))
+    exec(compile(block, "analyze.md", "exec"), {})
