@@ -4,7 +4,8 @@
 
 Guarantees: the same arguments give the same text; the text is valid PTX that ptxas assembles; a tenth of the
 instructions are loads and stores, a third of the regions are loops, a third branch, and each region has redundancy that
-can be found only by value. Products have ``.rn``, so ptxas contracts none, and no pass has to leave a kernel as it is.
+can be found only by value. Products are rounded (``.rn``): without that, the passes leave a kernel alone whose products
+ptxas may contract.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ declares a `Benchmark` at its top level. Modules are imported when they are firs
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import pkgutil
@@ -137,16 +136,12 @@ def benchmarks(suite: str = "") -> Iterator[Benchmark]:
 def find(name: str) -> Benchmark:
     """The program ``suite/name``. The suite may be omitted if only one suite has a program of that name. Raises
     `DslError`."""
-    suite, _, _ = name.rpartition("/")
+    suite, _, short = name.rpartition("/")
     found = [b for b in benchmarks(suite if suite in suites() else "") if name in (b.fullname, b.name)]
     if len(found) == 1:
         return found[0]
-    if found:
-        raise DslError(f"several programs are called {name!r}: {', '.join(b.fullname for b in found)}")
-    names = {spelling: b.fullname for b in benchmarks() for spelling in (b.name, b.fullname)}
-    similar = list(dict.fromkeys(names[each] for each in difflib.get_close_matches(name, names, n=3)))
-    hint = f"did you mean {' or '.join(similar)}?" if similar else "`ptxmotion bench list` prints all programs"
-    raise DslError(f"there is no program {name!r} in the suites; {hint}")
+    names = ", ".join(b.fullname for b in (found or benchmarks()) if found or short)
+    raise DslError(f"{len(found)} programs are called {name!r}; there are {names}")
 
 
 def from_file(path: str | Path) -> list[Benchmark]:
