@@ -85,6 +85,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the level (-O3) or list of passes that optimizes the fused kernels (default: none)",
     )
     how.add_argument(
+        "--emulate",
+        metavar="SIZE",
+        help="also run the program of a Benchmark before and after in the emulator on data of this size: compare "
+        "the outputs and count the launches",
+    )
+    how.add_argument(
         "--arch", type=target, metavar="SM", help="the target that nvcc compiles CUDA kernels for (default: sm_90a)"
     )
     reports = parser.add_argument_group("reports, on stderr")
@@ -123,6 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
         may_pad=not arguments.same_grids,
         passes=arguments.passes or "",
         arch=arguments.arch or DEFAULT_TARGET,
+        emulate=arguments.emulate or "",
     )
     result = fuse(request, say)
     for warning in result.warnings:
@@ -133,7 +140,10 @@ def run(arguments: argparse.Namespace) -> int:
                 say(remark.text)
     if arguments.output:
         _write(result.files(), arguments.output)
-    say(result.summary)
+    for line in result.summary:
+        say(line)
+    if result.remarks and not result.fused.result.fusions and arguments.remarks is None:
+        say("  (--remarks prints for each pair of launches why it was not fused)")
     return FINE
 
 

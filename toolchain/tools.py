@@ -4,7 +4,8 @@ These places are searched for a tool, in this order. The first tool found is use
 
 1. the environment variable PTXMOTION_NVCC, PTXMOTION_PTXAS, PTXMOTION_CUOBJDUMP or PTXMOTION_NVDISASM;
 2. NVIDIA's wheels from PyPI (`nvidia/cu13/bin` in a folder of `sys.path`);
-3. an installed CUDA, 13.0 or newer: CUDA_HOME, CUDA_PATH, /usr/local/cuda, /usr/local/cuda-*, PATH.
+3. an installed CUDA, 13.0 or newer: CUDA_HOME, CUDA_PATH, /usr/local/cuda, /usr/local/cuda-*, PATH;
+4. the place where cuda-pathfinder finds it, of the same versions: it knows Conda, and it asks the dynamic loader.
 
 Requires: nvcc needs a C++ host compiler. No tool needs a GPU.
 Guarantees: when a call returns or raises, its temporary files and child processes are gone. Calls may run in parallel,
@@ -167,12 +168,11 @@ def find_tool(name: str) -> Tool:
         if path := _executable(folder, name):
             return Tool(name, path, "wheel")
     passed_over: list[str] = []
-    for folder in _system_folders():
-        if path := _executable(folder, name):
-            tool = Tool(name, path, "system")
-            if _numbers(tool.version) >= OLDEST_CUDA:
-                return tool
-            passed_over.append(f"{path} is of CUDA {tool.version}")
+    for path in _system_paths(name):
+        tool = Tool(name, path, "system")
+        if _numbers(tool.version) >= OLDEST_CUDA:
+            return tool
+        passed_over.append(f"{path} is of CUDA {tool.version}")
     needed = ".".join(map(str, OLDEST_CUDA))
     reason = f"{'; '.join(passed_over)}; {needed} or newer is needed" if passed_over else "no wheel, no system CUDA"
     raise ToolMissing(name, reason, f"{sys.executable} -m pip install {_requirement(name)}")
@@ -187,9 +187,8 @@ def find_ptxas(ptx: str) -> Tool:
     if version is None or _numbers(version[1]) <= OLDEST_PTX or _reads(first, version[1]):
         return first
     if first.source != "environment":
-        for folder in _system_folders():
-            path = _executable(folder, "ptxas")
-            if path and _reads(tool := Tool("ptxas", path, "system"), version[1]):
+        for path in _system_paths("ptxas"):
+            if _reads(tool := Tool("ptxas", path, "system"), version[1]):
                 return tool
     newest = _ptx_versions_of(first.path)[-1]
     reason = f"{first.path} reads PTX up to {newest}, and the module is PTX {version[1]}"
@@ -353,6 +352,26 @@ def wheel_folder() -> Path:
     import sysconfig
 
     return Path(sysconfig.get_path("platlib")) / "nvidia" / "cu13" / "bin"
+
+
+def _system_paths(name: str) -> Iterator[Path]:
+    """The places of a tool that is not in a wheel."""
+    for folder in _system_folders():
+        if path := _executable(folder, name):
+            yield path
+    if path := _from_pathfinder(name):
+        yield path
+
+
+def _from_pathfinder(name: str) -> Path | None:
+    """The path that cuda-pathfinder finds. It comes last, because its import and a search without a result take 0.1 s.
+    `None` also if it is not installed, or older than 1.4.2."""
+    try:
+        from cuda.pathfinder import find_nvidia_binary_utility
+    except ImportError:
+        return None
+    found = find_nvidia_binary_utility(name)
+    return Path(found) if found is not None else None
 
 
 def _system_folders() -> Iterator[Path]:

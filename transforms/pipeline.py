@@ -13,7 +13,7 @@ import operator
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..analysis.manager import Facts
 from ..analysis.values.contraction import Contraction, may_contract
@@ -33,11 +33,19 @@ if TYPE_CHECKING:
 __all__ = ["KernelTransform", "Observer", "PassFailed", "Timing", "run_passes", "verify_result"]
 
 
-class PassFailed(Exception):
-    """The verifier refuses the result of a pass. This is a fault of the pass."""
+#: Stands for all passes, as the name of a pass.
+_ALL = "pipeline"
 
-    def __init__(self, pass_name: str, kernel: Kernel, cause: Exception) -> None:
-        super().__init__(f"pass '{pass_name}' broke '{kernel.name}': {cause}")
+
+class PassFailed(Exception):
+    """The verifier refuses the result of a pass, or a pass of another distribution has raised an exception. This is a
+    fault of the pass. ``pass_name`` is ``pipeline`` if one of several passes was at fault."""
+
+    def __init__(self, pass_name: str, kernel: Kernel, cause: Exception | str) -> None:
+        culprit = f"pass '{pass_name}'"
+        if pass_name == _ALL:
+            culprit = "one of the passes (--verify-each finds it)"
+        super().__init__(f"{culprit} broke '{kernel.name}': {cause}")
         self.pass_name = pass_name
         self.kernel = kernel
 
@@ -182,12 +190,13 @@ class KernelTransform:
             if self.verify_each:
                 self._verify(module, kernel, each.name, fell_off=fell_off)
         if changed and not self.verify_each:
-            self._verify(module, kernel, "pipeline", fell_off=fell_off)
+            name = self.passes[0].name if len(self.passes) == 1 else _ALL
+            self._verify(module, kernel, name, fell_off=fell_off)
         return changed
 
     def _run_pass(self, each: Pass, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         started = time.perf_counter()
-        changed = each.run(kernel, facts, remarks)
+        changed = each.run(kernel, facts, remarks) if is_built_in(each) else _foreign(each, kernel, facts, remarks)
         timing = self.timings.setdefault(each.name, Timing())
         timing.seconds += time.perf_counter() - started
         timing.changed += changed
@@ -197,6 +206,17 @@ class KernelTransform:
         started = time.perf_counter()
         verify_result(module, kernel, pass_name, fell_off=fell_off)
         self.timings.setdefault("verify", Timing()).seconds += time.perf_counter() - started
+
+
+def _foreign(each: Any, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+    """Run a pass of another distribution. Raises `PassFailed` for whatever it raises."""
+    try:
+        changed = each.run(kernel, facts, remarks)
+    except Exception as error:
+        raise PassFailed(each.name, kernel, f"{type(error).__name__}: {error}") from error
+    if not isinstance(changed, bool):
+        raise PassFailed(each.name, kernel, f"'run' returned {changed!r}, but must return True or False")
+    return changed
 
 
 def verify_result(module: Module, kernel: Kernel, pass_name: str, *, fell_off: bool) -> None:

@@ -101,7 +101,7 @@ class OtherStream(CudaBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        self.other = self.call("cuStreamCreate", self.driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        self.other = self.create_stream()
         self.delay, self.where = self.load(spin(50_000_000)).kernel("spin"), self.allocate(4)
         self.cheats = False
 

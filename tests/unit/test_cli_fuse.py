@@ -271,13 +271,14 @@ def test_loops_are_kept_where_that_is_asked_for(tmp_path: Path, capsys: pytest.C
     start, rest = PROGRAM.index("    scale["), PROGRAM.index("    copy(data, c)")
     file.write_text(PROGRAM[:start] + "    copy(c, a)\n" + loop + PROGRAM[rest:])
     assert fuse(file, "--no-benefit", "--keep-loops") == 0 and "0 fusions" in capsys.readouterr().err
-    assert fuse(file, "--no-benefit", "-o", into) == 0 and "1 fusions" in capsys.readouterr().err
+    assert fuse(file, "--no-benefit", "-o", into) == 0 and "1 fusion;" in capsys.readouterr().err
     for k in (0, 1, 4):
         assert np.array_equal(run_file(into / "work.py", k)[0], run_file(file, k)[0])
 
 
 def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path)
+    (tmp_path / "folder.py").mkdir()
     for arguments, code, message in (
         ((file, "--assume-independent", "scale"), 2, "does not name two kernels; write K1,K2"),
         ((file, "--assume-independent", "scale,sift"), 2, "launches no sift"),
@@ -285,6 +286,10 @@ def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         ((file, "--program", "play"), 2, "there is no program 'play' in this file; there are work"),
         ((file, "--passes", "nothing"), 2, "there is no pass 'nothing'"),
         ((tmp_path / "none.py",), 3, "No such file"),
+        ((tmp_path / "scale.ptx",), 3, "a host program is a .py file"),
+        ((tmp_path / "folder.py",), 3, "Is a directory"),
+        (("rodinia/nw", "--program", "play"), 2, "rodinia/nw has one program, nw, and no 'play'"),
+        ((file, "--emulate", "tiny"), 3, "--emulate needs a Benchmark of work"),
         (("no/such", "-o", tmp_path / "x"), 3, "no program is called 'no/such'; there are"),
     ):
         assert fuse(*arguments) == code
@@ -441,7 +446,7 @@ def test_benefit_by_timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     file = timed_program(tmp_path)
     assert fuse(file, "--benefit=timing", "--size=tiny", "--remarks") == 0
     told = capsys.readouterr().err
-    assert "1 fusions" in told and "fused as fused_shift_twice" in told
+    assert "1 fusion;" in told and "fused as fused_shift_twice" in told
     assert "as fast without, 0.95" in told and "by timing, the fused program is 1.17" in told
     # Where nothing gains, nothing is fused.
     other = TIMED.replace("    twice[", "    shift[")
@@ -452,6 +457,52 @@ def test_benefit_by_timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     file.write_text(other)  # and not its reference
     assert fuse(file, "--benefit=timing", "--size=tiny") == 3
     assert "as written: seed 1: data: 100 of 100 elements differ" in capsys.readouterr().err
+
+
+def test_launches_are_counted_before_and_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = PROGRAM.replace(
+        "    copy(data, c)",
+        "    for _ in range(n):\n        scale[blocks, BLOCK](c, b, n, k)\n"
+        "        shift[blocks, BLOCK](b, a, n, k)\n    copy(data, a)",
+    )
+    assert fuse(written(tmp_path, program=text), "--no-benefit", "--no-cooperative") == 0
+    told = capsys.readouterr().err
+    assert "work: 3 fusions; launches in one call: 2·n + 2 → n + 1\n" in told and "estimates" not in told
+    assert fuse(timed_program(tmp_path), "--no-benefit", "--emulate=tiny") == 0
+    told = capsys.readouterr().err
+    assert "launches in one call: 4 → 2\n" in told
+    assert "on the emulator, size tiny: 4 → 2 launches, equal outputs\n" in told
+    assert fuse(timed_program(tmp_path), "--emulate=huge") == 2
+    assert "mine/work has no size 'huge'; there are tiny, small" in capsys.readouterr().err
+
+
+def test_other_outputs_on_the_emulator_end_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The fused modules are changed behind the back of `fuse`."""
+    from ptxmotion.programs import fusing
+
+    monkeypatch.setattr(fusing, "_optimized", lambda ptx, passes: ptx.replace("add.u32 %w", "sub.u32 %w"))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType, reportUnknownMemberType]
+    assert fuse(timed_program(tmp_path), "--no-benefit", "--passes=O1", "--emulate=tiny") == 1
+    assert "but the outputs differ: data: " in capsys.readouterr().err
+
+
+def test_the_machine_of_the_estimates_is_named(
+    tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path)
+    assert fuse(file) == 0
+    told = capsys.readouterr().err
+    assert "estimates: built-in costs of one NVIDIA H200 (a launch 3.53 us, 4.10 TB/s, 132 multiprocessors)" in told
+    assert "no machine was calibrated here" in told and "ptxmotion doctor --calibrate" in told
+    assert fuse(file, "--graph") == 0 and "a graph node 0.51 us" in capsys.readouterr().err
+    costs = {name: getattr(MachineCosts(), name) for name in MachineCosts.__slots__}
+    (own_cache / "machine-costs.json").write_text(json.dumps({**costs, "machine": "GPU X", "multiprocessors": 80}))
+    assert fuse(file) == 0
+    told = capsys.readouterr().err
+    assert "estimates: costs of GPU X, measured by doctor --calibrate" in told and "80 multiprocessors" in told
+    assert fuse(file, "--no-benefit") == 0
+    assert "limits of grid barriers: costs of GPU X, measured by doctor" in capsys.readouterr().err
 
 
 def test_timing_needs_a_gpu_and_data(
@@ -469,7 +520,7 @@ def test_timing_needs_a_gpu_and_data(
         assert fuse(file, "--benefit=timing", *options) == code
         assert message in capsys.readouterr().err
     file.write_text(TIMED.partition("benchmark =")[0])
-    assert fuse(file, "--benefit=timing") == 3 and "declares no Benchmark" in capsys.readouterr().err
+    assert fuse(file, "--benefit=timing") == 3 and "needs a Benchmark of work" in capsys.readouterr().err
     assert fuse(file, "--size=tiny") == 2 and "--size is an option of --benefit=timing" in capsys.readouterr().err
 
 

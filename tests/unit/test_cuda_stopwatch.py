@@ -126,5 +126,5 @@ def test_a_kernel_keeps_the_most_shared_memory_that_it_was_allowed() -> None:
 
     backend.call = call
     for shared in (1 << 10, 100 << 10, 60 << 10, 120 << 10):
-        backend.allow_shared(CudaKernel("k", 7, (), False), shared)
+        backend.allow_shared(CudaKernel("k", 7, (), False, None), shared)
     assert asked == [100 << 10, 120 << 10]

@@ -35,6 +35,7 @@ def test_text_and_json_say_the_same() -> None:
 def test_a_missing_tool_is_status_4_with_its_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "_wheel_folders", lambda: iter(()))
     monkeypatch.setattr(toolchain, "_system_folders", lambda: iter(()))
+    monkeypatch.setattr(toolchain, "_from_pathfinder", lambda name: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     out = io.StringIO()
     assert doctor.run(out) == 4
     assert "FAIL  ptxas" in out.getvalue()
