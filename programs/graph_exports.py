@@ -155,7 +155,7 @@ def _directed_graph() -> Any:
 
 def _callees(kernel: Kernel) -> Iterable[tuple[str, bool]]:
     """The name of the function that each call leads to, and whether the call goes through a register."""
-    from ..ptx.ir import Directive
+    from ..ptx.instructions import Directive
     from ..ptx.operands import Label, Sym
 
     targets: dict[str, list[str]] = {}
