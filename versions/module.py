@@ -41,7 +41,7 @@ def _put(module: Module, kernel: Kernel, outcome: Versioned) -> list[Version]:
     name = entry_name(module, kernel, candidate.kernel)
     position = next(number for number, item in enumerate(module.items) if item is kernel)
     module.items.insert(position, renamed(candidate.kernel, name))
-    return [Version(name, requires, description=candidate.description) for requires in candidate.requires]
+    return [Version(name, requires, description=what) for what, requires in candidate.requires.items()]
 
 
 def _report(log: Remarks, kernel: Kernel, outcome: Versioned, versions: list[Version]) -> None:
@@ -51,7 +51,8 @@ def _report(log: Remarks, kernel: Kernel, outcome: Versioned, versions: list[Ver
         log.add("Missed", "versions", "NoVersion", kernel, message, reason=outcome.reason)
         return
     gained = f": {candidate.gain}" if candidate.gain else ""
-    log.add("Passed", "versions", "Version", kernel, f"version '{versions[0].entry}' for {candidate.description}{gained}")
+    what = " or ".join(candidate.requires)
+    log.add("Passed", "versions", "Version", kernel, f"version '{versions[0].entry}' for {what}{gained}")
 
 
 def contract_of(module: Module, kernels: Mapping[str, KernelContract], producer: str) -> Contract:

@@ -4,8 +4,8 @@ The passes run over each kernel as it was given, under the promise that no two p
 buffer. A result that the gate finds better than the kernel without promises becomes a version. What it requires are
 conditions for the pairs of parameters that its rewrites need.
 
-Requires: the optimized module, and its entries as they were given. Guarantees: a version computes the same, bit for bit,
-in every launch for which its conditions hold. Refuses, with a reason of `REASONS`: see there.
+Requires: the optimized module, and its entries as they were given. Guarantees: a version computes the same, bit for
+bit, in every launch for which its conditions hold. Refuses, with a reason of `REASONS`: see there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..cost import gain, is_better
 from ..ptx import Kernel, Module, flatten_scopes, print_kernel
 from ..transforms.gate.judge import Judge, Refused
 from ..transforms.gate.search import module_of
-from .disjointness import by_allocation
+from .disjointness import by_allocation, by_ranges
 from .pairs import Pair, needed_pairs, promise_of
 
 if TYPE_CHECKING:
@@ -47,12 +47,11 @@ Optimize = Callable[[Module, Sequence[Kernel], Promise], None]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A version that was found: the ``kernel``, still with its old name, and lists of conditions. It is valid if one of
-    the lists holds. ``gain``: what the gate found, in words."""
+    """A version that was found: the ``kernel``, still with its old name, and by description lists of conditions. It is
+    valid if the conditions of one of the lists hold. ``gain``: what the gate found, in words."""
 
     kernel: Kernel
-    requires: tuple[tuple[Condition, ...], ...]
-    description: str
+    requires: Mapping[str, tuple[Condition, ...]]
     gain: str = ""
 
 
@@ -135,8 +134,11 @@ class RestrictVersions:
         reason, gained = self._judged(name, kernel)
         if reason:
             return Versioned(reason=reason)
-        requires = by_allocation(kernel, pairs)
-        return Versioned(Candidate(kernel, (requires,), "disjoint buffers", gained))
+        numbers = {param.name: number for number, param in enumerate(kernel.params or ())}
+        ranges = by_ranges(Facts(self._given[name], self._module), pairs)
+        alternatives = [("disjoint buffers", by_allocation(numbers, pairs)), ("disjoint accesses", ranges)]
+        requires = {what: conditions for what, conditions in alternatives if conditions is not None}
+        return Versioned(Candidate(kernel, requires, gained))
 
     def _judged(self, name: str, kernel: Kernel) -> tuple[str, str]:
         """The reason why ``kernel`` is not worth a version, or the empty string, and what it gains in words."""

@@ -1,0 +1,116 @@
+"""Which bytes each access of a kernel to global memory touches in a launch, relative to a pointer parameter.
+
+Computes: for an access whose address is ``pointer + offset`` the range of the offset over all threads and iterations, as
+expressions of scalar arguments and of the dimensions of the launch (`launch_ranges`), and what that needs. Accesses with
+the same guards and the same address except for a constant are in one range.
+
+Requires: facts of a kernel without nested scopes. Guarantees: in every launch for which the needs hold, all bytes of the
+accesses are in the range. Bytes are numbered by integers: if ``pointer + start`` is negative, the range is of no use,
+so this is a need as well. Refuses (``None``): addresses that are no sum with one pointer parameter, offsets that nothing
+bounds or that are only known to be in 4 GiB, and expressions that are too long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...contract import Expression, Number
+from ...contract.expressions import argument, compare, stack_need
+from ...ptx import Instr, Param
+from ..values.polynomial import Poly, constant, variable
+from .launch_ranges import LaunchRanges
+from .points_to import is_pointer_parameter
+from .spans import Span
+from .thread_accesses import Comparison, access_set_with
+
+if TYPE_CHECKING:
+    from ..manager import Facts
+
+__all__ = ["AccessRange", "AccessRanges"]
+
+#: The longest text of the two ends and of the needs, in characters, and the deepest stack for their evaluation.
+_LONGEST = 4000
+_DEEPEST = 48
+#: A range of constants that is wider says nothing.
+_WIDEST = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRange:
+    """The bytes from ``start`` up to, not including, ``stop`` relative to parameter number ``pointer``. ``needs`` are the
+    conditions of the launch under which that is right."""
+
+    pointer: int
+    start: Expression
+    stop: Expression
+    needs: tuple[Expression, ...] = ()
+
+
+class AccessRanges:
+    """The ranges of one kernel; a fact for `Facts.get`."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._launch = LaunchRanges(facts)
+        bits = (facts.module.address_size if facts.module is not None else None) or 64
+        self._pointers = {
+            name: index for name, (index, param) in self._launch.params.items() if is_pointer_parameter(param, bits)
+        }
+        self._params: list[Param] = [param for _, param in self._launch.params.values()]
+        self._is_whole = bits == 64 and facts.kernel.is_entry
+        #: By instruction its range.
+        self._found: dict[Instr, AccessRange | None] = {}
+        if self._is_whole:
+            self._find(facts)
+
+    def of(self, instr: Instr) -> AccessRange | None:
+        """The bytes that ``instr`` touches; ``None`` if they are unknown."""
+        return self._found.get(instr)
+
+    def _find(self, facts: Facts) -> None:
+        accesses = access_set_with(facts, self._launch.forms, self._launch.guards).accesses
+        groups: dict[tuple[Poly, tuple[Comparison, ...]], list[tuple[Instr, int, int]]] = {}
+        for access in accesses:
+            base = access.address - constant(access.address.value)
+            member = (access.instr, access.address.value, access.bytes)
+            groups.setdefault((base, access.guards), []).append(member)
+        for (base, guards), members in groups.items():
+            first = min(offset for _, offset, _ in members)
+            last = max(offset + size for _, offset, size in members)
+            found = self.range_of(base, guards, first, last)
+            for instr, _, _ in members:
+                self._found[instr] = found
+
+    def range_of(self, address: Poly, guards: Sequence[Comparison], first: int, last: int) -> AccessRange | None:
+        """The bytes from ``address + first`` to ``address + last`` over all threads at a place with these guards."""
+        # Addresses are computed modulo 2^64; an offset that is written as a large number is a negative one.
+        first, last = _signed(first), _signed(first) + (last - first)
+        for atom in sorted(address.atoms):
+            index = self._pointers.get(atom.name) if atom.kind == "param" else None
+            if index is None or address.coefficient(atom) != constant(1):
+                continue
+            place = self._launch.place(guards)
+            span = place.span(address - variable(atom))
+            if span is None:
+                continue
+            found = _range(index, span, first, last, place.conditions())
+            if found is not None:
+                return found
+        return None
+
+
+def _signed(value: int) -> int:
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _range(index: int, span: Span, first: int, last: int, needs: tuple[Expression, ...]) -> AccessRange | None:
+    start, stop = span.low + first, span.high + last
+    if isinstance(start, Number) and isinstance(stop, Number) and stop.value - start.value > _WIDEST:
+        return None
+    if span.least is None or span.least + first < 0:
+        needs += (compare(">=", argument(index) + start, 0),)
+    expressions = (start, stop, *needs)
+    if sum(len(str(each)) for each in expressions) > _LONGEST or any(stack_need(each) > _DEEPEST for each in expressions):
+        return None
+    return AccessRange(index, start, stop, needs)
