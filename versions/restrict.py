@@ -10,13 +10,13 @@ bit, in every launch for which its conditions hold. Refuses, with a reason of `R
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..analysis.manager import Facts
 from ..analysis.memory.alias import Promise
-from ..analysis.memory.touched_memory import Buffers
+from ..analysis.memory.points_to import is_pointer_parameter
 from ..contract import Condition
 from ..cost import gain, is_better
 from ..ptx import Kernel, Module, flatten_scopes, print_kernel
@@ -67,14 +67,14 @@ class Versioned:
     pointers: frozenset[str] = frozenset()
 
 
-def pointer_pairs(buffers: Buffers) -> frozenset[Pair]:
-    """The pairs of pointer parameters that point to memory that the kernel accesses, and writes through one of them."""
-    touched = sorted(buffers.reads | buffers.writes)
+def pointer_pairs(pointers: Set[str], written: Set[str]) -> frozenset[Pair]:
+    """The pairs of pointer parameters of which one points to memory that the kernel writes."""
+    ordered = sorted(pointers)
     return frozenset(
         (one, two)
-        for number, one in enumerate(touched)
-        for two in touched[number + 1 :]
-        if one in buffers.writes or two in buffers.writes
+        for number, one in enumerate(ordered)
+        for two in ordered[number + 1 :]
+        if one in written or two in written
     )
 
 
@@ -105,8 +105,11 @@ class RestrictVersions:
         for name, kernel in self._given.items():
             flatten_scopes(kernel)
             buffers = Facts(kernel, self._module).memory.buffers
-            pairs[name] = pointer_pairs(buffers)
-            found[name] = Versioned(reason="no-pairs", pointers=buffers.reads | buffers.writes)
+            # The launch cannot check what a pointer in a structure points to, so no version assumes anything about it.
+            single = {param.name for param in kernel.params or () if is_pointer_parameter(param, 64)}
+            pointers = (buffers.reads | buffers.writes) & single
+            pairs[name] = pointer_pairs(pointers, buffers.writes)
+            found[name] = Versioned(reason="no-pairs", pointers=pointers)
         restricted = self._optimized([name for name in self._given if pairs[name]], Promise(everything=True))
         for name, kernel in restricted.items():
             outcome = self._version(name, kernel, pairs[name])
