@@ -152,13 +152,14 @@ def _add_versions(
     """Add versions of the entries, which were ``given`` in this form, to the optimized module; its contract."""
     from . import __version__
     from .versions.module import contract_of, put_versions
-    from .versions.restrict import RestrictVersions
+    from .versions.search import HOISTING, VersionSearch
 
-    def optimized(scratch: Module, kernels: Sequence[Kernel], promise: Promise) -> None:
-        restricted = replace(transform, promise=promise, timings={}, observer=None)
+    def optimized(scratch: Module, kernels: Sequence[Kernel], promise: Promise, passes: Sequence[Pass]) -> None:
+        restricted = replace(transform, passes=passes, promise=promise, timings={}, observer=None)
         optimize_module(scratch, kernels, restricted, judge, Remarks(scratch))
 
-    outcomes = RestrictVersions(module, given, transform, judge, optimized).find()
+    hoisting = passes_of(HOISTING) if transform.passes else []
+    outcomes = VersionSearch(module, given, transform, judge, optimized, hoisting).find()
     return contract_of(module, put_versions(module, outcomes, log), f"ptxmotion {__version__}")
 
 

@@ -108,6 +108,7 @@ class KernelTransform:
                 sorted(promise.kernels),
                 sorted(promise.parameters),
                 sorted(promise.pairs),
+                promise.inside,
             )
         reads_code = self.float_code is not None
         return repr((list(self.passes), promised, profile.by_name if profile is not None else None, reads_code))

@@ -2,8 +2,8 @@
 
 A pair of parameters is disjoint
 
-- *by ranges*, if the bytes that the kernel accesses through them are disjoint (`access_ranges`), so they may be parts of
-  one allocation. If the range of an access is unknown, the whole allocation takes its place;
+- *by ranges*, if the bytes that the kernel accesses through them are disjoint (`access_ranges`), so they may be parts
+  of one allocation. If the range of an access is unknown, the whole allocation takes its place;
 - *by allocation*, if they point into different allocations.
 
 Whole allocations rely on the assumption of `points_to`: an address that is computed from a parameter stays in the
@@ -45,7 +45,8 @@ def by_allocation(numbers: dict[str, int], pairs: Iterable[Pair]) -> tuple[Condi
 
 
 def by_ranges(facts: Facts, pairs: Iterable[Pair]) -> tuple[Condition, ...] | None:
-    """The conditions that the accesses of each pair are disjoint; ``None`` if no range is known or they are too long."""
+    """The conditions that the accesses of each pair are disjoint; ``None`` if no range is known or they are too
+    long."""
     sides = _Sides(facts)
     if not sides.has_ranges:
         return None
@@ -91,7 +92,9 @@ class _Sides:
     @property
     def has_ranges(self) -> bool:
         """Whether the range of an access is known."""
-        return any(each is not None for side in (self._reads, self._writes) for found in side.values() for each in found)
+        return any(
+            each is not None for side in (self._reads, self._writes) for found in side.values() for each in found
+        )
 
     def read(self, name: str) -> list[Range]:
         return self._united(name, list(self._reads.get(name, {})))

@@ -21,8 +21,8 @@ _MARK = "__ptxmotion_"
 def entry_name(module: Module, kernel: Kernel, version: Kernel) -> str:
     """The name of the entry for ``version`` of ``kernel``, such as ``axpy__ptxmotion_1``.
 
-    A linker keeps one of several ``.weak`` definitions of a name. So the name of a weak version contains a digest of its
-    code: different versions in different modules have different names.
+    A linker keeps one of several ``.weak`` definitions of a name. So the name of a weak version contains a digest of
+    its code: different versions in different modules have different names.
     """
     names = {item.name for item in module.items if isinstance(item, Kernel | Variable)}
     digest = ""

@@ -14,7 +14,7 @@ from ..ptx import Kernel, Module, print_module
 from ..ptx.verify import verify
 from ..transforms.remarks import Remarks
 from .entries import entry_name, parameters_of, renamed
-from .restrict import REASONS, Versioned
+from .search import REASONS, Versioned
 
 __all__ = ["contract_of", "put_versions"]
 
@@ -29,30 +29,31 @@ def put_versions(module: Module, outcomes: Mapping[str, Versioned], log: Remarks
         contracts[name] = KernelContract(name, parameters, (*versions, Version(name, description="the kernel itself")))
         contracts[name].check()
         _report(log, kernel, outcome, versions)
-    if any(outcome.candidate is not None for outcome in outcomes.values()):
+    if any(outcome.candidates for outcome in outcomes.values()):
         verify(module)
     return contracts
 
 
 def _put(module: Module, kernel: Kernel, outcome: Versioned) -> list[Version]:
-    candidate = outcome.candidate
-    if candidate is None:
-        return []
-    name = entry_name(module, kernel, candidate.kernel)
-    position = next(number for number, item in enumerate(module.items) if item is kernel)
-    module.items.insert(position, renamed(candidate.kernel, name))
-    return [Version(name, requires, description=what) for what, requires in candidate.requires.items()]
+    """Put the versions of one kernel in front of it; what the contract says about them."""
+    versions: list[Version] = []
+    for candidate in outcome.candidates:
+        name = entry_name(module, kernel, candidate.kernel)
+        position = next(number for number, item in enumerate(module.items) if item is kernel)
+        module.items.insert(position, renamed(candidate.kernel, name))
+        versions += [Version(name, requires, description=what) for what, requires in candidate.requires.items()]
+    return versions
 
 
 def _report(log: Remarks, kernel: Kernel, outcome: Versioned, versions: list[Version]) -> None:
-    candidate = outcome.candidate
-    if candidate is None:
+    if not versions:
         message = f"no version for launches with known facts: {REASONS[outcome.reason]}"
         log.add("Missed", "versions", "NoVersion", kernel, message, reason=outcome.reason)
-        return
-    gained = f": {candidate.gain}" if candidate.gain else ""
-    what = " or ".join(candidate.requires)
-    log.add("Passed", "versions", "Version", kernel, f"version '{versions[0].entry}' for {what}{gained}")
+    entries = list(dict.fromkeys(version.entry for version in versions))
+    for candidate, entry in zip(outcome.candidates, entries, strict=True):
+        gained = f": {candidate.gain}" if candidate.gain else ""
+        message = f"version '{entry}' for {' or '.join(candidate.requires)}{gained}"
+        log.add("Passed", "versions", "Version", kernel, message)
 
 
 def contract_of(module: Module, kernels: Mapping[str, KernelContract], producer: str) -> Contract:

@@ -57,7 +57,8 @@ class Promise:
     """What the user promises about pointer parameters: no other parameter points into the buffer of a covered one.
 
     ``pairs`` promises less: (kernel, parameter, other parameter), names in alphabetical order, means that the buffers
-    of these two parameters are disjoint.
+    of these two parameters are disjoint. ``inside``: the launch compares the affine ranges of loads that are executed
+    speculatively with the buffers that they lie in (`AccessRanges`); a transform that uses it must state them.
 
     >>> promise = Promise.parse("restrict:scale.out,add,sum.in+out")
     >>> promise.covers("add", "anything"), promise.covers("scale", "in"), promise.covers("sum", "in")
@@ -70,6 +71,7 @@ class Promise:
     kernels: frozenset[str] = frozenset()
     parameters: frozenset[tuple[str, str]] = frozenset()
     pairs: frozenset[tuple[str, str, str]] = frozenset()
+    inside: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Promise:

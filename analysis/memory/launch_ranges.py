@@ -13,8 +13,8 @@ known statically it becomes a *need*: a condition of the launch. Alternatively, 
 both sides. If a comparison of the place does not depend on the thread and is false in a launch, no thread reaches the
 place, and nothing is needed.
 
-Requires: facts of a kernel without nested scopes. Guarantees: if all needs hold in a launch, the value of the polynomial
-is in the span whenever a thread is at the place. Refuses (``None``): values that nothing bounds.
+Requires: facts of a kernel without nested scopes. Guarantees: if all needs hold in a launch, the value of the
+polynomial is in the span whenever a thread is at the place. Refuses (``None``): values that nothing bounds.
 """
 
 from __future__ import annotations
@@ -345,7 +345,8 @@ class Place:
         return None if span is None else sum_of(span, number(by))
 
     def _find_positive(self) -> dict[Atom, int]:
-        """By parameter of 32 bits a lower bound as a signed word, which is 0 or more, from comparisons with constants and
+        """By parameter of 32 bits a lower bound as a signed word, which is 0 or more, from comparisons with constants
+        and
         with sums of coordinates."""
         found: dict[Atom, int] = {}
         for test in self._guards:
@@ -441,11 +442,10 @@ class Place:
         step = abs(step)
         if span.least is None or span.least < 0:
             self._need(compare(">=", span.low, 0))
-        if step > 1:
-            if not self._is_multiple(difference, step):
-                if not span.is_exact:
-                    return None
-                self._need(compare("==", span.low % step, 0))
+        if step > 1 and not self._is_multiple(difference, step):
+            if not span.is_exact:
+                return None
+            self._need(compare("==", span.low % step, 0))
         most = None if span.most is None else max(span.most, 0) // step
         return Span(Number(0), span.high // step, 0, most)
 
@@ -470,7 +470,9 @@ class Place:
         size, strict = abs(step), int(test.relation == "lt")
         if step > 0:
             # The last counter that stays is at most last.high - strict, and the next one is larger by the step.
-            self._need_within(sum_of(Span(last.high, last.high, last.least, last.most), number(size - strict)), low, high)
+            self._need_within(
+                sum_of(Span(last.high, last.high, last.least, last.most), number(size - strict)), low, high
+            )
             distance = sum_of(Span(last.high, last.high, None, last.most), product(number(-1), first))
         else:
             self._need_within(sum_of(Span(last.low, last.low, last.least, last.most), number(strict - size)), low, high)

@@ -2,7 +2,8 @@
 
 Computes: the polynomials of `ThreadForms`, in which the results of some other operations are *derived* atoms, with
 their operands: the low bits of a word (``n & 3``), a word shifted right, quotient and remainder of unsigned words by a
-constant, and a choice (a φ that is not of a loop, or ``selp``). A mask that clears low bits gives ``x - low bits of x``.
+constant, and a choice (a φ that is not of a loop, or ``selp``). A mask that clears low bits gives ``x - low bits of
+x``.
 
 The value of a derived atom is an integer. Low bits, shifted words, quotients and remainders are the results themselves.
 A choice is the integer that is the value of the polynomial of the chosen operand; it is congruent to the result.
@@ -29,7 +30,8 @@ _MOST_CHOICES = 4
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """The operation of a derived atom. ``kind``: ``choice``, ``low`` (remainder by ``amount``, a power of two), ``right``
+    """The operation of a derived atom. ``kind``: ``choice``, ``low`` (remainder by ``amount``, a power of two),
+    ``right``
     or ``quotient`` (the word divided by ``amount``, rounded to minus infinity), ``remainder`` (by ``amount``).
 
     The operand is read as a word of ``bits`` bits that is ``signed`` or not. ``low`` is the same for both.
@@ -79,8 +81,8 @@ class LaunchForms(ThreadForms):
             return found
         sources = instr.operands[1:]
         if instr.form.operation is Operation.SELECTION and len(sources) == 3:
-            chosen = tuple(dict.fromkeys(self._operand(instr, each, bits) for each in sources[:2]))
-            return self._derive(Derived("choice", chosen, bits)) if len(chosen) > 1 else chosen[0]
+            first, second = (self._operand(instr, each, bits) for each in sources[:2])
+            return self._derive(Derived("choice", (first, second), bits)) if first != second else first
         if len(sources) != 2 or not isinstance(sources[0], Reg) or not isinstance(sources[1], Imm):
             return None
         if not is_integer_literal(sources[1].text):

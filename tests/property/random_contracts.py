@@ -78,8 +78,8 @@ class _Writer:
     def statements(self, count: int) -> None:
         for _ in range(count):
             kind = self.rng.choices(
-                [self.load_store, self.accumulate, self.guarded, self.loop, self.predicated, self.derived],
-                [5, 3, 3, 3 if self.depth < 3 else 0, 1, 2],
+                [self.load_store, self.accumulate, self.guarded, self.tested, self.loop, self.predicated, self.derived],
+                [5, 3, 3, 4, 3 if self.depth < 3 else 0, 1, 2],
             )[0]
             kind()
 
@@ -153,6 +153,30 @@ class _Writer:
         self.depth -= 1
         self.indices = known
         self.place(behind)
+
+    def tested(self) -> None:
+        """Loads behind a branch that memory decides about, such as ``if (f[i] > 1) y[i] = a[i + 1]``."""
+        flags, of, into = self.rng.choice(POINTERS), self.rng.choice(POINTERS), self.rng.choice(POINTERS)
+        i, behind = self.index(), self.fresh("L")
+        flag = self.load(flags, self.address(flags, i))
+        predicate, value = self.fresh("p"), self.word("mov.u32 {}, 0")
+        if self.sizes[flags] == 4:
+            flag = self.word(f"and.b32 {{}}, {flag}, 255")
+        self.emit(f"setp.{self.rng.choice(['gt', 'eq', 'ne'])}.s32 {predicate}, {flag}, {self.rng.randint(0, 3)}")
+        self.emit(f"@{predicate} bra {behind}")
+        known = list(self.indices)
+        loaded = self.load(of, self.address(of, self.rng.choice([i, self.index()])))
+        if self.rng.random() < 0.4:
+            more = self.load(of, self.address(of, self.index()))
+            loaded = self.word(f"sub.s32 {{}}, {loaded}, {more}")
+        self.emit(f"mov.u32 {value}, {loaded}")
+        if self.depth < 2 and self.rng.random() < 0.3:
+            self.depth += 1
+            self.statements(1)
+            self.depth -= 1
+        self.indices = known
+        self.place(behind)
+        self.store(into, self.address(into, self.index()), value)
 
     # --- loops -----------------------------------------------------------------------------------------------------
 
@@ -281,9 +305,11 @@ class _Writer:
         scalar = rng.choice(["%n", "%m", "%s", str(rng.randint(-3, 9))])
         text = rng.choice(
             [
-                None, None, None, f"add.s32 {{}}, {one}, {rng.randint(-2, 5)}", f"mad.lo.s32 {{}}, {one}, {scalar}, {two}",
+                None, None, None, f"add.s32 {{}}, {one}, {rng.randint(-2, 5)}",
+                f"mad.lo.s32 {{}}, {one}, {scalar}, {two}",
                 f"sub.s32 {{}}, {scalar if scalar[0] == '%' else '%n'}, {one}", f"add.s32 {{}}, {one}, {two}",
-                f"mul.lo.s32 {{}}, {one}, {scalar}", f"shl.b32 {{}}, {one}, {1 if self.is_tame else rng.choice([1, 2, 30])}",
+                f"mul.lo.s32 {{}}, {one}, {scalar}",
+                f"shl.b32 {{}}, {one}, {1 if self.is_tame else rng.choice([1, 2, 30])}",
             ]
         )  # fmt: skip
         return one if text is None else self.word(text)
@@ -347,9 +373,17 @@ def random_contract(seed: int) -> RandomContract:
     writer.statements(rng.randint(2, 4))
     counts = writer.counts
     types = [(name, rng.choice(["u32", "u32", "s32"])) for name in ("n", "m")]
-    params = ["\t.param .u64 p_a", "\t.param .u64 p_b", "\t.param .u64 p_c", *(f"\t.param .{t} p_{n}" for n, t in types)]
+    params = [
+        "\t.param .u64 p_a",
+        "\t.param .u64 p_b",
+        "\t.param .u64 p_c",
+        *(f"\t.param .{t} p_{n}" for n, t in types),
+    ]
     params += ["\t.param .u64 p_w", "\t.param .align 8 .b8 p_t[16]"]
-    registers = [f".reg .pred %p<{counts['p'] + 1}>;", f".reg .b32 %r<{counts['r'] + 1}>, %n, %m, %s, %i, %tx, %ty, %nx, %cx;"]
+    registers = [
+        f".reg .pred %p<{counts['p'] + 1}>;",
+        f".reg .b32 %r<{counts['r'] + 1}>, %n, %m, %s, %i, %tx, %ty, %nx, %cx;",
+    ]
     registers += [f".reg .b64 %rd<{counts['rd'] + 1}>, %a, %b, %c, %w, %t;"]
     body = "\n".join(["\t" + each for each in registers] + writer.lines)
     return RandomContract(
@@ -378,7 +412,9 @@ def random_launch(kernel: RandomContract, seed: int) -> RandomLaunch:
     room = rng.choice([0, 1, 16, 64, 400, 1600])
     if way == "apart":
         allocations = [rng.choice([room, 4, 256, 2048]) for _ in POINTERS]
-        places = {name: (number, _offset(rng, allocations[number], sizes[name])) for number, name in enumerate(POINTERS)}
+        places = {
+            name: (number, _offset(rng, allocations[number], sizes[name])) for number, name in enumerate(POINTERS)
+        }
     elif way == "parts":
         part = rng.choice([16, 64, 100, 256, 800, 1600])
         order = rng.sample(POINTERS, 3)

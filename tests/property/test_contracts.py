@@ -1,7 +1,7 @@
 """What a contract says is true of every launch on the emulator.
 
-- *Ranges*: where the needs of an access range hold, all bytes that the access touches are in the range. Memory exists at
-  every address, so that wrapped addresses are seen.
+- *Ranges*: where the needs of an access range hold, all bytes that the access touches are in the range. Memory exists
+  at every address, so that wrapped addresses are seen.
 - *Versions*: a version whose conditions hold computes the same as the kernel, bit for bit, and has no finding that the
   kernel does not have. Allocations end exactly at their last byte.
 
@@ -20,7 +20,7 @@ from contract_oracle import Device, Done
 from ptxmotion import Policy, optimize
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.memory.access_ranges import AccessRange, AccessRanges
-from ptxmotion.contract import Contract, Holds, Launch, Range, Undecidable, holds
+from ptxmotion.contract import Contract, Disjoint, Holds, Launch, Range, Undecidable, holds
 from ptxmotion.emulator.trace import SPACES
 from ptxmotion.ptx import Instr, Param, flatten_scopes, parse
 from random_contracts import POINTERS, RandomContract, RandomLaunch, fitted, random_contract, random_launch
@@ -136,7 +136,8 @@ def test_versions_compute_the_same(share: int, pytestconfig: pytest.Config) -> N
 
 
 def wrong_versions(seed: int, tally: Tally) -> list[str]:
-    """The versions of the kernel of ``seed`` that compute something else in a launch for which their conditions hold."""
+    """The versions of the kernel of ``seed`` that compute something else in a launch for which their conditions
+    hold."""
     kernel = random_contract(seed)
     result = optimize(kernel.ptx, "O3", Policy(gate="off", contract=True))
     assert result.contract is not None and result.contract.matches(result.text)
@@ -214,11 +215,11 @@ def are_apart(ptx: str, contract: Contract, done: Done) -> bool:
                 touched.setdefault((each.name, bool(rows["write"].any())), set()).update(bytes_of)
     names = [each.name for each in contract.kernels["k"].parameters]
     pairs = {
-        tuple(names[each.pointer] for each in (one.first, one.second))
+        (names[one.first.pointer], names[one.second.pointer])
         for version in contract.kernels["k"].versions
         if version.description == "disjoint buffers"
         for one in version.requires
-        if not isinstance(one, Holds) and hasattr(one, "first")
+        if isinstance(one, Disjoint)
     }
     return not any(
         touched.get((one, writes), set()) & touched.get((two, also), set())
