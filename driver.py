@@ -150,7 +150,6 @@ def _add_versions(
     module: Module, given: Mapping[str, Kernel], transform: KernelTransform, judge: Judge | None, log: Remarks
 ) -> Contract:
     """Add versions of the entries, which were ``given`` in this form, to the optimized module; its contract."""
-    from . import __version__
     from .versions.module import contract_of, put_versions
     from .versions.search import HOISTING, VersionSearch
 
@@ -160,7 +159,7 @@ def _add_versions(
 
     hoisting = passes_of(HOISTING) if transform.passes else []
     outcomes = VersionSearch(module, given, transform, judge, optimized, hoisting).find()
-    return contract_of(module, put_versions(module, outcomes, log), f"ptxmotion {__version__}")
+    return contract_of(module, put_versions(module, outcomes, log))
 
 
 def _copy(module: Module) -> Module:

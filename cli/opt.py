@@ -248,7 +248,12 @@ class OneFile:
         if wants_stats and not self.passes:
             candidates = self.opportunities(module)
         if result.contract is not None:
-            outputs.add(self.arguments.contract, result.contract.dumps())
+            from dataclasses import replace
+
+            from .. import __version__
+
+            contract = replace(result.contract, producer=f"ptxmotion {__version__}")
+            outputs.add(self.arguments.contract, contract.dumps())
         if self.arguments.remarks_output:
             outputs.add(self.arguments.remarks_output, result.log.yaml())
         if self.arguments.stats_json:

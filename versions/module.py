@@ -56,6 +56,6 @@ def _report(log: Remarks, kernel: Kernel, outcome: Versioned, versions: list[Ver
         log.add("Passed", "versions", "Version", kernel, message)
 
 
-def contract_of(module: Module, kernels: Mapping[str, KernelContract], producer: str) -> Contract:
+def contract_of(module: Module, kernels: Mapping[str, KernelContract]) -> Contract:
     """The contract of a module that will not change any more."""
-    return Contract(digest_of(print_module(module)), kernels, producer)
+    return Contract(digest_of(print_module(module)), kernels, "ptxmotion")

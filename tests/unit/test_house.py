@@ -19,6 +19,7 @@ MAY_SEE = {
     "ptx": set[str](),
     "analysis": {"ptx"},
     "transforms": {"ptx", "analysis", "dsl"},
+    "versions": {"ptx", "analysis", "transforms"},
     "dsl": {"ptx"},
     "emulator": {"ptx"},
     "toolchain": {"ptx"},
@@ -27,7 +28,7 @@ MAY_SEE = {
     "programs": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness", "suites"},
     "cli": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness", "suites", "programs"},
     "__main__": {"cli"},
-    "": {"ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness"},
+    "": {"ptx", "analysis", "transforms", "versions", "dsl", "emulator", "toolchain", "harness"},
 }
 
 #: Modules of the root, and a folder, that import nothing of ours: every room may see them.
