@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..analysis.memory.access_ranges import AccessRange, AccessRanges
+from ..analysis.memory.access_ranges import AccessRange, AccessRanges, are_readable
 from ..analysis.memory.touched_memory import ANY
 from ..contract import Condition, Disjoint, Expression, Holds, Number, Range
+from ..contract.conditions import expressions_of
 from ..contract.expressions import maximum, minimum
 from ..ptx import Param
 from .pairs import Pair
@@ -61,7 +62,9 @@ def by_ranges(facts: Facts, pairs: Iterable[Pair]) -> tuple[Condition, ...] | No
     used = {each for condition in found for each in _ranges(condition)}
     needs = [Holds(need) for need in dict.fromkeys(need for each in used for need in sides.needs.get(each, ()))]
     conditions = (*needs, *found)
-    return conditions if sum(len(str(each)) for each in conditions) <= _LONGEST else None
+    expressions = [expression for each in conditions for expression in expressions_of(each)]
+    is_short = sum(len(str(each)) for each in expressions) <= _LONGEST
+    return conditions if is_short and are_readable(expressions) else None
 
 
 def _ranges(condition: Condition) -> tuple[Range, ...]:

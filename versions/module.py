@@ -25,7 +25,8 @@ def put_versions(module: Module, outcomes: Mapping[str, Versioned], log: Remarks
     for name, outcome in outcomes.items():
         kernel = module.kernel(name)
         versions = _put(module, kernel, outcome)
-        parameters = parameters_of(kernel, outcome.pointers)
+        named = {param for candidate in outcome.candidates for pair in candidate.pairs for param in pair}
+        parameters = parameters_of(kernel, outcome.pointers | named)
         contracts[name] = KernelContract(name, parameters, (*versions, Version(name, description="the kernel itself")))
         contracts[name].check()
         _report(log, kernel, outcome, versions)

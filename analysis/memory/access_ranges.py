@@ -12,12 +12,12 @@ nothing bounds or that are only known to be in 4 GiB, and expressions that are t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING, cast
 
-from ...contract import Expression, Number
+from ...contract import Expression, Number, Operation
 from ...contract.expressions import argument, compare, stack_need
 from ...ptx import Instr, Param
 from ..values.polynomial import Poly, TooManyTerms, constant, variable
@@ -31,11 +31,13 @@ from .thread_accesses import Comparison, access_set_with
 if TYPE_CHECKING:
     from ..manager import Facts
 
-__all__ = ["AccessRange", "AccessRanges"]
+__all__ = ["AccessRange", "AccessRanges", "are_readable"]
 
 #: The longest text of the two ends and of the needs, in characters, and the deepest stack for their evaluation.
 _LONGEST = 4000
 _DEEPEST = 48
+#: The largest literal.
+_LARGEST = 1 << 62
 #: A range of constants that is wider says nothing.
 _WIDEST = 1 << 31
 
@@ -61,8 +63,11 @@ class AccessRanges:
         self._facts = facts
         self._launch = LaunchRanges(facts)
         bits = (facts.module.address_size if facts.module is not None else None) or 64
+        touched = facts.memory.buffers.reads | facts.memory.buffers.writes
         self._pointers = {
-            name: index for name, (index, param) in self._launch.params.items() if is_pointer_parameter(param, bits)
+            name: index
+            for name, (index, param) in self._launch.params.items()
+            if name in touched and is_pointer_parameter(param, bits)
         }
         self._params: list[Param] = [param for _, param in self._launch.params.values()]
         self._is_whole = bits == 64 and facts.kernel.is_entry
@@ -154,9 +159,9 @@ class AccessRanges:
         """The bytes from ``address + first`` to ``address + last`` over all threads at a place with these guards."""
         # Addresses are computed modulo 2^64; an offset that is written as a large number is a negative one.
         first, last = _signed(first), _signed(first) + (last - first)
-        for atom in sorted(address.atoms):
-            index = self._pointers.get(atom.name) if atom.kind == "param" else None
-            if index is None or address.coefficient(atom) != constant(1):
+        pointers = [(self._pointers.get(atom.name), atom) for atom in address.atoms if atom.kind == "param"]
+        for index, atom in sorted((index, atom) for index, atom in pointers if index is not None):
+            if address.coefficient(atom) != constant(1):
                 continue
             place = self._launch.place(guards)
             offset = address - variable(atom)
@@ -183,8 +188,18 @@ def _range(
     if span.least is None or span.least + first < 0:
         needs += (compare(">=", argument(index) + start, 0),)
     expressions = (start, stop, *needs)
-    if sum(len(str(each)) for each in expressions) > _LONGEST or any(
-        stack_need(each) > _DEEPEST for each in expressions
-    ):
+    if not are_readable(expressions) or sum(len(str(each)) for each in expressions) > _LONGEST:
         return None
     return AccessRange(index, start, stop, needs, factor)
+
+
+def are_readable(expressions: Iterable[Expression]) -> bool:
+    """Whether a contract can contain the expressions: they need few intermediate values and have no huge literals."""
+    return all(stack_need(each) <= _DEEPEST and _largest(each) <= _LARGEST for each in expressions)
+
+
+def _largest(expression: Expression) -> int:
+    """The largest magnitude of a literal."""
+    if isinstance(expression, Operation):
+        return max(map(_largest, expression.operands))
+    return abs(expression.value) if isinstance(expression, Number) else 0

@@ -20,7 +20,7 @@ from contract_oracle import Device, Done
 from ptxmotion import Policy, optimize
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.memory.access_ranges import AccessRange, AccessRanges
-from ptxmotion.contract import Contract, Disjoint, Holds, Launch, Range, Undecidable, holds
+from ptxmotion.contract import Contract, Disjoint, Holds, Launch, Range, Undecidable, holds, loads
 from ptxmotion.emulator.trace import SPACES
 from ptxmotion.ptx import Instr, Param, flatten_scopes, parse
 from random_contracts import POINTERS, RandomContract, RandomLaunch, fitted, random_contract, random_launch
@@ -141,6 +141,7 @@ def wrong_versions(seed: int, tally: Tally) -> list[str]:
     kernel = random_contract(seed)
     result = optimize(kernel.ptx, "O3", Policy(gate="off", contract=True))
     assert result.contract is not None and result.contract.matches(result.text)
+    assert loads(result.contract.dumps()) == result.contract
     versions = result.contract.kernels["k"].versions
     tally.add("kernels")
     if len(versions) == 1:
