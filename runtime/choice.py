@@ -2,7 +2,8 @@
 
 Used where the C library is not built, and on the emulator. A test compares the two.
 
-Requires: a kernel of a checked contract. Guarantees: `choose` never raises; what is not known leads to the kernel itself.
+Requires: a kernel of a checked contract. Guarantees: `choose` never raises; what is not known leads to the kernel
+itself.
 """
 
 from __future__ import annotations
@@ -41,6 +42,26 @@ class Reason(IntEnum):
     REFUSED = 9
     FORBIDDEN = 10
 
+    @property
+    def words(self) -> str:
+        """The reason in words."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    Reason.TAKEN: "taken",
+    Reason.FALSE: "a condition does not hold",
+    Reason.UNDECIDABLE: "a condition is undecidable",
+    Reason.SLOWER: "not expected to be faster",
+    Reason.CAPTURED: "the stream is captured into a graph",
+    Reason.ATTRIBUTE: "a launch attribute forbids it",
+    Reason.RESIDENCE: "fewer blocks of it run at the same time",
+    Reason.UNUSABLE: "the module lacks the entry, or the launch is too large for it",
+    Reason.BAD_LAUNCH: "grid, block, shared memory or a further argument is out of range",
+    Reason.REFUSED: "the driver refused the launch",
+    Reason.FORBIDDEN: "the caller wants the kernel itself",
+}
+
 
 class Flag(IntFlag):
     """What the caller allows or promises; the numbers are those of the C library."""
@@ -49,6 +70,9 @@ class Flag(IntFlag):
     ALWAYS_PREFER = 2
     ORIGINAL = 4
     MAPPED_ONCE = 8
+
+
+_NO_FLAGS = Flag(0)
 
 
 class Occupancy(NamedTuple):
@@ -96,7 +120,7 @@ class Machine(Protocol):
 class Request:
     """A launch as the program wants it: the bytes of each argument, and the extents that the caller has given.
 
-    ``attributes``: number and first four bytes of each launch attribute.
+    ``attributes``: the number of each launch attribute, and the bytes of its value.
     """
 
     arguments: tuple[bytes, ...]
@@ -104,16 +128,17 @@ class Request:
     block: Triple
     shared: int = 0
     stream: int = 0
-    attributes: tuple[tuple[int, int], ...] = ()
+    attributes: tuple[tuple[int, bytes], ...] = ()
     extents: Mapping[int, Extent] = field(default_factory=dict[int, Extent])
-    flags: Flag = Flag(0)
+    flags: Flag = _NO_FLAGS
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The version that is launched, how, and why those before it were not.
 
-    ``reasons`` has an element for each version up to the chosen one, ``failed`` the number of the condition that failed.
+    ``reasons`` has an element for each version up to the chosen one, ``failed`` the number of the condition that
+    failed.
     """
 
     version: int
@@ -194,7 +219,7 @@ class _Examination:
         if Flag.ORIGINAL in request.flags or len(request.arguments) != len(self._kernel.parameters):
             return Reason.FORBIDDEN
         for id, value in request.attributes:
-            if (id == _UPDATABLE_ATTRIBUTE and value) or not 0 <= id <= _LAST_ATTRIBUTE:
+            if (id == _UPDATABLE_ATTRIBUTE and any(value[:4])) or not 0 <= id <= _LAST_ATTRIBUTE:
                 return Reason.ATTRIBUTE
         (x, y, z), (_, height, depth) = request.block, request.grid
         if x > 1024 or y > 1024 or z > 64 or not 1 <= x * y * z <= 1024 or height > 65535 or depth > 65535:

@@ -10,21 +10,32 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
 from .choice import Choice, Reason, Request
 
-__all__ = ["ABI_VERSION", "BoundKernel", "BoundModule", "CConfig", "CDriver", "Library", "LibraryError", "find_library"]
+__all__ = [
+    "ABI_VERSION",
+    "BoundKernel",
+    "BoundModule",
+    "CConfig",
+    "CDriver",
+    "Library",
+    "LibraryError",
+    "find_library",
+    "packed_attributes",
+    "packed_config",
+]
 
 ABI_VERSION = 1
 
 #: `ptxmotion_config`: grid, block, shared, stream, attributes, number of attributes.
 _CONFIG = struct.Struct("<7I4xQQI4x")
 #: `CUlaunchAttribute`: number and value.
-_ATTRIBUTE = struct.Struct("<i4xi60x")
+_ATTRIBUTE = struct.Struct("<i4x64s")
 
 
 class LibraryError(Exception):
@@ -131,17 +142,17 @@ class BoundModule:
     def __del__(self) -> None:
         self.library.functions.ptxmotion_unload(self._address)
 
-    def kernel(self, name: str, sizes: Sequence[tuple[int, int]]) -> BoundKernel | None:
-        """A kernel of the contract; ``sizes`` are the offset and the size of each parameter."""
+    def kernel(self, name: str) -> BoundKernel | None:
+        """A kernel of the contract."""
         address = self.library.functions.ptxmotion_find(self._address, name.encode())
-        return None if address is None else BoundKernel(self, address, sizes)
+        return None if address is None else BoundKernel(self, address)
 
 
 class BoundKernel:
     """A kernel of a `BoundModule`. It keeps the module alive."""
 
-    def __init__(self, module: BoundModule, address: int, sizes: Sequence[tuple[int, int]]) -> None:
-        self._module, self._address, self._offsets = module, address, [offset for offset, _ in sizes]
+    def __init__(self, module: BoundModule, address: int) -> None:
+        self._module, self._address = module, address
         self._functions = module.library.functions
         self._launch = module.library.functions.ptxmotion_launch_packed
 
@@ -157,7 +168,7 @@ class BoundKernel:
         extents = (ctypes.c_uint64 * max(2 * len(buffers), 1))()
         for index, (begin, end) in request.extents.items():
             extents[2 * index], extents[2 * index + 1] = begin, end
-        attributes = ctypes.create_string_buffer(b"".join(_ATTRIBUTE.pack(*each) for each in request.attributes))
+        attributes = ctypes.create_string_buffer(packed_attributes(request))
         count = len(request.attributes)
         stream = ctypes.c_void_p(request.stream)
         address = ctypes.addressof(attributes) if count else None
@@ -178,13 +189,11 @@ class BoundKernel:
         why = tuple(Reason(reasons[index]) for index in range(choice.version + 1))
         return Choice(choice.version, (x, y, z), (width, height, depth), found.shared, (), why, (None,) * len(why))
 
-    def statistics(self) -> Iterator[tuple[str, dict[Reason, int]]]:
-        """For each version: the entry, and how often each reason was the result; only counts that are not 0."""
-        count = self._functions.ptxmotion_statistics(self._address, None, 0)
-        counts = (_CCounts * count)()
-        self._functions.ptxmotion_statistics(self._address, counts, count)
-        for each in counts:
-            yield each.entry.decode(), {reason: each.reasons[reason] for reason in Reason if each.reasons[reason]}
+    def reasons(self, version: int, versions: int) -> dict[Reason, int]:
+        """How often each reason was the result for a version of ``versions``; only counts that are not 0."""
+        counts = (_CCounts * versions)()
+        self._functions.ptxmotion_statistics(self._address, counts, versions)
+        return {reason: counts[version].reasons[reason] for reason in Reason if counts[version].reasons[reason]}
 
     def condition_counts(self, version: int, condition: int) -> tuple[int, int]:
         """How often a condition was false, and undecidable."""
@@ -195,6 +204,11 @@ class BoundKernel:
     def attributes_changed(self) -> None:
         """Attributes of the function were set; copy them to the versions at the next launch."""
         self._functions.ptxmotion_attributes_changed(self._address)
+
+
+def packed_attributes(request: Request) -> bytes:
+    """The launch attributes as an array of `CUlaunchAttribute`."""
+    return b"".join(_ATTRIBUTE.pack(*each) for each in request.attributes)
 
 
 def packed_config(

@@ -36,9 +36,11 @@ enum {
     FUNCTION_MAX_THREADS = 0,
     FUNCTION_MAX_DYNAMIC_SHARED = 8,
     FUNCTION_CLUSTER_WIDTH = 11,
-    POINTER_DEVICE = 9,
-    POINTER_LEGACY_IPC = 10,
     POINTER_MANAGED = 8,
+    POINTER_ORDINAL = 9,
+    POINTER_LEGACY_IPC = 10,
+    POINTER_RANGE_START = 11,
+    POINTER_RANGE_SIZE = 12,
     POINTER_HANDLE_TYPES = 14,
     POINTER_MEMPOOL = 17,
     LAUNCH_CLUSTER = 4,
@@ -647,44 +649,53 @@ static wide argument(const struct facts *facts, uint32_t index)
     return integer(facts->arguments[index], parameter->size, parameter->kind == SIGNED);
 }
 
-/* Whether no other address can lead to the same memory, and kernels of the current device can read it: memory of
- * cuMemAlloc, managed memory, or memory of a pool that cannot be exported. What was mapped or registered by the program
- * may have two addresses. */
-static int is_mapped_once(const ptxmotion_module *module, uint64_t pointer)
+/* Finds the allocation of a pointer, if no other address can lead to the same memory and kernels of the current device can
+ * read it: memory of cuMemAlloc, managed memory, or memory of a pool that cannot be exported. What the program itself has
+ * mapped, registered or imported may have two addresses. Returns whether it is found. One query gives all of this, in
+ * about the time that cuMemGetAddressRange takes (docs/experiments/driver_queries.c). */
+static int find_allocation(const ptxmotion_module *module, uint64_t pointer, wide *begin, wide *end)
 {
-    int attributes[] = {POINTER_LEGACY_IPC, POINTER_MANAGED, POINTER_MEMPOOL, POINTER_HANDLE_TYPES, POINTER_DEVICE};
-    uint64_t values[5] = {0};
-    void *data[5] = {values, values + 1, values + 2, values + 3, values + 4};
-    unsigned count = module->device_count > 1 ? 5 : 4;
-    int device;
-    if (module->driver->pointer_get_attributes(count, attributes, data, pointer))
+    enum { IPC, MANAGED, POOL, EXPORTS, START, SIZE, ORDINAL, COUNT };
+    int attributes[COUNT] = {POINTER_LEGACY_IPC,  POINTER_MANAGED,    POINTER_MEMPOOL, POINTER_HANDLE_TYPES,
+                             POINTER_RANGE_START, POINTER_RANGE_SIZE, POINTER_ORDINAL};
+    uint64_t values[COUNT] = {0};
+    void *data[COUNT];
+    int has_several = module->device_count > 1, device;
+    for (int i = 0; i < COUNT; i++)
+        data[i] = &values[i];
+    /* The query succeeds for a wild pointer, too; then all values are 0. */
+    if (module->driver->pointer_get_attributes(has_several ? COUNT : ORDINAL, attributes, data, pointer))
         return 0;
-    if (values[1] & 0xff)
-        return 1;
-    if (count == 5 && (module->driver->ctx_get_device(&device) || device != (int)values[4]))
+    int is_managed = (values[MANAGED] & 0xff) != 0;
+    if (!is_managed && !(values[IPC] & 0xff) && (values[POOL] == 0 || (values[EXPORTS] & 0xffffffff) != 0))
         return 0;
-    return (values[0] & 0xff) || (values[2] != 0 && (values[3] & 0xffffffff) == 0);
+    if (has_several && !is_managed &&
+        (module->driver->ctx_get_device(&device) || device != (int)(values[ORDINAL] & 0xffffffff)))
+        return 0;
+    *begin = values[START];
+    *end = (wide)values[START] + values[SIZE];
+    return values[SIZE] != 0;
 }
 
 static int find_extent(struct facts *facts, uint32_t index, int slot)
 {
     const ptxmotion_module *module = facts->kernel->module;
-    uint64_t pointer;
+    const ptxmotion_extent *given = facts->given;
+    uint64_t pointer, first;
+    size_t size;
+    wide begin = 0, end = 0;
     memcpy(&pointer, facts->arguments[index], sizeof pointer);
-    wide begin, end;
-    if (facts->given != NULL && (facts->given[index].begin | facts->given[index].end) != 0) {
-        begin = facts->given[index].begin;
-        end = facts->given[index].end;
-        if (!(facts->flags & PTXMOTION_MAPPED_ONCE) && !is_mapped_once(module, pointer))
-            return UNKNOWN;
-    } else {
-        uint64_t first;
-        size_t size;
-        if (pointer == 0 || module->driver->mem_get_address_range(&first, &size, pointer) ||
-            (!(facts->flags & PTXMOTION_MAPPED_ONCE) && !is_mapped_once(module, pointer)))
+    int is_given = given != NULL && (given[index].begin | given[index].end) != 0;
+    int is_trusted = (facts->flags & PTXMOTION_MAPPED_ONCE) != 0;
+    if (!(is_given && is_trusted) && !find_allocation(module, pointer, &begin, &end)) {
+        if (!is_trusted || pointer == 0 || module->driver->mem_get_address_range(&first, &size, pointer))
             return UNKNOWN;
         begin = first;
         end = begin + size;
+    }
+    if (is_given) {
+        begin = given[index].begin;
+        end = given[index].end;
     }
     if (begin > pointer || end < pointer)
         return UNKNOWN;

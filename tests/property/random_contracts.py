@@ -109,7 +109,30 @@ versions = st.builds(
     st.none() | _changes,
     st.sampled_from(["", "disjoint"]),
 )
-kernels = st.lists(versions, max_size=4).map(lambda each: KernelContract("k", PARAMETERS, (*each, Version("k"))))
+#: Versions whose conditions often hold: the rest of the decision is reached.
+_true = st.sampled_from([Holds(Number(1)), Inside(Range(0)), Disjoint(Range(0, Number(0), Number(0)), Range(1))])
+_easy_changes = st.builds(
+    LaunchChange,
+    st.none() | st.just((Symbol("grid_x"), Number(2), Number(1))),
+    st.none() | st.just((Number(64), Number(1), Number(1))),
+    st.none() | st.just(Number(64)),
+    st.lists(symbols, max_size=2).map(tuple),
+)
+_easy_versions = st.builds(
+    Version,
+    st.sampled_from(["k_1", "k_2", "k_3"]),
+    st.lists(_true, max_size=2).map(tuple),
+    st.none() | _preferences,
+    st.none() | _easy_changes,
+)
+
+
+def _kernel(versions: list[Version]) -> KernelContract:
+    return KernelContract("k", PARAMETERS, (*versions, Version("k")))
+
+
+easy_kernels = st.lists(_easy_versions, min_size=1, max_size=3).map(_kernel)
+kernels = st.lists(versions, max_size=4).map(_kernel)
 contracts = st.builds(_contract, kernels, st.text("0123456789abcdef", min_size=64, max_size=64))
 
 

@@ -143,9 +143,10 @@ class FakeDriver:
         return SUCCESS
 
     def _pointer_get_attributes(self, count: int, attributes: Any, values: Any, pointer: int) -> int:
-        once = self.is_mapped_once(pointer)
+        found = self.allocation(pointer) or Extent(0, 0)
+        facts = {10: int(self.is_mapped_once(pointer)), 11: found.begin, 12: found.end - found.begin}
         for index in range(count):
-            ctypes.cast(values[index], ctypes.POINTER(ctypes.c_uint64))[0] = int(attributes[index] == 10 and once)
+            ctypes.cast(values[index], ctypes.POINTER(ctypes.c_uint64))[0] = facts.get(attributes[index], 0)
         return SUCCESS
 
     def _stream_is_capturing(self, stream: int | None, status: Any) -> int:
