@@ -189,6 +189,13 @@ class CudaModule:
                     counts.failed[condition] = [false, unknown]
         return result
 
+    def set_attribute(self, kernel: KernelContract, name: str, value: int) -> None:
+        """Set an attribute of the function of a kernel on the current device. Raises `DeviceFailed`."""
+        driver, device = self._device.driver, self._device.call("cuCtxGetDevice")
+        kind = getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
+        self._device.call("cuKernelSetAttribute", kind, value, driver.CUkernel(self._handles[kernel.name]), device)
+        self.attributes_changed(kernel)
+
     def attributes_changed(self, kernel: KernelContract) -> None:
         """Attributes of the kernel were set; the versions get them at the next launch."""
         if kernel.name in self._bound:

@@ -77,6 +77,10 @@ class EmulatedModule:
         """Count a launch."""
         self._statistics[kernel.name].record(choice)
 
+    def set_attribute(self, kernel: KernelContract, name: str, value: int) -> None:
+        """Functions of the emulator have no attributes: it allows as much shared memory as a GPU can have."""
+        raise TypeError("functions of the emulator have no attributes")
+
     def attributes_changed(self, kernel: KernelContract) -> None:
         """Functions of the emulator have no attributes."""
 

@@ -293,6 +293,10 @@ class Kernel:
         """How often each version was taken, and why the others were not."""
         return self._module.statistics(self.contract)
 
+    def set_attribute(self, name: str, value: int) -> None:
+        """Set an attribute of the function, such as `MAX_DYNAMIC_SHARED_SIZE_BYTES`, for the kernel and its versions."""
+        self._module.set_attribute(self.contract, name, value)
+
     def attributes_changed(self) -> None:
         """To be called after attributes of the kernel were set through the driver, so that versions get them, too."""
         self._module.attributes_changed(self.contract)
