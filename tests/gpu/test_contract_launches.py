@@ -239,7 +239,7 @@ def test_an_error_of_a_launch_is_reported(device: CudaDevice, memory: Memory) ->
 def shared_entry(name: str, mark: int, static: int = 0) -> str:
     """Writes a mark; uses dynamic shared memory, and static shared memory of some size."""
     return f"""
-.visible .entry {name}(.param .u64 mark, .param .u64 other)
+.visible .entry {name}(.param .u64 where, .param .u64 other)
 {{
     .shared .align 4 .b8 own_{name}[{static + 4}];
     .reg .b64 %a;
@@ -248,7 +248,7 @@ def shared_entry(name: str, mark: int, static: int = 0) -> str:
     mov.u32 %r1, dynamic;
     st.volatile.shared.u32 [%r0], {mark};
     st.volatile.shared.u32 [%r1], {mark};
-    ld.param.u64 %a, [mark];
+    ld.param.u64 %a, [where];
     st.global.u32 [%a], {mark};
     ret;
 }}
@@ -259,7 +259,7 @@ def shared_kernel(device: CudaDevice, static: int) -> tuple[Kernel, Any]:
     """A kernel whose version has more static shared memory, and the device module."""
     ptx = HEADER + ".extern .shared .align 4 .b8 dynamic[];\n"
     ptx += shared_entry("mark_1", FIRST, static) + shared_entry("mark", ITSELF)
-    parameters = (Parameter("mark", 0, 8, "u64", pointer=True), Parameter("other", 8, 8, "u64", pointer=True))
+    parameters = (Parameter("where", 0, 8, "u64", pointer=True), Parameter("other", 8, 8, "u64", pointer=True))
     versions = (Version("mark_1", (Disjoint(Range(0), Range(1)),)), Version("mark"))
     contract = Contract(digest_of(ptx), {"mark": KernelContract("mark", parameters, versions)})
     module = load(ptx, contract, device=device, strict=True)
