@@ -27,7 +27,7 @@ def put_versions(module: Module, outcomes: Mapping[str, Versioned], log: Remarks
         versions = _put(module, kernel, outcome)
         named = {param for candidate in outcome.candidates for pair in candidate.pairs for param in pair}
         parameters = parameters_of(kernel, outcome.pointers | named)
-        contracts[name] = KernelContract(name, parameters, (*versions, Version(name, description="the kernel itself")))
+        contracts[name] = KernelContract(name, parameters, (*versions, Version(name)))
         contracts[name].check()
         _report(log, kernel, outcome, versions)
     if any(outcome.candidates for outcome in outcomes.values()):

@@ -11,7 +11,7 @@ from ptxmotion.emulator import Emulator, EmulatorFault
 from ptxmotion.emulator.options import Options
 from ptxmotion.emulator.sparse import PAGE, SparseMemory
 from ptxmotion.ptx import Kernel, Param
-from random_contracts import POINTERS, RandomLaunch
+from random_affine_kernels import POINTERS, RandomLaunch
 
 __all__ = ["Device", "Done"]
 

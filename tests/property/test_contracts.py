@@ -23,7 +23,7 @@ from ptxmotion.analysis.memory.access_ranges import AccessRange, AccessRanges
 from ptxmotion.contract import Contract, Disjoint, Holds, Launch, Range, Undecidable, holds, loads
 from ptxmotion.emulator.trace import SPACES
 from ptxmotion.ptx import Instr, Param, flatten_scopes, parse
-from random_contracts import POINTERS, RandomContract, RandomLaunch, fitted, random_contract, random_launch
+from random_affine_kernels import POINTERS, RandomContract, RandomLaunch, fitted, random_contract, random_launch
 
 SHARE = 10
 FIXED = 60

@@ -24,9 +24,12 @@ MAY_SEE = {
     "emulator": {"ptx"},
     "toolchain": {"ptx"},
     "harness": {"ptx", "emulator", "toolchain"},
+    "runtime": {"ptx", "emulator", "toolchain", "harness"},
     "suites": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness"},
-    "programs": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness", "suites"},
-    "cli": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness", "suites", "programs"},
+    "programs": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness", "runtime", "suites"},
+    "cli": {
+        *("", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness", "runtime", "suites", "programs")
+    },
     "__main__": {"cli"},
     "": {"ptx", "analysis", "transforms", "versions", "dsl", "emulator", "toolchain", "harness"},
 }
@@ -213,7 +216,7 @@ def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "module", ["", "ptx", "analysis", "transforms", "contract", "dsl", "toolchain", "harness", "programs", "cli"]
+    "module", ["", "ptx", "analysis", "transforms", "contract", "dsl", "toolchain", "harness", "runtime", "programs", "cli"]
 )
 def test_a_start_loads_nothing_heavy(module: str) -> None:
     program = f"import sys, ptxmotion{'.' * bool(module)}{module}; print(*sorted(sys.modules))"
