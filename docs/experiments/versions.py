@@ -3,9 +3,9 @@
     python docs/experiments/versions.py FILE.ptx ... [--list FILE] [--seconds S]     PTX files; --list: a file of paths
     python docs/experiments/versions.py --suites                                     the programs of the suites
 
-Each module is optimized as `opt -O3 --contract` does it, with ptxas as the judge. A table counts the kernels: those with
-a version of each kind, and the reasons of the others. A module that takes longer than S seconds of processor time is
-left out and counted.
+Each module is optimized as `opt -O3 --contract` does it, with ptxas as the judge. A table counts the kernels: those
+with a version of each kind, and the reasons of the others. A module that takes longer than S seconds of processor time
+is left out and counted.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def main() -> int:
     parser.add_argument("files", nargs="*", metavar="FILE", help="PTX files")
     parser.add_argument("--list", action="append", metavar="FILE", help="a file with paths of PTX files")
     parser.add_argument("--suites", action="store_true", help="the programs of the suites")
-    parser.add_argument("--seconds", type=int, default=120, metavar="S", help="most seconds for a module (default: 120)")
+    parser.add_argument("--seconds", type=int, default=120, metavar="S", help="limit for a module (default: 120)")
     arguments = parser.parse_args()
     counts: Counter[str] = Counter()
 

@@ -5,6 +5,8 @@
 - *Versions*: a version whose conditions hold computes the same as the kernel, bit for bit, and has no finding that the
   kernel does not have. Allocations end exactly at their last byte.
 
+- *Programs*: the programs of the suites give the same outputs when every launch takes the first version that it may.
+
 The counts of launches that were refused although the bytes that they access are disjoint are printed with ``-s``.
 `--fuzz-n=N` uses N new kernels, each with several launches.
 """
@@ -12,22 +14,32 @@ The counts of launches that were refused although the bytes that they access are
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from contract_oracle import Device, Done
+from contract_suites import differences_under_contract
 from ptxmotion import Policy, optimize
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.memory.access_ranges import AccessRange, AccessRanges
 from ptxmotion.contract import Contract, Disjoint, Holds, Launch, Range, Undecidable, holds, loads
 from ptxmotion.emulator.trace import SPACES
 from ptxmotion.ptx import Instr, Param, flatten_scopes, parse
+from ptxmotion.suites.registry import benchmarks, find
 from random_affine_kernels import POINTERS, RandomContract, RandomLaunch, fitted, random_contract, random_launch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "unit"))
+
+from suite_programs import compiled
 
 SHARE = 10
 FIXED = 60
 LAUNCHES = 5
+#: Programs of the suites that take a second or so.
+QUICK = ("rodinia/gaussian", "rodinia/pathfinder", "parboil/histo")
 #: The widest window for which allocations are made that fit.
 WIDEST = 1 << 16
 
@@ -36,6 +48,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "share" in metafunc.fixturenames:
         count = int(metafunc.config.getoption("--fuzz-n") or 0)
         metafunc.parametrize("share", range(max(1, -(-(count or FIXED) // SHARE))))
+
+
+    if "program" in metafunc.fixturenames:
+        every = [each.fullname for each in benchmarks()]
+        metafunc.parametrize("program", every if metafunc.config.getoption("--fuzz-n") else QUICK)
 
 
 def seeds(share: int, pytestconfig: pytest.Config) -> list[int]:
@@ -121,6 +138,18 @@ def outside(instr: Instr, known: AccessRange, done: Done, rows: object, tally: T
     pointer = done.launch.pointer(known.pointer)
     seen = f"[{min(starts) - pointer}, {max(ends) - pointer})"
     return [f"{instr.text}: {seen} is not in [{known.start}, {known.stop}) = [{first - pointer}, {last - pointer})"]
+
+
+# --- programs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_programs_compute_the_same_under_their_contracts(program: str) -> None:
+    """The quick ones; with ``--fuzz-n`` all."""
+    found, taken = differences_under_contract(find(program), compiled(program))
+    print(program, dict(taken))
+    assert found == []
+    assert program not in QUICK or any(taken.keys() - {""}), "no launch took a version"
 
 
 # --- versions --------------------------------------------------------------------------------------------------------
