@@ -16,8 +16,8 @@ __all__ = ["ALIAS_HELP", "alias_promise", "warn_of_unknown_names"]
 
 ALIAS_HELP = (
     "what pointer parameters may point to. conservative (default): any of them may point to the same memory; "
-    "restrict: no two of them point to the same buffer, which this command does not check; restrict:KERNEL or "
-    "restrict:KERNEL.PARAM, separated by commas: restrict for these only"
+    "restrict: no two of them point to the same buffer, which this command does not check; restrict:KERNEL, "
+    "restrict:KERNEL.PARAM or restrict:KERNEL.PARAM+PARAM (this pair), separated by commas: restrict for these only"
 )
 
 
@@ -36,7 +36,8 @@ def warn_of_unknown_names(promise: Promise, module: Module) -> None:
     params = {kernel.name: {param.name for param in kernel.params or ()} for kernel in module.kernels}
     for name in sorted(promise.kernels - params.keys()):
         warn(f"--alias: there is no kernel '{name}'{did_you_mean(name, params)}")
-    for kernel, param in sorted(promise.parameters):
+    of_pairs = {(kernel, param) for kernel, *names in promise.pairs for param in names}
+    for kernel, param in sorted(promise.parameters | of_pairs):
         if param not in params.get(kernel, ()):
             similar = did_you_mean(param, params.get(kernel, ()))
             warn(f"--alias: there is no parameter '{param}' of a kernel '{kernel}'{similar}")

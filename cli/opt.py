@@ -83,6 +83,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="OPTIONS",
         help="options of ptxas for the gate and for --emit=cubin,sass, as in --ptxas-options=-maxrregcount=32,-O2",
     )
+    what.add_argument(
+        "--contract",
+        metavar="FILE",
+        help="add versions of kernels that assume facts of the launch, and write to FILE (JSON) which conditions each "
+        "of them requires; kernels keep their names, and a program that ignores the contract runs them as before",
+    )
     what.add_argument("--alias", type=alias_promise, metavar="LEVEL", help=ALIAS_HELP)
     what.add_argument(
         "--emit", choices=EMITS, help="output format; cubin and sass run ptxas, json is the control flow (default: ptx)"
@@ -183,6 +189,10 @@ def _check(arguments: argparse.Namespace) -> None:
         usage_error("--ptxas-options are for ptxas, and neither --emit nor the gate runs ptxas here")
     if arguments.gate_timeout is not None and (not _has_gate(arguments) or arguments.gate == "static"):
         usage_error("--gate-timeout limits ptxas, and no gate runs ptxas here")
+    if arguments.contract and emit != "ptx":
+        usage_error("--contract describes PTX text, so it goes with --emit=ptx only")
+    if arguments.contract and (arguments.alias is not None or arguments.bisect_limit is not None):
+        usage_error("--contract promises nothing and makes all rewrites: leave out --alias and --bisect-limit")
     if emit == "cubin" and arguments.output == "-" and sys.stdout.isatty():
         usage_error("a cubin is binary: name a file with -o, or redirect stdout")
 
@@ -245,6 +255,13 @@ class OneFile:
         self.step(f"emit {self.emit}")
         if wants_stats and not self.passes:
             candidates = self.opportunities(module)
+        if result.contract is not None:
+            from dataclasses import replace
+
+            from .. import __version__
+
+            contract = replace(result.contract, producer=f"ptxmotion {__version__}")
+            outputs.add(self.arguments.contract, contract.dumps())
         if self.arguments.remarks_output:
             outputs.add(self.arguments.remarks_output, result.log.yaml())
         if self.arguments.stats_json:
@@ -300,6 +317,7 @@ class OneFile:
             explain=self.wants_remarks,
             verify_each=bool(arguments.verify_each),
             observer=observer_of(bool(arguments.print_changed), arguments.dump),
+            contract=bool(arguments.contract),
         )
 
     def opportunities(self, module: Module) -> dict[str, Any]:

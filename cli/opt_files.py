@@ -98,6 +98,8 @@ def _arguments_of(arguments: argparse.Namespace, path: str, name: Path) -> argpa
     own.output = _place(arguments.output, str(name) if emit == "ptx" else stem + _SUFFIXES[emit])
     if arguments.remarks_output:
         own.remarks_output = _place(arguments.remarks_output, f"{stem}.opt.yaml")
+    if arguments.contract:
+        own.contract = _place(arguments.contract, f"{stem}.contract.json")
     if arguments.stats_json:
         own.stats_json = _place(arguments.stats_json, f"{stem}.json")
     if arguments.dump is not None:

@@ -112,14 +112,21 @@ class KernelTransform:
         promise, profile = self.promise, self.profile
         promised = None
         if promise is not None:
-            promised = (promise.everything, sorted(promise.kernels), sorted(promise.parameters))
+            promised = (
+                promise.everything,
+                sorted(promise.kernels),
+                sorted(promise.parameters),
+                sorted(promise.pairs),
+                promise.inside,
+            )
         reads_code = self.float_code is not None
         return repr((list(self.passes), promised, profile.by_name if profile is not None else None, reads_code))
 
     @property
     def depends_on_names(self) -> bool:
         """Whether kernels that differ only in their names may be transformed differently."""
-        named = self.promise is not None and (self.promise.kernels or self.promise.parameters)
+        promise = self.promise
+        named = promise is not None and (promise.kernels or promise.parameters or promise.pairs)
         return bool(named) or self.profile is not None or self.identity is None
 
     def _run_and_audit(self, module: Module, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:

@@ -6,6 +6,8 @@ Computes, for a load and the end of a block, one of
   a constant offset, or at an offset that the known bits of its indices bound;
 - *proven*, because the same bytes, or bytes on both sides of them at the same base, are dereferenced on every path to
   the point or on every finite path onward (`dereferences.py`). The memory at one base is one object without holes;
+- *proven*, because the launch compares the bytes that all threads may read there with the buffer, if the caller has
+  promised that (`Promise.inside`): the address is affine, and its distance from the pointer a multiple of the size;
 - *guarded*, because that holds on every path onward from one target of the branch there: the load may be issued above
   the branch under its predicate;
 - *refused*, with a reason.
@@ -94,11 +96,13 @@ def speculation_places(facts: Facts, load: Instr, blocks: Iterable[int]) -> set[
         return set(blocks)
     dereferences = facts.get(Dereferences)
     relevant = dereferences.at_base(reference.space, reference.base)
-    # A superset of sites proves at least as much.
-    if not relevant or _refusal(reference, dereferences.members(relevant)):
-        return set()
     reachable, at_end = facts.cfg.reachable, dereferences.at_end
     places: set[int] = set()
+    if facts.promise.inside:
+        places = {block for block in blocks if reachable[block] and is_compared(facts, reference, block)}
+    # A superset of sites proves at least as much.
+    if not relevant or _refusal(reference, dereferences.members(relevant)):
+        return places
     #: By set of sites: whether they prove the reference.
     proves: dict[int, bool] = {0: False, relevant: True}
     for block in blocks:
@@ -122,10 +126,19 @@ def speculate_reference(facts: Facts, reference: Reference, block: Block) -> Spe
         return Speculation("refused", "may-fault")
     dereferences = facts.get(Dereferences)
     reason = _refusal(reference, dereferences.known_at_end(number, reference.space, reference.base))
-    if not reason:
+    if not reason or (facts.promise.inside and is_compared(facts, reference, number)):
         return PROVEN
     guard = _guard(facts, dereferences, reference, block)
     return Speculation("guarded", guard=guard) if guard is not None else Speculation("refused", reason)
+
+
+def is_compared(facts: Facts, reference: Reference, block: int) -> bool:
+    """Whether the launch can tell that a load of ``reference`` at the end of ``block`` is inside the buffer and
+    aligned."""
+    from .access_ranges import AccessRanges
+
+    found = facts.get(AccessRanges).at_end(reference, block)
+    return found is not None and found.factor % reference.bytes == 0
 
 
 def _refusal(reference: Reference, sites: Iterable[Reference]) -> str:

@@ -22,7 +22,7 @@ from ..manager import Facts
 from ..values.polynomial import Poly, TooManyTerms
 from ..values.thread_affine import ThreadForms
 
-__all__ = ["Access", "AccessSet", "Comparison", "Guards", "access_set"]
+__all__ = ["Access", "AccessSet", "Comparison", "Guards", "access_set", "access_set_with"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,11 @@ def access_set(facts: Facts) -> AccessSet:
 
 def _access_set(facts: Facts) -> AccessSet:
     forms = ThreadForms(facts)
-    guards = Guards(facts, forms)
+    return access_set_with(facts, forms, Guards(facts, forms))
+
+
+def access_set_with(facts: Facts, forms: ThreadForms, guards: Guards) -> AccessSet:
+    """The accesses, with addresses by ``forms`` and comparisons by ``guards`` over the same forms."""
     read = {reg for instr in facts.kernel.instructions() for reg in instr.uses()}
     accesses: list[Access] = []
     unknown: list[Instr] = []
@@ -223,6 +227,10 @@ class Guards:
             and len(self._holds(user, reg, truth, 1)) == 1
             and ("bool" not in definition.form.mods)
         )
+
+    def on_edge(self, source: int, target: int) -> tuple[Comparison, ...]:
+        """The comparisons that hold when the branch at the end of ``source`` goes to ``target``."""
+        return self._edge(source, target)
 
     def at(self, block: int) -> tuple[Comparison, ...]:
         return self._known[block]

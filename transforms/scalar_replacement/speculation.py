@@ -9,6 +9,7 @@ Guarantees: no load is hoisted to where it may fault, or into a deeper loop. Ref
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ...ptx import Instr
 from .availability_solver import solve
@@ -46,7 +47,11 @@ class Speculation:
         component = load.movable
         if component is None or not self._may_help(load, component.question):
             return refusal
-        places = self._hoisting.places(load.block, component.question, self._is_convergent_with(load.block))
+        is_safe: Callable[[int], bool] | None = None
+        if self._queries.facts.promise.inside:
+            is_safe = partial(self._is_safe, component.question)
+        is_convergent = self._is_convergent_with(load.block)
+        places = self._hoisting.places(load.block, component.question, is_convergent, is_safe)
         if not places.may_rise or not places.blocks:
             return refusal
         depth = self._queries.facts.loops.depth
@@ -61,6 +66,9 @@ class Speculation:
         if not self._options.paper and not self._helps(load, component.question, planned):
             return refusal
         return self._hoisted(refusal, component, planned)
+
+    def _is_safe(self, question: Question, block: int) -> bool:
+        return self._rules.is_safe_at_end(block, question)
 
     def _is_convergent_with(self, home: int) -> Callable[[int], bool]:
         return lambda block: self._rules.is_convergent_block(block, home)

@@ -80,10 +80,18 @@ class Hoisting:
             for phi in phis:
                 self._joins.setdefault(phi, []).append(block)
 
-    def places(self, block: int, question: Question, is_convergent: Callable[[int], bool]) -> Places:
+    def places(
+        self,
+        block: int,
+        question: Question,
+        is_convergent: Callable[[int], bool],
+        is_safe: Callable[[int], bool] | None = None,
+    ) -> Places:
         """The blocks to which the load of ``question`` may rise from the start of ``block``. ``is_convergent``: whether
-        a load at the end of a block is executed in no arm of a divergent branch in which the original load is not."""
-        return _Rise(self, question, is_convergent).above(block, block, 0)
+        a load at the end of a block is executed in no arm of a divergent branch in which the original load is not.
+        ``is_safe``: whether it cannot fault at the end of a block; it does not rise above a branch to a place where it
+        can."""
+        return _Rise(self, question, is_convergent, is_safe).above(block, block, 0)
 
     def before(self, block: int) -> list[int]:
         """The reachable predecessors; none for the entry block, because control enters it from outside as well."""
@@ -124,10 +132,17 @@ class Hoisting:
 class _Rise:
     """The queries about one load; n and m as in the header of the module."""
 
-    def __init__(self, hoisting: Hoisting, question: Question, is_convergent: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        hoisting: Hoisting,
+        question: Question,
+        is_convergent: Callable[[int], bool],
+        is_safe: Callable[[int], bool] | None,
+    ) -> None:
         self.hoisting = hoisting
         self.question = question
         self._is_convergent = is_convergent
+        self._is_safe = is_safe
         self._answers_of_blocks = hoisting.availability.answers_to(question)
         self._joins = hoisting.joins(question)
         #: The answer by m, then by n (as in the header of the module); ``None`` while it is being computed.
@@ -199,5 +214,6 @@ class _Rise:
             if n not in hoisting.controllers[m]:
                 return None
             higher = self.above(n, n, depth)
-            return higher if higher.may_rise else Places(True, frozenset([n]))
+            is_lower = self._is_safe is not None and not all(map(self._is_safe, higher.blocks))
+            return higher if higher.may_rise and not is_lower else Places(True, frozenset([n]))
         return None if hoisting.is_evaluated_behind(n, self.question) else NOWHERE
