@@ -137,14 +137,14 @@ class BoundModule:
     """A contract that is bound to a module."""
 
     def __init__(self, library: Library, address: int, driver: CDriver | None) -> None:
-        self.library, self._address, self._driver = library, address, driver
+        self.library, self.address, self._driver = library, address, driver
 
     def __del__(self) -> None:
-        self.library.functions.ptxmotion_unload(self._address)
+        self.library.functions.ptxmotion_unload(self.address)
 
     def kernel(self, name: str) -> BoundKernel | None:
         """A kernel of the contract."""
-        address = self.library.functions.ptxmotion_find(self._address, name.encode())
+        address = self.library.functions.ptxmotion_find(self.address, name.encode())
         return None if address is None else BoundKernel(self, address)
 
 

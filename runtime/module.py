@@ -294,7 +294,7 @@ class Kernel:
         return self._module.statistics(self.contract)
 
     def set_attribute(self, name: str, value: int) -> None:
-        """Set an attribute of the function, such as `MAX_DYNAMIC_SHARED_SIZE_BYTES`, for the kernel and its versions."""
+        """Set an attribute of the function, such as `MAX_DYNAMIC_SHARED_SIZE_BYTES`, also for the versions."""
         self._module.set_attribute(self.contract, name, value)
 
     def attributes_changed(self) -> None:
