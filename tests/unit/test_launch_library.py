@@ -9,6 +9,7 @@ import struct
 import subprocess
 import threading
 from collections.abc import Sequence
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,15 @@ from ptxmotion.contract import (
 )
 from ptxmotion.contract.bytecode import encode
 from ptxmotion.runtime.choice import Flag, Reason, Request
-from ptxmotion.runtime.library import BoundKernel, Library, LibraryError, packed_attributes, packed_config
+from ptxmotion.runtime.library import (
+    BoundKernel,
+    BoundModule,
+    Library,
+    LibraryError,
+    find_library,
+    packed_attributes,
+    packed_config,
+)
 
 PARAMETERS = (
     Parameter("x", 0, 8, "u64", pointer=True),
@@ -336,6 +345,37 @@ def test_modules_and_libraries(is_library: bool) -> None:
     assert kernel is not None
     launch(kernel)
     assert entries(driver) == ["k_1"]
+
+
+def test_the_library_of_a_kernel() -> None:
+    """A contract is bound through a CUkernel, which the program launches."""
+    driver = driver_of()
+    raw, table = encode(contract_of(Version("k_1", (DISJOINT,)))), driver.table()
+    functions = built_library().functions
+    functions.ptxmotion_bind_kernel.argtypes = functions.ptxmotion_bind_library.argtypes
+    result = ctypes.c_void_p()
+    assert functions.ptxmotion_bind_kernel(ctypes.byref(table), raw, len(raw), 99, ctypes.byref(result)) == 4
+    assert result.value is None
+    handle = list(driver.entries).index("k") + 1
+    assert functions.ptxmotion_bind_kernel(ctypes.byref(table), raw, len(raw), handle, ctypes.byref(result)) == 0
+    assert result.value is not None
+    kernel = BoundModule(built_library(), result.value, table).kernel("k")
+    assert kernel is not None
+    launch(kernel)
+    assert entries(driver) == ["k_1"]
+
+
+def test_the_library_that_was_built_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the module, under the name that the build gives it."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    monkeypatch.setattr("ptxmotion.runtime.library.__file__", str(tmp_path / "library.py"))
+    assert find_library() is None
+    target = tmp_path / f"_launch{EXTENSION_SUFFIXES[0]}"
+    source = ROOT / "runtime" / "ptxmotion_launch.c"
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", target, "-ldl", "-lpthread"], check=True)
+    assert isinstance(find_library(), Library)
 
 
 def test_many_shapes() -> None:
