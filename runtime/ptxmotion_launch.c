@@ -91,7 +91,6 @@ static void load_libcuda(void)
         OPTIONAL("cuLibraryGetKernel", library_get_kernel),
         OPTIONAL("cuKernelGetFunction", kernel_get_function),
         OPTIONAL("cuKernelGetLibrary", kernel_get_library),
-        OPTIONAL("cuKernelGetName", kernel_get_name),
         OPTIONAL("cuStreamGetGreenCtx", stream_get_green_context),
 #undef FUNCTION
 #undef OPTIONAL
@@ -559,6 +558,18 @@ int ptxmotion_bind_module(const ptxmotion_driver *driver, const void *contract, 
 int ptxmotion_bind_library(const ptxmotion_driver *driver, const void *contract, size_t size, void *library,
                            ptxmotion_module **result)
 {
+    return bind(driver, contract, size, library, 1, result);
+}
+
+int ptxmotion_bind_kernel(const ptxmotion_driver *driver, const void *contract, size_t size, void *kernel,
+                          ptxmotion_module **result)
+{
+    void *library;
+    *result = NULL;
+    if (driver == NULL)
+        driver = ptxmotion_libcuda(NULL);
+    if (driver == NULL || driver->kernel_get_library == NULL || driver->kernel_get_library(&library, kernel))
+        return PTXMOTION_NO_DRIVER;
     return bind(driver, contract, size, library, 1, result);
 }
 

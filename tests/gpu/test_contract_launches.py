@@ -18,6 +18,7 @@ from fake_driver import built_library
 from ptxmotion.contract import Contract, Disjoint, KernelContract, Parameter, Range, Version
 from ptxmotion.contract.document import digest_of
 from ptxmotion.runtime import CudaDevice, Flag, Kernel, Pointer, load
+from ptxmotion.runtime.cuda_arrays import pointer_of
 
 pytestmark = pytest.mark.gpu
 
@@ -368,6 +369,21 @@ def test_cupy(device: CudaDevice) -> None:
     both = cupy.zeros(2 * THREADS + N, cupy.float32)
     assert of.decide(1, THREADS, both[:THREADS], both[THREADS:], N, mark).entry == "sum_2"
     assert of.decide(1, THREADS, both[1:], both, N, mark).entry == "sum"
+
+
+def test_imported_memory_has_the_extent_of_the_driver() -> None:
+    """PyTorch and CuPy may have imported a part of an allocation, which is not its extent."""
+    torch: Any = pytest.importorskip("torch")
+    cupy: Any = pytest.importorskip("cupy")
+    array, tensor = cupy.zeros(1000, cupy.float32), torch.zeros(1000, device="cuda")
+    for imported, own in ((torch.as_tensor(array[10:20], device="cuda"), array), (cupy.asarray(tensor[10:20]), tensor)):
+        found, whole = pointer_of(imported), pointer_of(own)
+        assert found is not None and found.extent is None
+        assert whole is not None and whole.extent is not None
+        assert found.address == whole.address + 40
+        assert whole.extent.end - whole.extent.begin >= 4000
+    found = pointer_of(cupy.from_dlpack(tensor[10:20]))
+    assert found is not None and found.extent is None
 
 
 def test_c_and_python_decide_the_same(memory: Memory) -> None:
