@@ -35,6 +35,8 @@ def find_program(source: str, name: str) -> FoundProgram:
     ``name`` may be empty where the file has one program. Raises `DslError`, `OSError`, `BadInput`, `BadRequest`.
     """
     if not source.endswith(".py"):
+        if Path(source).is_file():
+            raise BadInput("this is no Python file: fuse reads a host program in Python", source)
         benchmark = find(source)
         return FoundProgram(benchmark.program, tuple(benchmark.flags))
     programs = _programs_of(Path(source).resolve())
