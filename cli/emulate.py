@@ -142,6 +142,10 @@ def _launched(
     try:
         with Progress() as progress:
             progress.update(f"running {kernel}")
+
+            def advance(done: int, total: int) -> None:
+                progress.update(f"{kernel}: {done} of {total} blocks", done, total)
+
             return module.launch(
                 kernel,
                 arguments.grid,
@@ -154,7 +158,7 @@ def _launched(
                 counts=arguments.counts != "none" or arguments.profile is not None,
                 trace=arguments.trace is not None,
                 keep_going=arguments.keep_going,
-                progress=lambda done, total: progress.update(f"{kernel}: {done} of {total} blocks", done, total),
+                progress=advance if progress.is_active else None,
             )
     except EmulatorFault as fault:
         sys.stdout.write(fault.output)
