@@ -50,7 +50,7 @@ def _run(argv: list[str]) -> int:
     if argv[:2] == ["completion", "--complete"]:  # what a completion script calls: no settings, no messages
         from .completion import complete
 
-        return complete(argv[2], argv[3:])
+        return complete(argv[2:])
     from .arguments import parse_arguments, verb_module
 
     arguments = parse_arguments(argv)

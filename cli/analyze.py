@@ -292,7 +292,7 @@ def _declared(kernel: Kernel) -> dict[str, int]:
 
 def _print_reports(kernels: list[dict[str, Any]], *, expressions: bool) -> None:
     if not kernels:
-        warn("there is no kernel to report on")
+        warn("there is no kernel to report on: the file has none, or --kernel matches none")
         return
     separate = False
     if "blocks" in kernels[0]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 
-from .outcome import FINE
+from .outcome import FINE, usage_error
 
 EPILOG = """\
 examples:
@@ -109,15 +109,17 @@ def run(arguments: argparse.Namespace) -> int:
     return FINE
 
 
-def complete(shell: str, words: list[str]) -> int:
-    """Print the candidates for the last of ``words``; the exit code. For bash, ``words`` are the line up to the cursor
-    and the value of COMP_WORDBREAKS."""
+def complete(argv: list[str]) -> int:
+    """Print the candidates for the last word; the exit code. ``argv`` are the shell and the words; for bash, the line
+    up to the cursor and the value of COMP_WORDBREAKS instead of the words."""
     from .candidates import Candidates, candidates
 
-    breaks = ""
-    if shell == "bash":
-        line, breaks = words
-        words = words_of(line)[1:]
+    shell, words, breaks = "".join(argv[:1]), argv[1:], ""
+    if shell == "bash" and len(words) == 2:
+        breaks = words[1]
+        words = words_of(words[0])[1:]
+    if shell not in SCRIPTS or not words:
+        usage_error("completion --complete is for the scripts that `completion SHELL` prints")
     current = words[-1]
     found = candidates(words[:-1], current)
     print(f"{found.kind}-open" if found.is_open else found.kind)

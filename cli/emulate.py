@@ -8,12 +8,14 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ..spelling import did_you_mean
 from .arguments import positive
 from .outcome import BAD_INPUT, DIFFERENT, FINE, USAGE, CommandError, say, usage_error
 
 if TYPE_CHECKING:
     from ..emulator import Counts, LaunchResult
     from ..emulator.launch import EmulatorModule
+    from ..ptx.ir import Param
 
 EPILOG = """\
 An ARG is an array, a value or a structure. Arrays: f32[1000] (zeros), i32[64]:range (0, 1, 2, ...), f32[64]:normal
@@ -95,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     parsed = read_module(arguments.file)
     try:
         module = Emulator(budget=arguments.budget or BUDGET).load(parsed)
-        kernel = _kernel_name(module.kernels, arguments.kernel)
+        kernel = module.entry(_kernel_name(module.kernels, arguments.kernel))
         values, saves = kernel_arguments(arguments.arg, arguments.seed)
     except (LaunchError, ValueError, MemoryError) as error:
         usage_error(str(error))
@@ -103,12 +105,27 @@ def run(arguments: argparse.Namespace) -> int:
     for path in (*(path for _, path in saves), arguments.trace, arguments.profile):
         if path is not None and not os.path.isdir(os.path.dirname(path) or "."):
             raise CommandError(BAD_INPUT, f"{path}: error: the folder does not exist")
-    result = _launched(module, kernel, values, arguments)
+    if len(values) != len(kernel.params or ()):
+        listed = ", ".join(f"{param.name} ({_kind(param)})" for param in kernel.params or ()) or "none"
+        usage_error(
+            f"'{kernel.name}' takes {len(kernel.params or ())} arguments, not {len(values)}: "
+            f"one --arg for each parameter, which are {listed}"
+        )
+    result = _launched(module, kernel.name, values, arguments)
     return _finish(arguments, result, saves) if result is not None else DIFFERENT
+
+
+def _kind(param: Param) -> str:
+    """The type of a parameter; for a structure, its number of bytes."""
+    return f"{param.bytes} bytes" if param.dims else f".{param.type.name}"
 
 
 def _kernel_name(kernels: list[str], chosen: str | None) -> str:
     if chosen is not None:
+        if chosen not in kernels:
+            usage_error(
+                f"no kernel '{chosen}'{did_you_mean(chosen, kernels)}; there are {', '.join(kernels) or 'none'}"
+            )
         return chosen
     if len(kernels) != 1:
         usage_error(f"choose a kernel with --kernel: {', '.join(kernels) or 'there is none'}")
@@ -125,6 +142,10 @@ def _launched(
     try:
         with Progress() as progress:
             progress.update(f"running {kernel}")
+
+            def advance(done: int, total: int) -> None:
+                progress.update(f"{kernel}: {done} of {total} blocks", done, total)
+
             return module.launch(
                 kernel,
                 arguments.grid,
@@ -137,7 +158,7 @@ def _launched(
                 counts=arguments.counts != "none" or arguments.profile is not None,
                 trace=arguments.trace is not None,
                 keep_going=arguments.keep_going,
-                progress=lambda done, total: progress.update(f"{kernel}: {done} of {total} blocks", done, total),
+                progress=advance if progress.is_active else None,
             )
     except EmulatorFault as fault:
         sys.stdout.write(fault.output)

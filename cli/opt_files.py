@@ -64,7 +64,7 @@ def _command(arguments: argparse.Namespace, path: str) -> list[str]:
 def _outputs(arguments: argparse.Namespace) -> dict[str, Path]:
     """By path of each input: its output's path below the output folder."""
     if arguments.output == "-" or (os.path.exists(arguments.output) and not os.path.isdir(arguments.output)):
-        usage_error("with several files or a folder, -o names a folder to write to")
+        usage_error("with several files or a folder, -o names a folder to write to: -o DIR")
     found: dict[str, Path] = {}
     by_stem: dict[str, str] = {}
     for given in arguments.files:

@@ -3,6 +3,7 @@
 import argparse
 import os
 import pty
+import random
 import re
 import select
 import shutil
@@ -109,6 +110,50 @@ def test_every_option_of_every_verb(verb: str) -> None:
 
     (kinds,) = [action for action in actions_of(build_parser([verb])) if action.nargs == argparse.PARSER]
     check(dict(kinds.choices or {})[verb], [verb])  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def test_any_words_have_candidates() -> None:
+    """Words in any order, known and unknown ones, raise nothing."""
+    rng = random.Random(17)
+    known = [
+        *VERBS,
+        "run",
+        "export",
+        "--",
+        "-",
+        "--passes",
+        "--passes=lcm:x=1:",
+        "--alias=restrict:",
+        "-O",
+        "-O3",
+        "-o",
+    ]
+    known += [
+        "--gate",
+        "--gate=",
+        "--kernel",
+        "--fail-on=a,",
+        "--format",
+        "--variant",
+        "x.ptx",
+        "",
+        "=",
+        ",",
+        "--nothing",
+        "é",
+    ]
+    for _ in range(300):
+        words = rng.choices(known, k=rng.randint(0, 5))
+        current = rng.choice(known)
+        found = candidates(words, current)
+        assert current.startswith(found.prefix), (words, current)
+        assert all((found.prefix + value).startswith(current) for value, _ in found.values), (words, current)
+
+
+@pytest.mark.parametrize("words", [[], ["ksh", "opt", ""], ["zsh"]])
+def test_wrong_calls_of_scripts(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "--complete", *words]) == 2
+    assert "is for the scripts" in capfd.readouterr().err
 
 
 def test_words_of_a_line() -> None:

@@ -89,7 +89,9 @@ def test_table_and_generated_arrays(scale: Path, tmp_path: Path, capsys: pytest.
         (["--arg", "what"], 2, "neither an array, a value nor a .npy file"),
         (["--arg", "f32[8]", "--arg", "f32:x"], 2, "'x' is not a value of type f32"),
         (["--arg", "f32[8]:odd"], 2, "neither zeros, range"),
-        (["--kernel", "other"], 2, "no kernel 'other'"),
+        (["--kernel", "other"], 2, "no kernel 'other'; there are scale"),
+        (["--kernel", "scal"], 2, "no kernel 'scal' (did you mean 'scale'?)"),
+        (["--arg", "f32[8]"], 2, "one --arg for each parameter, which are x (.u64), a (.f32), n (.u32)"),
         (["--block", "2000", "--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32:8"], 2, "larger than"),
         (["--block", "16", "--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32:9"], 1, "out-of-bounds"),
         (

@@ -87,6 +87,14 @@ def mutant(source: bytes, rng: random.Random) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.parametrize("verb", ["opt", "analyze", "verify", "emulate"])
+def test_cuda_is_not_ptx(verb: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text("__global__ void k() {}\n")
+    assert main([verb, str(path)]) == 3
+    assert capfd.readouterr().err == f"{path}: error: this is CUDA C++, not PTX: compile it with nvcc -ptx first\n"
+
+
 def test_missing_and_unreadable_paths(tmp_path: Path, good: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for path, message in (
         (tmp_path / "none.ptx", "No such file or directory"),
@@ -360,6 +368,9 @@ class TestSettings:
             ("[frob]\n", "unknown key 'frob'"),
             ("opt = 3\n", "'opt' is not a table"),
             ("[opt]\nfrob = 1\n", "unknown key 'frob' in table 'opt'"),
+            ("[optt]\n", "unknown key 'optt' (did you mean 'opt'?); there are tables for"),
+            ("[opt]\nverfy-each = true\n", "unknown key 'verfy-each' (did you mean 'verify-each'?) in table 'opt'"),
+            ('[opt]\nemit = "cubbin"\n', "(did you mean 'cubin'?)"),
             ("[opt]\nemit = 'exe'\n", "'emit' takes one of"),
             ("[opt]\nemit = true\n", "takes a string or a number"),
             ("[opt]\nverify-each = 1\n", "takes true or false"),
