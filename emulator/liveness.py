@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["Facts", "StepFacts", "solve"]
+__all__ = ["SegmentLiveness", "StepFacts", "solve"]
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class StepFacts:
 
 
 @dataclass(slots=True)
-class Facts:
+class SegmentLiveness:
     """Facts of one segment; ``dies[i]`` are the registers that no one wants after step ``i``."""
 
     live_in: frozenset[int]
@@ -32,7 +32,7 @@ class Facts:
     dies: list[tuple[int, ...]]
 
 
-def solve(steps: list[list[StepFacts]], successors: list[list[int]]) -> list[Facts]:
+def solve(steps: list[list[StepFacts]], successors: list[list[int]]) -> list[SegmentLiveness]:
     """Facts for each segment; ``steps`` and ``successors`` are indexed by segment, the entry is 0."""
     numbers: dict[int, int] = {}
     for segment in steps:
@@ -80,7 +80,7 @@ def _members(bits: int, keys: list[int]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _facts(segment: list[StepFacts], live_in: frozenset[int], live_out: frozenset[int]) -> Facts:
+def _facts(segment: list[StepFacts], live_in: frozenset[int], live_out: frozenset[int]) -> SegmentLiveness:
     needs: dict[int, None] = {}
     defined: set[int] = set()
     for step in segment:
@@ -97,4 +97,4 @@ def _facts(segment: list[StepFacts], live_in: frozenset[int], live_out: frozense
         wanted.update(step.uses)
         wanted.update(step.may_defs)
     dies.reverse()
-    return Facts(live_in, live_out, tuple(needs), dies)
+    return SegmentLiveness(live_in, live_out, tuple(needs), dies)
