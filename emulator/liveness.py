@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["Facts", "StepFacts", "solve"]
+__all__ = ["SegmentLiveness", "StepFacts", "solve"]
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class StepFacts:
 
 
 @dataclass(slots=True)
-class Facts:
+class SegmentLiveness:
     """Facts about one segment; ``dies[i]`` are the registers that are dead after step ``i``."""
 
     live_in: frozenset[int]
@@ -34,7 +34,7 @@ class Facts:
     dies: list[tuple[int, ...]]
 
 
-def solve(steps: list[list[StepFacts]], successors: list[list[int]]) -> list[Facts]:
+def solve(steps: list[list[StepFacts]], successors: list[list[int]]) -> list[SegmentLiveness]:
     """Facts about each segment. ``steps`` and ``successors`` are indexed by segment; the entry is segment 0."""
     numbers: dict[int, int] = {}
     for segment in steps:
@@ -82,7 +82,7 @@ def _members(bits: int, keys: list[int]) -> frozenset[int]:
     return frozenset(members)
 
 
-def _facts(segment: list[StepFacts], live_in: frozenset[int], live_out: frozenset[int]) -> Facts:
+def _facts(segment: list[StepFacts], live_in: frozenset[int], live_out: frozenset[int]) -> SegmentLiveness:
     needs: dict[int, None] = {}
     defined: set[int] = set()
     for step in segment:
@@ -99,4 +99,4 @@ def _facts(segment: list[StepFacts], live_in: frozenset[int], live_out: frozense
         live.update(step.uses)
         live.update(step.may_defs)
     dies.reverse()
-    return Facts(live_in, live_out, tuple(needs), dies)
+    return SegmentLiveness(live_in, live_out, tuple(needs), dies)

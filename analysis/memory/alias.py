@@ -32,7 +32,7 @@ from ..effects import is_constant_read, is_plain_store, memory_space
 from ..values import affine
 from ..values.value_numbering import Values
 from .points_to import Object, Objects, Pointees, is_pointer_parameter
-from .touched_memory import ANY, Access, Buffers, accesses, buffers_of, is_with_outside, synchronization
+from .touched_memory import ANY, Buffers, TouchedObjects, accesses, buffers_of, is_with_outside, synchronization
 
 if TYPE_CHECKING:
     from ..manager import Facts
@@ -196,7 +196,7 @@ class Memory:
         # Memoized results: by instruction `reference` and `accesses`; by (space, objects, other space, other objects)
         # `are_disjoint`; by pair of bases `_base_distance`; by (space, objects) `is_never_written`.
         self._references: dict[Instr, Reference | None] = {}
-        self._accesses: dict[Instr, tuple[Access, ...]] = {}
+        self._accesses: dict[Instr, tuple[TouchedObjects, ...]] = {}
         self._disjoint: dict[tuple[str, Objects, str, Objects], bool] = {}
         self._bases: dict[tuple[int, int], tuple[int, int] | None] = {}
         self._writes: list[tuple[str, Objects]] | None = None
@@ -237,7 +237,7 @@ class Memory:
             return None
         return self.pointees.of_address(instr, address, memory_space(instr))
 
-    def accesses(self, instr: Instr) -> tuple[Access, ...]:
+    def accesses(self, instr: Instr) -> tuple[TouchedObjects, ...]:
         """All memory that ``instr`` may access, now or later."""
         memory = self._accesses.get(instr)
         if memory is None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from .alias import Memory, Reference
 from .points_to import Objects
-from .touched_memory import Access
+from .touched_memory import TouchedObjects
 
 __all__ = ["ReferenceSet"]
 
@@ -67,7 +67,7 @@ class ReferenceSet:
                 if other is not None and self.memory.may_alias(other, reference):
                     yield number
 
-    def touched_by(self, access: Access | Reference) -> int:
+    def touched_by(self, access: TouchedObjects | Reference) -> int:
         """The references that an access to unknown addresses in its space and objects may alias."""
         key = (access.space, access.objects)
         references = self._touched.get(key)

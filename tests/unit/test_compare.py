@@ -254,7 +254,7 @@ def test_what_was_timed_for_several_is_audited_and_exported() -> None:
 
 
 def test_a_verdict_of_a_benchmark_whose_control_is_off_is_told() -> None:
-    running = session(Machine("fake", "ptxmotion.harness.fake_backend:fake_backend", "fake_runs:biased_stopwatch"))
+    running = session(Machine("fake", "fake_backend:fake_backend", "fake_runs:biased_stopwatch"))
     done = running.run([task("suite/a", arm("O3", "honest 1e-4"), arm("x", "honest 0.9e-4"))])
     done.options = running.plan.options()
     assert audit(done) == []

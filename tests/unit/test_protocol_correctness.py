@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from fake_backend import FakeBackend
 from fake_runs import arm, machine, work
 from ptxmotion.harness.correctness import PATTERNS, Checker
-from ptxmotion.harness.fake_backend import FakeBackend
 from ptxmotion.harness.protocol import Plan
 from ptxmotion.harness.results import Correctness
 from ptxmotion.harness.worker import Worker, WorkerDied, WorkerFailed, WorkerHung

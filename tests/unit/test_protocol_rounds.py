@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from ptxmotion.harness.fake_backend import FakeStopwatch, Weather
+from fake_backend import FakeStopwatch, Weather
 from ptxmotion.harness.protocol import Block, Plan, time_arms
 from ptxmotion.harness.stats import Rule, Verdict
 

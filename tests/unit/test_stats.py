@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from ptxmotion.harness.fake_backend import FakeStopwatch, Weather
+from fake_backend import FakeStopwatch, Weather
 from ptxmotion.harness.protocol import Plan, time_arms
 from ptxmotion.harness.stats import (
     DEFAULT_RULE,

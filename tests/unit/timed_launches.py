@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ptxmotion.harness.fake_backend import FakeStopwatch, Weather
+from fake_backend import FakeStopwatch, Weather
 from ptxmotion.harness.machine import Machine
 from ptxmotion.programs.fused_variants import HOST
 

@@ -29,7 +29,7 @@ from .buffer_use import accesses_of, buffer_of, facts_of, is_module_variable
 from .host_values import HostValues, Signs
 from .launch_site import LaunchSite
 from .overlap import relation
-from .placement import Place, Placement, bounds_of_names
+from .placement import Placement, Target, bounds_of_names
 
 __all__ = ["Forwarded", "forward"]
 
@@ -124,7 +124,7 @@ class _Forwarding:
         cfg = facts_of(self.sites[side]).cfg
         return next(block for block in cfg.rpo if instr in cfg.blocks[block].instrs)
 
-    def _yields(self, store: Access, load: Access, place: Place) -> bool:
+    def _yields(self, store: Access, load: Access, place: Target) -> bool:
         if store.bytes != load.bytes:
             return False
         here = self.same.place(store)
@@ -144,7 +144,7 @@ class _Forwarding:
             return None
         return guard.relation, guard.kind, guard.bits, left, right
 
-    def _is_last(self, store: Access, load: Access, place: Place) -> bool:
+    def _is_last(self, store: Access, load: Access, place: Target) -> bool:
         """Whether the store is the last write of the bytes before the load."""
         for access in accesses_of(self.sites[0]).accesses:
             if access.writes and not is_module_variable(access):
@@ -159,7 +159,7 @@ class _Forwarding:
                 return False
         return True
 
-    def _relation(self, side: int, access: Access, load: Access, place: Place) -> str:
+    def _relation(self, side: int, access: Access, load: Access, place: Target) -> str:
         name = buffer_of(self.sites[side], access)
         if name and name != place.buffer:
             return "never"

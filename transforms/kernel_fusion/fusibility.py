@@ -27,7 +27,7 @@ from .host_values import HostValues, Signs
 from .launch_site import Argument, Buffer, Extent, Extents, Fusibility, LaunchSite, Scalar
 from .obstacles import configuration_obstacles, described, obstacles
 from .overlap import ORDER, relation
-from .placement import Place, Placement, bounds_of_names
+from .placement import Placement, Target, bounds_of_names
 
 __all__ = ["Argument", "Buffer", "Extent", "Extents", "Fusibility", "LaunchSite", "Scalar", "decide", "flat_site"]
 
@@ -103,7 +103,7 @@ def _refusals(first: LaunchSite, second: LaunchSite) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class _Placed:
     access: Access
-    place: Place | None
+    place: Target | None
     buffer: str  #: empty if it is not known
 
 

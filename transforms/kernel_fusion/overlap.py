@@ -23,7 +23,7 @@ from math import gcd
 
 from ...analysis.values.polynomial import ZERO, Atom, Poly, TooManyTerms, constant, variable
 from .host_values import Signs, interval
-from .placement import AXES, VARYING, Bound, Place, Placement, linear
+from .placement import AXES, VARYING, Bound, Placement, Target, linear
 
 __all__ = ["ORDER", "relation"]
 
@@ -35,7 +35,7 @@ _WORD = 1 << 32
 _FAR = 1 << 63
 
 
-def relation(first: tuple[Placement, Place, int], second: tuple[Placement, Place, int], signs: Signs) -> str:
+def relation(first: tuple[Placement, Target, int], second: tuple[Placement, Target, int], signs: Signs) -> str:
     """One of `ORDER` for two accesses. Each is given as its launch, its place and its size in bytes."""
     before = dict(signs.checks)
     try:
@@ -60,7 +60,9 @@ class _Digit:
 
 
 class _Comparison:
-    def __init__(self, first: tuple[Placement, Place, int], second: tuple[Placement, Place, int], signs: Signs) -> None:
+    def __init__(
+        self, first: tuple[Placement, Target, int], second: tuple[Placement, Target, int], signs: Signs
+    ) -> None:
         self.placements = (first[0], second[0])
         self.places = (first[1], second[1])
         self.signs = signs

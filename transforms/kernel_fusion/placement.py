@@ -18,7 +18,7 @@ from ...analysis.values.thread_affine import coordinate, fits, range_of
 from .host_values import Bounds, HostValues, Signs, interval, narrowed
 from .launch_site import Buffer, LaunchSite, Scalar
 
-__all__ = ["AXES", "VARYING", "Place", "Placement", "bounds_of_names"]
+__all__ = ["AXES", "VARYING", "Target", "Placement", "bounds_of_names"]
 
 AXES = "xyz"
 
@@ -54,7 +54,7 @@ def bounds_of_names(sites: tuple[LaunchSite, LaunchSite]) -> dict[str, Bounds]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Target:
     """The target of an access: a device allocation by name, and the offset from its start. Atoms that differ between
     threads carry the launch's number. ``upper`` and ``lower`` map an atom to its bounds under the conditions that guard
     the access."""
@@ -95,7 +95,7 @@ class Placement:
         """The number of values that ``tid`` or ``ctaid`` can have."""
         return (self.block if kind == "tid" else self.grid)[AXES.index(axis)]
 
-    def place(self, access: Access) -> Place | None:
+    def place(self, access: Access) -> Target | None:
         """The target of the access. ``None`` if its address is not one buffer and an offset."""
         buffers = [
             (atom, argument)
@@ -114,7 +114,7 @@ class Placement:
         if any(other.kind in ("unnamed", "symbol", "pointer") for other in offset.atoms):
             return None
         upper, lower = self._bounds(access.guards)
-        return Place(argument.name, offset, upper, lower)
+        return Target(argument.name, offset, upper, lower)
 
     # --- polynomials ---------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from ptxmotion.cli.observers import Observers
 from ptxmotion.driver import optimize_module
 from ptxmotion.ptx import Module, PtxError, Sym, parse, print_kernel, print_module
 from ptxmotion.ptx.parser import parse_kernel
-from ptxmotion.transforms.gate import outcome_cache as gate_memory
+from ptxmotion.transforms.gate import outcome_cache
 from ptxmotion.transforms.gate.gate import Figures, Refused
 from ptxmotion.transforms.passes import passes_of
 from ptxmotion.transforms.pipeline import KernelTransform, run_passes
@@ -213,19 +213,19 @@ def test_what_an_outcome_depends_on_is_in_its_key(changed: dict[str, Any]) -> No
 def test_other_code_of_ours_decides_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = Judge(KEPT)
     Result(judge, ONE)
-    monkeypatch.setattr(gate_memory, "_deciders", lambda: "another")
+    monkeypatch.setattr(outcome_cache, "_deciders", lambda: "another")
     assert Result(judge, ONE).ran
 
 
 def test_our_code_is_known_by_its_bytes() -> None:
-    assert len(gate_memory._deciders()) == 64  # pyright: ignore[reportPrivateUsage]
+    assert len(outcome_cache._deciders()) == 64  # pyright: ignore[reportPrivateUsage]
 
 
 def test_code_that_cannot_be_read_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> str:
         raise FileNotFoundError
 
-    monkeypatch.setattr(gate_memory, "_deciders", missing)
+    monkeypatch.setattr(outcome_cache, "_deciders", missing)
     judge = Judge(KEPT)
     assert Result(judge, ONE).all == Result(judge, ONE).all
     assert judge.kept == {}

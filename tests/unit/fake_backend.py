@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from .protocol import Block
+from ptxmotion.harness.protocol import Block
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
