@@ -91,7 +91,10 @@ def _arguments() -> argparse.Namespace:
 
 
 class _Table:
-    """The figures by file; `None` for a file that is refused. Written through to a file where one is given."""
+    """The figures by file; `None` for a file that is refused.
+
+    Each new row is also appended to the file ``path``, if there is one.
+    """
 
     def __init__(self, path: Path | None, columns: list[str]) -> None:
         self.path = path

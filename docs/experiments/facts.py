@@ -302,7 +302,7 @@ def all_memory(facts: Facts) -> int:
 
 
 def all_speculation(facts: Facts) -> int:
-    """Whether each load may be executed at the end of the block that dominates its own."""
+    """How many loads may be executed at the end of the immediate dominator of their block."""
     cfg, idom = facts.cfg, facts.dominance.idom
     found = 0
     for block in cfg.rpo:

@@ -286,8 +286,7 @@ class _Writer:
                 self.rng.choice(["flat", "flat", "flat", "flat", "wide", "wide", "rows"]),
                 (
                     # It is unknown whether a kernel that calls a function accesses only its buffers, so its launch is
-                    # not
-                    # moved.
+                    # not moved.
                     self.rng.choice([*EXTRAS, "", "", "", "", "", "table", "table", "local", "local"]),
                     self.rng.randrange(5),
                 ),

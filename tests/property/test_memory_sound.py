@@ -112,7 +112,7 @@ def test_loads_speculated_under_the_wrong_predicate(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_guarded_access_of_few_bytes_at_one_address_is_checked() -> None:
-    """The race checker used one location for all active lanes."""
+    """An earlier version of the race check used one location for all active lanes."""
     ptx = """\
 .version 8.8
 .target sm_90

@@ -114,8 +114,7 @@ def test_long_work_is_launched_call_by_call_but_for_an_arm_that_is_a_graph() -> 
 
 def test_a_kernel_keeps_the_most_shared_memory_that_it_was_allowed() -> None:
     # All calls are prepared before the first one runs, so preparing a later call must not reduce the limit of an
-    # earlier
-    # one.
+    # earlier one.
     asked: list[int] = []
     kinds = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8)
     backend: Any = object.__new__(CudaBackend)

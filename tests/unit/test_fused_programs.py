@@ -232,7 +232,7 @@ def test_the_object_of_an_argument_may_change_without_an_assignment(argument: st
 
 
 def test_a_reassigned_parameter_is_not_its_only_assignment() -> None:
-    """Both launches were treated as launches with 8 blocks, and fused."""
+    """An earlier version took both launches for launches with 8 blocks, and fused them."""
     body = "m = n\nif k > 8:\n    n = 8\nfirst[m, 8](a, b, k)\nsecond[n, 8](b, c, k)"
     fuser = Merge()
     lines, found = fused(body, fuser)
@@ -370,7 +370,7 @@ def test_checks_are_tested_at_run_time() -> None:
 
 
 def test_motion_ends_for_a_launch_before_a_for_after_an_endless_loop() -> None:
-    """The launch was moved repeatedly to the exit edge of ``while True``, which is never taken."""
+    """An earlier version moved the launch again and again to the exit edge of ``while True``, which is never taken."""
     body = "while True:\n    first[n, 8](a, b, k)\n    k += 1\n    if k > 5:\n        break\n"
     body += "for i in range(k):\n    second[n, 8](a, c, n)\n    third[n, 8](c, d, n)"
     lines, found = fused(body)

@@ -301,7 +301,10 @@ FOREIGN: dict[str, Callable[[dict[str, Any]], object]] = {
 
 @pytest.mark.parametrize("change", FOREIGN.values(), ids=FOREIGN)
 def test_an_outcome_that_does_not_fit_its_kernel_is_not_taken(change: Callable[[dict[str, Any]], object]) -> None:
-    """Another program or a damaged disk may have written the entry. It goes to the output, so it must be checked."""
+    """Another program or a damaged disk may have changed the entry.
+
+    Its text becomes the output, so it must be checked.
+    """
     judge = Judge(KEPT)
     first = Result(judge, ONE)
     (key,) = [key for key in judge.kept if key.startswith("outcome")]
