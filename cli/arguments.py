@@ -233,7 +233,7 @@ def _apply_settings(parser: argparse.ArgumentParser, arguments: argparse.Namespa
 
 def settable(parser: argparse.ArgumentParser, verb: str) -> dict[str, argparse.Action]:
     """The options of a verb that a settings file may set, by long name. Their default is ``None``."""
-    by_name: dict[str, argparse.Action] = {}
+    found: dict[str, argparse.Action] = {}
     of_command: list[Any] = cast("Any", parser)._actions  # argparse has no public access to them
     of_verb = next(action for action in of_command if action.dest == "verb").choices[verb]
     actions: list[argparse.Action] = of_verb._actions
@@ -242,8 +242,8 @@ def settable(parser: argparse.ArgumentParser, verb: str) -> dict[str, argparse.A
             names = [option[2:] for option in action.option_strings if option.startswith("--")]
             names = ["level"] if action.dest == "level" else names
             if names:
-                by_name[names[0]] = action
-    return by_name
+                found[names[0]] = action
+    return found
 
 
 def _converted(action: argparse.Action, key: str, value: Any, path: str) -> Any:

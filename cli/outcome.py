@@ -162,10 +162,7 @@ def _internal_error(argv: list[str], error: Exception) -> int:
 
 
 def _save_reproducer(argv: list[str], error: Exception) -> str:
-    """Write a file for each input: the command and the traceback as comments, then the input.
-
-    Returns the name of the first file.
-    """
+    """Write one file for each input, which starts with the command and the traceback as comments; the first name."""
     import shlex
     import tempfile
     import traceback

@@ -26,7 +26,7 @@ class StepFacts:
 
 @dataclass(slots=True)
 class Facts:
-    """Facts about one segment; ``dies[i]`` are the registers that are dead after step ``i``."""
+    """Facts of one segment; ``dies[i]`` are the registers that no one wants after step ``i``."""
 
     live_in: frozenset[int]
     live_out: frozenset[int]
@@ -35,7 +35,7 @@ class Facts:
 
 
 def solve(steps: list[list[StepFacts]], successors: list[list[int]]) -> list[Facts]:
-    """Facts about each segment. ``steps`` and ``successors`` are indexed by segment; the entry is segment 0."""
+    """Facts for each segment; ``steps`` and ``successors`` are indexed by segment, the entry is 0."""
     numbers: dict[int, int] = {}
     for segment in steps:
         for step in segment:
@@ -91,12 +91,12 @@ def _facts(segment: list[StepFacts], live_in: frozenset[int], live_out: frozense
                 needs[key] = None
         defined.update(step.defs)
     dies: list[tuple[int, ...]] = []
-    live = set(live_out)
+    wanted = set(live_out)
     for step in reversed(segment):
         touched = {*step.uses, *step.defs, *step.may_defs}
-        dies.append(tuple(touched - live))
-        live.difference_update(step.defs)
-        live.update(step.uses)
-        live.update(step.may_defs)
+        dies.append(tuple(touched - wanted))
+        wanted.difference_update(step.defs)
+        wanted.update(step.uses)
+        wanted.update(step.may_defs)
     dies.reverse()
     return Facts(live_in, live_out, tuple(needs), dies)

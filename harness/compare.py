@@ -76,13 +76,13 @@ def parse_threshold(text: str) -> Threshold:
     >>> parse_threshold("registers=5%").share
     0.05
     """
-    match = re.fullmatch(r"(.*)=(\d+(?:\.\d+)?)%", text)
-    if match is None:
+    found = re.fullmatch(r"(.*)=(\d+(?:\.\d+)?)%", text)
+    if found is None:
         raise ValueError(f"'{text}' is not a threshold such as REGEX=2%")
     try:
-        return Threshold(re.compile(match[1]), float(match[2]) / 100)
+        return Threshold(re.compile(found[1]), float(found[2]) / 100)
     except re.error as error:
-        raise ValueError(f"'{match[1]}' is not a regular expression: {error}") from None
+        raise ValueError(f"'{found[1]}' is not a regular expression: {error}") from None
 
 
 def compare_results(before: ResultFile, after: ResultFile, thresholds: Sequence[Threshold] = ()) -> list[Change]:
@@ -111,15 +111,15 @@ def compare_results(before: ResultFile, after: ResultFile, thresholds: Sequence[
 
 def noise_free(arm: ArmResult) -> dict[str, float]:
     """The noise-free figures of an arm by ``kernel:figure``, and those of the emulator by ``emulated:figure``."""
-    values: dict[str, float] = {}
+    found: dict[str, float] = {}
     for kernel, figures in arm.static.items():
-        values |= {f"{kernel}:{name}": figures[name] for name in (*_COSTS, *_GAINS) if name in figures}
-    values |= {
+        found |= {f"{kernel}:{name}": figures[name] for name in (*_COSTS, *_GAINS) if name in figures}
+    found |= {
         f"emulated:{name}": value
         for name, value in arm.emulated.items()
         if isinstance(value, int | float) and name not in _NO_COST
     }
-    return values
+    return found
 
 
 def slimmed(result: ResultFile) -> ResultFile:

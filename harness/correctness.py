@@ -174,12 +174,12 @@ class Checker:
         counting = count and hasattr(self.backend, "counts")
         if counting:
             self.backend.reset()
-        outcome = run_once(self.backend, self.work, arm, seed, pattern)
+        found = run_once(self.backend, self.work, arm, seed, pattern)
         if counting:
             # Lists with all blocks and branches would make the result file large.
             plain = self.backend.counts.as_dict()
             self.counts = {name: value for name, value in plain.items() if not isinstance(value, list)}
-        return outcome
+        return found
 
     # --- the baseline against itself ---------------------------------------------------------------------------
 

@@ -392,9 +392,9 @@ def _compare_kernels(
             ):
                 results.setdefault(name, []).append(each)
                 progress.update(len(results[name]))
-            kernel_verdict = verdict(name, results.get(name, ()))
-            outcomes.add(kernel_verdict.outcome)
-            progress.print("".join(f"{line}\n" for line in _lines_of(kernel_verdict)))
+            found = verdict(name, results.get(name, ()))
+            outcomes.add(found.outcome)
+            progress.print("".join(f"{line}\n" for line in _lines_of(found)))
     if DIFFERENT in outcomes:
         return 1
     return _FINE if outcomes == {SAME} else _INCONCLUSIVE

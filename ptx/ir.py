@@ -119,10 +119,10 @@ class Instr:
     def defs(self) -> tuple[Reg, ...]:
         """The registers written. With a guard, or if only a component of a vector register is written, the old value
         may stay."""
-        written = self._defs
-        if written is None:
-            written = self._defs = _registers_written(self)
-        return written
+        found = self._defs
+        if found is None:
+            found = self._defs = _registers_written(self)
+        return found
 
     def partial_defs(self) -> tuple[Reg, ...]:
         """The vector registers of which only some components are written. The others keep their values."""
@@ -134,10 +134,10 @@ class Instr:
     def uses(self) -> tuple[Reg, ...]:
         """The registers read: those of sources, addresses and the guard, results of forms that also read them, and the
         results of the function that a `Return` reads."""
-        read = self._uses
-        if read is None:
-            read = self._uses = _registers_read(self)
-        return read
+        found = self._uses
+        if found is None:
+            found = self._uses = _registers_read(self)
+        return found
 
     def fixed_uses(self) -> tuple[Reg, ...]:
         """The registers of `uses` that must not be replaced by another register with the same value: all registers of a
@@ -200,19 +200,19 @@ def _registers_written(instr: Instr) -> tuple[Reg, ...]:
 
 def _registers_read(instr: Instr) -> tuple[Reg, ...]:
     form = instr.form
-    read: list[Reg] = []
+    found: list[Reg] = []
     for operand in instr.operands[form.first_read :]:
         kind = type(operand)
         if kind is Reg:
-            read.append(operand)  # pyright: ignore[reportArgumentType]
+            found.append(operand)  # pyright: ignore[reportArgumentType]
         elif kind is not Imm:
-            read += registers(operand)
+            found += registers(operand)
     guard = instr.guard
     if guard is not None and type(guard.reg) is Reg:
-        read.append(guard.reg)
-    read += instr.partial_defs()
-    read += instr.implicit
-    return tuple(read)
+        found.append(guard.reg)
+    found += instr.partial_defs()
+    found += instr.implicit
+    return tuple(found)
 
 
 def _call_text(instr: Instr) -> str:

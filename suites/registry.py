@@ -137,11 +137,11 @@ def find(name: str) -> Benchmark:
     """The program ``suite/name``. The suite may be omitted if only one suite has a program of that name. Raises
     `DslError`."""
     suite, _, short = name.rpartition("/")
-    matching = [b for b in benchmarks(suite if suite in suites() else "") if name in (b.fullname, b.name)]
-    if len(matching) == 1:
-        return matching[0]
-    names = ", ".join(b.fullname for b in (matching or benchmarks()) if matching or short)
-    raise DslError(f"{len(matching)} programs are called {name!r}; there are {names}")
+    found = [b for b in benchmarks(suite if suite in suites() else "") if name in (b.fullname, b.name)]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(b.fullname for b in (found or benchmarks()) if found or short)
+    raise DslError(f"{len(found)} programs are called {name!r}; there are {names}")
 
 
 def from_file(path: str | Path) -> list[Benchmark]:
@@ -163,10 +163,10 @@ def from_file(path: str | Path) -> list[Benchmark]:
         if isinstance(error, DslError | OSError) or not isinstance(error, Exception):
             raise
         raise error_in_file(file, error) from error
-    declared = _declared(module)
-    if not declared:
+    found = _declared(module)
+    if not found:
         raise DslError(f"{path} declares no Benchmark")
-    return declared
+    return found
 
 
 def error_in_file(file: Path, error: Exception) -> DslError:

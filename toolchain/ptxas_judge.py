@@ -61,9 +61,9 @@ class PtxasJudge:
         cached = self._get("figures", arch, ptx)
         if cached is not None:
             return {name: Figures(**fields) for name, fields in cached.items()}
-        by_kernel = _read_figures(self._assembled(ptx, arch))
-        self._put({name: asdict(figures) for name, figures in by_kernel.items()}, "figures", arch, ptx)
-        return by_kernel
+        found = _read_figures(self._assembled(ptx, arch))
+        self._put({name: asdict(figures) for name, figures in found.items()}, "figures", arch, ptx)
+        return found
 
     def float_lines(self, ptx: str) -> dict[str, dict[int, frozenset[str]]]:
         """The kinds of floating-point machine instructions for each line of ``ptx`` (`float_lines.py`), by kernel.
@@ -80,10 +80,10 @@ class PtxasJudge:
             return {
                 name: {int(line): frozenset(kinds) for line, kinds in lines.items()} for name, lines in cached.items()
             }
-        by_kernel = _read_lines(self._assembled(ptx, arch, "-lineinfo"))
-        value = {name: {line: sorted(kinds) for line, kinds in lines.items()} for name, lines in by_kernel.items()}
+        found = _read_lines(self._assembled(ptx, arch, "-lineinfo"))
+        value = {name: {line: sorted(kinds) for line, kinds in lines.items()} for name, lines in found.items()}
         self._put(value, "lines", arch, ptx)
-        return by_kernel
+        return found
 
     def _assembled(self, ptx: str, arch: str, *flags: str) -> bytes:
         return assemble(ptx, arch, tool=self.tool, timeout=self.seconds, flags=(*self.options, *flags)).cubin

@@ -183,16 +183,16 @@ def find_ptxas(ptx: str) -> Tool:
     does. Raises `ToolMissing` where there is none.
     """
     first = find_tool("ptxas")
-    version = _VERSION.search(ptx)
-    if version is None or _numbers(version[1]) <= OLDEST_PTX or _reads(first, version[1]):
+    found = _VERSION.search(ptx)
+    if found is None or _numbers(found[1]) <= OLDEST_PTX or _reads(first, found[1]):
         return first
     if first.source != "environment":
         for folder in _system_folders():
             path = _executable(folder, "ptxas")
-            if path and _reads(tool := Tool("ptxas", path, "system"), version[1]):
+            if path and _reads(tool := Tool("ptxas", path, "system"), found[1]):
                 return tool
     newest = _ptx_versions_of(first.path)[-1]
-    reason = f"{first.path} reads PTX up to {newest}, and the module is PTX {version[1]}"
+    reason = f"{first.path} reads PTX up to {newest}, and the module is PTX {found[1]}"
     is_chosen = first.source == "environment"
     upgrade = f"{sys.executable} -m pip install --upgrade nvidia-cuda-nvcc"
     raise ToolMissing("ptxas", reason, "unset PTXMOTION_PTXAS" if is_chosen else upgrade)

@@ -126,12 +126,12 @@ def _class_of(name: str) -> Any:
         raise UnknownPass(f"there is no pass '{name}'; there are {', '.join([*_BUILT_IN, *sorted(registered)])}")
     called = f"pass '{name}' ({registered[name].value})"
     try:
-        loaded = registered[name].load()
+        found = registered[name].load()
     except Exception as error:  # whatever the module of another distribution raises
         raise UnknownPass(f"{called} cannot be imported: {error}") from error
-    if not is_dataclass(loaded) or getattr(loaded, "name", None) != name or not callable(getattr(loaded, "run", None)):
+    if not is_dataclass(found) or getattr(found, "name", None) != name or not callable(getattr(found, "run", None)):
         raise UnknownPass(f"{called} is not a dataclass with that name and a method 'run'")
-    return loaded
+    return found
 
 
 def _registered() -> dict[str, EntryPoint]:

@@ -99,7 +99,7 @@ def speculation_places(facts: Facts, load: Instr, blocks: Iterable[int]) -> set[
         return set()
     reachable, at_end = facts.cfg.reachable, dereferences.at_end
     places: set[int] = set()
-    #: By set of sites: whether they prove the reference.
+    #: By set of sites whether they prove the reference.
     proves: dict[int, bool] = {0: False, relevant: True}
     for block in blocks:
         sites = at_end[block] & relevant

@@ -251,10 +251,8 @@ class Ladder:
         ]
 
     def _always_diverged(self, counts: Counts) -> bool:
-        """Whether the lanes separated every time at each branch that is reported as divergent.
-
-        `KEEPS_WARPS` and `KEEPS_WARP_LOADS` hold only then.
-        """
+        """Whether each branch that is reported as divergent separated the lanes every time. Only then the warp takes
+        both paths anyway."""
         divergent = _branches(self.ptx, self.launch.kernel, divergent=True)
         return all(
             branch.executed == branch.diverged

@@ -157,7 +157,7 @@ def test_launch_says_how_all_variants_are_timed_that_do_not_say_it_themselves(
     assert main([*command, "--launch=stream"]) == 0
     result = read(path)
     assert result.options["launch"] == "stream"
-    # Code that is equal to the baseline but launched in another way is not identical.
+    # Launched otherwise than the baseline, the same code is something else.
     assert [each.verdict for each in result.benchmarks[0].candidates] == ["UNTIMED"]
     assert main([*command, "--launch=graph", "--resume"]) == 3
     assert "cannot resume: the options of the file" in capfd.readouterr().err
@@ -384,7 +384,7 @@ def _steps(job: str) -> list[str]:
 
 @pytest.mark.slow
 def test_the_example_workflow_runs_and_gates(tmp_path: Path) -> None:
-    """The commands of the job without a GPU run in a shell, with and without a regression."""
+    """What a shell can test of it: the job without a GPU, with and without a regression."""
     shim = tmp_path / "bin" / "ptxmotion"
     shim.parent.mkdir()
     shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m ptxmotion "$@"\n')
@@ -411,8 +411,8 @@ def test_the_example_workflow_runs_and_gates(tmp_path: Path) -> None:
     assert run(track) == 1
 
 
-def test_the_job_for_a_gpu_reports_a_missing_gpu(tmp_path: Path) -> None:
-    """Its commands are valid, and the first one ends with the documented exit code."""
+def test_the_job_for_a_gpu_says_where_there_is_none(tmp_path: Path) -> None:
+    """Its commands are read by the same parser, and the first one ends with the documented code."""
     from ptxmotion.cli.arguments import parse_arguments
 
     _, measure, track = _steps("times")

@@ -18,7 +18,7 @@ _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def is_available(need: str) -> bool:
-    """Whether a library, ``a GPU`` or ``nvcc`` is available."""
+    """Whether a library, or ``a GPU``, or ``nvcc`` is here."""
     if need == "a GPU":
         return shutil.which("nvidia-smi") is not None
     if need == "nvcc":
@@ -30,7 +30,7 @@ def is_available(need: str) -> bool:
             return False
     try:
         importlib.import_module(need)
-    except Exception:  # an installed library may be incompatible with other installed libraries
+    except Exception:  # a library that is there may not work with the other libraries that are there
         return False
     return True
 

@@ -30,10 +30,10 @@ MAY_SEE = {
     "": {"ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness"},
 }
 
-#: Modules of the root that import nothing of the project. Every folder may import them.
+#: Modules of the root that import nothing of ours: every room may see them.
 LEAVES = {"arch", "cache", "cost", "graphs", "python_child"}
 
-#: Folders without import cycles even if imports for annotations count.
+#: Folders without import circles even if imports for annotations count.
 FREE_OF_TYPING_CIRCLES = ("dsl", "suites", "transforms.kernel_fusion")
 
 #: Packages that only the verbs that need them may load.

@@ -33,7 +33,7 @@ _Step: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class CopyPropagation:
-    """The pass ``copyprop``. It has no options."""
+    """Without options."""
 
     name: ClassVar[str] = "copyprop"
 

@@ -29,7 +29,7 @@ __all__ = ["DeadCodeElimination", "EmptyBlocks"]
 
 @dataclass(frozen=True)
 class DeadCodeElimination:
-    """The pass ``dce``. It has no options."""
+    """Without options."""
 
     name: ClassVar[str] = "dce"
 
@@ -122,7 +122,7 @@ def _described_by_pragma(kernel: Kernel) -> set[Instr]:
 
 @dataclass(frozen=True)
 class EmptyBlocks:
-    """The pass ``emptyblocks``. It has no options."""
+    """Without options."""
 
     name: ClassVar[str] = "emptyblocks"
 

@@ -188,7 +188,7 @@ class _Motion:
         #: All class numbers, as bits.
         self.universe = (1 << len(classes)) - 1
         self.local = Local.of(local, self.graph, never_leaving(facts), self.universe)
-        #: By point: DnSafe \\ UpSafe, and the computations.
+        #: By point, DnSafe \\ UpSafe, and the computations.
         self.endless = self.find_endless()
         self.may_hold: list[int] = []
         self.computed = _by_point(self.local.antloc, self.local.exit_comp)

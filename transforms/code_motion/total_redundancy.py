@@ -32,7 +32,7 @@ __all__ = ["Holders", "TotalRedundancy", "remove_redundancy"]
 
 @dataclass(frozen=True)
 class TotalRedundancy:
-    """The pass ``cse``. It has no options."""
+    """Without options."""
 
     name: ClassVar[str] = "cse"
 

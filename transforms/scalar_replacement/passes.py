@@ -63,7 +63,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class ScalarReplacement(Options):
-    """The pass ``srqp``, with the options of `Options`."""
+    """Options: see `Options`."""
 
     name: ClassVar[str] = "srqp"
 
@@ -112,7 +112,7 @@ class ScalarReplacement(Options):
 
 @dataclass(frozen=True)
 class ExtendedScalarReplacement(ScalarReplacement):
-    """The pass ``esrqp``, with the options of `Options`."""
+    """Options: see `Options`."""
 
     name: ClassVar[str] = "esrqp"
     avoids_divergent_arms: ClassVar[bool] = True
@@ -120,7 +120,7 @@ class ExtendedScalarReplacement(ScalarReplacement):
 
 @dataclass(frozen=True)
 class SpeculativeScalarReplacementEverywhere(ExtendedScalarReplacement):
-    """The pass ``ssrqp_s``, with the options of `Options`."""
+    """Options: see `Options`."""
 
     name: ClassVar[str] = "ssrqp_s"
     hoists_above: ClassVar[str] = "all"
@@ -128,7 +128,7 @@ class SpeculativeScalarReplacementEverywhere(ExtendedScalarReplacement):
 
 @dataclass(frozen=True)
 class SpeculativeScalarReplacement(ExtendedScalarReplacement):
-    """The pass ``ssrqp``, with the options of `Options`."""
+    """Options: see `Options`."""
 
     name: ClassVar[str] = "ssrqp"
     hoists_above: ClassVar[str] = "divergent"
