@@ -60,14 +60,14 @@ def _plots(result: ResultFile) -> list[tuple[str, Any]]:
     except ImportError as error:
         raise PlotsMissing(str(error)) from error
     matplotlib.rcParams["svg.hashsalt"] = "ptxmotion"
-    plots: list[tuple[str, Any]] = []
+    found: list[tuple[str, Any]] = []
     bars = _speedups(result)
     if bars:
-        plots.append(("speedups", _draw_speedups(figures, result, bars)))
+        found.append(("speedups", _draw_speedups(figures, result, bars)))
     changed = _before_and_after(result)
     if changed:
-        plots.append(("figures", _draw_figures(figures, changed)))
-    return plots
+        found.append(("figures", _draw_figures(figures, changed)))
+    return found
 
 
 def _speedups(result: ResultFile) -> list[tuple[BenchmarkResult, ComparisonResult]]:

@@ -209,7 +209,7 @@ def test_inputs_from_a_file(tmp_path: Path, scale: Path, capsys: pytest.CaptureF
     parser = argparse.ArgumentParser()
     emulate_cli.add_pair_arguments(parser)
     arguments = parser.parse_args(["--inputs", str(inputs), "--seeds", "2"])
-    # For these inputs a sum and a product give the same result.
+    # Doubling by a sum or by a product is the same here, and only here.
     assert emulate_cli.run_pair(str(scale), str(other), arguments) == 0
     assert emulate_cli.run_pair(str(scale), str(other), parser.parse_args([])) == 1
     said = capsys.readouterr().out
