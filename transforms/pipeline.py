@@ -9,6 +9,7 @@ pass that broke it; a kernel with an unknown branch instruction is not changed.
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -173,7 +174,8 @@ class KernelTransform:
         if not all(map(is_built_in, self.passes)):
             return self._run_passes(module, kernel, facts, remarks)
         because = "the passes of this package keep the conditional branches, and the conditions keep their values"
-        with facts.preserve(divergent_blocks, because=because):
+        # A pass may give one register to equal values of several paths. Then the recomputed fact is less precise.
+        with facts.preserve(divergent_blocks, because=because, agrees=operator.le):
             return self._run_passes(module, kernel, facts, remarks)
 
     def _run_passes(self, module: Module, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:

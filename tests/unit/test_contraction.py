@@ -211,6 +211,23 @@ def test_a_sum_in_another_block_of_ptxas_stays_there(between: str) -> None:
         assert contraction_counts(print_module(parsed))["k"].contracted == 0
 
 
+def test_a_bfloat16_sum_is_counted_as_a_sum_however_ptxas_encodes_it() -> None:
+    """ptxas encodes some of several sums as a multiply-add with the factor 1."""
+    try:
+        for tool in ("ptxas", "nvdisasm"):
+            find_tool(tool)
+    except ToolMissing as missing:
+        pytest.skip(str(missing))
+    body = "".join(f"ld.global.b32 %r{i}, [%rd0+{4 * i}];\n" for i in range(24))
+    body += "".join(f"add.bf16x2 %r{i}, %r{i}, %r{i + 8};\n" for i in range(16))
+    body += "".join(f"st.global.b32 [%rd0+{4 * i}], %r{i};\n" for i in range(16))
+    counts = contraction_counts(
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 p)\n{\n"
+        ".reg .b32 %r<24>; .reg .b64 %rd<1>; ld.param.u64 %rd0, [p];\n" + body + "ret;\n}\n"
+    )["k"]
+    assert (counts.fma, counts.add) == (0, 16)
+
+
 FUSED = "ld.global.f32 %f1, [%q]; mul.f32 %f2, %f1, %f1; st.global.f32 [%p], %f2;"
 SUM = "ld.global.f32 %f1, [%p]; add.f32 %f3, %f1, 0f3F800000; st.global.f32 [%q], %f3;"
 
