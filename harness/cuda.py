@@ -40,7 +40,7 @@ from .machine import DeviceFailed, MachineMissing
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CudaBackend", "CudaBuffer", "CudaKernel", "CudaModule", "open_backend", "probe"]
+__all__ = ["CudaBackend", "CudaBuffer", "CudaKernel", "CudaModule", "open_backend", "probe", "require_driver"]
 
 _INSTALL = "install it with: python -m pip install 'ptxmotion[gpu]'"
 _OLDEST_DRIVER = 13000
@@ -61,13 +61,13 @@ def open_backend() -> CudaBackend:
 def probe() -> tuple[int, str]:
     """The number of usable GPUs; if it is 0, also the reason."""
     try:
-        driver = _driver()
+        driver = require_driver()
         return int(_checked(driver, driver.cuDeviceGetCount())), ""
     except MachineMissing as error:
         return 0, error.reason
 
 
-def _driver() -> Any:
+def require_driver() -> Any:
     """The initialized bindings of the driver. Raises `MachineMissing`."""
     try:
         driver = importlib.import_module("cuda.bindings.driver")
@@ -190,7 +190,7 @@ class CudaBackend:
     name = "cuda"
 
     def __init__(self, device: int = 0) -> None:
-        self.driver = _driver()
+        self.driver = require_driver()
         core = importlib.import_module("cuda.core")
         self.device = self.call("cuDeviceGet", device)
         with _device_errors():
