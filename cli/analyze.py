@@ -65,6 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=("dot", "graphml", "json"), help="the format of --graph (default: dot, for Graphviz)"
     )
+    parser.add_argument(
+        "--program", metavar="NAME", help="with --graph launches: the @program of FILE, if it has several of them"
+    )
     given = parser.add_argument_group("facts for the analysis")
     given.add_argument(
         "--block",
@@ -99,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.emit = "json"
     _check_graph_options(arguments)
     if arguments.graph == "launches":
-        return _print_launch_graph(arguments.file, arguments.format)
+        return _print_launch_graph(arguments.file, arguments.program or "", arguments.format)
     module = read_module(arguments.file)
     if arguments.emit == "cfg-dot":
         from .graph import cfg_dot
@@ -137,6 +140,8 @@ def _check_graph_options(arguments: argparse.Namespace) -> None:
         usage_error(f"--graph=launches shows a host program: leave out --{unused[0]}")
     if arguments.format and not arguments.graph:
         usage_error("--format is an option of --graph")
+    if arguments.program and arguments.graph != "launches":
+        usage_error("--program is an option of --graph=launches")
 
 
 def _print_graph(arguments: argparse.Namespace, kernels: list[Kernel], module: Module, profile: Profile | None) -> int:
@@ -153,11 +158,11 @@ def _print_graph(arguments: argparse.Namespace, kernels: list[Kernel], module: M
     return FINE
 
 
-def _print_launch_graph(program: str, form: str | None) -> int:
+def _print_launch_graph(file: str, name: str, form: str | None) -> int:
     from ..programs.fusing import program_graph
     from ..programs.graph_exports import graph_text
 
-    print(graph_text([program_graph(program)], form or "dot"), end="")
+    print(graph_text([program_graph(file, name)], form or "dot"), end="")
     return FINE
 
 

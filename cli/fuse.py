@@ -142,6 +142,8 @@ def run(arguments: argparse.Namespace) -> int:
         _write(result.files(), arguments.output)
     for line in result.summary:
         say(line)
+    if not arguments.output and result.fused.result.fusions:
+        say("no files were written: -o DIR writes the fused program")
     if result.remarks and not result.fused.result.fusions and arguments.remarks is None:
         say("  (--remarks prints for each pair of launches why it was not fused)")
     return FINE

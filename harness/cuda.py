@@ -191,8 +191,8 @@ class CudaBackend:
 
     def __init__(self, device: int = 0) -> None:
         self.driver = require_driver()
-        core = importlib.import_module("cuda.core")
         self.device = self.call("cuDeviceGet", device)
+        core = importlib.import_module("cuda.core")
         with _device_errors():
             self.core_device = core.Device(device)
             self.core_device.set_current()

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["FuseRequest", "FuseResult", "fuse", "program_graph"]
 
 
-#: The reasons of refusals that the costs of the machine decide.
-_ESTIMATED = ("no-benefit", "grid-wide", "not-resident")
+#: The reasons of refusals that may come from the number of multiprocessors.
+_RESIDENCE = ("grid-wide", "not-resident")
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def fuse(request: FuseRequest, report: Callable[[str], None] = lambda line: None
     job = _Job(request, find_program(request.program, request.name), report)
     fused = fuse_program(job.host, job.ptx, job.options())
     result = FuseResult(job.host, fused, fused.modules, job.warnings)
-    if fused.result.fusions or any(remark.reason in _ESTIMATED for remark in fused.remarks):
+    if job.uses_costs(fused):
         result.costs = job.costs_used()
     for name, kernel in fused.host.kernels.items():
         if passes and fused.is_fused(kernel):
@@ -179,12 +179,22 @@ class _Job:
         )
         return replace(options, benefit=self._timed(options)) if request.benefit == "timing" else options
 
+    def uses_costs(self, fused: FusedProgram) -> bool:
+        """Whether the costs of the machine have decided something."""
+        from ..dsl.host_nodes import Launch
+
+        if self.request.benefit == "costs" and fused.result.fusions:
+            return True
+        reasons = {remark.reason for remark in fused.remarks}
+        if self.request.benefit == "costs" and "no-benefit" in reasons:
+            return True
+        launches = [node for node in fused.host.nodes() if isinstance(node, Launch)]
+        has_barrier = any(node.cooperative and fused.is_fused(node.kernel) for node in launches)
+        return self.request.cooperative and (has_barrier or not reasons.isdisjoint(_RESIDENCE))
+
     def costs_used(self) -> str:
-        """A line about the machine whose costs the estimates use; empty if no cost was used."""
-        request = self.request
-        if request.benefit != "costs" and not request.cooperative:
-            return ""
-        costs = self.costs
+        """A line about the machine whose costs the estimates use."""
+        request, costs = self.request, self.costs
         if request.benefit == "costs":
             kind = "graph node" if request.as_graph else "launch"
             seconds = costs.graph_node if request.as_graph else costs.launch

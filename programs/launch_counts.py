@@ -275,6 +275,8 @@ class _Counter:
             return above.times(trips) + leaving + below.times_less_one(trips), "next"
         count, end = self.body(loop.body, dict(values))
         after, after_end = self.body(loop.orelse, dict(values))
+        for name in _defined(loop.orelse):  # it may be skipped
+            values.pop(name, None)
         may_stop = end not in ("next", "continue")
         total = (count.or_nothing() if may_stop else count).times(trips)
         total += after.or_nothing() if may_stop else after

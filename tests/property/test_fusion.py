@@ -90,11 +90,11 @@ def test_the_programs_cover_the_features() -> None:
         came["reassigned"] += any(writers.count(param.name) == 1 for param in made.host.params)
         for pair in fused(made, FusionOptions(invert_loops=False)).fused.values():
             is_checked = any("> 0" in check for check in pair.fusibility.checks)
-            is_forwarded = any("read the register instead" in remark for remark in pair.remarks)
+            is_forwarded = any("loads replaced by the register" in remark for remark in pair.remarks)
             came["checked"] += is_checked
             came["forwarded"] += is_forwarded
             came["checked and forwarded"] += is_checked and is_forwarded
-            came["dead"] += any("stores whose results nothing reads are removed" in remark for remark in pair.remarks)
+            came["dead"] += any("stores removed, because nothing reads the result" in remark for remark in pair.remarks)
     pytest.fail(str(came))
 
 

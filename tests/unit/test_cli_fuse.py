@@ -502,6 +502,9 @@ def test_the_machine_of_the_estimates_is_named(
     told = capsys.readouterr().err
     assert "estimates: costs of GPU X, measured by doctor --calibrate" in told and "80 multiprocessors" in told
     assert fuse(file, "--no-benefit") == 0
+    assert "costs of" not in capsys.readouterr().err
+    needs_ptxas()
+    assert fuse(written(tmp_path, TURN), "--no-benefit") == 0
     assert "limits of grid barriers: costs of GPU X, measured by doctor" in capsys.readouterr().err
 
 

@@ -38,7 +38,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not header.is_file():
         pytest.skip(f"there is no {header}")
     folder = tmp_path_factory.mktemp("driver")
-    command = [compiler, "-std=c++17", "-Wall", "-Werror", "-shared", "-fPIC", f"-I{header.parent}"]
+    command = [compiler, "-std=c++17", "-shared", "-fPIC", f"-I{header.parent}"]
     command += ["-o", str(folder / "libcuda.so.1"), str(HERE / "fake_driver.cpp"), "-ldl"]
     subprocess.run(command, check=True)
     return folder

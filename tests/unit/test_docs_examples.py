@@ -86,3 +86,22 @@ def test_the_python_interface(name: str, least: int, tmp_path: Path, monkeypatch
 def test_the_graphs_of_analyze() -> None:
     (block,) = _PYTHON.findall((DOCS / "analyze.md").read_text(encoding="utf-8"))
     exec(compile(block, "analyze.md", "exec"), {})
+
+
+def test_the_program_of_the_page_on_fusion(tmp_path: Path) -> None:
+    if not has_nvcc():
+        pytest.skip("there is no nvcc")
+    for name, text in _FILE.findall((DOCS / "fusion.md").read_text(encoding="utf-8")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "typings"), "PTXMOTION_CACHE": str(tmp_path / "cache")}
+
+    def run(*command: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    printed = run("-m", "ptxmotion", "fuse", "program.py", "-o", "fused/", "--no-config")
+    assert "work: 1 fusion; launches in one call: 2·steps → steps\n" in printed
+    run("run.py")

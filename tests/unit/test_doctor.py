@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import types
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,17 @@ def test_no_bindings_is_a_note_only(monkeypatch: pytest.MonkeyPatch, error: Exce
     monkeypatch.setattr(doctor.importlib, "import_module", refuse)
     check = by_name()["cuda-bindings"]
     assert (check.ok, check.needed) == (False, False)
+
+
+def test_bindings_without_cuda_core_are_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor.importlib, "import_module", lambda name: FakeDriver(13000))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    assert by_name()["cuda-core"].ok
+    monkeypatch.setattr(metadata, "version", version)
+    check = by_name()["cuda-core"]
+    assert (check.ok, check.needed) == (False, False) and "ptxmotion[gpu]" in check.fix
 
 
 class FakeDriver:

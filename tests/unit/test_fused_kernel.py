@@ -121,7 +121,7 @@ def test_loads_that_are_forwarded(what: str) -> None:
     first, second, count = FORWARDED[what]
     sites = [launch(body, n=40, declarations=".reg .f32 %g<2>;") for body in (first, second)]
     fused = fuse(launch(first, n=40, b="c", declarations=".reg .f32 %g<2>;"), sites[1])
-    assert any("read the register instead" in remark for remark in fused.remarks) == bool(count)
+    assert any("loads replaced by the register" in remark for remark in fused.remarks) == bool(count)
 
 
 def test_early_exits_branch_to_the_join() -> None:

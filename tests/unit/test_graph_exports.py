@@ -90,6 +90,15 @@ def test_calls() -> None:
     assert set(call_graph(parse(TABLE), ["three"])) == {"one", "two", "three"}
 
 
+def test_one_of_several_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "several.py"
+    lines = [f"@program\ndef {name}(n: i32) -> None:\n    {name}_n = n\n" for name in ("one", "two")]
+    file.write_text("from ptxmotion.dsl import *\n" + "".join(lines))
+    assert main(["analyze", str(file), "--graph=launches", "--no-config"]) == 2
+    assert "choose one with --program: one, two" in capsys.readouterr().err
+    assert "two_n = n" in printed(capsys, str(file), "--graph=launches", "--program=two")
+
+
 def test_launches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "work.py").write_text(
         "from ptxmotion.dsl import *\n"
@@ -174,6 +183,7 @@ def test_the_text_does_not_depend_on_hashes() -> None:
         (["--graph=cfg", "--memory"], "--graph prints a graph and no report: leave out --memory"),
         (["--graph=cfg", "--json"], "leave out --emit"),
         (["--format=dot"], "--format is an option of --graph"),
+        (["--graph=cfg", "--program=x"], "--program is an option of --graph=launches"),
         (["--graph=launches", "--kernel=x"], "--graph=launches shows a host program: leave out --kernel"),
     ],
 )

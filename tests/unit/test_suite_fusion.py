@@ -55,7 +55,7 @@ def test_loads_of_srad_come_from_registers() -> None:
     made = {pair.second: pair.fused for pair in adjacent_pairs("rodinia/srad_v1")}
     prepare = made["prepare"]
     assert prepare is not None
-    assert "2 loads of values that the same thread stored read the register instead" in prepare.remarks
+    assert "loads replaced by the register that the same thread stored: 2" in prepare.remarks
 
 
 def test_fusions_of_a_rejected_attempt_are_not_reported_as_fused(

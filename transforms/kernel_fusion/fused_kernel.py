@@ -312,12 +312,11 @@ class _Fusion:
             for block in copies[side].blocks:
                 block.instrs = [instr for instr in block.instrs if instr not in gone]
         if forwarded.loads:
-            self.remarks.append(
-                f"{len(forwarded.loads)} loads of values that the same thread stored read the register instead"
-            )
+            number = len(forwarded.loads)
+            self.remarks.append(f"loads replaced by the register that the same thread stored: {number}")
         removed = sum(map(len, forwarded.stores))
         if removed:
-            self.remarks.append(f"{removed} stores whose results nothing reads are removed")
+            self.remarks.append(f"stores removed, because nothing reads the result: {removed}")
 
     def _keeps_contraction(self, module: Module, copies: list[BodyCopy]) -> bool:
         """Add ``.rn`` to products that memory no longer rounds. Whether ptxas then contracts the same products as
@@ -329,7 +328,7 @@ class _Fusion:
             before.add(facts_of(site).get(Contraction.of), copied.instr)
         pins = keep_contraction(self.kernel, Facts(self.kernel, module), before)
         if pins > 0:
-            self.remarks.append(f"{pins} products that memory rounded get .rn")
+            self.remarks.append(f"products with .rn now, because memory rounded them: {pins}")
         return pins >= 0
 
     def _plain_loads(self, copies: list[BodyCopy], forwarded: Forwarded) -> None:
