@@ -104,9 +104,11 @@ class KernelTransform:
     def identity(self) -> str | None:
         """Everything that decides the result besides the kernel, its module and the code of this package.
 
-        ``None`` where the result must not be reused: because a pass is not of this package, or because the user wants
-        to see each step.
+        ``None`` where the result must not be reused: because a pass is not of this package, because the user wants to
+        see each step, or because the passes record assumptions.
         """
+        if self.promise is not None and self.promise.inside is not None:
+            return None
         if self.observer is not None or self.verify_each or not all(map(is_built_in, self.passes)):
             return None
         promise, profile = self.promise, self.profile
@@ -117,7 +119,6 @@ class KernelTransform:
                 sorted(promise.kernels),
                 sorted(promise.parameters),
                 sorted(promise.pairs),
-                promise.inside,
             )
         reads_code = self.float_code is not None
         return repr((list(self.passes), promised, profile.by_name if profile is not None else None, reads_code))

@@ -18,9 +18,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..analysis.manager import Facts
+from ..analysis.memory.access_ranges import are_readable
 from ..analysis.memory.alias import Promise
+from ..analysis.memory.assumptions import Assumptions
 from ..analysis.memory.points_to import is_pointer_parameter
 from ..contract import Condition
+from ..contract.conditions import expressions_of
 from ..cost import gain, is_better
 from ..ptx import Kernel, Module, flatten_scopes, print_kernel
 from ..transforms.gate.judge import Judge, Refused
@@ -44,7 +47,7 @@ REASONS: dict[str, str] = {
     "same": "the result is the same as without the promise that buffers are disjoint",
     "not-better": "the gate does not find the result better than the kernel without promises",
     "refused": "the gate cannot judge it",
-    "unstated": "the range of a hoisted load cannot be stated",
+    "too-long": "what it assumes cannot be written as a condition",
 }
 
 #: The passes that hoist loads above the branches that decide about them, as the thesis does.
@@ -174,15 +177,18 @@ class VersionSearch:
         if len(given.blocks) < 2:
             return None, "unchanged"
         pairs = disjoint[0].pairs if disjoint else frozenset[Pair]()
-        promise = replace(promise_of(name, pairs), inside=True)
+        assumed = Assumptions()
+        promise = replace(promise_of(name, pairs), inside=assumed)
         kernel = self._optimized([name], promise, [*self._hoisting, *self._transform.passes])[name]
         before = disjoint[0].kernel if disjoint else base
         reason, gained = self._judged(name, before, kernel)
         if reason:
             return None, reason
-        inside = inside_buffers(self._module, kernel, [given, base, before])
+        inside = inside_buffers(self._module, kernel, [given, base, before], assumed)
         if not inside:
-            return None, "unstated" if inside is None else "same"
+            return None, "same"
+        if not are_readable(expression for each in inside for expression in expressions_of(each)):
+            return None, "too-long"
         alternatives = disjoint[0].requires if disjoint else {"": ()}
         requires = {
             f"{what}{', ' if what else ''}loads inside buffers": (*conditions, *inside)

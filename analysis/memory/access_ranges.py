@@ -101,10 +101,7 @@ class AccessRanges:
     def _find_at_end(self, reference: Reference, block: int) -> AccessRange | None:
         if not self._is_whole or reference.space not in ("global", "generic"):
             return None
-        try:
-            address = self._poly(reference.base, 64)
-        except TooManyTerms:
-            return None
+        address = self.address(reference.base)
         if address is None:
             return None
         first, base = _signed(address.value + reference.offset), address - constant(address.value)
@@ -113,6 +110,13 @@ class AccessRanges:
             return None
         bounds = (base, found.pointer, found.start - first, found.stop - (first + reference.bytes))
         return found if bounds in self._bounds else None
+
+    def address(self, number: int) -> Poly | None:
+        """The polynomial of a class of values of 64 bits; ``None`` if it is unknown."""
+        try:
+            return self._poly(number, 64)
+        except TooManyTerms:
+            return None
 
     def _poly(self, number: int, bits: int) -> Poly | None:
         """The polynomial of a class of values of ``bits`` bits."""
@@ -154,6 +158,13 @@ class AccessRanges:
                 self._bounds.add((base, found.pointer, found.start - start, found.stop - stop))
             for instr, _, _ in members:
                 self._found[instr] = found
+
+    def pointer_in(self, address: Poly) -> tuple[int, Poly] | None:
+        """The only pointer parameter of which the address is the sum with something else: its number, and the rest."""
+        found = [atom for atom in address.atoms if atom.kind == "param" and atom.name in self._pointers]
+        if len(found) != 1 or address.coefficient(found[0]) != constant(1):
+            return None
+        return self._pointers[found[0].name], address - variable(found[0])
 
     def range_of(self, address: Poly, guards: Sequence[Comparison], first: int, last: int) -> AccessRange | None:
         """The bytes from ``address + first`` to ``address + last`` over all threads at a place with these guards."""

@@ -23,7 +23,7 @@ Reference: PTX ISA 9.0, §5.1 and §8.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...ptx import Effect, Instr, Kernel, Param, Sym, Variable
@@ -36,6 +36,7 @@ from .touched_memory import ANY, Buffers, TouchedObjects, accesses, buffers_of, 
 
 if TYPE_CHECKING:
     from ..manager import Facts
+    from .assumptions import Assumptions
 
 __all__ = [
     "CONSERVATIVE",
@@ -57,8 +58,8 @@ class Promise:
     """What the user promises about pointer parameters: no other parameter points into the buffer of a covered one.
 
     ``pairs`` promises less: (kernel, parameter, other parameter), names in alphabetical order, means that the buffers
-    of these two parameters are disjoint. ``inside``: the launch compares the affine ranges of loads that are executed
-    speculatively with the buffers that they lie in (`AccessRanges`); a transform that uses it must state them.
+    of these two parameters are disjoint. ``inside``: the launch compares the addresses of loads that are executed
+    speculatively with the buffers that they lie in; what has to be compared is recorded there.
 
     >>> promise = Promise.parse("restrict:scale.out,add,sum.in+out")
     >>> promise.covers("add", "anything"), promise.covers("scale", "in"), promise.covers("sum", "in")
@@ -71,7 +72,7 @@ class Promise:
     kernels: frozenset[str] = frozenset()
     parameters: frozenset[tuple[str, str]] = frozenset()
     pairs: frozenset[tuple[str, str, str]] = frozenset()
-    inside: bool = False
+    inside: Assumptions | None = field(default=None, compare=False)
 
     @classmethod
     def parse(cls, text: str) -> Promise:

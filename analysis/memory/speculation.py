@@ -6,8 +6,9 @@ Computes, for a load and the end of a block, one of
   a constant offset, or at an offset that the known bits of its indices bound;
 - *proven*, because the same bytes, or bytes on both sides of them at the same base, are dereferenced on every path to
   the point or on every finite path onward (`dereferences.py`). The memory at one base is one object without holes;
-- *proven*, because the launch compares the bytes that all threads may read there with the buffer, if the caller has
-  promised that (`Promise.inside`): the address is affine, and its distance from the pointer a multiple of the size;
+- *proven*, because the launch compares the buffer with the load, if the caller has promised that (`Promise.inside`):
+  with the bytes that all threads may read there, which are known if the address is affine; or the buffer consists of
+  whole elements, and another byte of the same element is dereferenced on every path, as above;
 - *guarded*, because that holds on every path onward from one target of the branch there: the load may be issued above
   the branch under its predicate;
 - *refused*, with a reason.
@@ -33,6 +34,7 @@ from ..effects import is_call_parameter, may_move
 from ..values.affine import Affine
 from ..values.value_numbering import Values
 from .alias import Reference
+from .compared_loads import ComparedLoads
 from .dereferences import Dereferences
 
 if TYPE_CHECKING:
@@ -98,8 +100,13 @@ def speculation_places(facts: Facts, load: Instr, blocks: Iterable[int]) -> set[
     relevant = dereferences.at_base(reference.space, reference.base)
     reachable, at_end = facts.cfg.reachable, dereferences.at_end
     places: set[int] = set()
-    if facts.promise.inside:
-        places = {block for block in blocks if reachable[block] and is_compared(facts, reference, block)}
+    if facts.promise.inside is not None:
+        compared = facts.get(ComparedLoads)
+        places = {
+            block
+            for block in blocks
+            if reachable[block] and compared.is_safe(reference, block, dereferences.members(at_end[block] & relevant))
+        }
     # A superset of sites proves at least as much.
     if not relevant or _refusal(reference, dereferences.members(relevant)):
         return places
@@ -125,20 +132,12 @@ def speculate_reference(facts: Facts, reference: Reference, block: Block) -> Spe
     if not facts.cfg.reachable[number]:
         return Speculation("refused", "may-fault")
     dereferences = facts.get(Dereferences)
-    reason = _refusal(reference, dereferences.known_at_end(number, reference.space, reference.base))
-    if not reason or (facts.promise.inside and is_compared(facts, reference, number)):
+    sites = list(dereferences.known_at_end(number, reference.space, reference.base))
+    reason = _refusal(reference, sites)
+    if not reason or (facts.promise.inside is not None and facts.get(ComparedLoads).is_safe(reference, number, sites)):
         return PROVEN
     guard = _guard(facts, dereferences, reference, block)
     return Speculation("guarded", guard=guard) if guard is not None else Speculation("refused", reason)
-
-
-def is_compared(facts: Facts, reference: Reference, block: int) -> bool:
-    """Whether the launch can tell that a load of ``reference`` at the end of ``block`` is inside the buffer and
-    aligned."""
-    from .access_ranges import AccessRanges
-
-    found = facts.get(AccessRanges).at_end(reference, block)
-    return found is not None and found.factor % reference.bytes == 0
 
 
 def _refusal(reference: Reference, sites: Iterable[Reference]) -> str:

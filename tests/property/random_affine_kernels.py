@@ -78,8 +78,17 @@ class _Writer:
     def statements(self, count: int) -> None:
         for _ in range(count):
             kind = self.rng.choices(
-                [self.load_store, self.accumulate, self.guarded, self.tested, self.loop, self.predicated, self.derived],
-                [5, 3, 3, 4, 3 if self.depth < 3 else 0, 1, 2],
+                [
+                    self.load_store,
+                    self.accumulate,
+                    self.guarded,
+                    self.tested,
+                    self.node,
+                    self.loop,
+                    self.predicated,
+                    self.derived,
+                ],
+                [5, 3, 3, 3, 2, 3 if self.depth < 3 else 0, 1, 2],
             )[0]
             kind()
 
@@ -175,6 +184,25 @@ class _Writer:
             self.statements(1)
             self.depth -= 1
         self.indices = known
+        self.place(behind)
+        self.store(into, self.address(into, self.index()), value)
+
+    def node(self) -> None:
+        """A field of an element is read behind a test of another field; the index comes from memory."""
+        of, into = self.rng.sample(POINTERS, 2)
+        size = self.sizes[of]
+        stride = size * self.rng.choice([2, 3, 4])
+        index = self.load(into, self.address(into, self.index()))
+        if self.sizes[into] == 4 or self.rng.random() < 0.3:
+            index = self.word(f"and.b32 {{}}, {index}, 3")
+        node = self.wide(f"mad.wide.{self.rng.choice(['s32', 'u32'])} {{}}, {index}, {stride}, %{of}")
+        fields = [number * size for number in range(stride // size)]
+        flag = self.load(of, node, self.rng.choice(fields))
+        predicate, value, behind = self.fresh("p"), self.word("mov.u32 {}, 0"), self.fresh("L")
+        self.emit(f"setp.{self.rng.choice(['eq', 'ne'])}.s32 {predicate}, {flag}, {self.rng.randint(0, 3)}")
+        self.emit(f"@{predicate} bra {behind}")
+        offset = self.rng.choice([*fields, *fields, stride, -size])
+        self.emit(f"mov.u32 {value}, {self.load(of, node, offset)}")
         self.place(behind)
         self.store(into, self.address(into, self.index()), value)
 

@@ -352,3 +352,56 @@ def test_opt_writes_the_contract(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert found.matches(target.read_bytes()) and found.producer.startswith("ptxmotion 0")
     assert main(["opt", str(source), "--contract", str(contract), "--alias=restrict", "-o", str(target)]) == 2
     assert main(["opt", str(source), "--contract", str(contract), "--emit=json", "-o", str(target)]) == 2
+
+
+#: ``node = p + 24*index[i]; if (node->count > 0) y[i] = node->value``: all fields of an element that is touched.
+NODES = (
+    HEAD
+    + """
+.visible .entry nodes(.param .u64 p, .param .u64 index, .param .u64 y)
+{
+    .reg .pred %q;
+    .reg .b32 %r<12>;
+    .reg .b64 %rd<12>;
+    ld.param.u64 %rd1, [p];
+    ld.param.u64 %rd2, [index];
+    ld.param.u64 %rd3, [y];
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd4, %r1, 4;
+    add.s64 %rd5, %rd2, %rd4;
+    ld.global.u32 %r2, [%rd5];
+    mul.wide.s32 %rd6, %r2, 24;
+    add.s64 %rd7, %rd1, %rd6;
+    add.s64 %rd8, %rd3, %rd4;
+    ld.global.u32 %r3, [%rd7+4];
+    mov.u32 %r4, 0;
+    setp.lt.s32 %q, %r3, 1;
+    @%q bra STORE;
+    ld.global.u32 %r4, [%rd7+FIELD];
+STORE:
+    st.global.u32 [%rd8], %r4;
+    ret;
+}
+"""
+)
+
+
+@pytest.mark.parametrize(("field", "rises"), [(20, True), (0, True), (24, False), (-4, False)])
+def test_another_field_of_a_touched_element_rises(field: int, rises: bool) -> None:
+    result, contract = with_contract(NODES.replace("+FIELD", f"+{field}" if field >= 0 else str(field)))
+    found = [each for each in contract.kernels["nodes"].versions if "inside" in each.description]
+    assert bool(found) == rises
+    if rises:
+        texts = [str(each.expression) for each in found[0].requires if isinstance(each, Holds)]
+        assert texts == ["arg0 % 4 == 0", "(end(arg0) - arg0) % 24 == 0", "(arg0 - begin(arg0)) % 24 == 0"]
+        text = body(result.text, found[0].entry)
+        assert text.rindex("[%rd7") < text.index("bra STORE")
+
+
+def test_a_buffer_that_ends_within_an_element_is_refused() -> None:
+    _, contract = with_contract(NODES.replace("FIELD", "20"))
+    found = next(each for each in contract.kernels["nodes"].versions if "inside" in each.description)
+    for nbytes, expected in ((240, True), (244, False)):
+        places = {0: Extent(4096, 4096 + nbytes), 1: Extent(1 << 20, 1 << 21), 2: Extent(1 << 22, 1 << 23)}
+        launch = Launch((4096, 1 << 20, 1 << 22), (1, 1, 1), (32, 1, 1), 0, places)
+        assert allowed(found, launch) == expected

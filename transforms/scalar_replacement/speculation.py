@@ -48,7 +48,7 @@ class Speculation:
         if component is None or not self._may_help(load, component.question):
             return refusal
         is_safe: Callable[[int], bool] | None = None
-        if self._queries.facts.promise.inside:
+        if self._queries.facts.promise.inside is not None:
             is_safe = partial(self._is_safe, component.question)
         is_convergent = self._is_convergent_with(load.block)
         places = self._hoisting.places(load.block, component.question, is_convergent, is_safe)
