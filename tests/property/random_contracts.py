@@ -111,9 +111,9 @@ versions = st.builds(
 )
 #: Versions whose conditions often hold: the rest of the decision is reached.
 _true = st.sampled_from([Holds(Number(1)), Inside(Range(0)), Disjoint(Range(0, Number(0), Number(0)), Range(1))])
-_easy_changes = st.builds(
+easy_changes = st.builds(
     LaunchChange,
-    st.none() | st.just((Symbol("grid_x"), Number(2), Number(1))),
+    st.none() | st.sampled_from([1, 2, 0]).map(lambda height: (Symbol("grid_x"), Number(height), Number(1))),
     st.none() | st.just((Number(64), Number(1), Number(1))),
     st.none() | st.just(Number(64)),
     st.lists(symbols, max_size=2).map(tuple),
@@ -123,7 +123,7 @@ _easy_versions = st.builds(
     st.sampled_from(["k_1", "k_2", "k_3"]),
     st.lists(_true, max_size=2).map(tuple),
     st.none() | _preferences,
-    st.none() | _easy_changes,
+    st.none() | easy_changes,
 )
 
 
