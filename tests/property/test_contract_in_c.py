@@ -57,7 +57,7 @@ def test_conditions(condition: Condition, launch: Launch) -> None:
         assert result.reasons[0] in (Reason.FALSE, Reason.UNDECIDABLE)
 
 
-@given(make.expressions, make.launches())
+@given(make.expressions | make.affine, make.launches())
 def test_expressions(expression: Expression, launch: Launch) -> None:
     """Every bit of the value: as an extra argument, and the sign and what exceeds 64 bits by conditions."""
     launch = Launch(launch.arguments, launch.grid, (launch.block[0], 1, 1), 0)
