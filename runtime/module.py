@@ -302,7 +302,7 @@ class Kernel:
 
 
 def _three(size: int | Sequence[int]) -> Triple:
-    if size.__class__ is int and 0 <= size < 1 << 32:
+    if isinstance(size, int) and 0 <= size < 1 << 32:
         return size, 1, 1
     parts = (int(size),) if isinstance(size, int) else tuple(int(each) for each in size)
     if not 1 <= len(parts) <= 3:

@@ -7,6 +7,7 @@ and says by a mark which version ran.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -181,12 +182,12 @@ def test_host_memory_without_registration_takes_the_kernel(device: CudaDevice, m
 
 
 def test_streams(device: CudaDevice, memory: Memory) -> None:
-    from cuda.core import Device
-
+    core: Any = importlib.import_module("cuda.core")
     case = Case(memory, memory.alloc(4 * THREADS), memory.alloc(X_BYTES))
     of = sum_of(device)
-    Device(int(device.call("cuCtxGetDevice"))).set_current()
-    stream = Device().create_stream()
+    gpu = core.Device(int(device.call("cuCtxGetDevice")))
+    gpu.set_current()
+    stream = gpu.create_stream()
     # 1 and 2: the default stream, and that of the thread.
     for launches, each in enumerate((None, 0, 1, 2, stream), 1):
         of.launch(1, THREADS, *case.arguments, stream=each)
