@@ -27,7 +27,7 @@ examples:
   ptxmotion analyze kernel.ptx --divergence --memory --kernel '^matmul'
   ptxmotion analyze kernel.ptx --kernel '^matmul' --picture graph.svg
   ptxmotion analyze kernel.ptx --graph cfg --format graphml > cfg.graphml
-  ptxmotion analyze program.py --graph launches | dot -Tsvg > launches.svg
+  ptxmotion analyze program.py --graph launches --format graphml > launches.graphml
 """
 
 

@@ -21,7 +21,16 @@ that exist. With --module it also compares the SHA-256, the entries and their pa
 
 examples:
   ptxmotion contract show faster.contract.json
-  ptxmotion contract show faster.contract.json --kernel axpy
+  ptxmotion contract check faster.contract.json --module faster.ptx
+"""
+_SHOW_EXAMPLES = """\
+examples:
+  ptxmotion contract show faster.contract.json
+  ptxmotion contract show faster.contract.json --kernel matmul
+"""
+_CHECK_EXAMPLES = """\
+examples:
+  ptxmotion contract check faster.contract.json
   ptxmotion contract check faster.contract.json --module faster.ptx
 """
 
@@ -30,10 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `contract` and of each of its actions."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     text = "print the versions of each kernel with their conditions in words"
-    show = actions.add_parser("show", help=text, description=text.capitalize() + ".")
+    show = actions.add_parser("show", help=text, description=text.capitalize() + ".", epilog=_SHOW_EXAMPLES)
     show.add_argument("--kernel", metavar="NAME", help="only this kernel")
     text = "check a contract, and whether it fits its module"
-    check = actions.add_parser("check", help=text, description=text.capitalize() + ".")
+    check = actions.add_parser("check", help=text, description=text.capitalize() + ".", epilog=_CHECK_EXAMPLES)
     check.add_argument("--module", metavar="PTX", help="the PTX file that the contract belongs to; - is stdin")
     for each in (show, check):
         each.add_argument("contract", metavar="FILE", help="the contract; - is stdin")

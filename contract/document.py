@@ -8,7 +8,6 @@ Refuses: `ContractError` with the place in the document.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -209,6 +208,8 @@ class Contract:
 
     def dumps(self) -> str:
         """The document as text."""
+        import json
+
         return json.dumps(self.to_json(), indent=1) + "\n"
 
 
@@ -222,6 +223,8 @@ def digest_of(ptx: str | bytes) -> str:
 def schema() -> dict[str, Any]:
     """The JSON Schema of the document."""
     from pathlib import Path
+
+    import json
 
     return json.loads(Path(__file__).with_name("contract_schema.json").read_text(encoding="utf-8"))
 
@@ -282,6 +285,8 @@ def load(path: str) -> Contract:
 
 def loads(text: str | bytes, name: str = "") -> Contract:
     """Read a contract from text; ``name`` is for messages. Raises `ContractError`."""
+    import json
+
     try:
         document = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
     except ContractError as error:

@@ -161,6 +161,9 @@ def test_examples_run(name: str, parser: argparse.ArgumentParser, folder: Path) 
         )
         done = shell(f"{run} && cp results.json before.json && cp results.json after.json", folder)
         assert done.returncode == 0, done.stderr
+    if name.startswith("contract"):
+        done = shell("ptxmotion opt kernel.ptx --contract faster.contract.json -o faster.ptx", folder)
+        assert done.returncode == 0, done.stderr
     for line in examples(parser):
         is_zsh = "completion zsh" in line
         if ON_A_GPU.search(line) or (is_zsh and shutil.which("zsh") is None):
