@@ -231,6 +231,7 @@ def test_expressions(text: str, expected: bool) -> None:
         (0, "5", "5", "k_1"),
         (0, "5", "6", "k"),
         (2**64 - 1, "0", "1", "k"),
+        (2**64 - 1, "arg0 * 2 - arg0 * 2", "0", "k"),  # undecidable, though it would be empty
     ],
 )
 def test_ranges(x: int, start: str, stop: str, entry: str) -> None:
@@ -238,6 +239,13 @@ def test_ranges(x: int, start: str, stop: str, entry: str) -> None:
     driver = driver_of()
     launch(bound(driver, conditions=[Inside(Range(0, parse(start), parse(stop)))]), x=x)
     assert entries(driver) == [entry]
+
+
+def test_disjoint_from_an_empty_range() -> None:
+    driver = driver_of()
+    condition = Disjoint(Range(0, parse("5"), parse("5")), Range(1, parse("0"), parse("4")))
+    launch(bound(driver, conditions=[condition]), x=0, y=8)
+    assert entries(driver) == ["k_1"]
 
 
 @pytest.mark.parametrize(("grid", "entry"), [(1, "k_1"), (8, "k_1"), (9, "k"), (33, "k_1")])
