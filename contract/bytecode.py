@@ -58,7 +58,13 @@ class Code(IntEnum):
 
 
 _BINARY: dict[str, int] = {
-    "+": Code.ADD, "-": Code.SUB, "*": Code.MUL, "//": Code.DIV, "%": Code.MOD, "min": Code.MIN, "max": Code.MAX,
+    "+": Code.ADD,
+    "-": Code.SUB,
+    "*": Code.MUL,
+    "//": Code.DIV,
+    "%": Code.MOD,
+    "min": Code.MIN,
+    "max": Code.MAX,
     **{operator: Code.COMPARE + index for index, operator in enumerate(COMPARISONS)},
 }
 

@@ -233,7 +233,7 @@ class _Examination:
     def examine(self, version: Version) -> tuple[Triple, Triple, int, tuple[bytes, ...]]:
         """The launch of a version. Raises `_NotTaken`."""
         sizes = self._machine.extra_sizes(version.entry)
-        if sizes is None:
+        if sizes is None or len(sizes) != (len(version.launch.arguments) if version.launch is not None else 0):
             raise _NotTaken(Reason.UNUSABLE)
         if version.prefer_when is not None and Flag.ALWAYS_PREFER not in self._request.flags:
             self._check_preference(version.prefer_when)

@@ -11,21 +11,26 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-from collections.abc import Sequence
+import struct
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..contract import Contract, KernelContract
+from ..contract import Contract, Extent, KernelContract
 from ..contract.bytecode import encode
 from ..harness.cuda import require_driver
 from ..harness.machine import DeviceFailed
-from .arguments import Pointer
-from .choice import Choice, Request, Triple, choose
+from .arguments import Packed, Pointer, split
+from .choice import Choice, Flag, Request, Triple, choose
 from .cuda_arrays import pointer_of
 from .cuda_machine import CudaMachine
-from .library import BoundKernel, CConfig, Library, find_library, packed_attributes, packed_config
+from .library import BoundKernel, CConfig, Library, LibraryError, find_library, packed_attributes, packed_config
 from .statistics import Statistics
 
 __all__ = ["CudaDevice", "CudaModule"]
+
+#: `ptxmotion_extent`.
+_EXTENT = struct.Struct("<QQ")
 
 
 class CudaDevice:
@@ -38,7 +43,7 @@ class CudaDevice:
 
     def __init__(self, library: Library | None = None, *, in_python: bool = False) -> None:
         self.driver = require_driver()
-        self.library = None if in_python else library or find_library()
+        self.library = None if in_python else library or _library()
         if not int(self.call("cuCtxGetCurrent")):
             self.call("cuCtxSetCurrent", self.call("cuDevicePrimaryCtxRetain", self.call("cuDeviceGet", 0)))
         # A call through ctypes takes less time than one through the bindings.
@@ -62,6 +67,14 @@ class CudaDevice:
     def load(self, cubin: bytes) -> CudaModule:
         """Load machine code."""
         return CudaModule(self, cubin)
+
+
+def _library() -> Library | None:
+    try:
+        return find_library()
+    except LibraryError as error:
+        warnings.warn(f"{error}; launches are made in Python. To build the library anew: pip install", stacklevel=3)
+        return None
 
 
 class CudaModule:
@@ -144,10 +157,25 @@ class CudaModule:
         bound = self._bound.get(kernel.name)
         return choose(kernel, request, self._machines[kernel.name]) if bound is None else bound.choose(request)
 
+    def launch_packed(self, kernel: KernelContract, packed: Packed, grid: Triple, block: Triple, flags: Flag) -> None:
+        """A launch without options. Raises `DeviceFailed`."""
+        bound = self._bound.get(kernel.name)
+        if bound is None:
+            arguments = split(kernel.parameters, packed.block)
+            self.launch(kernel, Request(arguments, grid, block, extents=packed.extents, flags=flags))
+            return
+        config = packed_config(grid, block, 0, 0)
+        self._check(kernel, bound.launch(config, packed.block, _packed_extents(kernel, packed.extents), flags))
+
     def launch(self, kernel: KernelContract, request: Request) -> None:
         """Choose a version and launch it. Raises `DeviceFailed`."""
         bound = self._bound.get(kernel.name)
-        status = self._launch_in_python(kernel, request) if bound is None else _launch_in_c(bound, kernel, request)
+        self._check(
+            kernel,
+            self._launch_in_python(kernel, request) if bound is None else _launch_in_c(bound, kernel, request),
+        )
+
+    def _check(self, kernel: KernelContract, status: int) -> None:
         if status:
             raise DeviceFailed(f"{kernel.name}: {self._device.driver.CUresult(status).name}")
 
@@ -205,16 +233,20 @@ class CudaModule:
 
 
 def _launch_in_c(bound: BoundKernel, kernel: KernelContract, request: Request) -> int:
-    packed = bytearray(kernel.parameters[-1].offset + kernel.parameters[-1].size if kernel.parameters else 1)
+    last = kernel.parameters[-1] if kernel.parameters else None
+    block = bytearray(last.offset + last.size if last is not None else 0)
     for parameter, value in zip(kernel.parameters, request.arguments, strict=True):
-        packed[parameter.offset : parameter.offset + parameter.size] = value
-    extents = None
-    if request.extents:
-        extents = bytearray(16 * len(kernel.parameters))
-        for index, (begin, end) in request.extents.items():
-            extents[16 * index : 16 * index + 16] = begin.to_bytes(8, "little") + end.to_bytes(8, "little")
-    attributes = ctypes.create_string_buffer(packed_attributes(request)) if request.attributes else None
-    address = 0 if attributes is None else ctypes.addressof(attributes)
+        block[parameter.offset : parameter.offset + parameter.size] = value
+    attributes = ctypes.create_string_buffer(packed_attributes(request))
     shape = request.grid, request.block, request.shared
-    config = packed_config(*shape, request.stream, address, len(request.attributes))
-    return bound.launch(config, bytes(packed), None if extents is None else bytes(extents), int(request.flags))
+    config = packed_config(*shape, request.stream, ctypes.addressof(attributes), len(request.attributes))
+    return bound.launch(config, bytes(block), _packed_extents(kernel, request.extents), request.flags)
+
+
+def _packed_extents(kernel: KernelContract, extents: Mapping[int, Extent]) -> bytes | None:
+    """The extents as an array of `ptxmotion_extent`, one for each parameter; None if there is none."""
+    if not extents:
+        return None
+    unknown = Extent(0, 0)
+    found = [extents.get(index, unknown) for index in range(len(kernel.parameters))]
+    return b"".join(_EXTENT.pack(*each) for each in found)

@@ -20,8 +20,8 @@ from ..emulator.launch import Emulator, EmulatorModule, LaunchResult
 from ..emulator.memory import AddressSpace, MemoryObject
 from ..emulator.options import Options
 from ..ptx import Module
-from .arguments import Pointer
-from .choice import Choice, Occupancy, Request, Triple, choose
+from .arguments import Packed, Pointer, split
+from .choice import Choice, Flag, Occupancy, Request, Triple, choose
 from .matching import parameters_of
 from .statistics import Statistics
 
@@ -143,6 +143,11 @@ class EmulatedLaunch:
         options = Options(checks=True, counts=True)
         result = self._of.module.launch_bytes(entry, choice.grid, choice.block, values, choice.shared, options)
         self._of.device.last_result = result
+
+    def launch_packed(self, kernel: KernelContract, packed: Packed, grid: Triple, block: Triple, flags: Flag) -> None:
+        """A launch without options."""
+        arguments = split(kernel.parameters, packed.block)
+        self.launch(kernel, Request(arguments, grid, block, extents=packed.extents, flags=flags))
 
     # --- the machine -------------------------------------------------------------------------------------------
 

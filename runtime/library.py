@@ -77,7 +77,7 @@ class CDriver(ctypes.Structure):
             "mem_get_address_range pointer_get_attributes stream_is_capturing launch_kernel_ex module_get_function "
             "func_get_attribute func_set_attribute func_get_param_info occupancy ctx_get_current ctx_get_device "
             "device_get_attribute device_get_count library_get_kernel kernel_get_function kernel_get_library "
-            "kernel_get_name stream_get_green_context"
+            "stream_get_green_context"
         ).split()
     )
 
@@ -137,14 +137,14 @@ class BoundModule:
     """A contract that is bound to a module."""
 
     def __init__(self, library: Library, address: int, driver: CDriver | None) -> None:
-        self.library, self._address, self._driver = library, address, driver
+        self.library, self.address, self._driver = library, address, driver
 
     def __del__(self) -> None:
-        self.library.functions.ptxmotion_unload(self._address)
+        self.library.functions.ptxmotion_unload(self.address)
 
     def kernel(self, name: str) -> BoundKernel | None:
         """A kernel of the contract."""
-        address = self.library.functions.ptxmotion_find(self._address, name.encode())
+        address = self.library.functions.ptxmotion_find(self.address, name.encode())
         return None if address is None else BoundKernel(self, address)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -19,7 +19,7 @@ from ..contract.wording import condition_words
 from ..ptx import Module as PtxModule
 from ..ptx import parse
 from ..ptx.verify import verify
-from .arguments import Pointer, pack
+from .arguments import Packed, Packer, split
 from .choice import Choice, Flag, Request, Triple
 from .matching import mismatches, parameters_of
 
@@ -218,6 +218,7 @@ class Kernel:
 
     def __init__(self, module: CudaModule | EmulatedModule, contract: KernelContract, flags: Flag) -> None:
         self._module, self._flags = module, flags
+        self._packer = Packer(contract.name, contract.parameters)
         self.contract = contract
 
     @property
@@ -235,7 +236,11 @@ class Kernel:
         """
         device = self._module.begin()
         try:
-            device.launch(self.contract, self._request(device.pointer, grid, block, arguments, options))
+            packed = self._packer(arguments, device.pointer)
+            if options:
+                device.launch(self.contract, self._request(packed, grid, block, options))
+            else:
+                device.launch_packed(self.contract, packed, _three(grid), _three(block), self._flags)
         finally:
             device.end()
 
@@ -245,7 +250,7 @@ class Kernel:
         """What `launch` would take, without a launch. Counts nothing."""
         device = self._module.begin()
         try:
-            request = self._request(device.pointer, grid, block, arguments, options)
+            request = self._request(self._packer(arguments, device.pointer), grid, block, options)
             return self._decision(device.choose(self.contract, request))
         finally:
             device.end()
@@ -261,14 +266,8 @@ class Kernel:
         return Decision(versions[choice.version].entry, tuple(refused))
 
     def _request(
-        self,
-        as_pointer: Callable[[Any], Pointer | None],
-        grid: int | Sequence[int],
-        block: int | Sequence[int],
-        arguments: Sequence[Any],
-        options: LaunchOptions,
+        self, packed: Packed, grid: int | Sequence[int], block: int | Sequence[int], options: LaunchOptions
     ) -> Request:
-        packed = pack(self.name, self.contract.parameters, arguments, as_pointer)
         for index, (begin, end) in options.get("extents", {}).items():
             packed.extents[index] = Extent(begin, end)
         attributes: list[tuple[int, bytes]] = []
@@ -278,7 +277,7 @@ class Kernel:
             sizes = _three(options["cluster"])
             attributes.append((_CLUSTER, b"".join(each.to_bytes(4, "little") for each in sizes)))
         return Request(
-            packed.values,
+            split(self.contract.parameters, packed.block),
             _three(grid),
             _three(block),
             options.get("shared", 0),
@@ -294,7 +293,7 @@ class Kernel:
         return self._module.statistics(self.contract)
 
     def set_attribute(self, name: str, value: int) -> None:
-        """Set an attribute of the function, such as `MAX_DYNAMIC_SHARED_SIZE_BYTES`, for the kernel and its versions."""
+        """Set an attribute of the function, such as `MAX_DYNAMIC_SHARED_SIZE_BYTES`, also for the versions."""
         self._module.set_attribute(self.contract, name, value)
 
     def attributes_changed(self) -> None:
@@ -303,6 +302,8 @@ class Kernel:
 
 
 def _three(size: int | Sequence[int]) -> Triple:
+    if isinstance(size, int) and 0 <= size < 1 << 32:
+        return size, 1, 1
     parts = (int(size),) if isinstance(size, int) else tuple(int(each) for each in size)
     if not 1 <= len(parts) <= 3:
         raise TypeError(f"a grid or a block has one to three sizes, not {len(parts)}")

@@ -91,7 +91,6 @@ static void load_libcuda(void)
         OPTIONAL("cuLibraryGetKernel", library_get_kernel),
         OPTIONAL("cuKernelGetFunction", kernel_get_function),
         OPTIONAL("cuKernelGetLibrary", kernel_get_library),
-        OPTIONAL("cuKernelGetName", kernel_get_name),
         OPTIONAL("cuStreamGetGreenCtx", stream_get_green_context),
 #undef FUNCTION
 #undef OPTIONAL
@@ -139,6 +138,11 @@ static const struct {
 struct expression {
     const uint8_t *code; /* NULL: there is none */
     uint32_t size;
+    /* Whether the value is `constant + factor * argument`, so small that no step of the evaluation can exceed LIMIT. Most
+     * expressions are, and this is faster than their code. */
+    uint8_t is_affine;
+    uint16_t argument; /* if factor is not 0 */
+    int64_t constant, factor;
 };
 
 struct range {
@@ -354,6 +358,73 @@ static int is_valid_code(struct reader *reader, ptxmotion_kernel *kernel, const 
     return depths[size] == 2;
 }
 
+#define SMALL (1ll << 30)
+
+/* A value of an affine expression while its code is read. */
+struct affine {
+    int64_t constant, factor;
+    uint16_t argument;
+};
+
+static int is_small(int64_t value)
+{
+    return value > -SMALL && value < SMALL;
+}
+
+/* Combines two affine values by an operator. Returns whether the result is affine and small. */
+static int combine(int opcode, struct affine *left, const struct affine *right)
+{
+    if (opcode == MUL) {
+        const struct affine *of = left->factor != 0 ? left : right;
+        int64_t by = of == left ? right->constant : left->constant;
+        if (left->factor != 0 && right->factor != 0)
+            return 0;
+        *left = (struct affine){of->constant * by, of->factor * by, of->argument};
+    } else if (opcode == ADD || opcode == SUB) {
+        int sign = opcode == ADD ? 1 : -1;
+        if (left->factor != 0 && right->factor != 0 && left->argument != right->argument)
+            return 0;
+        if (left->factor == 0)
+            left->argument = right->argument;
+        left->constant += sign * right->constant;
+        left->factor += sign * right->factor;
+    } else {
+        return 0;
+    }
+    return is_small(left->constant) && is_small(left->factor);
+}
+
+/* Finds whether an expression of checked code is affine in one argument of at most 4 bytes, with factors below 2**30. */
+static void find_affine(const ptxmotion_kernel *kernel, struct expression *expression)
+{
+    struct affine stack[STACK];
+    int depth = 0, takes, leaves;
+    for (uint32_t at = 0; at < expression->size;) {
+        const uint8_t *code = expression->code + at;
+        if (*code == BYTE || *code == WORD) {
+            int64_t value = (int8_t)code[1];
+            if (*code == WORD)
+                memcpy(&value, code + 1, sizeof value);
+            if (!is_small(value))
+                return;
+            stack[depth++] = (struct affine){value, 0, 0};
+        } else if (*code == ARG && kernel->parameters[read16(code + 1)].size <= 4) {
+            stack[depth++] = (struct affine){0, 1, (uint16_t)read16(code + 1)};
+        } else if (*code != ADD && *code != SUB && *code != MUL) {
+            return;
+        } else if (!combine(*code, &stack[depth - 2], &stack[depth - 1])) {
+            return;
+        } else {
+            depth--;
+        }
+        at += 1 + (uint32_t)operand_bytes(*code, &takes, &leaves);
+    }
+    expression->is_affine = 1;
+    expression->constant = stack[0].constant;
+    expression->factor = stack[0].factor;
+    expression->argument = stack[0].argument;
+}
+
 static struct expression read_expression(struct reader *reader, ptxmotion_kernel *kernel)
 {
     struct expression result = {0};
@@ -363,6 +434,8 @@ static struct expression read_expression(struct reader *reader, ptxmotion_kernel
     if (depths != NULL && !is_valid_code(reader, kernel, result.code, result.size, depths) && !reader->failed)
         reader->failed = PTXMOTION_DAMAGED;
     free(depths);
+    if (!reader->failed)
+        find_affine(kernel, &result);
     return result;
 }
 
@@ -559,6 +632,18 @@ int ptxmotion_bind_module(const ptxmotion_driver *driver, const void *contract, 
 int ptxmotion_bind_library(const ptxmotion_driver *driver, const void *contract, size_t size, void *library,
                            ptxmotion_module **result)
 {
+    return bind(driver, contract, size, library, 1, result);
+}
+
+int ptxmotion_bind_kernel(const ptxmotion_driver *driver, const void *contract, size_t size, void *kernel,
+                          ptxmotion_module **result)
+{
+    void *library;
+    *result = NULL;
+    if (driver == NULL)
+        driver = ptxmotion_libcuda(NULL);
+    if (driver == NULL || driver->kernel_get_library == NULL || driver->kernel_get_library(&library, kernel))
+        return PTXMOTION_NO_DRIVER;
     return bind(driver, contract, size, library, 1, result);
 }
 
@@ -838,6 +923,12 @@ static int evaluate(struct facts *facts, const struct expression *expression, wi
 {
     wide stack[STACK + 1];
     wide *top = stack; /* behind the last value */
+    if (expression->is_affine) {
+        *result = expression->constant;
+        if (expression->factor != 0)
+            *result += (wide)expression->factor * argument(facts, expression->argument);
+        return 1;
+    }
     const uint8_t *at = expression->code, *end = at + expression->size;
     while (at < end) {
         switch (*at) {

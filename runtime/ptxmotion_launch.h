@@ -96,7 +96,6 @@ typedef struct ptxmotion_driver {
     int (*library_get_kernel)(void **kernel, void *library, const char *name);
     int (*kernel_get_function)(void **function, void *kernel);
     int (*kernel_get_library)(void **library, void *kernel);
-    int (*kernel_get_name)(const char **name, void *kernel);
     int (*stream_get_green_context)(void *stream, void **context);
 } ptxmotion_driver;
 
@@ -132,6 +131,10 @@ int ptxmotion_bind_module(const ptxmotion_driver *driver, const void *contract, 
 /* Binds a contract to a CUlibrary. The handles of its kernels are CUkernels. */
 int ptxmotion_bind_library(const ptxmotion_driver *driver, const void *contract, size_t size, void *library,
                            ptxmotion_module **result);
+
+/* Binds a contract to the CUlibrary that a CUkernel is of: for a program whose launches are seen, but not its loading. */
+int ptxmotion_bind_kernel(const ptxmotion_driver *driver, const void *contract, size_t size, void *kernel,
+                          ptxmotion_module **result);
 
 /* Frees what was bound. Does not unload the module. NULL is allowed. */
 void ptxmotion_unload(ptxmotion_module *module);

@@ -2,8 +2,8 @@
 
     python docs/experiments/launch_overhead.py
 
-Needs a GPU, a C compiler, and the extra `gpu`; it also times CuPy and PyTorch arrays where they are installed. The kernel
-returns at once. The version has equal code, three pointers, and four conditions.
+Needs a GPU, a C compiler, and the extra `gpu`; it also times CuPy and PyTorch arrays where they are installed. The
+kernel returns at once. The version has equal code, three pointers, and four conditions.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ and says by a mark which version ran.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +19,7 @@ from fake_driver import built_library
 from ptxmotion.contract import Contract, Disjoint, KernelContract, Parameter, Range, Version
 from ptxmotion.contract.document import digest_of
 from ptxmotion.runtime import CudaDevice, Flag, Kernel, Pointer, load
+from ptxmotion.runtime.cuda_arrays import pointer_of
 
 pytestmark = pytest.mark.gpu
 
@@ -180,12 +182,12 @@ def test_host_memory_without_registration_takes_the_kernel(device: CudaDevice, m
 
 
 def test_streams(device: CudaDevice, memory: Memory) -> None:
-    from cuda.core import Device
-
+    core: Any = importlib.import_module("cuda.core")
     case = Case(memory, memory.alloc(4 * THREADS), memory.alloc(X_BYTES))
     of = sum_of(device)
-    Device(int(device.call("cuCtxGetDevice"))).set_current()
-    stream = Device().create_stream()
+    gpu = core.Device(int(device.call("cuCtxGetDevice")))
+    gpu.set_current()
+    stream = gpu.create_stream()
     # 1 and 2: the default stream, and that of the thread.
     for launches, each in enumerate((None, 0, 1, 2, stream), 1):
         of.launch(1, THREADS, *case.arguments, stream=each)
@@ -368,6 +370,21 @@ def test_cupy(device: CudaDevice) -> None:
     both = cupy.zeros(2 * THREADS + N, cupy.float32)
     assert of.decide(1, THREADS, both[:THREADS], both[THREADS:], N, mark).entry == "sum_2"
     assert of.decide(1, THREADS, both[1:], both, N, mark).entry == "sum"
+
+
+def test_imported_memory_has_the_extent_of_the_driver() -> None:
+    """PyTorch and CuPy may have imported a part of an allocation, which is not its extent."""
+    torch: Any = pytest.importorskip("torch")
+    cupy: Any = pytest.importorskip("cupy")
+    array, tensor = cupy.zeros(1000, cupy.float32), torch.zeros(1000, device="cuda")
+    for imported, own in ((torch.as_tensor(array[10:20], device="cuda"), array), (cupy.asarray(tensor[10:20]), tensor)):
+        found, whole = pointer_of(imported), pointer_of(own)
+        assert found is not None and found.extent is None
+        assert whole is not None and whole.extent is not None
+        assert found.address == whole.address + 40
+        assert whole.extent.end - whole.extent.begin >= 4000
+    found = pointer_of(cupy.from_dlpack(tensor[10:20]))
+    assert found is not None and found.extent is None
 
 
 def test_c_and_python_decide_the_same(memory: Memory) -> None:

@@ -75,8 +75,18 @@ expressions = st.recursive(st.builds(Number, _literals) | symbols, _larger, max_
     lambda expression: stack_need(expression) <= STACK
 )
 
+
+def _affine(constant: int, factor: int, index: int, later: int) -> Expression:
+    """A sum and a product of small numbers and an argument, as the C library evaluates without code."""
+    product = Operation("*", (Symbol("arg", index), Number(factor)))
+    return Operation("-", (Operation("+", (Number(constant), product)), Operation("*", (Number(later), product))))
+
+
+_factors = st.integers(-9, 9) | st.sampled_from([2**30 - 1, 2**30, -(2**30), 2**31, 2**33])
+affine = st.builds(_affine, st.integers(-70, 140) | _factors, _factors, st.sampled_from(INTEGERS), _factors)
+
 #: Expressions that often stay near the extents of `launches`.
-_near = st.builds(Number, st.integers(-70, 140)) | expressions
+_near = st.builds(Number, st.integers(-70, 140)) | affine | expressions
 ranges = st.builds(Range, st.sampled_from(POINTERS)) | st.builds(Range, st.sampled_from(POINTERS), _near, _near)
 conditions: st.SearchStrategy[Condition] = st.one_of(
     st.builds(Inside, ranges), st.builds(Disjoint, ranges, ranges), st.builds(Holds, expressions)
@@ -111,9 +121,9 @@ versions = st.builds(
 )
 #: Versions whose conditions often hold: the rest of the decision is reached.
 _true = st.sampled_from([Holds(Number(1)), Inside(Range(0)), Disjoint(Range(0, Number(0), Number(0)), Range(1))])
-_easy_changes = st.builds(
+easy_changes = st.builds(
     LaunchChange,
-    st.none() | st.just((Symbol("grid_x"), Number(2), Number(1))),
+    st.none() | st.sampled_from([1, 2, 0]).map(lambda height: (Symbol("grid_x"), Number(height), Number(1))),
     st.none() | st.just((Number(64), Number(1), Number(1))),
     st.none() | st.just(Number(64)),
     st.lists(symbols, max_size=2).map(tuple),
@@ -123,7 +133,7 @@ _easy_versions = st.builds(
     st.sampled_from(["k_1", "k_2", "k_3"]),
     st.lists(_true, max_size=2).map(tuple),
     st.none() | _preferences,
-    st.none() | _easy_changes,
+    st.none() | easy_changes,
 )
 
 

@@ -6,7 +6,7 @@ import random_contracts as make
 from fake_driver import Entry, FakeDriver, built_library
 from hypothesis import given
 from hypothesis import strategies as st
-from ptxmotion.contract import Contract, Extent, KernelContract, Launch, Symbol, Version, holds
+from ptxmotion.contract import Contract, Extent, KernelContract, Launch, Symbol, Version, holds, parse
 from ptxmotion.contract.bytecode import encode
 from ptxmotion.contract.conditions import Condition, Holds
 from ptxmotion.contract.expressions import Expression
@@ -57,7 +57,7 @@ def test_conditions(condition: Condition, launch: Launch) -> None:
         assert result.reasons[0] in (Reason.FALSE, Reason.UNDECIDABLE)
 
 
-@given(make.expressions, make.launches())
+@given(make.expressions | make.affine, make.launches())
 def test_expressions(expression: Expression, launch: Launch) -> None:
     """Every bit of the value: as an extra argument, and the sign and what exceeds 64 bits by conditions."""
     launch = Launch(launch.arguments, launch.grid, (launch.block[0], 1, 1), 0)
@@ -70,9 +70,9 @@ def test_expressions(expression: Expression, launch: Launch) -> None:
 entries = st.builds(
     Entry,
     st.just(SIZES),
-    st.integers(0, 16),
+    st.sampled_from([8, 1, 2, 4, 16, 0]),
     st.just(()),
-    st.dictionaries(st.sampled_from([0, 8, 9, 11]), st.sampled_from([0, 1, 64, 1024, 65536]), max_size=3),
+    st.dictionaries(st.sampled_from([8, 9, 8, 9, 11, 0]), st.sampled_from([0, 1, 64, 1024, 65536]), max_size=2),
 )
 
 
@@ -102,34 +102,27 @@ def drivers(draw: st.DrawFn, kernel: KernelContract) -> FakeDriver:
 attributes = st.lists(
     st.tuples(st.sampled_from([1, 2, 6, 4, 13, 17]), st.sampled_from([bytes(64), b"\1" + bytes(63)])), max_size=1
 )
-_good_blocks = [(128, 1, 1), (1, 1, 1), (33, 2, 3), (1024, 1, 1), (32, 32, 1)]
+_good_blocks = [(128, 1, 1), (1, 1, 1), (33, 2, 3), (1024, 1, 1), (32, 32, 1)] * 3
+heights = st.sampled_from([1] * 9 + [65536])
 blocks = st.sampled_from([*_good_blocks, *_good_blocks, (1024, 2, 1), (1, 1, 65)])
-
-
-def has_one_number_of_extras(kernel: KernelContract) -> bool:
-    """Whether all versions with one entry have the same number of extra arguments, as those of real contracts."""
-    numbers: dict[str, set[int]] = {}
-    for version in kernel.versions:
-        numbers.setdefault(version.entry, set()).add(len(version.launch.arguments) if version.launch else 0)
-    return all(len(each) == 1 for each in numbers.values())
 
 
 @given(st.data())
 def test_choices(data: st.DataObject) -> None:
     """Everything together: versions, machine, capture, attributes, occupancy; and what is launched, to the bit."""
-    kernel = data.draw((make.kernels | make.easy_kernels).filter(has_one_number_of_extras))
+    kernel = data.draw(make.kernels | make.easy_kernels)
     driver = data.draw(drivers(kernel))
     launch = data.draw(make.launches())
     extents = {index: each for index, each in launch.extents.items() if each is not None and each.end < 2**64}
     request = Request(
         raw_arguments(launch),
-        (data.draw(st.sampled_from([1, 7, 100, 2000, 0])), data.draw(st.sampled_from([1, 1, 1, 1, 1, 65536])), 1),
+        (data.draw(st.sampled_from([1, 7, 30, 60, 100, 500, 2000, 0])), data.draw(heights), 1),
         data.draw(blocks),
         data.draw(st.sampled_from([0, 64, 50000])),
         data.draw(st.sampled_from([0, 5])),
         tuple(data.draw(attributes)),
         extents if data.draw(st.booleans()) else {},
-        Flag(data.draw(st.sampled_from([0, 0, 1, 2, 3, 4, 8, 10]))),
+        Flag(data.draw(st.sampled_from([0, 8, 10, 1, 2, 3, 10, 4]))),
     )
     expected = choose(kernel, request, driver)
     bound = built_library().bind(encode(Contract("0" * 64, {"k": kernel})), driver.MODULE, driver=driver.table())
@@ -167,3 +160,24 @@ def test_the_symbols_have_their_numbers() -> None:
     for value, name in enumerate(names, 2):
         kernel = of_one(Holds(Expression.__sub__(Symbol(name), value)))
         assert in_c(kernel, request, FakeDriver({"k_1": Entry(SIZES), "k": Entry(SIZES)})).version == 1
+
+
+@given(st.data())
+def test_residence(data: st.DataObject) -> None:
+    """How many blocks run at the same time: a version whose conditions always hold, and all sizes."""
+    true = of_one(Holds(parse("1")))
+    changed = Version("k_1", (), None, data.draw(make.easy_changes))
+    kernel = data.draw(st.sampled_from([true, KernelContract("k", make.PARAMETERS, (changed, Version("k")))]))
+    sizes = st.sampled_from([1, 2, 4, 8])
+    clusters = {11: 1} if not data.draw(st.integers(0, 4)) else {}
+    driver = FakeDriver(
+        {"k_1": Entry(SIZES, data.draw(sizes)), "k": Entry(SIZES, data.draw(sizes), attributes=clusters)},
+        multiprocessors=data.draw(st.sampled_from([1, 4, 10])),
+        partitioned=data.draw(st.sampled_from([frozenset[int](), frozenset([0])])),
+    )
+    attribute = data.draw(st.sampled_from([(), ((4, bytes(64)),)]))
+    arguments = tuple(bytes(size) for _, size in SIZES)
+    grid = data.draw(st.integers(1, 100)), data.draw(st.sampled_from([1, 1, 2])), 1
+    request = Request(arguments, grid, (64, 1, 1), 0, 0, attribute)
+    expected, result = choose(kernel, request, driver), in_c(kernel, request, driver)
+    assert (result.version, result.reasons) == (expected.version, expected.reasons)

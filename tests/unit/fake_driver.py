@@ -176,6 +176,10 @@ class FakeDriver:
         function[0] = kernel
         return SUCCESS
 
+    def _kernel_get_library(self, library: Any, kernel: int) -> int:
+        library[0] = self.MODULE
+        return SUCCESS if kernel in self._handles else INVALID
+
     def _func_get_attribute(self, value: Any, attribute: int, function: int) -> int:
         value[0] = self.entries[self._handles[function]].attribute(attribute)
         return SUCCESS
@@ -226,6 +230,7 @@ _TYPES: dict[str, tuple[Any, ...]] = {
     "module_get_function": (_TO_POINTER, POINTER, ctypes.c_char_p),
     "library_get_kernel": (_TO_POINTER, POINTER, ctypes.c_char_p),
     "kernel_get_function": (_TO_POINTER, POINTER),
+    "kernel_get_library": (_TO_POINTER, POINTER),
     "func_get_attribute": (ctypes.POINTER(WORD), WORD, POINTER),
     "func_set_attribute": (POINTER, WORD, WORD),
     "func_get_param_info": (POINTER, SIZE, ctypes.POINTER(SIZE), ctypes.POINTER(SIZE)),

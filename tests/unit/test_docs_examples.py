@@ -78,15 +78,16 @@ def test_the_test_of_the_pass_passes(tmp_path: Path) -> None:
     assert re.search(r"^8 passed", done.stdout, re.MULTILINE)
 
 
-def test_the_python_interface(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "least"), [("python-api.md", 7), ("contracts.md", 1)])
+def test_the_python_interface(name: str, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path))
-    page = (DOCS / "python-api.md").read_text(encoding="utf-8")
+    page = (DOCS / name).read_text(encoding="utf-8")
     names: dict[str, object] = {}
     ran = 0
     for block in _PYTHON.findall(page):
         needs = re.match(r"# needs: (.*)\n", block)
         if needs is None or all(map(is_available, needs[1].split(", "))):
-            exec(compile(block, "python-api.md", "exec"), names)
+            exec(compile(block, name, "exec"), names)
             ran += 1
-    assert ran >= 7
+    assert ran >= least

@@ -15,7 +15,7 @@ import pytest
 from contract_modules import SUM_PARAMETERS, SUM_PTX, sum_contract
 from ptxmotion.contract import Contract, ContractError, Extent, Parameter, parse
 from ptxmotion.runtime import ContractWarning, EmulatedDevice, Flag, Pointer, load
-from ptxmotion.runtime.arguments import pack
+from ptxmotion.runtime.arguments import Packer
 from ptxmotion.runtime.module import Kernel
 
 FIRST, SECOND, ITSELF = 1, 2, 3
@@ -235,7 +235,7 @@ def no_array(value: object) -> Pointer | None:
     ],
 )
 def test_arguments(parameter: Parameter, value: object, raw: bytes) -> None:
-    assert pack("k", [parameter], [value], no_array).values == (raw,)
+    assert Packer("k", [parameter])([value], no_array).block == raw
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_arguments(parameter: Parameter, value: object, raw: bytes) -> None:
 )
 def test_arguments_that_do_not_match(parameter: Parameter, value: object, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        pack("k", [parameter], [value], no_array)
+        Packer("k", [parameter])([value], no_array)
 
 
 def test_the_number_of_arguments() -> None:
