@@ -290,13 +290,13 @@ class Place:
         for test in self._guards:
             for side in (test.left, test.right):
                 replaced = self._with_word(form, side, test, bits)
-                if replaced is not None and _spread(replaced) < _spread(form):
+                if replaced is not None and (len(side.terms) == 1 or _spread(replaced) < _spread(form)):
                     form = replaced
         return form
 
     def _with_word(self, form: Poly, side: Poly, test: Comparison, bits: int) -> Poly | None:
         kind = "s" if test.kind == "s" else "u"
-        if test.bits != 32 or test.kind == "b" or len(side.terms) < 2 or side in self._active:
+        if test.bits != 32 or test.kind == "b" or side in self._active:
             return None
         # In a sum of 64 bits, the word must be the polynomial itself and not only congruent to it.
         if bits != 32 and not _is_statically(side, kind):

@@ -133,6 +133,9 @@ class _Writer:
             ]
         )  # fmt: skip
         self.indices.append(self.word(text))
+        if self.rng.random() < 0.2:
+            pointer = self.rng.choice(POINTERS)
+            self.indices.append(self.load(pointer, self.address(pointer, x)))
         if self.rng.random() < 0.3:
             predicate, y = self.comparison(), self.index()
             self.indices.append(self.word(f"selp.b32 {{}}, {x}, {y}, {predicate}"))

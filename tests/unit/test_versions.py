@@ -405,3 +405,25 @@ def test_a_buffer_that_ends_within_an_element_is_refused() -> None:
         places = {0: Extent(4096, 4096 + nbytes), 1: Extent(1 << 20, 1 << 21), 2: Extent(1 << 22, 1 << 23)}
         launch = Launch((4096, 1 << 20, 1 << 22), (1, 1, 1), (32, 1, 1), 0, places)
         assert allowed(found, launch) == expected
+
+
+def test_versions_call_the_same_functions() -> None:
+    function = ".func work() { ret; }\n"
+    calls = SUM.replace(".visible .entry", function + ".visible .entry").replace(
+        "mov.u32 %r2, %ctaid.x;", "call.uni work;\n    mov.u32 %r2, %ctaid.x;"
+    )
+    result, contract = with_contract(calls)
+    assert versions(contract, "sum")
+    assert result.text.count("call.uni work") == 2 and result.text.count(".func work") == 1
+    assemble(result.text)
+
+
+def test_several_files_have_contracts_of_their_own(tmp_path: Path) -> None:
+    sources = [tmp_path / "one.ptx", tmp_path / "two.ptx"]
+    for source, text in zip(sources, (SUM, TESTED), strict=True):
+        source.write_text(text)
+    arguments = ["opt", *map(str, sources), "-O3", "--gate=off", "--contract", str(tmp_path / "c"), "-o"]
+    assert main([*arguments, str(tmp_path / "out")]) == 0
+    for source in sources:
+        contract = load(str(tmp_path / "c" / f"{source.stem}.contract.json"))
+        assert contract.matches((tmp_path / "out" / source.name).read_bytes())
