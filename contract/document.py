@@ -222,9 +222,8 @@ def digest_of(ptx: str | bytes) -> str:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of the document."""
-    from pathlib import Path
-
     import json
+    from pathlib import Path
 
     return json.loads(Path(__file__).with_name("contract_schema.json").read_text(encoding="utf-8"))
 
