@@ -34,11 +34,11 @@ from ..effects import is_call_parameter, may_move
 from ..values.affine import Affine
 from ..values.value_numbering import Values
 from .alias import Reference
-from .compared_loads import ComparedLoads
 from .dereferences import Dereferences
 
 if TYPE_CHECKING:
     from ..manager import Facts
+    from .compared_loads import ComparedLoads
 
 __all__ = ["Bounds", "Speculation", "may_speculate", "speculate_reference", "speculation_places"]
 
@@ -101,7 +101,7 @@ def speculation_places(facts: Facts, load: Instr, blocks: Iterable[int]) -> set[
     reachable, at_end = facts.cfg.reachable, dereferences.at_end
     places: set[int] = set()
     if facts.promise.inside is not None:
-        compared = facts.get(ComparedLoads)
+        compared = _compared(facts)
         places = {
             block
             for block in blocks
@@ -134,10 +134,16 @@ def speculate_reference(facts: Facts, reference: Reference, block: Block) -> Spe
     dereferences = facts.get(Dereferences)
     sites = list(dereferences.known_at_end(number, reference.space, reference.base))
     reason = _refusal(reference, sites)
-    if not reason or (facts.promise.inside is not None and facts.get(ComparedLoads).is_safe(reference, number, sites)):
+    if not reason or (facts.promise.inside is not None and _compared(facts).is_safe(reference, number, sites)):
         return PROVEN
     guard = _guard(facts, dereferences, reference, block)
     return Speculation("guarded", guard=guard) if guard is not None else Speculation("refused", reason)
+
+
+def _compared(facts: Facts) -> ComparedLoads:
+    from .compared_loads import ComparedLoads  # loads the package of contracts, which is not needed otherwise
+
+    return facts.get(ComparedLoads)
 
 
 def _refusal(reference: Reference, sites: Iterable[Reference]) -> str:
