@@ -174,12 +174,6 @@ class Divergence:
         steps = [Step("branch diverges", self.cfg.blocks[block].terminator)]
         return steps + self._chain(self._branch_cause[block])
 
-    def why_result(self, instr: Instr, reg: Reg) -> list[Step]:
-        """Why the register that ``instr`` writes varies; empty if it does not."""
-        value = self.ssa.defined(instr, reg)
-        cause = self._why.get(value)
-        return [Step(reg.text, instr), *self._chain(cause)] if cause is not None else []
-
     def explain(self, block: int) -> str:
         """`why` in one line: ``branch diverges: %p3 ← %r7 ← %tid.x``."""
         first, *rest = [step.text for step in self.why(block)]

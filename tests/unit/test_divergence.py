@@ -52,14 +52,6 @@ def test_each_step_has_its_place() -> None:
     ]
 
 
-def test_a_uniform_value_has_no_explanation() -> None:
-    code = kernel(LOADED)
-    found = Facts(code).divergence
-    first, second = list(code.instructions())[:2]
-    assert found.why_result(first, first.defs()[0]) == []
-    assert [step.text for step in found.why_result(second, second.defs()[0])] == ["%r1", "%tid.x"]
-
-
 def test_a_known_shape_helps_and_reqntid_overrules_it() -> None:
     body = "mov.u32 %r1, %tid.x;\nshr.u32 %r2, %r1, 5;\nsetp.eq.u32 %p1, %r2, 0;\n@%p1 ret;\nmov.u32 %r3, 1;\nret;"
     code = kernel(body)
