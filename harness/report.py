@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .compare import noise_free
 from .exporters import export
+from .figures import noise_free
 from .results import BenchmarkResult, ComparisonResult, ResultFile, write_text
 
 __all__ = ["FORMS", "PlotsMissing", "report"]
