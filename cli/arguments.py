@@ -206,6 +206,8 @@ TRUSTED_ONLY = {
     "emulate": frozenset(["trace"]),
     "fuse": frozenset(["assume-independent"]),
     "doctor": frozenset(["calibrate"]),
+    # A variant can name a git revision, whose code is executed.
+    "bench": frozenset(["variant", "baseline", "json"]),
 }
 
 
@@ -217,12 +219,16 @@ def _apply_settings(parser: argparse.ArgumentParser, arguments: argparse.Namespa
     source = Source(arguments.config) if arguments.config else find_settings(os.getcwd())
     settings = read_settings(source.path if source else None, frozenset(VERBS))
     options = {verb: settable(parser, verb) for verb in settings.tables if verb == arguments.verb}
+    of_action = settable(parser, arguments.verb, getattr(arguments, "action", ""))
     given = {dest for dest, value in vars(arguments).items() if value is not None}
     for key, value in settings.table(arguments.verb).items():
         action = options[arguments.verb].get(key)
         if action is None:
             known = ", ".join(sorted(options[arguments.verb])) or "none"
             usage_error(f"{settings.path}: unknown key '{key}' in table '{arguments.verb}'; there are {known}")
+        if key not in of_action:
+            continue  # a setting of another action of the verb
+        action = of_action[key]
         if action.dest in given or any(action.dest in group and group & given for group in _EXCLUSIVE):
             continue
         if source and source.doubt and key in TRUSTED_ONLY.get(arguments.verb, ()):
@@ -231,14 +237,35 @@ def _apply_settings(parser: argparse.ArgumentParser, arguments: argparse.Namespa
         setattr(arguments, action.dest, _converted(action, key, value, str(settings.path)))
 
 
-def settable(parser: argparse.ArgumentParser, verb: str) -> dict[str, argparse.Action]:
-    """The options of a verb that a settings file may set, by long name. Their default is ``None``."""
-    found: dict[str, argparse.Action] = {}
+def settable(parser: argparse.ArgumentParser, verb: str, action_name: str = "") -> dict[str, argparse.Action]:
+    """The options of a verb that a settings file may set, by long name. Their default is ``None``.
+
+    For a verb with actions, such as `bench`, these are the options of all actions, or of the one named ``action_name``.
+    """
     of_command: list[Any] = cast("Any", parser)._actions  # argparse has no public access to them
     of_verb = next(action for action in of_command if action.dest == "verb").choices[verb]
     actions: list[argparse.Action] = of_verb._actions
+    several: Any = next((each for each in actions if _has_actions(each)), None)
+    if several is None:
+        return _settable(actions)
+    parsers: dict[str, Any] = several.choices
+    if action_name:
+        return _settable(parsers[action_name]._actions)
+    found: dict[str, argparse.Action] = {}
+    for each in parsers.values():
+        for name, action in _settable(each._actions).items():
+            found.setdefault(name, action)
+    return found
+
+
+def _has_actions(action: Any) -> bool:
+    return isinstance(action, argparse._SubParsersAction)  # pyright: ignore[reportPrivateUsage]
+
+
+def _settable(actions: Iterable[argparse.Action]) -> dict[str, argparse.Action]:
+    found: dict[str, argparse.Action] = {}
     for action in actions:
-        if action.default is None and action.dest not in ("color", "config", "no_config"):
+        if action.default is None and not action.required and action.dest not in ("color", "config", "no_config"):
             names = [option[2:] for option in action.option_strings if option.startswith("--")]
             names = ["level"] if action.dest == "level" else names
             if names:
@@ -252,9 +279,16 @@ def _converted(action: argparse.Action, key: str, value: Any, path: str) -> Any:
         if isinstance(value, bool):
             return value or None
         usage_error(f"{path}: '{key}' takes true or false, not {value!r}")
+    if isinstance(action, argparse._AppendAction):  # pyright: ignore[reportPrivateUsage]
+        several = cast("list[Any]", value) if isinstance(value, list) else [value]
+        return [_one_converted(action, key, each, path) for each in several]
+    return _one_converted(action, key, value, path)
+
+
+def _one_converted(action: argparse.Action, key: str, value: Any, path: str) -> Any:
     if isinstance(value, list):
         value = ",".join(str(item) for item in cast("list[object]", value))
-    if isinstance(value, bool) or not isinstance(value, str | int):
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
         usage_error(f"{path}: '{key}' takes a string or a number, not {value!r}")
     text = str(value)
     kind: Any = action.type

@@ -1,7 +1,11 @@
 """`ptxmotion bench`: run benchmarks, compare and track their results, report and export them.
 
-Exit codes: 1 for a regression, a mismatch, or a result file that contradicts itself; 4 where a GPU is missing or the
-result file cannot be written; 5 for an inconclusive verdict, if ``--fail-on`` names it. Improvements never fail.
+Exit codes: 1 for a mismatch, a result file that contradicts itself, or a regression that ``--fail-on`` names; 4 where
+a GPU is missing or the result file cannot be written; 5 for an invalid or inconclusive verdict, if ``--fail-on`` names
+it. Improvements never fail.
+
+A settings file may set the options of all actions in its table `bench`. So the options have no default values here:
+``None`` means that the default of the help text is used.
 """
 
 from __future__ import annotations
@@ -9,9 +13,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .outcome import BAD_INPUT, DIFFERENT, FINE, INCONCLUSIVE, CommandError, say, usage_error
+from .fail_on import exit_code, failing, thresholds
+from .outcome import BAD_INPUT, DIFFERENT, FINE, CommandError, say, usage_error
 
 if TYPE_CHECKING:
     from ..harness.compare import Change
@@ -81,24 +86,22 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--variant",
         action="append",
-        default=[],
         metavar="SPEC",
         help="a variant to compare with the baseline; may be repeated (default: -O2, gated as opt is). SPEC is O3 "
         "(nvcc's output), options of opt (-O3), a list of passes, a .ptx file, a fusion strategy (kf_trad, kfcm), "
         "REV@SPEC (the optimizer of a git revision), or thesis (every method of the thesis). NAME=SPEC gives it a "
         "name. SPEC+graph launches it as a CUDA graph",
     )
-    what.add_argument(
-        "--baseline", default="O3", metavar="SPEC", help="the variant that the others are compared with (default: O3)"
-    )
+    what.add_argument("--baseline", metavar="SPEC", help="the variant that the others are compared with (default: O3)")
     where = parser.add_argument_group("where to run")
     where.add_argument(
         "--backend",
         choices=("auto", "cuda", "emulator"),
-        default="auto",
         help="the GPU, or the emulator, which counts instead of timing (default: the GPU if there is one)",
     )
-    where.add_argument("--require-gpu", action="store_true", help="fail with exit code 4 if there is no GPU")
+    where.add_argument(
+        "--require-gpu", action="store_true", default=None, help="fail with exit code 4 if there is no GPU"
+    )
     where.add_argument("--arch", metavar="SM", help="the target that nvcc compiles for (default: the GPU's, or sm_90a)")
     where.add_argument(
         "--jobs",
@@ -107,24 +110,17 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="programs that run at the same time (default: from the number of GPUs and cores)",
     )
     how = parser.add_argument_group("how to measure")
-    how.add_argument("--rounds", type=_positive, default=30, metavar="N", help="rounds of timing (default: 30)")
-    how.add_argument("--samples", type=_positive, default=10, metavar="N", help="samples in each round (default: 10)")
-    how.add_argument(
-        "--seeds", type=_positive, default=3, metavar="N", help="inputs that the outputs are checked on (default: 3)"
-    )
-    how.add_argument(
-        "--min-effect", default="1%", metavar="P%%", help="the smallest difference that counts (default: 1%%)"
-    )
+    how.add_argument("--rounds", type=_positive, metavar="N", help="rounds of timing (default: 30)")
+    how.add_argument("--samples", type=_positive, metavar="N", help="samples in each round (default: 10)")
+    how.add_argument("--seeds", type=_positive, metavar="N", help="inputs that the outputs are checked on (default: 3)")
+    how.add_argument("--min-effect", metavar="P%%", help="the smallest difference that counts (default: 1%%)")
     how.add_argument(
         "--launch",
         choices=("auto", "stream", "graph"),
-        default="auto",
         help="how variants without +graph are launched: one by one in a stream, or as a CUDA graph (default: as a "
         "graph if a run is short or has many launches)",
     )
-    how.add_argument(
-        "--timeout", type=float, default=300.0, metavar="S", help="seconds for checking one variant (default: 300)"
-    )
+    how.add_argument("--timeout", type=float, metavar="S", help="seconds for checking one variant (default: 300)")
     how.add_argument("--dry-run", action="store_true", help="list what would run; run nothing")
     how.add_argument(
         "--profile", action="store_true", help="run each variant once without timing, for a profiler such as ncu"
@@ -134,24 +130,33 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--json", dest="output", metavar="FILE", help="write the result file; it is updated after each program"
     )
     out.add_argument("--resume", action="store_true", help="skip programs whose results are already in the file")
+    out.add_argument(
+        "--fail-on",
+        metavar="LIST",
+        help="the verdicts that fail, besides wrong results: slower, worse, invalid, inconclusive, or none "
+        "(default: none)",
+    )
+    _add_threshold(out, "how much worse than the baseline a figure may be")
 
 
 def _add_comparison(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-on",
-        default=_FAIL_ON,
         metavar="LIST",
         help="the kinds of changes that fail: slower, worse, mismatch, missing, invalid, inconclusive, or none "
         f"(default: {_FAIL_ON})",
     )
+    _add_threshold(parser, "how much a figure may get worse")
+    parser.add_argument("--json", dest="output", metavar="FILE", help="write the differences as JSON; - is stdout")
+
+
+def _add_threshold(parser: Any, what: str) -> None:
     parser.add_argument(
         "--threshold",
         action="append",
-        default=[],
         metavar="REGEX=P%%",
-        help="how much a figure may get worse if its name benchmark:arm:kernel:figure matches; may be repeated",
+        help=f"{what} if its name benchmark:variant:kernel:figure matches; may be repeated",
     )
-    parser.add_argument("--json", dest="output", metavar="FILE", help="write the differences as JSON; - is stdout")
 
 
 def _positive(text: str) -> int:
@@ -227,32 +232,25 @@ def _report_changes(arguments: argparse.Namespace, before: ResultFile, after: Re
     """Print the changes between two results; the exit code by ``--fail-on``."""
     import json
 
-    from ..harness.compare import KINDS, changes_to_json, compare_results, parse_threshold
+    from ..harness.compare import FAILING, changes_to_json, compare_results
 
-    fail_on = [each for each in arguments.fail_on.split(",") if each not in ("", "none")]
-    if unknown := sorted(set(fail_on) - set(KINDS[:-2])):
-        usage_error(f"--fail-on: unknown: {', '.join(unknown)}; there are {', '.join(KINDS[:-2])}")
-    try:
-        thresholds = [parse_threshold(each) for each in arguments.threshold]
-    except ValueError as error:
-        usage_error(f"--threshold: {error}")
-    changes = compare_results(before, after, thresholds)
+    fail_on = failing(arguments.fail_on, _FAIL_ON, FAILING)
+    changes = compare_results(before, after, thresholds(arguments.threshold))
     if arguments.output:
         from .files import Outputs
 
         outputs = Outputs()
         outputs.add(arguments.output, json.dumps(changes_to_json(changes), indent=1, ensure_ascii=False) + "\n")
         outputs.commit()
-    _print_changes(changes)
-    failed = {each.kind for each in changes} & set(fail_on)
-    if failed - {"inconclusive", "invalid"}:
-        return DIFFERENT
-    return INCONCLUSIVE if failed else FINE
+    _print_changes(changes, before)
+    return exit_code({each.kind for each in changes} & fail_on)
 
 
-def _print_changes(changes: Sequence[Change]) -> None:
-    for each in changes:
-        say(str(each))
+def _print_changes(changes: Sequence[Change], before: ResultFile) -> None:
+    from ..harness.compare import change_lines
+
+    for line in change_lines(changes, before):
+        say(line)
     counts = {kind: sum(each.kind == kind for each in changes) for kind in dict.fromkeys(c.kind for c in changes)}
     say(", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no differences")
 

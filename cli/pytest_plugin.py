@@ -7,12 +7,14 @@
 
 A variant has regressed if it is SLOWER than the baseline on a GPU, or WORSE in a noise-free figure without one.
 
-Options: `--kernel-backend=auto|cuda|emulator`, `--kernel-size`, `--kernel-rounds`, `--kernel-threshold`. With `--benchmark-disable`, variants
-are checked and not timed. pytest loads this module in every run where ptxmotion is installed, so it imports little.
+Options: `--kernel-backend=auto|cuda|emulator`, `--kernel-size`, `--kernel-rounds`, `--kernel-threshold`. With
+`--benchmark-disable`, variants are checked and not timed. pytest loads this module in every run where ptxmotion is
+installed, so it imports little.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +72,7 @@ def kernel_benchmark(request: pytest.FixtureRequest) -> Callable[..., BenchmarkR
         fixture: Any = request.getfixturevalue("benchmark")
     except pytest.FixtureLookupError:
         pytest.fail("kernel_benchmark needs pytest-benchmark: python -m pip install pytest-benchmark", pytrace=False)
+    unused, fresh = copy.copy(fixture), [fixture]
 
     def run(
         program: str, variants: Sequence[str] = (), baseline: str = "O3", size: str | None = None
@@ -92,15 +95,17 @@ def kernel_benchmark(request: pytest.FixtureRequest) -> Callable[..., BenchmarkR
         specs = (baseline, *(variants or [DEFAULT]))
         parsed = [variant for spec in specs for variant in parse_variants(spec)]
         arch = target_of_sm(info.get("compute_capability") or None)
-        thresholds = tuple(request.config.getoption("--kernel-threshold"))
-        plan = Plan(rounds=int(request.config.getoption("--kernel-rounds") or 30), thresholds=thresholds)
+        thresholds: list[str] = request.config.getoption("--kernel-threshold") or []
+        plan = Plan(rounds=int(request.config.getoption("--kernel-rounds") or 30), thresholds=tuple(thresholds))
         with Variants() as maker:
             task = task_of(benchmark, file, chosen_size, parsed, maker, lambda: compiler(arch))
             result = measure(task, machine, plan, assembler_for(info), info)
         if fixture.disabled:
-            fixture.pedantic(lambda: None)  # a fixture that is not used is a warning
+            if fresh:
+                fresh.pop().pedantic(lambda: None)
         else:
-            record(fixture, timer, result)
+            # A fixture can be used once. The first one must be used, or pytest-benchmark prints a warning.
+            record(lambda: fresh.pop() if fresh else copy.copy(unused), timer, result)
         return result
 
     return run

@@ -1,8 +1,8 @@
 """Checks whether a result file is consistent with its own samples. CI runs this on committed files, without a GPU.
 
 Computes again, from the samples, clocks and figures in the file: the rounds that count, statistics, intervals,
-verdicts, estimates, control and summary. Guarantees: nothing is measured; the result has one line for each contradiction. Of arms without samples
-(not timed, or of a slimmed baseline) only the form of the verdict is checked.
+verdicts, estimates, control and summary. Guarantees: nothing is measured; the result has one line for each
+contradiction. Of arms without samples (not timed, or of a slimmed baseline) only the form of the verdict is checked.
 """
 
 from __future__ import annotations

@@ -158,11 +158,13 @@ def _pytest_entries(
         "param": arm.id,
         "extra_info": extra_info(arm, comparison),
         "options": {"disable_gc": False, "timer": timer, "min_rounds": 1, "max_time": 0.0, "warmup": True},
-        "stats": _pytest_stats(stats, data, benchmark.timing.launches_per_sample if benchmark.timing is not None else 1),
+        "stats": _pytest_stats(
+            stats, data, benchmark.timing.launches_per_sample if benchmark.timing is not None else 1
+        ),
     }
 
 
-#: Seconds of an estimated cycle (a multiprocessor at 1 GHz), and the name of the timer of an estimate, in the format of pytest-benchmark.
+#: For the format of pytest-benchmark: seconds of an estimated cycle, and the name of the timer of an estimate.
 ESTIMATED_CYCLE = 1e-9
 ESTIMATED_TIMER = f"not measured: an estimate by {MODEL}, in cycles of one multiprocessor at 1 GHz"
 

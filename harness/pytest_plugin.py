@@ -13,9 +13,7 @@ Guarantees: a variant with wrong outputs, or a program that cannot run, fails th
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 from .exporters import ESTIMATED_CYCLE, extra_info, kept_samples
@@ -33,12 +31,12 @@ class KernelMismatch(AssertionError):
 
 
 class Replay:
-    """A timer for pytest-benchmark: successive pairs of calls are as far apart as the given durations.
+    """A timer for pytest-benchmark: the calls of each pair are as far apart as the next of the given durations.
 
     >>> timer = Replay()
     >>> timer.load([2.0, 3.0])
     >>> [timer(), timer(), timer(), timer()]
-    [0.0, 2.0, 2.0, 5.0]
+    [0.0, 2.0, 0.0, 3.0]
     """
 
     def __init__(self) -> None:
@@ -46,8 +44,7 @@ class Replay:
 
     def load(self, seconds: Sequence[float]) -> None:
         """Set the durations."""
-        ends = list(accumulate(seconds, initial=0.0))
-        self._times = iter([time for pair in zip(ends, ends[1:], strict=False) for time in pair])
+        self._times = iter([time for each in seconds for time in (0.0, each)])
 
     def __call__(self) -> float:
         return next(self._times)
@@ -71,17 +68,19 @@ def measure(
     return found
 
 
-def record(fixture: Any, timer: Replay, found: BenchmarkResult) -> None:
-    """Add a benchmark for each arm to pytest-benchmark. ``fixture`` is its `benchmark`, made with ``timer``."""
+def record(fixtures: Callable[[], Any], timer: Replay, found: BenchmarkResult) -> None:
+    """Add a benchmark for each arm to pytest-benchmark.
+
+    ``fixtures`` returns, at each call, a `benchmark` fixture that was made with ``timer`` and not used yet.
+    """
     verdicts = {each.candidate: each for each in found.comparisons}
-    arms = [arm for arm in found.arms if arm.role != "control"]
-    for position, arm in enumerate(arms):
+    for arm in found.arms:
+        if arm.role == "control":
+            continue
         seconds, suffix = _values(arm, found)
-        # A fixture can be used once. The last arm uses the one that pytest-benchmark made.
-        each = fixture if position == len(arms) - 1 else copy.copy(fixture)
-        name = f"[{arm.id}{suffix}]"
-        each.name, each.fullname = f"{fixture.name}{name}", f"{fixture.fullname}{name}"
-        each.group = fixture.group or found.fullname
+        each, name = fixtures(), f"[{arm.id}{suffix}]"
+        each.name, each.fullname = f"{each.name}{name}", f"{each.fullname}{name}"
+        each.group = each.group or found.fullname
         each.param, each.params = arm.id, {**found.params, "variant": arm.id}
         each.extra_info = {"program": found.fullname, **extra_info(arm, verdicts.get(arm.id))}
         timer.load(seconds)

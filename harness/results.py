@@ -323,12 +323,11 @@ def to_json(result: ResultFile) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> ResultFile:
-    """The result of a JSON document of any version that can be read. Raises `ResultError` with the place of the error.
-    """
+    """The result of a JSON document of any readable version. Raises `ResultError` with the place of the error."""
     if not isinstance(data, dict) or "schema_version" not in data:
         raise ResultError("not a result file: it has no schema_version")
     version = cast("dict[str, Any]", data)["schema_version"]
-    if version not in _READABLE or isinstance(version, bool):
+    if isinstance(version, bool) or version not in _READABLE:
         raise ResultError(f"schema_version is {version!r}, but this version reads {' and '.join(map(str, _READABLE))}")
     found = cast("ResultFile", _decoded(ResultFile, data, "$"))
     found.schema_version = SCHEMA_VERSION
@@ -340,7 +339,8 @@ def _check_schema(data: Any) -> None:
     """Raise `ResultError` with the place of the first value that the schema refuses."""
     import jsonschema
 
-    error = next(jsonschema.Draft202012Validator(schema()).iter_errors(data), None)
+    validator: Any = jsonschema.Draft202012Validator(schema())
+    error: jsonschema.ValidationError | None = next(validator.iter_errors(data), None)
     if error is not None:
         raise ResultError(f"{error.json_path}: {error.message[:200]}")
 

@@ -2,8 +2,9 @@
 
 First the arms of all tasks are made and assembled, on all cores. Then, for each task, a child process checks the
 baseline and every arm whose machine code differs from that of the earlier arms. The correct arms are timed, the
-baseline twice, and compared. On a machine without a stopwatch, their noise-free figures are compared (`figures`). The tasks are distributed over the machines (GPUs or emulators). Several tasks may be
-checked on one machine at the same time, but a task is timed alone (`measurement_lock`).
+baseline twice, and compared. On a machine without a stopwatch, their noise-free figures are compared (`figures`). The
+tasks are distributed over the machines (GPUs or emulators). Several tasks may be checked on one machine at the same
+time, but a task is timed alone (`measurement_lock`).
 
 Requires: tasks that can be made in any thread. Guarantees: the file is replaced in one step after every finished
 benchmark; an error of one arm or benchmark does not affect the others; equal machine code is checked and timed once;
