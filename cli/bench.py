@@ -30,6 +30,7 @@ examples:
   ptxmotion bench run rodinia --variant=-O2 --variant=cse,lcm --json results.json
   ptxmotion bench run pathfinder --backend=emulator --size=tiny --json results.json
   ptxmotion bench compare before.json after.json --fail-on=slower,invalid
+  ptxmotion bench history add results.json && ptxmotion bench history find
   ptxmotion bench report results.json --format=png,markdown -o report
 """
 
@@ -57,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     each.add_argument("--update", action="store_true", help="make the result the new baseline if the comparison passes")
     _add_comparison(each)
+    _add_history(action("history", "keep results over commits, and find the commits where a figure changed"))
     each = action("audit", "recompute the verdicts of result files and report contradictions")
     each.add_argument("results", nargs="+", metavar="RESULT", help="result files")
     each = action("report", "write a report of a result file, with plots")
@@ -72,6 +74,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     each.add_argument("result", metavar="RESULT", help="the result file")
     each.add_argument("--format", required=True, metavar="FORMAT", help="gha, bmf, pytest-benchmark, csv, or markdown")
     each.add_argument("-o", dest="output", default="-", metavar="FILE", help="output file (default: stdout)")
+
+
+def _add_history(parser: argparse.ArgumentParser) -> None:
+    from .bench_history import add_arguments
+
+    add_arguments(parser)
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -172,6 +180,7 @@ def run(arguments: argparse.Namespace) -> int:
         "run": _run,
         "compare": _compare,
         "track": _track,
+        "history": _history,
         "audit": _audit,
         "report": _report,
         "export": _export,
@@ -253,6 +262,12 @@ def _print_changes(changes: Sequence[Change], before: ResultFile) -> None:
         say(line)
     counts = {kind: sum(each.kind == kind for each in changes) for kind in dict.fromkeys(c.kind for c in changes)}
     say(", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no differences")
+
+
+def _history(arguments: argparse.Namespace) -> int:
+    from .bench_history import run_history
+
+    return run_history(arguments)
 
 
 def _audit(arguments: argparse.Namespace) -> int:
