@@ -200,7 +200,7 @@ _EXCLUSIVE = (frozenset(["level", "passes"]),)
 #: The settings by verb that execute a file, write a file, or make a promise that is not checked. A settings file may
 #: set them only if it belongs to the user.
 TRUSTED_ONLY = {
-    "opt": frozenset(["remarks-output", "stats-json", "dump", "alias"]),
+    "opt": frozenset(["remarks-output", "stats-json", "dump", "report", "alias"]),
     "analyze": frozenset(["picture", "alias"]),
     "verify": frozenset(["inputs", "log"]),
     "emulate": frozenset(["trace"]),

@@ -67,8 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         default="markdown",
         metavar="LIST",
-        help="png, svg, markdown, thesis, separated by commas (default: markdown)",
+        help="png, svg, markdown, html, thesis, separated by commas (default: markdown)",
     )
+    place = each.add_mutually_exclusive_group()
+    place.add_argument("--history", metavar="DIR", help="html: also the trends of the history in this folder")
+    place.add_argument("--history-branch", metavar="NAME", help="html: also the trends of the history on this branch")
     each.add_argument("-o", dest="output", default="report", metavar="DIR", help="output folder (default: report)")
     each = action("export", "convert a result file to the format of another tool")
     each.add_argument("result", metavar="RESULT", help="the result file")
@@ -295,10 +298,13 @@ def _report(arguments: argparse.Namespace) -> int:
     from ..harness.results import read, write_text
 
     formats = arguments.format.split(",")
-    if unknown := sorted(set(formats) - {*FORMS, "thesis"}):
-        usage_error(f"--format: unknown: {', '.join(unknown)}; there are {', '.join(FORMS)}, thesis")
+    if unknown := sorted(set(formats) - {*FORMS, "html", "thesis"}):
+        usage_error(f"--format: unknown: {', '.join(unknown)}; there are {', '.join(FORMS)}, html, thesis")
     result, folder = read(arguments.result), Path(arguments.output)
-    written = report(result, folder, [each for each in formats if each != "thesis"])
+    written = report(result, folder, [each for each in formats if each not in ("html", "thesis")])
+    if "html" in formats:
+        written.append(folder / "report.html")
+        write_text(written[-1], _page(arguments, result))
     if "thesis" in formats:
         from ..suites.thesis_report import thesis_report
 
@@ -307,6 +313,21 @@ def _report(arguments: argparse.Namespace) -> int:
     for path in written:
         print(path)
     return FINE
+
+
+def _page(arguments: argparse.Namespace, result: ResultFile) -> str:
+    from ..harness.history import entry_of, series_of, steps_of
+    from ..harness.page import result_page
+    from ..programs.history_store import BranchStore, FolderStore
+    from .page_arms import codes_of
+
+    codes = codes_of(result)
+    if not arguments.history and not arguments.history_branch:
+        return result_page(result, codes)
+    store = BranchStore(arguments.history_branch) if arguments.history_branch else FolderStore(Path(arguments.history))
+    programs = entry_of(result).results
+    series = [each for each in series_of(store.read()) if each.program in programs]
+    return result_page(result, codes, series, steps_of(series))
 
 
 def _export(arguments: argparse.Namespace) -> int:

@@ -117,6 +117,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--stats-json", metavar="FILE", help="print counts by kernel and pass as JSON; =FILE: write them to a file"
     )
     reports.add_argument(
+        "--report",
+        choices=("html",),
+        help="write a page beside the output, with its name: each kernel before and after, with remarks at its lines",
+    )
+    reports.add_argument(
         "--dump", metavar="DIR", help="write the module after each pass that changed it, as numbered files"
     )
 
@@ -210,7 +215,8 @@ class OneFile:
     @property
     def wants_remarks(self) -> bool:
         """Whether remarks are printed or written."""
-        return self.arguments.remarks is not None or bool(self.arguments.remarks_output)
+        arguments = self.arguments
+        return arguments.remarks is not None or bool(arguments.remarks_output) or bool(arguments.report)
 
     def step(self, name: str) -> None:
         """Add the seconds since the last call to those of ``name``."""
@@ -227,6 +233,7 @@ class OneFile:
         if wants_stats and self.passes:
             candidates = self.opportunities(module)
         unknown = unknown_opcode_remarks(module)
+        before = _printed(module) if self.arguments.report else ""
         result = self.optimize(module)
         self.is_changed = bool(result.changed)
         for warning in result.warnings:
@@ -239,14 +246,39 @@ class OneFile:
             candidates = self.opportunities(module)
         if self.arguments.remarks_output:
             outputs.add(self.arguments.remarks_output, result.log.yaml())
+        if self.arguments.report:
+            outputs.add(self.page_path, self.page(before, result))
+            self.step("report")
         if self.arguments.stats_json:
             outputs.add(self.arguments.stats_json, self.stats(result, candidates))
         outputs.commit()
         self.step("write")
+        if self.arguments.report:
+            say(f"the report: {self.page_path}")
         self.report(result)
         if self.arguments.stats_json == "":
             print(self.stats(result, candidates), file=sys.stderr, end="")
         return FINE
+
+    @property
+    def page_path(self) -> str:
+        """The file of ``--report``: beside the output, or named after the input where the output is stdout."""
+        output, file = self.arguments.output, self.arguments.file
+        if output != "-":
+            return os.path.splitext(output)[0] + ".html"
+        return "stdin.html" if file == "-" else os.path.splitext(os.path.basename(file))[0] + ".html"
+
+    def page(self, before: str, result: Result) -> str:
+        """The page of ``--report``."""
+        from ..harness.page import code_page
+        from .page_code import views_of
+
+        arguments, name = self.arguments, result.module.source.name
+        options = arguments.ptxas_options or ()
+        views = views_of(before, result.text, result.log.items, name, arguments.arch, options)
+        title = f"ptxmotion opt {os.path.basename(name)}"
+        passes = ", ".join(each.name for each in self.passes) or "no passes"
+        return code_page(title, f"{len(result.changed)} of {len(views)} kernels changed; passes: {passes}", views)
 
     def read(self) -> Module:
         from ..ptx.verify import verify
@@ -369,6 +401,13 @@ class OneFile:
             "seconds": {**self.seconds, **{f"pass {name}": t.seconds for name, t in result.timings.items()}},
         }
         return json.dumps(document, indent=2) + "\n"
+
+
+def _printed(module: Module) -> str:
+    """The text of a module that has not been changed: that of its file, so that remarks name its lines."""
+    from ..ptx import print_module
+
+    return print_module(module)
 
 
 def unknown_opcode_remarks(module: Module) -> list[Remark]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..harness.session import Task
 from ..harness.workload import Arm, Work
 from .alias_promises import promised_modules
+from .arm_texts import remember_arm
 from .fused_variants import HOST, fused_modules, host_of
 from .variants import Variant, VariantError, VariantFailed, Variants
 
@@ -118,7 +119,11 @@ def task_of(
 
         plain = ptx_of(benchmark, nvcc())
         work = SuiteWork(benchmark.fullname, size, file)
-        return work, list(_arms(variants, benchmark, plain, maker))
+        arms = list(_arms(variants, benchmark, plain, maker))
+        for arm in arms:
+            if not arm.error:
+                remember_arm(arm.modules)
+        return work, arms
 
     return Task(benchmark.fullname, make)
 
