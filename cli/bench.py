@@ -159,6 +159,15 @@ def _add_comparison(parser: argparse.ArgumentParser) -> None:
     )
     _add_threshold(parser, "how much a figure may get worse")
     parser.add_argument("--json", dest="output", metavar="FILE", help="write the differences as JSON; - is stdout")
+    parser.add_argument(
+        "--markdown", metavar="FILE", help="write them as Markdown, for a job summary or a comment; - is stdout"
+    )
+    parser.add_argument(
+        "--annotations",
+        choices=("github", "gitlab"),
+        help="print them on stdout at the source lines of their kernels: as commands of GitHub Actions, or as a "
+        "Code Quality report of GitLab",
+    )
 
 
 def _add_threshold(parser: Any, what: str) -> None:
@@ -254,8 +263,20 @@ def _report_changes(arguments: argparse.Namespace, before: ResultFile, after: Re
         outputs = Outputs()
         outputs.add(arguments.output, json.dumps(changes_to_json(changes), indent=1, ensure_ascii=False) + "\n")
         outputs.commit()
+    failed = {each.kind for each in changes} & fail_on
+    if arguments.markdown:
+        from ..harness.change_report import changes_markdown
+        from .files import Outputs
+
+        outputs = Outputs()
+        outputs.add(arguments.markdown, changes_markdown(changes, before, after, failed))
+        outputs.commit()
+    if arguments.annotations:
+        from .annotations import print_annotations
+
+        print_annotations(arguments.annotations, changes, after)
     _print_changes(changes, before)
-    return exit_code({each.kind for each in changes} & fail_on)
+    return exit_code(failed)
 
 
 def _print_changes(changes: Sequence[Change], before: ResultFile) -> None:

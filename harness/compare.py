@@ -17,7 +17,16 @@ from typing import Any
 from .figures import Threshold, allowed, figure_of, noise_free, number_text, percent_of, percent_text
 from .results import ArmResult, BenchmarkResult, ComparisonResult, ResultFile, settle
 
-__all__ = ["FAILING", "KINDS", "Change", "change_lines", "changes_to_json", "compare_results", "slimmed"]
+__all__ = [
+    "FAILING",
+    "KINDS",
+    "Change",
+    "change_lines",
+    "changes_to_json",
+    "compare_results",
+    "shared_changes",
+    "slimmed",
+]
 
 #: The kinds of changes.
 KINDS = ("slower", "worse", "mismatch", "invalid", "inconclusive", "missing", "better", "faster")
@@ -162,6 +171,11 @@ def _of(comparison: ComparisonResult | None) -> float | None:
 
 def change_lines(changes: Sequence[Change], before: ResultFile) -> list[str]:
     """The changes as lines. A change that all arms of a benchmark have in common is one line."""
+    return [f"{each.kind}: {subject}{each.values}" for subject, each in shared_changes(changes, before)]
+
+
+def shared_changes(changes: Sequence[Change], before: ResultFile) -> list[tuple[str, Change]]:
+    """The subject of each change, and the change. One that all arms of a benchmark have in common occurs once."""
     arms = {
         each.fullname: [arm.id for arm in each.arms if arm.role != "control"]
         for each in before.benchmarks
@@ -172,13 +186,14 @@ def change_lines(changes: Sequence[Change], before: ResultFile) -> list[str]:
     for change, (benchmark, arm, rest) in zip(changes, placed, strict=True):
         if arm:
             alike.setdefault((change.kind, benchmark, rest, change.values), []).append(arm)
-    lines: dict[str, None] = {}
+    found: dict[tuple[str, str, str], Change] = {}
     for change, (benchmark, arm, rest) in zip(changes, placed, strict=True):
         if arm and alike[change.kind, benchmark, rest, change.values] == arms[benchmark]:
-            lines[f"{change.kind}: {benchmark}:{_every(arms[benchmark])}:{rest}{change.values}"] = None
+            subject = f"{benchmark}:{_every(arms[benchmark])}:{rest}"
         else:
-            lines[str(change)] = None
-    return list(lines)
+            subject = change.subject
+        found.setdefault((change.kind, subject, change.values), change)
+    return [(subject, change) for (_, subject, _), change in found.items()]
 
 
 def _every(arms: Sequence[str]) -> str:

@@ -443,35 +443,6 @@ def _steps(job: str) -> list[str]:
     return re.findall(r"^ +run: (.*)$", body, re.MULTILINE)
 
 
-@pytest.mark.slow
-def test_the_example_workflow_runs_and_gates(tmp_path: Path) -> None:
-    """What a shell can test of it: the job without a GPU, with and without a regression."""
-    shim = tmp_path / "bin" / "ptxmotion"
-    shim.parent.mkdir()
-    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m ptxmotion "$@"\n')
-    shim.chmod(0o755)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "typings"), "GITHUB_STEP_SUMMARY": "summary.md"}
-    environment["PATH"] = f"{shim.parent}{os.pathsep}{environment['PATH']}"
-
-    def run(command: str) -> int:
-        return subprocess.run(["bash", "-ec", command], cwd=tmp_path, env=environment, timeout=120).returncode
-
-    install, measure, track, *rest = _steps("figures")
-    assert install.startswith("python -m pip install './ptxmotion[")
-    assert run(measure) == 0
-    (tmp_path / "benchmarks").mkdir()
-    baseline = "benchmarks/baseline.json"
-    assert run(f"ptxmotion bench track results.json --baseline {baseline} --update") == 0
-    assert run(track) == 0
-    assert [run(each) for each in rest] == [0] * len(rest)
-    assert "rodinia/pathfinder" in (tmp_path / "summary.md").read_text()
-    assert json.loads((tmp_path / "gha.json").read_text())
-    better = json.loads((tmp_path / baseline).read_text())
-    better["benchmarks"][0]["arms"][0]["emulated"]["warp_instructions"] -= 1
-    (tmp_path / baseline).write_text(json.dumps(better))
-    assert run(track) == 1
-
-
 def test_the_job_for_a_gpu_says_where_there_is_none(tmp_path: Path) -> None:
     """Its commands are read by the same parser, and the first one ends with the documented code."""
     from ptxmotion.cli.arguments import parse_arguments
