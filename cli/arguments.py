@@ -207,7 +207,7 @@ TRUSTED_ONLY = {
     "fuse": frozenset(["assume-independent"]),
     "doctor": frozenset(["calibrate"]),
     # A variant can name a git revision, whose code is executed.
-    "bench": frozenset(["variant", "baseline", "json"]),
+    "bench": frozenset(["variant", "baseline", "json", "markdown"]),
 }
 
 

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         return actions.add_parser(name, help=text, description=text.capitalize() + ".")
 
     each = action("list", "list the programs")
-    each.add_argument("names", nargs="*", metavar="NAME", help="programs, suites or shell patterns (default: all)")
+    each.add_argument("names", nargs="*", metavar="NAME", help="programs, suites, shell patterns, .py files or folders")
     _add_run(action("run", "run programs; check and time their variants"))
     each = action("compare", "compare two result files")
     each.add_argument("before", metavar="BEFORE", help="the earlier result file")
@@ -87,7 +87,7 @@ def _add_history(parser: argparse.ArgumentParser) -> None:
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="programs, suites, shell patterns or .py files (default: all)"
+        "names", nargs="*", metavar="NAME", help="programs, suites, shell patterns, .py files or folders (default: all)"
     )
     what = parser.add_argument_group("what to run")
     what.add_argument("-k", dest="pattern", metavar="REGEX", help="only programs whose name matches")
@@ -207,13 +207,16 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from ..programs.tasks import select
+    from ..programs.tasks import Problems, select
+    from .bench_run import report_problems
     from .tables import print_table
 
-    programs = [benchmark for benchmark, _ in select(arguments.names, None)]
+    problems = Problems()
+    programs = [benchmark for benchmark, _ in select(arguments.names, None, problems)]
+    broken = report_problems(problems)
     rows = [[b.fullname, ", ".join(b.kernels), ", ".join(b.sizes), b.description] for b in programs]
     print_table(["program", "kernels", "sizes", "what it does"], rows)
-    return FINE
+    return BAD_INPUT if broken else FINE
 
 
 # --- comparing

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..harness.protocol import Plan
     from ..harness.results import ResultFile
     from ..harness.session import Task
+    from ..programs.tasks import Problems
     from ..programs.variants import Variant
     from ..suites.registry import Benchmark
 
@@ -33,17 +34,33 @@ def run_benchmarks(arguments: argparse.Namespace) -> int:
     file cannot be written; 5 for a verdict without a result that ``--fail-on`` names.
     """
     from ..harness.compare import FAILING
-    from ..programs.tasks import select
+    from ..programs.tasks import Problems, select
 
     # `mismatch` always fails, and nothing is missing. They are accepted because one setting serves all actions.
     fails = failing(arguments.fail_on, "", FAILING)
     plan, variants = _plan(arguments), _variants(arguments)
     if arguments.resume and not arguments.output:
         usage_error("--resume needs --json, the result file to continue")
-    programs = select(arguments.names, arguments.pattern)
+    problems = Problems()
+    programs = select(arguments.names, arguments.pattern, problems)
     if not programs:
         usage_error(f"no program's name matches '{arguments.pattern}'")
-    return _on_machine(arguments, plan, variants, programs, fails)
+    broken = report_problems(problems)
+    code = _on_machine(arguments, plan, variants, programs, fails)
+    return code or (BAD_INPUT if broken else FINE)
+
+
+def report_problems(problems: Problems) -> bool:
+    """Print what was left out; whether a file could not be run."""
+    from ..suites.registry import NoBenchmark
+
+    for line in problems.skipped:
+        warn(f"{line}: left out")
+    broken = [each for each in problems.errors if not isinstance(each, NoBenchmark)]
+    for error in broken:
+        text = str(error)
+        say(f"ptxmotion: {text}" if text.startswith("error: ") else text)  # an error may have no place
+    return bool(broken)
 
 
 def _on_machine(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
+import glob
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..harness.session import Task
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from ..harness.alias_check import Promised
     from ..suites.registry import Benchmark
 
-__all__ = ["SuiteWork", "select", "task_of"]
+__all__ = ["Problems", "SuiteWork", "select", "task_of"]
 
 
 @dataclass(frozen=True)
@@ -84,29 +87,82 @@ def _reference(work: SuiteWork, seed: int) -> Mapping[str, NDArray[Any]]:
     return work.benchmark.reference(_data(work, seed))
 
 
-def select(names: Sequence[str], pattern: str | None) -> list[tuple[Benchmark, str]]:
-    """The selected programs, each with its Python file (empty for those of the suites).
+@dataclass
+class Problems:
+    """What `select` left out: ``skipped`` are sentences about files without a benchmark and packages that cannot be
+    loaded, ``errors`` are the errors of files that cannot be run."""
 
-    ``names`` are names, shell patterns or Python files; without names all programs of the suites are selected.
-    ``pattern`` is a regular expression that the name must match. Raises `OSError`, and `DslError` where a name or a
-    file selects no program.
+    skipped: list[str] = field(default_factory=list[str])
+    errors: list[Exception] = field(default_factory=list[Exception])
+
+
+def select(names: Sequence[str], pattern: str | None, problems: Problems | None = None) -> list[tuple[Benchmark, str]]:
+    """The selected programs, each with its Python file (empty for those of the suites and of entry points).
+
+    ``names`` are names of programs, shell patterns over them, Python files, shell patterns of Python files, or folders;
+    without names all programs are selected. Of a folder, the files below it that contain the word `Benchmark` are
+    read. ``pattern`` is a regular expression that the name of a program must match. With ``problems``, one bad file
+    does not end the selection unless nothing is selected. Raises `OSError`, and `DslError` where a name or a file
+    selects no program.
     """
     from ..dsl import DslError
-    from ..suites.registry import benchmarks, from_file
+    from ..suites.registry import benchmarks, installed
 
+    known = problems if problems is not None else Problems()
     selected: list[tuple[Benchmark, str]] = []
-    every = list(benchmarks())
+    every = [*benchmarks(), *installed(known.skipped)]
     for name in names or ["*"]:
-        if name.endswith(".py"):
-            selected += [(each, name) for each in from_file(name)]
+        if (files := _files_of(name)) is not None:
+            for file in files:
+                selected += [(each, file) for each in _of_file(file, known)]
             continue
         matching = [b for b in every if any(fnmatch.fnmatch(n, name) for n in (b.fullname, b.name, b.suite))]
         if not matching:
             listed = ", ".join(each.fullname for each in every)
             raise DslError(f"no program is called '{name}'; there are {listed}")
         selected += [(each, "") for each in matching]
+    if known.errors and (problems is None or not selected):
+        raise known.errors[0]
     unique = {(each.fullname, file): (each, file) for each, file in selected}
     return [each for each in unique.values() if pattern is None or re.search(pattern, each[0].fullname)]
+
+
+def _files_of(name: str) -> list[str] | None:
+    """The Python files that a name stands for; None if it is no name of files. Raises `DslError` if there are none."""
+    from ..dsl import DslError
+
+    if os.path.isdir(name):
+        files = [str(path) for path in sorted(Path(name).rglob("*.py")) if _may_declare(path)]
+        if not files:
+            raise DslError(f"{name}: no file *.py below this folder declares a Benchmark")
+        return files
+    if not name.endswith(".py"):
+        return None
+    if glob.has_magic(name) and not os.path.exists(name):
+        files = sorted(glob.glob(name, recursive=True))
+        if not files:
+            raise DslError(f"no file matches '{name}'")
+        return files
+    return [name]
+
+
+def _may_declare(path: Path) -> bool:
+    """Whether a file of a folder is run: hidden folders are left out, and scripts that have nothing to do with this."""
+    hidden = any(part.startswith(".") or part == "__pycache__" for part in path.parts if part not in (".", ".."))
+    return not hidden and b"Benchmark" in path.read_bytes()
+
+
+def _of_file(file: str, problems: Problems) -> list[Benchmark]:
+    from ..dsl import DslError
+    from ..suites.registry import NoBenchmark, from_file
+
+    try:
+        return from_file(file)
+    except (DslError, OSError) as error:
+        if isinstance(error, NoBenchmark):
+            problems.skipped.append(str(error).removeprefix("error: "))
+        problems.errors.append(error)
+        return []
 
 
 def task_of(

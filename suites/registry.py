@@ -2,6 +2,9 @@
 
 A program is a Python module in the folder of a suite (``suites/rodinia/pathfinder.py``), or a user's own file, that
 declares a `Benchmark` at its top level. Modules are imported when they are first needed.
+
+An installed package adds programs by entry points of the group ``ptxmotion.suites``. An entry point names a module with
+benchmarks at its top level, a package of such modules, a `Benchmark`, or a sequence of them.
 """
 
 from __future__ import annotations
@@ -23,7 +26,22 @@ from ..dsl.errors import Place
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["SIZES", "Benchmark", "Tolerance", "benchmarks", "error_in_file", "find", "from_file", "suites"]
+__all__ = [
+    "ENTRY_POINTS",
+    "SIZES",
+    "Benchmark",
+    "NoBenchmark",
+    "Tolerance",
+    "benchmarks",
+    "error_in_file",
+    "find",
+    "from_file",
+    "installed",
+    "suites",
+]
+
+#: The group of the entry points of other packages.
+ENTRY_POINTS = "ptxmotion.suites"
 
 #: ``tiny`` runs on the emulator in about two seconds. ``full`` has the default size of the original program.
 SIZES = ("tiny", "small", "full")
@@ -133,20 +151,61 @@ def benchmarks(suite: str = "") -> Iterator[Benchmark]:
             yield from _declared(importlib.import_module(f".{module}", package.__name__))
 
 
+def installed(problems: list[str]) -> list[Benchmark]:
+    """The programs of entry points. A package that cannot be loaded, or that has a program of a name that exists
+    already, is a line of ``problems``."""
+    from importlib.metadata import entry_points
+
+    names = {each.fullname for each in benchmarks()}
+    found: list[Benchmark] = []
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda each: each.name):
+        try:
+            loaded = _of_entry_point(entry.load())
+        except Exception as error:
+            problems.append(f"entry point '{entry.name}' ({entry.value}): {type(error).__name__}: {error}")
+            continue
+        if not loaded:
+            problems.append(f"entry point '{entry.name}' ({entry.value}): no Benchmark")
+        for each in loaded:
+            if each.fullname in names:
+                problems.append(f"entry point '{entry.name}' ({entry.value}): there is already a {each.fullname}")
+            else:
+                names.add(each.fullname)
+                found.append(each)
+    return found
+
+
+def _of_entry_point(value: Any) -> list[Benchmark]:
+    if isinstance(value, Benchmark):
+        return [value]
+    if isinstance(value, ModuleType):
+        modules = [value]
+        for each in pkgutil.iter_modules(getattr(value, "__path__", [])):
+            modules.append(importlib.import_module(f"{value.__name__}.{each.name}"))
+        return [each for module in modules for each in _declared(module)]
+    return [each for each in value if isinstance(each, Benchmark)]
+
+
 def find(name: str) -> Benchmark:
-    """The program ``suite/name``. The suite may be omitted if only one suite has a program of that name. Raises
-    `DslError`."""
+    """The program ``suite/name``, also of an entry point. The suite may be omitted if only one suite has a program of
+    that name. Raises `DslError`."""
     suite, _, short = name.rpartition("/")
     found = [b for b in benchmarks(suite if suite in suites() else "") if name in (b.fullname, b.name)]
+    if not found:
+        found = [b for b in installed([]) if name in (b.fullname, b.name)]
     if len(found) == 1:
         return found[0]
     names = ", ".join(b.fullname for b in (found or benchmarks()) if found or short)
     raise DslError(f"{len(found)} programs are called {name!r}; there are {names}")
 
 
+class NoBenchmark(DslError):
+    """A Python file declares no `Benchmark`."""
+
+
 def from_file(path: str | Path) -> list[Benchmark]:
     """The programs that a Python file declares. Raises `OSError`, and `DslError` with the line if the file cannot be
-    run or declares no program."""
+    run, `NoBenchmark` if it declares no program."""
     file = Path(path).resolve()
     if not file.is_file():
         raise FileNotFoundError(f"{path} does not exist")
@@ -165,7 +224,7 @@ def from_file(path: str | Path) -> list[Benchmark]:
         raise error_in_file(file, error) from error
     found = _declared(module)
     if not found:
-        raise DslError(f"{path} declares no Benchmark")
+        raise NoBenchmark(f"{path} declares no Benchmark")
     return found
 
 
