@@ -11,6 +11,7 @@ A settings file may set the options of all actions in its table `bench`. So the 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,6 +96,14 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--size", choices=("tiny", "small", "full"), help="input size (default: full on a GPU, tiny on the emulator)"
     )
     what.add_argument(
+        "--param",
+        action="append",
+        type=_sweep,
+        metavar="NAME=LIST",
+        help="run with each of these values of a parameter of the data, as in n=1k,1M (k, M, G are powers of 1000; Ki, "
+        "Mi, Gi of 1024); may be repeated",
+    )
+    what.add_argument(
         "--variant",
         action="append",
         metavar="SPEC",
@@ -148,6 +157,22 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "(default: none)",
     )
     _add_threshold(out, "how much worse than the baseline a figure may be")
+
+
+_FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+
+
+def _sweep(text: str) -> tuple[str, list[int]]:
+    """The argparse type of ``--param``: the name of a parameter, and its values.
+
+    >>> _sweep("n=1k,2Mi")
+    ('n', [1000, 2097152])
+    """
+    name, _, values = text.partition("=")
+    found = [re.fullmatch(r"(\d+)([A-Za-z]*)", each) for each in values.split(",")]
+    if not name.isidentifier() or not all(each is not None and each[2] in _FACTORS for each in found):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a parameter with values such as n=1k,1M")
+    return name, [int(each[1]) * _FACTORS[each[2]] for each in found if each is not None]
 
 
 def _add_comparison(parser: argparse.ArgumentParser) -> None:

@@ -72,6 +72,7 @@ def _on_machine(
 ) -> int:
     from ..harness.machine import choose
     from ..programs.bench_session import default_jobs, run_once, tasks_of
+    from ..programs.tasks import SuiteWork, sweep
     from ..programs.variants import Variants
 
     machine, count, why = choose(arguments.backend or "auto", bool(arguments.require_gpu))
@@ -80,19 +81,34 @@ def _on_machine(
     for benchmark, _ in programs:
         if size not in benchmark.sizes:
             usage_error(f"{benchmark.fullname} has no size '{size}'; there are {', '.join(benchmark.sizes)}")
+    sweeps = _sweeps(arguments, [benchmark for benchmark, _ in programs])
     if arguments.dry_run:
-        for benchmark, _ in programs:
-            print(f"{benchmark.fullname} {size}: {', '.join(each.id for each in variants)}")
+        for benchmark, file in programs:
+            for values in sweep(benchmark, sweeps):
+                name = SuiteWork(benchmark.fullname, size, file, values).fullname
+                print(f"{name} {size}: {', '.join(each.id for each in variants)}")
         return FINE
     info = _machine_info(machine, count)
     with Variants() as maker:
-        tasks = tasks_of(programs, size, variants, maker, arguments.arch, info)
+        tasks = tasks_of(programs, size, variants, maker, arguments.arch, info, sweeps)
         if arguments.profile:
             run_once(machine, tasks, say)
             return FINE
         jobs = arguments.jobs or default_jobs(machine, count, os.cpu_count() or 1)
         result = _session(arguments, plan, machine, (jobs, count), tasks, info, variants)
     return _conclude(result, fails)
+
+
+def _sweeps(arguments: argparse.Namespace, programs: Sequence[Benchmark]) -> dict[str, list[int]]:
+    """The values of each parameter of ``--param``. Raises `CommandError` for one that no program has."""
+    sweeps: dict[str, list[int]] = {}
+    for name, values in arguments.param or ():
+        sweeps[name] = list(dict.fromkeys([*sweeps.get(name, []), *values]))
+    for name in sweeps:
+        if not any(name in each.parameters for each in programs):
+            known = sorted({each for program in programs for each in program.parameters})
+            usage_error(f"--param: no program has a parameter '{name}'; there are {', '.join(known) or 'none'}")
+    return sweeps
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
@@ -134,13 +150,17 @@ def _launch(arguments: argparse.Namespace) -> str:
 
 
 def _machine_info(machine: Machine, count: int) -> dict[str, Any]:
+    from ..harness.throughput import ROOF
     from ..programs.bench_session import describe_computer
+    from ..programs.machine_costs import measured_bandwidth
 
     info = describe_computer(machine)
     if info.get("processes"):
         warn(f"other processes use this GPU: {info['processes']}")
     if count > 1 and machine.stopwatch:
         info["gpus"] = count
+    if machine.stopwatch and (bandwidth := measured_bandwidth()) is not None:
+        info[ROOF] = bandwidth
     return info
 
 
@@ -218,6 +238,7 @@ def _conclude(result: ResultFile, fails: set[str]) -> int:
 
 
 def _print_times(result: ResultFile) -> None:
+    from ..harness.throughput import throughput_text
     from .tables import print_table
 
     rows = [
@@ -233,6 +254,15 @@ def _print_times(result: ResultFile) -> None:
         for comparison in each.candidates
     ]
     print_table(["program", "variant", "verdict", "speedup", "interval", "reason"], rows)
+    rates = [
+        [each.fullname, arm.id, text]
+        for each in result.benchmarks
+        for arm in each.arms
+        if arm.role != "control" and (text := throughput_text(result, each, arm))
+    ]
+    if rates:
+        print()
+        print_table(["program", "variant", "throughput"], rates)
 
 
 def _print_figures(result: ResultFile) -> None:

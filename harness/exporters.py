@@ -30,6 +30,7 @@ from .figures import (
     shown,
 )
 from .results import ArmResult, BenchmarkResult, ComparisonResult, ResultFile, Stats
+from .throughput import throughput_text, throughputs
 
 __all__ = [
     "ESTIMATED_CYCLE",
@@ -212,7 +213,8 @@ def _pytest_stats(stats: Stats, data: list[float], iterations: int) -> dict[str,
 
 
 _COLUMNS = (
-    "benchmark group arm role verdict speedup ci_low ci_high median_s q1_s q3_s samples correctness estimated_cycles"
+    "benchmark group arm role verdict speedup ci_low ci_high median_s q1_s q3_s samples correctness estimated_cycles "
+    "bytes_per_s elements_per_s"
 ).split()
 
 
@@ -229,7 +231,8 @@ def _csv(result: ResultFile) -> str:
         if comparison is not None:
             verdict = [comparison.verdict, comparison.speedup, *(comparison.ci or (None, None))]
         row = [benchmark.fullname, benchmark.group, arm.id, arm.role, *verdict, *times, arm.correctness.status]
-        row.append(estimated_cycles(arm))
+        rates = throughputs(benchmark, arm)
+        row += [estimated_cycles(arm), rates.get("bytes"), rates.get("elements")]
         writer.writerow([*row, *(free.get(name) for name in figures)])
     return out.getvalue()
 
@@ -240,6 +243,13 @@ def _markdown(result: ResultFile) -> str:
     timing = "nothing was timed" if control == "NONE" else f"compared with itself, the baseline is {control}"
     lines = [f"Benchmarks on {where}; {timing}.", ""]
     lines += _without_times(result) if control == "NONE" else _with_times(result)
+    rates = [
+        f"| {benchmark.fullname} | {arm.id} | {text} |"
+        for benchmark, arm, _ in _arms(result)
+        if (text := throughput_text(result, benchmark, arm))
+    ]
+    if rates:
+        lines += ["", "| benchmark | variant | throughput |", "| --- | --- | ---: |", *rates]
     means = [f"{name} {mean:.3f}" for name, mean in result.summary.geomean_by_candidate.items()]
     if means and control != "NONE":
         lines += ["", f"Geometric means of the speedups: {', '.join(means)}."]

@@ -21,6 +21,7 @@ from .figures import FIGURES, MODEL, number_text, percent_of, percent_text
 from .history import Series, SeriesStep
 from .page_plots import bars, intervals, trend
 from .results import BenchmarkResult, ComparisonResult, FigureResult, ResultFile
+from .throughput import throughput_text
 
 __all__ = ["code_page", "result_page"]
 
@@ -189,11 +190,11 @@ def _programs(result: ResultFile, codes: Codes) -> Iterator[str]:
     yield "<h2>Programs</h2>"
     for benchmark in result.benchmarks:
         words = " ".join(_verdict(each.verdict) for each in benchmark.candidates) or _verdict("error")
-        body = list(_program(benchmark, codes))
+        body = list(_program(result, benchmark, codes))
         yield from _details(f"{benchmark.fullname} ", body, id=_anchor(benchmark), label=words)
 
 
-def _program(benchmark: BenchmarkResult, codes: Codes) -> Iterator[str]:
+def _program(result: ResultFile, benchmark: BenchmarkResult, codes: Codes) -> Iterator[str]:
     if benchmark.error:
         yield f"<p>It failed:</p><pre>{escape(benchmark.error)}</pre>"
         return
@@ -202,6 +203,8 @@ def _program(benchmark: BenchmarkResult, codes: Codes) -> Iterator[str]:
     yield from _plot(benchmark)
     for each in benchmark.candidates:
         yield f"<h3>{escape(each.candidate)}: {_verdict(each.verdict)}</h3><p>{escape(each.reason)}</p>"
+        if rate := throughput_text(result, benchmark, benchmark.arm(each.candidate)):
+            yield f"<p>{escape(rate)}</p>"
         if each.figures:
             yield from _figures([figure for figure in each.figures if figure.before != figure.after])
             equal = [_label(figure) for figure in each.figures if figure.before == figure.after]

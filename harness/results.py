@@ -191,7 +191,8 @@ class Timing:
 
 @dataclass(slots=True)
 class BenchmarkResult:
-    """One benchmark. ``error`` says why it could not be completed, or is empty."""
+    """One benchmark. ``error`` says why it could not be completed, or is empty. ``work`` is that of one run: its
+    ``bytes`` of memory traffic and its ``elements``, as far as the program declares them."""
 
     fullname: str
     name: str
@@ -202,6 +203,7 @@ class BenchmarkResult:
     timing: Timing | None = None
     error: str = ""
     seconds: float = 0.0
+    work: dict[str, float] = field(default_factory=dict[str, float])
 
     def arm(self, id: str) -> ArmResult:
         """The arm of that name. Raises `ResultError`."""

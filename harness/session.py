@@ -294,6 +294,7 @@ class _BenchmarkRun:
         self.result.arm(base.id).correctness = baseline
         counted = {base.id: self.worker.counts()}
         launches = self.worker.launches()
+        self.result.work = self.worker.amounts()
         correct: list[Arm] = []
         for position, arm in enumerate(self.arms[1:], start=1):
             if arm.error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,29 +26,43 @@ if TYPE_CHECKING:
     from ..harness.alias_check import Promised
     from ..suites.registry import Benchmark
 
-__all__ = ["Problems", "SuiteWork", "select", "task_of"]
+__all__ = ["Problems", "SuiteWork", "select", "sweep", "task_of"]
 
 
 @dataclass(frozen=True)
 class SuiteWork:
-    """A program of a suite at a size. ``file`` is the Python file of a user's program, or empty."""
+    """A program of a suite at a size. ``file`` is the Python file of a user's program, or empty. ``values`` are those
+    parameters of its data that are not the default."""
 
-    fullname: str
+    program: str
     size: str
     file: str = ""
+    values: tuple[tuple[str, int], ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"fullname": self.fullname, "size": self.size, "file": self.file}
+        return {"program": self.program, "size": self.size, "file": self.file, "values": self.values}
+
+    @property
+    def fullname(self) -> str:
+        """The name of the program, with its parameters in brackets."""
+        shown = ",".join(f"{name}={value}" for name, value in self.values)
+        return f"{self.program}[{shown}]" if shown else self.program
 
     @property
     def group(self) -> str:
         """The name of the suite."""
-        return self.fullname.partition("/")[0]
+        return self.program.partition("/")[0]
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """The size."""
-        return {"size": self.size}
+        """The size, and the parameters of the data."""
+        return {"size": self.size, **self.benchmark.parameters, **dict(self.values)}
+
+    @property
+    def amounts(self) -> Mapping[str, float]:
+        """The work of one run on the data of the first seed: ``bytes``, ``elements``; empty if the program has none."""
+        work = self.benchmark.work
+        return {} if work is None else {name: float(value) for name, value in work(_data(self, 1)).items()}
 
     @cached_property
     def benchmark(self) -> Benchmark:
@@ -55,8 +70,8 @@ class SuiteWork:
         from ..suites.registry import find, from_file
 
         if not self.file:
-            return find(self.fullname)
-        return next(each for each in from_file(self.file) if each.fullname == self.fullname)
+            return find(self.program)
+        return next(each for each in from_file(self.file) if each.fullname == self.program)
 
     def run(self, backend: Any, modules: Mapping[str, str], seed: int, /) -> Mapping[str, NDArray[Any]]:
         """Run the host program on the data of a seed; the outputs by name."""
@@ -79,7 +94,7 @@ class SuiteWork:
 # A work runs several times in a row on the same data, and a reference can take longer than all kernels together.
 @lru_cache(maxsize=4)
 def _data(work: SuiteWork, seed: int) -> Mapping[str, Any]:
-    return work.benchmark.make_data(work.size, seed)
+    return work.benchmark.data(work.size, seed, dict(work.values))
 
 
 @lru_cache(maxsize=4)
@@ -165,23 +180,36 @@ def _of_file(file: str, problems: Problems) -> list[Benchmark]:
         return []
 
 
+def sweep(benchmark: Benchmark, sweeps: Mapping[str, Sequence[int]]) -> list[tuple[tuple[str, int], ...]]:
+    """Each combination of the values of those parameters that the program has; one empty combination if it has none."""
+    own = [[(name, value) for value in values] for name, values in sweeps.items() if name in benchmark.parameters]
+    return list(itertools.product(*own))
+
+
 def task_of(
-    benchmark: Benchmark, file: str, size: str, variants: Sequence[Variant], maker: Variants, nvcc: Callable[[], Any]
+    benchmark: Benchmark,
+    file: str,
+    size: str,
+    variants: Sequence[Variant],
+    maker: Variants,
+    nvcc: Callable[[], Any],
+    values: tuple[tuple[str, int], ...] = (),
 ) -> Task:
-    """The task of a program with these variants, the baseline first. ``nvcc`` is called when the task is prepared."""
+    """The task of a program with these variants, the baseline first. ``nvcc`` is called when the task is prepared.
+    ``values`` are parameters of the data."""
+    work = SuiteWork(benchmark.fullname, size, file, values)
 
     def make() -> tuple[Work, Sequence[Arm]]:
         from ..suites.runner import ptx_of
 
         plain = ptx_of(benchmark, nvcc())
-        work = SuiteWork(benchmark.fullname, size, file)
         arms = list(_arms(variants, benchmark, plain, maker))
         for arm in arms:
             if not arm.error:
                 remember_arm(arm.modules)
         return work, arms
 
-    return Task(benchmark.fullname, make)
+    return Task(work.fullname, make)
 
 
 def promises_of(variant: Variant, plain: Mapping[str, str], modules: Mapping[str, str]) -> dict[str, Promised]:

@@ -80,13 +80,17 @@ class Benchmark:
     suite: str
     name: str
     program: Program[...]
-    make_data: Callable[[str, int], Data]
+    make_data: Callable[..., Data]
     reference: Callable[[Data], Arrays]
     stresses: Sequence[str]
     description: str
     tolerance: Tolerance | Mapping[str, Tolerance] = EXACT
     sizes: Mapping[str, str] = field(default_factory=dict[str, str])  #: by size: its meaning, such as ``4096 x 1024``
     flags: Sequence[str] = ()  #: flags for nvcc, for every kernel
+    #: By name: the default value of a parameter of the data, which `make_data` takes by name; `--param` sets others.
+    parameters: Mapping[str, int] = field(default_factory=dict[str, int])
+    #: The work of one run on these data: its ``bytes`` of memory traffic, its ``elements``, or both; for throughputs.
+    work: Callable[[Data], Mapping[str, float]] | None = None
 
     def __post_init__(self) -> None:
         unknown = set(self.sizes) - set(SIZES)
@@ -104,6 +108,15 @@ class Benchmark:
     def kernels(self) -> tuple[str, ...]:
         """The names of its kernels in the order of the program text."""
         return tuple(kernel.name for kernel in self.program.kernels.values())
+
+    def data(self, size: str, seed: int, values: Mapping[str, int] | None = None) -> Data:
+        """The data of a size and a seed, with these values of parameters in place of the defaults. Raises `DslError`
+        for an unknown parameter."""
+        chosen = {**self.parameters, **(values or {})}
+        if unknown := sorted(chosen.keys() - self.parameters.keys()):
+            known = ", ".join(self.parameters) or "none"
+            raise DslError(f"{self.fullname} has no parameter '{unknown[0]}'; there are {known}")
+        return self.make_data(size, seed, **chosen)
 
     def check(self, result: Arrays, reference: Arrays) -> list[str]:
         """The differences between ``result`` and ``reference``, one line for each output that differs."""

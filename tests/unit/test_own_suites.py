@@ -1,14 +1,21 @@
 """A user's own programs: files, folders, shell patterns of files, and packages with entry points."""
 
+import csv
+import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from fake_runs import arm, counted_task, machine, session
 from own_kernels import COALESCED, write_program
 from ptxmotion.cli import main
 from ptxmotion.dsl import DslError
+from ptxmotion.harness.exporters import export
+from ptxmotion.harness.results import read
+from ptxmotion.harness.throughput import ROOF, throughput_text, throughputs
 from ptxmotion.programs.tasks import Problems, select
 
 ROOT = Path(__file__).parents[2]
@@ -100,3 +107,79 @@ def test_a_package_adds_programs_by_entry_points(tmp_path: Path) -> None:
     assert "entry point 'mine' (ours): there is already a mine/fast" in listed.stderr
     done = bench("run", "mine/fast", "--backend=emulator", "--seeds=1", "--variant=cse", "--json=r.json")
     assert done.returncode == 0 and "mine/fast: cse IDENTICAL" in done.stderr, done.stderr
+
+
+# --- parameters and throughput
+
+_SWEPT = """\
+import numpy as np
+from ptxmotion.dsl import allocate, blockDim, blockIdx, copy, host, i32, kernel, program, ptr, threadIdx
+from ptxmotion.suites.registry import Benchmark
+
+@kernel
+def twice(n: i32, x: ptr[i32]) -> None:
+    i: i32 = blockIdx.x * blockDim.x + threadIdx.x
+    if i < n:
+        x[i] = 2 * x[i]
+
+@program
+def run(n: i32, x: host[i32]) -> None:
+    dx = allocate(i32, n)
+    copy(dx, x)
+    twice[(n + 127) // 128, 128](n, dx)
+    copy(x, dx)
+
+def make_data(size, seed, n, low):
+    return {"n": n, "x": np.random.default_rng(seed).integers(low, 1000, n).astype(np.int32)}
+
+benchmark = Benchmark("mine", "twice", run, make_data, lambda data: {"x": 2 * data["x"]}, [], "",
+                      sizes={"tiny": "n"}, parameters={"n": 64, "low": 0},
+                      work=lambda data: {"bytes": 8 * data["n"], "elements": data["n"]})
+"""
+
+
+def test_a_sweep_runs_every_combination(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "twice.py").write_text(_SWEPT)
+    run = ["bench", "run", "own/twice.py", "own/a.py", "--backend=emulator", "--seeds=1", "--variant=cse"]
+    assert main([*run, "--param=n=1k,1Ki", "--param=low=0,1", "--json=r.json"]) == 0
+    result = read("r.json")
+    names = [f"mine/twice[n={n},low={low}]" for n in (1000, 1024) for low in (0, 1)]
+    assert [each.fullname for each in result.benchmarks] == [*names, "mine/a"]
+    assert [each.params for each in result.benchmarks][1] == {"size": "tiny", "n": 1000, "low": 1}
+    assert result.benchmarks[2].work == {"bytes": 8192.0, "elements": 1024.0} and result.benchmarks[4].work == {}
+    counts = [each.arm("O3").emulated["global_load_sectors"] for each in result.benchmarks]
+    assert counts[0] == 125 and counts[2] == 128
+    # Without --param the default values are used.
+    assert main([*run[:3], *run[4:], "--json=r.json"]) == 0
+    assert [each.fullname for each in read("r.json").benchmarks] == ["mine/twice"]
+    capfd.readouterr()
+    assert main([*run, "--param=n=5,6", "--dry-run"]) == 0
+    assert (
+        capfd.readouterr().out == "mine/twice[n=5] tiny: O3, cse\nmine/twice[n=6] tiny: O3, cse\nmine/a tiny: O3, cse\n"
+    )
+    for text, message in (
+        ("m=1", "--param: no program has a parameter 'm'; there are low, n"),
+        ("n=x", "'n=x' is not a parameter with values such as n=1k,1M"),
+        ("n", "is not a parameter with values"),
+        ("n=1T", "is not a parameter with values"),
+    ):
+        assert main([*run, f"--param={text}"]) == 2
+        assert message in capfd.readouterr().err
+
+
+def test_throughputs_are_the_work_by_the_median_time() -> None:
+    done = session().run([counted_task("suite/a", arm("O3", "honest 1e-4"), arm("lcm", "honest 0.5e-4"))])
+    (benchmark,) = done.benchmarks
+    rates = throughputs(benchmark, benchmark.arm("lcm"))
+    assert rates["bytes"] == pytest.approx(8000 / 0.5e-4, rel=0.02)
+    assert throughput_text(done, benchmark, benchmark.arm("O3")).startswith("0.0")
+    done.machine_info[ROOF] = 320e6
+    assert re.fullmatch(
+        r"0\.1[56]\d* GB/s \((49|50|51) % of a copy\), 0\.0(2|19\d|20\d)\d* G elements/s",
+        throughput_text(done, benchmark, benchmark.arm("lcm")),
+    )
+    (first, second) = list(csv.DictReader(io.StringIO(export(done, "csv"))))
+    assert float(second["bytes_per_s"]) == rates["bytes"] and float(first["elements_per_s"]) < rates["elements"]
+    assert "| suite/a | lcm | 0.1" in export(done, "markdown")
+    untimed = session(machine("")).run([counted_task("suite/a", arm("O3"), arm("lcm", "honest 1"))])
+    assert throughput_text(untimed, untimed.benchmarks[0], untimed.benchmarks[0].arm("O3")) == ""
