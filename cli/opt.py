@@ -233,7 +233,6 @@ class OneFile:
         if wants_stats and self.passes:
             candidates = self.opportunities(module)
         unknown = unknown_opcode_remarks(module)
-        before = _printed(module) if self.arguments.report else ""
         result = self.optimize(module)
         self.is_changed = bool(result.changed)
         for warning in result.warnings:
@@ -247,7 +246,7 @@ class OneFile:
         if self.arguments.remarks_output:
             outputs.add(self.arguments.remarks_output, result.log.yaml())
         if self.arguments.report:
-            outputs.add(self.page_path, self.page(before, result))
+            outputs.add(self.page_path, self.page(result))
             self.step("report")
         if self.arguments.stats_json:
             outputs.add(self.arguments.stats_json, self.stats(result, candidates))
@@ -268,15 +267,15 @@ class OneFile:
             return os.path.splitext(output)[0] + ".html"
         return "stdin.html" if file == "-" else os.path.splitext(os.path.basename(file))[0] + ".html"
 
-    def page(self, before: str, result: Result) -> str:
-        """The page of ``--report``."""
+    def page(self, result: Result) -> str:
+        """The page of ``--report``. It shows the text of the input as it was read, whose lines the remarks name."""
         from ..harness.page import code_page
         from .page_code import views_of
 
-        arguments, name = self.arguments, result.module.source.name
+        arguments, source = self.arguments, result.module.source
         options = arguments.ptxas_options or ()
-        views = views_of(before, result.text, result.log.items, name, arguments.arch, options)
-        title = f"ptxmotion opt {os.path.basename(name)}"
+        views = views_of(source.text, result.text, result.log.items, source.name, arguments.arch, options)
+        title = f"ptxmotion opt {os.path.basename(source.name)}"
         passes = ", ".join(each.name for each in self.passes) or "no passes"
         return code_page(title, f"{len(result.changed)} of {len(views)} kernels changed; passes: {passes}", views)
 
@@ -401,13 +400,6 @@ class OneFile:
             "seconds": {**self.seconds, **{f"pass {name}": t.seconds for name, t in result.timings.items()}},
         }
         return json.dumps(document, indent=2) + "\n"
-
-
-def _printed(module: Module) -> str:
-    """The text of a module that has not been changed: that of its file, so that remarks name its lines."""
-    from ..ptx import print_module
-
-    return print_module(module)
 
 
 def unknown_opcode_remarks(module: Module) -> list[Remark]:

@@ -210,7 +210,10 @@ def _program(result: ResultFile, benchmark: BenchmarkResult, codes: Codes) -> It
             equal = [_label(figure) for figure in each.figures if figure.before == figure.after]
             yield f'<p class="soft">Equal: {escape(", ".join(equal))}.</p>' if equal else ""
         for view in codes.get((benchmark.fullname, each.candidate), ()):
-            yield from _details(f"Code: {view.title}", _code(view))
+            if view.missing:
+                yield f'<p class="soft">{escape(view.missing)}</p>'
+            else:
+                yield from _details(f"Code: {view.title}", _code(view))
 
 
 def _plot(benchmark: BenchmarkResult) -> Iterator[str]:
@@ -298,7 +301,8 @@ def _side_by_side(rows: Sequence[Row]) -> Iterator[str]:
     yield '<col style="width:3.4rem"><col></colgroup><tbody>'
     for row in rows:
         if row.skipped:
-            words = f"{row.skipped} equal lines" if row.skipped > 0 else "the rest is not shown"
+            lines = "line" if row.skipped == 1 else "lines"
+            words = f"{row.skipped} equal {lines}" if row.skipped > 0 else "the rest is not shown"
             yield f'<tr class="gap"><td colspan="4">{words}</td></tr>'
             continue
         left, right = _cell(row.left, "" if row.is_equal else " del"), _cell(row.right, "" if row.is_equal else " add")

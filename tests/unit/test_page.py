@@ -186,7 +186,10 @@ def test_opt_writes_a_page_of_its_file(
     page = Page(Path("out.html").read_text())
     assert "1 of 2 kernels changed; passes: lcm, dce" in page.text
     assert "mad.lo.u32 %r4, %r0, %r0, 7;" in page.text
-    assert re.search(r"done: lcm: 'mad\.lo\.u32'", page.text)
+    # A remark is below the line of its instruction.
+    rows = re.findall(r"<tr.*?</tr>", Path("out.html").read_text(), re.DOTALL)
+    (at,) = [number for number, row in enumerate(rows) if "done: lcm: &#x27;mad.lo.u32&#x27;" in row]
+    assert "mad.lo.u32 %r4, %r0, %r0, 7;" in rows[at - 1] and '<td class="l">14</td>' in rows[at - 1]
     assert re.search(r"refused: lcm: 'ld\.global\.u32' .*\[memory-store\]", page.text)
     assert "Machine code" in page.text or "the machine code" in page.text
     # The optimized file does not depend on the report.
