@@ -194,7 +194,11 @@ def pass_list(text: str) -> str:
 
 
 #: Groups of options: one of them on the command line disables a setting of the others.
-_EXCLUSIVE = (frozenset(["level", "passes"]),)
+_EXCLUSIVE = (
+    frozenset(["level", "passes"]),
+    frozenset(["folder", "branch"]),
+    frozenset(["history", "history_branch"]),
+)
 
 
 #: The settings by verb that execute a file, write a file, or make a promise that is not checked. A settings file may
@@ -207,7 +211,7 @@ TRUSTED_ONLY = {
     "fuse": frozenset(["assume-independent"]),
     "doctor": frozenset(["calibrate"]),
     # A variant can name a git revision, whose code is executed.
-    "bench": frozenset(["variant", "baseline", "json", "markdown"]),
+    "bench": frozenset(["variant", "baseline", "json", "markdown", "folder", "branch"]),
 }
 
 
@@ -248,13 +252,13 @@ def settable(parser: argparse.ArgumentParser, verb: str, action_name: str = "") 
     several: Any = next((each for each in actions if _has_actions(each)), None)
     if several is None:
         return _settable(actions)
-    parsers: dict[str, Any] = several.choices
-    if action_name:
-        return _settable(parsers[action_name]._actions)
+    chosen: list[Any] = [several.choices[action_name]] if action_name else list(several.choices.values())
     found: dict[str, argparse.Action] = {}
-    for each in parsers.values():
-        for name, action in _settable(each._actions).items():
-            found.setdefault(name, action)
+    for each in chosen:
+        inner: list[Any] = [x for action in each._actions if _has_actions(action) for x in action.choices.values()]
+        for parser in (each, *inner):
+            for name, action in _settable(parser._actions).items():
+                found.setdefault(name, action)
     return found
 
 

@@ -91,7 +91,7 @@ def entry_of(result: ResultFile) -> Entry:
     for benchmark in result.benchmarks:
         if not benchmark.error:
             entry.results[_program(benchmark)] = {
-                arm.id: _figures(benchmark, arm)
+                arm.id: _figures(benchmark, arm, result.backend != "emulator")
                 for arm in benchmark.arms
                 if arm.role != "control" and arm.correctness.status == "ok"
             }
@@ -103,10 +103,14 @@ def _program(benchmark: BenchmarkResult) -> str:
     return f"{benchmark.fullname} ({params})" if params else benchmark.fullname
 
 
-def _figures(benchmark: BenchmarkResult, arm: ArmResult) -> dict[str, float]:
+def _figures(benchmark: BenchmarkResult, arm: ArmResult, was_timed: bool) -> dict[str, float]:
+    """The figures of an arm. ``was_timed``: the run was on a machine that times, where identical machine code has the
+    speedup 1 without a measurement."""
     found = dict(noise_free(arm))
+    comparison = next((each for each in benchmark.candidates if each.candidate == arm.id), None)
+    if comparison is not None and comparison.verdict == "IDENTICAL" and was_timed:
+        found["speedup"] = 1.0
     if benchmark.gates:
-        comparison = next((each for each in benchmark.candidates if each.candidate == arm.id), None)
         if comparison is not None and comparison.speedup is not None and comparison.verdict in _MEASURED:
             found["speedup"] = comparison.speedup
         if arm.stats is not None:

@@ -13,7 +13,7 @@ import pytest
 from own_kernels import COALESCED, STRIDED, write_program
 from ptxmotion.cli import main
 from ptxmotion.harness.history import Entry, entry_of, parse_entry, series_of, steps_of
-from ptxmotion.harness.results import ResultError, read
+from ptxmotion.harness.results import ResultError, read, write
 from ptxmotion.harness.steps import Step, StepsMissing, exact_steps, noisy_steps
 from ptxmotion.programs.errors import BadInput
 from ptxmotion.programs.history_store import BranchStore, FolderStore
@@ -39,6 +39,12 @@ def test_an_entry_has_the_figures_of_its_result_file() -> None:
     assert arms["O3"]["time"] == benchmark.arm("O3").stats.median  # pyright: ignore[reportOptionalMemberAccess]
     assert "speedup" not in arms["O3"] and arms["2 % slower"]["speedup"] < 1
     assert parse_entry(found.dumps(), "x") == found
+    # Identical code has the speedup 1: a variant that loses what it gained has a step.
+    benchmark.comparisons[-1].verdict = "IDENTICAL"
+    last = benchmark.comparisons[-1].candidate
+    assert entry_of(result).results[program][last]["speedup"] == 1.0
+    result.backend = "emulator"
+    assert "speedup" not in entry_of(result).results[program][last]
     # The baseline is not the SAME as itself: neither times nor speedups.
     control = benchmark.control
     assert control is not None
@@ -210,6 +216,22 @@ def test_a_planted_step_is_found_at_its_commit(
     assert main([*find, "--since=0123456"]) == 2
     assert main(["bench", "history", "show", "--branch=results", "-k", "load_sectors"]) == 0
     assert "512 512 4096 4096 512" in capfd.readouterr().out
+
+
+def test_settings_name_the_place(repository: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (repository / "ptxmotion.toml").write_text('[bench]\nbranch = "kept"\nfail-on = "worse"\n')
+    result = read(PLANTED)
+    write(repository / "r.json", result)
+    assert main(["bench", "history", "add", "r.json"]) == 0
+    assert "kept:history/" in capfd.readouterr().err
+    # An option on the command line has precedence, also over the setting of the other place.
+    assert main(["bench", "history", "add", "r.json", "--folder=here"]) == 0
+    assert "here/" in capfd.readouterr().err and list((repository / "here").iterdir())
+    worse = entry_of(result)
+    worse.commit["id"] = "f" * 40
+    worse.results["chains/00"]["O3"]["chain:registers"] += 1
+    (repository / "here" / "second.json").write_text(worse.dumps())
+    assert main(["bench", "history", "find", "--folder=here", "-k", "registers"]) == 1
 
 
 def test_history_refuses(repository: Path, capfd: pytest.CaptureFixture[str]) -> None:
