@@ -133,7 +133,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--rounds", type=_positive, metavar="N", help="rounds of timing (default: 30)")
     how.add_argument("--samples", type=_positive, metavar="N", help="samples in each round (default: 10)")
     how.add_argument("--seeds", type=_positive, metavar="N", help="inputs that the outputs are checked on (default: 3)")
-    how.add_argument("--min-effect", metavar="P%%", help="the smallest difference that counts (default: 1%%)")
+    how.add_argument("--min-effect", metavar="P%", help="the smallest difference that counts (default: 1%%)")
     how.add_argument(
         "--launch",
         choices=("auto", "stream", "graph"),
@@ -199,7 +199,7 @@ def _add_threshold(parser: Any, what: str) -> None:
     parser.add_argument(
         "--threshold",
         action="append",
-        metavar="REGEX=P%%",
+        metavar="REGEX=P%",
         help=f"{what} if its name benchmark:variant:kernel:figure matches; may be repeated",
     )
 

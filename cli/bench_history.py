@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             each.add_argument("--all", action="store_true", help="also figures that never changed")
             continue
         each.add_argument(
-            "--min-effect", metavar="P%%", help="the smallest step of a speedup or a time that counts (default: 1%%)"
+            "--min-effect", metavar="P%", help="the smallest step of a speedup or a time that counts (default: 1%%)"
         )
         each.add_argument("--since", metavar="COMMIT", help="only steps of results after those of this commit")
         each.add_argument(

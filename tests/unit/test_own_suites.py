@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fake_runs import arm, counted_task, machine, session
+from fake_runs import arm, counted_task, machine, session, task
 from own_kernels import COALESCED, write_program
 from ptxmotion.cli import main
 from ptxmotion.dsl import DslError
@@ -183,3 +183,17 @@ def test_throughputs_are_the_work_by_the_median_time() -> None:
     assert "| suite/a | lcm | 0.1" in export(done, "markdown")
     untimed = session(machine("")).run([counted_task("suite/a", arm("O3"), arm("lcm", "honest 1"))])
     assert throughput_text(untimed, untimed.benchmarks[0], untimed.benchmarks[0].arm("O3")) == ""
+
+
+def test_a_timed_run_prints_throughputs_and_fails_where_it_shall(capfd: pytest.CaptureFixture[str]) -> None:
+    from ptxmotion.cli.bench_run import _conclude
+
+    done = session().run([counted_task("suite/a", arm("O3", "honest 1e-4"), arm("lcm", "honest 2e-4"))])
+    assert done.benchmarks[0].candidates[0].regressed
+    assert [_conclude(done, fails) for fails in (set[str](), {"slower"}, {"worse", "invalid"})] == [0, 1, 0]
+    err = capfd.readouterr().err
+    assert re.search(r"^suite/a +lcm +SLOWER +0\.\d+ ", err, re.MULTILINE)
+    assert re.search(r"^suite/a +O3 +0\.0\d+ GB/s, 0\.0\d+ G elements/s$", err, re.MULTILINE)
+    throttled = session(machine("throttled_stopwatch")).run([task("suite/a", arm("O3"), arm("x", "honest 2e-4"))])
+    assert [_conclude(throttled, fails) for fails in (set[str](), {"invalid"}, {"slower"})] == [0, 5, 0]
+    assert "no verdict counts" in capfd.readouterr().err
