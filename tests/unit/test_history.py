@@ -1,10 +1,11 @@
 """Histories: entries, folders and branches, series, steps, and what `bench history` prints."""
 
-import importlib
+import importlib.util
 import json
 import math
 import random
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -247,3 +248,28 @@ def test_history_refuses(repository: Path, capfd: pytest.CaptureFixture[str]) ->
     (repository / "r.json").write_text(PLANTED.read_text().replace('"SLOWER"', '"FASTER"', 1))
     assert main(["bench", "history", "add", "r.json"]) == 3
     assert "r.json: error: " in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_experiment_finds_every_step() -> None:
+    """The claim of docs/experiments/history.md, for the noise of speedups and the settings that `find` has."""
+    pytest.importorskip("ruptures")
+    path = Path(__file__).parents[2] / "docs" / "experiments" / "history.py"
+    spec = importlib.util.spec_from_file_location("history_experiment", path)
+    assert spec is not None and spec.loader is not None
+    experiment: Any = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = experiment
+    spec.loader.exec_module(experiment)
+    noise = experiment.measured_noise()["speedups on an H200"]
+    assert len(noise) > 30
+    generator = random.Random(2)  # other histories than those of the page
+    histories = [experiment.make_history(number, noise, generator) for number in range(experiment.HISTORIES)]
+    totals = [sum(each) for each in zip(*(experiment.counts(h, noisy_steps(h.values)) for h in histories), strict=True)]
+    planted = sum(len(each.planted) for each in histories)
+    assert planted == 60 and totals[1] >= 59 and totals[2] <= 1, totals
+    silent = [experiment.make_history(number, [], generator) for number in range(experiment.HISTORIES)]
+    assert [sum(each) for each in zip(*(experiment.counts(h, exact_steps(h.values)) for h in silent), strict=True)] == [
+        planted,
+        planted,
+        0,
+    ]
