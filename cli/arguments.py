@@ -262,18 +262,24 @@ def pass_list(text: str) -> str:
 
 
 #: Groups of options: one of them on the command line disables a setting of the others.
-_EXCLUSIVE = (frozenset(["level", "passes"]),)
+_EXCLUSIVE = (
+    frozenset(["level", "passes"]),
+    frozenset(["folder", "branch"]),
+    frozenset(["history", "history_branch"]),
+)
 
 
 #: The settings by verb that execute a file, write a file, or make a promise that is not checked. A settings file may
 #: set them only if it belongs to the user.
 TRUSTED_ONLY = {
-    "opt": frozenset(["remarks-output", "stats-json", "dump", "alias", "contract"]),
+    "opt": frozenset(["remarks-output", "stats-json", "dump", "report", "alias", "contract"]),
     "analyze": frozenset(["picture", "alias"]),
     "verify": frozenset(["inputs", "log"]),
     "emulate": frozenset(["trace"]),
     "fuse": frozenset(["assume-independent"]),
     "doctor": frozenset(["calibrate"]),
+    # A variant can name a git revision, whose code is executed.
+    "bench": frozenset(["variant", "baseline", "json", "markdown", "folder", "branch"]),
 }
 
 
@@ -285,6 +291,7 @@ def _apply_settings(parser: argparse.ArgumentParser, arguments: argparse.Namespa
     source = Source(arguments.config) if arguments.config else find_settings(os.getcwd())
     settings = read_settings(source.path if source else None, frozenset(VERBS))
     options = {verb: settable(parser, verb) for verb in settings.tables if verb == arguments.verb}
+    of_action = settable(parser, arguments.verb, getattr(arguments, "action", ""))
     given = {dest for dest, value in vars(arguments).items() if value is not None}
     for key, value in settings.table(arguments.verb).items():
         action = options[arguments.verb].get(key)
@@ -292,6 +299,9 @@ def _apply_settings(parser: argparse.ArgumentParser, arguments: argparse.Namespa
             known = sorted(options[arguments.verb])
             where = f"{settings.path}: unknown key '{key}'{did_you_mean(key, known)} in table '{arguments.verb}'"
             usage_error(f"{where}; there are {', '.join(known) or 'none'}")
+        if key not in of_action:
+            continue  # a setting of another action of the verb
+        action = of_action[key]
         if action.dest in given or any(action.dest in group and group & given for group in _EXCLUSIVE):
             continue
         if source and source.doubt and key in TRUSTED_ONLY.get(arguments.verb, ()):
@@ -300,14 +310,35 @@ def _apply_settings(parser: argparse.ArgumentParser, arguments: argparse.Namespa
         setattr(arguments, action.dest, _converted(action, key, value, str(settings.path)))
 
 
-def settable(parser: argparse.ArgumentParser, verb: str) -> dict[str, argparse.Action]:
-    """The options of a verb that a settings file may set, by long name. Their default is ``None``."""
-    by_name: dict[str, argparse.Action] = {}
+def settable(parser: argparse.ArgumentParser, verb: str, action_name: str = "") -> dict[str, argparse.Action]:
+    """The options of a verb that a settings file may set, by long name. Their default is ``None``.
+
+    For a verb with actions, such as `bench`, these are the options of all actions, or of the one named ``action_name``.
+    """
     of_command: list[Any] = cast("Any", parser)._actions  # argparse has no public access to them
     of_verb = next(action for action in of_command if action.dest == "verb").choices[verb]
     actions: list[argparse.Action] = of_verb._actions
+    several: Any = next((each for each in actions if _has_actions(each)), None)
+    if several is None:
+        return _settable(actions)
+    chosen: list[Any] = [several.choices[action_name]] if action_name else list(several.choices.values())
+    found: dict[str, argparse.Action] = {}
+    for each in chosen:
+        inner: list[Any] = [x for action in each._actions if _has_actions(action) for x in action.choices.values()]
+        for parser in (each, *inner):
+            for name, action in _settable(parser._actions).items():
+                found.setdefault(name, action)
+    return found
+
+
+def _has_actions(action: Any) -> bool:
+    return isinstance(action, argparse._SubParsersAction)  # pyright: ignore[reportPrivateUsage]
+
+
+def _settable(actions: Iterable[argparse.Action]) -> dict[str, argparse.Action]:
+    by_name: dict[str, argparse.Action] = {}
     for action in actions:
-        if action.default is None and action.dest not in ("color", "config", "no_config"):
+        if action.default is None and not action.required and action.dest not in ("color", "config", "no_config"):
             names = [option[2:] for option in action.option_strings if option.startswith("--")]
             names = ["level"] if action.dest == "level" else names
             if names:
@@ -321,9 +352,16 @@ def _converted(action: argparse.Action, key: str, value: Any, path: str) -> Any:
         if isinstance(value, bool):
             return value or None
         usage_error(f"{path}: '{key}' takes true or false, not {value!r}")
+    if isinstance(action, argparse._AppendAction):  # pyright: ignore[reportPrivateUsage]
+        several = cast("list[Any]", value) if isinstance(value, list) else [value]
+        return [_one_converted(action, key, each, path) for each in several]
+    return _one_converted(action, key, value, path)
+
+
+def _one_converted(action: argparse.Action, key: str, value: Any, path: str) -> Any:
     if isinstance(value, list):
         value = ",".join(str(item) for item in cast("list[object]", value))
-    if isinstance(value, bool) or not isinstance(value, str | int):
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
         usage_error(f"{path}: '{key}' takes a string or a number, not {value!r}")
     text = str(value)
     kind: Any = action.type

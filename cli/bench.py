@@ -1,19 +1,25 @@
 """`ptxmotion bench`: run benchmarks, compare and track their results, report and export them.
 
-Exit codes: 1 for a regression, a mismatch, or a result file that contradicts itself; 4 where a GPU is missing or the
-result file cannot be written; 5 for an inconclusive verdict, if ``--fail-on`` names it. Improvements never fail.
+Exit codes: 1 for a mismatch, a result file that contradicts itself, or a regression that ``--fail-on`` names; 4 where
+a GPU is missing or the result file cannot be written; 5 for an invalid or inconclusive verdict, if ``--fail-on`` names
+it. Improvements never fail.
+
+A settings file may set the options of all actions in its table `bench`. So the options have no default values here:
+``None`` means that the default of the help text is used.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .arguments import target
 from .bench_examples import EXAMPLES
-from .outcome import BAD_INPUT, DIFFERENT, FINE, INCONCLUSIVE, CommandError, say, usage_error
+from .fail_on import exit_code, failing, thresholds
+from .outcome import BAD_INPUT, DIFFERENT, FINE, CommandError, say, usage_error
 
 if TYPE_CHECKING:
     from ..harness.compare import Change
@@ -27,6 +33,7 @@ examples:
   ptxmotion bench run pathfinder --variant=-O2 --variant=cse,lcm --json results.json
   ptxmotion bench run rodinia --backend=emulator --size=tiny --dry-run
   ptxmotion bench compare before.json after.json --fail-on=slower,invalid
+  ptxmotion bench history add results.json && ptxmotion bench history find
   ptxmotion bench report results.json -o report
 
 ptxmotion bench ACTION --help explains an action and has examples of it.
@@ -44,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         return actions.add_parser(name, help=text, description=description, epilog=EXAMPLES.get(name))
 
     each = action("list", "list the programs")
-    each.add_argument("names", nargs="*", metavar="NAME", help="programs, suites or shell patterns (default: all)")
+    each.add_argument("names", nargs="*", metavar="NAME", help="programs, suites, shell patterns, .py files or folders")
     _add_run(action("run", "run programs; check and time their variants"))
     each = action("compare", "compare two result files")
     each.add_argument("before", metavar="BEFORE", help="the earlier result file")
@@ -57,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     each.add_argument("--update", action="store_true", help="make the result the new baseline if the comparison passes")
     _add_comparison(each)
+    _add_history(action("history", "keep results over commits, and find the commits where a figure changed"))
     each = action("audit", "recompute the verdicts of result files and report contradictions")
     each.add_argument("results", nargs="+", metavar="RESULT", help="result files")
     each = action("report", "write a report of a result file, with plots")
@@ -65,8 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         default="markdown",
         metavar="LIST",
-        help="png, svg, markdown, thesis, separated by commas (default: markdown)",
+        help="png, svg, markdown, html, thesis, separated by commas (default: markdown)",
     )
+    place = each.add_mutually_exclusive_group()
+    place.add_argument("--history", metavar="DIR", help="html: also the trends of the history in this folder")
+    place.add_argument("--history-branch", metavar="NAME", help="html: also the trends of the history on this branch")
     each.add_argument("-o", dest="output", default="report", metavar="DIR", help="output folder (default: report)")
     each = action("export", "convert a result file to the format of another tool")
     each.add_argument("result", metavar="RESULT", help="the result file")
@@ -74,9 +85,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     each.add_argument("-o", dest="output", default="-", metavar="FILE", help="output file (default: stdout)")
 
 
+def _add_history(parser: argparse.ArgumentParser) -> None:
+    from .bench_history import add_arguments
+
+    add_arguments(parser)
+
+
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="programs, suites, shell patterns or .py files (default: all)"
+        "names", nargs="*", metavar="NAME", help="programs, suites, shell patterns, .py files or folders (default: all)"
     )
     what = parser.add_argument_group("what to run")
     what.add_argument("-k", dest="pattern", metavar="REGEX", help="only programs whose name matches")
@@ -84,26 +101,32 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--size", choices=("tiny", "small", "full"), help="input size (default: full on a GPU, tiny on the emulator)"
     )
     what.add_argument(
+        "--param",
+        action="append",
+        type=_sweep,
+        metavar="NAME=LIST",
+        help="run with each of these values of a parameter of the data, as in n=1k,1M (k, M, G are powers of 1000; Ki, "
+        "Mi, Gi of 1024); may be repeated",
+    )
+    what.add_argument(
         "--variant",
         action="append",
-        default=[],
         metavar="SPEC",
         help="a variant to compare with the baseline; may be repeated (default: -O2, gated as opt is). SPEC is O3 "
         "(nvcc's output), options of opt (-O3), a list of passes, a .ptx file, a fusion strategy (kf_trad, kfcm), "
         "REV@SPEC (the optimizer of a git revision), or thesis (every method of the thesis). NAME=SPEC gives it a "
         "name. SPEC+graph launches it as a CUDA graph",
     )
-    what.add_argument(
-        "--baseline", default="O3", metavar="SPEC", help="the variant that the others are compared with (default: O3)"
-    )
+    what.add_argument("--baseline", metavar="SPEC", help="the variant that the others are compared with (default: O3)")
     where = parser.add_argument_group("where to run")
     where.add_argument(
         "--backend",
         choices=("auto", "cuda", "emulator"),
-        default="auto",
         help="the GPU, or the emulator, which counts instead of timing (default: the GPU if there is one)",
     )
-    where.add_argument("--require-gpu", action="store_true", help="fail with exit code 4 if there is no GPU")
+    where.add_argument(
+        "--require-gpu", action="store_true", default=None, help="fail with exit code 4 if there is no GPU"
+    )
     where.add_argument(
         "--arch", type=target, metavar="SM", help="the target that nvcc compiles for (default: the GPU's, or sm_90a)"
     )
@@ -114,24 +137,17 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="programs that run at the same time (default: from the number of GPUs and cores)",
     )
     how = parser.add_argument_group("how to measure")
-    how.add_argument("--rounds", type=_positive, default=30, metavar="N", help="rounds of timing (default: 30)")
-    how.add_argument("--samples", type=_positive, default=10, metavar="N", help="samples in each round (default: 10)")
-    how.add_argument(
-        "--seeds", type=_positive, default=3, metavar="N", help="inputs that the outputs are checked on (default: 3)"
-    )
-    how.add_argument(
-        "--min-effect", default="1%", metavar="P%", help="the smallest difference that counts (default: 1%%)"
-    )
+    how.add_argument("--rounds", type=_positive, metavar="N", help="rounds of timing (default: 30)")
+    how.add_argument("--samples", type=_positive, metavar="N", help="samples in each round (default: 10)")
+    how.add_argument("--seeds", type=_positive, metavar="N", help="inputs that the outputs are checked on (default: 3)")
+    how.add_argument("--min-effect", metavar="P%", help="the smallest difference that counts (default: 1%%)")
     how.add_argument(
         "--launch",
         choices=("auto", "stream", "graph"),
-        default="auto",
         help="how variants without +graph are launched: one by one in a stream, or as a CUDA graph (default: as a "
         "graph if a run is short or has many launches)",
     )
-    how.add_argument(
-        "--timeout", type=float, default=300.0, metavar="S", help="seconds for checking one variant (default: 300)"
-    )
+    how.add_argument("--timeout", type=float, metavar="S", help="seconds for checking one variant (default: 300)")
     how.add_argument("--dry-run", action="store_true", help="list what would run; run nothing")
     how.add_argument(
         "--profile", action="store_true", help="run each variant once without timing, for a profiler such as ncu"
@@ -141,24 +157,58 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--json", dest="output", metavar="FILE", help="write the result file; it is updated after each program"
     )
     out.add_argument("--resume", action="store_true", help="skip programs whose results are already in the file")
+    out.add_argument(
+        "--fail-on",
+        metavar="LIST",
+        help="the verdicts that fail, besides wrong results: slower, worse, invalid, inconclusive, or none "
+        "(default: none)",
+    )
+    _add_threshold(out, "how much worse than the baseline a figure may be")
+
+
+_FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+
+
+def _sweep(text: str) -> tuple[str, list[int]]:
+    """The argparse type of ``--param``: the name of a parameter, and its values.
+
+    >>> _sweep("n=1k,2Mi")
+    ('n', [1000, 2097152])
+    """
+    name, _, values = text.partition("=")
+    found = [re.fullmatch(r"(\d+)([A-Za-z]*)", each) for each in values.split(",")]
+    if not name.isidentifier() or not all(each is not None and each[2] in _FACTORS for each in found):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a parameter with values such as n=1k,1M")
+    return name, [int(each[1]) * _FACTORS[each[2]] for each in found if each is not None]
 
 
 def _add_comparison(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-on",
-        default=_FAIL_ON,
         metavar="LIST",
         help="the kinds of changes that fail: slower, worse, mismatch, missing, invalid, inconclusive, or none "
         f"(default: {_FAIL_ON})",
     )
+    _add_threshold(parser, "how much a figure may get worse")
+    parser.add_argument("--json", dest="output", metavar="FILE", help="write the differences as JSON; - is stdout")
+    parser.add_argument(
+        "--markdown", metavar="FILE", help="write them as Markdown, for a job summary or a comment; - is stdout"
+    )
+    parser.add_argument(
+        "--annotations",
+        choices=("github", "gitlab"),
+        help="print them on stdout at the source lines of their kernels: as commands of GitHub Actions, or as a "
+        "Code Quality report of GitLab",
+    )
+
+
+def _add_threshold(parser: Any, what: str) -> None:
     parser.add_argument(
         "--threshold",
         action="append",
-        default=[],
         metavar="REGEX=P%",
-        help="how much a figure may get worse if its name benchmark:arm:kernel:figure matches; may be repeated",
+        help=f"{what} if its name benchmark:variant:kernel:figure matches; may be repeated",
     )
-    parser.add_argument("--json", dest="output", metavar="FILE", help="write the differences as JSON; - is stdout")
 
 
 def _positive(text: str) -> int:
@@ -174,6 +224,7 @@ def run(arguments: argparse.Namespace) -> int:
         "run": _run,
         "compare": _compare,
         "track": _track,
+        "history": _history,
         "audit": _audit,
         "report": _report,
         "export": _export,
@@ -188,13 +239,16 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from ..programs.tasks import select
+    from ..programs.tasks import Problems, select
+    from .bench_run import report_problems
     from .tables import print_table
 
-    programs = [benchmark for benchmark, _ in select(arguments.names, None)]
+    problems = Problems()
+    programs = [benchmark for benchmark, _ in select(arguments.names, None, problems)]
+    broken = report_problems(problems)
     rows = [[b.fullname, ", ".join(b.kernels), ", ".join(b.sizes), b.description] for b in programs]
     print_table(["program", "kernels", "sizes", "what it does"], rows)
-    return FINE
+    return BAD_INPUT if broken else FINE
 
 
 # --- comparing
@@ -234,34 +288,45 @@ def _report_changes(arguments: argparse.Namespace, before: ResultFile, after: Re
     """Print the changes between two results; the exit code by ``--fail-on``."""
     import json
 
-    from ..harness.compare import KINDS, changes_to_json, compare_results, parse_threshold
+    from ..harness.compare import FAILING, changes_to_json, compare_results
 
-    fail_on = [each for each in arguments.fail_on.split(",") if each not in ("", "none")]
-    if unknown := sorted(set(fail_on) - set(KINDS[:-2])):
-        usage_error(f"--fail-on: unknown: {', '.join(unknown)}; there are {', '.join(KINDS[:-2])}")
-    try:
-        thresholds = [parse_threshold(each) for each in arguments.threshold]
-    except ValueError as error:
-        usage_error(f"--threshold: {error}")
-    changes = compare_results(before, after, thresholds)
+    fail_on = failing(arguments.fail_on, _FAIL_ON, FAILING)
+    changes = compare_results(before, after, thresholds(arguments.threshold))
     if arguments.output:
         from .files import Outputs
 
         outputs = Outputs()
         outputs.add(arguments.output, json.dumps(changes_to_json(changes), indent=1, ensure_ascii=False) + "\n")
         outputs.commit()
-    _print_changes(changes)
-    failed = {each.kind for each in changes} & set(fail_on)
-    if failed - {"inconclusive", "invalid"}:
-        return DIFFERENT
-    return INCONCLUSIVE if failed else FINE
+    failed = {each.kind for each in changes} & fail_on
+    if arguments.markdown:
+        from ..harness.change_report import changes_markdown
+        from .files import Outputs
+
+        outputs = Outputs()
+        outputs.add(arguments.markdown, changes_markdown(changes, before, after, failed))
+        outputs.commit()
+    if arguments.annotations:
+        from .annotations import print_annotations
+
+        print_annotations(arguments.annotations, changes, after)
+    _print_changes(changes, before)
+    return exit_code(failed)
 
 
-def _print_changes(changes: Sequence[Change]) -> None:
-    for each in changes:
-        say(str(each))
+def _print_changes(changes: Sequence[Change], before: ResultFile) -> None:
+    from ..harness.compare import change_lines
+
+    for line in change_lines(changes, before):
+        say(line)
     counts = {kind: sum(each.kind == kind for each in changes) for kind in dict.fromkeys(c.kind for c in changes)}
     say(", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no differences")
+
+
+def _history(arguments: argparse.Namespace) -> int:
+    from .bench_history import run_history
+
+    return run_history(arguments)
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -289,10 +354,13 @@ def _report(arguments: argparse.Namespace) -> int:
     from ..harness.results import read, write_text
 
     formats = arguments.format.split(",")
-    if unknown := sorted(set(formats) - {*FORMS, "thesis"}):
-        usage_error(f"--format: unknown: {', '.join(unknown)}; there are {', '.join(FORMS)}, thesis")
+    if unknown := sorted(set(formats) - {*FORMS, "html", "thesis"}):
+        usage_error(f"--format: unknown: {', '.join(unknown)}; there are {', '.join(FORMS)}, html, thesis")
     result, folder = read(arguments.result), Path(arguments.output)
-    written = report(result, folder, [each for each in formats if each != "thesis"])
+    written = report(result, folder, [each for each in formats if each not in ("html", "thesis")])
+    if "html" in formats:
+        written.append(folder / "report.html")
+        write_text(written[-1], _page(arguments, result))
     if "thesis" in formats:
         from ..suites.thesis_report import thesis_report
 
@@ -301,6 +369,21 @@ def _report(arguments: argparse.Namespace) -> int:
     for path in written:
         print(path)
     return FINE
+
+
+def _page(arguments: argparse.Namespace, result: ResultFile) -> str:
+    from ..harness.history import entry_of, series_of, steps_of
+    from ..harness.page import result_page
+    from ..programs.history_store import BranchStore, FolderStore
+    from .page_arms import codes_of
+
+    codes = codes_of(result)
+    if not arguments.history and not arguments.history_branch:
+        return result_page(result, codes)
+    store = BranchStore(arguments.history_branch) if arguments.history_branch else FolderStore(Path(arguments.history))
+    programs = entry_of(result).results
+    series = [each for each in series_of(store.read()) if each.program in programs]
+    return result_page(result, codes, series, steps_of(series))
 
 
 def _export(arguments: argparse.Namespace) -> int:

@@ -31,6 +31,11 @@ examples:
   ptxmotion bench track results.json --baseline baseline.json --update     (the first time)
   ptxmotion bench track results.json --baseline baseline.json
 """,
+    "history": """\
+examples:
+  ptxmotion bench history add results.json
+  ptxmotion bench history find
+""",
     "audit": """\
 examples:
   ptxmotion bench audit before.json after.json

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .fail_on import exit_code, failing, thresholds
 from .outcome import BAD_INPUT, DIFFERENT, FINE, MISSING, CommandError, say, usage_error, warn
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ..harness.protocol import Plan
     from ..harness.results import ResultFile
     from ..harness.session import Task
+    from ..programs.tasks import Problems
     from ..programs.variants import Variant
     from ..suites.registry import Benchmark
 
@@ -28,17 +30,37 @@ __all__ = ["run_benchmarks"]
 def run_benchmarks(arguments: argparse.Namespace) -> int:
     """Run the programs; the exit code.
 
-    1 for a mismatch, 3 where a program could not run, 4 where the result file cannot be written.
+    1 for a mismatch, or for a regression that ``--fail-on`` names; 3 where a program could not run; 4 where the result
+    file cannot be written; 5 for a verdict without a result that ``--fail-on`` names.
     """
-    from ..programs.tasks import select
+    from ..harness.compare import FAILING
+    from ..programs.tasks import Problems, select
 
+    # `mismatch` always fails, and nothing is missing. They are accepted because one setting serves all actions.
+    fails = failing(arguments.fail_on, "", FAILING)
     plan, variants = _plan(arguments), _variants(arguments)
     if arguments.resume and not arguments.output:
         usage_error("--resume needs --json, the result file to continue")
-    programs = select(arguments.names, arguments.pattern)
+    problems = Problems()
+    programs = select(arguments.names, arguments.pattern, problems)
     if not programs:
         usage_error(f"no program's name matches '{arguments.pattern}'")
-    return _on_machine(arguments, plan, variants, programs)
+    broken = report_problems(problems)
+    code = _on_machine(arguments, plan, variants, programs, fails)
+    return code or (BAD_INPUT if broken else FINE)
+
+
+def report_problems(problems: Problems) -> bool:
+    """Print what was left out; whether a file could not be run."""
+    from ..suites.registry import NoBenchmark
+
+    for line in problems.skipped:
+        warn(f"{line}: left out")
+    broken = [each for each in problems.errors if not isinstance(each, NoBenchmark)]
+    for error in broken:
+        text = str(error)
+        say(f"ptxmotion: {text}" if text.startswith("error: ") else text)  # an error may have no place
+    return bool(broken)
 
 
 def _on_machine(
@@ -46,53 +68,76 @@ def _on_machine(
     plan: Plan,
     variants: Sequence[Variant],
     programs: Sequence[tuple[Benchmark, str]],
+    fails: set[str],
 ) -> int:
     from ..harness.machine import choose
     from ..programs.bench_session import default_jobs, run_once, tasks_of
+    from ..programs.tasks import SuiteWork, sweep
     from ..programs.variants import Variants
 
-    machine, count, why = choose(arguments.backend, arguments.require_gpu)
+    machine, count, why = choose(arguments.backend or "auto", bool(arguments.require_gpu))
     say(why)
     size = arguments.size or ("full" if machine.stopwatch else "tiny")
     for benchmark, _ in programs:
         if size not in benchmark.sizes:
             usage_error(f"{benchmark.fullname} has no size '{size}'; there are {', '.join(benchmark.sizes)}")
+    sweeps = _sweeps(arguments, [benchmark for benchmark, _ in programs])
     if arguments.dry_run:
-        for benchmark, _ in programs:
-            print(f"{benchmark.fullname} {size}: {', '.join(each.id for each in variants)}")
+        for benchmark, file in programs:
+            for values in sweep(benchmark, sweeps):
+                name = SuiteWork(benchmark.fullname, size, file, values).fullname
+                print(f"{name} {size}: {', '.join(each.id for each in variants)}")
         return FINE
     info = _machine_info(machine, count)
     with Variants() as maker:
-        tasks = tasks_of(programs, size, variants, maker, arguments.arch, info)
+        tasks = tasks_of(programs, size, variants, maker, arguments.arch, info, sweeps)
         if arguments.profile:
             run_once(machine, tasks, say)
             return FINE
         jobs = arguments.jobs or default_jobs(machine, count, os.cpu_count() or 1)
-        return _session(arguments, plan, machine, (jobs, count), tasks, info, variants)
+        result = _session(arguments, plan, machine, (jobs, count), tasks, info, variants)
+    return _conclude(result, fails)
+
+
+def _sweeps(arguments: argparse.Namespace, programs: Sequence[Benchmark]) -> dict[str, list[int]]:
+    """The values of each parameter of ``--param``. Raises `CommandError` for one that no program has."""
+    sweeps: dict[str, list[int]] = {}
+    for name, values in arguments.param or ():
+        sweeps[name] = list(dict.fromkeys([*sweeps.get(name, []), *values]))
+    for name in sweeps:
+        if not any(name in each.parameters for each in programs):
+            known = sorted({each for program in programs for each in program.parameters})
+            usage_error(f"--param: no program has a parameter '{name}'; there are {', '.join(known) or 'none'}")
+    return sweeps
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
     from ..harness.protocol import Plan
     from ..harness.stats import Rule
 
-    percent = re.fullmatch(r"(\d+(?:\.\d+)?)%", arguments.min_effect)
+    effect = arguments.min_effect or "1%"
+    percent = re.fullmatch(r"(\d+(?:\.\d+)?)%", effect)
     if percent is None or not 0 < float(percent[1]) < 100:
-        usage_error(f"--min-effect: '{arguments.min_effect}' is not a percentage such as 1%")
+        usage_error(f"--min-effect: '{effect}' is not a percentage such as 1%")
     rule = Rule(min_effect=float(percent[1]) / 100)
-    seeds = tuple(range(1, arguments.seeds + 1))
-    return Plan(rounds=arguments.rounds, samples=arguments.samples, seeds=seeds, rule=rule)
+    seeds = tuple(range(1, (arguments.seeds or 3) + 1))
+    thresholds(arguments.threshold)
+    given = tuple(arguments.threshold or ())
+    return Plan(
+        rounds=arguments.rounds or 30, samples=arguments.samples or 10, seeds=seeds, rule=rule, thresholds=given
+    )
 
 
 def _variants(arguments: argparse.Namespace) -> list[Variant]:
     """The variants, the baseline first."""
     from ..programs.variants import DEFAULT, VariantError, parse_variants
 
-    specs = (arguments.baseline, *(arguments.variant or [DEFAULT]))
+    specs = (arguments.baseline or "O3", *(arguments.variant or [DEFAULT]))
     try:
         variants = [variant for spec in specs for variant in parse_variants(spec)]
     except VariantError as error:
         usage_error(str(error))
-    if arguments.launch != "auto":
+    if _launch(arguments) != "auto":
         variants = [replace(each, launch=arguments.launch) if each.launch == "auto" else each for each in variants]
     names = [each.id for each in variants]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
@@ -103,14 +148,22 @@ def _variants(arguments: argparse.Namespace) -> list[Variant]:
     return variants
 
 
+def _launch(arguments: argparse.Namespace) -> str:
+    return arguments.launch or "auto"
+
+
 def _machine_info(machine: Machine, count: int) -> dict[str, Any]:
+    from ..harness.throughput import ROOF
     from ..programs.bench_session import describe_computer
+    from ..programs.machine_costs import measured_bandwidth
 
     info = describe_computer(machine)
     if info.get("processes"):
         warn(f"other processes use this GPU: {info['processes']}")
     if count > 1 and machine.stopwatch:
         info["gpus"] = count
+    if machine.stopwatch and (bandwidth := measured_bandwidth()) is not None:
+        info[ROOF] = bandwidth
     return info
 
 
@@ -122,14 +175,14 @@ def _session(
     tasks: Sequence[Task],
     info: dict[str, Any],
     variants: Sequence[Variant],
-) -> int:
+) -> ResultFile:
     """Run the tasks. ``jobs`` is how many run at the same time, and on how many machines."""
     from ..harness.results import ResultError, read
     from ..harness.session import Limits, Session
     from ..programs.bench_session import assembler_for, commit_info, new_result
 
     options: dict[str, Any] = {"variants": [each.id for each in variants]}
-    if arguments.launch != "auto":
+    if _launch(arguments) != "auto":
         options["launch"] = arguments.launch
     result = new_result(machine, info, plan, commit=commit_info(), options=options)
     path = Path(arguments.output) if arguments.output else None
@@ -142,7 +195,7 @@ def _session(
             path=path,
             jobs=jobs[0],
             machines=jobs[1],
-            limits=Limits(check=arguments.timeout),
+            limits=Limits(check=arguments.timeout or 300.0),
             report=report,
         )
         if arguments.resume and path is not None and path.exists():
@@ -152,8 +205,7 @@ def _session(
             except ResultError as error:
                 raise CommandError(BAD_INPUT, f"ptxmotion: error: {path}: {error}") from error
         with _write_errors(path):
-            session.run(tasks)
-    return _conclude(result)
+            return session.run(tasks)
 
 
 @contextlib.contextmanager
@@ -168,8 +220,28 @@ def _write_errors(path: Path | None) -> Generator[None]:
         raise CommandError(MISSING, message) from error
 
 
-def _conclude(result: ResultFile) -> int:
-    """Print the verdicts, warnings and errors; the exit code."""
+def _conclude(result: ResultFile, fails: set[str]) -> int:
+    """Print the verdicts, warnings and errors; the exit code. ``fails``: the verdicts that fail, in small letters."""
+    with contextlib.redirect_stdout(sys.stderr):
+        if result.control.aa_verdict == "NONE":
+            _print_figures(result)
+        else:
+            _print_times(result)
+    for each in result.benchmarks:
+        if each.control is not None and not each.gates:
+            warn(f"{each.fullname}: the baseline compared with itself is {each.control.verdict}: no verdict counts")
+    failed = [each for each in result.benchmarks if each.error]
+    for each in failed:
+        say(f"ptxmotion: error: {each.fullname}: {each.error}")
+    if any(arm.correctness.status != "ok" for each in result.benchmarks for arm in each.arms):
+        return DIFFERENT
+    if failed:
+        return BAD_INPUT
+    return exit_code({c.verdict.lower() for each in result.benchmarks for c in each.candidates} & fails)
+
+
+def _print_times(result: ResultFile) -> None:
+    from ..harness.throughput import throughput_text
     from .tables import print_table
 
     rows = [
@@ -184,16 +256,48 @@ def _conclude(result: ResultFile) -> int:
         for each in result.benchmarks
         for comparison in each.candidates
     ]
-    with contextlib.redirect_stdout(sys.stderr):
-        print_table(["program", "variant", "verdict", "speedup", "interval", "reason"], rows)
-    for each in result.benchmarks:
-        if each.control is not None and not each.gates:
-            warn(f"{each.fullname}: the baseline compared with itself is {each.control.verdict}: no verdict counts")
-    failed = [each for each in result.benchmarks if each.error]
-    for each in failed:
-        say(f"ptxmotion: error: {each.fullname}: {each.error}")
-    wrong = [arm for each in result.benchmarks for arm in each.arms if arm.correctness.status != "ok"]
-    return DIFFERENT if wrong else BAD_INPUT if failed else FINE
+    print_table(["program", "variant", "verdict", "speedup", "interval", "reason"], rows)
+    rates = [
+        [each.fullname, arm.id, text]
+        for each in result.benchmarks
+        for arm in each.arms
+        if arm.role != "control" and (text := throughput_text(result, each, arm))
+    ]
+    if rates:
+        print()
+        print_table(["program", "variant", "throughput"], rates)
+
+
+def _print_figures(result: ResultFile) -> None:
+    """The verdicts of a run that timed nothing, then each figure that differs."""
+    from ..harness.exporters import estimate_text
+    from ..harness.figures import FIGURES, MODEL, number_text, percent_text
+    from .tables import print_table
+
+    found = [(each.fullname, comparison) for each in result.benchmarks for comparison in each.candidates]
+    rows = [[name, each.candidate, each.verdict, estimate_text(each), each.reason] for name, each in found]
+    print_table(["program", "variant", "verdict", "estimated time", "reason"], rows)
+    figures = [
+        [
+            name,
+            each.candidate,
+            f"{figure.kernel}: {FIGURES[figure.name].label}" if figure.kernel else FIGURES[figure.name].label,
+            number_text(figure.before),
+            number_text(figure.after),
+            figure.unit,
+            percent_text(figure.before, figure.after),
+            figure.verdict,
+        ]
+        for name, each in found
+        for figure in each.figures
+        if figure.before != figure.after
+    ]
+    if figures:
+        print()
+        headings = ["program", "variant", "figure", "baseline", "variant's", "unit", "change", "verdict"]
+        print_table(headings, figures)
+    if any(each.estimate is not None for _, each in found):
+        print(f"\nAn estimated time is not measured. It is the change of the cycles by {MODEL}.")
 
 
 #: A line about a step of a program. Every other line says that a program is finished.

@@ -130,6 +130,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print counts by kernel and pass as JSON; =FILE: write them to a file",
     )
     reports.add_argument(
+        "--report",
+        choices=("html",),
+        help="write a page beside the output, with its name: each kernel before and after, with remarks at its lines",
+    )
+    reports.add_argument(
         "--dump", metavar="DIR", help="write the module after each pass that changed it, as numbered files"
     )
 
@@ -228,7 +233,8 @@ class OneFile:
     @property
     def wants_remarks(self) -> bool:
         """Whether remarks are printed or written."""
-        return self.arguments.remarks is not None or bool(self.arguments.remarks_output)
+        arguments = self.arguments
+        return arguments.remarks is not None or bool(arguments.remarks_output) or bool(arguments.report)
 
     def step(self, name: str) -> None:
         """Add the seconds since the last call to those of ``name``."""
@@ -264,14 +270,39 @@ class OneFile:
             outputs.add(self.arguments.contract, contract.dumps())
         if self.arguments.remarks_output:
             outputs.add(self.arguments.remarks_output, result.log.yaml())
+        if self.arguments.report:
+            outputs.add(self.page_path, self.page(result))
+            self.step("report")
         if self.arguments.stats_json:
             outputs.add(self.arguments.stats_json, self.stats(result, candidates))
         outputs.commit()
         self.step("write")
+        if self.arguments.report:
+            say(f"the report: {self.page_path}")
         self.report(result)
         if self.arguments.stats_json == "":
             print(self.stats(result, candidates), file=sys.stderr, end="")
         return FINE
+
+    @property
+    def page_path(self) -> str:
+        """The file of ``--report``: beside the output, or named after the input where the output is stdout."""
+        output, file = self.arguments.output, self.arguments.file
+        if output != "-":
+            return os.path.splitext(output)[0] + ".html"
+        return "stdin.html" if file == "-" else os.path.splitext(os.path.basename(file))[0] + ".html"
+
+    def page(self, result: Result) -> str:
+        """The page of ``--report``. It shows the text of the input as it was read, whose lines the remarks name."""
+        from ..harness.page import code_page
+        from .page_code import views_of
+
+        arguments, source = self.arguments, result.module.source
+        options = arguments.ptxas_options or ()
+        views = views_of(source.text, result.text, result.log.items, source.name, arguments.arch, options)
+        title = f"ptxmotion opt {os.path.basename(source.name)}"
+        passes = ", ".join(each.name for each in self.passes) or "no passes"
+        return code_page(title, f"{len(result.changed)} of {len(views)} kernels changed; passes: {passes}", views)
 
     def read(self) -> Module:
         from ..ptx.verify import verify

@@ -126,6 +126,7 @@ USER_ERRORS = (
     ("harness.machine", "MachineMissing", MISSING, False),
     ("harness.results", "ResultError", BAD_INPUT, False),
     ("harness.report", "PlotsMissing", MISSING, False),
+    ("harness.steps", "StepsMissing", MISSING, False),
     ("toolchain.tools", "ToolMissing", MISSING, False),
     ("toolchain.tools", "ToolchainError", BAD_INPUT, False),
     ("toolchain.cubin", "CubinError", BAD_INPUT, False),

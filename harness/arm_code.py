@@ -7,13 +7,14 @@ Refuses: `PtxasError` for a module that ptxas rejects.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..toolchain.cubin import KernelCode, read_cubin
 from ..toolchain.cubin_cache import assemble_kept
 from ..toolchain.machine_diff import MachineFigures
 from ..toolchain.occupancy import occupancy
+from ..toolchain.ptxas_judge import figures_of
 from ..toolchain.ptxas_log import PtxasFigures, ptxas_figures
 from ..toolchain.tools import arch_for, target_of
 from .results import hashes
@@ -47,7 +48,11 @@ class ArmCode:
         )
 
     def static(self, launches: Mapping[str, tuple[int, int]] | None = None) -> dict[str, dict[str, Any]]:
-        """The figures by kernel. ``launches`` maps a kernel to threads of a block and dynamic shared bytes."""
+        """The figures by kernel. ``launches`` maps a kernel to threads of a block and dynamic shared bytes.
+
+        ``cycles`` and ``cycles_per_warp`` are not measured. They are from the gate's model: one warp alone, and a full
+        multiprocessor.
+        """
         return {name: _plain(each, (launches or {}).get(name)) for (_, name), each in self.kernels.items()}
 
 
@@ -90,4 +95,7 @@ def _plain(of: MachineFigures, launch: tuple[int, int] | None) -> dict[str, Any]
         occupied = occupancy(code.sm, threads, code.registers, shared)
         if occupied is not None:
             figures["occupancy"] = occupied.share
+            modelled = replace(figures_of(code), warps=max(occupied.warps, 1))
+            if modelled.cycles:
+                figures |= {"cycles": round(modelled.cycles, 3), "cycles_per_warp": round(modelled.full, 3)}
     return figures

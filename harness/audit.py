@@ -1,8 +1,8 @@
 """Checks whether a result file is consistent with its own samples. CI runs this on committed files, without a GPU.
 
-Computes again, from the samples and clocks in the file: the rounds that count, statistics, intervals, verdicts, control
-and summary. Guarantees: nothing is measured; the result has one line for each contradiction. Of arms without samples
-(not timed, or of a slimmed baseline) only the form of the verdict is checked.
+Computes again, from the samples, clocks and figures in the file: the rounds that count, statistics, intervals,
+verdicts, estimates, control and summary. Guarantees: nothing is measured; the result has one line for each
+contradiction. Of arms without samples (not timed, or of a slimmed baseline) only the form of the verdict is checked.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from .figures import Threshold, compare_figures, estimate_time, judge_figures, thresholds_of
 from .protocol import rule_of
 from .results import ArmResult, BenchmarkResult, ComparisonResult, ResultFile, control_of, summary_of
 from .stats import Rule, Verdict, summarize
@@ -17,16 +18,19 @@ from .verdicts import comparisons_of, kept_rounds
 
 __all__ = ["audit"]
 
-_UNTIMED = (Verdict.IDENTICAL, Verdict.MISMATCH, Verdict.UNTIMED)
+#: Verdicts that noise-free figures decide.
+_BY_FIGURES = (Verdict.BETTER, Verdict.WORSE, Verdict.EQUAL)
+_UNTIMED = (Verdict.IDENTICAL, Verdict.MISMATCH, Verdict.UNTIMED, *_BY_FIGURES)
 
 
 def audit(result: ResultFile) -> list[str]:
     """The contradictions of a result file, one line each."""
     contradictions: list[str] = []
-    rule = rule_of(result.options)
+    rule, thresholds = rule_of(result.options), thresholds_of(result.options)
     for each in result.benchmarks:
         try:
             contradictions += [f"{each.fullname}: {line}" for line in _benchmark(each, rule)]
+            contradictions += [f"{each.fullname}: {line}" for line in _figures(each, thresholds)]
         except ValueError as error:  # rounds of unequal length, invalid times, missing arms
             contradictions.append(f"{each.fullname}: the samples are invalid: {error}")
     names = [each.fullname for each in result.benchmarks]
@@ -59,6 +63,24 @@ def _benchmark(of: BenchmarkResult, rule: Rule) -> Iterator[str]:
     judged = {each.candidate: each for each in comparisons_of(of, rule)}
     for recorded in of.comparisons:
         yield from _comparison(of, recorded, judged.get(recorded.candidate))
+
+
+def _figures(of: BenchmarkResult, thresholds: Sequence[Threshold]) -> Iterator[str]:
+    """Contradictions between the figures of comparisons and those of the arms."""
+    ids = {each.id for each in of.arms}
+    for recorded in of.comparisons:
+        if not {recorded.baseline, recorded.candidate} <= ids:
+            continue
+        base, candidate = of.arm(recorded.baseline), of.arm(recorded.candidate)
+        where = f"{recorded.baseline} and {recorded.candidate}"
+        computed = compare_figures(of.fullname, base, candidate, thresholds)
+        if recorded.figures and recorded.figures != computed:
+            yield f"{where}: the figures differ from those of the arms"
+        if recorded.estimate is not None and recorded.estimate != estimate_time(base, candidate):
+            yield f"{where}: the estimate differs from that of the arms"
+        verdict, _ = judge_figures(computed)
+        if recorded.verdict in _BY_FIGURES and recorded.verdict != verdict:
+            yield f"{where}: {recorded.verdict}, but the figures give {verdict}"
 
 
 def _arm(of: BenchmarkResult, arm: ArmResult, keep: Sequence[bool]) -> Iterator[str]:

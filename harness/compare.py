@@ -6,83 +6,73 @@ intervals, and only for benchmarks whose baseline was the `SAME` as itself in bo
 
 Requires: result files that have the compared benchmarks and arms in common.
 Guarantees: an improvement is never a regression; a missing benchmark or arm is reported.
-Refuses: `ValueError` for a malformed threshold.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .figures import Threshold, allowed, figure_of, noise_free, number_text, percent_of, percent_text
 from .results import ArmResult, BenchmarkResult, ComparisonResult, ResultFile, settle
 
 __all__ = [
+    "FAILING",
     "KINDS",
     "Change",
-    "Threshold",
+    "change_lines",
     "changes_to_json",
     "compare_results",
-    "noise_free",
-    "parse_threshold",
+    "shared_changes",
     "slimmed",
 ]
 
-#: The kinds of changes. `--fail-on` accepts all but the last two.
+#: The kinds of changes.
 KINDS = ("slower", "worse", "mismatch", "invalid", "inconclusive", "missing", "better", "faster")
 
-#: Figures of a kernel that are worse if greater.
-_COSTS = (
-    "registers",
-    "spill_bytes",
-    "stack_bytes",
-    "shared_bytes",
-    "instructions",
-    "weighted_instructions",
-)
-#: Figures that are worse if smaller.
-_GAINS = ("occupancy", "active_lane_ratio")
-#: Counts of the emulator that are not a cost, or that other counts include.
-_NO_COST = ("thread_instructions", "shared_requests", "branches_executed", "atomics", "barriers")
+#: The kinds that `--fail-on` accepts.
+FAILING = KINDS[:-2]
+
+_SPEEDUP = "times as fast"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference. ``subject`` is ``benchmark:arm:kernel:figure``; ``before`` and ``after`` are None if missing."""
+    """One difference. ``subject`` is ``benchmark:arm:kernel:figure``; ``before`` and ``after`` are None if missing.
+
+    ``unit`` is that of the values.
+    """
 
     kind: str
     subject: str
     before: float | None
     after: float | None
     note: str = ""
+    unit: str = ""
+
+    @property
+    def regressed(self) -> bool:
+        """Whether something got worse: slower by the clock, or worse in a noise-free figure."""
+        return self.kind in ("slower", "worse")
+
+    @property
+    def percent(self) -> float | None:
+        """The change in percent; None if a value is missing, or if it grew from 0."""
+        return None if self.before is None or self.after is None else percent_of(self.before, self.after)
 
     def __str__(self) -> str:
-        values = "" if self.before is None or self.after is None else f" {self.before:g} → {self.after:g}"
-        return f"{self.kind}: {self.subject}{values}{f' ({self.note})' if self.note else ''}"
+        return f"{self.kind}: {self.subject}{self.values}"
 
-
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """How much a figure may get worse (0.02 is 2 %) if the pattern matches its subject."""
-
-    pattern: re.Pattern[str]
-    share: float
-
-
-def parse_threshold(text: str) -> Threshold:
-    """Read ``REGEX=2%``. Raises `ValueError`.
-
-    >>> parse_threshold("registers=5%").share
-    0.05
-    """
-    match = re.fullmatch(r"(.*)=(\d+(?:\.\d+)?)%", text)
-    if match is None:
-        raise ValueError(f"'{text}' is not a threshold such as REGEX=2%")
-    try:
-        return Threshold(re.compile(match[1]), float(match[2]) / 100)
-    except re.error as error:
-        raise ValueError(f"'{match[1]}' is not a regular expression: {error}") from None
+    @property
+    def values(self) -> str:
+        """The values, the change in percent and the note, as a message has them."""
+        note = f" ({self.note})" if self.note else ""
+        if self.before is None or self.after is None:
+            return note
+        unit = f" {self.unit}" if self.unit else ""
+        change = percent_text(self.before, self.after)
+        return f" {number_text(self.before)} → {number_text(self.after)}{unit} ({change}){note}"
 
 
 def compare_results(before: ResultFile, after: ResultFile, thresholds: Sequence[Threshold] = ()) -> list[Change]:
@@ -109,19 +99,6 @@ def compare_results(before: ResultFile, after: ResultFile, thresholds: Sequence[
     return changes
 
 
-def noise_free(arm: ArmResult) -> dict[str, float]:
-    """The noise-free figures of an arm by ``kernel:figure``, and those of the emulator by ``emulated:figure``."""
-    values: dict[str, float] = {}
-    for kernel, figures in arm.static.items():
-        values |= {f"{kernel}:{name}": figures[name] for name in (*_COSTS, *_GAINS) if name in figures}
-    values |= {
-        f"emulated:{name}": value
-        for name, value in arm.emulated.items()
-        if isinstance(value, int | float) and name not in _NO_COST
-    }
-    return values
-
-
 def slimmed(result: ResultFile) -> ResultFile:
     """A result without samples and clocks, small enough to commit as a baseline."""
     benchmarks = [
@@ -144,12 +121,13 @@ def _figures(benchmark: str, old: ArmResult, new: ArmResult, thresholds: Sequenc
             continue
         if other == value:
             continue
-        is_gain = name.rpartition(":")[2] in _GAINS
-        grew = other < value if is_gain else other > value
+        figure = figure_of(name)
+        unit = figure.unit if figure is not None else ""
+        grew = other < value if figure is not None and figure.is_gain else other > value
         if not grew:
-            yield Change("better", subject, value, other)
-        elif abs(other - value) > _allowed(subject, thresholds, 0.0) * abs(value):
-            yield Change("worse", subject, value, other)
+            yield Change("better", subject, value, other, unit=unit)
+        elif abs(other - value) > allowed(subject, thresholds, 0.0) * abs(value):
+            yield Change("worse", subject, value, other, unit=unit)
 
 
 def _verdicts(old: BenchmarkResult | None, new: BenchmarkResult, thresholds: Sequence[Threshold]) -> Iterator[Change]:
@@ -168,7 +146,7 @@ def _verdicts(old: BenchmarkResult | None, new: BenchmarkResult, thresholds: Seq
         if each.verdict == "MISMATCH":
             yield Change("mismatch", subject, None, None, each.reason)
         elif each.verdict in ("INVALID", "INCONCLUSIVE"):
-            yield Change(each.verdict.lower(), subject, _of(then), each.speedup, each.reason)
+            yield Change(each.verdict.lower(), subject, _of(then), each.speedup, each.reason, _SPEEDUP)
         elif timed and each.speedup is not None and each.ci is not None:
             yield from _times(subject, then, each, thresholds)
 
@@ -177,27 +155,73 @@ def _times(
     subject: str, then: ComparisonResult | None, now: ComparisonResult, thresholds: Sequence[Threshold]
 ) -> Iterator[Change]:
     assert now.ci is not None
-    least = _allowed(subject, thresholds, now.delta or 0.01)
+    least = allowed(subject, thresholds, now.delta or 0.01)
     before = then.ci if then is not None else None
     if now.verdict == "SLOWER" and now.ci[1] < 1 - least and (then is None or then.verdict != "SLOWER"):
-        yield Change("slower", subject, _of(then), now.speedup, now.reason)
+        yield Change("slower", subject, _of(then), now.speedup, now.reason, _SPEEDUP)
     elif before is not None and now.ci[1] < before[0] * (1 - least):
-        yield Change("slower", subject, _of(then), now.speedup, "the speedup got smaller")
+        yield Change("slower", subject, _of(then), now.speedup, "the speedup got smaller", _SPEEDUP)
     elif before is not None and now.ci[0] > before[1] * (1 + least):
-        yield Change("faster", subject, _of(then), now.speedup)
+        yield Change("faster", subject, _of(then), now.speedup, unit=_SPEEDUP)
 
 
 def _of(comparison: ComparisonResult | None) -> float | None:
     return comparison.speedup if comparison is not None else None
 
 
-def _allowed(subject: str, thresholds: Sequence[Threshold], default: float) -> float:
-    """The share of the first threshold whose pattern matches the subject."""
-    return next((each.share for each in thresholds if each.pattern.search(subject)), default)
+def change_lines(changes: Sequence[Change], before: ResultFile) -> list[str]:
+    """The changes as lines. A change that all arms of a benchmark have in common is one line."""
+    return [f"{each.kind}: {subject}{each.values}" for subject, each in shared_changes(changes, before)]
+
+
+def shared_changes(changes: Sequence[Change], before: ResultFile) -> list[tuple[str, Change]]:
+    """The subject of each change, and the change. One that all arms of a benchmark have in common occurs once."""
+    arms = {
+        each.fullname: [arm.id for arm in each.arms if arm.role != "control"]
+        for each in before.benchmarks
+        if len(each.arms) > 1
+    }
+    alike: dict[tuple[str, str, str, str], list[str]] = {}
+    placed = [_placed(change, arms) for change in changes]
+    for change, (benchmark, arm, rest) in zip(changes, placed, strict=True):
+        if arm:
+            alike.setdefault((change.kind, benchmark, rest, change.values), []).append(arm)
+    found: dict[tuple[str, str, str], Change] = {}
+    for change, (benchmark, arm, rest) in zip(changes, placed, strict=True):
+        if arm and alike[change.kind, benchmark, rest, change.values] == arms[benchmark]:
+            subject = f"{benchmark}:{_every(arms[benchmark])}:{rest}"
+        else:
+            subject = change.subject
+        found.setdefault((change.kind, subject, change.values), change)
+    return [(subject, change) for (_, subject, _), change in found.items()]
+
+
+def _every(arms: Sequence[str]) -> str:
+    return f"(all {len(arms)} variants)"
+
+
+def _placed(change: Change, arms: Mapping[str, Sequence[str]]) -> tuple[str, str, str]:
+    """Benchmark, arm and the rest of the subject of a change; the arm is empty where it is about no arm."""
+    for benchmark, ids in arms.items():
+        for arm in ids:
+            prefix = f"{benchmark}:{arm}:"
+            if change.subject.startswith(prefix):
+                return benchmark, arm, change.subject.removeprefix(prefix)
+    return "", "", ""
 
 
 def changes_to_json(changes: Sequence[Change]) -> list[dict[str, Any]]:
     """The changes as plain data."""
     return [
-        {"kind": c.kind, "subject": c.subject, "before": c.before, "after": c.after, "note": c.note} for c in changes
+        {
+            "kind": each.kind,
+            "subject": each.subject,
+            "before": each.before,
+            "after": each.after,
+            "percent": each.percent,
+            "unit": each.unit,
+            "note": each.note,
+            "regressed": each.regressed,
+        }
+        for each in changes
     ]

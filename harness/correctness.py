@@ -15,12 +15,14 @@ Runs in a process that can be killed (`worker`), because a kernel may never end.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arch import WARP
 from .alias_check import guarded
 from .results import Correctness
 from .workload import Arm, Recorder, Recording, Work
@@ -179,6 +181,7 @@ class Checker:
             # Lists with all blocks and branches would make the result file large.
             plain = self.backend.counts.as_dict()
             self.counts = {name: value for name, value in plain.items() if not isinstance(value, list)}
+            self.counts["warps_by_kernel"] = _warps(outcome.recording)
         return outcome
 
     # --- the baseline against itself ---------------------------------------------------------------------------
@@ -236,6 +239,15 @@ class Checker:
                 elif line := _beyond_tolerance(value, other, spread):
                     wrong.append(f"{name}: {line}")
         return wrong, unclear
+
+
+def _warps(recording: Recording) -> dict[str, int]:
+    """The number of launched warps by kernel."""
+    warps: dict[str, int] = {}
+    for step in recording.launches:
+        blocks, threads = math.prod(step.grid), math.prod(step.block)
+        warps[step.kernel] = warps.get(step.kernel, 0) + blocks * -(-threads // WARP)
+    return warps
 
 
 def _torn(found: Outcome, seed: int) -> list[str]:

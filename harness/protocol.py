@@ -34,7 +34,7 @@ class Plan:
 
     The baseline is warmed up for ``warm_up_seconds``, each other arm for a fifth of that. An arm has ``samples``
     samples in a round. It has fewer, but at least `FEWEST`, if they would take more than ``block_seconds``: long runs
-    have little noise.
+    have little noise. ``thresholds`` say how much a noise-free figure may get worse (`figures.parse_threshold`).
     """
 
     rounds: int = 30
@@ -45,6 +45,7 @@ class Plan:
     seeds: tuple[int, ...] = (1, 2, 3)
     shuffle_seed: int = 0
     rule: Rule = DEFAULT_RULE
+    thresholds: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.samples < 1 or self.doublings < 0 or not self.seeds or not self.block_seconds > 0:
@@ -59,8 +60,11 @@ class Plan:
         return min(self.samples, max(FEWEST, int(self.block_seconds / seconds)))
 
     def options(self) -> dict[str, Any]:
-        """The plan as plain data, for the result file; `rule_of` reads the rule back."""
-        return {**asdict(self), "seeds": list(self.seeds)}
+        """The plan as plain data, for the result file; `rule_of` and `figures.thresholds_of` read it back."""
+        plain = {**asdict(self), "seeds": list(self.seeds), "thresholds": list(self.thresholds)}
+        if not self.thresholds:
+            del plain["thresholds"]  # so that the options of an older file are equal, and it can be continued
+        return plain
 
 
 def rule_of(options: Mapping[str, Any]) -> Rule:

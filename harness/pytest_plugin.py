@@ -1,8 +1,11 @@
 """Kernel benchmarks in pytest-benchmark: each variant of a program becomes a benchmark.
 
-With a GPU the values are times between CUDA events. Without one they are counts of the emulator: an executed warp
-instruction counts as a nanosecond, so that the tables, histograms and `--benchmark-compare` of pytest-benchmark work. A
-difference between two such runs is a difference of the code.
+With a GPU the values are times between CUDA events. Without one nothing is timed: the value is the estimate of the
+gate's model, whose name contains `estimated`, and the counts are in `extra_info` with their units.
+
+Only public interfaces of pytest-benchmark are used: the attributes of its fixture, the mark `benchmark(timer=…)`, and
+`pedantic`, which reads that timer before and after a call. Here the timer is a `Replay`, so that each round has a
+duration that was measured before.
 
 Requires: pytest-benchmark; tasks, which the caller makes (`cli/pytest_plugin.py`).
 Guarantees: a variant with wrong outputs, or a program that cannot run, fails the test with the message of the harness.
@@ -10,22 +13,41 @@ Guarantees: a variant with wrong outputs, or a program that cannot run, fails th
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from .exporters import ESTIMATED_CYCLE, extra_info, kept_samples
+from .figures import estimated_cycles
 from .machine import Machine
 from .protocol import Plan
 from .results import ArmResult, BenchmarkResult, ResultFile
 from .session import Code, Session, Task
 
-__all__ = ["KernelMismatch", "measure", "record"]
-
-_SECONDS_OF_AN_INSTRUCTION = 1e-9
+__all__ = ["KernelMismatch", "Replay", "measure", "record"]
 
 
 class KernelMismatch(AssertionError):
     """A variant has other outputs than the baseline, or could not run."""
+
+
+class Replay:
+    """A timer for pytest-benchmark: the calls of each pair are as far apart as the next of the given durations.
+
+    >>> timer = Replay()
+    >>> timer.load([2.0, 3.0])
+    >>> [timer(), timer(), timer(), timer()]
+    [0.0, 2.0, 0.0, 3.0]
+    """
+
+    def __init__(self) -> None:
+        self._times: Iterator[float] = iter(())
+
+    def load(self, seconds: Sequence[float]) -> None:
+        """Set the durations."""
+        self._times = iter([time for each in seconds for time in (0.0, each)])
+
+    def __call__(self) -> float:
+        return next(self._times)
 
 
 def measure(
@@ -48,44 +70,39 @@ def measure(
     return benchmark
 
 
-def record(fixture: Any, found: BenchmarkResult) -> None:
-    """Add a benchmark for each arm to pytest-benchmark. ``fixture`` is its `benchmark`; it is then marked as used."""
+def record(fixtures: Callable[[], Any], timer: Replay, found: BenchmarkResult) -> None:
+    """Add a benchmark for each arm to pytest-benchmark.
+
+    ``fixtures`` returns, at each call, a `benchmark` fixture that was made with ``timer`` and not used yet.
+    """
     verdicts = {each.candidate: each for each in found.comparisons}
-    fixture._mode = "kernel_benchmark(...)"
     for arm in found.arms:
         if arm.role == "control":
             continue
-        each = copy.copy(fixture)
-        each.name, each.fullname = f"{fixture.name}[{arm.id}]", f"{fixture.fullname}[{arm.id}]"
-        each.group = fixture.group or found.fullname
+        seconds, suffix = _values(arm, found)
+        each, name = fixtures(), f"[{arm.id}{suffix}]"
+        each.name, each.fullname = f"{each.name}{name}", f"{each.fullname}{name}"
+        each.group = each.group or found.fullname
         each.param, each.params = arm.id, {**found.params, "variant": arm.id}
-        each.extra_info = {"program": found.fullname, "static": arm.static, "emulated": arm.emulated}
-        if arm.id in verdicts:
-            comparison = verdicts[arm.id]
-            each.extra_info |= {"verdict": comparison.verdict, "speedup": comparison.speedup, "ci": comparison.ci}
-        seconds, timer = _values(arm, found)
-        stats = each._make_stats(iterations=1)
-        stats.options = {**stats.options, "timer": timer}
-        for value in seconds:
-            stats.update(value)
+        each.extra_info = {"program": found.fullname, **extra_info(arm, verdicts.get(arm.id))}
+        timer.load(seconds)
+        each.pedantic(_nothing, rounds=len(seconds))
+
+
+def _nothing() -> None:
+    """The function whose duration the timer replays."""
 
 
 def _values(arm: ArmResult, found: BenchmarkResult) -> tuple[list[float], str]:
-    """The values of an arm in seconds, and the name of their timer."""
-    if arm.samples:
-        return _kept(arm, found), "CUDA events"
-    if arm.emulated:
-        return [arm.emulated["warp_instructions"] * _SECONDS_OF_AN_INSTRUCTION], "emulated warp instructions"
+    """The values of an arm in seconds, and a suffix of its name."""
+    if seconds := kept_samples(found, arm):
+        return seconds, ""
+    if (cycles := estimated_cycles(arm)) is not None:
+        return [cycles * ESTIMATED_CYCLE], ", estimated"
     # The same machine code as the baseline's is not timed again.
     base = next(each for each in found.arms if each.role == "baseline")
-    if not base.samples:
-        raise KernelMismatch(f"{found.fullname}: {arm.id} was neither timed nor counted")
-    return _kept(base, found), "CUDA events, of the baseline: the machine code is the same"
-
-
-def _kept(arm: ArmResult, found: BenchmarkResult) -> list[float]:
-    dropped = set(found.timing.dropped_rounds) if found.timing is not None else set[int]()
-    kept = [each for number, block in enumerate(arm.samples) if number not in dropped for each in block]
-    if not kept:
+    if seconds := kept_samples(found, base):
+        return seconds, ""
+    if base.samples:
         raise KernelMismatch(f"{found.fullname}: every round was dropped because the SM clock changed")
-    return kept
+    raise KernelMismatch(f"{found.fullname}: {arm.id} was neither timed nor has an estimate")

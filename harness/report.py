@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .compare import noise_free
 from .exporters import export
+from .figures import FIGURES, noise_free, number_text, percent_text
 from .results import BenchmarkResult, ComparisonResult, ResultFile, write_text
 
 __all__ = ["FORMS", "PlotsMissing", "report"]
@@ -21,7 +21,18 @@ __all__ = ["FORMS", "PlotsMissing", "report"]
 FORMS = ("png", "svg", "markdown")
 
 #: The noise-free figures that are drawn before and after, summed over kernels.
-_FIGURES = ("registers", "spill_bytes", "instructions", "weighted_instructions", "warp_instructions")
+_FIGURES = (
+    "registers",
+    "spill_bytes",
+    "instructions",
+    "weighted_instructions",
+    "warp_instructions",
+    "branches_diverged",
+    "global_load_sectors",
+    "global_store_sectors",
+    "shared_bank_conflicts",
+    "launches",
+)
 _TALLEST = 400
 
 
@@ -61,7 +72,8 @@ def _plots(result: ResultFile) -> list[tuple[str, Any]]:
         raise PlotsMissing(str(error)) from error
     matplotlib.rcParams["svg.hashsalt"] = "ptxmotion"
     plots: list[tuple[str, Any]] = []
-    bars = _speedups(result)
+    # Without times, identical code has the speedup 1, and the plot would be blank.
+    bars = _speedups(result) if result.control.aa_verdict != "NONE" else []
     if bars:
         plots.append(("speedups", _draw_speedups(figures, result, bars)))
     changed = _before_and_after(result)
@@ -154,7 +166,8 @@ def _draw_figures(figures: Any, changed: list[tuple[str, str, float, float]]) ->
         axes.margins(x=0.25)
         axes.set_yticks(range(len(lines)), [each[1] for each in lines], fontsize=8)
         axes.set_ylim(len(lines) - 0.3, -0.7)
-        axes.set_title(f"{kind.replace('_', ' ')}: change in %", fontsize=9)
+        figure_row = FIGURES[kind]
+        axes.set_title(f"{figure_row.label}: change in % (labels: {figure_row.unit})", fontsize=9)
     return figure
 
 
@@ -172,10 +185,12 @@ def _markdown(result: ResultFile, images: Sequence[str]) -> str:
         lines += [
             "## Figures that differ",
             "",
-            "| figure | benchmark | before | after |",
-            "| --- | --- | ---: | ---: |",
+            "| figure | unit | benchmark | before | after | change |",
+            "| --- | --- | --- | ---: | ---: | ---: |",
         ]
-        lines += [f"| {name.replace('_', ' ')} | {who} | {old:g} | {new:g} |" for name, who, old, new in changed]
+        for name, who, old, new in changed:
+            values = f"{number_text(old)} | {number_text(new)} | {percent_text(old, new)}"
+            lines.append(f"| {FIGURES[name].label} | {FIGURES[name].unit} | {who} | {values} |")
         lines.append("")
     machine = ", ".join(f"{name} {value}" for name, value in result.machine_info.items() if value not in ("", []))
     return "\n".join([*lines, f"Machine: {machine}.", ""])

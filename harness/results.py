@@ -32,10 +32,12 @@ __all__ = [
     "ComparisonResult",
     "Control",
     "Correctness",
+    "FigureResult",
     "ResultError",
     "ResultFile",
     "Stats",
     "Summary",
+    "TimeEstimate",
     "Timing",
     "control_of",
     "dumps",
@@ -50,7 +52,11 @@ __all__ = [
     "write_text",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+
+#: Versions that can be read. Version 1 has no figures and no estimates in its comparisons, and the verdict `UNTIMED`
+#: where version 2 has `BETTER`, `WORSE` or `EQUAL`.
+_READABLE = (1, 2)
 
 
 class ResultError(ValueError):
@@ -111,8 +117,39 @@ class ArmResult:
 
 
 @dataclass(slots=True)
+class FigureResult:
+    """A noise-free figure of the baseline (``before``) and of a candidate (``after``).
+
+    ``kernel`` is empty for a figure of the whole program. ``percent`` is the change; None if ``before`` is 0 and
+    ``after`` is not. ``verdict`` is `BETTER`, `WORSE` or `EQUAL`.
+    """
+
+    name: str
+    kernel: str
+    unit: str
+    before: float
+    after: float
+    percent: float | None
+    verdict: str
+
+
+@dataclass(slots=True)
+class TimeEstimate:
+    """Not measured: cycles by a ``model``. ``speedup`` > 1: the model expects the candidate to be faster."""
+
+    baseline_cycles: float
+    candidate_cycles: float
+    speedup: float
+    model: str
+
+
+@dataclass(slots=True)
 class ComparisonResult:
-    """``speedup`` > 1: the candidate is faster. ``ci`` is its interval, ``delta`` the smallest effect that counts."""
+    """``speedup`` > 1: the candidate is faster. ``ci`` is its interval, ``delta`` the smallest effect that counts.
+
+    ``figures`` are the noise-free figures of both arms. They decide the verdict if nothing was timed. ``estimate`` is
+    an estimate of time, which decides nothing.
+    """
 
     baseline: str
     candidate: str
@@ -123,6 +160,13 @@ class ComparisonResult:
     rounds_dropped: int
     verdict: str
     reason: str
+    figures: list[FigureResult] = field(default_factory=list[FigureResult])
+    estimate: TimeEstimate | None = None
+
+    @property
+    def regressed(self) -> bool:
+        """Whether the candidate is worse than the baseline: slower by the clock, or worse in a noise-free figure."""
+        return self.verdict in ("SLOWER", "WORSE")
 
 
 @dataclass(slots=True)
@@ -147,7 +191,8 @@ class Timing:
 
 @dataclass(slots=True)
 class BenchmarkResult:
-    """One benchmark. ``error`` says why it could not be completed, or is empty."""
+    """One benchmark. ``error`` says why it could not be completed, or is empty. ``work`` is that of one run: its
+    ``bytes`` of memory traffic and its ``elements``, as far as the program declares them."""
 
     fullname: str
     name: str
@@ -158,6 +203,7 @@ class BenchmarkResult:
     timing: Timing | None = None
     error: str = ""
     seconds: float = 0.0
+    work: dict[str, float] = field(default_factory=dict[str, float])
 
     def arm(self, id: str) -> ArmResult:
         """The arm of that name. Raises `ResultError`."""
@@ -279,13 +325,26 @@ def to_json(result: ResultFile) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> ResultFile:
-    """The result of a JSON document. Raises `ResultError` with the place of the error."""
+    """The result of a JSON document of any readable version. Raises `ResultError` with the place of the error."""
     if not isinstance(data, dict) or "schema_version" not in data:
         raise ResultError("not a result file: it has no schema_version")
     version = cast("dict[str, Any]", data)["schema_version"]
-    if version != SCHEMA_VERSION:
-        raise ResultError(f"schema_version is {version!r}, but this version reads {SCHEMA_VERSION}")
-    return cast("ResultFile", _decoded(ResultFile, data, "$"))
+    if isinstance(version, bool) or version not in _READABLE:
+        raise ResultError(f"schema_version is {version!r}, but this version reads {' and '.join(map(str, _READABLE))}")
+    found = cast("ResultFile", _decoded(ResultFile, data, "$"))
+    found.schema_version = SCHEMA_VERSION
+    _check_schema(data)
+    return found
+
+
+def _check_schema(data: Any) -> None:
+    """Raise `ResultError` with the place of the first value that the schema refuses."""
+    import jsonschema
+
+    validator: Any = jsonschema.Draft202012Validator(schema())
+    error: jsonschema.ValidationError | None = next(validator.iter_errors(data), None)
+    if error is not None:
+        raise ResultError(f"{error.json_path}: {error.message[:200]}")
 
 
 def read(path: str | Path) -> ResultFile:

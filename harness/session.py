@@ -2,8 +2,9 @@
 
 First the arms of all tasks are made and assembled, on all cores. Then, for each task, a child process checks the
 baseline and every arm whose machine code differs from that of the earlier arms. The correct arms are timed, the
-baseline twice, and compared. The tasks are distributed over the machines (GPUs or emulators). Several tasks may be
-checked on one machine at the same time, but a task is timed alone (`measurement_lock`).
+baseline twice, and compared. On a machine without a stopwatch, their noise-free figures are compared (`figures`). The
+tasks are distributed over the machines (GPUs or emulators). Several tasks may be checked on one machine at the same
+time, but a task is timed alone (`measurement_lock`).
 
 Requires: tasks that can be made in any thread. Guarantees: the file is replaced in one step after every finished
 benchmark; an error of one arm or benchmark does not affect the others; equal machine code is checked and timed once;
@@ -26,10 +27,21 @@ from ..ptx.errors import PtxError
 from ..toolchain.cubin import CubinError
 from ..toolchain.tools import ToolFailed, ToolTimeout
 from . import results
+from .figures import compare_figures, estimate_time, judge_figures, parse_threshold
 from .machine import Machine
 from .measurement_lock import MeasurementLock
 from .protocol import CONTROL, Plan
-from .results import ArmResult, BenchmarkResult, ComparisonResult, Correctness, ResultError, ResultFile, Stats, Timing
+from .results import (
+    ArmResult,
+    BenchmarkResult,
+    ComparisonResult,
+    Correctness,
+    FigureResult,
+    ResultError,
+    ResultFile,
+    Stats,
+    Timing,
+)
 from .stats import Verdict, summarize
 from .verdicts import comparisons_of
 from .worker import Timed, Worker, WorkerDied, WorkerError, WorkerFailed, WorkerHung
@@ -282,6 +294,7 @@ class _BenchmarkRun:
         self.result.arm(base.id).correctness = baseline
         counted = {base.id: self.worker.counts()}
         launches = self.worker.launches()
+        self.result.work = self.worker.amounts()
         correct: list[Arm] = []
         for position, arm in enumerate(self.arms[1:], start=1):
             if arm.error:
@@ -310,11 +323,21 @@ class _BenchmarkRun:
         if not self.session.machine.stopwatch:
             for arm in self.arms[1:]:
                 if arm in correct or self.result.arm(arm.id).same_code_as:
-                    self._add(arm, Verdict.UNTIMED, "no GPU to time it on")
+                    self._add(arm, *judge_figures(self._figures(arm.id)))
         elif correct or len(self.arms) == 1:
             self._time(correct)
+        for comparison in self.result.candidates:
+            if self.result.arm(comparison.candidate).correctness.status == baseline.status == "ok":
+                comparison.figures = self._figures(comparison.candidate)
+                comparison.estimate = estimate_time(self.result.arm(base.id), self.result.arm(comparison.candidate))
         order = {arm.id: position for position, arm in enumerate(self.arms)}
         self.result.comparisons.sort(key=lambda each: order.get(each.candidate, -1))
+
+    def _figures(self, candidate: str) -> list[FigureResult]:
+        """The noise-free figures of a candidate, compared with those of the baseline."""
+        base, arm = self.result.arm(self.arms[0].id), self.result.arm(candidate)
+        thresholds = [parse_threshold(each) for each in self.plan.thresholds]
+        return compare_figures(self.result.fullname, base, arm, thresholds)
 
     def _is_same(self, one: Arm, other: Arm) -> bool:
         """Whether two arms have the same machine code, host program and launch mode."""

@@ -48,7 +48,10 @@ class Verdict(StrEnum):
     INCONCLUSIVE = "INCONCLUSIVE"
     INVALID = "INVALID"  # the clocks changed too much, or the machine failed
     MISMATCH = "MISMATCH"  # the candidate computes other outputs
-    UNTIMED = "UNTIMED"  # correct, but there is no GPU to time it
+    BETTER = "BETTER"  # not timed: no noise-free figure is worse, and one is better
+    WORSE = "WORSE"  # not timed: a noise-free figure is worse
+    EQUAL = "EQUAL"  # not timed: the noise-free figures do not differ
+    UNTIMED = "UNTIMED"  # correct, but neither timed nor counted
 
 
 @dataclass(frozen=True, slots=True)

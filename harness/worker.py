@@ -115,6 +115,10 @@ class Worker:
         """By kernel of the baseline: the threads of its largest block, and the dynamic shared bytes of that launch."""
         return self._call(60.0, "launches")
 
+    def amounts(self) -> dict[str, float]:
+        """The work of one run of the current work; empty if it declares none."""
+        return self._call(60.0, "amounts")
+
     def time(
         self,
         work: Work,
@@ -237,6 +241,9 @@ class _Child:
 
     def launches(self) -> dict[str, tuple[int, int]]:
         return self._checker.launches()
+
+    def amounts(self) -> dict[str, float]:
+        return dict(getattr(self._checker.work, "amounts", {}))
 
     def time(self, work: Work, arms: list[Arm], pairs: list[tuple[int, int]], plan: Plan) -> Timed:
         from .protocol import time_arms

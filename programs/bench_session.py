@@ -84,12 +84,14 @@ def tasks_of(
     maker: Variants,
     arch: str | None,
     info: Mapping[str, Any],
+    sweeps: Mapping[str, Sequence[int]] | None = None,
 ) -> list[Task]:
-    """The task of each program. ``programs`` are pairs of a Benchmark and its file; ``info`` describes the machine.
+    """The tasks of each program. ``programs`` are pairs of a Benchmark and its file; ``info`` describes the machine.
+    ``sweeps`` are values of parameters; a program has a task for each combination of them.
 
     nvcc compiles for ``arch``, or for the machine's GPU where ``arch`` is None.
     """
-    from .tasks import task_of
+    from .tasks import sweep, task_of
 
     @cache
     def nvcc() -> Nvcc:
@@ -97,7 +99,11 @@ def tasks_of(
 
         return compiler(arch or target_of_sm(info.get("compute_capability") or None))
 
-    return [task_of(benchmark, file, size, variants, maker, nvcc) for benchmark, file in programs]
+    return [
+        task_of(benchmark, file, size, variants, maker, nvcc, values)
+        for benchmark, file in programs
+        for values in sweep(benchmark, sweeps or {})
+    ]
 
 
 def new_result(

@@ -13,7 +13,7 @@ from .errors import BadInput, RequirementMissing
 if TYPE_CHECKING:
     from ..transforms.kernel_fusion.benefit import MachineCosts
 
-__all__ = ["costs_file_text", "costs_path", "read_costs"]
+__all__ = ["costs_file_text", "costs_path", "measured_bandwidth", "read_costs"]
 
 
 def costs_path() -> Path:
@@ -27,6 +27,12 @@ def costs_path() -> Path:
 def costs_file_text(costs: Mapping[str, Any]) -> str:
     """The content of the calibration file for measured costs (seconds, bytes per second)."""
     return json.dumps(dict(costs), indent=2) + "\n"
+
+
+def measured_bandwidth() -> float | None:
+    """The bandwidth of a copy in GPU memory, in bytes per second, as `doctor --calibrate` measured it on this machine;
+    None where it did not. Raises `BadInput` for a broken file."""
+    return read_costs().bandwidth if cache_folder() is not None and costs_path().is_file() else None
 
 
 def read_costs() -> MachineCosts:

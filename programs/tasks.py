@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import fnmatch
+import glob
+import itertools
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..harness.session import Task
 from ..harness.workload import Arm, Work
 from .alias_promises import promised_modules
+from .arm_texts import remember_arm
 from .fused_variants import HOST, fused_modules, host_of
 from .variants import Variant, VariantError, VariantFailed, Variants
 
@@ -21,29 +26,43 @@ if TYPE_CHECKING:
     from ..harness.alias_check import Promised
     from ..suites.registry import Benchmark
 
-__all__ = ["SuiteWork", "select", "task_of"]
+__all__ = ["Problems", "SuiteWork", "select", "sweep", "task_of"]
 
 
 @dataclass(frozen=True)
 class SuiteWork:
-    """A program of a suite at a size. ``file`` is the Python file of a user's program, or empty."""
+    """A program of a suite at a size. ``file`` is the Python file of a user's program, or empty. ``values`` are those
+    parameters of its data that are not the default."""
 
-    fullname: str
+    program: str
     size: str
     file: str = ""
+    values: tuple[tuple[str, int], ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"fullname": self.fullname, "size": self.size, "file": self.file}
+        return {"program": self.program, "size": self.size, "file": self.file, "values": self.values}
+
+    @property
+    def fullname(self) -> str:
+        """The name of the program, with its parameters in brackets."""
+        shown = ",".join(f"{name}={value}" for name, value in self.values)
+        return f"{self.program}[{shown}]" if shown else self.program
 
     @property
     def group(self) -> str:
         """The name of the suite."""
-        return self.fullname.partition("/")[0]
+        return self.program.partition("/")[0]
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """The size."""
-        return {"size": self.size}
+        """The size, and the parameters of the data."""
+        return {"size": self.size, **self.benchmark.parameters, **dict(self.values)}
+
+    @property
+    def amounts(self) -> Mapping[str, float]:
+        """The work of one run on the data of the first seed: ``bytes``, ``elements``; empty if the program has none."""
+        work = self.benchmark.work
+        return {} if work is None else {name: float(value) for name, value in work(_data(self, 1)).items()}
 
     @cached_property
     def benchmark(self) -> Benchmark:
@@ -51,8 +70,8 @@ class SuiteWork:
         from ..suites.registry import find, from_file
 
         if not self.file:
-            return find(self.fullname)
-        return next(each for each in from_file(self.file) if each.fullname == self.fullname)
+            return find(self.program)
+        return next(each for each in from_file(self.file) if each.fullname == self.program)
 
     def run(self, backend: Any, modules: Mapping[str, str], seed: int, /) -> Mapping[str, NDArray[Any]]:
         """Run the host program on the data of a seed; the outputs by name."""
@@ -75,7 +94,7 @@ class SuiteWork:
 # A work runs several times in a row on the same data, and a reference can take longer than all kernels together.
 @lru_cache(maxsize=4)
 def _data(work: SuiteWork, seed: int) -> Mapping[str, Any]:
-    return work.benchmark.make_data(work.size, seed)
+    return work.benchmark.data(work.size, seed, dict(work.values))
 
 
 @lru_cache(maxsize=4)
@@ -83,43 +102,113 @@ def _reference(work: SuiteWork, seed: int) -> Mapping[str, NDArray[Any]]:
     return work.benchmark.reference(_data(work, seed))
 
 
-def select(names: Sequence[str], pattern: str | None) -> list[tuple[Benchmark, str]]:
-    """The selected programs, each with its Python file (empty for those of the suites).
+@dataclass
+class Problems:
+    """What `select` left out: ``skipped`` are sentences about files without a benchmark and packages that cannot be
+    loaded, ``errors`` are the errors of files that cannot be run."""
 
-    ``names`` are names, shell patterns or Python files; without names all programs of the suites are selected.
-    ``pattern`` is a regular expression that the name must match. Raises `OSError`, and `DslError` where a name or a
-    file selects no program.
+    skipped: list[str] = field(default_factory=list[str])
+    errors: list[Exception] = field(default_factory=list[Exception])
+
+
+def select(names: Sequence[str], pattern: str | None, problems: Problems | None = None) -> list[tuple[Benchmark, str]]:
+    """The selected programs, each with its Python file (empty for those of the suites and of entry points).
+
+    ``names`` are names of programs, shell patterns over them, Python files, shell patterns of Python files, or folders;
+    without names all programs are selected. Of a folder, the files below it that contain the word `Benchmark` are
+    read. ``pattern`` is a regular expression that the name of a program must match. With ``problems``, one bad file
+    does not end the selection unless nothing is selected. Raises `OSError`, and `DslError` where a name or a file
+    selects no program.
     """
     from ..dsl import DslError
-    from ..suites.registry import benchmarks, from_file, similar_program
+    from ..suites.registry import benchmarks, installed, similar_program
 
+    known = problems if problems is not None else Problems()
     selected: list[tuple[Benchmark, str]] = []
-    every = list(benchmarks())
+    every = [*benchmarks(), *installed(known.skipped)]
     for name in names or ["*"]:
-        if name.endswith(".py"):
-            selected += [(each, name) for each in from_file(name)]
+        if (files := _files_of(name)) is not None:
+            for file in files:
+                selected += [(each, file) for each in _of_file(file, known)]
             continue
         matching = [b for b in every if any(fnmatch.fnmatch(n, name) for n in (b.fullname, b.name, b.suite))]
         if not matching:
             raise DslError(f"no program is called '{name}'{similar_program(name)}")
         selected += [(each, "") for each in matching]
+    if known.errors and (problems is None or not selected):
+        raise known.errors[0]
     unique = {(each.fullname, file): (each, file) for each, file in selected}
     return [each for each in unique.values() if pattern is None or re.search(pattern, each[0].fullname)]
 
 
+def _files_of(name: str) -> list[str] | None:
+    """The Python files that a name stands for; None if it is no name of files. Raises `DslError` if there are none."""
+    from ..dsl import DslError
+
+    if os.path.isdir(name):
+        files = [str(path) for path in sorted(Path(name).rglob("*.py")) if _may_declare(path)]
+        if not files:
+            raise DslError(f"{name}: no file *.py below this folder declares a Benchmark")
+        return files
+    if not name.endswith(".py"):
+        return None
+    if glob.has_magic(name) and not os.path.exists(name):
+        files = sorted(glob.glob(name, recursive=True))
+        if not files:
+            raise DslError(f"no file matches '{name}'")
+        return files
+    return [name]
+
+
+def _may_declare(path: Path) -> bool:
+    """Whether a file of a folder is run: hidden folders are left out, and scripts that have nothing to do with this."""
+    hidden = any(part.startswith(".") or part == "__pycache__" for part in path.parts if part not in (".", ".."))
+    return not hidden and b"Benchmark" in path.read_bytes()
+
+
+def _of_file(file: str, problems: Problems) -> list[Benchmark]:
+    from ..dsl import DslError
+    from ..suites.registry import NoBenchmark, from_file
+
+    try:
+        return from_file(file)
+    except (DslError, OSError) as error:
+        if isinstance(error, NoBenchmark):
+            problems.skipped.append(str(error).removeprefix("error: "))
+        problems.errors.append(error)
+        return []
+
+
+def sweep(benchmark: Benchmark, sweeps: Mapping[str, Sequence[int]]) -> list[tuple[tuple[str, int], ...]]:
+    """Each combination of the values of those parameters that the program has; one empty combination if it has none."""
+    own = [[(name, value) for value in values] for name, values in sweeps.items() if name in benchmark.parameters]
+    return list(itertools.product(*own))
+
+
 def task_of(
-    benchmark: Benchmark, file: str, size: str, variants: Sequence[Variant], maker: Variants, nvcc: Callable[[], Any]
+    benchmark: Benchmark,
+    file: str,
+    size: str,
+    variants: Sequence[Variant],
+    maker: Variants,
+    nvcc: Callable[[], Any],
+    values: tuple[tuple[str, int], ...] = (),
 ) -> Task:
-    """The task of a program with these variants, the baseline first. ``nvcc`` is called when the task is prepared."""
+    """The task of a program with these variants, the baseline first. ``nvcc`` is called when the task is prepared.
+    ``values`` are parameters of the data."""
+    work = SuiteWork(benchmark.fullname, size, file, values)
 
     def make() -> tuple[Work, Sequence[Arm]]:
         from ..suites.runner import ptx_of
 
         plain = ptx_of(benchmark, nvcc())
-        work = SuiteWork(benchmark.fullname, size, file)
-        return work, list(_arms(variants, benchmark, plain, maker))
+        arms = list(_arms(variants, benchmark, plain, maker))
+        for arm in arms:
+            if not arm.error:
+                remember_arm(arm.modules)
+        return work, arms
 
-    return Task(benchmark.fullname, make)
+    return Task(work.fullname, make)
 
 
 def promises_of(variant: Variant, plain: Mapping[str, str], modules: Mapping[str, str]) -> dict[str, Promised]:

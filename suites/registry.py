@@ -2,6 +2,9 @@
 
 A program is a Python module in the folder of a suite (``suites/rodinia/pathfinder.py``), or a user's own file, that
 declares a `Benchmark` at its top level. Modules are imported when they are first needed.
+
+An installed package adds programs by entry points of the group ``ptxmotion.suites``. An entry point names a module with
+benchmarks at its top level, a package of such modules, a `Benchmark`, or a sequence of them.
 """
 
 from __future__ import annotations
@@ -25,16 +28,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "ENTRY_POINTS",
     "SIZES",
     "Benchmark",
+    "NoBenchmark",
     "Tolerance",
     "benchmarks",
     "error_in_file",
     "find",
     "from_file",
+    "installed",
     "similar_program",
     "suites",
 ]
+
+#: The group of the entry points of other packages.
+ENTRY_POINTS = "ptxmotion.suites"
 
 #: ``tiny`` runs on the emulator in about two seconds. ``full`` has the default size of the original program.
 SIZES = ("tiny", "small", "full")
@@ -73,13 +82,17 @@ class Benchmark:
     suite: str
     name: str
     program: Program[...]
-    make_data: Callable[[str, int], Data]
+    make_data: Callable[..., Data]
     reference: Callable[[Data], Arrays]
     stresses: Sequence[str]
     description: str
     tolerance: Tolerance | Mapping[str, Tolerance] = EXACT
     sizes: Mapping[str, str] = field(default_factory=dict[str, str])  #: by size: its meaning, such as ``4096 x 1024``
     flags: Sequence[str] = ()  #: flags for nvcc, for every kernel
+    #: By name: the default value of a parameter of the data, which `make_data` takes by name; `--param` sets others.
+    parameters: Mapping[str, int] = field(default_factory=dict[str, int])
+    #: The work of one run on these data: its ``bytes`` of memory traffic, its ``elements``, or both; for throughputs.
+    work: Callable[[Data], Mapping[str, float]] | None = None
 
     def __post_init__(self) -> None:
         unknown = set(self.sizes) - set(SIZES)
@@ -97,6 +110,15 @@ class Benchmark:
     def kernels(self) -> tuple[str, ...]:
         """The names of its kernels in the order of the program text."""
         return tuple(kernel.name for kernel in self.program.kernels.values())
+
+    def data(self, size: str, seed: int, values: Mapping[str, int] | None = None) -> Data:
+        """The data of a size and a seed, with these values of parameters in place of the defaults. Raises `DslError`
+        for an unknown parameter."""
+        chosen = {**self.parameters, **(values or {})}
+        if unknown := sorted(chosen.keys() - self.parameters.keys()):
+            known = ", ".join(self.parameters) or "none"
+            raise DslError(f"{self.fullname} has no parameter '{unknown[0]}'; there are {known}")
+        return self.make_data(size, seed, **chosen)
 
     def check(self, result: Arrays, reference: Arrays) -> list[str]:
         """The differences between ``result`` and ``reference``, one line for each output that differs."""
@@ -144,11 +166,48 @@ def benchmarks(suite: str = "") -> Iterator[Benchmark]:
             yield from _declared(importlib.import_module(f".{module}", package.__name__))
 
 
+def installed(problems: list[str]) -> list[Benchmark]:
+    """The programs of entry points. A package that cannot be loaded, or that has a program of a name that exists
+    already, is a line of ``problems``."""
+    from importlib.metadata import entry_points
+
+    names = {each.fullname for each in benchmarks()}
+    found: list[Benchmark] = []
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda each: each.name):
+        try:
+            loaded = _of_entry_point(entry.load())
+        except Exception as error:
+            problems.append(f"entry point '{entry.name}' ({entry.value}): {type(error).__name__}: {error}")
+            continue
+        if not loaded:
+            problems.append(f"entry point '{entry.name}' ({entry.value}): no Benchmark")
+        for each in loaded:
+            if each.fullname in names:
+                problems.append(f"entry point '{entry.name}' ({entry.value}): there is already a {each.fullname}")
+            else:
+                names.add(each.fullname)
+                found.append(each)
+    return found
+
+
+def _of_entry_point(value: Any) -> list[Benchmark]:
+    if isinstance(value, Benchmark):
+        return [value]
+    if isinstance(value, ModuleType):
+        modules = [value]
+        for each in pkgutil.iter_modules(getattr(value, "__path__", [])):
+            modules.append(importlib.import_module(f"{value.__name__}.{each.name}"))
+        return [each for module in modules for each in _declared(module)]
+    return [each for each in value if isinstance(each, Benchmark)]
+
+
 def find(name: str) -> Benchmark:
-    """The program ``suite/name``. The suite may be omitted if only one suite has a program of that name. Raises
-    `DslError`."""
+    """The program ``suite/name``, also of an entry point. The suite may be omitted if only one suite has a program of
+    that name. Raises `DslError`."""
     suite = name.rpartition("/")[0]
     matching = [b for b in benchmarks(suite if suite in suites() else "") if name in (b.fullname, b.name)]
+    if not matching:
+        matching = [b for b in installed([]) if name in (b.fullname, b.name)]
     if len(matching) == 1:
         return matching[0]
     if matching:
@@ -164,9 +223,13 @@ def similar_program(name: str) -> str:
     return f"{similar}; there are {', '.join(each.fullname for each in every)}"
 
 
+class NoBenchmark(DslError):
+    """A Python file declares no `Benchmark`."""
+
+
 def from_file(path: str | Path) -> list[Benchmark]:
     """The programs that a Python file declares. Raises `OSError`, and `DslError` with the line if the file cannot be
-    run or declares no program."""
+    run, `NoBenchmark` if it declares no program."""
     file = Path(path).resolve()
     if not file.is_file():
         raise FileNotFoundError(f"{path} does not exist")
@@ -185,7 +248,7 @@ def from_file(path: str | Path) -> list[Benchmark]:
         raise error_in_file(file, error) from error
     declared = _declared(module)
     if not declared:
-        raise DslError(f"{path} declares no Benchmark")
+        raise NoBenchmark(f"{path} declares no Benchmark")
     return declared
 
 

@@ -57,7 +57,7 @@ def run(
 ) -> Outcome:
     """Run a program once and check it. ``ptx`` maps each kernel's name to its module, which may be optimized. Raises
     `DslError` and exceptions of the backend."""
-    data = benchmark.make_data(size, seed)
+    data = benchmark.data(size, seed)
     module: Callable[[Kernel[...]], str] = lambda kernel: ptx[kernel.name]  # noqa: E731
     outputs = benchmark.program.load(backend, module).run(data)
     return Outcome(outputs, benchmark.check(outputs, benchmark.reference(data)))

@@ -35,6 +35,22 @@ def work(name: str = "suite/scale") -> KernelWork:
     return KernelWork(name, "m", "scale", one, one, arrays, ("source", "target"), ("target",), group="suite")
 
 
+@dataclass(frozen=True)
+class CountedWork(KernelWork):
+    """A work that declares 8000 bytes of traffic and 1000 elements."""
+
+    @property
+    def amounts(self) -> dict[str, float]:
+        return {"bytes": 8000.0, "elements": 1000.0}
+
+
+def counted_task(name: str, *arms: Arm) -> Task:
+    """A task of such a work."""
+    plain = work(name)
+    fields = {each: getattr(plain, each) for each in plain.__dataclass_fields__}
+    return Task(name, lambda: (CountedWork(**fields), list(arms)))
+
+
 def arm(id: str, behaviour: str = "honest") -> Arm:
     return Arm(id, {"m": fake_module(scale=behaviour)})
 

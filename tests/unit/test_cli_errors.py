@@ -452,6 +452,7 @@ class TestSettings:
         from ptxmotion.cli.arguments import TRUSTED_ONLY, VERBS, build_parser, settable
 
         reads = {("opt", "profile"), ("analyze", "profile"), ("emulate", "profile"), ("verify", "round-trip")}
+        reads |= {("bench", "history")}
         parser = build_parser(VERBS)
         for verb in VERBS:
             options = settable(parser, verb)

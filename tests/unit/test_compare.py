@@ -17,8 +17,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fake_runs import arm, machine, session, task
 from ptxmotion.harness.audit import audit
-from ptxmotion.harness.compare import Change, compare_results, parse_threshold, slimmed
+from ptxmotion.harness.compare import Change, compare_results, slimmed
 from ptxmotion.harness.exporters import FORMATS, export
+from ptxmotion.harness.figures import parse_threshold
 from ptxmotion.harness.machine import Machine
 from ptxmotion.harness.results import ResultFile, from_json, read, schema, settle, to_json
 
@@ -153,7 +154,7 @@ def test_what_is_missing_or_failed_is_said(result: ResultFile) -> None:
     assert "missing: suite/c" in found
     assert "missing: suite/b (it failed: it broke)" in found
     assert "missing: suite/a:lcm" in found
-    assert str(Change("worse", "x", 1.0, 2.0)) == "worse: x 1 → 2"
+    assert str(Change("worse", "x", 1.0, 2.0)) == "worse: x 1 → 2 (+100.0 %)"
 
 
 @pytest.mark.parametrize("text", ["2%", "a=2", "a=-1%", "(=2%"])

@@ -21,12 +21,16 @@ def nothing(x: host[i32]) -> None:
 EXACT = Tolerance()
 
 
+def zeros(size: str, seed: int) -> dict[str, Any]:
+    return {"x": np.zeros(3, np.int32)}
+
+
 def made(tolerance: Any = EXACT) -> Benchmark:
     return Benchmark(
         "mine",
         "nothing",
         nothing,
-        lambda size, seed: {"x": np.zeros(3, np.int32)},
+        zeros,
         lambda data: {"x": np.array([1, 0, 0], np.int32)},
         ["nothing"],
         "sets one element",

@@ -31,7 +31,7 @@ def test_every_form_is_written(result: ResultFile, tmp_path: Path) -> None:
     assert ET.parse(files["speedups.svg"]).getroot().tag.endswith("svg")
     text = files["report.md"].read_text()
     assert "![speedups](speedups.png)" in text
-    assert "| suite/a | lcm | FASTER |" in text and "| registers | suite/a  bad |" in text
+    assert "| suite/a | lcm | FASTER |" in text and "| registers | registers per thread | suite/a  bad |" in text
 
 
 def test_svgs_do_not_change_from_run_to_run(result: ResultFile, tmp_path: Path) -> None:
@@ -63,3 +63,11 @@ def test_without_matplotlib_the_way_to_get_it_is_named(
 def test_unknown_forms_are_refused(result: ResultFile, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="pdf"):
         report(result, tmp_path, ["pdf"])
+
+
+def test_without_times_the_plot_has_the_figures(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    tasks = [task("suite/a", arm("O3"), arm("x", "honest 1"), arm("same"))]
+    files = {each.name for each in report(session(machine("")).run(tasks), tmp_path, ["png", "markdown"])}
+    assert files == {"figures.png", "report.md"}
+    assert "| registers | registers per thread | suite/a  x | " in (tmp_path / "report.md").read_text()

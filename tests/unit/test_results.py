@@ -79,7 +79,8 @@ def test_the_schema_accepts_what_is_written_and_is_a_schema() -> None:
         (("benchmarks", 0, "arms", 0, "ptx_sha256"), "short"),
         (("benchmarks", 0, "arms", 0, "samples"), [[0.0]]),
         (("benchmarks", 0, "arms", 0, "surplus"), 1),
-        (("schema_version",), 2),
+        (("schema_version",), 3),
+        (("benchmarks", 0, "comparisons", 0, "figures"), [{"name": "registers"}]),
     ],
 )
 def test_the_schema_refuses(where: tuple[str | int, ...], value: object) -> None:
@@ -101,6 +102,12 @@ def test_the_schema_refuses(where: tuple[str | int, ...], value: object) -> None
         (("benchmarks", 0, "fullname"), 3, r"\$\.benchmarks\[0\]\.fullname: str is expected"),
         (("benchmarks", 0, "comparisons", 0, "ci"), [1.0], "2 values are expected"),
         (("benchmarks", 0, "comparisons", 0, "rounds"), True, "int is expected, not bool"),
+        (
+            ("benchmarks", 0, "comparisons", 0, "verdict"),
+            "GREAT",
+            r"\$\.benchmarks\[0\]\.comparisons\[0\]\.verdict: 'GREAT'",
+        ),
+        (("benchmarks", 0, "arms", 0, "ptx_sha256"), "short", r"ptx_sha256: 'short' does not match"),
     ],
 )
 def test_reading_refuses_with_the_place(where: tuple[str | int, ...], value: object, message: str) -> None:
@@ -111,6 +118,23 @@ def test_reading_refuses_with_the_place(where: tuple[str | int, ...], value: obj
     inner[where[-1]] = value
     with pytest.raises(ResultError, match=message):
         from_json(data)
+
+
+def test_a_file_of_version_1_reads_as_one_of_version_2() -> None:
+    data: Any = json.loads(dumps(document(benchmark("a", "UNTIMED", None))))
+    data["schema_version"] = 1
+    for each in data["benchmarks"][0]["comparisons"]:
+        del each["figures"], each["estimate"]
+    found = from_json(data)
+    assert found.schema_version == 2 and json.loads(dumps(found))["schema_version"] == 2
+    (candidate,) = found.benchmarks[0].candidates
+    assert (candidate.verdict, candidate.figures, candidate.estimate) == ("UNTIMED", [], None)
+    assert not candidate.regressed
+
+
+def test_what_got_slower_or_worse_has_regressed() -> None:
+    verdicts = schema()["$defs"]["verdict"]["enum"]
+    assert [each for each in verdicts if comparison("x", each, 1.0).regressed] == ["SLOWER", "WORSE"]
 
 
 def test_a_missing_field_is_named() -> None:

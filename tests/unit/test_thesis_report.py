@@ -83,4 +83,4 @@ def test_the_command_writes_it(result: ResultFile, tmp_path: Path, capfd: pytest
     assert main(["bench", "report", str(tmp_path / "r.json"), "--format=thesis", "-o", str(tmp_path / "out")]) == 0
     assert (tmp_path / "out" / "thesis.md").read_text() == thesis_report(result)
     assert main(["bench", "report", str(tmp_path / "r.json"), "--format=thesis,pdf"]) == 2
-    assert "there are png, svg, markdown, thesis" in capfd.readouterr().err
+    assert "there are png, svg, markdown, html, thesis" in capfd.readouterr().err
