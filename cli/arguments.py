@@ -38,6 +38,7 @@ VERBS: dict[str, str] = {
     "verify": "check a PTX file, compare the results of two, or check parsing and printing of a folder",
     "emulate": "run a kernel on the emulator",
     "fuse": "fuse the kernel launches of a host program",
+    "nvcc": "run nvcc and optimize the PTX that it compiles",
     "bench": "run benchmarks; compare and track their results",
     "doctor": "check that this machine has everything that ptxmotion needs",
     "completion": "print the completion script of a shell",

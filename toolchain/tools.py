@@ -31,7 +31,7 @@ from pathlib import Path
 
 from ..arch import DEFAULT_TARGET, OLDEST
 from ..cache import file_identity
-from ..python_child import import_paths
+from .places import executable, is_executable, system_folders, version_numbers, wheel_folders
 
 #: An older installed CUDA is ignored.
 OLDEST_CUDA = (13, 0)
@@ -160,17 +160,17 @@ def find_tool(name: str) -> Tool:
     """
     variable = f"PTXMOTION_{name.upper()}"
     if configured := os.environ.get(variable):
-        if os.access(configured, os.X_OK) and not os.path.isdir(configured):
+        if is_executable(configured):
             return Tool(name, Path(configured), "environment")
         raise ToolMissing(name, f"{variable}={configured} is no executable", f"unset {variable}")
-    for folder in _wheel_folders():
+    for folder in wheel_folders():
         if path := _executable(folder, name):
             return Tool(name, path, "wheel")
     passed_over: list[str] = []
-    for folder in _system_folders():
+    for folder in system_folders():
         if path := _executable(folder, name):
             tool = Tool(name, path, "system")
-            if _numbers(tool.version) >= OLDEST_CUDA:
+            if version_numbers(tool.version) >= OLDEST_CUDA:
                 return tool
             passed_over.append(f"{path} is of CUDA {tool.version}")
     needed = ".".join(map(str, OLDEST_CUDA))
@@ -184,10 +184,10 @@ def find_ptxas(ptx: str) -> Tool:
     """
     first = find_tool("ptxas")
     found = _VERSION.search(ptx)
-    if found is None or _numbers(found[1]) <= OLDEST_PTX or _reads(first, found[1]):
+    if found is None or version_numbers(found[1]) <= OLDEST_PTX or _reads(first, found[1]):
         return first
     if first.source != "environment":
-        for folder in _system_folders():
+        for folder in system_folders():
             path = _executable(folder, "ptxas")
             if path and _reads(tool := Tool("ptxas", path, "system"), found[1]):
                 return tool
@@ -322,27 +322,9 @@ def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
 # Search for tools
 
 
-def _executable(folder: Path, name: str) -> Path | None:
-    path = folder / (f"{name}.exe" if sys.platform == "win32" else name)
-    return path if os.access(path, os.X_OK) and not path.is_dir() else None
-
-
-def _wheel_folders() -> Iterator[Path]:
-    """`nvidia/cu13/bin` in every folder from which this Python imports."""
-    for entry in dict.fromkeys(import_paths()):
-        folder = Path(entry) / "nvidia" / "cu13" / "bin"
-        if folder.is_dir():
-            yield folder
-
-
-def _system_folders() -> Iterator[Path]:
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if root := os.environ.get(variable):
-            yield Path(root) / "bin"
-    local = Path("/usr/local")
-    yield local / "cuda" / "bin"
-    yield from (root / "bin" for root in sorted(local.glob("cuda-*"), key=lambda p: _numbers(p.name), reverse=True))
-    yield from (Path(entry) for entry in os.environ.get("PATH", "").split(os.pathsep) if entry)
+def _executable(folder: str, name: str) -> Path | None:
+    path = executable(folder, name)
+    return Path(path) if path is not None else None
 
 
 def _requirement(name: str) -> str:
@@ -351,10 +333,6 @@ def _requirement(name: str) -> str:
     if wheel != "nvidia-cuda-nvcc":
         return f"'{wheel}>=13.2,<14'"
     return " ".join(f"'{w}==13.0.*'" for w in (wheel, "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-runtime"))
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", version)))
 
 
 @functools.cache
@@ -381,7 +359,7 @@ def _ptx_versions_of(path: Path) -> tuple[str, ...]:
     versions = re.findall(r"^(\d+\.\d+)$", log, re.MULTILINE)
     if code != 0 or not versions:
         raise ToolFailed(path.name, code, log)
-    return tuple(sorted(versions, key=_numbers))
+    return tuple(sorted(versions, key=version_numbers))
 
 
 @functools.cache
@@ -393,7 +371,7 @@ def _targets_of(path: Path) -> tuple[str, ...]:
     targets = set(re.findall(r"'(sm_\d+[af]?)'", allowed))
     if code != 0 or not targets:
         raise ToolFailed(path.name, code, log)
-    return tuple(sorted(targets, key=lambda target: (_numbers(target), target)))
+    return tuple(sorted(targets, key=lambda target: (version_numbers(target), target)))
 
 
 # Run tools

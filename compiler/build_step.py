@@ -1,0 +1,229 @@
+"""Optimizes the PTX file that the step cicc of a build has written, in place.
+
+Environment variables, which are the settings of a build:
+
+- PTXMOTION_FLAGS: options of `ptxmotion opt` (default: -O3);
+- PTXMOTION_ONLY, PTXMOTION_SKIP: regular expressions; only kernels whose name matches, or none of them, are changed.
+  A name is compared as it is in PTX and as it is in the source;
+- PTXMOTION_LOG: a file to which one line of JSON is appended for each PTX file;
+- PTXMOTION_VERBOSE: if it is not empty, print which kernels changed;
+- PTXMOTION_SECONDS: the time limit for a PTX file (default: 600).
+
+Requires: the environment that `launch` has set. Guarantees: the file is replaced at once, and only by PTX that ptxas
+accepts with the options and for each target of the build. If there is no such PTX, the file stays as it is. Results are
+cached; the key contains the PTX, all settings, the options and the identity of ptxas, and that of this package.
+Refuses: PTX for debugging (``-G``) and for link-time optimization (``-dlto``), which stay as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..cache import Cache, cache_folder, file_identity, source_identity
+from ..python_child import FOLDER
+
+if TYPE_CHECKING:
+    from ..driver import Policy, Result
+
+__all__ = ["BuildStep", "Flags", "StepFailed"]
+
+_DECIDERS = (".", "analysis", "cli", "compiler", "ptx", "toolchain", "transforms")
+
+#: Options of cicc by which its output is no PTX, or PTX that ptxas does not optimize.
+_NOT_OPTIMIZED = frozenset(["-g", "--debug_mode", "-lto", "-olto"])
+
+#: From PTXMOTION_FLAGS to the passes, and a function from the ptxas options and the target to the policy.
+Flags = Callable[[str], "tuple[str, Policy]"]
+
+
+class StepFailed(Exception):
+    """The PTX file stays as it is; the text says why."""
+
+
+class BuildStep:
+    """One step. ``arguments`` are those of cicc, ``runs`` the runs of ptxas of the build: (PTX file, target,
+    options)."""
+
+    def __init__(self, arguments: Sequence[str], runs: Sequence[tuple[str, str, Sequence[str]]]) -> None:
+        self.arguments = arguments
+        self.output = _value(arguments, "-o")
+        self.source = _value(arguments, "--orig_src_file_name") or self.output
+        self.runs = self._own(runs)
+
+    @property
+    def is_optimized(self) -> bool:
+        """Whether the output of cicc is a PTX file that can be optimized."""
+        if not self.output.endswith(".ptx") or _NOT_OPTIMIZED.intersection(self.arguments):
+            return False
+        with contextlib.suppress(OSError):
+            return stat.S_ISREG(os.stat(self.output).st_mode)
+        return False
+
+    def _own(self, runs: Sequence[tuple[str, str, Sequence[str]]]) -> list[tuple[str, tuple[str, ...]]]:
+        """(target, options) of each run of ptxas over the output. A run without a name is one over every output."""
+        from .dry_run import is_same_file
+
+        return [(target, tuple(options)) for name, target, options in runs if not name or is_same_file(name, self.output)]
+
+    def run(self, parse_flags: Flags) -> dict[str, Any]:
+        """Optimize the file; the entry of the log. Raises `StepFailed`, `OSError` and errors of the optimizer."""
+        started = time.perf_counter()
+        with open(self.output, "rb") as file:
+            given = file.read()
+        cache = Cache("nvcc", cache_folder())
+        key = self._key(given)
+        entry = _decoded(cache.get(*key)) if key else None
+        is_cached = entry is not None
+        if entry is None:
+            entry = self._optimized(given, parse_flags)
+            if key and not entry["warnings"]:
+                cache.put(_encoded(entry), *key)
+        text: str | None = entry.pop("text")
+        if text is not None:
+            _replace(self.output, text.encode("utf-8", "surrogateescape"))
+        seconds = round(time.perf_counter() - started, 4)
+        place = {"source": self.source, "ptx": self.output, "targets": [target for target, _ in self.runs]}
+        return {**place, "seconds": seconds, "cached": is_cached, **entry}
+
+    def _key(self, given: bytes) -> tuple[str | bytes, ...]:
+        """Everything that the result depends on; empty, so that nothing is cached, if something cannot be read."""
+        settings = [os.environ.get(f"PTXMOTION_{name}", "") for name in ("FLAGS", "ONLY", "SKIP")]
+        try:
+            ptxas = os.environ["PTXMOTION_PTXAS"]
+            tool = file_identity(ptxas)  # pyright: ignore[reportArgumentType]
+            return (source_identity(FOLDER, _DECIDERS), tool, repr(self.runs), *settings, given)
+        except (OSError, KeyError):
+            return ()
+
+    def _optimized(self, given: bytes, parse_flags: Flags) -> dict[str, Any]:
+        """What the optimizer makes of PTX, as an entry of the cache. ``text`` is `None` if no kernel changed."""
+        from dataclasses import replace
+
+        from ..driver import optimize
+        from ..ptx import parse
+
+        passes, policy = parse_flags(os.environ.get("PTXMOTION_FLAGS") or "-O3")
+        target, options = self.runs[0] if self.runs else ("", ())
+        policy = replace(
+            policy, arch=target if target.startswith("sm_") else None, ptxas_options=options, kernels=_selection()
+        )
+        module = parse(given.decode("utf-8", "surrogateescape"), os.path.basename(self.source))
+        kernels = [kernel.name for kernel in module.kernels if not kernel.is_declaration]
+        result = optimize(module, passes, policy)
+        if result.changed:
+            self._check(result)
+        refused = [each for each in result.remarks if each.reason == "gate-refused"]
+        return {
+            "kernels": kernels,
+            "changed": list(result.changed),
+            "rewrites": result.log.rewrites,
+            "remarks": [[each.kernel, each.text] for each in result.remarks if each.kind == "Passed"],
+            "warnings": [*result.warnings, *(f"{each.kernel}: {each.message}" for each in refused[:1])],
+            "text": result.text if result.changed else None,
+        }
+
+    def _check(self, result: Result) -> None:
+        """Raise `StepFailed` if ptxas refuses the result in one of the runs of the build. The gate has assembled most
+        results already; then its figures are in the cache."""
+        from ..toolchain.ptxas_judge import PtxasJudge
+        from ..toolchain.tools import ToolchainError, find_ptxas
+
+        for target, options in self.runs or [("", ())]:
+            arch = target if target.startswith("sm_") else None
+            try:
+                judge = PtxasJudge(arch, options=options, tool=find_ptxas(f".version {result.module.version}"))
+                judge.figures(result.text)
+            except ToolchainError as error:
+                raise StepFailed(f"ptxas refuses the optimized PTX: {' '.join(str(error).split())[:300]}") from error
+
+
+def _value(arguments: Sequence[str], option: str) -> str:
+    """The word behind an option; empty if there is none."""
+    return next((value for name, value in zip(arguments, arguments[1:], strict=False) if name == option), "")
+
+
+def _selection() -> Callable[[str], bool] | None:
+    """Which kernels PTXMOTION_ONLY and PTXMOTION_SKIP select; `None` for all. Raises `StepFailed`."""
+    only, skip = _pattern("PTXMOTION_ONLY"), _pattern("PTXMOTION_SKIP")
+    if only is None and skip is None:
+        return None
+
+    def is_selected(name: str) -> bool:
+        return (only is None or _matches(only, name)) and (skip is None or not _matches(skip, name))
+
+    return is_selected
+
+
+def _matches(pattern: re.Pattern[str], name: str) -> bool:
+    from ..toolchain.demangle import demangled
+
+    return pattern.search(name) is not None or pattern.search(demangled(name)) is not None
+
+
+def _pattern(variable: str) -> re.Pattern[str] | None:
+    text = os.environ.get(variable)
+    if not text:
+        return None
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise StepFailed(f"{variable}: '{text}' is not a regular expression: {error}") from None
+
+
+def _encoded(entry: dict[str, Any]) -> bytes:
+    """An entry of the cache: its fields as JSON, in the first line, and its text."""
+    import json
+
+    text = entry["text"]
+    fields = {name: value for name, value in entry.items() if name != "text"}
+    head = json.dumps({**fields, "has_text": text is not None}).encode()
+    return head + b"\n" + (text or "").encode("utf-8", "surrogateescape")
+
+
+def _decoded(body: bytes | None) -> dict[str, Any] | None:
+    if body is None:
+        return None
+    import json
+
+    head, _, text = body.partition(b"\n")
+    entry: dict[str, Any] = json.loads(head)
+    entry["text"] = text.decode("utf-8", "surrogateescape") if entry.pop("has_text") else None
+    return entry
+
+
+def _replace(path: str, data: bytes) -> None:
+    """Write a file next to the old one, and rename it. Raises `OSError`; the old file is then unchanged."""
+    target = os.path.realpath(path)
+    temporary = f"{target}.{os.getpid()}.tmp"
+    mode = stat.S_IMODE(os.stat(target).st_mode)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise `StepFailed` in the `with` after ``seconds``."""
+    import signal
+
+    def stop(*_: object) -> None:
+        raise StepFailed(f"it took longer than {seconds:g} s (PTXMOTION_SECONDS)")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
