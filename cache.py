@@ -22,8 +22,8 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 __all__ = ["LIMIT", "Cache", "Usage", "cache_folder", "file_identity", "source_digest", "source_identity", "usage"]
 
@@ -152,8 +152,7 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
                     yield Path(entry.path), status
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """Where the cache is, and how many entries and bytes it holds. ``problem``: why it stores nothing; empty where it
     does."""
 

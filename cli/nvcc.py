@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from .outcome import MISSING, USAGE, CommandError, guarded, warn
+from .outcome import MISSING, USAGE, CommandError, guarded, say
 
 __all__ = ["main", "run_nvcc"]
 
@@ -45,7 +45,7 @@ def run_nvcc(arguments: Sequence[str]) -> int:
         problem = "PTXMOTION_CONTRACT is set, and checks at the launch cannot be built into programs yet: unset it"
         raise CommandError(USAGE, f"ptxmotion: error: {problem}")
     try:
-        launch(arguments, warn)
+        launch(arguments, say)
     except NoCompiler as error:
         raise CommandError(MISSING, f"ptxmotion: error: {error}") from None
 

@@ -5,7 +5,6 @@ Guarantees: exit status 0 and at most one warning, whatever happens. An interrup
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
@@ -79,6 +78,7 @@ def parse_flags(text: str) -> tuple[str, Policy]:
     >>> parse_flags("-O1 --bisect-limit=3")[0]
     'O1'
     """
+    import argparse
     import shlex
 
     from ..compiler.build_step import StepFailed

@@ -13,11 +13,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Assembly", "assemblies_of", "is_same_file", "steps_of"]
 
-_PROCESS = re.compile(r"\btmpxft_[0-9a-f]+_")
+_PROCESS = re.compile(r"tmpxft_[0-9a-f]+_")
 _REDIRECTION = re.compile(r"\d?>")
 
 #: Options of ptxas that change neither the code nor what ptxas refuses.
@@ -27,8 +27,7 @@ _WITHOUT_EFFECT = re.compile(r"-v|--verbose|-m64|--machine=64|-lineinfo|--genera
 _WITH_VALUE = ("-o", "--output-file", "-arch", "--gpu-name")
 
 
-@dataclass(frozen=True, slots=True)
-class Assembly:
+class Assembly(NamedTuple):
     """A run of ptxas over ``ptx``: the path of its input, the target, and the options that may change the code."""
 
     ptx: str

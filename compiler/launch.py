@@ -46,13 +46,13 @@ class NoCompiler(Exception):
     """There is no nvcc on this machine; the text says how to install one."""
 
 
-def launch(arguments: Sequence[str], warn: Callable[[str], None]) -> NoReturn:
-    """Become nvcc with ``arguments``. Raises `NoCompiler`, and `OSError` where it cannot be executed."""
+def launch(arguments: Sequence[str], say: Callable[[str], None]) -> NoReturn:
+    """Become nvcc with ``arguments``. ``say`` prints a message. Raises `NoCompiler`, and `OSError` where it cannot be executed."""
     nvcc = find_nvcc()
     if not _ONLY_INFORMATION.intersection(arguments):
         steps = _dry_run(nvcc, arguments)
         if steps is not None and "/cicc" in steps:
-            nvcc = _with_optimizer(nvcc, steps, arguments, warn)
+            nvcc = _with_optimizer(nvcc, steps, arguments, say)
     os.execv(nvcc, [nvcc, *arguments])
 
 
@@ -75,7 +75,7 @@ def find_nvcc() -> str:
         raise NoCompiler(str(error)) from None
 
 
-def _with_optimizer(nvcc: str, steps: str, arguments: Sequence[str], warn: Callable[[str], None]) -> str:
+def _with_optimizer(nvcc: str, steps: str, arguments: Sequence[str], say: Callable[[str], None]) -> str:
     """The path of the nvcc that optimizes; ``nvcc`` itself where that is impossible. Sets the environment."""
     from .dry_run import assemblies_of, steps_of
     from .toolkit_view import NoView, toolkit_view
@@ -84,13 +84,13 @@ def _with_optimizer(nvcc: str, steps: str, arguments: Sequence[str], warn: Calla
         program = _program(nvcc, steps, arguments)
         view = toolkit_view(program)
     except NoView as error:
-        warn(f"{nvcc} runs without the optimizer: {error}")
+        say(f"ptxmotion: warning: {nvcc} runs without the optimizer: {error}")
         return nvcc
     if " -olto " in steps or " -lto " in steps:
-        warn("with -dlto the linker compiles kernels without PTX: what it links is not optimized")
+        say("ptxmotion: note: with -dlto the linker compiles kernels without PTX: what it links is not optimized")
     runs = [[each.ptx, each.target, list(each.options)] for each in assemblies_of(steps_of(steps))]
     os.environ[ASSEMBLIES] = _encoded(runs)
-    ptxas = executable(os.path.dirname(os.path.realpath(program)), "ptxas")
+    ptxas = executable(os.path.dirname(program), "ptxas")
     if ptxas is not None:
         os.environ.setdefault("PTXMOTION_PTXAS", ptxas)
     return view
@@ -107,7 +107,8 @@ def _encoded(runs: list[list[object]]) -> str:
 
 
 def _program(nvcc: str, steps: str, arguments: Sequence[str]) -> str:
-    """The executable for the view. ``steps`` is what ``nvcc`` prints in a dry run. Raises `NoView` where it cannot be
+    """The executable for the view. ``steps`` is what ``nvcc`` prints in a dry run. It names the folder by which nvcc
+    finds its headers, and so their paths in messages and in debug information. Raises `NoView` where it cannot be
     used."""
     from .toolkit_view import NoView
 
@@ -116,13 +117,11 @@ def _program(nvcc: str, steps: str, arguments: Sequence[str]) -> str:
     version = re.search(r"-D__CUDACC_VER_MAJOR__=(\d+)", steps)
     if version is not None and int(version[1]) < _OLDEST_CUDA:
         raise NoView(f"it is of CUDA {version[1]}, and {_OLDEST_CUDA}.0 or newer is needed")
-    if _is_elf(nvcc):
-        return nvcc
     here = re.search(r"^#\$ _HERE_=(.*)$", steps, re.MULTILINE)
-    inner = os.path.join(here[1], "nvcc") if here is not None else ""
-    if not _is_elf(inner) or not _are_same_steps(steps, _dry_run(inner, arguments)):
+    program = os.path.abspath(os.path.join(here[1] if here is not None else "", "nvcc"))
+    if not _is_elf(nvcc) and not (_is_elf(program) and _are_same_steps(steps, _dry_run(program, arguments))):
         raise NoView("it is a script that does more than to run an nvcc; name that nvcc in PTXMOTION_NVCC")
-    return inner
+    return program
 
 
 def _is_elf(path: str) -> bool:

@@ -52,8 +52,9 @@ class NoView(Exception):
 
 
 def toolkit_view(nvcc: str) -> str:
-    """The path of nvcc in the view of its toolkit, which is made if it does not exist. Raises `NoView`."""
-    folder = os.path.dirname(os.path.realpath(nvcc))
+    """The path of nvcc in the view of its toolkit, which is made if it does not exist. ``nvcc`` is an absolute path.
+    Raises `NoView`."""
+    folder = os.path.dirname(nvcc)
     try:
         files = _files(folder)
         links = {name: os.path.join(folder, name) for name in os.listdir(folder) if name != "nvcc.profile"}
