@@ -39,6 +39,8 @@ VERBS: dict[str, str] = {
     "emulate": "run a kernel on the emulator",
     "fuse": "fuse the kernel launches of a host program",
     "nvcc": "run nvcc and optimize the PTX that it compiles",
+    "bisect": "find the kernel and the rewrite that change the result of a program",
+    "extract": "list or write the PTX and the cubins in executables, libraries and objects",
     "bench": "run benchmarks; compare and track their results",
     "doctor": "check that this machine has everything that ptxmotion needs",
     "completion": "print the completion script of a shell",
