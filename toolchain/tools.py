@@ -28,6 +28,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..arch import DEFAULT_TARGET, OLDEST
 from ..cache import file_identity
@@ -51,6 +52,8 @@ OLDEST_PTX = (9, 0)
 
 _VERSION = re.compile(r"^[ \t]*\.version[ \t]+(\d+\.\d+)", re.MULTILINE)
 _TARGET = re.compile(r"^[ \t]*\.target[ \t]+(sm_(\d+)[af]?)\b", re.MULTILINE)
+#: In the message of ptxas about a function of another module.
+_UNRESOLVED = "Unresolved extern"
 _DIAGNOSTIC = re.compile(r"^ptxas (?:(?P<file>.*), line (?P<line>\d+); )?(?P<severity>\w+)\s*: (?P<message>.*)$")
 
 
@@ -261,6 +264,20 @@ def assemble(
             raise PtxasError(code, log)
         cubin = output.read_bytes()
     return Assembled(cubin, log, seconds, chosen, own if not arch and own != chosen else "")
+
+
+def assemble_whole_or_relocatable(ptx: str, arch: str | None = None, **options: Any) -> Assembled:
+    """`assemble`; as relocatable code if the module calls functions of other modules, which ptxas refuses otherwise.
+
+    The code of a kernel may then differ: ptxas does not know how many registers a function of another module needs.
+    """
+    try:
+        return assemble(ptx, arch, **options)
+    except PtxasError as error:
+        if _UNRESOLVED not in error.log:
+            raise
+        flags = (*options.pop("flags", ()), "--compile-only")
+        return assemble(ptx, arch, flags=flags, **options)
 
 
 def compile_cuda(
