@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
 
-__all__ = ["FOLDER", "child_environment", "import_paths", "isolated_command", "module_command", "process_pool", "python_command"]
+__all__ = [
+    "FOLDER",
+    "child_environment",
+    "import_paths",
+    "isolated_command",
+    "module_command",
+    "process_pool",
+    "python_command",
+]
 
 #: The name of the package, and the folder from which this process imports it.
 PACKAGE = __name__.partition(".")[0]

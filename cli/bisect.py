@@ -89,7 +89,8 @@ class Trials:
         if os.path.exists(self._log):
             os.unlink(self._log)
         try:
-            done = subprocess.run(self._command, env={**os.environ, **settings}, stdout=self._output, stderr=self._output)
+            settings = {**os.environ, **settings}
+            done = subprocess.run(self._command, env=settings, stdout=self._output, stderr=self._output)
         except OSError as error:
             usage_error(f"{self._command[0]}: {error.strerror}")
         if done.returncode == -2:
@@ -111,7 +112,7 @@ def _search(trials: Trials, flags: str) -> int:
     if without.fails:
         usage_error("the command fails also without the optimizer: it must succeed then")
     if not without.entries:
-        usage_error("the command has compiled nothing with ptxmotion nvcc; it must build everything again, as make -B does")
+        usage_error("the command has compiled nothing with ptxmotion nvcc; it must build again, as make -B does")
     whole = trials.run(f"with {flags}", flags)
     if not whole.fails:
         say("ptxmotion: the command succeeds with the optimizer: there is nothing to find")
@@ -171,7 +172,8 @@ def _described(name: str) -> str:
 def smallest(items: list[str], fails: Callable[[list[str]], bool]) -> list[str]:
     """A subset of ``items`` with which something fails, and no longer fails without any one of them.
 
-    ``items`` as a whole fail. Reference: Zeller and Hildebrandt, *Simplifying and Isolating Failure-Inducing Input*, 2002.
+    ``items`` as a whole fail.
+    Reference: Zeller and Hildebrandt, *Simplifying and Isolating Failure-Inducing Input*, 2002.
 
     >>> smallest(list("abcdefgh"), lambda some: "c" in some and "g" in some)
     ['c', 'g']

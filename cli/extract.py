@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `extract`."""
     from .arguments import regex
 
-    parser.add_argument("files", nargs="+", metavar="FILE", help="executables, shared objects, objects, archives, fatbins")
+    kinds = "executables, shared objects, objects, archives, fatbins, cubins"
+    parser.add_argument("files", nargs="+", metavar="FILE", help=kinds)
     parser.add_argument("-o", dest="output", metavar="DIR", help="write each image to a file in this folder")
     parser.add_argument("--kind", choices=_KINDS, help="only images of this kind")
     parser.add_argument("--arch", metavar="SM", help="only images for this target, as in sm_90")
@@ -98,7 +100,7 @@ def _images_of(path: str, arguments: argparse.Namespace) -> list[Listed]:
         warn(f"{path}: there is no device code")
     listed: list[Listed] = []
     for number, image in enumerate(images, 1):
-        if (arguments.kind and image.kind != arguments.kind) or (arguments.arch and image.target not in ("", arguments.arch)):
+        if image.kind != (arguments.kind or image.kind) or image.target != (arguments.arch or image.target):
             continue
         each = Listed(path, number, image)
         if not arguments.images:
@@ -209,5 +211,5 @@ def _print(found: list[Listed], *, with_kernels: bool) -> None:
         if with_kernels:
             rows += [("", "", None, "", "", f"  {_source_name(name)}", count) for name, count in each.kernels.items()]
     print_table(("image", "target", "bytes", "compression", "state", "source and kernels", "registers"), rows)
-    kinds = {kind: sum(each.image.kind == kind for each in found) for kind in dict.fromkeys(e.image.kind for e in found)}
+    kinds = Counter(each.image.kind for each in found)
     sys.stdout.write(f"{', '.join(f'{number} {kind}' for kind, number in kinds.items()) or 'no images'}\n")

@@ -4,9 +4,9 @@ Each input has an output of its own below the folder that ``-o`` names: under th
 folder under the file's path below that folder. The options that write files (`--remarks-output`, `--stats-json=`,
 `--dump`) then name folders, too, with one file, or one folder of dumps, for each input.
 
-Requires: arguments that `opt` has checked. Guarantees: a file that fails does not end the others, also where its process
-is killed. Messages appear in the order of the inputs, whatever the number of processes. The exit code is the highest of
-the single ones, and one line on stderr says how many files changed and failed.
+Requires: arguments that `opt` has checked. Guarantees: a file that fails does not end the others, also where its
+process is killed. Messages appear in the order of the inputs, whatever the number of processes. The exit code is the
+highest of the single ones, and one line on stderr says how many files changed and failed.
 Refuses: two inputs with the same output, stdin among the inputs, and an output that is no folder.
 """
 

@@ -47,7 +47,7 @@ def _run(step: Any) -> None:
 
     from ..compiler.build_step import time_limit
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so that ptxas and temporary files do not stay
+    signal.signal(signal.SIGTERM, _end)  # so that ptxas and temporary files do not stay
     try:
         seconds = float(os.environ.get("PTXMOTION_SECONDS") or _SECONDS)
     except ValueError:
@@ -60,6 +60,10 @@ def _run(step: Any) -> None:
         _print(_summary(entry))
     if log := os.environ.get("PTXMOTION_LOG"):
         _append(log, entry)
+
+
+def _end(*_: object) -> NoReturn:
+    sys.exit(_INTERRUPTED)
 
 
 def _runs() -> list[tuple[str, str, list[str]]]:
@@ -121,8 +125,8 @@ def _summary(entry: dict[str, Any]) -> str:
     number = f"{len(entry['changed'])} of {len(entry['kernels'])} kernels changed"
     lines = [f"ptxmotion: {entry['source']} ({targets}): {number} in {entry['seconds']:.2f} s{cached}"]
     for kernel in entry["changed"]:
-        gains = [text.partition(f" gate: {kernel}: ")[2] for name, text in entry["remarks"] if name == kernel]
-        gain = next(filter(None, gains), "")
+        texts: list[str] = [text for name, text in entry["remarks"] if name == kernel]
+        gain = "".join([text.partition(f" gate: {kernel}: ")[2] for text in texts][:1])
         lines.append(f"  {demangled(kernel)}{': ' if gain else ''}{gain}")
     return "\n".join(lines)
 

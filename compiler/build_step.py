@@ -22,7 +22,8 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ..cache import Cache, cache_folder, file_identity, source_identity
@@ -69,7 +70,8 @@ class BuildStep:
         """(target, options) of each run of ptxas over the output. A run without a name is one over every output."""
         from .dry_run import is_same_file
 
-        return [(target, tuple(options)) for name, target, options in runs if not name or is_same_file(name, self.output)]
+        own = [run for run in runs if not run[0] or is_same_file(run[0], self.output)]
+        return [(target, tuple(options)) for _, target, options in own]
 
     def run(self, parse_flags: Flags) -> dict[str, Any]:
         """Optimize the file; the entry of the log. Raises `StepFailed`, `OSError` and errors of the optimizer."""
@@ -145,7 +147,7 @@ class BuildStep:
 
 def _value(arguments: Sequence[str], option: str) -> str:
     """The word behind an option; empty if there is none."""
-    return next((value for name, value in zip(arguments, arguments[1:], strict=False) if name == option), "")
+    return next((value for name, value in pairwise(arguments) if name == option), "")
 
 
 def _selection() -> Callable[[str], bool] | None:
@@ -214,7 +216,7 @@ def _replace(path: str, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
+def time_limit(seconds: float) -> Generator[None]:
     """Raise `StepFailed` in the `with` after ``seconds``."""
     import signal
 

@@ -36,8 +36,8 @@ class Assembly(NamedTuple):
 
 
 def steps_of(output: str) -> list[list[str]]:
-    """The words of each command in the output of a dry run, without redirections. What is no command for the shell, such
-    as the definitions of variables, is left out.
+    """The words of each command in the output of a dry run, without redirections. What is no command for the shell,
+    such as the definitions of variables, is left out.
 
     >>> steps_of('#$ TOP=/usr\\n#$ ptxas -arch=sm_90 "a b.ptx" -o "a.cubin"  > /tmp/log')
     [['ptxas', '-arch=sm_90', 'a b.ptx', '-o', 'a.cubin']]

@@ -1,15 +1,15 @@
 """Runs nvcc so that the PTX between its steps cicc and ptxas is optimized.
 
-This process prepares the run, and then becomes nvcc (`execve`). So arguments, outputs, exit status, messages, signals and
-parallel steps are nvcc's own. Three things are prepared:
+This process prepares the run, and then becomes nvcc (`execve`). So arguments, outputs, exit status, messages, signals
+and parallel steps are nvcc's own. Three things are prepared:
 
 - a view of the toolkit, whose step cicc optimizes what it has written (`toolkit_view`);
 - the options that ptxas will get, from a dry run of the same command. They are in the environment variable
   `ASSEMBLIES`, which the step reads;
 - the variable PTXMOTION_PTXAS, so that the gate uses the ptxas of the same toolkit.
 
-The nvcc that is run is, in this order: PTXMOTION_NVCC; the first one in PATH, which a build without this tool would use;
-that of NVIDIA's wheels; that of an installed CUDA.
+The nvcc that is run is, in this order: PTXMOTION_NVCC; the first one in PATH, which a build without this tool would
+use; that of NVIDIA's wheels; that of an installed CUDA.
 
 Guarantees: where there is no view, or nvcc is a script or older than CUDA 13, nvcc runs unchanged after one warning. A
 command without a step cicc runs unchanged without a warning.
@@ -47,7 +47,8 @@ class NoCompiler(Exception):
 
 
 def launch(arguments: Sequence[str], say: Callable[[str], None]) -> NoReturn:
-    """Become nvcc with ``arguments``. ``say`` prints a message. Raises `NoCompiler`, and `OSError` where it cannot be executed."""
+    """Become nvcc with ``arguments``. ``say`` prints a message. Raises `NoCompiler`, and `OSError` where nvcc cannot be
+    executed."""
     nvcc = find_nvcc()
     if not _ONLY_INFORMATION.intersection(arguments):
         steps = _dry_run(nvcc, arguments)
@@ -96,7 +97,7 @@ def _with_optimizer(nvcc: str, steps: str, arguments: Sequence[str], say: Callab
     return view
 
 
-def _encoded(runs: list[list[object]]) -> str:
+def _encoded(runs: Sequence[Sequence[object]]) -> str:
     """The value of `ASSEMBLIES`. If it is too long, one run without a file name stands for all that are otherwise
     equal; it is then the run for every PTX file."""
     text = json.dumps(runs, separators=(",", ":"))

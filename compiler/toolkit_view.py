@@ -194,4 +194,3 @@ def _expanded(text: str, values: dict[str, str], depth: int = 8) -> str:
 def _quoted(words: list[str]) -> str:
     """A command for the shell."""
     return " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
-

@@ -44,7 +44,7 @@ def _libraries() -> tuple[Any, Any] | None:
 
     for each in _LIBRARIES:
         try:
-            demangle: Any = getattr(ctypes.CDLL(each), "__cxa_demangle")  # noqa: B009  (a name with underscores)
+            demangle: Any = ctypes.CDLL(each)["__cxa_demangle"]
             free: Any = ctypes.CDLL(None).free
         except (OSError, AttributeError):
             continue

@@ -25,9 +25,10 @@ import mmap
 import os
 import re
 import struct
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 __all__ = ["DeviceImage", "FatbinError", "device_images", "opened"]
 
@@ -50,6 +51,9 @@ _ENCODED = 0x10000
 _OTHER_COMPRESSIONS = 0x1000 | 0x4000
 _SUFFIXES = {0x100000: "a", 0x200000: "f"}
 
+#: The library that decompresses it.
+_MODULES = {"zstd": "zstandard", "lz4": "lz4.block"}
+
 #: The most bytes that an image may have when it is decompressed.
 _LARGEST = 1 << 32
 
@@ -60,10 +64,13 @@ class FatbinError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DeviceImage:
-    """One image. ``kind`` is ``ptx``, ``cubin``, ``lto`` or ``kind N``; ``target`` is as in ``sm_90a``; ``source`` is
-    the name of the source and ``options`` the options for ptxas, where the image has them. ``member`` is the archive's
-    member that contains it. ``compression`` is ``zstd``, ``lz4``, empty, or ``unknown`` with the flags. ``size`` is that of the content in bytes, not
-    compressed. ``is_linked`` is false for code that the device linker has not yet linked, if the section says so."""
+    """One image.
+
+    ``kind`` is ``ptx``, ``cubin``, ``lto`` or ``kind N``; ``target`` is as in ``sm_90a``. ``source`` is the name of the
+    source and ``options`` are those for ptxas, where the image has them. ``member`` is the archive's member that
+    contains it. ``compression`` is ``zstd``, ``lz4``, empty, or ``unknown`` with the flags. ``size`` is that of the
+    content in bytes, not compressed. ``is_linked`` is false in a section of code for the device linker.
+    """
 
     kind: str
     target: str
@@ -260,21 +267,26 @@ def _decompressed(stored: bytes, compression: str, size: int) -> bytes:
         return stored
     if size > _LARGEST:
         raise FatbinError(f"an image of {size} bytes is too large")
+    if compression not in _MODULES:
+        raise FatbinError(f"the compression is {compression}")
+    module: Any = _module(_MODULES[compression])
     try:
         if compression == "zstd":
-            import zstandard
-
-            content = zstandard.ZstdDecompressor().decompress(stored, max_output_size=size)
-        elif compression == "lz4":
-            import lz4.block
-
-            content = lz4.block.decompress(stored, uncompressed_size=size)
+            content: bytes = module.ZstdDecompressor().decompress(stored, max_output_size=size)
         else:
-            raise FatbinError(f"the compression is {compression}")
-    except FatbinError:
-        raise
+            content = module.decompress(stored, uncompressed_size=size)
     except Exception as error:  # each library has its own class
         raise FatbinError(f"an image is damaged: {error}") from error
     if len(content) != size:
         raise FatbinError(f"an image has {len(content)} bytes instead of {size}")
     return content
+
+
+def _module(name: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        package = name.partition(".")[0]
+        raise FatbinError(f"{package} is missing: {sys.executable} -m pip install {package}") from None

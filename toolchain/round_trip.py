@@ -32,7 +32,6 @@ __all__ = ["FileResult", "Report", "check_file", "check_folder", "sections"]
 _LOADED = (".text", ".nv.constant", ".nv.global")
 
 
-
 @dataclass(frozen=True, slots=True)
 class FileResult:
     """The result for one file. `path` is relative to the folder. `message` is the first error."""

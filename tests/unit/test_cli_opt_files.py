@@ -56,9 +56,7 @@ def test_one_that_fails_does_not_end_the_others(
     (folder / "b.ptx").write_text("this is no PTX")
     assert opt("-O1", folder, tmp_path / "missing.ptx", "-o", tmp_path / "out") == 3
     told = capfd.readouterr().err
-    assert told.endswith(
-        f"ptxmotion: 5 files: 2 changed, 2 failed: {folder / 'b.ptx'}, {tmp_path / 'missing.ptx'}\n"
-    )
+    assert told.endswith(f"ptxmotion: 5 files: 2 changed, 2 failed: {folder / 'b.ptx'}, {tmp_path / 'missing.ptx'}\n")
     assert f"{folder / 'b.ptx'}:1:1: error:" in told
     assert names(tmp_path / "out") == ["a.ptx", "inner/b.ptx", "same.ptx"]
 

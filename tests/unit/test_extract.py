@@ -10,18 +10,10 @@ from typing import Any
 
 import pytest
 from motion import DIVISION_AGAIN
+from nvcc_builds import CUOBJDUMP, LIBRARIES, NVCC, needs_nvcc
 from ptxmotion.cli import main
 from ptxmotion.toolchain.demangle import demangled
 from ptxmotion.toolchain.fatbin import FatbinError, device_images, opened
-from ptxmotion.toolchain.tools import ToolMissing, find_tool
-
-try:
-    NVCC = str(find_tool("nvcc").path)
-    CUOBJDUMP = str(find_tool("cuobjdump").path)
-except ToolMissing:
-    NVCC = CUOBJDUMP = ""
-
-needs_nvcc = pytest.mark.skipif(not NVCC or not shutil.which("g++"), reason="no nvcc, cuobjdump or host compiler")
 
 FIRST = """\
 extern __device__ int twice(int);
@@ -37,8 +29,7 @@ TARGETS = ("-gencode=arch=compute_90a,code=[sm_90a,compute_90a]", "-gencode=arch
 
 
 def nvcc(folder: Path, *arguments: str) -> None:
-    libraries = f"-L{Path(NVCC).parent.parent / 'lib'}"
-    done = subprocess.run([NVCC, *arguments, libraries], cwd=folder, capture_output=True, text=True)
+    done = subprocess.run([NVCC, *arguments, LIBRARIES], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
@@ -74,9 +65,8 @@ def extracted(folder: Path, file: str, out: Path) -> tuple[list[bytes], list[byt
     def number(path: Path) -> int:
         return int(path.name.split(".")[1])
 
-    return tuple(  # pyright: ignore[reportReturnType]
-        [path.read_bytes() for path in sorted(out.glob(f"*.{kind}"), key=number)] for kind in ("ptx", "cubin")
-    )
+    ptx, cubins = ([path.read_bytes() for path in sorted(out.glob(f"*.{k}"), key=number)] for k in ("ptx", "cubin"))
+    return ptx, cubins
 
 
 @needs_nvcc

@@ -23,9 +23,22 @@ MAY_SEE = {
     "emulator": {"ptx"},
     "toolchain": {"ptx"},
     "harness": {"ptx", "emulator", "toolchain"},
+    "compiler": {"", "ptx", "toolchain"},
     "suites": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness"},
     "programs": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness", "suites"},
-    "cli": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness", "suites", "programs"},
+    "cli": {
+        "",
+        "ptx",
+        "analysis",
+        "transforms",
+        "dsl",
+        "emulator",
+        "toolchain",
+        "harness",
+        "suites",
+        "programs",
+        "compiler",
+    },
     "__main__": {"cli"},
     "": {"ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness"},
 }
@@ -212,7 +225,7 @@ def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "module", ["", "ptx", "analysis", "transforms", "dsl", "toolchain", "harness", "programs", "cli"]
+    "module", ["", "ptx", "analysis", "transforms", "dsl", "toolchain", "harness", "programs", "compiler", "cli"]
 )
 def test_a_start_loads_nothing_heavy(module: str) -> None:
     program = f"import sys, ptxmotion{'.' * bool(module)}{module}; print(*sorted(sys.modules))"

@@ -11,21 +11,16 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from nvcc_builds import LIBRARIES, NVCC, environment, needs_nvcc, ours, plain
 from ptxmotion.compiler import launch, toolkit_view
 from ptxmotion.compiler.dry_run import assemblies_of, is_same_file, steps_of
-from ptxmotion.python_child import child_environment, module_command
-from ptxmotion.toolchain.tools import ToolMissing, find_tool
+from ptxmotion.python_child import module_command
 
-try:
-    NVCC = str(find_tool("nvcc").path)
-except ToolMissing:
-    NVCC = ""
-
-pytestmark = pytest.mark.skipif(not NVCC or not shutil.which("g++"), reason="no nvcc, or no host compiler")
+pytestmark = needs_nvcc
 
 #: The options that change a kernel of `SOURCE`: without the gate, a division moves.
 CHANGES = "-O2 --gate=off"
@@ -60,23 +55,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def environment(folder: Path, settings: Mapping[str, str] | None = None) -> dict[str, str]:
-    cleared = {name: value for name, value in os.environ.items() if not name.startswith(("PTXMOTION_", "NVCC_"))}
-    cache = str(folder / "cache")
-    mine = {"PTXMOTION_NVCC": NVCC, "PTXMOTION_CACHE": cache, **(settings or {})}
-    paths = {name: value for name, value in child_environment().items() if name.startswith("PYTHON")}
-    return {**cleared, **paths, **mine}
-
-
-def ours(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    command = module_command("nvcc", *arguments)
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment(folder, settings))
-
-
-def plain(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([NVCC, *arguments], cwd=folder, capture_output=True, text=True, env=environment(folder))
-
-
 def outputs(folder: Path) -> dict[str, bytes]:
     """Path → content, without process numbers, of each file below the folder, except for the cache."""
     files = [path for path in folder.rglob("*") if path.is_file() and "cache" not in path.relative_to(folder).parts]
@@ -88,8 +66,6 @@ def _unnumbered(data: bytes) -> bytes:
     return re.sub(rb"tmpxft_[0-9a-f]{8}", b"tmpxft_", data)
 
 
-LIBRARIES = f"-L{Path(NVCC).parent.parent / 'lib'}"
-
 MODES: dict[str, Sequence[str]] = {
     "object": ("-arch=sm_90", "-c", "a.cu", "-o", "a.o"),
     "relocatable": ("-arch=sm_90", "-rdc=true", "-c", "a.cu"),
@@ -98,7 +74,10 @@ MODES: dict[str, Sequence[str]] = {
         *("-gencode", "arch=compute_90,code=sm_90", "-t", "3", "-c", "a.cu"),
     ),
     "ptx": ("-ptx", "-arch=sm_90", "a.cu"),
-    "cubin": ("-cubin", "-arch=sm_90", "-lineinfo", "-maxrregcount", "40", "-Xptxas", "-O2,-v", "a.cu", "-o", "x y.cubin"),
+    "cubin": (
+        *("-cubin", "-arch=sm_90", "-lineinfo", "-maxrregcount", "40"),
+        *("-Xptxas", "-O2,-v", "a.cu", "-o", "x y.cubin"),
+    ),
     "fatbin": ("-fatbin", "-gencode=arch=compute_90,code=[sm_90,compute_90]", "a.cu"),
     "debug": ("-G", "-g", "-arch=sm_90", "-no-compress", "-c", "a.cu"),  # the PTX contains the name of a file
     "executable": ("-arch=sm_90", "a.cu", "-o", "program", LIBRARIES),
@@ -230,7 +209,8 @@ def test_what_fails_is_passed_through_with_one_warning(folder: Path, settings: d
     before = (folder / "a.ptx").read_bytes()
     done = ours(folder, "-ptx", "-arch=sm_90", "a.cu", **settings)
     assert done.returncode == 0
-    assert done.stderr.startswith("ptxmotion: warning: a.cu: compiled without the optimizer: ") and problem in done.stderr
+    assert done.stderr.startswith("ptxmotion: warning: a.cu: compiled without the optimizer: ")
+    assert problem in done.stderr
     assert done.stderr.count("\n") == 1
     assert (folder / "a.ptx").read_bytes() == before
 
@@ -238,7 +218,8 @@ def test_what_fails_is_passed_through_with_one_warning(folder: Path, settings: d
 def test_a_ptxas_that_refuses_the_result(folder: Path) -> None:
     """The gate is off, and every run of ptxas for the optimizer fails. The build runs another ptxas."""
     refusing = folder / "ptxas"
-    refusing.write_text('#!/bin/sh\ncase "$*" in *version*) echo "V13.0.1"; exit 0;; esac\necho "error: no" >&2; exit 1\n')
+    version = 'case "$*" in *version*) echo "V13.0.1"; exit 0;; esac'
+    refusing.write_text(f"#!/bin/sh\n{version}\necho 'error: no' >&2; exit 1\n")
     refusing.chmod(0o755)
     done = ours(folder, "-cubin", "-arch=sm_90", "a.cu", PTXMOTION_FLAGS=CHANGES, PTXMOTION_PTXAS=str(refusing))
     assert done.returncode == 0 and "ptxas refuses the optimized PTX" in done.stderr
@@ -383,8 +364,8 @@ def test_options_of_ptxas_are_found() -> None:
     output = """\
 #$ _HERE_=/usr/bin
 #$ TOP="a b
-#$ "$CICC_PATH/cicc" --c++17 -arch compute_80 "/tmp/tmpxft_00a1_00000000-8_a b.ii" -o "/tmp/tmpxft_00a1_00000000-7_a b.ptx"
-#$ ptxas -arch=sm_80 -m64 -v -dlcm=cg --compile-only -maxrregcount=32 "/tmp/tmpxft_00a1_00000000-7_a b.ptx"  -o "x"  > /tmp/log 2>/tmp/err
+#$ "$CICC_PATH/cicc" --c++17 "/tmp/tmpxft_00a1_00000000-8_a b.ii" -o "/tmp/tmpxft_00a1_00000000-7_a b.ptx"
+#$ ptxas -arch=sm_80 -m64 -v -dlcm=cg --compile-only -maxrregcount=32 "/tmp/tmpxft_00a1_00000000-7_a b.ptx" > log 2>err
 #$ ptxas --gpu-name sm_86 --def-load-cache ca "/tmp/tmpxft_00a1_00000000-7_a b.ptx"  -o "y"
 #$ ptxas -arch=sm_90 "mine.ptx" -o "z"
 """
