@@ -70,8 +70,11 @@ class BuildStep:
         """(target, options) of each run of ptxas over the output. A run without a name is one over every output."""
         from .dry_run import is_same_file
 
-        own = [run for run in runs if not run[0] or is_same_file(run[0], self.output)]
-        return [(target, tuple(options)) for _, target, options in own]
+        every = [(target, tuple(options)) for _, target, options in runs]
+        named = [not name or is_same_file(name, self.output) for name, _, _ in runs]
+        own = [run for run, is_own in zip(every, named, strict=True) if is_own]
+        # nvcc chooses another number for a temporary file if one with that name exists.
+        return own or (every[:1] if len(set(every)) == 1 else [])
 
     def run(self, parse_flags: Flags) -> dict[str, Any]:
         """Optimize the file; the entry of the log. Raises `StepFailed`, `OSError` and errors of the optimizer."""

@@ -41,6 +41,15 @@ _ONLY_INFORMATION = frozenset(["--version", "-V", "--help", "-h", "--list-gpu-ar
 
 _OLDEST_CUDA = 13
 
+#: Words by which a file without a suffix of CUDA can be compiled: the language, a file with options.
+_INDIRECT = ("-x", "--x", "-optf", "--options-file", "@")
+
+#: The numbers in the name of a temporary file: of the process, and of the file among those that exist.
+_TEMPORARY = re.compile(r"tmpxft_[0-9a-f]+_[0-9a-f]+-[0-9]+_")
+
+#: A script that runs one program with its own arguments, as some installations of CUDA have it in PATH.
+_ONLY_EXEC = re.compile(rb'#! */bin/(?:ba|da)?sh\s+exec +"?(/[^\s"$`\\]+)"? +"\$@"\s*')
+
 
 class NoCompiler(Exception):
     """There is no nvcc on this machine; the text says how to install one."""
@@ -49,8 +58,8 @@ class NoCompiler(Exception):
 def launch(arguments: Sequence[str], say: Callable[[str], None]) -> NoReturn:
     """Become nvcc with ``arguments``. ``say`` prints a message. Raises `NoCompiler`, and `OSError` where nvcc cannot be
     executed."""
-    nvcc = find_nvcc()
-    if not _ONLY_INFORMATION.intersection(arguments):
+    nvcc = _unwrapped(find_nvcc())
+    if _may_compile(arguments):
         steps = _dry_run(nvcc, arguments)
         if steps is not None and "/cicc" in steps:
             nvcc = _with_optimizer(nvcc, steps, arguments, say)
@@ -74,6 +83,26 @@ def find_nvcc() -> str:
         return str(find_tool("nvcc").path)
     except ToolMissing as error:
         raise NoCompiler(str(error)) from None
+
+
+def _may_compile(arguments: Sequence[str]) -> bool:
+    """Whether there may be a step cicc. A dry run tells it for certain, but takes 10 ms."""
+    if _ONLY_INFORMATION.intersection(arguments):
+        return False
+    if any(os.environ.get(f"NVCC_{where}_FLAGS") for where in ("PREPEND", "APPEND")):
+        return True
+    return any(word.endswith((".cu", ".ii")) or word.startswith(_INDIRECT) for word in arguments)
+
+
+def _unwrapped(nvcc: str) -> str:
+    """The program that a script runs which does nothing else; otherwise ``nvcc``."""
+    try:
+        with open(nvcc, "rb") as file:
+            script = _ONLY_EXEC.fullmatch(file.read(1000))
+    except OSError:
+        return nvcc
+    program = script[1].decode("utf-8", "surrogateescape") if script is not None else ""
+    return program if program and _is_elf(program) else nvcc
 
 
 def _with_optimizer(nvcc: str, steps: str, arguments: Sequence[str], say: Callable[[str], None]) -> str:
@@ -135,9 +164,12 @@ def _is_elf(path: str) -> bool:
 
 def _are_same_steps(one: str, other: str | None) -> bool:
     """Whether two dry runs print the same commands, except for names of temporary files."""
-    from .dry_run import is_same_file, steps_of
+    from .dry_run import steps_of
 
-    return other is not None and is_same_file(repr(steps_of(one)), repr(steps_of(other)))
+    def steps(output: str) -> str:
+        return _TEMPORARY.sub("", repr(steps_of(output)))
+
+    return other is not None and steps(one) == steps(other)
 
 
 def _dry_run(nvcc: str, arguments: Sequence[str]) -> str | None:

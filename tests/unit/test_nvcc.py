@@ -266,7 +266,11 @@ def test_a_cache_that_does_not_work(folder: Path, how: str) -> None:
 
 def test_a_toolkit_without_a_view_is_run_as_it_is(folder: Path) -> None:
     """A script that adds arguments is not replaced by the nvcc that it runs; one that adds nothing is."""
-    scripts = {"adds": f'#!/bin/sh\nexec {NVCC} -DX=1 "$@"\n', "runs": f'#!/bin/sh\nexec {NVCC} "$@"\n'}
+    scripts = {
+        "adds": f'#!/bin/sh\nexec {NVCC} -DX=1 "$@"\n',
+        "runs": f'#!/bin/sh\nexec {NVCC} "$@"\n',
+        "asks": f'#!/bin/sh\ntest -n "$HOME"\nexec "{NVCC}" "$@"\n',
+    }
     for name, text in scripts.items():
         script = folder / name
         script.write_text(text)
