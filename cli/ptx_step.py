@@ -8,16 +8,16 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from ..compiler.build_step import BuildStep
     from ..driver import Policy
 
-__all__ = ["main", "parse_flags"]
+__all__ = ["main", "parse_flags", "run_step"]
 
 _INTERRUPTED = 130
-_SECONDS = 600.0
 
 #: The options of `opt` that PTXMOTION_FLAGS may contain, by the names of their values. The others name files, or set
 #: what the build decides.
@@ -26,40 +26,54 @@ _ALLOWED = frozenset(["level", "passes", "gate", "gate_timeout", "alias", "bisec
 
 def main(arguments: Sequence[str]) -> int:
     """Optimize the output of cicc; the exit status."""
-    from ..compiler.build_step import BuildStep
+    from ..compiler.build_step import replace_file, step_of_cicc
 
-    name = "PTX"
     try:
-        step = BuildStep(arguments, _runs())
-        name = step.source
-        if step.is_optimized:
-            _run(step)
-    except (KeyboardInterrupt, SystemExit):
-        return _INTERRUPTED
-    except Exception as error:
-        problem = " ".join(str(error).split()) or type(error).__name__
-        _warn(f"{name}: compiled without the optimizer: {problem}")
-    return 0
+        found = step_of_cicc(arguments, _runs())
+    except ValueError as error:
+        _warn(f"compiled without the optimizer: {error}")
+        return 0
+    if found is None:
+        return 0
+    step, path = found
+    return run_step(step, path, lambda text: replace_file(path, text.encode("utf-8", "surrogateescape")))
 
 
-def _run(step: Any) -> None:
+def run_step(step: BuildStep, path: str, use: Callable[[str], None]) -> int:
+    """Optimize the PTX file ``path`` and call ``use`` with the text if it changed. The exit status is 0 unless there
+    was an interrupt. Whatever fails is a warning."""
     import signal
 
     from ..compiler.build_step import time_limit
 
-    signal.signal(signal.SIGTERM, _end)  # so that ptxas and temporary files do not stay
     try:
-        seconds = float(os.environ.get("PTXMOTION_SECONDS") or _SECONDS)
-    except ValueError:
-        seconds = _SECONDS
-    with time_limit(seconds):
-        entry = step.run(parse_flags)
+        signal.signal(signal.SIGTERM, _end)  # so that ptxas and temporary files do not stay
+        with time_limit():
+            with open(path, "rb") as file:
+                given = file.read()
+            entry = step.optimized(given, parse_flags)
+            text = entry.pop("text")
+            if text is not None:
+                use(text)
+        _report(step, {**entry, "ptx": path})
+    except (KeyboardInterrupt, SystemExit):
+        return _INTERRUPTED
+    except Exception as error:
+        problem = " ".join(str(error).split()) or type(error).__name__
+        _warn(f"{step.source}: compiled without the optimizer: {problem}")
+    return 0
+
+
+def _report(step: BuildStep, entry: dict[str, Any]) -> None:
     for warning in entry["warnings"]:
         _warn(f"{step.source}: {warning}")
     if os.environ.get("PTXMOTION_VERBOSE"):
         _print(_summary(entry))
     if log := os.environ.get("PTXMOTION_LOG"):
-        _append(log, entry)
+        try:
+            _append(log, entry)
+        except OSError as error:
+            _warn(f"PTXMOTION_LOG: {log}: {error.strerror}")
 
 
 def _end(*_: object) -> NoReturn:

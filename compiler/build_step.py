@@ -1,4 +1,4 @@
-"""Optimizes the PTX file that the step cicc of a build has written, in place.
+"""Optimizes a PTX file of a build: between nvcc's steps cicc and ptxas, or before a ptxas that another program runs.
 
 Environment variables, which are the settings of a build:
 
@@ -9,9 +9,9 @@ Environment variables, which are the settings of a build:
 - PTXMOTION_VERBOSE: if it is not empty, print which kernels changed;
 - PTXMOTION_SECONDS: the time limit for a PTX file (default: 600).
 
-Requires: the environment that `launch` has set. Guarantees: the file is replaced at once, and only by PTX that ptxas
-accepts with the options and for each target of the build. If there is no such PTX, the file stays as it is. Results are
-cached; the key contains the PTX, all settings, the options and the identity of ptxas, and that of this package.
+Guarantees: a file is replaced at once, and only by PTX that ptxas accepts with the options and for each target of the
+build. If there is no such PTX, the file stays as it is. Results are cached; the key contains the PTX, all settings, the
+options and the identity of ptxas, and that of this package.
 Refuses: PTX for debugging (``-G``) and for link-time optimization (``-dlto``), which stay as they are.
 """
 
@@ -32,7 +32,7 @@ from ..python_child import FOLDER
 if TYPE_CHECKING:
     from ..driver import Policy, Result
 
-__all__ = ["BuildStep", "Flags", "StepFailed"]
+__all__ = ["BuildStep", "Flags", "StepFailed", "replace_file", "step_of_cicc", "time_limit"]
 
 _DECIDERS = (".", "analysis", "cli", "compiler", "ptx", "toolchain", "transforms")
 
@@ -48,39 +48,17 @@ class StepFailed(Exception):
 
 
 class BuildStep:
-    """One step. ``arguments`` are those of cicc, ``runs`` the runs of ptxas of the build: (PTX file, target,
-    options)."""
+    """The optimization of one PTX file. ``source`` is the name of the source, for messages. ``runs`` has the target and
+    the options of each run of ptxas over the file."""
 
-    def __init__(self, arguments: Sequence[str], runs: Sequence[tuple[str, str, Sequence[str]]]) -> None:
-        self.arguments = arguments
-        self.output = _value(arguments, "-o")
-        self.source = _value(arguments, "--orig_src_file_name") or self.output
-        self.runs = self._own(runs)
+    def __init__(self, source: str, runs: Sequence[tuple[str, tuple[str, ...]]]) -> None:
+        self.source = source
+        self.runs = list(runs)
 
-    @property
-    def is_optimized(self) -> bool:
-        """Whether the output of cicc is a PTX file that can be optimized."""
-        if not self.output.endswith(".ptx") or _NOT_OPTIMIZED.intersection(self.arguments):
-            return False
-        with contextlib.suppress(OSError):
-            return stat.S_ISREG(os.stat(self.output).st_mode)
-        return False
-
-    def _own(self, runs: Sequence[tuple[str, str, Sequence[str]]]) -> list[tuple[str, tuple[str, ...]]]:
-        """(target, options) of each run of ptxas over the output. A run without a name is one over every output."""
-        from .dry_run import is_same_file
-
-        every = [(target, tuple(options)) for _, target, options in runs]
-        named = [not name or is_same_file(name, self.output) for name, _, _ in runs]
-        own = [run for run, is_own in zip(every, named, strict=True) if is_own]
-        # nvcc chooses another number for a temporary file if one with that name exists.
-        return own or (every[:1] if len(set(every)) == 1 else [])
-
-    def run(self, parse_flags: Flags) -> dict[str, Any]:
-        """Optimize the file; the entry of the log. Raises `StepFailed`, `OSError` and errors of the optimizer."""
+    def optimized(self, given: bytes, parse_flags: Flags) -> dict[str, Any]:
+        """An entry of the log, and ``text``: the optimized PTX, or `None` if no kernel changed. Raises `StepFailed` and
+        errors of the optimizer."""
         started = time.perf_counter()
-        with open(self.output, "rb") as file:
-            given = file.read()
         cache = Cache("nvcc", cache_folder())
         key = self._key(given)
         entry = _decoded(cache.get(*key)) if key else None
@@ -89,12 +67,9 @@ class BuildStep:
             entry = self._optimized(given, parse_flags)
             if key and not entry["warnings"]:
                 cache.put(_encoded(entry), *key)
-        text: str | None = entry.pop("text")
-        if text is not None:
-            _replace(self.output, text.encode("utf-8", "surrogateescape"))
         seconds = round(time.perf_counter() - started, 4)
-        place = {"source": self.source, "ptx": self.output, "targets": [target for target, _ in self.runs]}
-        return {**place, "seconds": seconds, "cached": is_cached, **entry}
+        targets = [target for target, _ in self.runs]
+        return {"source": self.source, "targets": targets, "seconds": seconds, "cached": is_cached, **entry}
 
     def _key(self, given: bytes) -> tuple[str | bytes, ...]:
         """Everything that the result depends on; empty, so that nothing is cached, if something cannot be read."""
@@ -118,7 +93,8 @@ class BuildStep:
         policy = replace(
             policy, arch=target if target.startswith("sm_") else None, ptxas_options=options, kernels=_selection()
         )
-        module = parse(given.decode("utf-8", "surrogateescape"), os.path.basename(self.source))
+        # Remarks without -lineinfo name lines of the PTX, and the key of the cache contains no name of a file.
+        module = parse(given.decode("utf-8", "surrogateescape"), "module.ptx")
         kernels = [kernel.name for kernel in module.kernels if not kernel.is_declaration]
         result = optimize(module, passes, policy)
         if result.changed:
@@ -146,6 +122,32 @@ class BuildStep:
                 judge.figures(result.text)
             except ToolchainError as error:
                 raise StepFailed(f"ptxas refuses the optimized PTX: {' '.join(str(error).split())[:300]}") from error
+
+
+def step_of_cicc(
+    arguments: Sequence[str], runs: Sequence[tuple[str, str, Sequence[str]]]
+) -> tuple[BuildStep, str] | None:
+    """The step behind a cicc with these arguments, and the PTX file that cicc has written; `None` if it has written
+    none that can be optimized. ``runs`` are those of the whole build: (PTX file, target, options). One without a name
+    is a run over every PTX file."""
+    from .dry_run import is_same_file
+
+    output = _value(arguments, "-o")
+    if not output.endswith(".ptx") or _NOT_OPTIMIZED.intersection(arguments) or not _is_regular(output):
+        return None
+    every = [(target, tuple(options)) for _, target, options in runs]
+    named = [not name or is_same_file(name, output) for name, _, _ in runs]
+    own = [run for run, is_own in zip(every, named, strict=True) if is_own]
+    # nvcc chooses another number for a temporary file if one with that name exists.
+    own = own or (every[:1] if len(set(every)) == 1 else [])
+    return BuildStep(_value(arguments, "--orig_src_file_name") or output, own), output
+
+
+def _is_regular(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _value(arguments: Sequence[str], option: str) -> str:
@@ -192,17 +194,22 @@ def _encoded(entry: dict[str, Any]) -> bytes:
 
 
 def _decoded(body: bytes | None) -> dict[str, Any] | None:
+    """The fields of an entry; `None` for one that another program has written."""
     if body is None:
         return None
     import json
 
     head, _, text = body.partition(b"\n")
-    entry: dict[str, Any] = json.loads(head)
-    entry["text"] = text.decode("utf-8", "surrogateescape") if entry.pop("has_text") else None
-    return entry
+    try:
+        fields = json.loads(head)
+        names = ("kernels", "changed", "rewrites", "remarks", "warnings")
+        content = text.decode("utf-8", "surrogateescape") if fields["has_text"] else None
+        return {**{name: fields[name] for name in names}, "text": content}
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
-def _replace(path: str, data: bytes) -> None:
+def replace_file(path: str, data: bytes) -> None:
     """Write a file next to the old one, and rename it. Raises `OSError`; the old file is then unchanged."""
     target = os.path.realpath(path)
     temporary = f"{target}.{os.getpid()}.tmp"
@@ -219,9 +226,15 @@ def _replace(path: str, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def time_limit(seconds: float) -> Generator[None]:
-    """Raise `StepFailed` in the `with` after ``seconds``."""
+def time_limit() -> Generator[None]:
+    """Raise `StepFailed` in the `with` after the seconds in PTXMOTION_SECONDS, or at once if that is no number."""
     import signal
+
+    text = os.environ.get("PTXMOTION_SECONDS") or "600"
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise StepFailed(f"PTXMOTION_SECONDS: '{text}' is not a number") from None
 
     def stop(*_: object) -> None:
         raise StepFailed(f"it took longer than {seconds:g} s (PTXMOTION_SECONDS)")

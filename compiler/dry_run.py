@@ -13,9 +13,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Assembly", "assemblies_of", "is_same_file", "steps_of"]
+__all__ = ["Assembly", "assemblies_of", "assembly_of", "is_same_file", "steps_of"]
 
 _PROCESS = re.compile(r"tmpxft_[0-9a-f]+_")
 _REDIRECTION = re.compile(r"\d?>")
@@ -63,7 +64,7 @@ def assemblies_of(steps: list[list[str]]) -> list[Assembly]:
     found: list[Assembly] = []
     for words in steps:
         if _is_program(words, "ptxas"):
-            found += [_assembly(words[1:], name) for name in words[1:] if name in written]
+            found += [assembly_of(words[1:], name) for name in words[1:] if name in written]
     return found
 
 
@@ -71,7 +72,8 @@ def _is_program(words: list[str], name: str) -> bool:
     return os.path.basename(words[0]) == name
 
 
-def _assembly(words: list[str], ptx: str) -> Assembly:
+def assembly_of(words: Sequence[str], ptx: str) -> Assembly:
+    """The run of ptxas with the arguments ``words``, of which ``ptx`` is the input."""
     target = ""
     options: list[str] = []
     rest = iter(word for word in words if word != ptx)

@@ -28,7 +28,7 @@ from typing import NoReturn
 
 from ..toolchain.places import executable, is_executable, path_folders, system_folders, wheel_folders
 
-__all__ = ["ASSEMBLIES", "NoCompiler", "find_nvcc", "launch"]
+__all__ = ["ASSEMBLIES", "NoCompiler", "encoded", "find_nvcc", "launch"]
 
 #: The environment variable with the runs of ptxas, as a JSON list of [PTX file, target, options].
 ASSEMBLIES = "PTXMOTION_ASSEMBLIES"
@@ -119,14 +119,14 @@ def _with_optimizer(nvcc: str, steps: str, arguments: Sequence[str], say: Callab
     if " -olto " in steps or " -lto " in steps:
         say("ptxmotion: note: with -dlto the linker compiles kernels without PTX: what it links is not optimized")
     runs = [[each.ptx, each.target, list(each.options)] for each in assemblies_of(steps_of(steps))]
-    os.environ[ASSEMBLIES] = _encoded(runs)
+    os.environ[ASSEMBLIES] = encoded(runs)
     ptxas = executable(os.path.dirname(program), "ptxas")
     if ptxas is not None:
         os.environ.setdefault("PTXMOTION_PTXAS", ptxas)
     return view
 
 
-def _encoded(runs: Sequence[Sequence[object]]) -> str:
+def encoded(runs: Sequence[Sequence[object]]) -> str:
     """The value of `ASSEMBLIES`. If it is too long, one run without a file name stands for all that are otherwise
     equal; it is then the run for every PTX file."""
     text = json.dumps(runs, separators=(",", ":"))

@@ -1,7 +1,9 @@
 """Containers of device code with random faults: an error of its own class, and never another exception."""
 
 import contextlib
+import importlib
 import struct
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,12 +32,12 @@ def fatbin(*images: bytes) -> bytes:
 
 def containers() -> list[bytes]:
     """A fatbin with every compression, the same in an archive, and two fatbins after each other."""
-    import lz4.block
-    import zstandard
+    lz4: Any = importlib.import_module("lz4.block")
+    zstandard: Any = importlib.import_module("zstandard")
 
     plain = image(1, TEXT, 0x11, 0, options=b"-O2 --compile-only")
     packed = image(1, zstandard.ZstdCompressor().compress(TEXT), 0x8011, len(TEXT))
-    fast = image(2, lz4.block.compress(TEXT, store_size=False), 0x2011, len(TEXT))
+    fast = image(2, lz4.compress(TEXT, store_size=False), 0x2011, len(TEXT))
     whole = fatbin(plain, packed, fast)
     member = b"name/           0           0     0     644     %-10d`\n" % len(whole) + whole + b"\n" * (len(whole) % 2)
     return [whole, b"!<arch>\n" + member, whole + bytes(16) + fatbin(packed)]

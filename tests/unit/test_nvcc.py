@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from motion import DIVISION_AGAIN
 from nvcc_builds import LIBRARIES, NVCC, environment, needs_nvcc, ours, plain
 from ptxmotion.compiler import launch, toolkit_view
 from ptxmotion.compiler.dry_run import assemblies_of, is_same_file, steps_of
-from ptxmotion.python_child import module_command
+from ptxmotion.python_child import module_command, python_command
 
 pytestmark = needs_nvcc
 
@@ -201,7 +202,7 @@ def test_the_executable_has_the_changed_kernel(folder: Path) -> None:
         ({"PTXMOTION_FLAGS": "--passes=no-such-pass"}, "no-such-pass"),
         ({"PTXMOTION_ONLY": "("}, "PTXMOTION_ONLY: '(' is not a regular expression"),
         ({"PTXMOTION_SECONDS": "0.000001"}, "it took longer than 1e-06 s"),
-        ({"PTXMOTION_LOG": "/no/such/folder/log"}, "No such file or directory"),
+        ({"PTXMOTION_SECONDS": "many"}, "PTXMOTION_SECONDS: 'many' is not a number"),
     ],
 )
 def test_what_fails_is_passed_through_with_one_warning(folder: Path, settings: dict[str, str], problem: str) -> None:
@@ -213,6 +214,20 @@ def test_what_fails_is_passed_through_with_one_warning(folder: Path, settings: d
     assert problem in done.stderr
     assert done.stderr.count("\n") == 1
     assert (folder / "a.ptx").read_bytes() == before
+
+
+def test_a_log_that_cannot_be_written(folder: Path) -> None:
+    done = ours(folder, "-ptx", "-arch=sm_90", "a.cu", PTXMOTION_LOG="/no/such/folder/log")
+    assert done.returncode == 0
+    assert done.stderr == "ptxmotion: warning: PTXMOTION_LOG: /no/such/folder/log: No such file or directory\n"
+
+
+def test_many_runs_of_ptxas_fit_into_a_variable() -> None:
+    """Linux allows 128 KiB for a variable. Without the names of files, equal runs are one."""
+    few = [["a.ptx", "sm_90", ["-v"]]]
+    assert json.loads(launch.encoded(few)) == few
+    many = [[f"{'long' * 20}{n}.ptx", f"sm_{80 + n % 2}", ["-v"]] for n in range(2000)]
+    assert json.loads(launch.encoded(many)) == [["", "sm_80", ["-v"]], ["", "sm_81", ["-v"]]]
 
 
 def test_a_ptxas_that_refuses_the_result(folder: Path) -> None:
@@ -380,3 +395,30 @@ def test_options_of_ptxas_are_found() -> None:
     ]
     assert is_same_file(found[0].ptx, "/tmp/tmpxft_ffff0001_00000000-7_a b.ptx")
     assert not is_same_file(found[0].ptx, "/tmp/tmpxft_ffff0001_00000000-6_a b.ptx")
+
+
+# --- ptxmotion-ptxas
+
+
+def test_ptxas_optimizes_its_input(folder: Path) -> None:
+    """As Triton runs it. The cubin is that of the optimized PTX, and messages name the file that was given."""
+    ptxas = Path(NVCC).parent / "ptxas"
+    (folder / "a.ptx").write_text(DIVISION_AGAIN)
+    settings = {"PTXMOTION_PTXAS": str(ptxas), "PTXMOTION_VERBOSE": "1", "PTXMOTION_FLAGS": "-O1"}
+
+    def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        command = python_command("import sys\nfrom ptxmotion.cli.ptxas import main\nsys.exit(main())", *arguments)
+        environ = environment(folder, {**settings, **more})
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environ)
+
+    done = run("-v", "--gpu-name=sm_90", "a.ptx", "-o", "new.cubin")
+    assert done.returncode == 0 and "a.ptx (sm_90): 1 of 1 kernels changed" in done.stderr, done.stderr
+    assert "ptxas info" in done.stderr and "ptxmotion-" not in done.stderr
+    assert run("--gpu-name=sm_90", "a.ptx", "-o", "old.cubin", PTXMOTION_FLAGS="-O0").returncode == 0
+    subprocess.run([ptxas, "--gpu-name=sm_90", "a.ptx", "-o", "plain.cubin"], cwd=folder, check=True)
+    new, old, plain_one = ((folder / f"{name}.cubin").read_bytes() for name in ("new", "old", "plain"))
+    assert old == plain_one != new
+    assert "release" in run("--version").stdout
+    (folder / "bad.ptx").write_text("this is no PTX")
+    failed = run("--gpu-name=sm_90", "bad.ptx", "-o", "bad.cubin")
+    assert failed.returncode != 0 and "ptxas fatal" in failed.stderr and not (folder / "bad.cubin").exists()
