@@ -32,8 +32,10 @@ def environment(folder: Path, settings: Mapping[str, str] | None = None) -> dict
     """The environment of a build in ``folder``, with a cache of its own, and with ``settings``."""
     cleared = {name: value for name, value in os.environ.items() if not name.startswith(("PTXMOTION_", "NVCC_"))}
     paths = {name: value for name, value in child_environment().items() if name.startswith("PYTHON")}
-    own = {"PTXMOTION_NVCC": NVCC, "PTXMOTION_CACHE": str(folder / "cache"), **(settings or {})}
-    return {**cleared, **paths, **own}
+    # A folder of its own: nvcc chooses other names for temporary files if other builds have left some.
+    (folder / "tmp").mkdir(exist_ok=True)
+    own = {"PTXMOTION_NVCC": NVCC, "PTXMOTION_CACHE": str(folder / "cache"), "TMPDIR": str(folder / "tmp")}
+    return {**cleared, **paths, **own, **(settings or {})}
 
 
 def ours(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:

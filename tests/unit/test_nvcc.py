@@ -57,8 +57,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def outputs(folder: Path) -> dict[str, bytes]:
-    """Path → content, without process numbers, of each file below the folder, except for the cache."""
-    files = [path for path in folder.rglob("*") if path.is_file() and "cache" not in path.relative_to(folder).parts]
+    """Path → content, without process numbers, of each file below the folder, except for the cache and what only has a
+    name while nvcc runs."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.relative_to(folder).parts[0] != "cache"]
     names = {_unnumbered(str(path.relative_to(folder)).encode()).decode(): path for path in files}
     return {name: _unnumbered(path.read_bytes()) for name, path in names.items()}
 
