@@ -33,6 +33,10 @@ __all__ = ["ASSEMBLIES", "NoCompiler", "encoded", "find_nvcc", "launch"]
 #: The environment variable with the runs of ptxas, as a JSON list of [PTX file, target, options].
 ASSEMBLIES = "PTXMOTION_ASSEMBLIES"
 
+#: The environment variable that is set in a dry run, and what this program prints then: nvcc runs it again.
+_IS_DRY_RUN = "PTXMOTION_IS_DRY_RUN"
+_AGAIN = "ptxmotion: a dry run of nvcc runs ptxmotion-nvcc"
+
 #: The most bytes of that variable. Linux allows 128 KiB.
 _MOST = 100_000
 
@@ -52,14 +56,17 @@ _ONLY_EXEC = re.compile(rb'#! */bin/(?:ba|da)?sh\s+exec +"?(/[^\s"$`\\]+)"? +"\$
 
 
 class NoCompiler(Exception):
-    """There is no nvcc on this machine; the text says how to install one."""
+    """There is no nvcc that can be run; the text says what to do."""
 
 
 def launch(arguments: Sequence[str], say: Callable[[str], None]) -> NoReturn:
     """Become nvcc with ``arguments``. ``say`` prints a message. Raises `NoCompiler`, and `OSError` where nvcc cannot be
     executed."""
+    if os.environ.get(_IS_DRY_RUN):
+        say(_AGAIN)
+        os._exit(1)
     nvcc = _unwrapped(find_nvcc())
-    if _may_compile(arguments):
+    if _may_compile(arguments) or not _is_elf(nvcc):
         steps = _dry_run(nvcc, arguments)
         if steps is not None and "/cicc" in steps:
             nvcc = _with_optimizer(nvcc, steps, arguments, say)
@@ -173,12 +180,13 @@ def _are_same_steps(one: str, other: str | None) -> bool:
 
 
 def _dry_run(nvcc: str, arguments: Sequence[str]) -> str | None:
-    """What nvcc prints with ``--dryrun``; `None` where it refuses the arguments."""
+    """What nvcc prints with ``--dryrun``; `None` where it refuses the arguments. Raises `NoCompiler` for a script that
+    runs this program."""
     read, write = os.pipe()
     child = os.posix_spawn(
         nvcc,
         [nvcc, "--dryrun", *arguments],
-        os.environ,
+        {**os.environ, _IS_DRY_RUN: "1"},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_DUP2, write, 1),
@@ -190,4 +198,6 @@ def _dry_run(nvcc: str, arguments: Sequence[str]) -> str | None:
     with open(read, "rb") as output:
         text = output.read().decode("utf-8", "surrogateescape")
     _, status = os.waitpid(child, 0)
+    if _AGAIN in text:
+        raise NoCompiler(f"{nvcc} runs ptxmotion-nvcc again: name NVIDIA's nvcc in PTXMOTION_NVCC")
     return text if status == 0 else None
