@@ -21,7 +21,7 @@ help:
 	@echo 'make test      every test that needs no GPU'
 	@echo 'make check     ruff, pyright, the documentation, and the tests that take under a minute'
 	@echo 'make docs      the documentation as a site, in build/site'
-	@echo 'make bench     the benchmarks; the figures that need no GPU, and time where there is one'
+	@echo 'make bench     how long ptxmotion itself takes: limits beside ptxas, and benchmarks to compare revisions'
 	@echo 'make gpu       the tests that need a GPU; fails where there is none'
 	@echo 'make fuzz N=1000   random programs through every pass, N for each property'
 	@echo 'make bless     rewrite the expectations in tests/ that may be rewritten'
@@ -49,6 +49,9 @@ docs: $(VENV)/dev.stamp
 
 bench: $(VENV)/test.stamp
 	@$(PY) bench/run.py
+	@$(PYTEST) -q bench/speed.py --benchmark-autosave --benchmark-storage=build/benchmarks \
+	  --benchmark-columns=min,median,iqr,rounds --benchmark-json=build/speed.json
+	@echo 'compare with earlier runs: $(VENV)/bin/pytest-benchmark --storage=build/benchmarks compare'
 
 gpu: $(VENV)/test.stamp
 	@$(PYTEST) -q tests/gpu --require-gpu
@@ -71,6 +74,7 @@ $(VENV)/made-for: $(STALE)
 	  echo '$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: sudo apt install python3-venv' >&2; exit 1; }
 	@command -v c++ >/dev/null || command -v g++ >/dev/null || \
 	  echo 'note: no C++ compiler found, which nvcc needs; on Debian and Ubuntu: sudo apt install g++' >&2
+	@test -e typings/ptxmotion || { mkdir -p typings; ln -s .. typings/ptxmotion; }  # no archive has this link
 	$(PYTHON) -m venv --clear $(VENV)
 	@printf '%s\n' '$(CURDIR)' > $@
 

@@ -1,7 +1,6 @@
 """`python -m ptxmotion` is the command `ptxmotion`.
 
-``python -m`` has put the current folder in front of everything that is imported. The command imports nothing from
-there.
+``python -m`` puts the current folder first in `sys.path`. The command imports nothing from it.
 """
 
 import os

@@ -29,6 +29,7 @@ __all__ = [
     "Architecture",
     "architecture",
     "target_of_sm",
+    "targets",
 ]
 
 #: Threads of a warp.
@@ -108,6 +109,13 @@ ARCHITECTURES: dict[int, Architecture] = {
 def architecture(sm: int) -> Architecture | None:
     """The row of ``sm``; `None` where there is none."""
     return ARCHITECTURES.get(sm)
+
+
+def targets() -> list[str]:
+    """The PTX targets of all rows. From sm_100 on, there is also one for the family (``sm_100f``)."""
+    suffixed = [f"sm_{sm}{row.suffix}" for sm, row in ARCHITECTURES.items() if row.suffix]
+    families = [f"sm_{sm}f" for sm in ARCHITECTURES if sm >= 100]
+    return [*(f"sm_{sm}" for sm in ARCHITECTURES), *suffixed, *families]
 
 
 def target_of_sm(sm: int | None) -> str:

@@ -30,7 +30,7 @@ __all__ = ["LIMIT", "Cache", "Usage", "cache_folder", "file_identity", "source_d
 #: The most bytes of all entries of one kind.
 LIMIT = 512 << 20
 
-#: The number of folders of a kind. Each may take this share of the limit, and is searched at each write.
+#: The number of folders of a kind. Each may hold 1/256 of `LIMIT`. A write searches only its own folder.
 _SHARES = 256
 
 #: Seconds after which a read of an entry updates the time of its last use.

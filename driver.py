@@ -10,6 +10,8 @@
 4. *commit*: each outcome is put into the module, recorded for later runs, and its remarks are reported in the order of
    the text.
 
+With ``contract``, versions for launches with known facts are added at last (`versions`).
+
 Requires: PTX that the verifier accepts. Guarantees: PTX that the verifier accepts, with the same results. `optimize`
 does not change the code of its argument.
 """
@@ -17,7 +19,7 @@ does not change the code of its argument.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,14 +27,16 @@ from .ptx import Kernel, Module, parse, print_module
 from .ptx.verify import verify
 from .transforms.attempt import Attempt, untouched_copy
 from .transforms.equal_kernels import EqualKernels
-from .transforms.gate.judge import ReadsFloatCode
+from .transforms.gate.judge import ReadsFloatCode, TimesItsWork
 from .transforms.passes import passes_of
 from .transforms.pipeline import KernelTransform
 from .transforms.remarks import Remark, Remarks
+from .work_times import WorkTimes
 
 if TYPE_CHECKING:
     from .analysis.memory.alias import Promise
     from .analysis.profile import Profile
+    from .contract import Contract
     from .transforms.gate.judge import Judge
     from .transforms.passes import Pass
     from .transforms.pipeline import Observer, Timing
@@ -57,6 +61,8 @@ class Policy:
     - ``kernels``: selects kernels by name (default: all).
     - ``limit``: the most rewrites in all. ``explain``: report also refusals that take time to find.
     - ``verify_each``: verify after each pass. ``observer``: is called after each pass.
+    - ``contract``: add versions of kernels that assume facts of the launch, and make the contract that states them.
+      Neither a ``promise`` nor a ``limit`` goes with it.
     """
 
     gate: str | None = None
@@ -71,6 +77,7 @@ class Policy:
     explain: bool = False
     verify_each: bool = False
     observer: Observer | None = None
+    contract: bool = False
 
 
 _DEFAULT = Policy()
@@ -80,8 +87,9 @@ _DEFAULT = Policy()
 class Result:
     """The optimized ``module``. ``changed`` are the names of the kernels that differ from the given ones.
 
-    ``log`` has the remarks, the counts and the number of rewrites. ``timings`` are the seconds of each pass.
-    ``warnings`` are sentences for the user.
+    ``log`` has the remarks, the counts and the number of rewrites. ``timings`` are the seconds of each pass,
+    ``judge_times`` those of the judge. ``warnings`` are sentences for the user. ``contract``
+    is that of ``text``, if the policy wanted one.
     """
 
     module: Module
@@ -89,6 +97,8 @@ class Result:
     log: Remarks
     timings: Mapping[str, Timing]
     warnings: tuple[str, ...] = ()
+    judge_times: WorkTimes = field(default_factory=WorkTimes)
+    contract: Contract | None = None
 
     @cached_property
     def text(self) -> str:
@@ -105,8 +115,8 @@ def optimize(source: str | Module, passes: str | Sequence[Pass] = "O2", policy: 
     """Optimize PTX text or a module. A given module keeps its code; only nested scopes may be flattened.
 
     ``passes`` is a level (``O0`` to ``O3``), a list of names separated by commas, or passes. Raises `PtxError` for PTX
-    that the parser or the verifier refuses, `UnknownPass`, `PassFailed`, and `ToolMissing` for ``gate="ptxas"``
-    without ptxas.
+    that the parser or the verifier refuses, `UnknownPass`, `PassFailed`, `ToolMissing` for ``gate="ptxas"`` without
+    ptxas, and `ValueError` for a policy that contradicts itself.
 
     >>> header = ".version 9.0\\n.target sm_90\\n.address_size 64\\n"
     >>> optimize(header + ".entry k() { .reg .b32 %r; mov.u32 %r, 1; ret; }", "dce").changed
@@ -119,6 +129,8 @@ def optimize(source: str | Module, passes: str | Sequence[Pass] = "O2", policy: 
 
 def optimize_in_place(module: Module, passes: str | Sequence[Pass] = "O2", policy: Policy = _DEFAULT) -> Result:
     """As `optimize`, but changes ``module``, which the caller has verified."""
+    if policy.contract and (policy.promise is not None or policy.limit is not None):
+        raise ValueError("a contract needs neither a promise nor a limit of rewrites")
     chosen = passes_of(passes) if isinstance(passes, str) else list(passes)
     judge, warnings = _judge(policy, passes, module.version)
     transform = KernelTransform(
@@ -131,8 +143,27 @@ def optimize_in_place(module: Module, passes: str | Sequence[Pass] = "O2", polic
     )
     log = Remarks(module, policy.limit, explains=policy.explain)
     kernels = [kernel for kernel in module.kernels if policy.kernels is None or policy.kernels(kernel.name)]
+    given = {kernel.name: untouched_copy(kernel) for kernel in kernels if kernel.is_entry} if policy.contract else {}
     changed = optimize_module(module, kernels, transform, judge, log) if chosen else []
-    return Result(module, tuple(changed), log, transform.timings, tuple(warnings))
+    times = judge.times if isinstance(judge, TimesItsWork) else WorkTimes()
+    contract = _add_versions(module, given, transform, judge, log) if policy.contract else None
+    return Result(module, tuple(changed), log, transform.timings, tuple(warnings), times, contract)
+
+
+def _add_versions(
+    module: Module, given: Mapping[str, Kernel], transform: KernelTransform, judge: Judge | None, log: Remarks
+) -> Contract:
+    """Add versions of the entries, which were ``given`` in this form, to the optimized module; its contract."""
+    from .versions.module import contract_of, put_versions
+    from .versions.search import HOISTING, VersionSearch
+
+    def optimized(scratch: Module, kernels: Sequence[Kernel], promise: Promise, passes: Sequence[Pass]) -> None:
+        restricted = replace(transform, passes=passes, promise=promise, timings={}, observer=None)
+        optimize_module(scratch, kernels, restricted, judge, Remarks(scratch))
+
+    hoisting = passes_of(HOISTING) if transform.passes else []
+    outcomes = VersionSearch(module, given, transform, judge, optimized, hoisting).find()
+    return contract_of(module, put_versions(module, outcomes, log))
 
 
 def _copy(module: Module) -> Module:

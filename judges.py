@@ -27,6 +27,7 @@ class Assembled:
 
     def __init__(self, judge: PtxasJudge) -> None:
         self._judge = judge
+        self.times = judge.times
 
     def figures(self, module: Module) -> dict[str, Figures]:
         """The figures of each entry by name. Raises `Refused` where ptxas fails."""

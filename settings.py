@@ -26,6 +26,8 @@ import os
 from dataclasses import dataclass
 from typing import Any, cast
 
+from .spelling import did_you_mean
+
 __all__ = ["Settings", "SettingsError", "Source", "find_settings", "read_settings"]
 
 
@@ -105,13 +107,15 @@ def read_settings(path: str | None, verbs: frozenset[str]) -> Settings:
     """The settings of the file at ``path``; empty settings where it is ``None``. Raises `SettingsError`."""
     if path is None:
         return Settings(None, {})
-    found = _tool_tables(path).get("ptxmotion", {}) if os.path.basename(path) == "pyproject.toml" else _toml(path)
-    if not isinstance(found, dict):
+    content = _tool_tables(path).get("ptxmotion", {}) if os.path.basename(path) == "pyproject.toml" else _toml(path)
+    if not isinstance(content, dict):
         raise SettingsError(f"{path}: [tool.ptxmotion] is not a table")
-    tables = cast("dict[str, Any]", found)
+    tables = cast("dict[str, Any]", content)
     for name, table in tables.items():
         if name not in verbs:
-            raise SettingsError(f"{path}: unknown key '{name}'; there are tables for {', '.join(sorted(verbs))}")
+            similar = did_you_mean(name, verbs)
+            listed = ", ".join(sorted(verbs))
+            raise SettingsError(f"{path}: unknown key '{name}'{similar}; there are tables for {listed}")
         if not isinstance(table, dict):
             raise SettingsError(f"{path}: '{name}' is not a table; the options of a verb are in a table with its name")
     return Settings(path, tables)

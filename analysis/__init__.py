@@ -1,4 +1,4 @@
-"""Facts about a kernel. Nothing in here changes one."""
+"""Analyses: facts about a kernel. They do not change the kernel."""
 
 from .manager import Facts
 

@@ -32,7 +32,7 @@ __all__ = [
     "memory_space",
 ]
 
-#: By reason id its text in messages.
+#: By reason id: its text in messages.
 REASONS: dict[str, str] = {
     "directive": "is a directive",
     "opaque": "the opcode is unknown, so it is kept where it is",
@@ -172,7 +172,7 @@ def is_volatile_register(operand: Special) -> bool:
 
 
 def may_not_return(form: Form) -> bool:
-    """Whether a thread may stay at the instruction for ever, or end there: at a barrier or an exchange with lanes that
+    """Whether a thread may stay at the instruction forever, or end there: at a barrier or an exchange with lanes that
     never arrive, in a call, in a wait for an asynchronous operation, at a trap. A load that may fault must not move up
     across it. Fences and atomics always return."""
     return form.effects & (Effect.CROSS_LANE | Effect.ASYNC | Effect.STATE | Effect.GRID) != 0

@@ -138,7 +138,7 @@ class Facts:
     def _check(self, compute: Callable[[Facts], T], because: str, agrees: Callable[[T, T], bool]) -> None:
         """Compare the cached fact with the same fact of the kernel as it is now."""
         anew = Facts(self.kernel, self.module, shape=self.shape, promise=self._promise)
-        anew.profile = self.profile  # which was matched with the kernel before it changed
+        anew.profile = self.profile  # it was matched with the kernel before the change
         anew.fixed = self.fixed
         preserved, recomputed = self._of_code[compute], compute(anew)
         if not agrees(preserved, recomputed):

@@ -115,10 +115,10 @@ class Profile:
         if not candidates:
             return None
         digest = code_digest(kernel)
-        found = next((each for each in candidates if each.digest == digest), None)
-        if found is not None:
-            self._note(kernel, found)
-        return found
+        measured = next((each for each in candidates if each.digest == digest), None)
+        if measured is not None:
+            self._note(kernel, measured)
+        return measured
 
     def _note(self, kernel: Kernel, measured: Measured) -> None:
         at = 0

@@ -35,7 +35,7 @@ from ptxmotion.toolchain.ptxas_judge import PtxasJudge
 from ptxmotion.toolchain.tools import PtxasError, ToolTimeout, assemble
 from ptxmotion.transforms.gate.judge import Judge
 
-#: What is measured, and how many times ptxas's own time it may take over a whole corpus.
+#: By arm: the largest ratio of its time to that of ptxas, over a whole corpus.
 LIMITS = {"without the gate": 1.0, "cold gate": 3.5, "warm gate": 0.3}
 
 
@@ -91,7 +91,10 @@ def _arguments() -> argparse.Namespace:
 
 
 class _Table:
-    """The figures by file; `None` for a file that is refused. Written through to a file where one is given."""
+    """The figures by file; `None` for a file that is refused.
+
+    Each new row is also appended to the file ``path``, if there is one.
+    """
 
     def __init__(self, path: Path | None, columns: list[str]) -> None:
         self.path = path
@@ -110,7 +113,7 @@ class _Table:
             self.rows[name] = dict(zip(columns, map(float, seconds), strict=True)) if seconds else None
 
     def add(self, name: str, row: Row | None) -> None:
-        """Note what was measured of the file."""
+        """Add the measurements of the file ``name``; ``row`` is `None` if ptxas refuses it."""
         self.rows[name] = row
         if self.path is not None:
             figures = [f"{row[column]:.4f}" for column in self.columns] if row is not None else []
@@ -121,14 +124,14 @@ class _Table:
 def _report(rows: Sequence[Row], level: str, arms: Sequence[str]) -> bool:
     """Print the sums of a level; whether it keeps the limits."""
     ptxas, without = _sum(rows, "ptxas"), _sum(rows, f"{level} without")
-    found = {"without the gate": without}
+    seconds_of = {"without the gate": without}
     if len(arms) > 1:
-        found |= {"cold gate": _sum(rows, f"{level} cold"), "warm gate": _sum(rows, f"{level} warm") - without}
-    for what, seconds in found.items():
+        seconds_of |= {"cold gate": _sum(rows, f"{level} cold"), "warm gate": _sum(rows, f"{level} warm") - without}
+    for what, seconds in seconds_of.items():
         more = " more than without" if what == "warm gate" else ""
         ratio = f"{seconds / ptxas:5.2f} of ptxas{more} (limit {LIMITS[what]})"
         print(f"{level} {what:17} {seconds:8.2f} s  {ratio}")
-    return all(seconds <= LIMITS[what] * ptxas for what, seconds in found.items())
+    return all(seconds <= LIMITS[what] * ptxas for what, seconds in seconds_of.items())
 
 
 def _sum(rows: Sequence[Row], column: str) -> float:
@@ -136,7 +139,7 @@ def _sum(rows: Sequence[Row], column: str) -> float:
 
 
 def _import_passes(levels: Sequence[str]) -> None:
-    """Once through everything, so that the first file does not pay for what is imported when it is needed."""
+    """Once through everything, so that the time of the first file does not contain late imports."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "loop.ptx"
         path.write_text(_LOOP, encoding="ascii")

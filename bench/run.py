@@ -134,8 +134,8 @@ def _inputs(folder: Path | None, every: int) -> Iterator[tuple[str, str]]:
 
 
 def _measure_files(inputs: Iterator[tuple[str, str]], level: str) -> list[Times]:
-    """Times of each file that ptxas accepts; the others are named."""
-    found: list[Times] = []
+    """Times of each file that ptxas accepts. The names of the other files are printed."""
+    times: list[Times] = []
     for name, text in inputs:
         before = _children_seconds()
         try:
@@ -148,8 +148,8 @@ def _measure_files(inputs: Iterator[tuple[str, str]], level: str) -> list[Times]
         parse_print = min(_parse_print_seconds(text) for _ in range(repeats))
         runs = [_pipeline_seconds(text, level) for _ in range(repeats)]
         seconds, count = min(runs)
-        found.append(Times(name, len(text), count, parse_print, seconds, ptxas, assembled.seconds))
-    return found
+        times.append(Times(name, len(text), count, parse_print, seconds, ptxas, assembled.seconds))
+    return times
 
 
 def _children_seconds() -> float:
@@ -211,14 +211,14 @@ def _child(source: Path, output: Path, level: str) -> tuple[float, float, int]:
 
 def _growth(sizes: tuple[int, ...], level: str) -> list[dict[str, float]]:
     """For each size CPU seconds of parsing and printing, and of everything; the best of some runs."""
-    found: list[dict[str, float]] = []
+    rows: list[dict[str, float]] = []
     for size in sizes:
         text = _HEADER + kernel("k", size, seed=1)
         repeats = 3 if size <= 20_000 else 1
         parse_print = min(_parse_print_seconds(text) for _ in range(repeats))
         seconds, count = min(_pipeline_seconds(text, level) for _ in range(repeats))
-        found.append({"instructions": count, "parse_print": parse_print, "pipeline": seconds})
-    return found
+        rows.append({"instructions": count, "parse_print": parse_print, "pipeline": seconds})
+    return rows
 
 
 def _beyond(growth: list[dict[str, float]]) -> float:

@@ -51,6 +51,10 @@ def _run(argv: list[str]) -> int:
         from .nvcc import run_nvcc
 
         return run_nvcc(argv[1:])
+    if argv[:2] == ["completion", "--complete"]:  # what a completion script calls: no settings, no messages
+        from .completion import complete
+
+        return complete(argv[2:])
     from .arguments import parse_arguments, verb_module
 
     arguments = parse_arguments(argv)

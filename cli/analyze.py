@@ -26,6 +26,8 @@ examples:
   ptxmotion analyze kernel.ptx
   ptxmotion analyze kernel.ptx --divergence --memory --kernel '^matmul'
   ptxmotion analyze kernel.ptx --kernel '^matmul' --picture graph.svg
+  ptxmotion analyze kernel.ptx --graph cfg --format graphml > cfg.graphml
+  ptxmotion analyze program.py --graph launches | dot -Tsvg > launches.svg
 """
 
 
@@ -52,6 +54,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--picture",
         metavar="FILE",
         help="draw the control-flow graph of one kernel with its divergence, as FILE.svg or FILE.png",
+    )
+    parser.add_argument(
+        "--graph",
+        choices=("cfg", "calls", "launches"),
+        help="print a graph for another program: cfg: the control-flow graphs with facts about their blocks; calls: "
+        "which function calls which; launches: the host program of FILE, a Python file or the name of a program of "
+        "the suites",
+    )
+    parser.add_argument(
+        "--format", choices=("dot", "graphml", "json"), help="the format of --graph (default: dot, for Graphviz)"
+    )
+    parser.add_argument(
+        "--program", metavar="NAME", help="with --graph launches: the @program of FILE, if it has several of them"
     )
     given = parser.add_argument_group("facts for the analysis")
     given.add_argument(
@@ -85,6 +100,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.json:
         arguments.emit = "json"
+    _check_graph_options(arguments)
+    if arguments.graph == "launches":
+        return _print_launch_graph(arguments.file, arguments.program or "", arguments.format)
     module = read_module(arguments.file)
     if arguments.emit == "cfg-dot":
         from .graph import cfg_dot
@@ -96,6 +114,8 @@ def run(arguments: argparse.Namespace) -> int:
     only = arguments.kernel
     kernels = [kernel for kernel in module.kernels if only is None or only.search(kernel.name)]
     profile = load_profile(arguments.profile, module.kernels) if arguments.profile else None
+    if arguments.graph:
+        return _print_graph(arguments, kernels, module, profile)
     if arguments.picture:
         _draw(arguments.picture, module, kernels, arguments.block, profile)
         if arguments.emit is None and not (arguments.divergence or arguments.memory or arguments.expressions):
@@ -108,6 +128,41 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(document, indent=2))
     else:
         _print_reports(reports, expressions=bool(arguments.expressions))
+    return FINE
+
+
+def _check_graph_options(arguments: argparse.Namespace) -> None:
+    reports = [name for name in ("divergence", "memory", "expressions", "picture", "emit") if getattr(arguments, name)]
+    if arguments.graph and reports:
+        usage_error(f"--graph prints a graph and no report: leave out --{reports[0]}")
+    unused = [name for name in ("kernel", "block", "profile", "alias") if getattr(arguments, name) is not None]
+    if arguments.graph == "launches" and unused:
+        usage_error(f"--graph=launches shows a host program: leave out --{unused[0]}")
+    if arguments.format and not arguments.graph:
+        usage_error("--format is an option of --graph")
+    if arguments.program and arguments.graph != "launches":
+        usage_error("--program is an option of --graph=launches")
+
+
+def _print_graph(arguments: argparse.Namespace, kernels: list[Kernel], module: Module, profile: Profile | None) -> int:
+    from ..programs.graph_exports import call_graph, flow_graph, graph_text
+    from ..transforms.remarks import Remarks
+
+    if arguments.graph == "calls":
+        graphs = [call_graph(module, [kernel.name for kernel in kernels] if arguments.kernel else None)]
+    else:
+        place = Remarks(module).place
+        facts = [facts_of(kernel, module, arguments.block, profile, arguments.alias) for kernel in kernels]
+        graphs = [flow_graph(each, place) for each in facts]
+    print(graph_text(graphs, arguments.format or "dot"), end="")
+    return FINE
+
+
+def _print_launch_graph(file: str, name: str, form: str | None) -> int:
+    from ..programs.fusing import program_graph
+    from ..programs.graph_exports import graph_text
+
+    print(graph_text([program_graph(file, name)], form or "dot"), end="")
     return FINE
 
 
@@ -242,7 +297,7 @@ def _declared(kernel: Kernel) -> dict[str, int]:
 
 def _print_reports(kernels: list[dict[str, Any]], *, expressions: bool) -> None:
     if not kernels:
-        warn("there is no kernel to report on")
+        warn("there is no kernel to report on: the file has none, or --kernel matches none")
         return
     separate = False
     if "blocks" in kernels[0]:

@@ -1,6 +1,6 @@
 """The parser of the command line: verbs, options that all verbs have, and settings files as defaults.
 
-Only the parser of the called verb is built; `--help` and completion build all. rich-argparse formats help, and is
+Only the parser of the called verb is built; `--help` builds all. rich-argparse formats help, and is
 imported only when help is printed in colour.
 """
 
@@ -12,21 +12,26 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from typing import Any, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 from .. import __version__
+from ..spelling import did_you_mean
 from . import color
 from .outcome import usage_error, warn
 
 __all__ = [
+    "OPTIONAL_VALUE",
     "TRUSTED_ONLY",
     "VERBS",
     "Verb",
+    "actions_of",
     "build_parser",
     "parse_arguments",
     "pass_list",
+    "positive",
     "regex",
     "settable",
+    "target",
     "verb_module",
 ]
 
@@ -41,6 +46,7 @@ VERBS: dict[str, str] = {
     "nvcc": "run nvcc and optimize the PTX that it compiles",
     "bisect": "find the kernel and the rewrite that change the result of a program",
     "extract": "list or write the PTX and the cubins in executables, libraries and objects",
+    "contract": "print or check a launch contract",
     "bench": "run benchmarks; compare and track their results",
     "doctor": "check that this machine has everything that ptxmotion needs",
     "completion": "print the completion script of a shell",
@@ -50,7 +56,10 @@ _DESCRIPTION = "Post-compilation optimizer for NVIDIA PTX: PTX in, faster PTX ou
 
 _EPILOG = """\
 examples:
+  ptxmotion doctor
   ptxmotion opt kernel.ptx -o faster.ptx --remarks
+  ptxmotion diff kernel.ptx faster.ptx
+  ptxmotion verify kernel.ptx faster.ptx
 
 exit codes: 0 success, 1 regression or mismatch, 2 wrong usage, 3 bad input or ptxas rejects the output,
 4 a tool or GPU is missing, 5 inconclusive, 70 internal error
@@ -89,6 +98,28 @@ class _Parser(argparse.ArgumentParser):
             self.formatter_class = _rich_formatter()
         stream.write(self.format_help())
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse does, but the message also has the choice that is similar."""
+        if action.choices is not None and value not in action.choices:
+            choices = [str(each) for each in action.choices]
+            listed = ", ".join(choices)
+            message = f"invalid choice: '{value}'{did_you_mean(str(value), choices)}; choose from {listed}"
+            raise argparse.ArgumentError(action, message)
+
+
+def actions_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """The arguments of a parser. argparse has no public access to them."""
+    return cast("Any", parser)._actions
+
+
+def _chosen_parser(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> argparse.ArgumentParser:
+    """The parser of the verb, or of the action of the verb, that ``arguments`` name."""
+    for action in actions_of(parser):
+        parsers = cast("dict[str, argparse.ArgumentParser]", action.choices)
+        if action.nargs == argparse.PARSER and (chosen := getattr(arguments, action.dest, None)) in parsers:
+            return _chosen_parser(parsers[chosen], arguments)
+    return parser
+
 
 def _rich_formatter() -> Any:
     from rich_argparse import RawDescriptionRichHelpFormatter
@@ -116,7 +147,7 @@ def build_parser(verbs: Iterable[str] = tuple(VERBS)) -> argparse.ArgumentParser
     for name, text in VERBS.items():
         if name in chosen:
             verb = verb_module(name)
-            each = kinds.add_parser(name, help=text, description=text.capitalize() + ".", epilog=verb.EPILOG)
+            each = kinds.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=verb.EPILOG)
             verb.add_arguments(each)
             _add_common(each, hide=True)
         else:
@@ -146,22 +177,35 @@ def _add_common(parser: argparse.ArgumentParser, *, hide: bool = False) -> None:
 
 
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
-    """The arguments; settings are the defaults. Raises `SystemExit` (wrong usage), `CommandError`, `SettingsError`."""
+    """The arguments, with settings as defaults; ``command`` is ``argv``.
+
+    Raises `SystemExit` (wrong usage), `CommandError`, `SettingsError`.
+    """
     color.set_when("auto")
     named = next((word for word in argv if word in VERBS), None)
     parser = build_parser([named] if named and not _asks_for_all(argv, named) else VERBS)
-    arguments = parser.parse_args(_explicit(argv))
+    arguments, unknown = parser.parse_known_args(_explicit(argv))
+    if unknown:
+        _refuse_unknown(_chosen_parser(parser, arguments), unknown)
     _apply_settings(parser, arguments)
+    arguments.command = argv
     return arguments
+
+
+def _refuse_unknown(parser: argparse.ArgumentParser, unknown: list[str]) -> NoReturn:
+    """End the command: ``parser`` has no options ``unknown``."""
+    known = [option for action in actions_of(parser) for option in action.option_strings]
+    similar = did_you_mean(unknown[0].partition("=")[0], known) if unknown[0].startswith("-") else ""
+    parser.error(f"unrecognized arguments: {' '.join(unknown)}{similar}")
 
 
 def _asks_for_all(argv: list[str], named: str) -> bool:
     before = argv[: argv.index(named)]
-    return named == "completion" or "-h" in before or "--help" in before
+    return "-h" in before or "--help" in before
 
 
 #: Options whose value is optional. The value must follow an `=`; the next word is never their value.
-_OPTIONAL_VALUE = frozenset(["--remarks", "--stats-json"])
+OPTIONAL_VALUE = frozenset(["--remarks", "--stats-json"])
 
 
 _LEVEL = re.compile(r"-O\d")
@@ -175,7 +219,7 @@ def _explicit(argv: list[str]) -> list[str]:
         if words and words[-1] == "--passes" and _LEVEL.fullmatch(word):
             words[-1] = f"--passes={word}"
         else:
-            words.append(f"{word}=" if word in _OPTIONAL_VALUE else word)
+            words.append(f"{word}=" if word in OPTIONAL_VALUE else word)
     return words + argv[end:]
 
 
@@ -185,6 +229,30 @@ def regex(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise argparse.ArgumentTypeError(f"'{text}' is not a regular expression: {error}") from None
+
+
+def positive(text: str) -> int:
+    """The argparse type of a number greater than 0."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number greater than 0")
+    return int(text)
+
+
+def target(text: str) -> str:
+    """The argparse type of a target: one of the architectures of this package, or one that a ptxas here supports."""
+    from ..arch import ARCHITECTURES
+
+    known = [f"sm_{sm}" for sm in ARCHITECTURES]
+    known += [f"sm_{sm}{row.suffix}" for sm, row in ARCHITECTURES.items() if row.suffix]
+    if text in known:
+        return text
+    from ..toolchain.tools import every_target
+
+    known = every_target() or sorted(known)
+    if text in known:
+        return text
+    similar = did_you_mean(text, known)
+    raise argparse.ArgumentTypeError(f"'{text}' is not a target of ptxas{similar}; there are {', '.join(known)}")
 
 
 def pass_list(text: str) -> str:
@@ -224,8 +292,9 @@ def _apply_settings(parser: argparse.ArgumentParser, arguments: argparse.Namespa
     for key, value in settings.table(arguments.verb).items():
         action = options[arguments.verb].get(key)
         if action is None:
-            known = ", ".join(sorted(options[arguments.verb])) or "none"
-            usage_error(f"{settings.path}: unknown key '{key}' in table '{arguments.verb}'; there are {known}")
+            known = sorted(options[arguments.verb])
+            where = f"{settings.path}: unknown key '{key}'{did_you_mean(key, known)} in table '{arguments.verb}'"
+            usage_error(f"{where}; there are {', '.join(known) or 'none'}")
         if action.dest in given or any(action.dest in group and group & given for group in _EXCLUSIVE):
             continue
         if source and source.doubt and key in TRUSTED_ONLY.get(arguments.verb, ()):
@@ -236,7 +305,7 @@ def _apply_settings(parser: argparse.ArgumentParser, arguments: argparse.Namespa
 
 def settable(parser: argparse.ArgumentParser, verb: str) -> dict[str, argparse.Action]:
     """The options of a verb that a settings file may set, by long name. Their default is ``None``."""
-    found: dict[str, argparse.Action] = {}
+    by_name: dict[str, argparse.Action] = {}
     of_command: list[Any] = cast("Any", parser)._actions  # argparse has no public access to them
     of_verb = next(action for action in of_command if action.dest == "verb").choices[verb]
     actions: list[argparse.Action] = of_verb._actions
@@ -245,8 +314,8 @@ def settable(parser: argparse.ArgumentParser, verb: str) -> dict[str, argparse.A
             names = [option[2:] for option in action.option_strings if option.startswith("--")]
             names = ["level"] if action.dest == "level" else names
             if names:
-                found[names[0]] = action
-    return found
+                by_name[names[0]] = action
+    return by_name
 
 
 def _converted(action: argparse.Action, key: str, value: Any, path: str) -> Any:
@@ -266,5 +335,6 @@ def _converted(action: argparse.Action, key: str, value: Any, path: str) -> Any:
     except (argparse.ArgumentTypeError, ValueError) as error:
         usage_error(f"{path}: '{key}': {error}")
     if action.choices is not None and converted not in action.choices:
-        usage_error(f"{path}: '{key}' takes one of {', '.join(map(str, action.choices))}, not {text!r}")
+        choices = [str(each) for each in action.choices]
+        usage_error(f"{path}: '{key}' takes one of {', '.join(choices)}, not {text!r}{did_you_mean(text, choices)}")
     return converted

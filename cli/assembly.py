@@ -27,13 +27,14 @@ def assembled(text: str, name: str, arch: str | None, *, sass: bool, options: Se
     return disassemble(cubin) if sass else cubin
 
 
-def assembled_figures(text: str, name: str, arch: str | None) -> dict[str, MachineFigures]:
-    """The figures of each kernel of a module called ``name``. Raises `CommandError` for errors of ptxas."""
+def assembled_figures(text: str, name: str, arch: str | None, options: Sequence[str] = ()) -> dict[str, MachineFigures]:
+    """The figures of each kernel of a module called ``name``; ``options`` are for ptxas. Raises `CommandError` for
+    errors of ptxas."""
     from ..toolchain.machine_diff import figures
     from ..toolchain.tools import PtxasError
 
     try:
-        return figures(text, arch)
+        return figures(text, arch, options)
     except PtxasError as error:
         raise CommandError(BAD_INPUT, _ptxas_errors(text, name, error)) from error
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .arguments import target
+from .bench_examples import EXAMPLES
 from .outcome import BAD_INPUT, DIFFERENT, FINE, INCONCLUSIVE, CommandError, say, usage_error
 
 if TYPE_CHECKING:
@@ -22,10 +24,12 @@ __all__ = ["EPILOG", "add_arguments", "run"]
 EPILOG = """\
 examples:
   ptxmotion bench list
-  ptxmotion bench run rodinia --variant=-O2 --variant=cse,lcm --json results.json
-  ptxmotion bench run pathfinder --backend=emulator --size=tiny --json results.json
+  ptxmotion bench run pathfinder --variant=-O2 --variant=cse,lcm --json results.json
+  ptxmotion bench run rodinia --backend=emulator --size=tiny --dry-run
   ptxmotion bench compare before.json after.json --fail-on=slower,invalid
-  ptxmotion bench report results.json --format=png,markdown -o report
+  ptxmotion bench report results.json -o report
+
+ptxmotion bench ACTION --help explains an action and has examples of it.
 """
 
 _FAIL_ON = "slower,worse,mismatch,missing"
@@ -36,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     def action(name: str, text: str) -> argparse.ArgumentParser:
-        return actions.add_parser(name, help=text, description=text.capitalize() + ".")
+        description = f"{text[0].upper()}{text[1:]}."
+        return actions.add_parser(name, help=text, description=description, epilog=EXAMPLES.get(name))
 
     each = action("list", "list the programs")
     each.add_argument("names", nargs="*", metavar="NAME", help="programs, suites or shell patterns (default: all)")
@@ -99,7 +104,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="the GPU, or the emulator, which counts instead of timing (default: the GPU if there is one)",
     )
     where.add_argument("--require-gpu", action="store_true", help="fail with exit code 4 if there is no GPU")
-    where.add_argument("--arch", metavar="SM", help="the target that nvcc compiles for (default: the GPU's, or sm_90a)")
+    where.add_argument(
+        "--arch", type=target, metavar="SM", help="the target that nvcc compiles for (default: the GPU's, or sm_90a)"
+    )
     where.add_argument(
         "--jobs",
         type=_positive,
@@ -113,7 +120,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--seeds", type=_positive, default=3, metavar="N", help="inputs that the outputs are checked on (default: 3)"
     )
     how.add_argument(
-        "--min-effect", default="1%", metavar="P%%", help="the smallest difference that counts (default: 1%%)"
+        "--min-effect", default="1%", metavar="P%", help="the smallest difference that counts (default: 1%%)"
     )
     how.add_argument(
         "--launch",
@@ -148,7 +155,7 @@ def _add_comparison(parser: argparse.ArgumentParser) -> None:
         "--threshold",
         action="append",
         default=[],
-        metavar="REGEX=P%%",
+        metavar="REGEX=P%",
         help="how much a figure may get worse if its name benchmark:arm:kernel:figure matches; may be repeated",
     )
     parser.add_argument("--json", dest="output", metavar="FILE", help="write the differences as JSON; - is stdout")

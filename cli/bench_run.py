@@ -96,7 +96,10 @@ def _variants(arguments: argparse.Namespace) -> list[Variant]:
         variants = [replace(each, launch=arguments.launch) if each.launch == "auto" else each for each in variants]
     names = [each.id for each in variants]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        usage_error(f"two variants have the name '{repeated[0]}': give one another name with NAME=SPEC")
+        is_baseline = repeated[0] == names[0]
+        nvcc = "; it is the output of nvcc, and the level is --variant=-O3" if repeated[0] == "O3" else ""
+        what = f"'{repeated[0]}' is the baseline already{nvcc}" if is_baseline else f"two variants are '{repeated[0]}'"
+        usage_error(f"{what}: give one of the two another name with NAME=SPEC")
     return variants
 
 

@@ -107,7 +107,7 @@ class _Box:
 
 @dataclass(frozen=True)
 class _Stroke:
-    """How an edge is drawn."""
+    """The line with which an edge is drawn."""
 
     colour: str
     style: str = "-"
@@ -482,12 +482,12 @@ def _contents(instrs: Sequence[Instr]) -> str:
     from ..analysis.effects import memory_space
     from ..ptx import Effect
 
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for instr in instrs:
         effects, base = instr.form.effects, instr.form.op.base
         if instr.form.is_opaque or instr.form.is_call or effects & Effect.BARRIER:
-            found[base or instr.form.text] += 1
+            counts[base or instr.form.text] += 1
         elif instr.address is not None and effects & (Effect.READ | Effect.WRITE):
-            found[f"{base}.{memory_space(instr)}"] += 1
-    parts = [f"{number}× {name}" if number > 1 else name for name, number in found.items()]
+            counts[f"{base}.{memory_space(instr)}"] += 1
+    parts = [f"{number}× {name}" if number > 1 else name for name, number in counts.items()]
     return ", ".join([_many(len(instrs), "instruction"), *parts])

@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from .arguments import target
+from .opt import ptxas_options
 from .outcome import DIFFERENT, FINE
 
 if TYPE_CHECKING:
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
 EPILOG = """\
 A kernel is worse or better by the rule of opt's gate: estimated cycles of one warp, estimated cycles
 on a full multiprocessor, and accesses to local memory. A kernel that B lacks is worse. Two kernels are
-identical if their code, resources, attributes and the variables of the module are equal.
+identical if their code, resources, attributes and the variables of the module are equal. To see what the
+gate of opt saw, give --arch and --ptxas-options as they were given to opt.
 
 examples:
   ptxmotion diff before.ptx after.ptx
@@ -26,7 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `diff`."""
     parser.add_argument("before", metavar="A", help="the earlier PTX file; - is stdin")
     parser.add_argument("after", metavar="B", help="the later PTX file; - is stdin")
-    parser.add_argument("--arch", metavar="SM", help="the target to assemble for (default: that of each module)")
+    parser.add_argument(
+        "--arch", type=target, metavar="SM", help="the target to assemble for (default: that of each module)"
+    )
+    parser.add_argument(
+        "--ptxas-options",
+        type=ptxas_options,
+        metavar="OPTIONS",
+        help="options of ptxas, as those of opt: --ptxas-options=-maxrregcount=32,-O2",
+    )
     parser.add_argument(
         "--fail-on",
         choices=("worse", "different"),
@@ -42,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from .files import decoded, read_bytes
 
     sides = [
-        assembled_figures(decoded(read_bytes(path)), path, arguments.arch)
+        assembled_figures(decoded(read_bytes(path)), path, arguments.arch, arguments.ptxas_options or ())
         for path in (arguments.before, arguments.after)
     ]
     diffs = [KernelDiff(name, sides[0].get(name), sides[1].get(name)) for name in {**sides[0], **sides[1]}]

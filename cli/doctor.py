@@ -12,8 +12,13 @@ if TYPE_CHECKING:
     from ..harness.doctor import Check
 
 EPILOG = """\
+nvcc, ptxas, cuobjdump and nvdisasm are searched in this order: PTXMOTION_NVCC, PTXMOTION_PTXAS, ... in the environment;
+NVIDIA's wheels, which are installed with ptxmotion; an installed CUDA of version 13.0 or newer. The wheels put nothing
+on PATH; --path prints what to put there.
+
 examples:
   ptxmotion doctor
+  export PATH="$(ptxmotion doctor --path):$PATH"
   ptxmotion doctor --calibrate     (on a machine with a GPU; `fuse` then uses the measured costs)
 """
 
@@ -21,7 +26,13 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `doctor`."""
     parser.add_argument("--json", action="store_true", default=None, help="print the report as JSON")
-    parser.add_argument(
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--path",
+        action="store_true",
+        help="print only the folders of nvcc, ptxas, cuobjdump and nvdisasm, separated by colons, for PATH",
+    )
+    what.add_argument(
         "--calibrate",
         action="store_true",
         default=None,
@@ -31,11 +42,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb; its exit code: 4 if something required is missing."""
+    if arguments.path:
+        return _path()
     if arguments.calibrate:
         return _calibrate(is_json=bool(arguments.json))
     from ..harness import doctor
 
     return doctor.run(sys.stdout, json=bool(arguments.json), more=[_settings(arguments)])
+
+
+def _path() -> int:
+    """Print the folders of the tools; the exit code: 4 if a tool is missing."""
+    import os
+
+    from ..toolchain.tools import TOOLS, ToolMissing, find_tool, wheel_folder
+
+    folders: list[str] = []
+    missing: list[str] = []
+    for name in TOOLS:
+        try:
+            folders.append(str(find_tool(name).path.absolute().parent))
+        except ToolMissing as error:
+            missing.append(str(error))
+    # An empty text in front of a colon of PATH would mean the current folder.
+    print(os.pathsep.join(dict.fromkeys(folders)) or wheel_folder())
+    if missing:
+        raise CommandError(MISSING, "\n".join(f"ptxmotion: error: {each}" for each in missing))
+    return FINE
 
 
 def _settings(arguments: argparse.Namespace) -> Check:

@@ -23,6 +23,9 @@ __all__ = ["Outputs", "decoded", "parse_bytes", "read_bytes", "read_module"]
 
 STDIN_NAME = "<stdin>"
 
+#: The endings of the names of CUDA C++ files.
+_CUDA = (".cu", ".cuh")
+
 
 def read_bytes(path: str) -> bytes:
     """The bytes of a file, or of stdin for ``-``. Raises `OSError` where it cannot be read."""
@@ -42,10 +45,16 @@ def read_bytes(path: str) -> bytes:
 
 
 def parse_bytes(data: bytes, path: str) -> Module:
-    """The module that a file's bytes describe. Raises `PtxError`."""
-    from ..ptx import parse
+    """The module that a file's bytes describe. Raises `PtxError`, and `CommandError` for CUDA C++."""
+    from ..ptx import PtxError, parse
 
-    return parse(decoded(data), STDIN_NAME if path == "-" else path)
+    try:
+        return parse(decoded(data), STDIN_NAME if path == "-" else path)
+    except PtxError:
+        if path.endswith(_CUDA):
+            message = f"{path}: error: this is CUDA C++, not PTX: compile it with nvcc -ptx first"
+            raise CommandError(BAD_INPUT, message) from None
+        raise
 
 
 def decoded(data: bytes) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..arch import DEFAULT_TARGET
-from .arguments import pass_list, regex
+from .arguments import pass_list, regex, target
 from .outcome import FINE, say, usage_error, warn
 
 EPILOG = """\
@@ -60,7 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: costs)",
     )
     how.add_argument("--no-benefit", action="store_true", default=None, help="the same as --benefit=none")
-    how.add_argument("--size", help="the input size of the Benchmark for --benefit=timing (default: small)")
+    how.add_argument(
+        "--size", metavar="NAME", help="the input size of the Benchmark for --benefit=timing (default: small)"
+    )
     how.add_argument(
         "--graph",
         action="store_true",
@@ -79,15 +81,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--passes",
         type=pass_list,
-        metavar="LIST",
+        metavar="PASSES",
         help="the level (-O3) or list of passes that optimizes the fused kernels (default: none)",
     )
-    how.add_argument("--arch", metavar="SM", help="the target that nvcc compiles CUDA kernels for (default: sm_90a)")
+    how.add_argument(
+        "--emulate",
+        metavar="SIZE",
+        help="also run the program of a Benchmark before and after in the emulator on data of this size: compare "
+        "the outputs and count the launches",
+    )
+    how.add_argument(
+        "--arch", type=target, metavar="SM", help="the target that nvcc compiles CUDA kernels for (default: sm_90a)"
+    )
     reports = parser.add_argument_group("reports, on stderr")
     reports.add_argument(
         "--remarks",
         type=regex,
-        metavar="REGEX",
+        nargs="?",
+        metavar="=REGEX",
         help="print which launches were fused, which were not, and why; =REGEX: only for kernels whose name matches",
     )
 
@@ -118,6 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
         may_pad=not arguments.same_grids,
         passes=arguments.passes or "",
         arch=arguments.arch or DEFAULT_TARGET,
+        emulate=arguments.emulate or "",
     )
     result = fuse(request, say)
     for warning in result.warnings:
@@ -128,7 +140,12 @@ def run(arguments: argparse.Namespace) -> int:
                 say(remark.text)
     if arguments.output:
         _write(result.files(), arguments.output)
-    say(result.summary)
+    for line in result.summary:
+        say(line)
+    if not arguments.output and result.fused.result.fusions:
+        say("no files were written: -o DIR writes the fused program")
+    if result.remarks and not result.fused.result.fusions and arguments.remarks is None:
+        say("  (--remarks prints for each pair of launches why it was not fused)")
     return FINE
 
 

@@ -27,7 +27,7 @@ __all__ = ["GAP_Y", "Layout", "Point", "layered_layout", "layers_of"]
 Point = tuple[float, float]
 
 _GAP_X, GAP_Y = 26.0, 34.0
-#: The space that a passing edge needs.
+#: The width that an edge needs in a layer that it passes.
 _LANE = 9.0
 _ORDER_SWEEPS, _PLACE_SWEEPS = 12, 48
 #: The weights of neighbours: an edge should above all be straight where it passes layers.
@@ -71,17 +71,17 @@ def layers_of(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
     graph = networkx.DiGraph()
     graph.add_nodes_from(range(count))
     graph.add_edges_from(edges)
-    found = [0] * count
+    layers = [0] * count
     for layer, members in enumerate(networkx.topological_generations(graph)):
         for box in members:
-            found[box] = layer
+            layers[box] = layer
     # A box without predecessor is placed directly above its first successor.
     leads_to: dict[int, list[int]] = {}
     for one, two in edges:
         leads_to.setdefault(one, []).append(two)
     for box in set(leads_to) - {two for _, two in edges} - {0}:
-        found[box] = max(min(found[each] for each in leads_to[box]) - 1, 0)
-    return found
+        layers[box] = max(min(layers[each] for each in leads_to[box]) - 1, 0)
+    return layers
 
 
 class _Layouter:
@@ -94,7 +94,7 @@ class _Layouter:
         self.nodes = [_Node(0, size[0], box) for box, size in enumerate(sizes)]
         self.chains: dict[tuple[int, int], list[int]] = {}
         self.layers: list[list[int]] = []
-        self.position: dict[int, int] = {}  #: of each node in its layer
+        self.position: dict[int, int] = {}  #: By node: its index in its layer.
 
     def run(self) -> Layout:
         if not self.sizes:
@@ -169,21 +169,21 @@ class _Layouter:
 
     def first_order(self) -> None:
         """Depth first from the sources, the left path first. A point beside a box follows the box."""
-        seen: set[int] = set()
-        found: list[list[int]] = [[] for _ in self.layers]
+        placed: set[int] = set()
+        order: list[list[int]] = [[] for _ in self.layers]
         roots = [number for layer in self.layers for number in layer if not self.nodes[number].up]
         for root in roots:
             stack = [root]
             while stack:
                 number = stack.pop()
-                if number in seen or (number != root and any(up not in seen for up, _ in self.nodes[number].up)):
+                if number in placed or (number != root and any(up not in placed for up, _ in self.nodes[number].up)):
                     continue
-                seen.add(number)
-                found[self.nodes[number].layer].append(number)
+                placed.add(number)
+                order[self.nodes[number].layer].append(number)
                 stack += [lower for lower, _ in reversed(self.nodes[number].down)]
         for layer, numbers in enumerate(self.layers):
-            found[layer] += [number for number in numbers if number not in seen]
-        self.layers = [self.with_sides(layer) for layer in found]
+            order[layer] += [number for number in numbers if number not in placed]
+        self.layers = [self.with_sides(layer) for layer in order]
 
     def with_sides(self, layer: list[int]) -> list[int]:
         """``layer`` with each node that is beside a box directly after the box, those of short edges first."""
@@ -191,11 +191,11 @@ class _Layouter:
         for number in layer:
             if self.nodes[number].beside >= 0:
                 sides.setdefault(self.nodes[number].beside, []).append(number)
-        found: list[int] = []
+        order: list[int] = []
         for number in layer:
             if self.nodes[number].beside < 0:
-                found += [number, *sorted(sides.get(number, ()), key=lambda side: self.nodes[side].length)]
-        return found
+                order += [number, *sorted(sides.get(number, ()), key=lambda side: self.nodes[side].length)]
+        return order
 
     def sort(self, layer: int, *, downwards: bool) -> None:
         numbers = self.layers[layer]
@@ -326,12 +326,12 @@ def _inversions(values: list[int], limit: int) -> int:
     """Pairs in the wrong order, by a tree of counts."""
     tree = [0] * (limit + 1)
     total = 0
-    for seen, value in enumerate(values):
+    for count, value in enumerate(values):
         at, not_above = value + 1, 0
         while at > 0:
             not_above += tree[at]
             at -= at & -at
-        total += seen - not_above
+        total += count - not_above
         at = value + 1
         while at <= limit:
             tree[at] += 1

@@ -110,19 +110,19 @@ class _Description:
         return _letters(number) if number >= 0 else "param"
 
     def class_table(self) -> list[dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
+        by_class: dict[str, dict[str, Any]] = {}
         for _, instr, reference in self.references:
             name = self.name_of(reference)
-            entry = found.setdefault(
+            entry = by_class.setdefault(
                 name, {"name": name, "spaces": set(), "objects": set(), "unknown": False, "loads": 0, "stores": 0}
             )
             entry["spaces"].add(reference.space)
             entry["objects"].update(_names(reference) or ())
             entry["unknown"] |= reference.objects is None
             entry["stores" if _access(instr) != "load" else "loads"] += 1
-        for entry in found.values():
+        for entry in by_class.values():
             entry["spaces"], entry["objects"] = sorted(entry["spaces"]), sorted(entry["objects"])
-        return list(found.values())
+        return list(by_class.values())
 
     # --- references ------------------------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class _Description:
                 key = (f"{reference.space} {self.name_of(reference)}", self.memory.is_unwritten(instr))
                 first, number = loads.get(key, (instr, 0))
                 loads[key] = first, number + 1
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         for block in self.facts.cfg.rpo:
             for instr in self.facts.cfg.blocks[block].instrs:
                 if instr.is_directive or not synchronization(instr.form):
@@ -214,7 +214,7 @@ class _Description:
                     else:
                         kept += number
                 file, line, _ = self.place(instr)
-                found.append(
+                rows.append(
                     {
                         "block": block,
                         "text": instr.text,
@@ -224,7 +224,7 @@ class _Description:
                         "keeps": kept,
                     }
                 )
-        return found
+        return rows
 
 
 def _letters(number: int) -> str:

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .alias_promise import ALIAS_HELP, alias_promise, warn_of_unknown_names
-from .arguments import pass_list, regex
+from .arguments import pass_list, regex, target
 from .observers import Observers, observer_of
 from .outcome import FINE, say, usage_error, warn
 from .profiles import PROFILE_HELP, load_profile
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     passes.add_argument(
         "--passes",
         type=pass_list,
-        metavar="LIST",
+        metavar="PASSES",
         help="run these passes: name or name:option=value, separated by commas; or a level (-O3); or none",
     )
     what.add_argument("--print-passes", action="store_true", help="list the passes, their options and the levels")
@@ -86,9 +86,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument(
         "--ptxas-options",
-        type=_ptxas_options,
+        type=ptxas_options,
         metavar="OPTIONS",
         help="options of ptxas for the gate and for --emit=cubin,sass, as in --ptxas-options=-maxrregcount=32,-O2",
+    )
+    what.add_argument(
+        "--contract",
+        metavar="FILE",
+        help="add versions of kernels that assume facts of the launch, and write to FILE (JSON) which conditions each "
+        "of them requires; kernels keep their names, and a program that ignores the contract runs them as before",
     )
     what.add_argument("--alias", type=alias_promise, metavar="LEVEL", help=ALIAS_HELP)
     what.add_argument(
@@ -96,6 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument(
         "--arch",
+        type=target,
         metavar="SM",
         help="the target for which the gate and --emit=cubin,sass assemble (default: that of the module)",
     )
@@ -112,16 +119,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reports.add_argument(
         "--remarks",
         type=regex,
-        metavar="REGEX",
+        nargs="?",
+        metavar="=REGEX",
         help="print which rewrites were made, which were not, and why; =REGEX: only of passes whose name matches",
     )
     reports.add_argument(
         "--remarks-output", metavar="FILE", help="write all remarks as LLVM optimization records (YAML)"
     )
     reports.add_argument("--print-changed", choices=("diff",), help="print a diff of the kernel after each pass")
-    reports.add_argument("--time-passes", action="store_true", default=None, help="print the seconds of each step")
     reports.add_argument(
-        "--stats-json", metavar="FILE", help="print counts by kernel and pass as JSON; =FILE: write them to a file"
+        "--time-passes", action="store_true", default=None, help="print the seconds of each step, also of the gate"
+    )
+    reports.add_argument(
+        "--stats-json",
+        nargs="?",
+        metavar="=FILE",
+        help="print counts by kernel and pass as JSON; =FILE: write them to a file",
     )
     reports.add_argument(
         "--dump", metavar="DIR", help="write the module after each pass that changed it, as numbered files"
@@ -131,7 +144,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb; its exit code."""
     if arguments.print_passes:
-        from .pass_descriptions import describe_passes
+        from .print_passes import describe_passes
 
         print(describe_passes(), end="")
         return FINE
@@ -171,7 +184,8 @@ _PTXAS_OPTION = re.compile(
 )
 
 
-def _ptxas_options(text: str) -> tuple[str, ...]:
+def ptxas_options(text: str) -> tuple[str, ...]:
+    """The argparse type of ``--ptxas-options``."""
     options = tuple(text.split(","))
     for option in options:
         if _PTXAS_OPTION.fullmatch(option) is None:
@@ -188,6 +202,10 @@ def _check(arguments: argparse.Namespace) -> None:
         usage_error("--ptxas-options are for ptxas, and neither --emit nor the gate runs ptxas here")
     if arguments.gate_timeout is not None and (not _has_gate(arguments) or arguments.gate == "static"):
         usage_error("--gate-timeout limits ptxas, and no gate runs ptxas here")
+    if arguments.contract and emit != "ptx":
+        usage_error("--contract describes PTX text, so it goes with --emit=ptx only")
+    if arguments.contract and (arguments.alias is not None or arguments.bisect_limit is not None):
+        usage_error("--contract promises nothing and makes all rewrites: leave out --alias and --bisect-limit")
     if emit == "cubin" and arguments.output == "-" and sys.stdout.isatty():
         usage_error("a cubin is binary: name a file with -o, or redirect stdout")
 
@@ -250,6 +268,13 @@ class OneFile:
         self.step(f"emit {self.emit}")
         if wants_stats and not self.passes:
             candidates = self.opportunities(module)
+        if result.contract is not None:
+            from dataclasses import replace
+
+            from .. import __version__
+
+            contract = replace(result.contract, producer=f"ptxmotion {__version__}")
+            outputs.add(self.arguments.contract, contract.dumps())
         if self.arguments.remarks_output:
             outputs.add(self.arguments.remarks_output, result.log.yaml())
         if self.arguments.stats_json:
@@ -305,6 +330,7 @@ class OneFile:
             explain=self.wants_remarks,
             verify_each=bool(arguments.verify_each),
             observer=observer_of(bool(arguments.print_changed), arguments.dump),
+            contract=bool(arguments.contract),
         )
 
     def opportunities(self, module: Module) -> dict[str, Any]:
@@ -349,12 +375,16 @@ class OneFile:
             print(self.times(result), file=sys.stderr, end="")
 
     def times(self, result: Result) -> str:
-        lines = ["   seconds  changed  step"]
+        """The seconds of each step, how many kernels each pass changed, and how often the gate did its work."""
+        lines = ["   seconds   number  step"]
         for name, seconds in self.seconds.items():
             lines.append(f"{seconds:10.4f}           {name}")
             if name == "passes":
                 for each, timing in result.timings.items():
                     lines.append(f"{timing.seconds:10.4f} {timing.changed:8}    {each}")
+                judge = result.judge_times
+                for each, taken in judge.seconds.items():
+                    lines.append(f"{taken:10.4f} {judge.numbers[each]:8}    gate: {each}")
         lines.append(f"{time.perf_counter() - self.started:10.4f}           total")
         return "\n".join(lines) + "\n"
 
@@ -379,7 +409,11 @@ class OneFile:
             "rewrites": remarks.rewrites,
             "kernels": kernels,
             "totals": totals,
-            "seconds": {**self.seconds, **{f"pass {name}": t.seconds for name, t in result.timings.items()}},
+            "seconds": {
+                **self.seconds,
+                **{f"pass {name}": timing.seconds for name, timing in result.timings.items()},
+                **{f"gate {name}": seconds for name, seconds in result.judge_times.seconds.items()},
+            },
         }
         return json.dumps(document, indent=2) + "\n"
 

@@ -78,7 +78,7 @@ def run_files(arguments: argparse.Namespace, one_file: Callable[[argparse.Namesp
 def _run_one(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> tuple[int, bool]:
     """(exit code, whether a kernel changed)."""
     each = one_file(own)
-    code = guarded(["opt", path], lambda _: each.run())
+    code = guarded(_command(own, path), lambda _: each.run())
     return code, each.is_changed
 
 
@@ -152,10 +152,15 @@ def _progress(number: int) -> Generator[Callable[[], None]]:
         yield advance
 
 
+def _command(arguments: argparse.Namespace, path: str) -> list[str]:
+    """The command that does for one input what this one does."""
+    return [word for word in arguments.command if word not in arguments.files] + [path]
+
+
 def _outputs(arguments: argparse.Namespace) -> dict[str, Path]:
-    """By path of each input its output's path below the output folder."""
+    """By path of each input: its output's path below the output folder."""
     if arguments.output == "-" or (os.path.exists(arguments.output) and not os.path.isdir(arguments.output)):
-        usage_error("with several files or a folder, -o names a folder to write to")
+        usage_error("with several files or a folder, -o names a folder to write to: -o DIR")
     found: dict[str, Path] = {}
     by_stem: dict[str, str] = {}
     for given in arguments.files:
@@ -189,6 +194,8 @@ def _arguments_of(arguments: argparse.Namespace, path: str, name: Path) -> argpa
     own.output = _place(arguments.output, str(name) if emit == "ptx" else stem + _SUFFIXES[emit])
     if arguments.remarks_output:
         own.remarks_output = _place(arguments.remarks_output, f"{stem}.opt.yaml")
+    if arguments.contract:
+        own.contract = _place(arguments.contract, f"{stem}.contract.json")
     if arguments.stats_json:
         own.stats_json = _place(arguments.stats_json, f"{stem}.json")
     if arguments.dump is not None:

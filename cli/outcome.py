@@ -1,7 +1,7 @@
 """How the command ends: one message and an exit code for each error, never a traceback.
 
 Guarantees: every exception of a verb ends here. An exception that has no rule is an internal error: the command prints
-one line, saves a reproducer (the input, preceded by the command and the traceback as comments), and exits with 70.
+one line, saves its inputs with the command and the traceback (`reproducer.py`), and exits with 70.
 """
 
 from __future__ import annotations
@@ -154,30 +154,10 @@ def _internal_error(argv: list[str], error: Exception) -> int:
     _drop_stdout()
     summary = f"{type(error).__name__}: {error}".splitlines()[0]
     try:
-        saved = _save_reproducer(argv, error)
-        say(f"ptxmotion: internal error: {summary}; please report it with {saved}")
+        from .reproducer import save_reproducer
+
+        saved = ", ".join(save_reproducer(argv, error, _inputs))
+        say(f"ptxmotion: internal error: {summary}; the input and the traceback are saved in {saved}")
     except OSError as why:
-        say(f"ptxmotion: internal error: {summary}; a reproducer could not be saved: {why}")
+        say(f"ptxmotion: internal error: {summary}; the input and the traceback could not be saved: {why}")
     return INTERNAL
-
-
-def _save_reproducer(argv: list[str], error: Exception) -> str:
-    """Write one file for each input, which starts with the command and the traceback as comments; the first name."""
-    import shlex
-    import tempfile
-    import traceback
-
-    from .. import __version__
-
-    report = "".join(traceback.format_exception(error))
-    header = f"ptxmotion {__version__}, Python {sys.version.split()[0]}: internal error\n"
-    header += f"command: ptxmotion {shlex.join(argv)}\nin: {os.getcwd()}\n{report}"
-    first = ""
-    for name, data in _inputs or [("", b"")]:
-        handle, path = tempfile.mkstemp(prefix="ptxmotion-crash-", suffix=".ptx")
-        with os.fdopen(handle, "wb") as file:
-            head = f"{header}input: {name}\n" if name else header
-            comment = "".join(f"// {line}\n" for line in head.splitlines())
-            file.write(comment.encode("utf-8", "surrogateescape") + data.removeprefix(b"\xef\xbb\xbf"))
-        first = first or path
-    return first

@@ -5,15 +5,22 @@ from __future__ import annotations
 import argparse
 import sys
 
+from .arguments import target
 from .outcome import BAD_INPUT, DIFFERENT, FINE, say, usage_error
 
 EPILOG = """\
 Exit codes: 1 if two files compute different results or a round trip changed a file, 3 if a file is not well-formed,
 5 if the comparison of a kernel is inconclusive: no input changed the compared memory, or no run reached its end.
 
+Without --inputs, the inputs are generated from the kernel. A file of inputs is Python, and is executed:
+  def launches(seed):
+      x = np.arange(64, dtype=np.float32) + seed
+      yield dict(kernel="scale", grid=1, block=64, args=[np.float32(2), x, np.uint32(64)])
+
 examples:
   ptxmotion verify kernel.ptx
   ptxmotion verify kernel.ptx faster.ptx --seeds 50 --budget 60
+  ptxmotion verify kernel.ptx faster.ptx --inputs inputs.py
   ptxmotion verify --round-trip build/ptx --jobs 4
 """
 
@@ -23,21 +30,23 @@ _OF_PAIR = ("inputs", "seeds", "kernel", "budget", "restrict")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `verify`."""
-    from ..harness import emulate_cli
+    from .verify_pair import add_pair_arguments
 
     parser.add_argument("before", nargs="?", metavar="A", help="PTX to check; all errors are reported; - is stdin")
     parser.add_argument(
         "after", nargs="?", metavar="B", help="PTX that must compute the same as A; both run on the emulator"
     )
     pair = parser.add_argument_group("options for A and B")
-    emulate_cli.add_pair_arguments(pair)  # pyright: ignore[reportArgumentType]
+    add_pair_arguments(pair)
     folder = parser.add_argument_group("options for a folder")
     folder.add_argument(
         "--round-trip",
         metavar="DIR",
         help="parse and print every .ptx file below DIR; check that the machine code stays the same",
     )
-    folder.add_argument("--arch", metavar="SM", help="the target to assemble for (default: that of each module)")
+    folder.add_argument(
+        "--arch", type=target, metavar="SM", help="the target to assemble for (default: that of each module)"
+    )
     folder.add_argument("--jobs", type=_jobs, metavar="N", help="number of parallel processes (default: 1)")
     folder.add_argument(
         "--log", metavar="FILE", help="write results to FILE, and skip files whose results it already has"
@@ -64,7 +73,11 @@ def run(arguments: argparse.Namespace) -> int:
     if "-" in (arguments.before, arguments.after):
         usage_error("two files are compared by name: stdin cannot be one of them")
     code = max(_check(arguments.before), _check(arguments.after))
-    return code or _compare(arguments)
+    if code:
+        return code
+    from .verify_pair import run_pair
+
+    return run_pair(arguments)
 
 
 def _refuse(arguments: argparse.Namespace, options: tuple[str, ...], use: str) -> None:
@@ -85,12 +98,6 @@ def _check(path: str) -> int:
     for error in errors:
         say(str(error))
     return BAD_INPUT if errors else FINE
-
-
-def _compare(arguments: argparse.Namespace) -> int:
-    from ..harness import emulate_cli
-
-    return emulate_cli.run_pair(arguments.before, arguments.after, arguments)
 
 
 def _round_trip(arguments: argparse.Namespace) -> int:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BuildStep", "Flags", "StepFailed", "replace_file", "step_of_cicc", "time_limit"]
 
-_DECIDERS = (".", "analysis", "cli", "compiler", "ptx", "toolchain", "transforms")
+_DECIDERS = (".", "analysis", "cli", "compiler", "contract", "ptx", "toolchain", "transforms", "versions")
 
 #: Options of cicc by which its output is no PTX, or PTX that ptxas does not optimize.
 _NOT_OPTIMIZED = frozenset(["-g", "--debug_mode", "-lto", "-olto"])

@@ -12,7 +12,8 @@ import re
 from typing import Any, cast
 
 from . import types as t
-from .expressions import CONDITIONAL, PRIMARY, UNARY, Expr, Expressions, literal
+from .cpp_expression import CONDITIONAL, PRIMARY, UNARY, Expr, literal
+from .expressions import Expressions
 from .functions import DeviceFunction
 from .intrinsics import Intrinsic, Overload
 from .language import Word, type_from
@@ -107,22 +108,22 @@ def _pointer_cast(ex: Expressions, node: ast.Call) -> Expr:
 
 def _struct_literal(ex: Expressions, struct: t.Struct, node: ast.Call) -> Expr:
     ex.unit.use_type(struct)
-    given: dict[str, ast.expr] = {}
+    arguments_by_field: dict[str, ast.expr] = {}
     if len(node.args) > len(struct.fields):
         raise ex.error(f"struct {struct} has {len(struct.fields)} fields", node)
     for (name, _), argument in zip(struct.fields, node.args, strict=False):
-        given[name] = argument
+        arguments_by_field[name] = argument
     for keyword in node.keywords:
-        if keyword.arg is None or struct.field_type(keyword.arg) is None or keyword.arg in given:
+        if keyword.arg is None or struct.field_type(keyword.arg) is None or keyword.arg in arguments_by_field:
             raise ex.error(f"struct {struct} has no field {keyword.arg}, or the field is already set", node)
-        given[keyword.arg] = keyword.value
+        arguments_by_field[keyword.arg] = keyword.value
     parts: list[str] = []
     for name, field_type in struct.fields:
-        if name not in given:
+        if name not in arguments_by_field:
             raise ex.error(f"field {name} of struct {struct} is not set", node)
         if isinstance(field_type, t.Array):
             raise ex.error(f"struct {struct} contains an array: assign the fields of a variable one by one", node)
-        value = ex.convert(ex.visit(given[name]), field_type, given[name], f"field {name}")
+        value = ex.convert(ex.visit(arguments_by_field[name]), field_type, arguments_by_field[name], f"field {name}")
         # Initialization with braces forbids narrowing conversions, so convert explicitly.
         parts.append(cast_to(value, field_type).at(CONDITIONAL) if isinstance(field_type, t.Scalar) else value.text)
     inside = ", ".join(parts)
@@ -255,9 +256,9 @@ def _overloaded(ex: Expressions, row: Intrinsic, arguments: list[Expr], node: as
             raise ex.error(f"{row.name}() does not take {argument.type}", at)
     chosen = next((overload for overload in row.overloads if _fits(overload, arguments)), None)
     if chosen is None:
-        given = ", ".join(str(argument.type) for argument in arguments)
+        argument_types = ", ".join(str(argument.type) for argument in arguments)
         expected = " or ".join(f"({', '.join(map(str, o.params))})" for o in row.overloads)
-        raise ex.error(f"{row.name}() takes {expected}, not ({given})", node)
+        raise ex.error(f"{row.name}() takes {expected}, not ({argument_types})", node)
     texts: list[str] = []
     for argument, type in zip(arguments, chosen.params, strict=True):
         settled = ex.settle(argument, type)
@@ -270,8 +271,8 @@ def _fits(overload: Overload, arguments: list[Expr]) -> bool:
     if len(overload.params) != len(arguments):
         return False
     for type, argument in zip(overload.params, arguments, strict=True):
-        given = argument.scalar
-        if given.is_float != type.is_float or given.bytes > type.bytes:
+        argument_type = argument.scalar
+        if argument_type.is_float != type.is_float or argument_type.bytes > type.bytes:
             # A constant such as 0xFFFFFFFF fits wherever its value fits.
             if not (
                 isinstance(argument.value, int)
@@ -282,8 +283,8 @@ def _fits(overload: Overload, arguments: list[Expr]) -> bool:
         elif (
             overload.cuda.startswith("__reduce")
             and type.bytes == 4
-            and given.kind != type.kind
-            and given.bytes == 4
+            and argument_type.kind != type.kind
+            and argument_type.bytes == 4
             and argument is arguments[-1]
         ):
             return False
@@ -318,10 +319,10 @@ def _shuffle(ex: Expressions, row: Intrinsic, arguments: list[Expr], node: ast.C
     if row.spelling(kind) is None:
         raise ex.error(f"{row.name}() takes i32, u32, i64, u64, f32 or f64, not {value.type}", node.args[1])
     for position in (0, *range(2, len(arguments))):
-        given = arguments[position].type
-        if not isinstance(given, t.Scalar) or not given.is_integer:
+        argument_type = arguments[position].type
+        if not isinstance(argument_type, t.Scalar) or not argument_type.is_integer:
             raise ex.error(
-                f"argument {position + 1} of {row.name}() must be an integer, not {given}", node.args[position]
+                f"argument {position + 1} of {row.name}() must be an integer, not {argument_type}", node.args[position]
             )
     texts = [argument.text for argument in arguments]
     texts[1] = cast_to(value, kind).text

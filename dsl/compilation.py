@@ -93,12 +93,12 @@ class Nvcc:
 
 def _mapped(log: str, source: str) -> DslError:
     """nvcc's first error at its line. Up to three more errors are quoted in the message."""
-    found = list(_MESSAGE.finditer(log))
-    if not found:
+    errors = list(_MESSAGE.finditer(log))
+    if not errors:
         return DslError(f"nvcc failed:\n{log.strip()}")
-    first = found[0]
+    first = errors[0]
     number = int(first["line"] or first["gcc"])
-    more = f" (and {len(found) - 1} more: {'; '.join(m['text'] for m in found[1:4])})" if len(found) > 1 else ""
+    more = f" (and {len(errors) - 1} more: {'; '.join(m['text'] for m in errors[1:4])})" if len(errors) > 1 else ""
     message = f"nvcc: {first['text'].strip()}{more}"
     return DslError(message, _place(first["file"].strip(), number, source))
 

@@ -155,16 +155,16 @@ class HostCfg:
     def reverse_postorder(self) -> list[Node]:
         """The reachable nodes, each before its successors except along back edges."""
         order: list[Node] = []
-        seen: set[Node] = {self.entry}
+        visited: set[Node] = {self.entry}
         stack: list[tuple[Node, Iterator[Edge]]] = [(self.entry, iter(self._succs[self.entry]))]
         while stack:
             node, edges = stack[-1]
-            target = next((edge.target for edge in edges if edge.target not in seen), None)
+            target = next((edge.target for edge in edges if edge.target not in visited), None)
             if target is None:
                 order.append(node)
                 stack.pop()
             else:
-                seen.add(target)
+                visited.add(target)
                 stack.append((target, iter(self._succs[target])))
         return order[::-1]
 
@@ -297,7 +297,8 @@ class HostCfg:
         return left + loop.breaks
 
     def _jump(self, item: Jump, opened: list[_Open], loop: _Loop | None, body: Body) -> None:
-        # If only one edge leads here, its own position may be nested deeper. Before the jump is correct for it, too.
+        # If only one edge leads here, its own position may be nested deeper. The position before the jump is correct,
+        # too.
         here = [_Open(o.source, o.kind, Position(body, item) if len(opened) == 1 else o.position) for o in opened]
         if item.word == "return":
             self._returns += here

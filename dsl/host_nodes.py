@@ -102,10 +102,10 @@ class Region:
 
     @property
     def names(self) -> frozenset[str]:
-        found = {self.buffer}
+        mentioned = {self.buffer}
         for bound in (self.start, self.stop):
-            found |= bound.names if bound is not None else frozenset[str]()
-        return frozenset(found)
+            mentioned |= bound.names if bound is not None else frozenset[str]()
+        return frozenset(mentioned)
 
     @property
     def is_whole(self) -> bool:
@@ -302,9 +302,9 @@ class Assign(Node):
 
     @property
     def uses(self) -> frozenset[str]:
-        found = [value.names for value in self.values]
-        found += [target.names for target in self.targets if not target.is_name]
-        return frozenset[str]().union(*found)
+        names = [value.names for value in self.values]
+        names += [target.names for target in self.targets if not target.is_name]
+        return frozenset[str]().union(*names)
 
     @property
     def defines(self) -> frozenset[str]:

@@ -11,8 +11,10 @@ host array; closures, recursion, comprehensions, ``try``, ``with``; calls of oth
 from __future__ import annotations
 
 import ast
+import math
 from typing import Any
 
+from ..arch import MAX_THREADS
 from . import types as t
 from .errors import DslError, FunctionSource
 from .host_language import HostArray
@@ -274,6 +276,8 @@ class _Parser:
                 '"cooperative" may be the last element in the brackets',
                 call,
             )
+        self._check_extents("grid", parts[0])
+        self._check_extents("block", parts[1])
         made: Kernel[...] = kernel
         grid, block, *shared = (self._scalar(part) for part in parts)
         args = tuple(self._argument(argument) for argument in call.args)
@@ -282,6 +286,18 @@ class _Parser:
             self._check_arguments(made, call)
         dynamic = shared[0] if shared else None
         return Launch(made, ast.unparse(func.value), grid, block, args, dynamic, is_cooperative)
+
+    def _check_extents(self, name: str, node: ast.expr) -> None:
+        """Refuse literals that no launch can have as its grid or block."""
+        elements = node.elts if isinstance(node, ast.Tuple) else [node]
+        numbers = [each.value for each in elements if isinstance(each, ast.Constant)]
+        if not 1 <= len(elements) <= 3 or any(type(number) is not int for number in numbers):
+            raise self.source.error(f"a {name} is an integer or a tuple of up to three integers", node)
+        integers = [number for number in numbers if isinstance(number, int)]
+        if any(number < 1 for number in integers):
+            raise self.source.error(f"each extent of a {name} is at least 1", node)
+        if name == "block" and math.prod(integers) > MAX_THREADS:
+            raise self.source.error(f"a block has at most {MAX_THREADS} threads", node)
 
     def _check_arguments(self, made: Kernel[...], call: ast.Call) -> None:
         params = made.params or ()

@@ -18,7 +18,8 @@ __all__ = ["module"]
 
 
 def module(program: HostProgram, kernels: Mapping[str, str]) -> str:
-    """A file that contains the program. ``kernels`` maps each kernel's name to its ``.ptx`` file beside the new file.
+    """A file that contains the program. ``kernels`` maps each kernel's name to its ``.ptx`` file in the folder of the
+    new file.
 
     Raises `DslError` for a captured object that cannot be written as Python.
     """
@@ -33,8 +34,8 @@ def module(program: HostProgram, kernels: Mapping[str, str]) -> str:
         if isinstance(value, Kernel):
             if name not in kernels:
                 raise DslError(f"kernel {name} has no .ptx file")
-        elif found := _dsl_word(name, value):
-            words.add(found)
+        elif word := _dsl_word(name, value):
+            words.add(word)
         elif line := _import(name, value):
             imports.add(line)
         elif not _is_builtin(name, value):

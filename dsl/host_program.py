@@ -115,9 +115,9 @@ class HostProgram:
     def insert_before(self, node: Node, new: Sequence[Node]) -> None:
         """Insert ``new`` so that it runs right before each run of ``node``. At the head of a loop, copies are inserted
         on every edge to it. Raises `DslError` for `Entry`."""
-        found = self._owner(node)
-        if found is not None and not isinstance(found[0][found[1]], While | For):
-            body, at = found
+        owner = self._owner(node)
+        if owner is not None and not isinstance(owner[0][owner[1]], While | For):
+            body, at = owner
             body[at:at] = new
             self._changed()
             return
@@ -159,11 +159,11 @@ class HostProgram:
         self.version += 1
 
     def _find(self, node: Node) -> tuple[Body, int]:
-        found = _search(self.body, node)
-        if found is None:
+        position = _search(self.body, node)
+        if position is None:
             is_inside = isinstance(node, Entry | Exit) or self._owner(node) is not None
             raise DslError(f"{node} decides about control flow" if is_inside else f"{node} is not in the program")
-        return found
+        return position
 
     def _owner(self, node: Node) -> tuple[Body, int] | None:
         """The body and the index of the item that is or contains ``node``."""
@@ -176,8 +176,8 @@ def _search(body: Body, node: Node, inside: bool = False) -> tuple[Body, int] | 
             return body, at
         if isinstance(item, If | While | For):
             for part in (item.body, item.orelse):
-                if found := _search(part, node, inside):
-                    return found
+                if position := _search(part, node, inside):
+                    return position
     return None
 
 

@@ -42,7 +42,9 @@ class IncludingCache:
             return None
         head, _, text = body.partition(b"\n")
         files, candidates = json.loads(head)
-        if candidates != _candidates(files, folders) or any(_digest(name) != seen for name, seen in files.items()):
+        if candidates != _candidates(files, folders) or any(
+            _digest(name) != cached_digest for name, cached_digest in files.items()
+        ):
             return None
         return text.decode("utf-8", "surrogateescape")
 
@@ -60,17 +62,17 @@ def may_include(source: str, flags: Iterable[str]) -> bool:
 
 def include_folders(flags: Sequence[str]) -> list[Path]:
     """The folders in which the flags let nvcc look for headers."""
-    found: list[Path] = []
+    include_paths: list[Path] = []
     for number, flag in enumerate(flags):
         for prefix in _PLAIN:
             if flag == prefix and number + 1 < len(flags):
-                found.append(Path(flags[number + 1]))
+                include_paths.append(Path(flags[number + 1]))
             elif flag.startswith(prefix) and flag != prefix:
-                found.append(Path(flag.removeprefix(prefix).removeprefix("=")))
+                include_paths.append(Path(flag.removeprefix(prefix).removeprefix("=")))
             else:
                 continue
             break
-    return found
+    return include_paths
 
 
 def read_dependencies(listed: Path, folders: Sequence[Path]) -> dict[str, str] | None:
@@ -86,17 +88,17 @@ def read_dependencies(listed: Path, folders: Sequence[Path]) -> dict[str, str] |
         names = _names(listed.read_text(encoding="utf-8", errors="surrogateescape"))
     except OSError:
         return None
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for name in names:
         if os.path.basename(name) == "module.cu" and not os.path.exists(name):
             continue  # the source itself in the compiler's temporary folder; the cache key contains its text
-        seen = _digest(name)
-        if not seen:
+        digest = _digest(name)
+        if not digest:
             return None
-        found[name] = seen
+        digests[name] = digest
         if any(folder in Path(name).parents for folder in folders) and "__has_include" in _text(name):
             return None
-    return found
+    return digests
 
 
 def _names(rule: str) -> list[str]:
@@ -120,10 +122,10 @@ def _text(name: str) -> str:
 
 def _candidates(files: Iterable[str], folders: Sequence[Path]) -> list[str]:
     """The files in the folders that an ``#include`` of one of ``files`` may find, by the last parts of its path."""
-    found: set[str] = set()
+    paths: set[str] = set()
     for name in files:
         parts = Path(name).parts
         for folder in folders:
             ends = (folder.joinpath(*parts[at:]) for at in range(max(1, len(parts) - 4), len(parts)))
-            found |= {str(end) for end in ends if end.is_file()}
-    return sorted(found)
+            paths |= {str(end) for end in ends if end.is_file()}
+    return sorted(paths)

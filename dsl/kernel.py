@@ -234,8 +234,8 @@ def ptx_source(source: str | Path, name: str = "", *, params: Sequence[object] |
     `PtxError` if the text is not PTX, `OSError`.
     """
     text, file, _ = _text_of(source, ".ptx")
-    found = _entry(_entries(text, file), name, file)
-    return PtxSource(text, name or found, _params(params))
+    entry_name = _entry(_entries(text, file), name, file)
+    return PtxSource(text, name or entry_name, _params(params))
 
 
 def _is_path(source: str | Path, suffix: str) -> bool:

@@ -1,4 +1,4 @@
-"""The words of kernel code: types, pointers, indices, structs, arrays.
+"""The names that kernel code uses: types, pointers, indices, structs, arrays.
 
 Each word has two definitions. For a type checker, ``f32`` is ``float``, and ``ptr[f32]`` is indexed by ``int`` and
 gives ``float``. So pyright checks kernels while they are written. At run time the same names are objects of `types`,
@@ -122,9 +122,9 @@ def type_from(value: object) -> t.Type:
         return t.VOID
     if value is bool:
         return t.BOOL
-    found = getattr(value, "__ptxmotion_struct__", None)
-    if isinstance(found, t.Struct):
-        return found
+    struct = getattr(value, "__ptxmotion_struct__", None)
+    if isinstance(struct, t.Struct):
+        return struct
     hint = {int: ": write i32, or another integer with its width", float: ": write f32 or f64"}.get(
         cast("Any", value), ""
     )
@@ -234,7 +234,7 @@ if TYPE_CHECKING:
         ...
 
     def local(type: type[T], *dims: int) -> Array[T]:
-        """An array that each thread has for itself; ``dims`` are constants."""
+        """An array of which each thread has its own; ``dims`` are constants."""
         ...
 
     def array(type: type[T], *dims: int) -> Array[T]:

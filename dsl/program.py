@@ -100,8 +100,8 @@ def program_from_text(text: str, namespace: Mapping[str, Any], file: str = "<pro
         body = ast.parse(text).body
     except SyntaxError as why:
         raise DslError(f"{file}: {why}") from None
-    found = [node for node in body if isinstance(node, ast.FunctionDef)]
-    if len(found) != 1:
-        raise DslError(f"{file} has {len(found)} functions instead of one")
-    source = FunctionSource(file, 1, tuple(text.splitlines()), 0, found[0])
+    functions = [node for node in body if isinstance(node, ast.FunctionDef)]
+    if len(functions) != 1:
+        raise DslError(f"{file} has {len(functions)} functions instead of one")
+    source = FunctionSource(file, 1, tuple(text.splitlines()), 0, functions[0])
     return parse_program(source, Scope(inspect.isfunction, dict(namespace)))

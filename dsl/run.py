@@ -130,8 +130,8 @@ class _Execution:
             return scalar(value, param.type, f"parameter {param.name}", None).item()
         expected = t.dtype_of_type(param.type.element)
         if not is_array(value) or value.dtype != expected:
-            given = value.dtype if is_array(value) else type(value).__name__
-            raise DslError(f"parameter {param.name} must be an array of {expected}, not {given}")
+            actual = value.dtype if is_array(value) else type(value).__name__
+            raise DslError(f"parameter {param.name} must be an array of {expected}, not {actual}")
         if not value.flags.c_contiguous:
             raise DslError(f"parameter {param.name} must be C-contiguous")
         return value

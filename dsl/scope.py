@@ -82,7 +82,7 @@ class Scope:
             return self._evaluate(node.value)[self._evaluate(node.slice)]
         if isinstance(node, ast.Tuple):
             return tuple(self._evaluate(element) for element in node.elts)
-        found = self.resolve(node)
-        if isinstance(found, _Missing):
+        captured = self.resolve(node)
+        if isinstance(captured, _Missing):
             raise DslError(f"{ast.unparse(node)} is not defined")
-        return found
+        return captured

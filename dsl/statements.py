@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 
 from . import types as t
 from .calls import call, cast_to
+from .cpp_expression import CONDITIONAL, Expr, literal
 from .errors import DslError, FunctionSource
-from .expressions import CONDITIONAL, Expr, Expressions, literal
+from .expressions import Expressions
 from .functions import Signature
 from .language import Word, type_from
 from .mentions import Mentions
@@ -324,15 +325,15 @@ class _Function:
         lines: list[Line] = []
         kept: list[Expr] = []
         for part in value.elts:
-            given = self.ex.decayed(self.ex.visit(part), part)
-            if given.value is None and not given.is_weak:
+            assigned = self.ex.decayed(self.ex.visit(part), part)
+            if assigned.value is None and not assigned.is_weak:
                 self.temporaries += 1
                 fresh = self._fresh(f"t{self.temporaries}")
-                lines.append(self._line(f"{self.unit.declared(given.type, fresh)} = {given.text};", part))
-                given = Expr(fresh, given.type)
-            kept.append(given)
-        for part, given in zip(target.elts, kept, strict=True):
-            lines += self._store(part, given, node)
+                lines.append(self._line(f"{self.unit.declared(assigned.type, fresh)} = {assigned.text};", part))
+                assigned = Expr(fresh, assigned.type)
+            kept.append(assigned)
+        for part, assigned in zip(target.elts, kept, strict=True):
+            lines += self._store(part, assigned, node)
         return lines
 
     def _store(self, target: ast.expr, value: Expr, node: ast.stmt) -> list[Line]:

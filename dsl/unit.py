@@ -58,7 +58,7 @@ class Unit:
         self._translate = translate
         self.constants = dict(constants or {})
         self.headers: set[str] = set()
-        #: By name.
+        #: By name: the structs that the kernel uses.
         self._structs: dict[str, t.Struct] = {}
         self._struct_lines: list[Line] = []
         #: By (declarator, values): the C++ name of the table.

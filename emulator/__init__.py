@@ -1,7 +1,7 @@
-"""The SIMT emulator: runs the IR on NumPy lanes, checks what a GPU hides, counts what it does.
+"""The SIMT emulator: runs kernels on NumPy arrays, checks what a GPU does not report, and counts what is executed.
 
-Sees `ptx` and nothing else of ours. `Emulator().load(ptx).launch(kernel, grid, block, args)` is the way in;
-`backend.EmulatorBackend` is the same behind the protocol that the GPU backend has too.
+It imports nothing of the project but `ptx`. Use `Emulator().load(ptx).launch(kernel, grid, block, args)`;
+`backend.EmulatorBackend` has the same functions under the interface that the GPU backend has, too.
 """
 
 from .checks import EmulatorError, EmulatorFault, Finding, LaunchError, Place, UnsupportedInstruction

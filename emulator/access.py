@@ -1,8 +1,8 @@
-"""One memory access by a cohort: addresses to objects, and everything that is checked or counted on the way.
+"""A memory access by a cohort: finds the objects at its addresses, checks the access, and counts it.
 
-Computes: the pieces of an access (one for each object touched) with offsets; findings; requests, sectors and bank
-conflicts; the trace. Guarantees: lanes whose address is bad take no part: their loads give zero, their stores do
-nothing (where the launch goes on at all).
+Computes: the pieces of an access (one for each object that it touches) with their offsets; findings; requests, sectors
+and bank conflicts; the trace. Guarantees: a lane whose address is bad takes no part in the access. If the launch
+continues, its load gives zero and its store does nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 from .memory import MemoryObject, Selector, selector, spread
 from .options import Options
 from .races import Conflict, races_of, shifted
@@ -28,22 +28,26 @@ Array: TypeAlias = npt.NDArray[Any]
 
 @dataclass(slots=True)
 class Piece:
-    """The part of an access that falls into one object. ``lanes`` are positions in the cohort, ``None`` for all."""
+    """The part of an access that falls into one object.
+
+    ``lanes`` are positions in the cohort; ``None`` means all lanes.
+    """
 
     target: MemoryObject
     lanes: Array | None
     offsets: Array
 
     def selectors(self, width: int, count: int) -> list[Selector]:
-        """Where the ``count`` elements of ``width`` bytes lie, as indices of elements."""
+        """The indices of the ``count`` elements of ``width`` bytes, in elements of this width."""
         first = selector(self.offsets >> np.int64(width.bit_length() - 1))
         return [shifted(first, index) for index in range(count)]
 
 
 class Access:
-    """An instruction's access: ``width`` × ``count`` bytes in ``space``.
+    """The access of an instruction: ``width`` × ``count`` bytes in ``space``.
 
-    ``writes`` and ``reads`` say what it does (an atomic does both), ``strong`` whether it may meet other strong ones.
+    ``reads`` and ``writes`` state what it does; an atomic operation does both. ``strong``: it does not race with
+    another strong access.
     """
 
     def __init__(
@@ -70,7 +74,7 @@ class Access:
         self.verb = "updates" if reads and writes else "writes" if writes else "reads"
         self.is_private = space == "local"
 
-    # --- where -----------------------------------------------------------------------------------------------------
+    # --- addresses -------------------------------------------------------------------------------------------------
 
     def pieces(self, c: Cohort, address: Array, lanes: Array | None) -> list[Piece]:
         """The pieces of the access at ``address`` (int64, one for each of ``lanes``, in the instruction's space)."""
@@ -90,54 +94,57 @@ class Access:
         return self._in_global(c, address, lanes)
 
     def _drop(
-        self, c: Cohort, address: Array, lanes: Array | None, bad: Array, kind: str, why: str
+        self, c: Cohort, address: Array, lanes: Array | None, bad: Array, kind: str, reason: str
     ) -> tuple[Array, Array | None]:
-        """Report the lanes that are ``bad`` and go on with the others."""
+        """Report the lanes that are ``bad``; the result is the access without them."""
         all_lanes = np.arange(c.n) if lanes is None else lanes
         address, bad = spread(address, all_lanes.size), spread(bad, all_lanes.size)
-        where = all_lanes[bad]
-        first = int(address[bad][0])
-        shown = f"{first & 0xFFFF_FFFF_FFFF_FFFF:#x}"
+        bad_lanes = all_lanes[bad]
+        first_address = int(address[bad][0])
+        address_text = f"{first_address & 0xFFFF_FFFF_FFFF_FFFF:#x}"
         if kind == "misaligned":
-            what = f"{self.verb} {self.nbytes} bytes of {self.space} memory at {shown}, which is not {why}"
+            message = f"{self.verb} {self.nbytes} bytes of {self.space} memory at {address_text}, which is not {reason}"
         else:
-            what = f"{self.verb} {self.nbytes} bytes at {shown}, {why}"
-        c.batch.report(kind, self.instr, c, where, what, first)
+            message = f"{self.verb} {self.nbytes} bytes at {address_text}, {reason}"
+        c.batch.report(kind, self.instr, c, bad_lanes, message, first_address)
         skipped: list[int] = np.unique(address[bad]).tolist()
         c.batch.launch.findings.skip(kind, self.space, self.verb, skipped)
         return address[~bad], all_lanes[~bad]
 
     def _in_global(self, c: Cohort, address: Array, lanes: Array | None) -> list[Piece]:
+        """The pieces of an access to global memory. Addresses outside of every object may be sparse memory."""
         space = c.batch.launch.space
         low, high = int(address.min()), int(address.max())
-        found = space.at(low)
-        if found is not None and high + self.nbytes <= found.base + found.nbytes:
-            return self._allowed(c, [Piece(found, lanes, address - np.int64(found.base))])
+        target = space.at(low)
+        if target is not None and high + self.nbytes <= target.base + target.nbytes:
+            return self._allowed(c, [Piece(target, lanes, address - np.int64(target.base))])
         numbers = space.numbers(address)
         pieces: list[Piece] = []
         outside: Array = np.zeros(address.size, bool)
-        wanted: list[int] = np.unique(numbers).tolist()
-        for number in wanted:
-            mine: Array = numbers == number
+        distinct_numbers: list[int] = np.unique(numbers).tolist()
+        for number in distinct_numbers:
+            is_in_object: Array = numbers == number
             if number < 0:
-                outside |= mine
+                outside |= is_in_object
                 continue
-            found = space.objects[number]
-            inside = mine & (address + self.nbytes <= found.base + found.nbytes)
-            outside |= mine & ~inside
+            target = space.objects[number]
+            inside = is_in_object & (address + self.nbytes <= target.base + target.nbytes)
+            outside |= is_in_object & ~inside
             if bool(inside.any()):
                 all_lanes = np.arange(c.n) if lanes is None else lanes
                 offsets = (
-                    (address - np.int64(found.base))[inside] if address.size > 1 else address - np.int64(found.base)
+                    (address - np.int64(target.base))[inside] if address.size > 1 else address - np.int64(target.base)
                 )
-                where = None if lanes is None and bool(inside.all()) else all_lanes[spread(inside, all_lanes.size)]
-                pieces.append(Piece(found, where, offsets))
+                piece_lanes = (
+                    None if lanes is None and bool(inside.all()) else all_lanes[spread(inside, all_lanes.size)]
+                )
+                pieces.append(Piece(target, piece_lanes, offsets))
         if bool(outside.any()):
             pieces += self._in_sparse(c, address, lanes, outside)
         return self._allowed(c, pieces)
 
     def _in_sparse(self, c: Cohort, address: Array, lanes: Array | None, outside: Array) -> list[Piece]:
-        """The access to those addresses that are ``outside`` of every object."""
+        """The piece of an access to sparse memory. ``outside`` marks the addresses that are outside of every object."""
         space = c.batch.launch.space
         mapped = outside & space.is_sparse(address)
         unmapped = outside & ~mapped
@@ -146,19 +153,20 @@ class Access:
         if space.sparse is None or not bool(mapped.any()):
             return []
         if bool(mapped.all()):
-            within, where = address, lanes
+            mapped_addresses, mapped_lanes = address, lanes
         else:
             all_lanes = np.arange(c.n) if lanes is None else lanes
-            within = address[mapped]
-            where = all_lanes[spread(mapped, all_lanes.size)]
-        offsets, missing = space.sparse.offsets(within, self.instr)
+            mapped_addresses = address[mapped]
+            mapped_lanes = all_lanes[spread(mapped, all_lanes.size)]
+        offsets, missing = space.sparse.offsets(mapped_addresses, self.instr)
         if missing is not None:
-            why = f"beyond the {space.sparse.limit} pages that a run may touch"
-            _, kept = self._drop(c, within, where, missing, "out-of-bounds", why)
-            offsets, where = offsets[~missing], kept
-        return [Piece(space.sparse.target, where, offsets)] if offsets.size else []
+            reason = f"beyond the {space.sparse.limit} pages that a run may touch"
+            _, remaining_lanes = self._drop(c, mapped_addresses, mapped_lanes, missing, "out-of-bounds", reason)
+            offsets, mapped_lanes = offsets[~missing], remaining_lanes
+        return [Piece(space.sparse.target, mapped_lanes, offsets)] if offsets.size else []
 
     def _outside(self, c: Cohort, address: int) -> str:
+        """Describes an address outside of every object by its distance from the nearest one."""
         near = c.batch.launch.space.nearest(address)
         if near is None:
             return "where nothing is allocated"
@@ -169,26 +177,27 @@ class Access:
         return f"{near.base - address} bytes before {near.name} ({near.nbytes} bytes)"
 
     def _allowed(self, c: Cohort, pieces: list[Piece]) -> list[Piece]:
+        """The pieces without those that write read-only memory, which are reported."""
         if not self.writes:
             return pieces
-        found: list[Piece] = []
+        allowed: list[Piece] = []
         for piece in pieces:
             if piece.target.is_read_only:
                 lanes = np.arange(c.n) if piece.lanes is None else piece.lanes
-                what = f"{self.verb} {piece.target.name}, which is in {piece.target.space} memory"
-                c.batch.report("read-only", self.instr, c, lanes, what)
+                message = f"{self.verb} {piece.target.name}, which is in {piece.target.space} memory"
+                c.batch.report("read-only", self.instr, c, lanes, message)
                 skipped: list[int] = np.unique(piece.offsets).tolist()
                 c.batch.launch.findings.skip("read-only", piece.target.name, self.verb, skipped)
             else:
-                found.append(piece)
-        return found
+                allowed.append(piece)
+        return allowed
 
     def _in_shared(self, c: Cohort, address: Array, lanes: Array | None) -> list[Piece]:
         batch = c.batch
         owner = batch.shared_owner
         low, end = int(address.min()), int(address.max()) + self.nbytes
         size = owner.size
-        # A variable's bytes are adjacent: with both ends in one variable every access is.
+        # The bytes of a variable are adjacent. If both ends are in the same variable, then every access is.
         is_good = low >= 0 and end <= size and bool(owner[low] != 0) and bool(owner[low] == owner[end - 1])
         if not is_good:
             inside = (address >= 0) & (address + self.nbytes <= size)
@@ -196,8 +205,8 @@ class Access:
             last = np.minimum(first + (self.nbytes - 1), size - 1)
             bad = ~(inside & (owner[first] != 0) & (owner[first] == owner[last]))
             if bool(bad.any()):
-                what = f"outside of the variables in shared memory ({batch.total_shared} bytes)"
-                address, lanes = self._drop(c, address, lanes, bad, "out-of-bounds", what)
+                message = f"outside of the variables in shared memory ({batch.total_shared} bytes)"
+                address, lanes = self._drop(c, address, lanes, bad, "out-of-bounds", message)
                 if not address.size:
                     return []
         blocks = c.blocks if lanes is None else c.blocks[lanes]
@@ -210,8 +219,8 @@ class Access:
             top = top[lanes]
         bad = (address < 0) | (address + self.nbytes > top)
         if bool(bad.any()):
-            what = "outside of the thread's stack frame"
-            address, lanes = self._drop(c, address, lanes, bad, "out-of-bounds", what)
+            message = "outside of the thread's stack frame"
+            address, lanes = self._drop(c, address, lanes, bad, "out-of-bounds", message)
             if not address.size:
                 return []
         threads = c.threads if lanes is None else c.threads[lanes]
@@ -220,9 +229,9 @@ class Access:
     def _in_generic(self, c: Cohort, address: Array, lanes: Array | None) -> list[Piece]:
         windows = c.batch.launch.space.windows
         low, high = int(address.min()), int(address.max())
-        for start, within in ((windows.shared, self._in_shared), (windows.local, self._in_local)):
+        for start, pieces_in in ((windows.shared, self._in_shared), (windows.local, self._in_local)):
             if start <= low and high < start + windows.size:
-                return within(c, address - np.int64(start), lanes)
+                return pieces_in(c, address - np.int64(start), lanes)
         end = max(windows.shared, windows.local) + windows.size
         if low >= end or high < min(windows.shared, windows.local):
             return self._in_global(c, address, lanes)
@@ -231,59 +240,62 @@ class Access:
         in_shared = (address >= windows.shared) & (address < windows.shared + windows.size)
         in_local = (address >= windows.local) & (address < windows.local + windows.size)
         pieces: list[Piece] = []
-        for mine, start, within in (
+        for is_in_window, start, pieces_in in (
             (in_shared, windows.shared, self._in_shared),
             (in_local, windows.local, self._in_local),
             (~in_shared & ~in_local, 0, self._in_global),
         ):
-            if bool(mine.any()):
-                pieces += within(c, address[mine] - np.int64(start), all_lanes[mine])
+            if bool(is_in_window.any()):
+                pieces += pieces_in(c, address[is_in_window] - np.int64(start), all_lanes[is_in_window])
         return pieces
 
     # --- checks and counts -----------------------------------------------------------------------------------------
 
-    def check_read(self, c: Cohort, piece: Piece, where: list[Selector]) -> None:
-        """Report lanes that read bytes never written."""
-        for at in where:
-            bad = piece.target.unwritten(at, self.width)
+    def check_read(self, c: Cohort, piece: Piece, selectors: list[Selector]) -> None:
+        """Report lanes that read bytes that were never written."""
+        for index in selectors:
+            bad = piece.target.unwritten(index, self.width)
             if bad is not None:
                 lanes = (
                     _lanes_of(c, piece)[spread(bad, piece.offsets.shape[0])] if bad.size > 1 else _lanes_of(c, piece)
                 )
-                what = f"reads {self.width} bytes of {piece.target.name} that were never written"
-                c.batch.report("uninitialised-memory", self.instr, c, lanes, what)
+                message = f"reads {self.width} bytes of {piece.target.name} that were never written"
+                c.batch.report("uninitialised-memory", self.instr, c, lanes, message)
                 return
 
     def is_raceable(self, piece: Piece) -> bool:
         """Whether other threads may touch the object while the kernel runs."""
         return not piece.target.is_read_only and piece.target.space in ("global", "shared", "heap")
 
-    def check_races(self, c: Cohort, piece: Piece, value: Array | None, where: list[Selector]) -> list[Selector]:
-        """Report races with earlier accesses; gives the locations, for `note_access`.
+    def check_races(self, c: Cohort, piece: Piece, value: Array | None, selectors: list[Selector]) -> list[Selector]:
+        """Report races with earlier accesses. The result is the locations of the access, for `note_access`.
 
-        ``value``: what is about to be stored, to tell harmless ones.
+        ``value``: what will be stored. If it equals what the other thread stored, the race is only a note.
         """
         races = races_of(piece.target)
         if self.width == 4 and races.shift == 2 and piece.offsets.shape[0] > 1:
-            at = where
+            locations = selectors
         else:
-            at = races.selectors(spread(piece.offsets, c.n if piece.lanes is None else piece.lanes.size), self.nbytes)
-        for conflict in races.check(c, piece.lanes, at, writes=self.writes, strong=self.strong):
-            self._report_race(c, piece, conflict, self._is_same(conflict, piece, value, where))
-        return at
+            locations = races.selectors(
+                spread(piece.offsets, c.n if piece.lanes is None else piece.lanes.size), self.nbytes
+            )
+        for conflict in races.check(c, piece.lanes, locations, writes=self.writes, strong=self.strong):
+            self._report_race(c, piece, conflict, self._is_same(conflict, piece, value, selectors))
+        return locations
 
     def note_access(
-        self, c: Cohort, piece: Piece, value: Array | None, where: list[Selector], at: list[Selector]
+        self, c: Cohort, piece: Piece, value: Array | None, selectors: list[Selector], locations: list[Selector]
     ) -> None:
-        """Remember the access, and report races between its own lanes; to be called behind the store."""
-        conflict = races_of(piece.target).note(c, piece.lanes, at, writes=self.writes, strong=self.strong)
+        """Record the access, and report races between its own lanes. Call it after the store."""
+        conflict = races_of(piece.target).note(c, piece.lanes, locations, writes=self.writes, strong=self.strong)
         if conflict is not None:
-            self._report_race(c, piece, conflict, self._is_same(conflict, piece, value, where))
+            self._report_race(c, piece, conflict, self._is_same(conflict, piece, value, selectors))
 
-    def _is_same(self, conflict: Conflict, piece: Piece, value: Array | None, where: list[Selector]) -> bool:
-        if value is None or conflict.what != "write" or len(where) != 1 or self.strong:
+    def _is_same(self, conflict: Conflict, piece: Piece, value: Array | None, selectors: list[Selector]) -> bool:
+        """Whether both threads of a race between plain writes store the same value."""
+        if value is None or conflict.what != "write" or len(selectors) != 1 or self.strong:
             return False
-        data = piece.target.load(where[0], self.width)
+        data = piece.target.load(selectors[0], self.width)
         count = max(data.shape[0], value.shape[0], int(conflict.lanes.max()) + 1)
         same = spread(data, count) == spread(value, count)
         return bool(same[conflict.lanes].all())
@@ -297,12 +309,14 @@ class Access:
         offset = int(offsets[conflict.lanes[0]])
         if piece.target is c.batch.shared:
             offset %= c.batch.shared_stride
-        what = (
+        message = (
             f"{self.verb} {self.nbytes} bytes of {piece.target.name} at offset {offset}, which {place} "
-            f"{verb[conflict.what]} with nothing ordering the two"
+            f"{verb[conflict.what]}, and nothing orders the two accesses"
         )
         kind, severity = ("same-value-race", "note") if is_same else ("race", "error")
-        c.batch.report(kind, self.instr, c, lanes, what, offset, other=other, severity=severity, detail=conflict.what)
+        c.batch.report(
+            kind, self.instr, c, lanes, message, offset, other=other, severity=severity, detail=conflict.what
+        )
 
     def tally(self, c: Cohort, pieces: list[Piece]) -> None:
         """Count requests, sectors and bank conflicts; add to the trace."""
@@ -343,7 +357,7 @@ class Access:
             counts.local_requests += _distinct(c.rows if piece.lanes is None else c.rows[piece.lanes])
 
     def _sectors(self, c: Cohort, piece: Piece) -> tuple[int, int]:
-        """Requests, and distinct 32-byte sectors in each."""
+        """The number of requests, and of distinct 32-byte sectors over all requests."""
         if piece.offsets.shape[0] == 1 and c.n > 1 and piece.lanes is None:
             return c.ids.size, c.ids.size
         rows = c.rows if piece.lanes is None else c.rows[piece.lanes]
@@ -352,11 +366,11 @@ class Access:
         return requests, _distinct_of(keys)
 
     def _bank_conflicts(self, c: Cohort, piece: Piece) -> tuple[int, int]:
-        """Requests, and the passes beyond the first of each."""
+        """The number of requests, and of passes beyond the first of each request."""
         word = piece.offsets >> np.int64(2)
         words = max(self.nbytes // 4, 1)
         if piece.lanes is None and c.uniform_rows:
-            # Passes depend on distances only, and mostly all warps have the same ones.
+            # Passes depend only on the distances between lanes, which are often the same in all warps.
             table = word.reshape(-1, 32)
             distance = table - table[:, :1]
             if bool((distance == distance[0]).all()):
@@ -370,7 +384,7 @@ class Access:
 
 
 def _extra_passes(rows: Array, lanes: Array, word: Array, words: int) -> int:
-    """Passes beyond the first for accesses of ``words`` words: the most distinct words that fall into one bank."""
+    """Passes beyond the first for accesses of ``words`` words. A bank needs one pass for each distinct word in it."""
     group = rows
     if words > 1:
         groups = min(words, 4)

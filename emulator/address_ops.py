@@ -1,7 +1,7 @@
 """Generic addresses: `cvta`, `cvta.to`, `isspacep`. PTX ISA 9.0, §9.7.9.20 and §9.7.9.21.
 
-Guarantees: global, constant and parameter addresses are their own generic addresses; shared and local ones are moved
-into their windows. `isspacep.param` asks for the kernel's parameters.
+Guarantees: global, constant and parameter addresses are also their generic addresses. Shared and local addresses are
+moved into their windows. `isspacep.param` is about the parameters of the kernel.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 from ..ptx.types import TYPES
 from .memory import Windows
 from .registers import Binder, Refused, dtype_of
@@ -32,7 +32,7 @@ def _window(windows: Windows, space: str) -> int:
 
 
 def bind(binder: Binder, instr: Instr, windows: Windows) -> Step:
-    """The step of an address conversion or question."""
+    """The step of an address conversion or of `isspacep`."""
     name = semantics(instr)
     if name == "address_isspacep":
         return _isspacep(binder, instr, windows)
@@ -73,13 +73,13 @@ def _is_in(c: Cohort, address: Array, space: str, windows: Windows) -> Array:
         return within(_window(windows, space))
 
     def within_objects(kind: str) -> Array:
-        found = np.zeros(address.shape, bool)
+        is_inside = np.zeros(address.shape, bool)
         for target in c.batch.launch.space.objects:
             if target.space == kind:
-                found |= (address >= target.base) & (address < target.base + target.nbytes)
-        return found
+                is_inside |= (address >= target.base) & (address < target.base + target.nbytes)
+        return is_inside
 
     if space in ("const", "param"):
         return within_objects(space)
-    # On Hopper parameters are in the global window, constants are not.
+    # On Hopper, the global window contains the parameters, but not the constants.
     return ~within(windows.shared) & ~within(windows.local) & ~within_objects("const")

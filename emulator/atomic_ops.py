@@ -1,12 +1,14 @@
 """Atomic operations: `atom` and `red` in all types.
 
-Computes: lanes that meet at one address are served in lane order (threads in the order of the cohort), so that results
-are the same in every run; float sums are rounded at every step. Requires: aligned addresses (`access`).
-Guarantees: `add.f32` flushes subnormals in global memory and keeps them in shared memory, as the manual says;
-`f16`, `bf16` and packed types never flush. Of NaNs `add.f64` gives what Hopper gives: in global memory the operand's,
-or else the memory's, as it is; in shared memory the memory's, or else the operand's, made quiet.
-Method: integer operations and `exch` are associative, so old values come from a segmented scan of log₂ steps; float
-sums, `inc` and `dec` go rank by rank; `cas` from one success to the next.
+Computes: lanes with the same address are executed in lane order (threads in the order of the cohort), so results are
+the same in every run. Sums of floats are rounded at every step. Requires: aligned addresses (`access`).
+Guarantees: `add.f32` flushes subnormals in global memory and keeps them in shared memory, as the manual says. `f16`,
+`bf16` and packed types never flush. If operands of `add.f64` are NaNs, the result is that of Hopper: in global memory
+the operand, or else the value in memory, unchanged; in shared memory the value in memory, or else the operand, as a
+quiet NaN.
+Method: integer operations and `exch` are associative, so the old values are computed by a segmented scan of log₂ steps.
+Float sums, `inc` and `dec` are computed for the first lane of every address, then for the second, and so on. `cas`
+goes from one success to the next.
 Reference: PTX ISA 9.0, §9.7.13.5, §9.7.13.6.
 """
 
@@ -19,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ptx.decoding import decode
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 from ..ptx.operands import Mem, Sink
 from ..ptx.types import ScalarType
 from . import memory_ops
@@ -78,7 +80,7 @@ _COUNTING: dict[str, Combine] = {"inc": _increment, "dec": _decrement}
 
 
 def _add_doubles_in_cache(old: Array, value: Array) -> Array:
-    """``old + value`` as the second-level cache does it: a NaN goes through as it is."""
+    """``old + value`` as the L2 cache computes it: a NaN is the result, unchanged."""
     result = _ADD_DOUBLES((old, value))[0]
     result = np.where(_is_nan(old), old, result)
     return np.where(_is_nan(value), value, result)
@@ -93,7 +95,7 @@ def _add_doubles_in_shared(old: Array, value: Array) -> Array:
 
 
 def _combination(operation: str, scalar: ScalarType, *, flush: bool) -> tuple[Combine, bool]:
-    """The operation on raw bits, and whether it is associative; ``flush`` where it is on global memory."""
+    """The operation on raw bits, and whether it is associative. ``flush``: the operation is on global memory."""
     if operation == "exch":
         return _ASSOCIATIVE["exch"], True
     if scalar.name == "f64" and operation == "add":
@@ -147,21 +149,21 @@ def bind(image: Image, binder: Binder, instr: Instr) -> Step:
     targets = binder.elements(result) if result is not None else []
     writes = [binder.destination(target, scalar) for target in targets]
     wants_old = wants_old and not all(isinstance(target, Sink) for target in targets)
-    kept = _combination(operation, scalar, flush=False) if operation != "cas" else None
-    flushed = _combination(operation, scalar, flush=True) if operation != "cas" else None
+    combination = _combination(operation, scalar, flush=False) if operation != "cas" else None
+    flushing_combination = _combination(operation, scalar, flush=True) if operation != "cas" else None
     space = memory_ops.space_of(binder, form.space, memory)
     options = image.options
     element = min(width, 8)
     access = Access(instr, space, element, count * width // element, options, reads=True, writes=True, strong=True)
-    where_to = memory_ops.address_of(binder, memory)
+    address_of = memory_ops.address_of(binder, memory)
     guard = binder.guard(instr)
 
     def step(c: Cohort) -> None:
-        some, lanes = memory_ops.guarded_lanes(guard, c)
-        if not some:
+        any_active, lanes = memory_ops.guarded_lanes(guard, c)
+        if not any_active:
             return
         size = c.n if lanes is None else int(lanes.size)
-        address = where_to(c)
+        address = address_of(c)
         if lanes is not None and address.shape[0] > 1:
             address = address[lanes]
         values = [[spread(read(c), c.n) for read in vector] for vector in reads]
@@ -169,17 +171,19 @@ def bind(image: Image, binder: Binder, instr: Instr) -> Step:
         memory_ops.orders(c, instr, lanes, reads=True, writes=True)
         pieces = access.pieces(c, spread(address, size), lanes)
         for piece in pieces:
-            where = piece.selectors(element, access.count)
+            selectors = piece.selectors(element, access.count)
             if options.checks:
                 if operation != "exch":
-                    access.check_read(c, piece, where)
+                    access.check_read(c, piece, selectors)
                 if access.is_raceable(piece):
-                    places = access.check_races(c, piece, None, where)
-                    access.note_access(c, piece, None, where, places)
-            chosen = flushed if piece.target.space != "shared" else kept
+                    locations = access.check_races(c, piece, None, selectors)
+                    access.note_access(c, piece, None, selectors, locations)
+            chosen = flushing_combination if piece.target.space != "shared" else combination
             for index in range(count):
-                mine = [vector[index] if piece.lanes is None else vector[index][piece.lanes] for vector in values]
-                old = _apply(piece, index, width, chosen, mine, wants_old)
+                piece_values = [
+                    vector[index] if piece.lanes is None else vector[index][piece.lanes] for vector in values
+                ]
+                old = _apply(piece, index, width, chosen, piece_values, wants_old)
                 if wants_old and old is not None:
                     if piece.lanes is None:
                         olds[index] = old
@@ -202,43 +206,46 @@ def bind(image: Image, binder: Binder, instr: Instr) -> Step:
 def _apply(
     piece: Piece, index: int, width: int, chosen: tuple[Combine, bool] | None, values: list[Array], wants_old: bool
 ) -> Array | None:
-    """Apply the operation to element ``index`` of each lane's vector; the old values."""
+    """Apply the operation to element ``index`` of the vector of each lane. The result is the old values."""
     if width == 16:
         data = piece.target.view(8)[0].reshape(-1, 2)
     else:
         data = piece.target.view(width)[0]
-    where = (piece.offsets >> np.int64(width.bit_length() - 1)) + index
+    indices = (piece.offsets >> np.int64(width.bit_length() - 1)) + index
     written = piece.target.written
     if chosen is None:
-        old = compare_and_swap(data, where, values[0], values[1])
+        old = compare_and_swap(data, indices, values[0], values[1])
     else:
         combine, is_associative = chosen
-        old = fetch_and_apply(data, where, values[0], combine, is_associative)
+        old = fetch_and_apply(data, indices, values[0], combine, is_associative)
     if written is not None:
-        written.reshape(-1, width)[where] = 1
+        written.reshape(-1, width)[indices] = 1
     return old if wants_old else None
 
 
-def _groups(where: Array) -> tuple[Array, Array, Array]:
-    """A stable order by address, where each address begins in it, and how often it occurs."""
-    order = np.argsort(where, kind="stable")
-    ordered = where[order]
+def _groups(indices: Array) -> tuple[Array, Array, Array]:
+    """The lanes grouped by address: a stable order, where each group begins in it, and the size of each group."""
+    order = np.argsort(indices, kind="stable")
+    ordered = indices[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    return order, starts, np.diff(np.concatenate([starts, [where.size]]))
+    return order, starts, np.diff(np.concatenate([starts, [indices.size]]))
 
 
-def fetch_and_apply(data: Array, where: Array, values: Array, combine: Combine, is_associative: bool) -> Array:
-    """``data[where] = combine(data[where], values)`` lane by lane; gives what each lane found."""
-    order, starts, counts = _groups(where)
-    at = where[order[starts]]
-    found = np.empty_like(values)
-    current = data[at]
-    if starts.size == where.size:
-        found[order] = current
-        data[at] = combine(current, values[order])
+def fetch_and_apply(data: Array, indices: Array, values: Array, combine: Combine, is_associative: bool) -> Array:
+    """``data[indices] = combine(data[indices], values)``, one lane after the other.
+
+    The result is the old value for each lane.
+    """
+    order, starts, counts = _groups(indices)
+    distinct = indices[order[starts]]
+    old_values = np.empty_like(values)
+    current = data[distinct]
+    if starts.size == indices.size:
+        old_values[order] = current
+        data[distinct] = combine(current, values[order])
     elif is_associative:
         sorted_values = values[order]
-        rank = np.arange(where.size) - np.repeat(starts, counts)
+        rank = np.arange(indices.size) - np.repeat(starts, counts)
         scan = sorted_values.copy()
         distance = 1
         while distance < int(counts.max()):
@@ -248,11 +255,11 @@ def fetch_and_apply(data: Array, where: Array, values: Array, combine: Combine, 
         old = np.repeat(current, counts, axis=0)
         later = np.flatnonzero(rank > 0)
         old[later] = combine(old[later], scan[later - 1])
-        found[order] = old
-        data[at] = combine(current, scan[starts + counts - 1])
+        old_values[order] = old
+        data[distinct] = combine(current, scan[starts + counts - 1])
     else:
         by_count = np.argsort(-counts, kind="stable")
-        starts, counts, current, at = starts[by_count], counts[by_count], current[by_count], at[by_count]
+        starts, counts, current, distinct = starts[by_count], counts[by_count], current[by_count], distinct[by_count]
         sorted_values = values[order]
         old = np.empty_like(values)
         for rank_now in range(int(counts[0])):
@@ -260,33 +267,34 @@ def fetch_and_apply(data: Array, where: Array, values: Array, combine: Combine, 
             now = starts[:active] + rank_now
             old[now] = current[:active]
             current[:active] = combine(current[:active], sorted_values[now])
-        found[order] = old
-        data[at] = current
-    return found
+        old_values[order] = old
+        data[distinct] = current
+    return old_values
 
 
-def compare_and_swap(data: Array, where: Array, compare: Array, replace: Array) -> Array:
-    """``data[where] = replace`` where it equals ``compare``, lane by lane; gives what each lane found."""
-    order, starts, counts = _groups(where)
-    at = where[order[starts]]
-    current = data[at]
+def compare_and_swap(data: Array, indices: Array, compare: Array, replace: Array) -> Array:
+    """``data[indices] = replace`` where it equals ``compare``, one lane after the other; the old value for each
+    lane."""
+    order, starts, counts = _groups(indices)
+    distinct = indices[order[starts]]
+    current = data[distinct]
     compare, replace = compare[order], replace[order]
     group = np.repeat(np.arange(starts.size), counts)
-    position = np.arange(where.size)
+    position = np.arange(indices.size)
     old = np.empty_like(compare)
-    pending = np.ones(where.size, bool)
+    pending = np.ones(indices.size, bool)
     while bool(pending.any()):
         equal = compare == current[group]
         if equal.ndim == 2:
             equal = equal.all(axis=1)
-        candidates = np.where(equal & pending, position, where.size)
+        candidates = np.where(equal & pending, position, indices.size)
         first = np.minimum.reduceat(candidates, starts)
         served = pending & (position <= first[group])
         old[served] = current[group[served]]
         pending &= ~served
-        hit = first < where.size
+        hit = first < indices.size
         current[hit] = replace[first[hit]]
-    data[at] = current
-    found = np.empty_like(old)
-    found[order] = old
-    return found
+    data[distinct] = current
+    old_values = np.empty_like(old)
+    old_values[order] = old
+    return old_values

@@ -1,9 +1,10 @@
-"""The emulator as a backend: what the GPU backend and host programs of the DSL also speak.
+"""The emulator as a backend, with the interface of the GPU backend. Host programs of the DSL use it, too.
 
-The protocol is structural: ``name``, ``load``, ``allocate``, ``free``, ``write``, ``read``, ``fill``, ``launch``,
-``synchronize``. Guarantees: buffers keep their contents between launches; bytes that were never written count as such,
-so that a kernel that reads them is found out; ``counts`` adds up and ``findings`` collects over all launches until
-`reset`. Refuses, with `LaunchError`: a buffer that was freed or belongs elsewhere, accesses outside of a buffer.
+The interface is structural: ``name``, ``load``, ``allocate``, ``free``, ``write``, ``read``, ``fill``, ``launch``,
+``synchronize``. Guarantees: buffers keep their contents between launches. Bytes that were never written are recorded,
+and a kernel that reads them gets a finding. ``counts`` is the sum, and ``findings`` the list, over all launches since
+`reset`. Refuses, with `LaunchError`: a buffer that was freed or belongs to another device, and accesses outside of a
+buffer.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class EmulatorBackend:
         self._number = 0
 
     def reset(self) -> None:
-        """Forget counts, findings, traces and output."""
+        """Delete counts, findings, traces and output."""
         self.counts = Counts()
         self.findings = []
         self.traces = []
@@ -125,7 +126,7 @@ class EmulatorBackend:
         return Buffer(self.device.space().allocate(f"buffer {self._number}", "global", nbytes))
 
     def free(self, buffer: Buffer) -> None:
-        """Give memory back; accesses to it are out of bounds from now on."""
+        """Free the buffer. Later accesses to it are out of bounds."""
         self._check(buffer, 0, 0)
         self.device.space().free(buffer.target)
 
@@ -142,12 +143,12 @@ class EmulatorBackend:
         return np.frombuffer(buffer.target.bytes[offset : offset + size].tobytes(), dtype).copy()
 
     def fill(self, buffer: Buffer, byte: int) -> None:
-        """Set every byte of ``buffer``."""
+        """Set every byte of ``buffer`` to ``byte``."""
         self._check(buffer, 0, 0)
         buffer.target.fill_from(np.full(buffer.nbytes, byte & 0xFF, np.uint8))
 
     def cooperative(self, kernel: EmulatorKernel) -> EmulatorKernel:
-        """The kernel, to be launched with all its blocks at once: here every launch is."""
+        """The same kernel: in the emulator, every launch is a cooperative one."""
         return kernel
 
     def launch(
@@ -165,7 +166,7 @@ class EmulatorBackend:
             if isinstance(value, Buffer):
                 self._check(value, 0, 0)
                 if param.bytes not in (4, 8):
-                    raise LaunchError(f"parameter '{param.name}' has {param.bytes} bytes and takes no buffer")
+                    raise LaunchError(f"parameter '{param.name}' has {param.bytes} bytes; a pointer has 4 or 8")
                 values.append(value.address.to_bytes(param.bytes, "little"))
             else:
                 values.append(scalar_bytes(param, value))
@@ -188,7 +189,7 @@ class EmulatorBackend:
             self.traces.append(result.trace)
 
     def synchronize(self) -> None:
-        """Launches are over when `launch` returns."""
+        """Does nothing: a launch has ended when `launch` returns."""
 
     def _check(self, buffer: Buffer, offset: int, nbytes: int) -> None:
         if buffer.target.is_free:

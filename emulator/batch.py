@@ -1,9 +1,9 @@
-"""A batch: the blocks of a launch that are on the device together, and everything they own.
+"""A batch: the blocks of a launch that run together, and all their state.
 
-Computes: thread columns (indices), register files by call depth, shared and local memory, barriers' state, findings'
-places. Requires: an image and a launch. Guarantees: a register has an array only while some thread may still want it
-(`prune`), so that memory grows with live registers; arrays in a file are changed in place only where nobody else
-can hold them.
+Computes: the indices of threads as arrays (columns), a register file for each call depth, shared and local memory, the
+state of barriers, and the places of findings. Requires: an image and a launch. Guarantees: a register has an array only
+while it is live in some thread (`prune`), so memory grows with the number of live registers. An array in a file is
+changed in place only if nothing else refers to it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 from .checks import Finding, Place
 from .cohort import Cohort
 from .memory import MemoryObject, spread
@@ -59,7 +59,9 @@ class Batch:
         self.warp_start = self.warp_block * self.block_size + 32 * in_block
         self.warp_lanes = self._masks(in_block)  #: lanes that have a thread
         self.pool = Pool(self.warp_lanes, 0)
+        #: For each call depth the register file: the values of all threads of the batch, by the key of the register.
         self.files: list[dict[int, Array]] = [{}]
+        #: The registers (depth, key) whose array nothing else refers to.
         self.owned: set[tuple[int, int]] = set()
         self.frames: list[tuple[Array, Array] | None] = [None]
         self.entry_frame = -(-image.functions[image.kernel.name].frame.nbytes // 16) * 16
@@ -71,31 +73,31 @@ class Batch:
         self.barriers: Any = None
         self.copies: Any = None
         self.transfers: Any = None
-        #: Whether the last segment waited in vain, so that others should go on.
+        #: Whether no lane passed the wait for an mbarrier that ran last, so that other threads should run next.
         self.waits_in_vain = False
 
     def _columns(self) -> dict[str, Array]:
         thread = np.arange(self.block_size, dtype=np.uint32)
         bx, by, _ = self.block_shape
-        one = {
+        of_one_block = {
             "tid0": thread % np.uint32(bx),
             "tid1": thread // np.uint32(bx) % np.uint32(by),
             "tid2": thread // np.uint32(bx * by),
             "lane": thread & np.uint32(31),
             "warpid": thread >> np.uint32(5),
         }
-        found: dict[str, Array] = {name: np.tile(column, self.blocks) for name, column in one.items()}
+        columns: dict[str, Array] = {name: np.tile(column, self.blocks) for name, column in of_one_block.items()}
         number = np.arange(self.first_block, self.first_block + self.blocks, dtype=np.int64)
         gx, gy, _ = self.grid_shape
         for name, column in (("ctaid0", number % gx), ("ctaid1", number // gx % gy), ("ctaid2", number // (gx * gy))):
-            found[name] = np.repeat(column.astype(np.uint32), self.block_size)
+            columns[name] = np.repeat(column.astype(np.uint32), self.block_size)
         blocks: Array = np.arange(self.blocks, dtype=np.int64)
-        found["block"] = np.repeat(blocks, self.block_size)
-        return found
+        columns["block"] = np.repeat(blocks, self.block_size)
+        return columns
 
     def _masks(self, in_block: Array) -> Array:
-        left = np.minimum(self.block_size - 32 * in_block, 32)
-        return ((np.uint64(1) << left.astype(np.uint64)) - np.uint64(1)).astype(np.uint32)
+        threads = np.minimum(self.block_size - 32 * in_block, 32)
+        return ((np.uint64(1) << threads.astype(np.uint64)) - np.uint64(1)).astype(np.uint32)
 
     def clock(self) -> int:
         """A clock that never goes back."""
@@ -104,16 +106,16 @@ class Batch:
     # --- register files --------------------------------------------------------------------------------------------
 
     def read_register(self, c: Cohort, key: int) -> Array:
-        """The values of a register for the cohort; zeros where nobody has written it."""
-        found = self.files[c.depth].get(key)
-        if found is None:
+        """The values of a register for the cohort; zeros if nothing has written it."""
+        values = self.files[c.depth].get(key)
+        if values is None:
             return self.image.registers.zeros(key, 1)
-        if found.shape[0] == 1:
-            return found
+        if values.shape[0] == 1:
+            return values
         if c.full:
             self.owned.discard((c.depth, key))
-            return found
-        return found[c.sel].copy() if isinstance(c.sel, slice) else found[c.sel]
+            return values
+        return values[c.sel].copy() if isinstance(c.sel, slice) else values[c.sel]
 
     def write_register(self, c: Cohort, key: int, value: Array) -> None:
         """Put the cohort's values of a register into the file."""
@@ -126,49 +128,49 @@ class Batch:
     def write_file(self, depth: int, key: int, where: slice | Array, values: Array) -> None:
         """Put values for the threads ``where`` into the file of ``depth``."""
         file = self.files[depth]
-        found = file.get(key)
-        if found is None:
-            found = file[key] = self.image.registers.zeros(key, self.threads)
+        stored = file.get(key)
+        if stored is None:
+            stored = file[key] = self.image.registers.zeros(key, self.threads)
             self.owned.add((depth, key))
         elif (depth, key) not in self.owned:
-            found = file[key] = np.array(spread(found, self.threads))
+            stored = file[key] = np.array(spread(stored, self.threads))
             self.owned.add((depth, key))
-        found[where] = values
+        stored[where] = values
 
     def read_file(self, depth: int, key: int, threads: Array) -> Array:
         """Values of the threads in the file of ``depth``."""
-        found = self.files[depth].get(key) if depth < len(self.files) else None
-        if found is None:
+        values = self.files[depth].get(key) if depth < len(self.files) else None
+        if values is None:
             return self.image.registers.zeros(key, 1)
-        return found if found.shape[0] == 1 else found[threads]
+        return values if values.shape[0] == 1 else values[threads]
 
     def prune(self, keep: frozenset[int]) -> None:
-        """Drop registers that no split wants any more; ``keep`` are never dropped."""
+        """Drop the registers that are live in no warp fragment. Registers in ``keep`` are never dropped."""
         pool = self.pool
         points: list[int] = np.unique(pool.point[pool.state != 0]).tolist()
-        wanted: list[set[int]] = [set(keep) for _ in self.files]
+        live: list[set[int]] = [set(keep) for _ in self.files]
         for point in points:
             if point >= 0:
-                wanted[point // self.segments] |= self.image.codes[point % self.segments].live_in
+                live[point // self.segments] |= self.image.codes[point % self.segments].live_in
         for depth, file in enumerate(self.files):
-            for key in [key for key in file if key not in wanted[depth]]:
+            for key in [key for key in file if key not in live[depth]]:
                 del file[key]
                 self.owned.discard((depth, key))
 
     # --- local memory and frames -----------------------------------------------------------------------------------
 
     def frame_base(self, c: Cohort) -> Array:
-        """Where the frame of the cohort's threads begins in their local memory."""
+        """The offset at which the current frame begins in the local memory of each thread of the cohort."""
         frame = self.frames[c.depth]
         return _ZERO if frame is None else frame[0][c.sel]
 
     def frame_top(self, c: Cohort) -> Array | int:
-        """The end of that frame."""
+        """The offset at which that frame ends."""
         frame = self.frames[c.depth]
         return self.image.functions[self.image.kernel.name].frame.nbytes if frame is None else frame[1][c.sel]
 
     def push_frames(self, depth: int, threads: Array, base: Array, nbytes: int) -> None:
-        """Frames of ``nbytes`` at ``base`` for calls at ``depth``."""
+        """Make frames of ``nbytes`` bytes at ``base``, for calls at ``depth``."""
         while len(self.frames) <= depth:
             self.frames.append((np.zeros(self.threads, np.int64), np.zeros(self.threads, np.int64)))
             self.files.append({})
@@ -194,20 +196,20 @@ class Batch:
         return (threads * self.local_stride + at)[:, None] + np.arange(nbytes)
 
     def clear_local(self, threads: Array, at: Array, nbytes: int) -> None:
-        """Count these bytes as never written."""
+        """Mark these bytes as never written."""
         if nbytes:
             assert self.local.written is not None
             self.local.written[self._local_index(threads, at, nbytes)] = 0
 
     def copy_local(self, threads: Array, source: Array, target: Array, nbytes: int) -> None:
-        """Copy bytes between two places in the local memory of each thread; what is unwritten stays so."""
+        """Copy bytes between two places in the local memory of each thread. Bytes never written remain so."""
         assert self.local.written is not None
         start, end = self._local_index(threads, source, nbytes), self._local_index(threads, target, nbytes)
         self.local.bytes[end] = self.local.bytes[start]
         self.local.written[end] = self.local.written[start]
 
     def put_local(self, threads: Array, at: Array, values: Array, nbytes: int) -> None:
-        """Store a value of each thread."""
+        """Store one value for each thread."""
         raw = np.ascontiguousarray(values).view(np.uint8).reshape(values.shape[0], -1)[:, :nbytes]
         index = self._local_index(threads, at, raw.shape[1])
         assert self.local.written is not None
@@ -215,16 +217,16 @@ class Batch:
         self.local.written[index] = 1
 
     def is_written_local(self, threads: Array, at: Array, nbytes: int) -> Array:
-        """For each thread whether all of these bytes of its local memory have been written."""
+        """For each thread, whether all of these bytes of its local memory have been written."""
         assert self.local.written is not None
         return (self.local.written[self._local_index(threads, at, nbytes)] != 0).all(axis=1)
 
     def get_local(self, threads: Array, at: Array, nbytes: int) -> Array:
-        """A value of 1, 2, 4 or 8 bytes of each thread."""
+        """One value of 1, 2, 4 or 8 bytes for each thread."""
         raw = self.local.bytes[self._local_index(threads, at, nbytes)]
         return np.ascontiguousarray(raw).view(f"u{nbytes}")[:, 0]
 
-    # --- what functions of the system need -------------------------------------------------------------------------
+    # --- what system functions use ---------------------------------------------------------------------------------
 
     def read_generic(self, c: Cohort, lane: int, address: int, nbytes: int, instr: Instr) -> bytes:
         """Bytes at a generic address as the thread of ``lane`` sees it."""
@@ -235,18 +237,18 @@ class Batch:
         if windows.shared <= address < windows.shared + windows.size:
             start = int(c.blocks[lane]) * self.shared_stride + address - windows.shared
             return self.shared.bytes[start : start + nbytes].tobytes()
-        found = self.launch.space.at(address)
-        if found is None or address + nbytes > found.base + found.nbytes:
+        target = self.launch.space.at(address)
+        if target is None or address + nbytes > target.base + target.nbytes:
             self.report("out-of-bounds", instr, c, np.array([lane]), f"reads {nbytes} bytes at {address:#x}", address)
             return bytes(nbytes)
-        start = address - found.base
-        return found.bytes[start : start + nbytes].tobytes()
+        start = address - target.base
+        return target.bytes[start : start + nbytes].tobytes()
 
     def read_string(self, c: Cohort, lane: int, address: int, instr: Instr) -> str:
         """The zero-terminated string at a generic address."""
-        found = self.launch.space.at(address)
-        if found is not None:
-            raw = found.bytes[address - found.base : found.nbytes].tobytes()
+        target = self.launch.space.at(address)
+        if target is not None:
+            raw = target.bytes[address - target.base : target.nbytes].tobytes()
             return raw.partition(b"\0")[0].decode("utf-8", "replace")
         raw = bytearray()
         while (byte := self.read_generic(c, lane, address + len(raw), 1, instr)) != b"\0":
@@ -255,21 +257,21 @@ class Batch:
 
     def heap_allocate(self, nbytes: int) -> int:
         """``malloc`` on the device."""
-        found = self.launch.space.allocate(f"malloc({nbytes})", "heap", nbytes)
-        self.launch.heap[found.base] = found
-        return found.base
+        target = self.launch.space.allocate(f"malloc({nbytes})", "heap", nbytes)
+        self.launch.heap[target.base] = target
+        return target.base
 
     def heap_free(self, address: int) -> bool:
-        """``free`` on the device; whether there was anything to free."""
-        found = self.launch.heap.pop(address, None)
-        if found is not None:
-            self.launch.space.free(found)
-        return found is not None
+        """``free`` on the device. The result is whether ``address`` was allocated."""
+        target = self.launch.heap.pop(address, None)
+        if target is not None:
+            self.launch.space.free(target)
+        return target is not None
 
     # --- findings --------------------------------------------------------------------------------------------------
 
     def place(self, thread: int) -> Place:
-        """Block and thread of thread number ``thread`` of the grid."""
+        """The block and thread of the thread with this number in the grid."""
         block, thread = divmod(int(thread), self.block_size)
         return Place(_coordinates(block, self.grid_shape), _coordinates(thread, self.block_shape))
 
@@ -286,7 +288,7 @@ class Batch:
         severity: str = "error",
         detail: str = "",
     ) -> None:
-        """File a finding of ``instr`` for ``lanes`` of the cohort; may end the launch."""
+        """Record a finding of ``instr`` for ``lanes`` of the cohort. This may end the launch."""
         function = self.image.codes[c.function].function
         thread = int(c.threads[lanes[0]]) + self.first_block * self.block_size
         loaded = self.image.loaded

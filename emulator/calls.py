@@ -1,11 +1,12 @@
 """Device functions: calls, returns, and the functions that the system provides.
 
-Computes: a call makes the split wait behind the call and starts a child at the callee's first segment, one frame
-deeper; the child's splits end at `ret`. `.param` arguments and results are copied between the frames' slots in local
-memory; `.reg` ones between the register files of the two depths. A register may be passed to a `.param` parameter and a
-variable to a `.reg` one; results likewise.
+Computes: at a call, the calling warp fragment waits at the segment after the call. A child fragment starts at the first
+segment of the callee, one frame deeper, and ends at `ret`. `.param` arguments and results are copied between the frames
+in local memory, `.reg` ones between the register files of the two depths. A register may be passed to a `.param`
+parameter and a variable to a `.reg` one. The same holds for results.
 Provided: `vprintf`, `malloc`, `free`, `__assertfail`. Refuses: calls of functions without a body.
-Limits: a call depth of `MAX_DEPTH` and `MAX_FRAME` bytes of local memory for each thread end the launch with a message.
+Limits: a call depth above `MAX_DEPTH`, or more than `MAX_FRAME` bytes of local memory for a thread, end the launch with
+a message.
 Reference: PTX ISA 9.0, chapter 7, §9.7.12.5; CUDA C++ Programming Guide, "Formatted Output", "Assertion".
 """
 
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Directive, Instr, Kernel, Param, Variable
+from ..ptx.instructions import Directive, Instr
+from ..ptx.ir import Kernel, Param, Variable
 from ..ptx.operands import Args, Imm, Operand, Reg, Sink, Special, Sym
 from ..ptx.prototypes import signature_of_prototype
 from ..ptx.types import TYPES, ScalarType
@@ -43,50 +45,51 @@ BUILTINS = frozenset(["vprintf", "malloc", "free", "__assertfail"])
 
 
 def register_parameters(registers: Registers, kernel: Kernel, params: list[Param] | None) -> list[list[int]]:
-    """For each of ``params`` the keys of its register, or none where it is in memory."""
-    found: list[list[int]] = []
+    """For each of ``params`` the keys of its registers; an empty list if it is in memory."""
+    keys: list[list[int]] = []
     by_name: dict[str, Reg] | None = None
     for param in params or ():
         if param.space != "reg":
-            found.append([])
+            keys.append([])
             continue
         if by_name is None:
             by_name = _registers_by_name(kernel)
         reg = by_name.get(param.name)
         if reg is None:
-            found.append(registers.of_parameter(kernel, param))
+            keys.append(registers.of_parameter(kernel, param))
         else:
-            found.append([registers.key(reg, index) for index in range(reg.lanes)])
-    return found
+            keys.append([registers.key(reg, index) for index in range(reg.lanes)])
+    return keys
 
 
 def _registers_by_name(kernel: Kernel) -> dict[str, Reg]:
     names = {param.name for param in [*(kernel.params or ()), *(kernel.results or ())]}
-    found: dict[str, Reg] = {}
+    registers: dict[str, Reg] = {}
     for instr in kernel.instructions():
         for reg in [*instr.defs(), *instr.uses()]:
             if reg.text in names:
-                found.setdefault(reg.text, reg)
-    return found
+                registers.setdefault(reg.text, reg)
+    return registers
 
 
 def slots_of(params: Sequence[Param]) -> list[tuple[int, int]]:
-    """Offset and size of each result or parameter in a callee's frame, as `layout.local_frame` places them."""
-    found: list[tuple[int, int]] = []
+    """Offset and size of each parameter or result in the frame of the callee, as in `layout.local_frame`; (-1, 0) for a
+    register."""
+    slots: list[tuple[int, int]] = []
     end = 0
     for param in params:
         if param.space != "param":
-            found.append((-1, 0))
+            slots.append((-1, 0))
             continue
         align = max(alignment(param), 4)
         end = -(-end // align) * align
-        found.append((end, param.bytes))
+        slots.append((end, param.bytes))
         end += param.bytes
-    return found
+    return slots
 
 
 class _Call:
-    """A call instruction taken apart."""
+    """The parts of a call instruction."""
 
     def __init__(self, image: Image, code: Code) -> None:
         self.image = image
@@ -103,14 +106,14 @@ class _Call:
         self.binder: Binder = code.function.binder
 
     def slot(self, operand: Operand) -> tuple[Getter, int] | None:
-        """Where an argument lies in the caller's frame, and its size; ``None`` for a register or literal."""
+        """The address of an argument in the frame of the caller, and its size; ``None`` for a register or literal."""
         if not isinstance(operand, Sym):
             return None
-        found = operand.declaration
-        if not isinstance(found, Variable | Param):
+        declaration = operand.declaration
+        if not isinstance(declaration, Variable | Param):
             raise Refused(f"argument '{operand.text}'")
         address = self.binder.symbol(operand)
-        size = found.bytes or 0
+        size = declaration.bytes or 0
         if isinstance(address, int):
             constant = np.array([address], np.int64)
             return (lambda c: constant), size
@@ -121,14 +124,14 @@ class _Call:
         if not isinstance(self.target, Sym):
             return None
         name = self.image.loaded.aliases.get(self.target.name, self.target.name)
-        found = self.image.functions.get(name)
-        if found is None:
+        function = self.image.functions.get(name)
+        if function is None:
             raise Refused(f"function '{name}' has no body")
-        return found
+        return function
 
 
 def bind_call(image: Image, code: Code) -> Finish:
-    """What a call does with a cohort."""
+    """The function that executes a call for a cohort."""
     call = _Call(image, code)
     target = call.target
     if isinstance(target, Sym) and target.name in BUILTINS and target.name not in image.loaded.functions:
@@ -151,17 +154,19 @@ def bind_call(image: Image, code: Code) -> Finish:
 
     def indirect(batch: Batch, c: Cohort) -> None:
         addresses = np.broadcast_to(pointer(c), (c.n,)).astype(np.int64)
-        wanted: list[int] = np.unique(addresses).tolist()
-        unknown = [value for value in wanted if value not in image.by_address]
+        distinct: list[int] = np.unique(addresses).tolist()
+        unknown = [value for value in distinct if value not in image.by_address]
         if unknown:
             bad = np.flatnonzero(addresses == unknown[0])
-            batch.report("call", call.instr, c, bad, f"calls address {unknown[0]:#x}, where no function is")
-        if len(wanted) == 1:
-            _enter(batch, c, call, image.by_address[wanted[0]], slots, reads, following, c.ids, None)
+            batch.report(
+                "call", call.instr, c, bad, f"calls address {unknown[0]:#x}, which is not the address of a function"
+            )
+        if len(distinct) == 1:
+            _enter(batch, c, call, image.by_address[distinct[0]], slots, reads, following, c.ids, None)
             return
         pool = batch.pool
         _wait_behind(batch, c, following)
-        for value in wanted:
+        for value in distinct:
             lanes = np.flatnonzero(addresses == value)
             masks = c.row_masks(addresses == value)
             some = masks != 0
@@ -174,23 +179,25 @@ def bind_call(image: Image, code: Code) -> Finish:
 
 
 def _types_of_arguments(call: _Call, callee: Function | None) -> list[ScalarType | None]:
-    """The type of each argument as the callee has it; for an indirect call the register's, and a literal's by the
-    size in the prototype."""
+    """The type of each argument: that of the parameter.
+
+    For an indirect call it is that of the register, or for a literal, the type with the size that the prototype states.
+    """
     if callee is not None:
         _check_arity(call, callee)
         params = callee.kernel.params or []
         return [None if param.dims else param.type for param in params]
     sizes = _prototype_sizes(call)
-    found: list[ScalarType | None] = []
+    types: list[ScalarType | None] = []
     for number, argument in enumerate(call.arguments):
         size = sizes[number] if number < len(sizes) else None
         if isinstance(argument, Reg | Special):
-            found.append(argument.type)
+            types.append(argument.type)
         elif isinstance(argument, Imm):
-            found.append(TYPES[f"b{8 * (size or 4)}"])
+            types.append(TYPES[f"b{8 * (size or 4)}"])
         else:
-            found.append(None)
-    return found
+            types.append(None)
+    return types
 
 
 def _prototype_sizes(call: _Call) -> tuple[int | None, ...]:
@@ -205,7 +212,7 @@ def _prototype_sizes(call: _Call) -> tuple[int | None, ...]:
 def _check_arity(call: _Call, callee: Function) -> None:
     params, results = callee.kernel.params or [], callee.kernel.results or []
     if len(params) != len(call.arguments) or len(results) != len(call.results):
-        raise Refused(f"'{callee.kernel.name}' takes {len(params)} arguments and gives {len(results)} results")
+        raise Refused(f"'{callee.kernel.name}' takes {len(params)} arguments and returns {len(results)} results")
 
 
 def _wait_behind(batch: Batch, c: Cohort, following: int) -> None:
@@ -242,10 +249,10 @@ def _pass(
     reads: list[list[Getter]],
     lanes: Array | None,
 ) -> None:
-    """Make the callee's frame and copy the arguments into it, for ``lanes`` of the cohort."""
-    mine = batch.frame_base(c)
+    """Make the frame of the callee and copy the arguments into it, for ``lanes`` of the cohort."""
+    own_base = batch.frame_base(c)
     caller = call.code.function.frame.nbytes
-    base = np.broadcast_to(mine + np.int64(-(-caller // 16) * 16), (c.n,))
+    base = np.broadcast_to(own_base + np.int64(-(-caller // 16) * 16), (c.n,))
     threads = c.threads
     if lanes is not None:
         base, threads = base[lanes], threads[lanes]
@@ -255,18 +262,18 @@ def _pass(
     batch.push_frames(c.depth + 1, threads, base, function.frame.nbytes)
     batch.clear_local(threads, base, function.frame.nbytes)
     kernel = function.kernel
-    places = slots_of([*(kernel.results or ()), *(kernel.params or ())])[len(kernel.results or ()) :]
+    target_slots = slots_of([*(kernel.results or ()), *(kernel.params or ())])[len(kernel.results or ()) :]
     keys = register_parameters(function.binder.registers, kernel, kernel.params)
-    for slot, read, (offset, size), into in zip(slots, reads, places, keys, strict=True):
+    for slot, read, (offset, size), target_keys in zip(slots, reads, target_slots, keys, strict=True):
         if slot is not None:
-            source = np.broadcast_to(mine * 0 + slot[0](c), (c.n,))
+            source = np.broadcast_to(own_base * 0 + slot[0](c), (c.n,))
             source = source if lanes is None else source[lanes]
             if offset >= 0:
                 batch.copy_local(threads, source, base + offset, min(slot[1], size))
-            elif into:
-                batch.write_file(c.depth + 1, into[0], threads, batch.get_local(threads, source, slot[1]))
-        elif read and into:
-            for part, key in zip(read, into, strict=True):
+            elif target_keys:
+                batch.write_file(c.depth + 1, target_keys[0], threads, batch.get_local(threads, source, slot[1]))
+        elif read and target_keys:
+            for part, key in zip(read, target_keys, strict=True):
                 values = spread(part(c), c.n)
                 batch.write_file(c.depth + 1, key, threads, values if lanes is None else values[lanes])
         elif read and offset >= 0:
@@ -276,12 +283,12 @@ def _pass(
 
 
 def bind_return(image: Image, code: Code) -> Finish:
-    """``ret``, or the end of the text: an entry's threads exit, a function's go back."""
+    """``ret``, or the end of the text. Threads of an entry exit; those of a function return to the caller."""
     kernel = code.segment.kernel
     if kernel.is_entry:
         return lambda batch, c: batch.pool.exit(c.ids)
     results = register_parameters(code.function.binder.registers, kernel, kernel.results)
-    keys: list[int] = [key for found in results for key in found]
+    keys: list[int] = [key for of_result in results for key in of_result]
 
     def back(batch: Batch, c: Cohort) -> None:
         for key in keys:
@@ -293,7 +300,7 @@ def bind_return(image: Image, code: Code) -> Finish:
 
 
 def receive(image: Image, code: Code) -> Callable[[Cohort], None] | None:
-    """The step behind a call that takes over its results; ``None`` where there are none. ``code`` is the call's."""
+    """The step after the call in ``code`` that takes the results; ``None`` if there are none."""
     call = _Call(image, code)
     if not call.results:
         return None
@@ -306,12 +313,12 @@ def receive(image: Image, code: Code) -> Callable[[Cohort], None] | None:
     loads: list[tuple[int, int, Setter]] = []
     stores: list[tuple[tuple[Getter, int], int]] = []
     if callee is not None:
-        places = slots_of(callee.kernel.results or ())
+        source_slots = slots_of(callee.kernel.results or ())
         keys: list[list[int]] = register_parameters(callee.binder.registers, callee.kernel, callee.kernel.results)
     else:
-        places = slots_of([_as_param(operand) for operand in call.results])
+        source_slots = slots_of([_as_param(operand) for operand in call.results])
         keys = [[] for _ in call.results]
-    for operand, (offset, size), source in zip(call.results, places, keys, strict=False):
+    for operand, (offset, size), source in zip(call.results, source_slots, keys, strict=False):
         slot = call.slot(operand) if isinstance(operand, Sym) else None
         if isinstance(operand, Sink):
             continue
@@ -330,12 +337,12 @@ def receive(image: Image, code: Code) -> Callable[[Cohort], None] | None:
 
     def take(c: Cohort) -> None:
         batch = c.batch
-        mine = np.broadcast_to(batch.frame_base(c), (c.n,))
+        own_base = np.broadcast_to(batch.frame_base(c), (c.n,))
         for (address, nbytes), offset in memory:
             target_at = np.broadcast_to(address(c), (c.n,))
-            batch.copy_local(c.threads, mine + (size + offset), target_at, nbytes)
+            batch.copy_local(c.threads, own_base + (size + offset), target_at, nbytes)
         for offset, nbytes, load in loads:
-            at = mine + (size + offset)
+            at = own_base + (size + offset)
             if image.options.checks:
                 _check_result(c, call.instr, at, nbytes)
             load(c, batch.get_local(c.threads, at, nbytes), None)
@@ -351,17 +358,19 @@ def receive(image: Image, code: Code) -> Callable[[Cohort], None] | None:
 def _check_result(c: Cohort, instr: Instr, at: Array, nbytes: int) -> None:
     bad = ~c.batch.is_written_local(c.threads, at, nbytes)
     if bool(bad.any()):
-        what = f"takes a result of {nbytes} bytes that was never written"
-        c.batch.report("uninitialised-memory", instr, c, np.flatnonzero(bad), what)
+        message = f"takes a result of {nbytes} bytes that was never written"
+        c.batch.report("uninitialised-memory", instr, c, np.flatnonzero(bad), message)
 
 
 def _as_param(operand: Operand) -> Param:
     if isinstance(operand, Reg) and operand.lanes == 1:
         return Param(operand.text, "param", operand.type)
-    found = operand.declaration if isinstance(operand, Sym) else None
-    if not isinstance(found, Variable | Param):
+    declaration = operand.declaration if isinstance(operand, Sym) else None
+    if not isinstance(declaration, Variable | Param):
         raise Refused(f"result '{operand.text}' of an indirect call")
-    return Param(found.name, "param", found.type, found.align, found.dims, lanes=found.lanes)
+    return Param(
+        declaration.name, "param", declaration.type, declaration.align, declaration.dims, lanes=declaration.lanes
+    )
 
 
 # --- what the system provides ------------------------------------------------------------------------------------
@@ -411,7 +420,7 @@ def _free(batch: Batch, c: Cohort, instr: Instr, values: list[Array]) -> Array:
         address = int(values[0][lane])
         if address and not batch.heap_free(address):
             batch.report(
-                "out-of-bounds", instr, c, np.array([lane]), f"frees {address:#x}, which malloc did not give", address
+                "out-of-bounds", instr, c, np.array([lane]), f"frees {address:#x}, which malloc did not return", address
             )
     return np.zeros(c.n, np.uint32)
 
@@ -419,8 +428,8 @@ def _free(batch: Batch, c: Cohort, instr: Instr, values: list[Array]) -> Array:
 def _assertfail(batch: Batch, c: Cohort, instr: Instr, values: list[Array]) -> Array:
     message, file, line, function = values[:4]
     text = batch.read_string(c, 0, int(message[0]), instr)
-    where = batch.read_string(c, 0, int(file[0]), instr)
-    who = batch.read_string(c, 0, int(function[0]), instr)
-    what = f"assertion `{text}` failed at {where}:{int(line[0])} in {who}"
-    batch.report("assert", instr, c, np.arange(c.n), what)
+    file_name = batch.read_string(c, 0, int(file[0]), instr)
+    function_name = batch.read_string(c, 0, int(function[0]), instr)
+    finding = f"assertion `{text}` failed at {file_name}:{int(line[0])} in {function_name}"
+    batch.report("assert", instr, c, np.arange(c.n), finding)
     return np.zeros(c.n, np.uint32)

@@ -1,11 +1,11 @@
-"""What a run may be accused of: findings, and the errors that end a launch or refuse it.
+"""Findings, and the errors that end or refuse a launch.
 
-Guarantees: a `Finding` names its kind, opcode, line of the PTX, block and thread; equal findings (same kind, same
-    instruction) are kept once, with the number of times they occurred and the first place.
+Guarantees: a `Finding` has its kind, the opcode, the line of the PTX, the block and the thread. Equal findings (same
+    kind, same instruction) are stored once, with the number of times they occurred and the first place.
 Kinds: `out-of-bounds`, `misaligned`, `read-only`, `uninitialised-register`, `uninitialised-memory`, `partial-barrier`,
     `divergent-barrier`, `race`, `same-value-race` (a note: all writers store the same value), `membermask`, `deadlock`,
-    `endless`, `assert`, `trap`, `call`, `barrier-count`, `mbarrier` (an object that is not initialised, a count that it
-    does not take).
+    `endless`, `assert`, `trap`, `call`, `barrier-count`, `mbarrier` (an object that is not initialised, or a count that
+    it cannot have).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 
 __all__ = ["EmulatorError", "EmulatorFault", "Finding", "Findings", "LaunchError", "Place", "UnsupportedInstruction"]
 
@@ -21,11 +21,11 @@ Triple = tuple[int, int, int]
 
 
 class EmulatorError(Exception):
-    """Base of what the emulator raises."""
+    """The base class of the errors that the emulator raises."""
 
 
 class LaunchError(EmulatorError):
-    """A launch that cannot begin: wrong arguments, an unknown kernel, a grid or block that no device takes."""
+    """A launch that cannot begin: wrong arguments, an unknown kernel, a grid or block that no device accepts."""
 
 
 class UnsupportedInstruction(EmulatorError):
@@ -57,7 +57,10 @@ def triple_text(value: Triple) -> str:
 
 @dataclass(slots=True)
 class Finding:
-    """One accusation. ``line`` is the 1-based line of the PTX text; ``source`` is ``file:line`` of its ``.loc``."""
+    """An error or note about an instruction.
+
+    ``line`` is the 1-based line of the PTX text; ``source`` is ``file:line`` of its ``.loc``.
+    """
 
     kind: str
     message: str
@@ -81,7 +84,7 @@ class Finding:
 class EmulatorFault(EmulatorError):
     """A launch ended by a fault, as a GPU would end it.
 
-    ``findings`` holds what was found up to there, ``output`` what was printed.
+    ``findings`` are those up to the fault, ``output`` is what was printed.
     """
 
     def __init__(self, finding: Finding, findings: list[Finding]) -> None:
@@ -99,34 +102,34 @@ FATAL = frozenset(["deadlock", "endless", "assert", "trap", "call", "barrier-cou
 
 @dataclass(slots=True)
 class Findings:
-    """The findings of one launch, by kind and instruction.
+    """The findings of one launch.
 
-    ``skipped`` has the addresses of the accesses that were left out, by kind of finding, state space, and what the
-    access does.
+    ``skipped`` has the addresses of the accesses that were skipped, by kind of finding, state space, and what the
+    access does. ``_recorded`` has the findings by kind, instruction and detail.
     """
 
     keep_going: bool = False
     limit: int = 1000
     skipped: dict[tuple[str, str, str], set[int]] = field(default_factory=dict[tuple[str, str, str], set[int]])
-    _known: dict[tuple[str, Instr | None, str], Finding] = field(
+    _recorded: dict[tuple[str, Instr | None, str], Finding] = field(
         default_factory=dict[tuple[str, Instr | None, str], Finding]
     )
 
     def add(self, finding: Finding, instr: Instr | None, count: int = 1, detail: str = "") -> None:
-        """File ``finding``; raises `EmulatorFault` where its kind ends the launch."""
-        known = self._known.get((finding.kind, instr, detail))
-        if known is not None:
-            known.count += count
-        elif len(self._known) < self.limit:
+        """Record ``finding``. Raises `EmulatorFault` if its kind ends the launch."""
+        recorded = self._recorded.get((finding.kind, instr, detail))
+        if recorded is not None:
+            recorded.count += count
+        elif len(self._recorded) < self.limit:
             finding.count = count
-            self._known[finding.kind, instr, detail] = finding
+            self._recorded[finding.kind, instr, detail] = finding
         if finding.kind in FATAL or (finding.kind in FAULTS and not self.keep_going):
             raise EmulatorFault(finding, self.all)
 
     def skip(self, kind: str, space: str, verb: str, addresses: Iterable[int]) -> None:
-        """Note accesses that are left out."""
+        """Record the addresses of accesses that are skipped."""
         self.skipped.setdefault((kind, space, verb), set()).update(addresses)
 
     @property
     def all(self) -> list[Finding]:
-        return list(self._known.values())
+        return list(self._recorded.values())

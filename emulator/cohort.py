@@ -1,8 +1,9 @@
-"""A cohort: splits that stand at one program point and run together, and the threads in them.
+"""A cohort: warp fragments at the same program point that run together, and the threads in them.
 
-Computes: which threads (positions in the batch) the rows cover, values of registers for exactly these threads.
-Guarantees: ``env`` holds registers as arrays of shape (n,), or (1,) where all lanes agree; a register that is not in
-    ``env`` is in the batch's file. Threads of a row are adjacent and ascend by lane.
+Computes: which threads (positions in the batch) the rows contain, and the values of registers for exactly these
+threads. A row is a warp fragment.
+Guarantees: ``env`` has the values of registers by key, as arrays of shape (n,), or of shape (1,) if all lanes agree. A
+    register that is not in ``env`` is in the file of the batch. The threads of a row are adjacent and ascend by lane.
 """
 
 from __future__ import annotations
@@ -71,22 +72,22 @@ class Cohort:
         self.full = self.n == batch.threads and bool((warps[1:] > warps[:-1]).all())
         self.sel: Selector = slice(0, self.n, 1) if self.full else selector(self.threads)
 
-    # --- facts about the threads -----------------------------------------------------------------------------------
+    # --- properties of the threads ---------------------------------------------------------------------------------
 
     @property
     def rows(self) -> Array:
-        """For each lane the row it belongs to."""
-        found = self._cache.get("rows")
-        if found is None:
-            found = self._cache["rows"] = np.repeat(np.arange(self.ids.size), 32)
-        return found
+        """For each lane the row that contains it."""
+        rows = self._cache.get("rows")
+        if rows is None:
+            rows = self._cache["rows"] = np.repeat(np.arange(self.ids.size), 32)
+        return rows
 
     def column(self, name: str) -> Array:
-        """A fact of the batch's threads (``tid0``, ``lane``, ``block``), for these threads."""
-        found = self._cache.get(name)
-        if found is None:
-            found = self._cache[name] = self.batch.columns[name][self.sel]
-        return found
+        """A property of the threads (``tid0``, ``lane``, ``block``; see `Batch`), for these threads."""
+        values = self._cache.get(name)
+        if values is None:
+            values = self._cache[name] = self.batch.columns[name][self.sel]
+        return values
 
     @property
     def blocks(self) -> Array:
@@ -102,7 +103,9 @@ class Cohort:
         return self.threads + self.batch.first_block * self.batch.block_size
 
     def stamps(self, lanes: Array | None) -> tuple[Array, Array, Array]:
-        """For the race check: each lane's stamp, the last before its block's barrier, its block's first thread + 1."""
+        """For the race check, for each lane: its stamp, the largest stamp before the last barrier of its block, and the
+        number of the first thread of its block + 1. See `races`.
+        """
         order = self.batch.order
         cache = self._cache
         version = cache.get("version")
@@ -118,7 +121,7 @@ class Cohort:
                     high = cache["high"] = self.global_threads() + 1
                     cache["low"] = (blocks + self.batch.first_block) * self.batch.block_size + 1
                 cache["stamp"] = high | (order.clock << np.int64(32))[blocks]
-                # Every stamp of the block up to the barrier's clock is at most this.
+                # No stamp of the block up to the clock of the barrier is larger.
                 cache["base"] = ((order.base + 1 << np.int64(32)) - 1)[blocks]
         if lanes is None:
             return cache["stamp"], cache["base"], cache["low"]
@@ -127,7 +130,7 @@ class Cohort:
     # --- masks -----------------------------------------------------------------------------------------------------
 
     def row_masks(self, flags: Array) -> Array:
-        """For each row the lanes on which ``flags`` holds, as bits."""
+        """For each row the lanes for which ``flags`` holds, as bits."""
         if flags.shape[0] == 1 and self.n != 1:
             return self.masks.copy() if bool(flags[0]) else np.zeros_like(self.masks)
         if self.uniform_rows:
@@ -142,14 +145,14 @@ class Cohort:
     # --- registers -------------------------------------------------------------------------------------------------
 
     def gather(self, keys: tuple[int, ...]) -> None:
-        """Bring registers from the file that ``env`` lacks."""
+        """Read from the file those registers in ``keys`` that ``env`` does not have."""
         env = self.env
         for key in keys:
             if key not in env:
                 env[key] = self.batch.read_register(self, key)
 
     def spill(self) -> None:
-        """Put what has changed and is still wanted back into the file."""
+        """Write the registers that have changed and are live back to the file."""
         live = self.live_out
         env = self.env
         for key in self.dirty:
@@ -158,7 +161,7 @@ class Cohort:
         self.dirty.clear()
 
     def move_to(self, depth: int, function: int) -> None:
-        """Go on in another function or frame with the same threads."""
+        """Continue in another function or frame with the same threads."""
         self.spill()
         self.env = {}
         self.depth = depth

@@ -1,7 +1,8 @@
 """How a segment ends: branches, tables, returns, exits, traps.
 
-Computes: for every split of a cohort the next program point. Guarantees: a branch whose lanes disagree divides the
-split at the branch's immediate post-dominator (see `schedule`); `ret` of an entry exits.
+Computes: the next program point of every warp fragment of a cohort. Guarantees: where the lanes of a fragment take
+different sides of a branch, the fragment is divided until the immediate post-dominator of the branch (see `schedule`).
+`ret` of an entry exits.
 Reference: PTX ISA 9.0, §9.7.12.
 """
 
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr, Kernel
+from ..ptx.instructions import Instr
+from ..ptx.ir import Kernel
 from ..ptx.operands import Args
 from ..ptx.types import TYPES
 from . import calls, lane_ops, sync_ops
@@ -46,31 +48,32 @@ def parameter_registers(binder: Binder, kernel: Kernel) -> set[int]:
 
 
 def facts(registers: Registers, segment: Segment) -> StepFacts:
-    """What the end of ``segment`` reads."""
+    """The registers that the end of ``segment`` reads."""
     end = segment.end
     if segment.kind == "ret":
         results = calls.register_parameters(registers, segment.kernel, segment.kernel.results)
         return StepFacts(lane_ops.with_shadows(registers, [key for keys in results for key in keys]), [])
     if end is None:
         return StepFacts([], [])
-    found: list[int] = []
+    keys_read: list[int] = []
     if segment.kind in ("bra", "guard"):
         if end.guard is not None:
-            found += registers.keys(end.guard.reg)
+            keys_read += registers.keys(end.guard.reg)
     elif segment.kind == "call":
         for operand in end.operands[1:]:
             if isinstance(operand, Args):
-                found += [key for part in operand.elements for key in registers.keys(part)]
+                keys_read += [key for part in operand.elements for key in registers.keys(part)]
             else:
-                found += registers.keys(operand)
+                keys_read += registers.keys(operand)
     else:
         start = end.form.dst_count if segment.kind == "bar" else 0
-        found += [key for operand in end.operands[start:] for key in registers.keys(operand)]
-    return StepFacts(lane_ops.with_shadows(registers, found), [])
+        keys_read += [key for operand in end.operands[start:] for key in registers.keys(operand)]
+    return StepFacts(lane_ops.with_shadows(registers, keys_read), [])
 
 
 def bind(image: Image, code: Code) -> Finish:
-    """The function that moves the splits of a cohort on behind the last step of ``code``."""
+    """The function that moves the warp fragments of a cohort to the next program point after the last step of
+    ``code``."""
     segment = code.segment
     kind = segment.kind
     if kind in ("bra", "guard"):
@@ -142,13 +145,13 @@ def _branch(image: Image, code: Code) -> Finish:
             if bool(mixed.any()):
                 if is_counted and batch.launch.judge is not None:
                     batch.launch.judge.judge(code, c, flags)
-                meet = base + join.index if join is not None else RETURN
+                reconvergence = base + join.index if join is not None else RETURN
                 parts = [(base + taken_index, taken[mixed]), (base + other_index, other[mixed])]
                 if is_counted:
                     batch.diverged[number] += int(mixed.sum())
-                whole = c.ids[~mixed]
-                pool.diverge(c.ids[mixed], parts, meet)
-                pool.arrive(whole)
+                undivided = c.ids[~mixed]
+                pool.diverge(c.ids[mixed], parts, reconvergence)
+                pool.arrive(undivided)
                 return
         pool.arrive(c.ids)
 
@@ -156,12 +159,12 @@ def _branch(image: Image, code: Code) -> Finish:
 
 
 def _with_checked_results(code: Code, finish: Finish) -> Finish:
-    """``finish`` of a return behind a check that results in registers have been written."""
+    """``finish`` of a return, after a check that results in registers have been written."""
     end, kernel, registers = code.segment.end, code.segment.kernel, code.function.binder.registers
     if end is None or kernel.is_entry:
         return finish
-    keys = [key for found in calls.register_parameters(registers, kernel, kernel.results) for key in found]
-    check = _unset_check(code, end, keys, "gives back")
+    keys = [key for of_result in calls.register_parameters(registers, kernel, kernel.results) for key in of_result]
+    check = _unset_check(code, end, keys, "returns")
     if check is None:
         return finish
 
@@ -173,7 +176,7 @@ def _with_checked_results(code: Code, finish: Finish) -> Finish:
 
 
 def _with_check(code: Code, first: int, finish: Finish) -> Finish:
-    """``finish`` behind a check that the registers in the operands from ``first`` on have been written."""
+    """``finish``, after a check that the registers in the operands from ``first`` on have been written."""
     end = code.segment.end
     assert end is not None
     keys = [key for operand in end.operands[first:] for key in code.function.binder.registers.keys(operand)]
@@ -188,8 +191,8 @@ def _with_check(code: Code, first: int, finish: Finish) -> Finish:
     return go
 
 
-def _unset_check(code: Code, end: Instr, keys: list[int], does: str) -> Callable[[Cohort], None] | None:
-    """A check that registers which ``end`` reads have been written."""
+def _unset_check(code: Code, end: Instr, keys: list[int], verb: str) -> Callable[[Cohort], None] | None:
+    """A check that the registers which ``end`` reads have been written. ``verb`` is for its message."""
     registers = code.function.binder.registers
     watched = [(key, registers.shadows[key]) for key in keys if key in registers.shadows]
     if not watched:
@@ -200,8 +203,8 @@ def _unset_check(code: Code, end: Instr, keys: list[int], does: str) -> Callable
             is_set = c.env.get(flag)
             if is_set is None or not bool(is_set.all()):
                 bad = np.broadcast_to(~is_set if is_set is not None else np.ones(1, bool), (c.n,))
-                what = f"{does} register {registers.names[key]}, which was never written"
-                c.batch.report("uninitialised-register", end, c, np.flatnonzero(bad), what)
+                message = f"{verb} register {registers.names[key]}, which was never written"
+                c.batch.report("uninitialised-register", end, c, np.flatnonzero(bad), message)
 
     return check
 
@@ -222,29 +225,29 @@ def _table(image: Image, code: Code) -> Finish:
         batch.executed[number] += c.ids.size
         bad = index >= len(targets)
         if bool(bad.any()):
-            where = np.flatnonzero(bad)
-            what = f"index {int(index[where[0]])} into a table of {len(targets)} targets"
-            batch.report("trap", end, c, where, what)
+            bad_lanes = np.flatnonzero(bad)
+            message = f"index {int(index[bad_lanes[0]])} into a table of {len(targets)} targets"
+            batch.report("trap", end, c, bad_lanes, message)
         parts: dict[int, Array] = {}
         values: list[int] = np.unique(index).tolist()
         for value in values:
             masks = c.row_masks(index == value)
             point = base + targets[value]
             parts[point] = parts[point] | masks if point in parts else masks
-        ways = np.zeros(c.ids.size, np.int64)
+        targets_of_row = np.zeros(c.ids.size, np.int64)
         for masks in parts.values():
-            ways += masks != 0
-        mixed = ways > 1
+            targets_of_row += masks != 0
+        mixed = targets_of_row > 1
         for point, masks in parts.items():
             pool.point[c.ids[(masks != 0) & ~mixed]] = point
         if bool(mixed.any()):
             if batch.launch.judge is not None:
                 batch.launch.judge.judge(code, c, index)
-            meet = base + join.index if join is not None else RETURN
+            reconvergence = base + join.index if join is not None else RETURN
             batch.diverged[number] += int(mixed.sum())
-            whole = c.ids[~mixed]
-            pool.diverge(c.ids[mixed], [(point, masks[mixed]) for point, masks in parts.items()], meet)
-            pool.arrive(whole)
+            undivided = c.ids[~mixed]
+            pool.diverge(c.ids[mixed], [(point, masks[mixed]) for point, masks in parts.items()], reconvergence)
+            pool.arrive(undivided)
             return
         pool.arrive(c.ids)
 

@@ -1,10 +1,11 @@
-"""What a launch did: the figures that need no GPU (docs/emulator.md).
+"""What a launch executed: the figures that need no GPU (docs/emulator.md).
 
-Guarantees: counts are exact and do not depend on the schedule where the program's control flow does not.
-Warp instructions are counted where a split of a warp issues them, guarded ones too; thread instructions are the threads
-of these splits. Requests are warp accesses to global memory with at least one active lane, sectors the distinct 32-byte
-pieces that each touches. Bank conflicts are the passes beyond the first that a shared access needs with 32 banks of
-4 bytes; 8-byte accesses go by half warps, 16-byte ones by quarters.
+Guarantees: counts are exact. They do not depend on the schedule, unless the control flow of the program does.
+A warp instruction is counted each time a warp fragment issues it, also if it is guarded. Thread instructions are the
+sum of the threads of these fragments. Requests are accesses of warps to global memory with at least one active lane.
+Sectors are the distinct 32-byte pieces that each request touches. Bank conflicts are the passes beyond the first that
+an access to shared memory needs with 32 banks of 4 bytes; accesses of 8 bytes are executed by half warps, those of 16
+bytes by quarter warps.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["Branch", "Counts"]
 
 @dataclass(slots=True)
 class Branch:
-    """One branch: its place, how often a split executed it, and how often its threads went both ways."""
+    """A branch: its place, how often a warp fragment executed it, and how often its threads took both sides."""
 
     kernel: str
     line: int
@@ -41,7 +42,7 @@ class Counts:
     by_class: dict[str, list[int]] = field(default_factory=dict[str, list[int]])  #: class → [warp, thread]
     by_block: dict[tuple[str, int], list[int]] = field(default_factory=dict[tuple[str, int], list[int]])
     branches: dict[tuple[str, int], Branch] = field(default_factory=dict[tuple[str, int], Branch])
-    #: What ran how often, place by place.
+    #: By kernel: how often each block and branch was executed.
     executions: dict[Kernel, Executions] = field(default_factory=dict["Kernel", Executions])
     global_load_requests: int = 0
     global_store_requests: int = 0
@@ -50,8 +51,8 @@ class Counts:
     shared_requests: int = 0
     shared_bank_conflicts: int = 0
     local_requests: int = 0
-    barriers: int = 0  #: arrivals of warps
-    atomics: int = 0  #: by threads
+    barriers: int = 0  #: arrivals of warps at barriers
+    atomics: int = 0  #: atomic operations, counted by thread
     launches: int = 0
 
     @property
@@ -68,7 +69,7 @@ class Counts:
         return sum(branch.diverged for branch in self.branches.values())
 
     def issue(self, code: Code, warps: int, threads: int) -> None:
-        """Count the instructions of a segment that ran for so many warps (splits) and threads in all."""
+        """Count the instructions of a segment: ``warps`` fragments ran it, with ``threads`` threads in all."""
         kernel = code.segment.kernel.name
         block = self.by_block.setdefault((kernel, code.segment.block), [0, 0])
         number = len(code.instructions)
@@ -82,11 +83,11 @@ class Counts:
             entry[1] += threads
 
     def enter(self, code: Code, warps: int, threads: int) -> None:
-        """Count so many warps (splits) and threads that entered the block that a segment begins."""
+        """Count the fragments and threads that entered the block whose first segment is ``code``."""
         _add_pair(self._of(code).blocks.setdefault(code.segment.block, [0, 0]), warps, threads)
 
     def branch(self, code: Code, line: int, executed: int, diverged: int) -> None:
-        """Count executions of the branch, or of the guard of another instruction, that ends a segment."""
+        """Count executions of the branch, or of the guard of another instruction, at the end of a segment."""
         end = code.segment.end
         assert end is not None
         if end.is_terminator:
@@ -94,15 +95,15 @@ class Counts:
         if code.segment.kind == "guard":
             return
         key = (code.segment.kernel.name, line)
-        known = self.branches.setdefault(key, Branch(code.segment.kernel.name, line, end.text))
-        known.executed += executed
-        known.diverged += diverged
+        counted = self.branches.setdefault(key, Branch(code.segment.kernel.name, line, end.text))
+        counted.executed += executed
+        counted.diverged += diverged
 
     def _of(self, code: Code) -> Executions:
         return self.executions.setdefault(code.segment.kernel, Executions())
 
     def profile(self) -> dict[str, Any]:
-        """The profile of these launches as plain data for JSON (docs/analyze.md)."""
+        """The profile of these launches as data for JSON (docs/analyze.md)."""
         return profile_document(self.executions)
 
     def add(self, other: Counts) -> None:
@@ -116,12 +117,12 @@ class Counts:
         for kernel, executions in other.executions.items():
             self.executions.setdefault(kernel, Executions()).add(executions)
         for key, branch in other.branches.items():
-            known_branch = self.branches.setdefault(key, Branch(branch.kernel, branch.line, branch.text))
-            known_branch.executed += branch.executed
-            known_branch.diverged += branch.diverged
+            sum_of_branch = self.branches.setdefault(key, Branch(branch.kernel, branch.line, branch.text))
+            sum_of_branch.executed += branch.executed
+            sum_of_branch.diverged += branch.diverged
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """The counts as data for JSON."""
         data: dict[str, Any] = {name: getattr(self, name) for name in _NUMBERS}
         data["active_lane_ratio"] = self.active_lane_ratio
         data["branches_executed"] = self.branches_executed
@@ -168,7 +169,7 @@ _CLASSES = {
 
 
 def class_of(semantics: str, mnemonic: str) -> str:
-    """The class under which an instruction is counted: memory by its space, the rest by the table's family."""
+    """The class of an instruction in the counts: memory by its state space, others by the family of their semantics."""
     family = semantics.partition("_")[0]
     if family == "memory":
         words = mnemonic.split(".")

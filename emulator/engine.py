@@ -1,9 +1,9 @@
-"""The loop that runs a batch: pick splits at one program point, run their segment, move them on.
+"""The loop that runs a batch: choose warp fragments at one program point, run their segment, move them on.
 
-Guarantees: a segment runs for all picked splits at once, one NumPy operation for each instruction; registers stay in
-the cohort as long as the same splits go on together. Ends a launch that cannot go on (`deadlock`) or does not end
-(`endless`: more instructions than the budget, each counted once for all splits that issue it together), with a message
-that names where the threads are.
+Guarantees: a segment runs for all chosen fragments at once, with one NumPy operation for each instruction. Registers
+remain in the cohort as long as the same fragments run together. The launch ends with a message that names the places of
+the threads if no thread can run (`deadlock`), or if more instructions than the budget were issued (`endless`). An
+instruction counts once for all fragments that issue it together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 from . import sync_ops, transfers
 from .batch import Batch
 from .checks import Finding, triple_text
@@ -28,15 +28,15 @@ __all__ = ["Engine"]
 Array: TypeAlias = npt.NDArray[Any]
 
 _PRUNE_EVERY = 64
-#: So many stretches of threads a message names.
-_STRETCHES = 4
+#: How many ranges of threads a message names.
+_RANGES_SHOWN = 4
 
 
 class Engine:
     """Runs one batch. ``random`` is a generator for a random schedule, or ``None`` for the default order.
 
-    With ``by_warp`` the random schedule chooses among warps only: of each, the part that is furthest behind goes on.
-    ``progress`` is told now and then how many blocks have ended.
+    With ``by_warp`` the random schedule chooses among warps only: of each warp, the fragment that is furthest behind
+    runs. ``progress`` is called from time to time with the number of blocks that have ended.
     """
 
     def __init__(
@@ -120,12 +120,13 @@ class Engine:
         return rows
 
     def _order(self, points: Array) -> Array:
-        """Program points by who is behind: the deepest call first, then the smallest rank."""
+        """The priorities of program points, the smallest first: the deepest call, then the smallest rank."""
         depth, segment = np.divmod(points, self.batch.segments)
         return self.batch.image.ranks[segment] - depth * self.batch.segments
 
     def _furthest_behind(self, ready: Array) -> Array:
-        """Those of ``ready`` at the point that the default order would choose in their warp, or that starve."""
+        """The fragments in ``ready`` that the default order would choose in their warp, and those that have waited too
+        long."""
         pool = self.batch.pool
         order = self._order(pool.point[ready])
         lowest = np.full(pool.exited.size, np.iinfo(np.int64).max)
@@ -137,7 +138,7 @@ class Engine:
         rows = ready[points == points[self.random.integers(ready.size)]]
         if rows.size > 1 and self.random.random() < 0.75:
             draws = self.random.random(rows.size)
-            if self.by_warp:  # parts of a warp that have met go on as one
+            if self.by_warp:  # fragments of one warp at the same point run together
                 draws = draws[np.unique(self.batch.pool.warp[rows], return_inverse=True)[1]]
             keep = draws < self.random.random()
             if bool(keep.any()):
@@ -145,7 +146,10 @@ class Engine:
         return rows
 
     def _cohort(self, rows: Array, last: Cohort | None) -> Cohort | None:
-        """The picked splits as a cohort with the registers that the segment reads; ``None`` where all must wait."""
+        """The chosen fragments as a cohort, with the registers that the segment reads.
+
+        ``None`` if all of them must wait for other lanes.
+        """
         batch = self.batch
         pool = batch.pool
         depth, index = divmod(int(pool.point[rows[0]]), batch.segments)
@@ -157,6 +161,7 @@ class Engine:
         return cohort
 
     def _same_or_new(self, rows: Array, last: Cohort | None, depth: int, code: Code) -> Cohort:
+        """The cohort of ``rows``: the last one if it has the same threads, so that its registers can be used again."""
         batch = self.batch
         masks, warps = batch.pool.mask[rows], batch.pool.warp[rows]
         if last is not None:
@@ -174,12 +179,12 @@ class Engine:
                 last.live_out = code.live_out
                 return last
             last.spill()
-        found = Cohort(batch, rows, masks, warps, depth, code.index)
-        found.live_out = code.live_out
-        return found
+        cohort = Cohort(batch, rows, masks, warps, depth, code.index)
+        cohort.live_out = code.live_out
+        return cohort
 
     def _with_all_lanes(self, cohort: Cohort, code: Code) -> Cohort | None:
-        """Only those splits whose membermask is complete; the others wait."""
+        """Only those fragments whose membermask is complete; the others wait."""
         complete = sync_ops.complete_rows(cohort, code)
         if bool(complete.all()):
             return cohort
@@ -190,10 +195,10 @@ class Engine:
         if not bool(complete.any()):
             return None
         ids = cohort.ids[complete]
-        found = Cohort(self.batch, ids, pool.mask[ids], pool.warp[ids], cohort.depth, code.index)
-        found.live_out = code.live_out
-        found.gather(code.needs)
-        return found
+        remaining = Cohort(self.batch, ids, pool.mask[ids], pool.warp[ids], cohort.depth, code.index)
+        remaining.live_out = code.live_out
+        remaining.gather(code.needs)
+        return remaining
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -227,20 +232,23 @@ class Engine:
             line = self.batch.image.loaded.line(code.segment.end.pos)
             counts.branch(code, line, int(self.batch.executed[index]), int(self.batch.diverged[index]))
 
-    # --- ends that are none ------------------------------------------------------------------------------------------
+    # --- deadlocks and endless loops-----------------------------------------------------------------------------------
 
     def _stuck(self) -> None:
-        """Nothing is ready and not all have exited."""
+        """Reports a deadlock: no fragment is ready, and not all have exited."""
         pool = self.batch.pool
         waiting = np.flatnonzero((pool.state == BARRIER) | (pool.state == LANES))
-        where: dict[str, list[int]] = {}
+        by_place: dict[str, list[int]] = {}
         for row in waiting.tolist():
-            where.setdefault(self._describe(row), []).extend(self._threads(row))
-        most = sorted(where.items(), key=lambda item: -len(item[1]))[:6]
-        message = "threads wait for ever: " + "; ".join(f"{len(who)} at {at}: {self._named(who)}" for at, who in most)
+            by_place.setdefault(self._describe(row), []).extend(self._threads(row))
+        largest = sorted(by_place.items(), key=lambda item: -len(item[1]))[:6]
+        message = "threads wait forever: " + "; ".join(
+            f"{len(threads)} at {at}: {self._named(threads)}" for at, threads in largest
+        )
         self._end("deadlock", message, int(waiting[0]))
 
     def _describe(self, row: int) -> str:
+        """Describes what a fragment waits for."""
         pool = self.batch.pool
         instr = self._instruction(row)
         assert instr is not None
@@ -252,7 +260,7 @@ class Engine:
         return f"{instr.form.text} in line {line}, whose membermask names absent lanes"
 
     def _instruction(self, row: int) -> Instr | None:
-        """What a split waits at, or else executes next."""
+        """The instruction that a fragment waits at, or else executes next."""
         pool = self.batch.pool
         index = int(pool.point[row]) % self.batch.segments
         if pool.state[row] == BARRIER:
@@ -261,25 +269,25 @@ class Engine:
         return segment.body[0] if segment.body else segment.end
 
     def _threads(self, row: int) -> list[int]:
-        """The threads of a split, numbered through the grid."""
+        """The threads of a fragment, by their numbers in the grid."""
         pool = self.batch.pool
         first = int(self.batch.warp_start[pool.warp[row]]) + self._first_thread()
         mask = int(pool.mask[row])
         return [first + lane for lane in range(32) if mask >> lane & 1]
 
     def _named(self, threads: list[int]) -> str:
-        """Threads as stretches of their numbers; beyond the first few an ellipsis."""
-        stretches: list[list[int]] = []
+        """The text for threads, as ranges; only the first ranges are named."""
+        ranges: list[list[int]] = []
         for thread in sorted(threads):
-            if stretches and stretches[-1][1] == thread - 1:
-                stretches[-1][1] = thread
+            if ranges and ranges[-1][1] == thread - 1:
+                ranges[-1][1] = thread
             else:
-                stretches.append([thread, thread])
+                ranges.append([thread, thread])
         shown: list[str] = []
-        for first, last in stretches[:_STRETCHES]:
+        for first, last in ranges[:_RANGES_SHOWN]:
             ends = [triple_text(self.batch.place(thread).thread) for thread in dict.fromkeys((first, last))]
             shown.append(" to ".join(ends))
-        more = ", …" if len(stretches) > _STRETCHES else ""
+        more = ", …" if len(ranges) > _RANGES_SHOWN else ""
         return f"{'thread' if len(threads) == 1 else 'threads'} {', '.join(shown)}{more}"
 
     def _first_thread(self) -> int:
@@ -288,18 +296,18 @@ class Engine:
     def _endless(self) -> None:
         pool = self.batch.pool
         live = np.flatnonzero(pool.state == READY)
-        where: Counter[int] = Counter((pool.point[live] % self.batch.segments).tolist())
-        index = where.most_common(1)[0][0]
+        counts: Counter[int] = Counter((pool.point[live] % self.batch.segments).tolist())
+        index = counts.most_common(1)[0][0]
         code = self.codes[index]
         body = [*code.segment.body, code.segment.end]
         line = next((self.batch.image.loaded.line(instr.pos) for instr in body if instr is not None), 0)
         label = self.batch.image.codes[index].segment.kernel.blocks[code.segment.block].label
         name = f"block {label.text}" if label is not None else f"basic block {code.segment.block}"
         rows = live[pool.point[live] % self.batch.segments == index]
-        # Of one block: the others hardly differ.
+        # Only threads of one block are named. Those of other blocks are usually in the same place.
         rows = rows[self.batch.warp_block[pool.warp[rows]] == self.batch.warp_block[pool.warp[rows[0]]]]
-        who = self._named([thread for row in rows.tolist() for thread in self._threads(row)])
-        message = f"still running after {self.budget} instructions, at {name} in line {line}: {who}"
+        threads_text = self._named([thread for row in rows.tolist() for thread in self._threads(row)])
+        message = f"still running after {self.budget} instructions, at {name} in line {line}: {threads_text}"
         self._end("endless", message, int(rows[0]))
 
     def _end(self, kind: str, message: str, row: int) -> None:

@@ -1,12 +1,12 @@
-"""Correctly rounded double-precision arithmetic in PTX's four rounding modes.
+"""Correctly rounded double-precision arithmetic in the four rounding modes of PTX.
 
 Computes: add, mul, fma, div and sqrt of doubles, rounded rn, rz, rm or rp, over arrays.
-Guarantees: exact for every finite operand: overflow, underflow and subnormals included. Infinities follow IEEE 754.
-    NaNs come out as some NaN; the caller chooses which.
-How: the host rounds to nearest. The error of that rounding is computed without error (two-sum of Knuth, product of
-    Dekker, fused multiply-add of Boldo and Melquiond, 2008), and its sign turns the nearest value into the wanted one.
-    Where the exponents leave the range in which those are exact, operands are scaled to mantissas, and the last
-    rounding is done on integers.
+Guarantees: results are exact for every finite operand, also with overflow, underflow and subnormals. Infinities follow
+    IEEE 754. A NaN result is some NaN; the caller chooses which.
+Method: the host rounds to nearest. The error of that rounding is computed exactly (two-sum of Knuth, product of
+    Dekker, fused multiply-add of Boldo and Melquiond, 2008). Its sign decides whether the nearest value is replaced by
+    its neighbour. Where exponents are outside of the range in which these methods are exact, operands are scaled to
+    mantissas, and the last rounding is done on integers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ __all__ = ["add", "divide", "fma", "multiply", "square_root"]
 _SPLIT = np.float64((1 << 27) + 1)
 #: The range in which products and their errors are exact.
 _MOST, _LEAST = 2.0**990, 2.0**-900
-_FAR = 900  # an exponent distance at which the smaller number only decides the direction of rounding
+#: A difference of exponents at which the smaller number only decides the direction of rounding.
+_FAR = 900
 
 
 def _two_sum(a: Lanes, b: Lanes) -> tuple[Lanes, Lanes]:
@@ -62,7 +63,8 @@ def add(a: Lanes, b: Lanes, mode: str) -> Lanes:
         return total
     larger = np.abs(a) >= np.abs(b)
     big, small = np.where(larger, a, b), np.where(larger, b, a)
-    # Where the sum overflows the error is an infinity of the opposite sign: finite operands have a finite sum.
+    # If the sum overflows, the error is an infinity of the opposite sign, since the exact sum of finite operands is
+    # finite.
     error = small - (total - big)
     rounded = directed(_bits(_signed_zero(total, a, b, mode)), error < 0, error > 0, mode)
     return rounded.view(np.float64)
@@ -82,7 +84,7 @@ def multiply(a: Lanes, b: Lanes, mode: str) -> Lanes:
 
 
 def _compare_scaled(high: Lanes, low: Lanes, shift: Lanes, mantissa: Lanes) -> tuple[Lanes, Lanes]:
-    """Where ``(high + low) * 2**shift`` is greater, and where it is less than ``mantissa``; all mantissas in [0, 1)."""
+    """Where ``(high + low) * 2**shift`` is greater than ``mantissa``, and where it is less. Mantissas are in [0, 1)."""
     shift = np.clip(shift, -60, 60)
     distance, error = np.ldexp(high, shift) - mantissa, -np.ldexp(low, shift)
     return distance > error, distance < error
@@ -98,9 +100,9 @@ def divide(a: Lanes, b: Lanes, mode: str) -> Lanes:
     b_mantissa, b_exponent = np.frexp(np.abs(b))
     high, low = _two_product(q_mantissa, b_mantissa)
     larger, smaller = _compare_scaled(high, low, q_exponent + b_exponent - a_exponent, a_mantissa)
-    known = np.isfinite(a) & np.isfinite(b) & (b != 0)
+    is_finite = np.isfinite(a) & np.isfinite(b) & (b != 0)
     overflow = np.isinf(quotient)
-    larger, smaller = known & (larger | overflow), known & smaller & ~overflow
+    larger, smaller = is_finite & (larger | overflow), is_finite & smaller & ~overflow
     negative = np.signbit(quotient)
     above = (larger & ~negative) | (smaller & negative)
     below = (smaller & ~negative) | (larger & negative)
@@ -116,12 +118,12 @@ def square_root(a: Lanes, mode: str) -> Lanes:
     a_mantissa, a_exponent = np.frexp(a)
     high, low = _two_product(mantissa, mantissa)
     larger, smaller = _compare_scaled(high, low, 2 * exponent - a_exponent, a_mantissa)
-    known = np.isfinite(a) & (a > 0)
-    return directed(_bits(root), known & larger, known & smaller, mode).view(np.float64)
+    is_finite = np.isfinite(a) & (a > 0)
+    return directed(_bits(root), is_finite & larger, is_finite & smaller, mode).view(np.float64)
 
 
 def _exact_terms(a: Lanes, b: Lanes, c: Lanes) -> tuple[Lanes, Lanes]:
-    """``a * b + c`` as a double and a rest, rounded to odd, of at most about one unit of it."""
+    """``a * b + c`` as a double and a remainder, which is rounded to odd and at most about one unit of the double."""
     product, product_error = _two_product(a, b)
     inner, inner_error = _two_sum(c, product_error)
     high, low = _two_sum(product, inner)
@@ -149,7 +151,7 @@ def fma(a: Lanes, b: Lanes, c: Lanes, mode: str) -> Lanes:
     total = high + rest
     zero = total == 0
     if zero.any():
-        # An exact zero has the sign of its terms where both are zero, and is +0 where they cancel.
+        # A sum that is exactly zero has the sign of its terms if both are zero, and is +0 if they cancel.
         total = np.where(zero, np.where(product == 0, product + c, 0.0), total)
     if mode != "rn":
         error = rest - (total - high)
@@ -168,7 +170,7 @@ def fma(a: Lanes, b: Lanes, c: Lanes, mode: str) -> Lanes:
 
 
 def _fma_scaled(a: Lanes, b: Lanes, c: Lanes, mode: str) -> Lanes:
-    """`fma` for any exponents, by mantissas and one rounding on integers."""
+    """`fma` for any exponents: computed on mantissas, and rounded once, on integers."""
     product = a * b
     zero = (a == 0) | (b == 0)
     finite = np.isfinite(a) & np.isfinite(b)
@@ -177,14 +179,14 @@ def _fma_scaled(a: Lanes, b: Lanes, c: Lanes, mode: str) -> Lanes:
     b_mantissa, b_exponent = np.frexp(b)
     c_mantissa, c_exponent = np.frexp(c)
     base = a_exponent + b_exponent
-    # A zero has no exponent of its own; near the product it does no harm.
+    # A zero may have any exponent. That of the product needs no scaling.
     distance = np.where(c == 0, 0, c_exponent - base)
     scale = np.where(distance > _FAR, c_exponent - _FAR, base)
     near = np.clip(distance, -_FAR, _FAR)
     high, rest = _exact_terms(a_mantissa, b_mantissa, np.ldexp(c_mantissa, near))
     result = _round_scaled(high, rest, scale, mode)
     if mode == "rm":
-        # Terms that cancel exactly give -0.
+        # Terms that cancel exactly give -0 in this mode.
         result = np.where((high == 0) & (rest == 0), -0.0, result)
     return np.where(finite & ~zero & np.isfinite(c), result, simple)
 

@@ -1,11 +1,11 @@
-"""Floating-point formats as raw bits, and exact rounding from double precision into the narrower ones.
+"""Floating-point formats as raw bits, and exact rounding from double precision to the narrower formats.
 
-Computes: reading bits as numbers, flushing subnormals, sums rounded to odd, and rounding of such a sum into f32, f16 or
-    bf16 in any of PTX's four modes.
-Why to odd: a value rounded to odd in a format with at least two more bits (truncate, then set the last bit if anything
-    was lost) rounds to any narrower format as the exact value does (Boldo and Melquiond, 2008). A double has
-    53 bits; f32 has 24, and its subnormals have fewer.
-Guarantees: exact, in every mode, at overflow and among subnormals. NaNs come out as the format's canonical NaN.
+Computes: the numbers that bits represent, flushed subnormals, sums rounded to odd, and such a sum rounded to f32, f16
+    or bf16 in any of the four modes of PTX.
+Rounding to odd: truncate, then set the last bit if anything was lost. If a value is rounded to odd in a format that has
+    at least two bits more than a narrower format, then rounding the result to that format is the same as rounding the
+    exact value (Boldo and Melquiond, 2008). A double has 53 bits; f32 has 24, and its subnormals have fewer.
+Guarantees: exact in every mode, also with overflow and subnormals. A NaN becomes the canonical NaN of the format.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def flush_bits(bits: Lanes, name: str) -> Lanes:
     """``bits`` of format ``name`` with subnormals replaced by zeros of the same sign."""
     word = bits.dtype.type
     sign = 1 << (8 * bits.dtype.itemsize - 1)
-    # Below the smallest normal number, zero left out by letting it wrap around.
+    # Whether 0 < bits < smallest normal number. For zero, the subtraction wraps around, so the comparison is false.
     subnormal = ((bits & word(sign - 1)) - word(1)) < word((INFINITY[name] & -INFINITY[name]) - 1)
     return choose(subnormal, bits & word(sign), bits) if subnormal.any() else bits
 
@@ -52,8 +52,9 @@ def flush_bits(bits: Lanes, name: str) -> Lanes:
 def flush_result(bits: Lanes, name: str, mode: str, exact: Callable[[], Lanes]) -> Lanes:
     """A result of format ``name`` (f16, f32) under `.ftz`.
 
-    Hopper asks whether the result is subnormal after rounding it to full precision, as if exponents had no limit. So
-    what came out as the smallest normal number may have been less: ``exact`` then gives the unrounded results.
+    Hopper decides whether a result is subnormal after rounding it to full precision as if exponents had no limit. So a
+    result that is the smallest normal number may have been a smaller value before rounding. In this case ``exact``
+    gives the unrounded results.
     """
     word, (precision, exponent) = bits.dtype.type, {"f16": (11, -14), "f32": (24, -126)}[name]
     magnitude = word((1 << (8 * bits.dtype.itemsize - 1)) - 1)
@@ -69,7 +70,10 @@ def flush_result(bits: Lanes, name: str, mode: str, exact: Callable[[], Lanes]) 
 
 
 def as_float(scalar: ScalarType, ftz: bool = False) -> Callable[[Lanes], Lanes] | None:
-    """How to read raw bits of one element of ``scalar`` as numbers: f16 and bf16 as f32, the others as themselves."""
+    """A function that converts raw bits of one element of ``scalar`` to numbers: f16 and bf16 to f32, others unchanged.
+
+    ``None`` if ``scalar`` is not one of these formats.
+    """
     name = scalar.name.removesuffix("x2")
     if name == "f64":
         return None if ftz else lambda bits: bits.view(np.float64)
@@ -122,10 +126,11 @@ def product_sum_to_odd(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
 
 
 def directed(bits: Lanes, above: Lanes, below: Lanes, mode: str) -> Lanes:
-    """Turns the nearest value into that of a directed ``mode`` (rz rm rp), in any format.
+    """The value nearest to an exact one, changed to that of a directed ``mode`` (rz rm rp), in any format.
 
-    ``above`` and ``below`` say where the nearest value is greater or less than the exact one. Infinity is one unit
-    above the largest finite number, and zero one below the smallest, so overflow and underflow need no care.
+    ``above`` and ``below`` state where the nearest value is greater or less than the exact one. In the order of bits,
+    infinity follows the largest finite number and zero precedes the smallest, so overflow and underflow need no extra
+    code.
     """
     word = bits.dtype.type
     negative = (bits >> word(8 * bits.dtype.itemsize - 1)) != 0
@@ -163,7 +168,7 @@ def round_to_half(exact: Lanes, name: str, mode: str) -> Lanes:
 
 
 def _round_to_bf16(exact: Lanes, mode: str) -> Lanes:
-    # bf16 is the upper half of f32, so an f32 rounded to odd rounds on as an integer, with carries into the exponent.
+    # bf16 is the upper half of f32. So an f32 rounded to odd is rounded as an integer; a carry goes into the exponent.
     towards_zero = round_to_f32(exact, "rz")
     lost = towards_zero.view(np.float32).astype(np.float64) != exact
     word = towards_zero | lost.astype(np.uint32)

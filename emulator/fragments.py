@@ -1,13 +1,14 @@
-"""Forms of `mma`, and where the elements of their matrices lie in the registers of a warp.
+"""The forms of `mma`, and which register of which lane contains each element of their matrices.
 
-Computes: of a mnemonic its shape, element types and variant; index arrays between registers and matrices.
-The layouts of all forms are one rule. With ``e`` elements in a register, ``g = lane / 4`` and ``t = lane % 4``:
-register ``r`` of A holds row ``g + 8 (r mod h)``, columns ``t e + i + 4 e (r div h)``, where ``h`` is 2 for 16 rows and
-1 for 8; register ``r`` of B holds rows ``t e + i + 4 e r`` of column ``g``; element ``x`` of the accumulator is row
-``g + 8 (x div 2)``, column ``2 t + x mod 2``.
-`m8n8k4` of f16, made for Volta, has layouts of its own: four lanes of each half of the warp have a product.
-Refuses, with `Refused`: sparse and block-scaled products, `m8n8k4` of f16 with an accumulator of f16, and element types
-of later chips, by name.
+Computes: the shape, element types and variant of a mnemonic; index arrays between registers and matrices. (A fragment
+here is the part of a matrix that one lane holds, as in the manual.)
+One rule describes the layouts of all forms but one. With ``e`` elements in a register, ``g = lane / 4`` and
+``t = lane % 4``: register ``r`` of A has row ``g + 8 (r mod h)``, columns ``t e + i + 4 e (r div h)``, where ``h`` is 2
+for 16 rows and 1 for 8. Register ``r`` of B has rows ``t e + i + 4 e r`` of column ``g``. Element ``x`` of the
+accumulator is row ``g + 8 (x div 2)``, column ``2 t + x mod 2``. Here ``i`` is the element in the register.
+`m8n8k4` of f16, made for Volta, has its own layouts: eight lanes (four of each half of the warp) compute one product.
+Refuses, with `Refused` and the name of the feature: sparse and block-scaled products, `m8n8k4` of f16 with an
+accumulator of f16, and element types of later chips.
 Reference: PTX ISA 9.0, §9.7.14.5.
 """
 
@@ -43,7 +44,7 @@ BITS = {
     "s32": 32,
     "f64": 64,
 }
-#: The shapes that each type of A takes.
+#: The shapes for each type of A.
 _SHAPES = {
     "f16": ("m16n8k8", "m16n8k16"),
     "bf16": ("m16n8k8", "m16n8k16"),
@@ -54,7 +55,7 @@ _SHAPES = {
     **dict.fromkeys(("s4", "u4"), ("m8n8k32", "m16n8k32", "m16n8k64")),
     "b1": ("m8n8k128", "m16n8k128", "m16n8k256"),
 }
-#: The types of A that may be mixed with one another in B, and the types of the accumulator.
+#: Types that may be combined as those of A and B, and the types of the accumulator for them.
 _FAMILIES = (
     (("f16",), ("f32", "f16")),
     (("bf16",), ("f32",)),
@@ -71,9 +72,10 @@ _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A matrix in ``registers`` of ``per`` elements: where each element lies, as arrays of the matrix's shape.
+    """The layout of a matrix in ``registers`` registers of ``per`` elements.
 
-    Where a warp has several products the arrays' first dimension counts them.
+    ``register``, ``lane`` and ``element`` give the place of each element, as arrays of the shape of the matrix. If a
+    warp computes several products, the first dimension of the arrays is the product.
     """
 
     registers: int
@@ -85,20 +87,20 @@ class Fragment:
 
     def gather(self, words: Array) -> Array:
         """The matrices in ``words`` of shape (registers, warps, 32), as raw bits: (warps, …, rows, columns)."""
-        found = words[self.register, :, self.lane]  # (…, rows, columns, warps)
+        elements = words[self.register, :, self.lane]  # (…, rows, columns, warps)
         if self.per > 1:
-            shift = (self.element * self.bits).astype(found.dtype)
-            found = (found >> shift[..., None]) & found.dtype.type((1 << self.bits) - 1)
-        return np.moveaxis(found, -1, 0)
+            shift = (self.element * self.bits).astype(elements.dtype)
+            elements = (elements >> shift[..., None]) & elements.dtype.type((1 << self.bits) - 1)
+        return np.moveaxis(elements, -1, 0)
 
     def scatter(self, matrices: Array, dtype: np.dtype[Any]) -> Array:
         """The registers that hold ``matrices``: the inverse of `gather`."""
         words = np.zeros((self.registers, matrices.shape[0], 32), dtype)
         values = np.moveaxis(matrices, 0, -1).astype(dtype)
         for element in range(self.per):
-            mine = self.element == element
+            is_here = self.element == element
             shift = dtype.type(element * self.bits)
-            words[self.register[mine], :, self.lane[mine]] |= values[mine] << shift
+            words[self.register[is_here], :, self.lane[is_here]] |= values[is_here] << shift
         return words
 
 
@@ -122,7 +124,7 @@ class Product:
 
 
 def product_of(form: Form) -> Product:
-    """What ``form``, a spelling of `mma`, computes. Raises `Refused`."""
+    """The product that ``form``, a form of `mma`, computes. Raises `Refused`."""
     words = form.mods.get("*", "").split(".")
     for word in words:
         if word == "sp" or word.startswith("sp::"):
@@ -135,7 +137,7 @@ def product_of(form: Form) -> Product:
         named = ", ".join(f".{word}" for word in words if word in ("e3m2", "e2m3", "e2m1"))
         raise Refused(f"element type {named}" if named else "its types are not modelled")
     result, a, b, c = types
-    family = next((found for found in _FAMILIES if a in found[0]), None)
+    family = next((pair for pair in _FAMILIES if a in pair[0]), None)
     if family is None or b not in family[0] or c not in family[1]:
         raise Refused(f"the types .{a}, .{b} and .{c} together")
     if result != c:
@@ -172,7 +174,7 @@ def _matched(shape: str) -> tuple[str, ...]:
 def _multiplicand(rows: int, columns: int, bits: int, width: int, *, is_a: bool) -> Fragment:
     row, column = np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij")
     per = width // bits
-    # ``outer`` counts rows of A or columns of B, ``inner`` goes along the product's sum.
+    # ``outer`` is the row of A or the column of B, ``inner`` the index of the sum.
     outer, inner = (row, column) if is_a else (column, row)
     halves = rows // 8 if is_a else 1
     lane = 4 * (outer % 8) + inner // per % 4
@@ -190,12 +192,12 @@ def _accumulator(rows: int, columns: int, bits: int, width: int) -> Fragment:
 
 
 def _quarters(words: list[str], accumulator: str) -> Product:
-    """`m8n8k4` of f16: product ``q`` is that of lanes 4 q to 4 q + 3 and 16 + 4 q to 16 + 4 q + 3."""
+    """`m8n8k4` of f16: lanes 4 q to 4 q + 3 and 16 + 4 q to 16 + 4 q + 3 compute product ``q``."""
     if accumulator != "f32":
         raise Refused("shape .m8n8k4 with an accumulator of .f16")
     layouts = [word for word in words if word in ("row", "col")]
     quarter, row, column = np.meshgrid(np.arange(4), np.arange(8), np.arange(4), indexing="ij")
-    # A lane has a row of A in .row, and in .col four rows of one column; of B the other way round.
+    # With .row, a lane has a row of A; with .col, four rows of a column. For B it is the reverse.
     a = _halves(row, column) if layouts[0] == "row" else _halves(row // 4 * 4 + column, row % 4)
     quarter_b, row_b, column_b = np.meshgrid(np.arange(4), np.arange(4), np.arange(8), indexing="ij")
     b = _halves(column_b, row_b) if layouts[1] == "col" else _halves(column_b // 4 * 4 + row_b, column_b % 4)
@@ -215,5 +217,8 @@ def _quarters(words: list[str], accumulator: str) -> Product:
 
 
 def _halves(place: Array, element: Array) -> tuple[Array, Array]:
-    """Lane (of the first quarter) and element: four places are in the lower half of the warp, four in the upper."""
+    """Lane (of the first quarter) and element of each place in a matrix.
+
+    Places 0 to 3 are in the lower half of the warp, places 4 to 7 in the upper half.
+    """
     return place % 4 + 16 * (place // 4), element

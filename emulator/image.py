@@ -1,9 +1,10 @@
-"""A kernel made ready to run: every instruction of it and of what it may call bound to a function of a cohort.
+"""A kernel prepared for execution: each of its instructions is bound to a function of a cohort.
 
-Computes: segments of all reachable functions with their steps, register facts, addresses of all symbols.
-Requires: a loaded module (its variables have addresses). Guarantees: what cannot be executed is refused here, by name
-    and line, before anything runs. Indirect calls reach every function whose address the reachable code or a
-    module variable names.
+Computes: for the kernel and all functions that it may call, the segments with their steps, the facts about registers,
+and the addresses of all symbols.
+Requires: a loaded module (its variables have addresses). Guarantees: an instruction that cannot be executed is refused
+    here, by name and line, before anything runs. An indirect call may reach every function whose address is named in
+    reachable code or in the initializer of a module variable.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr, Kernel, Param, Variable
+from ..ptx.instructions import Instr
+from ..ptx.ir import Kernel, Param, Variable
 from ..ptx.operands import Args, Sym
 from . import (
     address_ops,
@@ -51,7 +53,7 @@ Step: TypeAlias = "Callable[[Cohort], None]"
 
 @dataclass(eq=False, slots=True)
 class Code:
-    """A segment with its steps. ``dies[i]`` are the registers to drop behind step ``i``."""
+    """A segment with its steps, each with the registers that are dead after it."""
 
     segment: Segment
     function: Function
@@ -67,7 +69,7 @@ class Code:
 
 @dataclass(eq=False, slots=True)
 class Function:
-    """An entry or function of the image."""
+    """A function of the image: the entry, or a function that it may call."""
 
     kernel: Kernel
     number: int
@@ -105,7 +107,7 @@ class Image:
         self.by_address = {
             address: self.functions[name] for name, address in loaded.code.items() if name in self.functions
         }
-        #: Registers that pass arguments and results: another frame may want them.
+        #: Registers that pass arguments and results. Another frame may read them.
         self.pinned: set[int] = set()
         for function in self.functions.values():
             for params in (function.kernel.params, function.kernel.results):
@@ -115,30 +117,31 @@ class Image:
         self.ranks = np.array([code.segment.rank for code in self.codes], np.int64)
 
     def _refuse_clusters(self) -> None:
-        """Every block here is a cluster of its own."""
+        """Refuses a kernel with clusters of several blocks: in the emulator, every block is a cluster of its own."""
         text = self.kernel.directive("reqnctapercluster")
         if text is not None and math.prod(int(part) for part in text.replace(",", " ").split()) > 1:
-            what = f".reqnctapercluster {text} (a cluster of several blocks)"
-            self._refused.append((what, self.loaded.line(self.kernel.pos)))
+            text_of_directive = f".reqnctapercluster {text} (a cluster of several blocks)"
+            self._refused.append((text_of_directive, self.loaded.line(self.kernel.pos)))
 
     def _reachable(self) -> list[Kernel]:
         loaded = self.loaded
-        found: dict[str, Kernel] = {self.kernel.name: self.kernel}
+        reachable: dict[str, Kernel] = {self.kernel.name: self.kernel}
         todo = [self.kernel]
         while todo:
             for name in sorted(called_names(todo.pop())):
                 body = loaded.functions.get(loaded.aliases.get(name, name))
-                # Nothing here can call an entry: its address goes to the runtime, which launches it.
-                if body is not None and not body.is_entry and body.name not in found:
-                    found[body.name] = body
+                # Code in a kernel cannot call an entry. It passes the address of an entry to the runtime, which
+                # launches it.
+                if body is not None and not body.is_entry and body.name not in reachable:
+                    reachable[body.name] = body
                     todo.append(body)
-            if not todo and _has_indirect_calls(found.values()):
+            if not todo and _has_indirect_calls(reachable.values()):
                 for name in loaded.addressed:
                     body = loaded.functions.get(name)
-                    if body is not None and not body.is_entry and name not in found:
-                        found[name] = body
+                    if body is not None and not body.is_entry and name not in reachable:
+                        reachable[name] = body
                         todo.append(body)
-        return list(found.values())
+        return list(reachable.values())
 
     def _add(self, body: Kernel) -> None:
         try:
@@ -159,23 +162,23 @@ class Image:
 
     def symbol(self, operand: Sym, body: Kernel, frame: Frame) -> int | Getter:
         """The address of ``operand`` in its own state space."""
-        found = operand.declaration
+        declaration = operand.declaration
         offset = operand.offset
-        local = frame.offsets.get((found, operand.name))
+        local = frame.offsets.get((declaration, operand.name))
         if local is not None:
             return self._frame_address(body, local + offset)
-        if isinstance(found, Kernel):
+        if isinstance(declaration, Kernel):
             return self.loaded.address(operand.name)
-        if isinstance(found, Param):
+        if isinstance(declaration, Param):
             return self.param_object.base + self.params.offsets[operand.name] + offset
-        if isinstance(found, Variable):
-            shared = self.shared.offsets.get((found, operand.name))
-            if shared is None and found.space.startswith("shared"):
+        if isinstance(declaration, Variable):
+            shared = self.shared.offsets.get((declaration, operand.name))
+            if shared is None and declaration.space.startswith("shared"):
                 same = [at for (_, name), at in self.shared.offsets.items() if name == operand.name]
                 shared = same[0] if same else None
             if shared is not None:
                 return shared + offset
-            return self.loaded.address_of(found, operand.name) + offset
+            return self.loaded.address_of(declaration, operand.name) + offset
         raise Refused(f"symbol '{operand.name}'")
 
     def _frame_address(self, body: Kernel, offset: int) -> int | Getter:
@@ -202,7 +205,7 @@ class Image:
             self._bind(code, fact.dies)
 
     def _parameters(self, function: Function) -> set[int]:
-        """Keys of ``.reg`` parameters, which the caller sets."""
+        """Keys of the ``.reg`` parameters of ``function``, which the caller writes."""
         binder = function.binder
         keys: set[int] = set()
         for code in self.codes:
@@ -212,7 +215,10 @@ class Image:
         return keys
 
     def _watch(self, function: Function, codes: list[Code], unset: set[int]) -> None:
-        """Give a shadow to every register that may be unset, and to those it is copied to."""
+        """Make a shadow for each register that may be unset, and for those that it is copied to.
+
+        A shadow is a predicate register: whether the register has been written.
+        """
         registers = self.registers
         copies: list[tuple[int, int]] = []
         for code in codes:
@@ -236,22 +242,22 @@ class Image:
             registers.shadows[key] = registers.new(_PRED, f"whether {registers.names[key]} is set")
 
     def _facts(self, code: Code) -> list[StepFacts]:
-        """Register facts for each step: what a result barrier delivers, the body, the end."""
+        """Facts about registers for each step: the results that the segment takes first, the body, the end."""
         registers = self.registers
-        found: list[StepFacts] = []
+        facts: list[StepFacts] = []
         segment = code.segment
         try:
             if segment.receives is not None:
                 written = _received(registers, segment.receives)
-                found.append(StepFacts([], lane_ops.with_shadows(registers, written)))
+                facts.append(StepFacts([], lane_ops.with_shadows(registers, written)))
             for instr in segment.body:
                 guarded = instr.guard is not None and not lane_ops.is_warp_operation(instr)
-                found.append(lane_ops.facts(registers, instr, code.function.kernel, guarded=guarded))
-            found.append(control_ops.facts(registers, segment))
+                facts.append(lane_ops.facts(registers, instr, code.function.kernel, guarded=guarded))
+            facts.append(control_ops.facts(registers, segment))
         except Refused as refusal:
             self._refuse(segment.body[0] if segment.body else segment.end, str(refusal))
             return [StepFacts([], [])] * (len(segment.body) + 1 + (segment.receives is not None))
-        return found
+        return facts
 
     def _bind(self, code: Code, dies: list[tuple[int, ...]]) -> None:
         segment = code.segment
@@ -278,7 +284,7 @@ class Image:
             code.instructions.append(end)
 
     def _is_behind_guard(self, code: Code) -> bool:
-        """Whether the end was counted where its guard was evaluated."""
+        """Whether the end was counted in the segment before, which evaluated its guard."""
         return (
             code.segment.end is not None
             and code.segment.kind != "bra"
@@ -320,7 +326,7 @@ class Image:
         return self._checked(step, instr, binder)
 
     def _checked(self, step: Step, instr: Instr, binder: Binder) -> Step:
-        """``step`` behind a check that the registers it reads have been set."""
+        """``step``, after a check that the registers it reads have been written."""
         shadows = self.registers.shadows
         if not shadows:
             return step
@@ -329,7 +335,7 @@ class Image:
             step = self._copying(step, instr, binder)
             keys = self.registers.keys(instr.guard.reg) if instr.guard is not None else []
         if semantics(instr) == "memory_st":
-            # What is stored may be unset; `memory_ops` then counts the bytes as unwritten.
+            # A register that is stored may be unset; `memory_ops` then marks the bytes as never written.
             data = set(self.registers.keys(instr.operands[1]))
             keys = [key for key in keys if key not in data]
         watched = [(key, shadows[key]) for key in dict.fromkeys(keys) if key in shadows]
@@ -346,15 +352,15 @@ class Image:
                     if guard is not None and key not in guard_keys:
                         bad = bad & guard(c)
                     if bool(bad.any()):
-                        what = f"reads register {names[key]}, which was never written"
-                        c.batch.report("uninitialised-register", instr, c, np.flatnonzero(bad), what)
+                        message = f"reads register {names[key]}, which was never written"
+                        c.batch.report("uninitialised-register", instr, c, np.flatnonzero(bad), message)
             step(c)
 
         guard_keys = set(self.registers.keys(instr.guard.reg)) if instr.guard is not None else set[int]()
         return checked
 
     def _copying(self, step: Step, instr: Instr, binder: Binder) -> Step:
-        """A ``mov`` is no use of its source: its result is set where the source is."""
+        """A ``mov`` that copies whether its source has been written. It counts as no use of the source."""
         shadows = self.registers.shadows
         target, source = self.registers.keys(instr.operands[0]), self.registers.keys(instr.operands[1])
         if len(target) != 1 or len(source) != 1 or target[0] not in shadows or source[0] not in shadows:
@@ -371,14 +377,14 @@ class Image:
         return copy
 
     def _receive(self, instr: Instr, binder: Binder) -> Step:
-        """The step that takes over what a reduction barrier or a call delivers."""
+        """The step that takes the results of a reduction barrier or a call."""
         if semantics(instr) != "control_call":
             return sync_ops.receive(binder, instr)
         call = next(code for code in self.codes if code.segment.end is instr and code.segment.kind == "call")
         return calls.receive(self, call) or _nothing
 
     def barrier_before(self, index: int) -> Instr:
-        """The barrier behind which segment ``index`` begins."""
+        """The barrier after which segment ``index`` begins."""
         for code in self.codes:
             end = code.segment.end
             if code.segment.kind == "bar" and end is not None and code.segment.targets[0].index == index:
@@ -395,11 +401,11 @@ _FALSE = np.zeros(1, bool)
 
 
 def _nothing(c: Cohort) -> None:
-    """``nanosleep``, ``brkpt`` and the like: nothing to see."""
+    """``nanosleep``, ``brkpt`` and similar instructions: they have no effect that a program can see."""
 
 
 def _received(registers: Registers, instr: Instr) -> list[int]:
-    """Keys that a reduction barrier or a call writes when it is over."""
+    """Keys that a reduction barrier or a call writes when it has ended."""
     if semantics(instr) == "control_call":
         results = instr.operands[0]
         return registers.keys(results) if isinstance(results, Args) else []
@@ -415,9 +421,9 @@ def _has_indirect_calls(bodies: Any) -> bool:
 
 
 def require_kernel(loaded: Loaded, name: str) -> Kernel:
-    """The entry called ``name``; `LaunchError` names those that there are."""
+    """The entry called ``name``. The `LaunchError` for an unknown name lists the entries."""
     kernel = loaded.functions.get(name)
     if kernel is None or not kernel.is_entry:
-        known = ", ".join(entry.name for entry in loaded.module.entries) or "none"
-        raise LaunchError(f"no kernel '{name}'; the module has: {known}")
+        entry_names = ", ".join(entry.name for entry in loaded.module.entries) or "none"
+        raise LaunchError(f"no kernel '{name}'; the module has: {entry_names}")
     return kernel

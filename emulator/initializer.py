@@ -1,8 +1,8 @@
-"""The value of an initialised variable: the text after its ``=`` to bytes.
+"""The initial value of a variable: converts the text after ``=`` to bytes.
 
-Requires: the address of every symbol (``address``). Guarantees: nested lists fill an array row by row, as the manual
-    says; what is left out is zero; floats keep their bits.
-Refuses, with ``ValueError``: too many values, a symbol that has no address, text that is no initializer.
+Requires: a function that gives the address of every symbol (``address``). Guarantees: nested lists fill an array row by
+    row, as the manual says. Elements without a value are zero. Floats keep their bits.
+Refuses, with ``ValueError``: too many values, a symbol that has no address, text that is not an initializer.
 Reference: PTX ISA 9.0, §5.4.4 (initializers), §5.4.8 (``mask()``).
 """
 
@@ -17,10 +17,10 @@ from ..ptx.types import literal_bits, literal_value
 
 __all__ = ["initial_bytes"]
 
-#: What matters of an element: where it may end, and the parentheses that hide a comma or brace.
+#: The characters at which an element may end. A comma or brace inside of parentheses does not end it.
 _END = re.compile(r"[{},()]")
 _NAME = r"[A-Za-z_$%][\w$]*"
-#: A symbol's own or generic address, and a constant expression behind ``+``.
+#: The address or generic address of a symbol, and a constant expression after ``+``.
 _SYMBOL = re.compile(rf"(?:(generic)\s*\(\s*({_NAME})\s*\)|({_NAME}))\s*(?:\+(.*))?", re.DOTALL)
 _MASKED = re.compile(r"(0[xX][0-9A-Fa-f]+|\d+)\s*\(\s*([A-Za-z_$%].*)\)", re.DOTALL)
 
@@ -34,21 +34,21 @@ class _Reader:
         self.width = max(variable.type.bytes, 1)
 
     def peek(self) -> str:
-        """The next character that is no blank; empty at the end."""
+        """The next character that is not white space; empty at the end."""
         text = self.text
         while self.pos < len(text) and text[self.pos].isspace():
             self.pos += 1
         return text[self.pos : self.pos + 1]
 
     def next(self) -> str:
-        found = self.peek()
-        self.pos += len(found)
-        return found
+        character = self.peek()
+        self.pos += len(character)
+        return character
 
     def expect(self, token: str) -> None:
-        found = self.next()
-        if found != token:
-            raise ValueError(f"expected '{token}' in the initializer of '{self.variable.name}', found '{found}'")
+        character = self.next()
+        if character != token:
+            raise ValueError(f"expected '{token}' in the initializer of '{self.variable.name}', found '{character}'")
 
     def element(self) -> str:
         """The text up to the comma or brace that ends a single value."""
@@ -66,7 +66,7 @@ class _Reader:
         return self.text[start:].strip()
 
     def fill(self, target: bytearray, start: int, shape: Sequence[int]) -> None:
-        """A brace list into ``target`` at byte ``start``, or a single value where ``shape`` is empty."""
+        """Write a list in braces to ``target`` at byte ``start``, or a single value if ``shape`` is empty."""
         if not shape:
             target[start : start + self.width] = self.value()
             return
@@ -90,7 +90,7 @@ class _Reader:
         self.expect("}")
 
     def flat(self, target: bytearray, start: int, end: int) -> int:
-        """Values without inner braces fill the array in order; counts as one row per list."""
+        """Values without inner braces fill the array in order. All of them count as one row."""
         while self.peek() not in ("}", "{"):
             if start >= end:
                 raise ValueError(f"'{self.variable.name}' has more values than elements")
@@ -120,7 +120,7 @@ class _Reader:
         """The address ``symbol+offset`` or ``generic(symbol)+offset``."""
         match = _SYMBOL.fullmatch(text.strip())
         if match is None:
-            raise ValueError(f"'{text}' in the initializer of '{self.variable.name}' is no address")
+            raise ValueError(f"'{text}' in the initializer of '{self.variable.name}' is not an address")
         address = self.address(match[2] or match[3])
         return address + (constant_integer(match[4]) if match[4] is not None else 0)
 

@@ -1,7 +1,7 @@
-"""Arithmetic steps: a form's lane function between getters and setters, with the carry flag.
+"""Arithmetic steps: the lane function of a form, connected to its operands and to the carry flag.
 
-Requires: `semantics.resolve`, which knows the arithmetic. Guarantees: a guarded instruction changes only the lanes on
-which its guard holds. Also answers which register keys an instruction reads and writes.
+Requires: `semantics.resolve`, which gives the lane functions. Guarantees: a guarded instruction changes only the lanes
+for which its guard holds. This module also computes which register keys an instruction reads and writes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr, Kernel
+from ..ptx.instructions import Instr
+from ..ptx.ir import Kernel
 from ..ptx.notation import Effect, OperandSpec
 from ..ptx.operands import Operand, Pair, Special, Vec
 from . import semantics as table
@@ -35,7 +36,10 @@ def carry(registers: Registers, kernel: Kernel) -> int:
 
 
 def is_warp_operation(instr: Instr) -> bool:
-    """Whether the instruction runs only with lanes on which its guard holds, so that its writes are certain."""
+    """Whether the instruction runs only in lanes for which its guard holds.
+
+    Its writes are then certain: they need not keep the old value.
+    """
     return semantics(instr).startswith(("sync_", "matrix_")) and semantics(instr) != "sync_fence"
 
 
@@ -48,21 +52,21 @@ def uses(registers: Registers, instr: Instr) -> list[int]:
     """Keys that ``instr`` reads, its guard's among them."""
     form = instr.form
     start = 0 if form.inout else form.dst_count
-    found = [key for operand in instr.operands[start:] for key in registers.keys(operand)]
-    # An address that is written stands among the results of no row, but `[d]` of cp.async is marked as an address.
+    keys = [key for operand in instr.operands[start:] for key in registers.keys(operand)]
+    # An address is never a destination of the row, also if memory is written there, as with `[d]` of cp.async.
     if instr.guard is not None:
-        found += registers.keys(instr.guard.reg)
-    return found
+        keys += registers.keys(instr.guard.reg)
+    return keys
 
 
 def with_shadows(registers: Registers, keys: list[int]) -> list[int]:
-    """``keys`` with the flags that say whether they are set."""
+    """``keys`` and their shadows: the flags that state whether each register has been written."""
     shadows = registers.shadows
     return keys + [shadows[key] for key in keys if key in shadows] if shadows else keys
 
 
 def facts(registers: Registers, instr: Instr, kernel: Kernel, *, guarded: bool) -> StepFacts:
-    """What ``instr`` reads and writes."""
+    """The registers that ``instr`` reads and writes."""
     read = with_shadows(registers, uses(registers, instr))
     written = with_shadows(registers, defs(registers, instr))
     if instr.form.effects & Effect.CARRY_IN:
@@ -73,20 +77,20 @@ def facts(registers: Registers, instr: Instr, kernel: Kernel, *, guarded: bool) 
 
 
 def pair_specs(instr: Instr) -> list[tuple[Operand, OperandSpec]]:
-    """The operands with their specifications, a pair taken apart."""
+    """The operands with their specifications; a pair becomes two of them."""
     specs = instr.form.specs
     if len(instr.operands) > len(specs):
         raise Refused("too many operands")
-    found: list[tuple[Operand, OperandSpec]] = []
+    specified: list[tuple[Operand, OperandSpec]] = []
     for operand, spec in zip(instr.operands, specs, strict=False):
         if spec.pair is not None:
             if isinstance(operand, Pair):
-                found += [(operand.first, spec), (operand.second, spec.pair)]
+                specified += [(operand.first, spec), (operand.second, spec.pair)]
             else:
-                found.append((operand, spec))
+                specified.append((operand, spec))
         else:
-            found.append((operand, spec))
-    return found
+            specified.append((operand, spec))
+    return specified
 
 
 def bind(binder: Binder, instr: Instr) -> Step:
@@ -120,15 +124,15 @@ def bind(binder: Binder, instr: Instr) -> Step:
 
     def step(c: Cohort) -> None:
         results = function([read(c) for read in reads])
-        where = None if guard is None else guard(c)
+        active = None if guard is None else guard(c)
         for write, result in zip(writes, results, strict=False):
-            write(c, result, where)
+            write(c, result, active)
 
     return step
 
 
 def _vector_move(binder: Binder, instr: Instr) -> Step:
-    """The step of ``mov.v2`` and ``mov.v4``: of a vector register, a list, or a special register as a whole."""
+    """The step of ``mov.v2`` and ``mov.v4``. The source is a vector register, a list, or a whole special register."""
     form = instr.form
     target, source = instr.operands
     targets = binder.elements(target)
@@ -144,9 +148,9 @@ def _vector_move(binder: Binder, instr: Instr) -> Step:
 
     def step(c: Cohort) -> None:
         values = [read(c) for read in reads]
-        where = None if guard is None else guard(c)
+        active = None if guard is None else guard(c)
         for write, value in zip(writes, values, strict=True):
-            write(c, value, where)
+            write(c, value, active)
 
     return step
 
@@ -178,9 +182,9 @@ def _with_carry(
     def step(c: Cohort) -> None:
         flag = c.env.get(key, _CLEAR)
         results = function([read(c) for read in reads], flag)
-        where = None if guard is None else guard(c)
+        active = None if guard is None else guard(c)
         for write, result in zip(writes, results, strict=False):
-            write(c, result, where)
+            write(c, result, active)
 
     return step
 

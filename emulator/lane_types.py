@@ -1,10 +1,11 @@
-"""What a lane function is: the arithmetic of one mnemonic over arrays of lanes, raw bits in, raw bits out.
+"""Lane functions: the arithmetic of one mnemonic over arrays of lanes, with raw bits as operands and results.
 
-Computes: the NumPy types that hold each PTX type, and views between bits, signed integers, floats and packed halves.
+Computes: the NumPy types for each PTX type, and conversions between bits, signed integers, floats and packed halves.
 Requires: a little-endian machine, as every CUDA host is; `ptx.types`.
-Guarantees: a `LaneFunction` is pure. Its results may be a source itself (`mov`), so callers copy before they write.
-    Sources may have shape (1,) where a value is the same in all lanes; results then broadcast.
-Bits: predicates are bool; 8, 16, 32 and 64 bits are uint8 … uint64, packed types included; 128 bits are (n, 2) uint64.
+Guarantees: a `LaneFunction` is pure. A result may be one of its sources (`mov`), so callers copy it before they change
+    it. A source may have shape (1,) if its value is the same in all lanes; results are then broadcast.
+Bits: predicates are bool; values of 8, 16, 32 and 64 bits are uint8 … uint64, also for packed types; values of 128 bits
+    are arrays of shape (n, 2) of uint64.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ __all__ = [
 
 Lanes: TypeAlias = npt.NDArray[Any]
 Results: TypeAlias = tuple[Lanes, ...]
-#: Arithmetic on one to five sources, and how it is called where their number is not known.
+#: Arithmetic on one to five sources. `Call` is its type where the number of sources is unknown.
 Compute: TypeAlias = (
     Callable[[Lanes], Results]
     | Callable[[Lanes, Lanes], Results]
@@ -51,23 +52,25 @@ Compute: TypeAlias = (
 Call: TypeAlias = Callable[..., Results]
 DType: TypeAlias = Any
 
-#: The NumPy type that holds raw bits of a width, and those that read them as numbers.
+#: By width in bits: the NumPy types for raw bits, signed integers and floats.
 UNSIGNED: dict[int, DType] = {8: np.dtype("u1"), 16: np.dtype("u2"), 32: np.dtype("u4"), 64: np.dtype("u8")}
 SIGNED: dict[int, DType] = {8: np.dtype("i1"), 16: np.dtype("i2"), 32: np.dtype("i4"), 64: np.dtype("i8")}
 FLOAT: dict[int, DType] = {16: np.dtype("f2"), 32: np.dtype("f4"), 64: np.dtype("f8")}
 
 
+#: The size in lanes from which `choose` uses bit operations.
 _LONG = 4096
+#: Lanes that `in_blocks` computes at a time.
 _BLOCK = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class LaneFunction:
-    """One mnemonic's arithmetic: ``function(sources)`` gives the results, in the order of the destinations.
+    """The arithmetic of one mnemonic: ``function(sources)`` gives the results, in the order of the destinations.
 
-    ``sources`` are raw bits in operand order, each as wide as its operand's type. Where ``reads_carry``, ``carry`` is
-    the flag (bool); where ``writes_carry``, the new flag is the last result. ``approximate`` says that the manual
-    gives an error bound instead of a value.
+    ``sources`` are raw bits in operand order, each as wide as the type of its operand. If ``reads_carry``, ``carry`` is
+    the flag (bool). If ``writes_carry``, the new flag is the last result. ``approximate``: the manual gives an error
+    bound instead of a value.
     """
 
     compute: Compute
@@ -82,7 +85,7 @@ class LaneFunction:
         return call(*sources)
 
 
-#: Makes the lane function of a form; ``None`` where the form has no meaning, such as a type that the row lacks.
+#: Makes the lane function of a form; ``None`` for a form without meaning, such as a type that the row does not have.
 Factory: TypeAlias = Callable[[Form], LaneFunction | None]
 
 
@@ -92,7 +95,7 @@ def unsigned(scalar: ScalarType) -> DType:
 
 
 def typed(scalar: ScalarType) -> DType:
-    """The NumPy type that reads one element of ``scalar`` as a number; raw bits where it is no number."""
+    """The NumPy type of one element of ``scalar`` as an integer; unsigned for types that are not integers."""
     bits = scalar.bits // scalar.lanes
     if scalar.kind == "s":
         return SIGNED[bits]
@@ -117,7 +120,7 @@ def by_parts(scalar: ScalarType, compute: Compute) -> Compute:
 def choose(mask: Lanes, a: Lanes, b: Lanes) -> Lanes:
     """``a`` where ``mask``, else ``b``, as `numpy.where`; for unsigned integers of one type.
 
-    On long arrays `numpy.where` branches for each lane and mispredicts; three bit operations take a tenth of the time.
+    On long arrays `numpy.where` branches for each lane and mispredicts. Three bit operations need a tenth of the time.
     """
     if mask.size < _LONG or a.dtype.kind != "u":
         return np.where(mask, a, b)
@@ -125,9 +128,9 @@ def choose(mask: Lanes, a: Lanes, b: Lanes) -> Lanes:
 
 
 def in_blocks(compute: Compute) -> Compute:
-    """``compute`` on some thousand lanes at a time, so that what it needs in between stays in the cache.
+    """``compute`` on some thousand lanes at a time, so that intermediate values stay in the cache.
 
-    For functions of many steps with one result; every source is one-dimensional.
+    For functions of many steps with one result. Every source is one-dimensional.
     """
     call: Call = compute
 
@@ -145,7 +148,8 @@ def in_blocks(compute: Compute) -> Compute:
 
 
 def quiet(compute: Compute) -> Compute:
-    """``compute`` without NumPy's warnings: the overflow, division and invalid cases are results, not accidents."""
+    """``compute`` without the warnings of NumPy: overflow, division by zero and invalid operations are expected
+    here."""
 
     call: Call = compute
 

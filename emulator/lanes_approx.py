@@ -1,9 +1,9 @@
 """Approximate arithmetic over lanes: the rows for which the PTX manual gives an error bound instead of a value.
 
-Computes: rcp sqrt rsqrt div sin cos lg2 ex2 tanh approximations, in double precision, rounded once: well within each
-    bound, and not the bits of any particular GPU. Requires: sources as raw bits (`lane_types`).
-Guarantees: special operands as the manual's tables say, exactly: zeros, infinities, NaNs, `.ftz`, and the range in
-    which a divisor or an argument is read as zero or infinite. Marked ``approximate``.
+Computes: rcp sqrt rsqrt div sin cos lg2 ex2 tanh in double precision, rounded once. The error is well within each
+    bound, but the bits are not those of a particular GPU. Requires: sources as raw bits (`lane_types`).
+Guarantees: for special operands exactly the results in the tables of the manual: zeros, infinities, NaNs, `.ftz`, and
+    the range in which a divisor or an argument counts as zero or infinite. The functions are marked ``approximate``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _single(form: Form, name: str) -> LaneFunction | None:
         return None
     function, ftz, part = _FUNCTIONS[name], "ftz" in form.flags, scalar.name.removesuffix("x2")
     read = as_float(scalar, ftz)
-    # Early PTX had quotients without a modifier, whose meaning depended on the version.
+    # In early PTX, the meaning of a `div` without a modifier depended on the version.
     if read is None or (name == "div" and "mode" not in form.mods):
         return None
     full = form.mods.get("mode") == "full"

@@ -1,10 +1,10 @@
 """Bit operations over lanes: PTX ISA §9.7.1 (counts, fields), §9.7.8 (logic, shifts), §9.7.9 (mov, prmt).
 
 Computes: and or xor not cnot lop3 shl shr shf prmt popc clz bfind fns brev bfe bfi szext bmsk mov.
-Requires: sources as raw bits (`lane_types`). Guarantees: every bit as on the GPU; shift counts beyond the width clamp.
-Freedom: `fns` with a base above 31 is undefined in the manual; here it finds nothing. Where Hopper departs from the
-    manual's text it is followed: `fns` with the least offset gives 0, and the 64-bit `bfe` and `bfi` read the whole of
-    position and size, not the lowest 8 bits.
+Requires: sources as raw bits (`lane_types`). Guarantees: the bits of the GPU; shift counts above the width are clamped.
+Undefined in the manual: `fns` with a base above 31; here it finds no bit. Where Hopper differs from the text of the
+    manual, the result is that of Hopper: `fns` with the least offset gives 0, and the 64-bit `bfe` and `bfi` read all
+    bits of position and size, not only the lowest 8.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _lop3_bits(a: Lanes, b: Lanes, c: Lanes, table: Lanes) -> Lanes:
     first = int(table.flat[0]) & 0xFF
     if table.size == 1 or bool((table == table.flat[0]).all()):
         return _lop3(first)(a, b, c)
-    # The table is an immediate in PTX; a varying one is the sum of its minterms.
+    # In PTX the table is an immediate. For tables that differ between lanes, the result is the sum of the minterms.
     result = np.zeros_like(a & b & c & table)
     for index in range(8):
         terms = [word if index & bit else ~word for word, bit in ((a, 4), (b, 2), (c, 1))]
@@ -198,7 +198,7 @@ def _prmt(form: Form) -> LaneFunction:
             else:
                 nibble = selector >> np.uint32(4 * place)
                 value = _byte(pair, nibble & np.uint32(7))
-                # Bit 3 of a selector replicates the byte's sign over the byte.
+                # Bit 3 of a selector replaces the byte by eight copies of its sign.
                 spread = (value >> np.uint64(7)) * np.uint64(0xFF)
                 value = choose((nibble & np.uint32(8)) != 0, spread, value)
             result |= value << np.uint64(8 * place)
@@ -211,7 +211,7 @@ def _prmt(form: Form) -> LaneFunction:
 
 
 def _ones(bits: Lanes) -> Lanes:
-    """The number of set bits of 64-bit words, by adding neighbouring fields."""
+    """The number of set bits of 64-bit words, by adding adjacent fields."""
     bits = bits - ((bits >> np.uint64(1)) & np.uint64(0x5555555555555555))
     bits = (bits & np.uint64(0x3333333333333333)) + ((bits >> np.uint64(2)) & np.uint64(0x3333333333333333))
     bits = (bits + (bits >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -243,27 +243,28 @@ def _bfind(form: Form) -> LaneFunction:
         if scalar.kind == "s":
             a = choose(a.view(SIGNED[scalar.bits]) < 0, ~a, a)
         position = length(a)
-        found = (scalar.bits - position if shift else position - 1).astype(np.uint32)
-        return (np.where(position == 0, _NONE, found),)
+        distance = (scalar.bits - position if shift else position - 1).astype(np.uint32)
+        return (np.where(position == 0, _NONE, distance),)
 
     return LaneFunction(compute)
 
 
 def _fns(form: Form) -> LaneFunction:
-    """The position of the ``offset``-th set bit of ``mask``, counted up or down from ``base``; all ones for none."""
+    """The position of the ``offset``-th set bit of ``mask``, counted up or down from ``base``; all ones if there is
+    none."""
 
     def compute(mask: Lanes, base: Lanes, offset: Lanes) -> Results:
         mask, base, offset = np.broadcast_arrays(mask, base, offset)
         step = np.ascontiguousarray(offset).view(np.int32).astype(np.int64)
-        sought = np.maximum(np.abs(step), 1)
+        ordinal = np.maximum(np.abs(step), 1)
         result = np.full(mask.shape, _NONE)
         for upward in (True, False):
-            seen = np.zeros(mask.shape, np.int64)
+            counted = np.zeros(mask.shape, np.int64)
             for position in range(32) if upward else range(31, -1, -1):
                 reached = base <= position if upward else base >= position
                 hit = (((mask >> np.uint32(position)) & np.uint32(1)) != 0) & reached & (base < 32)
-                seen += hit
-                chosen = hit & (seen == sought) & ((step >= 0) == upward)
+                counted += hit
+                chosen = hit & (counted == ordinal) & ((step >= 0) == upward)
                 result = np.where(chosen & ((step != 0) | (base == position)), np.uint32(position), result)
         return (np.where(offset == 0x8000_0000, np.uint32(0), result),)
 
@@ -296,7 +297,7 @@ def _low_mask(count: Lanes, scalar: ScalarType) -> Lanes:
 
 
 def _field(count: Lanes, scalar: ScalarType) -> Lanes:
-    """A field's position or size, as the hardware reads it."""
+    """The position or size of a field, as the hardware reads it."""
     return np.minimum(count, np.uint32(255)) if scalar.bits == 64 else count & np.uint32(255)
 
 
@@ -312,10 +313,10 @@ def _bfe(form: Form) -> LaneFunction:
         field = np.where(start > most, word.type(0), a >> inside)
         result = field & mask
         if scalar.kind == "s":
-            # The field's last bit, or the word's where the field reaches beyond it.
+            # The last bit of the field, or of the word if the field ends beyond it.
             last = np.minimum(np.maximum(start + size, np.uint32(1)) - np.uint32(1), np.uint32(most)).astype(word)
             negative = (((a >> last) & word.type(1)) != 0) & (size != 0)
-            # What the shift brought in from above the word counts as sign, too.
+            # Bits of the field that are beyond the word are copies of the sign, too.
             above = np.where(start > most, ones, ~(ones >> inside))
             result = choose(negative, result | ~mask | above, result)
         return (result,)

@@ -1,10 +1,10 @@
 """Comparisons and selections over lanes: PTX ISA §9.7.5 and §9.7.6, with their half-precision forms.
 
 Computes: set setp selp slct, and testp of §9.7.3. Requires: sources as raw bits (`lane_types`).
-Guarantees: every bit as on the GPU. `eq ne lt le gt ge` are false for a NaN, `equ neu ltu leu gtu geu` true; `.ftz`
-    reads subnormals as zeros of their sign; packed types compare element by element.
-    `testp.normal` holds for zeros, as the manual's special case says.
-Refuses: a comparison that the type does not have (`lo` on floats, `lt` on bits), with ``None``.
+Guarantees: the bits of the GPU. For a NaN, `eq ne lt le gt ge` are false and `equ neu ltu leu gtu geu` are true. `.ftz`
+    reads subnormals as zeros of their sign. Packed types are compared element by element.
+    `testp.normal` holds for zeros, as the special case in the manual says.
+Refuses: a comparison that the type does not have (`lo` of floats, `lt` of bits), with ``None``.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _selp(form: Form) -> LaneFunction:
 
 
 def _slct(form: Form) -> LaneFunction | None:
-    """``a`` where ``c >= 0``, else ``b``; a NaN selects ``b``, negative zero ``a``."""
+    """``a`` where ``c >= 0``, else ``b``. For a NaN the result is ``b``, for negative zero ``a``."""
     ftz = "ftz" in form.flags
     by = form.mods["atype"]
     if by == "f32":

@@ -2,10 +2,10 @@
 
 Computes: integer ↔ integer, integer ↔ float, float ↔ float in every rounding mode, rounding to an integer in a float
     format, tf32, e4m3x2 and e5m2x2, packed halves from two f32, and saturating packs.
-Requires: sources as raw bits (`lane_types`). Guarantees: every bit as on the GPU. A float that an integer cannot hold
-    becomes the nearest integer it can; a NaN becomes what the manual's table says (`_nan_as_integer`).
-    NaNs are canonical, but for what `_nan_of_double`, `_to_tf32` and plain moves make of them on Hopper.
-Refuses: formats and roundings that Hopper lacks (e2m1, e2m3, e3m2, ue8m0, `.rs`), with ``None``.
+Requires: sources as raw bits (`lane_types`). Guarantees: the bits of the GPU. A float outside of the range of an
+    integer type becomes the nearest integer in it. A NaN becomes what the table of the manual says (`_nan_as_integer`).
+    NaNs are canonical, with the exceptions of Hopper in `_nan_of_double` and `_to_tf32`, and those of plain moves.
+Refuses: formats and roundings that Hopper does not have (e2m1, e2m3, e3m2, ue8m0, `.rs`), with ``None``.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _saturated(bits: Lanes, name: str, sat: bool) -> Lanes:
     if not sat:
         return bits
     if name == "bf16":
-        # The order of non-negative floats is that of their bits; NaNs lie above infinity.
+        # Non-negative floats are ordered as their bits are. NaNs are above infinity.
         inside = np.minimum(bits, np.uint16(0x3F80))
         return np.where((bits >> np.uint16(15) != 0) | (bits > 0x7F80), np.uint16(0), inside)
     return saturate(bits.view(f"f{bits.dtype.itemsize}")).view(bits.dtype)
@@ -98,7 +98,7 @@ def _saturated(bits: Lanes, name: str, sat: bool) -> Lanes:
 
 
 def _nan_as_integer(source: ScalarType, result: ScalarType) -> int:
-    """The manual's table: zero, unless the source is f64 or the result has 64 bits; then the sign bit alone."""
+    """The table of the manual: zero; or only the sign bit, if the source is f64 or the result has 64 bits."""
     if source.name != "f64" and result.bits != 64:
         return 0
     return 1 << (result.bits - 1)
@@ -115,7 +115,7 @@ def _float_to_integer(source: ScalarType, result: ScalarType, mode: str, ftz: bo
 
     def compute(a: Lanes) -> Results:
         value = rounding(read(a))
-        # `most + 1` and `least` are powers of two or zero, and so exact in every float format that is read.
+        # `most + 1` and `least` are powers of two or zero, so every float format represents them exactly.
         too_large, too_small = value >= float(most + 1), value < float(least)
         nan = value != value
         odd = too_large | too_small | nan
@@ -133,7 +133,7 @@ def _float_to_integer(source: ScalarType, result: ScalarType, mode: str, ftz: bo
 
 
 def _widened(source: ScalarType, result: ScalarType, ftz: bool) -> Callable[[Lanes], Lanes]:
-    # Hopper keeps subnormal f32 on their way to f16, whatever `.ftz` says.
+    # Hopper does not flush subnormal f32 in a conversion to f16, not even with `.ftz`.
     read = as_float(source, ftz and source.name == "f32" and result.name != "f16")
     assert read is not None
     return lambda bits: read(bits).astype(np.float64)
@@ -176,7 +176,7 @@ def _between_floats(form: Form, source: ScalarType, result: ScalarType) -> Compu
         return None
 
     if name == "f32" and not (ftz or sat or integral is not None):
-        # Widening bf16, and no conversion at all, move bits: NaNs stay as they are.
+        # From bf16 or f32 to f32, only bits are moved. NaNs are not changed.
         if source.name == "f32":
             return lambda a: (a,)
         if source.name == "bf16":
@@ -205,15 +205,15 @@ _PRECISION = {"bf16": 8, "f16": 11, "f32": 24, "f64": 53}
 
 
 def _nan_of_double(a: Lanes, bits: Lanes, name: str) -> Lanes:
-    """A NaN of f64 keeps its sign and the upper bits of its payload, and becomes quiet."""
+    """A NaN of f64 keeps its sign and the upper bits of its payload, and becomes a quiet NaN."""
     nan = (a & np.uint64(0x7FFF_FFFF_FFFF_FFFF)) > INFINITY["f64"]
     if not nan.any():
         return bits
     width, fraction = 8 * bits.dtype.itemsize, _PRECISION[name] - 1
     sign = (a >> np.uint64(63)) << np.uint64(width - 1)
     payload = (a >> np.uint64(52 - fraction)) & np.uint64((1 << fraction) - 1)
-    kept = sign | np.uint64(INFINITY[name] | (1 << (fraction - 1))) | payload
-    return np.where(nan, kept.astype(bits.dtype), bits)
+    nan_bits = sign | np.uint64(INFINITY[name] | (1 << (fraction - 1))) | payload
+    return np.where(nan, nan_bits.astype(bits.dtype), bits)
 
 
 def _to_tf32(form: Form) -> Compute | None:
@@ -222,7 +222,7 @@ def _to_tf32(form: Form) -> Compute | None:
         return None
 
     def nan_word(a: Lanes) -> Lanes:
-        # `rna` has no instruction of its own: ptxas adds and masks, and steps back from the upper limit.
+        # The hardware has no instruction for `rna`: ptxas adds and masks, and with .satfinite subtracts one step.
         if mode != "rna":
             return np.full_like(a, 0x7FFF_E000)
         return (a & np.uint32(0xFFFF_E000)) - np.uint32(0x2000 if "satfinite" in flags else 0)
@@ -352,7 +352,7 @@ def _conversion(form: Form, source: ScalarType, result: ScalarType) -> Compute |
 
 
 def _convert_pair(form: Form) -> LaneFunction | None:
-    """Two f32, the first into the upper half of the result."""
+    """Two f32; the first becomes the upper half of the result."""
     source, result, mode = form.mods["atype"], form.mods["dtype"], form.mods.get("rnd", "")
     name = result.removesuffix("x2")
     satfinite, relu = "satfinite" in form.flags, "relu" in form.flags
@@ -380,7 +380,7 @@ def _convert_pair(form: Form) -> LaneFunction | None:
 
 
 def _pack(form: Form) -> LaneFunction | None:
-    """Two s32 clamped to a narrow type, the first above the second; ``c``, shifted up, above both."""
+    """Two s32 clamped to a narrow type, the first above the second. ``c``, shifted, is above both."""
     result = TYPES[form.mods["dtype"]]
     if "sat" not in form.flags or form.mods["atype"] != "s32" or not result.is_integer:
         return None

@@ -1,9 +1,9 @@
 """Single- and double-precision arithmetic over lanes: PTX ISA §9.7.3, the exact rows.
 
 Computes: add sub mul fma mad div rcp sqrt in every rounding mode, abs neg min max (two and three inputs) copysign.
-Requires: sources as raw bits (`lane_types`). Guarantees: every bit as on the GPU: correctly rounded; `.ftz` flushes
-    operands and results to zeros of their sign; `.sat` clamps to [+0, 1] and turns a NaN into +0; an f32 NaN is
-    canonical. Freedom: the manual leaves the payload of a NaN open; what Hopper returns is in `double_nan`.
+Requires: sources as raw bits (`lane_types`). Guarantees: the bits of the GPU: results are correctly rounded; `.ftz`
+    flushes operands and results to zeros of their sign; `.sat` clamps to [+0, 1] and turns a NaN into +0; an f32 NaN is
+    canonical. Undefined in the manual: the payload of a NaN. `double_nan` has what Hopper returns.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _wide(value: Lanes) -> Lanes:
     return value.astype(np.float64)
 
 
-# Cores in single precision: f32 numbers in, f32 bits out
+# Arithmetic in single precision: f32 numbers as operands, f32 bits as results
 
 
 def add32(a: Lanes, b: Lanes, mode: str) -> Lanes:
@@ -76,7 +76,7 @@ def fma32(a: Lanes, b: Lanes, c: Lanes, mode: str) -> Lanes:
     if mode == "rn":
         total = product + c
         result = total.astype(np.float32)
-        # Rounding twice differs only where the double is a tie of f32, or the result has fewer bits than 24.
+        # Rounding twice gives another result only if the double is a tie of f32, or the result has fewer than 24 bits.
         tie = (total.view(np.uint64) & np.uint64(0x1FFF_FFFF)) == np.uint64(0x1000_0000)
         short = (result.view(np.uint32) & np.uint32(0x7FFF_FFFF)) <= np.uint32(0x0080_0000)
         if not tie.any() and not (short.any() and (short & (total != 0)).any()):
@@ -109,16 +109,16 @@ def _sqrt32(a: Lanes, mode: str) -> Lanes:
     return directed(canonical32(root), back > exact, back < exact, mode)
 
 
-# Cores in double precision: f64 numbers in, f64 bits out
+# Arithmetic in double precision: f64 numbers as operands, f64 bits as results
 
 
 _QUIET = np.uint64(0x0008_0000_0000_0000)
 
 
 def double_nan(result: Lanes, *sources: Lanes) -> Lanes:
-    """The bits of f64 ``result``; a NaN is what Hopper makes of ``sources``.
+    """The bits of f64 ``result``; a NaN is replaced by the one that Hopper computes from ``sources``.
 
-    That is the last of ``sources`` that is a NaN, made quiet; and the negative NaN without payload where none is.
+    It is the last of ``sources`` that is a NaN, as a quiet NaN; if none is, the negative NaN without payload.
     """
     bits = result.view(np.uint64)
     nan = result != result
@@ -144,8 +144,9 @@ _CORES: dict[str, tuple[_Core, _Core]] = {
 }
 
 
-#: Unrounded results as doubles, exact or rounded to odd, or near enough to tell them from a float's neighbours; sums
-#: and roots are never subnormal without being exact.
+#: Unrounded results as doubles: exact, or rounded to odd, or accurate enough for the comparisons of `flush_result`.
+#: Sums
+#: and roots are missing: if they are subnormal, they are exact.
 _EXACT: dict[str, Callable[..., Lanes]] = {
     "mul": np.multiply,
     "fma": product_sum_to_odd,
@@ -159,7 +160,7 @@ def _arithmetic(form: Form, name: str) -> LaneFunction | None:
     if scalar is None or scalar.name not in ("f32", "f64", "f32x2"):
         return None
     if form.op.base == "mad" and "rnd" not in form.mods:
-        return None  # that of the first GPUs, which rounded otherwise
+        return None  # the `mad` of the first GPUs, which rounded in another way
     mode = form.mods.get("rnd", "rn")
     ftz, sat = "ftz" in form.flags, "sat" in form.flags
     single = scalar.name != "f64"
@@ -188,7 +189,7 @@ def _arithmetic(form: Form, name: str) -> LaneFunction | None:
 
 
 def _format(form: Form) -> str | None:
-    """The element format of a form, where the row's modifiers apply to it."""
+    """The element format of a form; ``None`` if the modifiers of the row do not apply to it."""
     if form.type is None or not form.type.is_float:
         return None
     name = form.type.name.removesuffix("x2")
@@ -215,7 +216,7 @@ def _sign_operation(form: Form, negate: bool) -> LaneFunction | None:
             bits = flush_bits(bits, name)
         nan = (a & ~sign) > infinity
         if nan.any():
-            # A NaN keeps its sign: canonical in the narrow formats, made quiet in f64.
+            # A NaN becomes the canonical one in the narrow formats. In f64 it keeps its bits, as a quiet NaN.
             bits = np.where(nan, a | quiet_bit if name == "f64" else word(CANONICAL[name]), bits)
         return (bits,)
 
@@ -223,7 +224,7 @@ def _sign_operation(form: Form, negate: bool) -> LaneFunction | None:
 
 
 def _order(bits: Lanes) -> Lanes:
-    """Integers in the order of the floats, with -0 below +0; NaNs must be dealt with apart."""
+    """Integers in the order of the floats, with -0 below +0. NaNs must be handled separately."""
     width = 8 * bits.dtype.itemsize
     number = bits.view(np.dtype(f"i{width // 8}"))
     return number ^ ((number >> (width - 1)) & number.dtype.type((1 << (width - 1)) - 1))

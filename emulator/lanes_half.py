@@ -1,12 +1,13 @@
 """Half-precision arithmetic over lanes (f16, bf16 and their packed forms), and f32 arithmetic with half operands.
 
 Computes: add sub mul fma of PTX ISA §9.7.4, and the mixed-precision add, sub and fma of §9.7.5.
-Requires: sources as raw bits (`lane_types`). Guarantees: every bit as on the GPU: one rounding, to nearest even;
-    `.ftz` flushes f16 operands and results, `.sat` clamps to [+0, 1] with a NaN as +0, `.relu` turns what is negative
-    into +0 and keeps NaNs, which are canonical.
-Freedom: `.oob` makes the result +0 where a factor is the out-of-bounds NaN; the manual does not spell out its bits,
-    which on Hopper are 0x7FF7 and 0xFFF7.
-Refuses: a rounding other than rn. (ptxas 13.0 takes `fma.rz.bf16`, which the manual lacks, and makes nonsense of it.)
+Requires: sources as raw bits (`lane_types`). Guarantees: the bits of the GPU: one rounding, to nearest even; `.ftz`
+    flushes f16 operands and results; `.sat` clamps to [+0, 1], and a NaN becomes +0; `.relu` turns negative values into
+    +0 and keeps NaNs, which are canonical.
+Undefined in the manual: the bits of the out-of-bounds NaN. With `.oob`, a product with this NaN as a factor is +0. On
+    Hopper its bits are 0x7FF7 and 0xFFF7.
+Refuses: a rounding other than rn. (ptxas 13.0 accepts `fma.rz.bf16`, which is not in the manual, and its code computes
+    wrong values.)
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _arithmetic(form: Form, operation: str) -> LaneFunction | None:
         if sat:
             bits = saturate(bits.view(np.float16)).view(np.uint16)
         if relu:
-            # Canonical NaNs are positive, so the sign bit alone says what is below zero.
+            # Canonical NaNs are positive, so a value is negative if its sign bit is set.
             bits = np.where(bits >> np.uint16(15), np.uint16(0), bits)
         if oob:
             outside = [(source & np.uint16(0x7FFF)) == _OUT_OF_BOUNDS for source in sources[:2]]

@@ -1,10 +1,10 @@
 """Integer arithmetic over lanes: PTX ISA §9.7.1 and §9.7.2 (extended precision), and the packed 16-bit forms.
 
 Computes: add, sub, mul, mad, their carry chains, 24-bit products, sad, div, rem, abs, neg, min, max and dot products.
-Requires: sources as raw bits (`lane_types`). Guarantees: every bit as on the GPU, wrap-around included.
-Freedom: the manual leaves division by zero open; here it gives what Hopper gives, all ones, as quotient and as
-    remainder. The carry flag is the machine's: `sub.cc` and `subc.cc` set it where there is *no* borrow. That is seen
-    only where a subtraction and an addition share a chain, of which the manual does not speak.
+Requires: sources as raw bits (`lane_types`). Guarantees: the bits of the GPU, with results that wrap around.
+Undefined in the manual: division by zero; here quotient and remainder are those of Hopper, all ones. The carry flag is
+    that of the machine: `sub.cc` and `subc.cc` set it if there is *no* borrow. A program sees this only if a
+    subtraction and an addition are in one chain, which the manual does not describe.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _high_product_u64(a: Lanes, b: Lanes) -> Lanes:
 
 def _high_product_s64(a: Lanes, b: Lanes) -> Lanes:
     high = _high_product_u64(a, b)
-    # The sign, spread over the word, takes away the other factor where it is set.
+    # For each negative factor, the other factor is subtracted from the unsigned product.
     return high - ((a.view(np.int64) >> 63).view(np.uint64) & b) - ((b.view(np.int64) >> 63).view(np.uint64) & a)
 
 

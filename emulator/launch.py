@@ -1,10 +1,10 @@
-"""Launches: arguments in, a kernel run over its grid batch by batch, arguments and figures out.
+"""Launches: check the arguments, run a kernel over its grid batch by batch, and return arguments and counts.
 
-Requires: NumPy arrays for pointer parameters (copied in, copied back), NumPy scalars or bytes for the others, one for
-each parameter. Guarantees: blocks run in batches of about ``lanes`` threads, in order; results do not depend on the
-batch size unless the program races or needs blocks of different batches at once.
-Refuses, with `LaunchError` and one line: wrong number or type of arguments, an unknown kernel, a grid or block of zero
-or too large, too much shared memory.
+Requires: NumPy arrays for pointer parameters (copied to the device and back), NumPy scalars or bytes for the others,
+one for each parameter. Guarantees: blocks run in batches of about ``lanes`` threads, in order. Results depend on the
+batch size only if the program has races or waits for blocks of another batch.
+Refuses, with `LaunchError` and one line: arguments of wrong number or type, an unknown kernel, a grid or block that is
+empty or too large, too much shared memory.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ __all__ = ["Emulator", "EmulatorModule", "Launch", "LaunchResult"]
 Array: TypeAlias = npt.NDArray[Any]
 Triple: TypeAlias = tuple[int, int, int]
 
-#: Threads that run together, at most (one block at least).
+#: The largest number of threads that run together. One block always runs.
 LANES = 1 << 16
-#: Instructions that one batch may issue before it counts as endless; splits that go together count once.
+#: Instructions that one batch may issue before it counts as endless. Warp fragments that run together count once.
 BUDGET = 20_000_000
 MAX_THREADS = 1024
 MAX_BLOCK: Triple = (1024, 1024, 64)
@@ -53,9 +53,9 @@ MAX_SHARED = 227 * 1024
 
 @dataclass(slots=True)
 class LaunchResult:
-    """What a launch left behind: ``output`` is what the kernel printed, ``trace`` its accesses if asked for.
+    """The results of a launch: ``output`` is what the kernel printed, ``trace`` its accesses if they were requested.
 
-    ``skipped``: the addresses of accesses that were left out with ``keep_going``, as `Findings.skipped` has them.
+    ``skipped``: the addresses of accesses that were skipped with ``keep_going``, as in `Findings.skipped`.
     """
 
     counts: Counts
@@ -67,7 +67,7 @@ class LaunchResult:
 
 @dataclass(slots=True)
 class Launch:
-    """One launch under way; batches read it."""
+    """The state of a launch, which all its batches share."""
 
     space: AddressSpace
     grid: Triple
@@ -103,13 +103,13 @@ class Emulator:
         self._space: AddressSpace | None = None
 
     def space(self, address_size: int = 64) -> AddressSpace:
-        """The address space; made when first asked for."""
+        """The address space, which is made at the first use."""
         if self._space is None:
             self._space = AddressSpace(Windows.of(address_size))
         return self._space
 
     def load(self, ptx: str | Module) -> EmulatorModule:
-        """Load a module from PTX text, which is verified, or a parsed one, which counts as verified.
+        """Load a module from PTX text, which is verified, or a parsed one, which is taken as verified.
 
         Raises `PtxError` or `LaunchError`.
         """
@@ -138,18 +138,18 @@ class EmulatorModule:
         return require_kernel(self.loaded, name)
 
     def variable(self, name: str, dtype: npt.DTypeLike = np.uint8) -> Array:
-        """The module variable ``name`` as an array on the device: writes to it are seen by later launches."""
-        found = self.loaded.variables.get(name)
-        if found is None:
+        """The module variable ``name`` as an array on the device. Later launches read what is written to it."""
+        target = self.loaded.variables.get(name)
+        if target is None:
             raise LaunchError(f"no variable '{name}'")
-        return found.bytes[: found.nbytes].view(dtype)
+        return target.bytes[: target.nbytes].view(dtype)
 
     def reset(self) -> None:
-        """Give variables their first values again, and free what kernels allocated."""
+        """Give variables their initial values again, and free what kernels allocated."""
         self.loaded.reset()
         space = self.loaded.space
-        for found in self.device.heap.values():
-            space.free(found)
+        for target in self.device.heap.values():
+            space.free(target)
         self.device.heap.clear()
         space.rewind()
 
@@ -170,10 +170,11 @@ class EmulatorModule:
         progress: Callable[[int, int], None] | None = None,
         judge: InstanceJudge | None = None,
     ) -> LaunchResult:
-        """Run ``kernel`` on NumPy arguments; arrays are copied to the device and back, in place.
+        """Run ``kernel`` on NumPy arguments. Arrays are copied to the device and, in place, back.
 
-        ``progress(done, all)`` is called with numbers of blocks now and then; ``judge`` is shown every branch that
-        parts lanes. Raises `LaunchError`, `UnsupportedInstruction`, and `EmulatorFault` where a fault ends the launch.
+        ``progress(done, all)`` is called from time to time with numbers of blocks. ``judge`` observes every branch at
+        which lanes diverge. Raises `LaunchError`, `UnsupportedInstruction`, and `EmulatorFault` if a fault ends the
+        launch.
         """
         entry = require_kernel(self.loaded, kernel)
         params = check_arguments(entry, args)
@@ -184,13 +185,13 @@ class EmulatorModule:
             if isinstance(value, np.ndarray) and _is_pointer(param, self.loaded.module.address_size or 64):
                 array = cast("Array", value)
                 check_array(param, array)
-                found = next((found for other, found in buffers if is_same_buffer(param, array, other)), None)
-                if found is None:
-                    found = space.allocate(param.name, "global", array.nbytes)
-                    found.fill_from(np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8))
-                    found.written = None
-                    buffers.append((array, found))
-                values.append(found.base.to_bytes(param.bytes, "little"))
+                buffer = next((buffer for other, buffer in buffers if is_same_buffer(param, array, other)), None)
+                if buffer is None:
+                    buffer = space.allocate(param.name, "global", array.nbytes)
+                    buffer.fill_from(np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8))
+                    buffer.written = None
+                    buffers.append((array, buffer))
+                values.append(buffer.base.to_bytes(param.bytes, "little"))
             else:
                 values.append(scalar_bytes(param, value))
         try:
@@ -208,9 +209,9 @@ class EmulatorModule:
                 judge=judge,
             )
         finally:
-            for value, found in buffers:
-                value[...] = found.bytes[: value.nbytes].view(value.dtype).reshape(value.shape)
-                space.free(found)
+            for value, buffer in buffers:
+                value[...] = buffer.bytes[: value.nbytes].view(value.dtype).reshape(value.shape)
+                space.free(buffer)
 
     def launch_bytes(
         self,
@@ -227,7 +228,7 @@ class EmulatorModule:
         progress: Callable[[int, int], None] | None = None,
         judge: InstanceJudge | None = None,
     ) -> LaunchResult:
-        """Run ``entry`` on the bytes of its parameters. Raises as `launch` does."""
+        """Run ``entry`` on the bytes of its parameters. It raises the errors of `launch`."""
         if schedule not in SCHEDULES:
             raise LaunchError(f"schedule '{schedule}' is none of {', '.join(SCHEDULES)}")
         shape = check_shape(entry, grid, block)
@@ -251,16 +252,16 @@ class EmulatorModule:
         self.device.launches += 1
         if options.counts:
             launch.counts.executions[entry] = Executions(launches=1)
-        for found in self.loaded.space.objects:
-            found.races = None
+        for target in self.loaded.space.objects:
+            target.races = None
         random = np.random.default_rng(seed) if schedule != "order" else None
         size = math.prod(shape[1])
         step = max(self.device.lanes // (-(-size // 32) * 32), 1)
         try:
             for first in range(0, blocks, step):
                 batch = Batch(launch, image, first, min(step, blocks - first))
-                within = None if progress is None else partial(_tell, progress, first, blocks)
-                Engine(batch, random, self.device.budget, by_warp=schedule == "warps", progress=within).run()
+                batch_progress = None if progress is None else partial(_report_progress, progress, first, blocks)
+                Engine(batch, random, self.device.budget, by_warp=schedule == "warps", progress=batch_progress).run()
                 if progress is not None:
                     progress(first + batch.blocks, blocks)
         except EmulatorFault as fault:
@@ -270,7 +271,7 @@ class EmulatorModule:
         return LaunchResult(launch.counts, findings.all, launch.trace, "".join(launch.output), findings.skipped)
 
 
-def _tell(progress: Callable[[int, int], None], first: int, blocks: int, done: int) -> None:
+def _report_progress(progress: Callable[[int, int], None], first: int, blocks: int, done: int) -> None:
     progress(first + done, blocks)
 
 
@@ -291,7 +292,7 @@ def _triple(value: int | Sequence[int], what: str) -> Triple:
 
 
 def check_shape(entry: Kernel, grid: int | Sequence[int], block: int | Sequence[int]) -> tuple[Triple, Triple]:
-    """Grid and block as triples; `LaunchError` where no device takes them or the kernel states another size."""
+    """Grid and block as triples. `LaunchError` if no device accepts them or the kernel states another size."""
     blocks, threads = _triple(grid, "grid"), _triple(block, "block")
     for what, shape, most in (("grid", blocks, MAX_GRID), ("block", threads, MAX_BLOCK)):
         for extent, limit in zip(shape, most, strict=True):
@@ -316,7 +317,7 @@ def check_shape(entry: Kernel, grid: int | Sequence[int], block: int | Sequence[
 
 
 def check_shared(image: Image, shared: int) -> None:
-    """`LaunchError` where static and dynamic shared memory are more than a block may have."""
+    """`LaunchError` if static and dynamic shared memory together are more than a block may have."""
     if shared < 0:
         raise LaunchError(f"{shared} bytes of shared memory")
     total = image.shared.static_bytes + shared
@@ -328,14 +329,14 @@ def check_shared(image: Image, shared: int) -> None:
 
 
 def check_local(image: Image) -> None:
-    """`LaunchError` where the entry's variables need more local memory than a thread may have."""
+    """`LaunchError` if the variables of the entry need more local memory than a thread may have."""
     nbytes = image.functions[image.kernel.name].frame.nbytes
     if nbytes > MAX_FRAME:
         raise LaunchError(f"{nbytes} bytes of local memory for each thread, more than {MAX_FRAME}")
 
 
 def check_arguments(entry: Kernel, args: Sequence[Any]) -> list[Param]:
-    """The parameters; `LaunchError` where there are more or fewer arguments."""
+    """The parameters. `LaunchError` if there are more or fewer arguments."""
     params = entry.params or []
     if len(params) != len(args):
         raise LaunchError(f"'{entry.name}' takes {len(params)} arguments, not {len(args)}")
@@ -343,13 +344,15 @@ def check_arguments(entry: Kernel, args: Sequence[Any]) -> list[Param]:
 
 
 def is_same_buffer(param: Param, array: Array, other: Array) -> bool:
-    """Whether two arrays are the same memory; `LaunchError` where they overlap otherwise."""
+    """Whether two arrays are the same memory. `LaunchError` if they overlap in another way."""
     if array is other or not np.may_share_memory(array, other):
         return array is other
     if _extent(array) == _extent(other):
         return True
     if np.shares_memory(array, other):
-        raise LaunchError(f"the array for parameter '{param.name}' overlaps another one without being the same")
+        raise LaunchError(
+            f"the array for parameter '{param.name}' overlaps the array of another parameter without being equal to it"
+        )
     return False
 
 
@@ -358,13 +361,15 @@ def _extent(array: Array) -> tuple[int, int, bool]:
 
 
 def check_array(param: Param, array: Array) -> None:
-    """`LaunchError` where ``array`` cannot be copied to a device and back."""
+    """`LaunchError` if ``array`` cannot be copied to a device and back."""
     if array.dtype.hasobject:
         raise LaunchError(f"parameter '{param.name}' cannot take an array of Python objects")
     if not array.dtype.isnative:
-        raise LaunchError(f"parameter '{param.name}' cannot take an array of {array.dtype}: turn its bytes around")
+        raise LaunchError(
+            f"parameter '{param.name}' cannot take an array of {array.dtype}: convert it to the byte order of the host"
+        )
     if not array.flags.writeable:
-        raise LaunchError(f"the array for parameter '{param.name}' is read-only: nothing could be copied back")
+        raise LaunchError(f"the array for parameter '{param.name}' is read-only: its contents could not be copied back")
 
 
 def _is_pointer(param: Param, bits: int) -> bool:
@@ -375,7 +380,7 @@ _KINDS = {"u": "iu", "s": "iu", "f": "f", "b": "iuf", "p": "b"}
 
 
 def scalar_bytes(param: Param, value: Any) -> bytes:
-    """The bytes of an argument by value: a NumPy scalar of the parameter's width, a structure, or ``bytes``."""
+    """The bytes of an argument by value: a NumPy scalar of the width of the parameter, a structure, or ``bytes``."""
     if isinstance(value, bytes | bytearray | memoryview):
         raw = bytes(cast("bytes", value))
     elif isinstance(value, np.generic):

@@ -1,8 +1,8 @@
-"""Where variables and parameters lie: entry parameters, shared memory, a function's local frame.
+"""The layout of entry parameters, of shared memory, and of the local frame of a function.
 
-Computes: byte offsets under natural or stated alignment. Guarantees: shared variables are `RED_ZONE` bytes apart at
-least, so that an access past the end of one is seen and does not reach the next; the sizes that count against the
-device's limit leave these gaps out. A variable of a range ``name<n>`` is n variables.
+Computes: byte offsets, with natural or stated alignment. Guarantees: shared variables are at least `RED_ZONE` bytes
+apart, so that an access after the end of a variable is found and does not reach the next one. These gaps do not count
+in the sizes that are compared with the limit of the device. A variable with a range ``name<n>`` is n variables.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..ptx.ir import Directive, Kernel, Module, Param, Variable
+from ..ptx.instructions import Directive
+from ..ptx.ir import Kernel, Module, Param, Variable
 
 __all__ = [
     "Frame",
@@ -29,7 +30,7 @@ RED_ZONE = 32
 
 
 def alignment(item: Param | Variable) -> int:
-    """Bytes: stated, or the element's size."""
+    """The alignment in bytes: as stated, or else the size of an element."""
     return item.align or max(item.type.bytes * item.lanes, 1)
 
 
@@ -57,7 +58,7 @@ def param_layout(params: Iterable[Param]) -> ParamLayout:
 
 
 def local_variables(kernel: Kernel) -> Iterator[Variable]:
-    """Every object declared in the body, nested scopes included."""
+    """Every variable declared in the body, also in nested scopes."""
     yield from kernel.variables
     for block in kernel.blocks:
         for instr in block.instrs:
@@ -66,7 +67,7 @@ def local_variables(kernel: Kernel) -> Iterator[Variable]:
 
 
 def names_of(variable: Variable) -> list[str]:
-    """The name, or those of the range."""
+    """The name, or the names of a range."""
     if variable.count is None:
         return [variable.name]
     return [f"{variable.name}{number}" for number in range(variable.count)]
@@ -74,7 +75,11 @@ def names_of(variable: Variable) -> list[str]:
 
 @dataclass(slots=True)
 class SharedLayout:
-    """Offsets of shared variables in a block's shared memory; ``dynamic`` is where unsized ones begin."""
+    """The layout of the shared memory of a block.
+
+    ``offsets`` has the offset of each variable and name, ``sizes`` the start, size and name of each sized variable.
+    ``dynamic`` is the offset of all unsized variables.
+    """
 
     offsets: dict[tuple[Variable, str], int] = field(default_factory=dict[tuple[Variable, str], int])
     sizes: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
@@ -82,55 +87,58 @@ class SharedLayout:
     dynamic: int = 0
 
     def stride(self, dynamic_bytes: int) -> int:
-        """Bytes of one block's piece, a multiple of 32."""
+        """The bytes from the shared memory of one block to that of the next, a multiple of 32."""
         return _align(self.dynamic + dynamic_bytes + RED_ZONE, 32)
 
     def owners(self, dynamic_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.int16]]:
-        """For each byte of a piece the number of its variable, 0 for a gap."""
-        found = np.zeros(self.stride(dynamic_bytes), np.int16)
+        """For each byte of the shared memory of a block, the number of its variable; 0 in a gap."""
+        numbers = np.zeros(self.stride(dynamic_bytes), np.int16)
         for number, (start, size, _) in enumerate(self.sizes, 1):
-            found[start : start + size] = number
+            numbers[start : start + size] = number
         if dynamic_bytes:
-            found[self.dynamic : self.dynamic + dynamic_bytes] = len(self.sizes) + 1
-        return found
+            numbers[self.dynamic : self.dynamic + dynamic_bytes] = len(self.sizes) + 1
+        return numbers
 
 
 def shared_layout(module: Module, functions: Iterable[Kernel], named: set[str]) -> SharedLayout:
-    """The layout of module-level shared variables that ``named`` has, and of those in ``functions``."""
-    found = SharedLayout()
-    wanted = [v for v in module.variables if v.space.startswith("shared") and v.name in named]
+    """The layout of the module-level shared variables in ``named``, and of those declared in ``functions``."""
+    layout = SharedLayout()
+    variables = [v for v in module.variables if v.space.startswith("shared") and v.name in named]
     for function in functions:
-        wanted += [v for v in local_variables(function) if v.space.startswith("shared")]
+        variables += [v for v in local_variables(function) if v.space.startswith("shared")]
     unsized: list[Variable] = []
     end = 0
     align = 16
-    for variable in dict.fromkeys(wanted):
+    for variable in dict.fromkeys(variables):
         if variable.bytes is None or variable.bytes == 0:
             unsized.append(variable)
             align = max(align, alignment(variable))
             continue
         for name in names_of(variable):
             end = _align(end, alignment(variable))
-            found.offsets[variable, name] = end
-            found.sizes.append((end, variable.bytes, name))
-            found.static_bytes = _align(found.static_bytes, alignment(variable)) + variable.bytes
+            layout.offsets[variable, name] = end
+            layout.sizes.append((end, variable.bytes, name))
+            layout.static_bytes = _align(layout.static_bytes, alignment(variable)) + variable.bytes
             end += variable.bytes + RED_ZONE
-    found.dynamic = _align(end, align)
+    layout.dynamic = _align(end, align)
     for variable in unsized:
-        found.offsets[variable, variable.name] = found.dynamic
-    return found
+        layout.offsets[variable, variable.name] = layout.dynamic
+    return layout
 
 
 @dataclass(slots=True)
 class Frame:
-    """A function's local frame: its parameters and results, variables of calls, local arrays; sizes in bytes."""
+    """The local frame of a function: parameters and results, variables for calls, local arrays.
+
+    ``offsets`` has the offset of each of these with its name, ``nbytes`` the size.
+    """
 
     offsets: dict[tuple[object, str], int] = field(default_factory=dict[tuple[object, str], int])
     nbytes: int = 0
 
 
 def local_frame(kernel: Kernel) -> Frame:
-    """The frame of ``kernel``; local arrays lie last, so that running past their end leaves the frame."""
+    """The frame of ``kernel``. Local arrays are last, so that an access after their end is outside of the frame."""
     frame = Frame()
     end = 0
     items: list[Param | Variable] = []
@@ -144,7 +152,7 @@ def local_frame(kernel: Kernel) -> Frame:
             frame.offsets[item, name] = end
             end += item.bytes or 0
     frame.nbytes = _align(end, 16) if end else 0
-    # The last array may end before the frame's rounded end; the exact end is what accesses are checked against.
+    # Accesses are checked against the exact end of the last array, which may be before the rounded end of the frame.
     if end:
         frame.nbytes = end
     return frame

@@ -1,21 +1,23 @@
-"""Which registers hold a value that is still wanted, segment by segment.
+"""Liveness of registers, by segment.
 
-Computes: for every segment the registers live into and out of it, those it must fetch, and after which step each one
-dies; registers that some path reads before any write (`unset`).
-Requires: defs and uses of every step as keys. Guarantees: a guarded write keeps the old value live.
-Method: backward bit-vector iteration, sets as Python integers.
+Computes: for every segment the registers that are live into and out of it, those that it must read from the file, and
+for each step the registers that are dead after it.
+Requires: the registers that each step reads and writes, as keys. Guarantees: after a guarded write the old value is
+still live.
+Method: backward iteration over bit vectors; the sets are Python integers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["Facts", "StepFacts", "solve"]
+__all__ = ["SegmentLiveness", "StepFacts", "solve"]
 
 
 @dataclass(slots=True)
 class StepFacts:
-    """One step: registers read, registers written in every lane, registers that a guard may leave as they were."""
+    """One step: registers that it reads, registers that it writes in every lane, registers that it writes in some
+    lanes only."""
 
     uses: list[int]
     defs: list[int]
@@ -23,8 +25,8 @@ class StepFacts:
 
 
 @dataclass(slots=True)
-class Facts:
-    """Facts of one segment; ``dies[i]`` are the registers that no one wants after step ``i``."""
+class SegmentLiveness:
+    """Facts about one segment; ``dies[i]`` are the registers that are dead after step ``i``."""
 
     live_in: frozenset[int]
     live_out: frozenset[int]
@@ -32,8 +34,8 @@ class Facts:
     dies: list[tuple[int, ...]]
 
 
-def solve(steps: list[list[StepFacts]], successors: list[list[int]]) -> list[Facts]:
-    """Facts for each segment; ``steps`` and ``successors`` are indexed by segment, the entry is 0."""
+def solve(steps: list[list[StepFacts]], successors: list[list[int]]) -> list[SegmentLiveness]:
+    """Facts about each segment. ``steps`` and ``successors`` are indexed by segment; the entry is segment 0."""
     numbers: dict[int, int] = {}
     for segment in steps:
         for step in segment:
@@ -72,15 +74,15 @@ def solve(steps: list[list[StepFacts]], successors: list[list[int]]) -> list[Fac
 
 
 def _members(bits: int, keys: list[int]) -> frozenset[int]:
-    found: list[int] = []
+    members: list[int] = []
     while bits:
         low = bits & -bits
-        found.append(keys[low.bit_length() - 1])
+        members.append(keys[low.bit_length() - 1])
         bits ^= low
-    return frozenset(found)
+    return frozenset(members)
 
 
-def _facts(segment: list[StepFacts], live_in: frozenset[int], live_out: frozenset[int]) -> Facts:
+def _facts(segment: list[StepFacts], live_in: frozenset[int], live_out: frozenset[int]) -> SegmentLiveness:
     needs: dict[int, None] = {}
     defined: set[int] = set()
     for step in segment:
@@ -89,12 +91,12 @@ def _facts(segment: list[StepFacts], live_in: frozenset[int], live_out: frozense
                 needs[key] = None
         defined.update(step.defs)
     dies: list[tuple[int, ...]] = []
-    wanted = set(live_out)
+    live = set(live_out)
     for step in reversed(segment):
         touched = {*step.uses, *step.defs, *step.may_defs}
-        dies.append(tuple(touched - wanted))
-        wanted.difference_update(step.defs)
-        wanted.update(step.uses)
-        wanted.update(step.may_defs)
+        dies.append(tuple(touched - live))
+        live.difference_update(step.defs)
+        live.update(step.uses)
+        live.update(step.may_defs)
     dies.reverse()
-    return Facts(live_in, live_out, tuple(needs), dies)
+    return SegmentLiveness(live_in, live_out, tuple(needs), dies)

@@ -1,8 +1,8 @@
-"""A module on the emulated device: its variables have addresses and their first values.
+"""A module on the emulated device: its variables have addresses and initial values.
 
-Requires: a parsed module. Guarantees: variables keep their values between launches, as on a device, those declared in
-a function's body too; functions have addresses, 16 bytes apart, that nothing can read. Refuses, with `LaunchError`: an
-``extern`` variable that nobody defines when something uses it, an initializer that makes no sense.
+Requires: a parsed module. Guarantees: variables keep their values between launches, as on a device, also those declared
+in the body of a function. Functions have addresses, 16 bytes apart, which no instruction can read. Refuses, with
+`LaunchError`: an ``extern`` variable that is used but not defined, and an initializer that cannot be evaluated.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from ..ptx.ir import Instr, Kernel, Module, RawDirective, Variable
+from ..ptx.instructions import Instr
+from ..ptx.ir import Kernel, Module, RawDirective, Variable
 from .checks import LaunchError
 from .image import Image
 from .initializer import initial_bytes
@@ -25,14 +26,16 @@ _ALIAS = re.compile(r"\.alias\s+([\w$%]+)\s*,\s*([\w$%]+)\s*;")
 _WORD = re.compile(r"[A-Za-z_$%][\w$]*")
 
 
-#: The largest variable.
+#: The largest size of a variable in bytes.
 MOST_BYTES = 1 << 32
 
 
 class Loaded:
-    """``module`` in the address space ``space``; ``variables`` are its global and constant objects by name.
+    """``module`` in the address space ``space``.
 
-    ``inner`` has those that are declared in the body of a function: by declaration and name, since names may recur.
+    ``variables`` has the global and constant variables of the module by name. ``inner`` has those declared in the body
+    of a function, by declaration and name, since names may occur again. ``code`` has the addresses of functions by
+    name. ``_images`` has the compiled kernels by name and options.
     """
 
     def __init__(self, module: Module, space: AddressSpace) -> None:
@@ -51,11 +54,11 @@ class Loaded:
             self.code[alias] = self.code.get(name, 0)
         self.variables: dict[str, MemoryObject] = {}
         self.inner: dict[tuple[Variable, str], MemoryObject] = {}
-        #: The variables that are not zero when the module is loaded, with the bytes that they hold then.
+        #: The variables with an initializer, and their initial bytes.
         self._first_values: list[tuple[MemoryObject, bytes]] = []
         self._images: dict[tuple[str, Options], Image] = {}
         self._define()
-        #: Functions whose address something takes.
+        #: Functions whose address is taken.
         self.addressed: list[str] = sorted(self._addressed())
 
     def _define(self) -> None:
@@ -64,21 +67,23 @@ class Loaded:
             if variable.space not in ("global", "const"):
                 continue
             for name in names_of(variable):
-                known = defined.get(name)
-                if known is None or ".extern" in known.linkage:
+                earlier = defined.get(name)
+                if earlier is None or ".extern" in earlier.linkage:
                     defined[name] = variable
         for name, variable in defined.items():
             if (variable.bytes is None or ".extern" in variable.linkage) and variable.initializer is None:
                 continue
             self.variables[name] = self._allocated(variable, name)
-        for name, found in self.variables.items():
-            self._initialize(found, defined[name], self.address)
+        for name, target in self.variables.items():
+            self._initialize(target, defined[name], self.address)
         for kernel in self.module.kernels:
             self._define_inner(kernel)
 
     def _define_inner(self, kernel: Kernel) -> None:
-        """The global and constant variables that the body of ``kernel`` declares. There is one of each, as for a
-        static variable of C; initializers may name those declared before."""
+        """Define the global and constant variables that the body of ``kernel`` declares.
+
+        They exist once, like static variables in C. Initializers may use the variables declared before.
+        """
         by_name: dict[str, int] = {}
 
         def address(name: str) -> int:
@@ -88,36 +93,36 @@ class Loaded:
             if variable.space not in ("global", "const") or ".extern" in variable.linkage:
                 continue
             for name in names_of(variable):
-                found = self._allocated(variable, name)
-                self.inner[variable, name] = found
-                by_name[name] = found.base
-                self._initialize(found, variable, address)
+                target = self._allocated(variable, name)
+                self.inner[variable, name] = target
+                by_name[name] = target.base
+                self._initialize(target, variable, address)
 
     def _allocated(self, variable: Variable, name: str) -> MemoryObject:
         nbytes = variable.bytes if variable.bytes is not None else _unsized(variable)
         if nbytes > MOST_BYTES:
             raise LaunchError(f"variable '{name}' has {nbytes} bytes, more than {MOST_BYTES}")
         # Without an initializer a variable is zero (PTX ISA 9.0, §5.4.4), so it counts as written.
-        found = self.space.allocate(name, variable.space, nbytes, is_written=True, align=alignment(variable))
-        found.is_read_only = variable.space == "const"
-        return found
+        target = self.space.allocate(name, variable.space, nbytes, is_written=True, align=alignment(variable))
+        target.is_read_only = variable.space == "const"
+        return target
 
-    def _initialize(self, found: MemoryObject, variable: Variable, address: Callable[[str], int]) -> None:
+    def _initialize(self, target: MemoryObject, variable: Variable, address: Callable[[str], int]) -> None:
         if variable.initializer is None:
             return
         try:
-            data = initial_bytes(variable, address, found.nbytes)
+            data = initial_bytes(variable, address, target.nbytes)
         except ValueError as error:
             raise LaunchError(str(error)) from None
-        found.fill_from(data)
-        self._first_values.append((found, data))
+        target.fill_from(data)
+        self._first_values.append((target, data))
 
     def reset(self) -> None:
-        """Give all variables their first values again."""
-        for found in (*self.variables.values(), *self.inner.values()):
-            found.bytes[:] = 0
-        for found, data in self._first_values:
-            found.fill_from(data)
+        """Give all variables their initial values again."""
+        for target in (*self.variables.values(), *self.inner.values()):
+            target.bytes[:] = 0
+        for target, data in self._first_values:
+            target.fill_from(data)
 
     def _addressed(self) -> set[str]:
         names: set[str] = set()
@@ -130,32 +135,32 @@ class Loaded:
         return names & set(self.functions)
 
     def address_of(self, variable: Variable, name: str) -> int:
-        """The generic address of ``variable``, or of ``name`` in its range."""
-        found = self.inner.get((variable, name))
-        return found.base if found is not None else self.address(name)
+        """The generic address of ``variable``, or of the variable ``name`` in its range."""
+        target = self.inner.get((variable, name))
+        return target.base if target is not None else self.address(name)
 
     def address(self, name: str) -> int:
         """The generic address of a variable or function."""
-        found = self.variables.get(name)
-        if found is not None:
-            return found.base
+        target = self.variables.get(name)
+        if target is not None:
+            return target.base
         if name in self.code:
             return self.code[name]
-        raise LaunchError(f"'{name}' is declared but defined nowhere")
+        raise LaunchError(f"'{name}' is declared but not defined")
 
     def image(self, kernel: Kernel, options: Options) -> Image:
-        """The compiled kernel, made once for each set of options."""
-        found = self._images.get((kernel.name, options))
-        if found is None:
-            found = self._images[kernel.name, options] = Image(self, kernel, options)
-        return found
+        """The compiled kernel; it is made once for each set of options."""
+        image = self._images.get((kernel.name, options))
+        if image is None:
+            image = self._images[kernel.name, options] = Image(self, kernel, options)
+        return image
 
     def line(self, pos: int) -> int:
-        """The 1-based line of an offset in the text; 0 where there is none."""
+        """The 1-based line of an offset in the text; 0 if the offset is negative."""
         return self.module.source.line_column(pos)[0] if pos >= 0 else 0
 
     def source_place(self, instr: Instr) -> str:
-        """``file:line`` of the instruction's ``.loc``, or nothing."""
+        """``file:line`` of the ``.loc`` of the instruction; empty if it has none."""
         if instr.loc is None:
             return ""
         file, line, _ = instr.loc.file_line_column

@@ -1,11 +1,11 @@
 """Matrices of a warp: `mma`, `ldmatrix`, `stmatrix`.
 
-Computes: the lanes of a warp hold the fragments of its matrices; all warps of a cohort are multiplied in one NumPy
-operation. Requires: the warps are complete (`sync_ops`). Guarantees: results are an H200's bit for bit
-(`tensor_core`, `tests/golden/sm_90_matrix.npz`). What a lane that takes no part would hold counts as zero; that is
-reported, since the manual leaves it undefined. A row of `ldmatrix` and `stmatrix` is an access of 16 bytes by the lane
-that gives its address.
-Refuses, by name: what `fragments` refuses, matrices of 8-bit elements in memory, which need sm_100a.
+Computes: the lanes of a warp hold the fragments of its matrices. The matrices of all warps of a cohort are multiplied
+in one NumPy operation. Requires: the warps are complete (`sync_ops`). Guarantees: the bits of an H200 (`tensor_core`,
+`tests/golden/sm_90_matrix.npz`). If a lane takes no part, its elements count as zero, and this is reported, since the
+manual leaves the result undefined. Each row of `ldmatrix` and `stmatrix` is an access of 16 bytes by the lane that
+gives its address.
+Refuses, by name: what `fragments` refuses, and matrices of 8-bit elements in memory, which need sm_100a.
 Reference: PTX ISA 9.0, §9.7.14.5 (mma, ldmatrix, stmatrix).
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ptx import decode
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 from ..ptx.operands import Mem, Vec
 from ..ptx.types import TYPES
 from . import memory_ops, tensor_core
@@ -40,7 +40,7 @@ __all__ = ["bind"]
 Array: TypeAlias = npt.NDArray[Any]
 Step: TypeAlias = "Callable[[Cohort], None]"
 
-#: Warps whose floating-point products are summed at a time, so that what is needed in between stays small.
+#: Warps whose floating-point products are summed at a time, so that intermediate arrays are small.
 _WARPS = 64
 _ALL = np.array([0xFFFF_FFFF], np.uint32)
 
@@ -66,8 +66,8 @@ def _report_missing(c: Cohort, instr: Instr) -> None:
     present = Groups(c, _ALL).present
     if not bool(present.all()):
         count = int((~present).any(axis=1).sum())
-        what = f"{count} warps are not complete: all 32 threads must take part"
-        c.batch.report("membermask", instr, c, np.arange(1), what)
+        message = f"{count} warps are not complete: all 32 threads must take part"
+        c.batch.report("membermask", instr, c, np.arange(1), message)
 
 
 # --- mma -------------------------------------------------------------------------------------------------------------
@@ -81,17 +81,17 @@ def _mma(image: Image, binder: Binder, instr: Instr) -> Step:
     dtype = np.dtype(f"u{product.width // 8}")
     fragments = (product.c, product.a, product.b, product.c)
     elements = [binder.elements(operand) for operand in instr.operands]
-    for found, fragment in zip(elements, fragments, strict=True):
-        if len(found) != fragment.registers:
-            raise Refused(f"{len(found)} registers for a fragment of {fragment.registers}")
+    for registers, fragment in zip(elements, fragments, strict=True):
+        if len(registers) != fragment.registers:
+            raise Refused(f"{len(registers)} registers for a fragment of {fragment.registers}")
     writes = [binder.destination(element, scalar) for element in elements[0]]
-    reads = [[binder.source(element, scalar) for element in found] for found in elements[1:]]
+    reads = [[binder.source(element, scalar) for element in registers] for registers in elements[1:]]
     multiply = _multiplier(product)
 
     def step(c: Cohort) -> None:
         groups = Groups(c, _ALL)
-        words = [np.stack([groups.matrix(spread(read(c), c.n)) for read in found]) for found in reads]
-        matrices = [fragment.gather(found) for fragment, found in zip(fragments[1:], words, strict=True)]
+        words = [np.stack([groups.matrix(spread(read(c), c.n)) for read in readers]) for readers in reads]
+        matrices = [fragment.gather(array) for fragment, array in zip(fragments[1:], words, strict=True)]
         result = product.c.scatter(multiply(*matrices), dtype)
         for write, column in zip(writes, result, strict=True):
             write(c, column[groups.of, groups.lanes], None)
@@ -103,7 +103,7 @@ Multiply: TypeAlias = Callable[[Array, Array, Array], Array]
 
 
 def _multiplier(product: Product) -> Multiply:
-    """The function of matrices A, B and C of all warps, as raw bits, that gives the result's."""
+    """The function that computes the result from the matrices A, B and C of all warps. All are raw bits."""
     kind = product.types[0]
     if product.variant == "quarters":
         return _quarters
@@ -129,7 +129,7 @@ def _in_parts(multiply: Multiply) -> Multiply:
 
 def _floats(kind: str, accumulator: str) -> Multiply:
     form, wide = tensor_core.FORMATS[kind], tensor_core.FORMATS[accumulator]
-    # A register of tf32 is one of f32; its lower 13 bits are no part of the number.
+    # A tf32 is in a register of 32 bits, of which the lower 13 do not belong to the number.
     shift = 13 if kind == "tf32" else 0
 
     def multiply(a: Array, b: Array, c: Array) -> Array:
@@ -145,8 +145,11 @@ def _function(mnemonic: str) -> table.LaneFunction:
 
 
 def _eighths(product: Product) -> Multiply:
-    """8-bit floats: Hopper widens them to f16, sums every first two of four columns, then the others, starting from
-    zero, and adds the accumulator with a rounding of its own."""
+    """8-bit floats, as Hopper computes them.
+
+    It converts them to f16. Starting from zero, it adds the products of columns 0 and 1 of every four, then those of
+    columns 2 and 3. At last it adds the accumulator, with a separate rounding.
+    """
     left_type, right_type, accumulator = product.types
     tables = {kind: _halves_of(kind) for kind in (left_type, right_type)}
     multiply = _floats("f16", accumulator)
@@ -166,15 +169,16 @@ def _eighths(product: Product) -> Multiply:
 
 
 def _halves_of(kind: str) -> Array:
-    """The f16 that each 8-bit float is."""
+    """The value of each 8-bit float as f16."""
     every = np.arange(256, dtype=np.uint16)
     return (_function(f"cvt.rn.f16x2.{kind}x2")((every,))[0] & np.uint32(0xFFFF)).astype(np.uint16)
 
 
 def _quarters(a: Array, b: Array, c: Array) -> Array:
-    """`m8n8k4` of f16, which no tensor core of Hopper has: a chain of `fma.rn.f32` from zero, then the accumulator."""
+    """`m8n8k4` of f16, which the tensor cores of Hopper lack. A chain of `fma.rn.f32` from zero adds the products. Then
+    the accumulator is added."""
     widen, fma, add = _function("cvt.f32.f16"), _function("fma.rn.f32"), _function("add.rn.f32")
-    left, right = (widen((found.astype(np.uint16).reshape(-1),))[0].reshape(found.shape) for found in (a, b))
+    left, right = (widen((bits.astype(np.uint16).reshape(-1),))[0].reshape(bits.shape) for bits in (a, b))
     total = np.zeros(c.size, np.uint32)
     for index in range(4):
         column = np.broadcast_to(left[..., index, None], c.shape).reshape(-1)
@@ -184,7 +188,7 @@ def _quarters(a: Array, b: Array, c: Array) -> Array:
 
 
 def _doubles(product: Product) -> Multiply:
-    """Doubles: a chain of fused multiply-adds along the columns of A."""
+    """Doubles: a chain of fused multiply-adds over the columns of A."""
     rounding = product.variant or "rn"
     fma = _function(f"fma.{rounding}.f64")
 
@@ -200,11 +204,11 @@ def _doubles(product: Product) -> Multiply:
 
 
 def _integers(product: Product) -> Multiply:
-    """Integers and bits: the exact sum, which wraps around or is clipped."""
+    """Integers and bits: the exact sum, which wraps around or is clamped."""
     left_type, right_type, _ = product.types
 
     def multiply(a: Array, b: Array, c: Array) -> Array:
-        # Sums of products are below 2**53, so double precision is exact, and NumPy's fastest product.
+        # Sums of products are below 2**53, so double precision is exact. It is the fastest matrix product of NumPy.
         left, right = _numbers(a, left_type), _numbers(b, right_type)
         total = (left @ right).astype(np.int64)
         if product.variant == "xor":
@@ -231,7 +235,7 @@ def _numbers(bits: Array, kind: str) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Matrices of 8 × 8 elements of 16 bits in shared memory: ``count`` of them, perhaps transposed."""
+    """The rows of ``count`` matrices of 8 × 8 elements of 16 bits in shared memory, which may be transposed."""
 
     count: int
     is_transposed: bool
@@ -239,11 +243,11 @@ class _Rows:
     address: Getter
 
     def lanes(self, c: Cohort) -> Array:
-        """Positions in the cohort of the lanes that give an address of a row."""
+        """Positions in the cohort of the lanes that give the address of a row."""
         return np.flatnonzero(c.column("lane") < 8 * self.count)
 
     def places(self) -> tuple[Array, Array, Array]:
-        """For each register and lane the row (of 8 · count) and columns of its two elements."""
+        """For each register and lane: the rows (of 8 · count) and the columns of its two elements, and the matrix."""
         matrix, lane = np.meshgrid(np.arange(self.count), np.arange(32), indexing="ij")
         if self.is_transposed:
             row = 8 * matrix + 2 * (lane % 4)
@@ -301,9 +305,9 @@ def _store(image: Image, binder: Binder, instr: Instr) -> Step:
         words = np.stack([groups.matrix(spread(read(c), c.n)) for read in reads])
         table = np.zeros((groups.count, 32, 8), np.uint16)
         lane = np.broadcast_to(np.arange(32), matrix.shape)
-        held = np.moveaxis(words[matrix, :, lane], -1, 0)  # (warps, registers, 32)
+        register_values = np.moveaxis(words[matrix, :, lane], -1, 0)  # (warps, registers, 32)
         for half in range(2):
-            table[:, row[half], column[half]] = (held >> np.uint32(16 * half)).astype(np.uint16)
+            table[:, row[half], column[half]] = (register_values >> np.uint32(16 * half)).astype(np.uint16)
         at = rows.lanes(c)
         data = np.ascontiguousarray(table[groups.of[at], groups.lanes[at]]).view(np.uint8)
         memory_ops.store_bytes(c, rows.access, spread(rows.address(c), c.n)[at], at, data)

@@ -1,12 +1,13 @@
 """`mbarrier`: objects in shared memory that count arrivals and bytes of asynchronous copies, phase by phase.
 
 Computes: `init`, `inval`, `arrive`, `arrive_drop`, `expect_tx`, `complete_tx`, `test_wait`, `try_wait`,
-`pending_count`, and `cp.async.mbarrier.arrive`. Lanes that meet at one object are served in lane order.
-Model: an object is one number of 64 bits in the block's shared memory (`mbarrier_state`); the state that `arrive` gives
-is the number before. A copy that is to complete at an object is delivered when somebody waits
-for that object (`transfers`). `try_wait` never suspends.
-Guarantees: an arrival releases and a successful wait acquires, for the race check; parities and counts are an H200's.
-Refuses: mbarriers of other blocks (`.shared::cluster` means the block's own here).
+`pending_count`, and `cp.async.mbarrier.arrive`. Lanes that use the same object are executed in lane order.
+Model: an object is a number of 64 bits in the shared memory of the block (`mbarrier_state`). The state that `arrive`
+returns is the number before the arrival. The bytes of a copy that completes at an object are written when a thread
+waits for that object (`transfers`). `try_wait` never suspends a thread.
+Guarantees: for the race check, an arrival is a release and a successful wait is an acquire. Parities and counts are
+those of an H200.
+Refuses: mbarriers of other blocks. (`.shared::cluster` means the shared memory of the block itself here.)
 Reference: PTX ISA 9.0, §9.7.13.15.
 """
 
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 from ..ptx.operands import Mem, Operand
 from ..ptx.types import TYPES
 from . import memory_ops, transfers
@@ -63,7 +64,7 @@ def bind(image: Image, binder: Binder, instr: Instr) -> Step:
 
 
 class Object:
-    """The mbarrier that an operand names: ``pieces`` finds it for lanes."""
+    """The mbarrier that an operand names. `pieces` gives the objects of lanes."""
 
     def __init__(
         self, image: Image, binder: Binder, instr: Instr, operand: Operand, *, atomic: bool, reads: bool = True
@@ -79,27 +80,27 @@ class Object:
         self.checks = image.options.checks
 
     def pieces(self, c: Cohort, lanes: Array) -> list[Piece]:
-        """The objects of ``lanes`` (positions in the cohort), checked and counted like any access."""
+        """The objects of ``lanes`` (positions in the cohort). The accesses are checked and counted."""
         pieces = self.access.pieces(c, spread(self.address(c), c.n)[lanes], lanes)
         for piece in pieces:
             piece.lanes = lanes if piece.lanes is None else piece.lanes
             piece.offsets = spread(piece.offsets, piece.lanes.size)
-            where = piece.selectors(8, 1)
+            selectors = piece.selectors(8, 1)
             if self.checks:
                 if self.access.reads:
-                    self.access.check_read(c, piece, where)
+                    self.access.check_read(c, piece, selectors)
                 if self.access.is_raceable(piece):
-                    places = self.access.check_races(c, piece, None, where)
-                    self.access.note_access(c, piece, None, where, places)
+                    locations = self.access.check_races(c, piece, None, selectors)
+                    self.access.note_access(c, piece, None, selectors, locations)
         if self.access.options.counts or self.access.options.trace:
             self.access.tally(c, pieces)
         return pieces
 
     def update(self, c: Cohort, piece: Piece, updates: Array) -> Array:
-        """Apply ``updates``, one for each lane of ``piece``; the objects as each lane found them."""
+        """Apply ``updates``, one for each lane of ``piece``. The result is the old state for each lane."""
         data, _ = piece.target.view(8)
-        where = piece.offsets >> np.int64(3)
-        old = fetch_and_apply(data, where, updates.astype(np.int64).view(np.uint64), updated, False)
+        indices = piece.offsets >> np.int64(3)
+        old = fetch_and_apply(data, indices, updates.astype(np.int64).view(np.uint64), updated, False)
         if self.checks:
             self._check(c, piece, old, updates)
         return old
@@ -109,27 +110,27 @@ class Object:
         state = old.view(np.int64)
         bad = state >> MARK != 1
         if bool(bad.any()):
-            self.report(c, piece.lanes[bad], "works on what is no initialised mbarrier")
+            self.report(c, piece.lanes[bad], "uses an object that is not an initialised mbarrier")
         bad = ~bad & (updates & COUNT > state & COUNT)
         if bool(bad.any()):
             first = int(np.flatnonzero(bad)[0])
-            what = f"arrives {int(updates[first] & COUNT)} times, {int(state[first] & COUNT)} are pending"
-            self.report(c, piece.lanes[bad], what)
+            message = f"arrives {int(updates[first] & COUNT)} times, {int(state[first] & COUNT)} are pending"
+            self.report(c, piece.lanes[bad], message)
 
     def report(self, c: Cohort, lanes: Array, what: str) -> None:
-        """File a finding about the use of the object."""
+        """Record a finding about the use of the object."""
         c.batch.report("mbarrier", self.instr, c, lanes, what)
 
 
 def _lanes(guard: Getter | None, c: Cohort) -> Array:
-    some, lanes = memory_ops.guarded_lanes(guard, c)
-    if not some:
+    any_active, lanes = memory_ops.guarded_lanes(guard, c)
+    if not any_active:
         return np.zeros(0, np.int64)
     return np.arange(c.n) if lanes is None else lanes
 
 
 def _released(c: Cohort, lanes: Array) -> None:
-    """``lanes`` arrive: what they did before is released to those who wait."""
+    """``lanes`` arrive: their earlier accesses are released to the threads that wait."""
     words = c.threads[lanes], c.blocks[lanes]
     c.batch.order.fence(*words, False)
     c.batch.order.strong(*words, reads=False, writes=True)
@@ -163,18 +164,18 @@ def _inval(image: Image, binder: Binder, instr: Instr) -> Step:
         if not lanes.size:
             return
         for piece in target.pieces(c, lanes):
-            # The memory may be used for something else: until then it counts as never written.
-            where = piece.offsets >> np.int64(3)
-            piece.target.store(where, 8, np.zeros(where.size, np.uint64))
+            # The memory may now be used for something else. Until it is written, it counts as never written.
+            indices = piece.offsets >> np.int64(3)
+            piece.target.store(indices, 8, np.zeros(indices.size, np.uint64))
             written = piece.target.view(8)[1]
             if written is not None:
-                written[where] = 0
+                written[indices] = 0
 
     return step
 
 
 def _result(binder: Binder, instr: Instr) -> tuple[Setter, list[Operand]]:
-    """The setter of the state, and the operands behind it."""
+    """The setter of the first operand, which receives the state of the mbarrier, and the other operands."""
     operands = list(instr.operands)
     result = operands.pop(0)
     if isinstance(result, Mem):
@@ -202,16 +203,16 @@ def _arrive(image: Image, binder: Binder, instr: Instr) -> Step:
         states = np.zeros(c.n, np.uint64)
         _released(c, lanes)
         for piece in target.pieces(c, lanes):
-            mine = amounts[piece.lanes]
-            if not expects and target.checks and bool(((mine < 1) | (mine > COUNT)).any()):
+            piece_amounts = amounts[piece.lanes]
+            if not expects and target.checks and bool(((piece_amounts < 1) | (piece_amounts > COUNT)).any()):
                 assert piece.lanes is not None
-                target.report(c, piece.lanes, f"a count of {int(mine.max())}")
-            updates = update_of(1, mine, drops=drops) if expects else update_of(mine, 0, drops=drops)
+                target.report(c, piece.lanes, f"a count of {int(piece_amounts.max())}")
+            updates = update_of(1, piece_amounts, drops=drops) if expects else update_of(piece_amounts, 0, drops=drops)
             old = target.update(c, piece, updates)
             states[piece.lanes] = old
             if is_partial and target.checks and bool(((old & np.uint64(COUNT)) == (updates & COUNT)).any()):
                 assert piece.lanes is not None
-                target.report(c, piece.lanes, "completes the phase, which .noComplete says that it does not")
+                target.report(c, piece.lanes, "completes the phase, although .noComplete states that it does not")
         flags = None
         if lanes.size < c.n:
             flags = np.zeros(c.n, bool)
@@ -245,14 +246,14 @@ def _wait(image: Image, binder: Binder, instr: Instr) -> Step:
     is_parity = "parity" in words
     target = Object(image, binder, instr, operands[1], atomic=True)
     target.access.writes = False
-    wanted = binder.source(operands[2], TYPES["b32"] if is_parity else TYPES["b64"])
+    phase_operand = binder.source(operands[2], TYPES["b32"] if is_parity else TYPES["b64"])
     guard = binder.guard(instr)
 
     def step(c: Cohort) -> None:
         lanes = _lanes(guard, c)
         if not lanes.size:
             return
-        values = spread(wanted(c), c.n)
+        values = spread(phase_operand(c), c.n)
         phases = values & values.dtype.type(1) if is_parity else values >> np.uint64(PHASE) & np.uint64(1)
         results = np.zeros(c.n, bool)
         for piece in target.pieces(c, lanes):
@@ -261,11 +262,11 @@ def _wait(image: Image, binder: Binder, instr: Instr) -> Step:
             state = piece.target.view(8)[0][piece.offsets >> np.int64(3)]
             results[piece.lanes] = (state >> np.uint64(PHASE) & np.uint64(1)) != phases[piece.lanes]
             if target.checks and bool((state.view(np.int64) >> MARK != 1).any()):
-                target.report(c, piece.lanes, "waits for what is no initialised mbarrier")
-        through = lanes[results[lanes]]
-        c.batch.waits_in_vain = not through.size
-        if through.size:
-            c.batch.order.strong(c.threads[through], c.blocks[through], reads=True, writes=False)
+                target.report(c, piece.lanes, "waits for an object that is not an initialised mbarrier")
+        passed = lanes[results[lanes]]
+        c.batch.waits_in_vain = not passed.size
+        if passed.size:
+            c.batch.order.strong(c.threads[passed], c.blocks[passed], reads=True, writes=False)
         flags = None
         if lanes.size < c.n:
             flags = np.zeros(c.n, bool)
@@ -276,9 +277,9 @@ def _wait(image: Image, binder: Binder, instr: Instr) -> Step:
 
 
 def _arrive_behind_copies(image: Image, binder: Binder, instr: Instr) -> Step:
-    """`cp.async.mbarrier.arrive`: arrives once the thread's copies so far are complete."""
+    """`cp.async.mbarrier.arrive`: arrives when the earlier copies of the thread are complete."""
     target = Object(image, binder, instr, instr.operands[0], atomic=True)
-    # Without .noinc the pending count is raised by the arrival that will come.
+    # Without .noinc, the pending count is increased by 1 for the later arrival.
     is_counted = "noinc" in instr.form.flags
     guard = binder.guard(instr)
 

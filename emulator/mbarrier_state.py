@@ -1,7 +1,8 @@
-"""An mbarrier as one number of 64 bits: the pending count, the expected count, the bytes under way, the phase's parity.
+"""The state of an mbarrier as a number of 64 bits.
 
-Computes: the number after an update, for arrays of them; a phase that is complete gives way to the next. The fields are
-20, 20, 21 (offset by 2**20) and 1 bits; bit `MARK` says that the object is initialised.
+Its fields are the pending count, the expected count, the bytes that have not arrived (plus 2**20) and the parity of the
+phase, with 20, 20, 21 and 1 bits. Bit `MARK` states that the object is initialised. Computes: the number after an
+update, for arrays of numbers. When a phase is complete, the next one begins.
 Reference: PTX ISA 9.0, §9.7.13.15.
 """
 
@@ -21,18 +22,19 @@ _BYTES = (1 << 21) - 1
 _NO_BYTES = 1 << 20
 _EXPECTED, _UNDER_WAY = 20, 40
 PHASE, MARK = 61, 62
-#: An update: the arrivals in bits 0 to 19, the bytes (offset by 2**20) in bits 20 to 40, and whether arrivals drop out.
+#: An update has the arrivals in bits 0 to 19, the bytes (plus 2**20) in bits 20 to 40, and here whether the arrivals
+#: also reduce the expected count.
 _DROP = 41
 
 
 def update_of(count: int | Array, nbytes: int | Array, *, drops: bool = False) -> Array:
-    """The update of ``count`` arrivals and ``nbytes`` more bytes under way."""
+    """The update for ``count`` arrivals and ``nbytes`` more bytes that have not arrived."""
     size = np.asarray(nbytes, np.int64) + _NO_BYTES
     return np.asarray(count, np.int64) | size << 20 | np.int64(int(drops) << _DROP)
 
 
 def updated(old: Array, update: Array) -> Array:
-    """The object ``old`` after ``update``; a phase that is complete gives way to the next."""
+    """The object ``old`` after ``update``. If this completes the phase, the next one begins."""
     state, change = old.view(np.int64), update.view(np.int64)
     count = change & COUNT
     expected = ((state >> _EXPECTED) & COUNT) - np.where((change >> _DROP) & 1 == 1, count, 0)
@@ -41,12 +43,12 @@ def updated(old: Array, update: Array) -> Array:
     done = (pending == 0) & (under_way == _NO_BYTES)
     phase = ((state >> PHASE) & 1) ^ done
     pending = np.where(done, expected, pending)
-    found = (pending & COUNT) | (expected & COUNT) << _EXPECTED | (under_way & _BYTES) << _UNDER_WAY
-    return (found | phase << PHASE | np.int64(1) << MARK).view(old.dtype)
+    counts = (pending & COUNT) | (expected & COUNT) << _EXPECTED | (under_way & _BYTES) << _UNDER_WAY
+    return (counts | phase << PHASE | np.int64(1) << MARK).view(old.dtype)
 
 
 def initial(counts: Array) -> Array:
-    """Objects that expect ``counts`` arrivals, in their first phase."""
+    """Objects in their first phase that expect ``counts`` arrivals."""
     pending = counts.astype(np.int64) & COUNT
-    found = pending | pending << _EXPECTED | np.int64(_NO_BYTES << _UNDER_WAY) | np.int64(1) << MARK
-    return found.view(np.uint64)
+    state = pending | pending << _EXPECTED | np.int64(_NO_BYTES << _UNDER_WAY) | np.int64(1) << MARK
+    return state.view(np.uint64)

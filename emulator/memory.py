@@ -1,11 +1,11 @@
-"""Memory of the emulated device: objects with addresses, windows for shared and local memory.
+"""Memory of the emulated device: objects with addresses, and windows for shared and local memory.
 
-Computes: gathers and scatters of lanes in an object, and which object an address belongs to.
-Requires: aligned accesses (the caller checks), so that a typed view of the bytes serves every access.
-Guarantees: objects are `GUARD` bytes apart at least, so that an address just outside of one belongs to none; a byte
-    map says which bytes have ever been written. Constant memory, entry parameters and global memory have generic
-    addresses equal to their own; shared and local memory have windows, as on hardware, the same for every block
-    and thread.
+Computes: loads and stores of lanes in an object; the object that an address belongs to.
+Requires: aligned accesses (the caller checks), so that a view of the bytes with the type of the access is enough.
+Guarantees: objects are at least `GUARD` bytes apart, so that an address just outside of an object is in no other one.
+    A map has, for each byte, whether it was ever written. The generic addresses of constant memory, entry parameters
+    and global memory are their own addresses. Shared and local memory have windows, as on hardware, which are the same
+    for every block and thread.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ __all__ = ["GUARD", "UINT", "AddressSpace", "MemoryObject", "Windows", "selector
 Array: TypeAlias = npt.NDArray[Any]
 Selector: TypeAlias = "slice | Array"
 
-#: Bytes between objects, at least; the gap also grows with the object before it, up to 1 MiB.
+#: The least number of bytes between objects. After a larger object the gap is as large as the object, up to 1 MiB.
 GUARD = 1 << 16
 
 UINT: dict[int, np.dtype[Any]] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8")}
-#: All bytes written, as one number of each width.
+#: For each width, the element of the map if all bytes of the element are written.
 _WRITTEN = {1: np.uint8(1), 2: np.uint16(0x0101), 4: np.uint32(0x01010101), 8: np.uint64(0x0101010101010101)}
 
 
 def selector(index: Array) -> Selector:
-    """``index`` itself, or the equal slice where the numbers rise by one step: slices are several times faster."""
+    """``index`` itself, or the equal slice if the indices are evenly spaced: slices are several times faster."""
     count = index.shape[0]
     if count < 8:
         return index
@@ -46,7 +46,7 @@ def selector(index: Array) -> Selector:
 
 
 def wrapped(address: int) -> int:
-    """``address`` modulo 2⁶⁴ as a signed number: addresses and their offsets wrap.
+    """``address`` modulo 2⁶⁴ as a signed number: addresses and their offsets wrap around.
 
     >>> wrapped(0xFFFF_FFFF_FFFF_FFFF), wrapped(-1), wrapped(7)
     (-1, -1, 7)
@@ -60,10 +60,10 @@ def spread(value: Array, count: int) -> Array:
 
 
 class MemoryObject:
-    """Bytes with an address. ``written`` is ``None`` where every byte counts as written.
+    """Bytes with an address. ``written`` is the map of written bytes; ``None`` if every byte counts as written.
 
-    A lane memory (shared, local) holds one piece of ``stride`` bytes for each owner; offsets then count from the start
-    of the first owner's piece.
+    Shared and local memory have one part of ``stride`` bytes for each block or thread. Their offsets count from the
+    start of the first part. ``views`` has the bytes and the map by the width of elements.
     """
 
     __slots__ = ("base", "bytes", "is_free", "is_read_only", "name", "nbytes", "races", "space", "views", "written")
@@ -75,7 +75,7 @@ class MemoryObject:
         self.nbytes = nbytes
         self.is_read_only = False
         self.is_free = False
-        #: Who touched what since the launch began; made by `races` when first needed.
+        #: The accesses since the launch began (`races.Races`), made at the first use.
         self.races: Any = None
         padded = -(-max(nbytes, 1) // 32) * 32
         self.bytes = np.zeros(padded, np.uint8)
@@ -83,27 +83,27 @@ class MemoryObject:
         self.views: dict[int, tuple[Array, Array | None]] = {}
 
     def view(self, width: int) -> tuple[Array, Array | None]:
-        """The bytes and the map of written bytes as numbers of ``width`` bytes."""
-        found = self.views.get(width)
-        if found is None or (found[1] is None) != (self.written is None):
+        """The bytes, and the map of written bytes, as elements of ``width`` bytes."""
+        views = self.views.get(width)
+        if views is None or (views[1] is None) != (self.written is None):
             written = None if self.written is None else self.written.view(UINT[width])
-            found = self.views[width] = (self.bytes.view(UINT[width]), written)
-        return found
+            views = self.views[width] = (self.bytes.view(UINT[width]), written)
+        return views
 
     def load(self, index: Selector, width: int) -> Array:
         """A copy of the elements at ``index`` (in elements of ``width`` bytes)."""
-        found = self.view(width)[0][index]
-        return found.copy() if isinstance(index, slice) else found
+        elements = self.view(width)[0][index]
+        return elements.copy() if isinstance(index, slice) else elements
 
     def store(self, index: Selector, width: int, values: Array) -> None:
-        """Write ``values``; of two lanes with one address the later wins."""
+        """Write ``values``. If two lanes have the same address, the value of the later lane remains."""
         data, written = self.view(width)
         data[index] = values
         if written is not None:
             written[index] = _WRITTEN[width]
 
     def unwritten(self, index: Selector, width: int) -> Array | None:
-        """Which of the lanes read a byte that was never written; ``None`` where none does."""
+        """Which of the lanes read a byte that was never written; ``None`` if no lane does."""
         written = self.view(width)[1]
         if written is None:
             return None
@@ -111,7 +111,7 @@ class MemoryObject:
         return bad if bool(bad.any()) else None
 
     def fill_from(self, data: bytes | Array, offset: int = 0) -> None:
-        """Copy host bytes in and count them as written."""
+        """Copy bytes from the host into the object, and mark them as written."""
         raw = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
         self.bytes[offset : offset + raw.size] = raw
         if self.written is not None:
@@ -123,7 +123,8 @@ class MemoryObject:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Where shared and local memory lie in the generic space, and where global objects begin."""
+    """The start of shared and local memory in the generic space, their size, and the first address of global
+    objects."""
 
     shared: int
     local: int
@@ -143,7 +144,8 @@ class Windows:
 class AddressSpace:
     """The objects that have generic addresses, ordered by address.
 
-    With ``sparse`` every other address is memory, too, except for the first `GUARD` bytes and the gaps among objects.
+    With ``sparse``, all other addresses are memory, too, except for the first `GUARD` bytes and the gaps between
+    objects.
     """
 
     windows: Windows
@@ -156,45 +158,45 @@ class AddressSpace:
     def allocate(
         self, name: str, space: str, nbytes: int, *, is_written: bool = False, align: int = 256
     ) -> MemoryObject:
-        """A new object of ``nbytes`` bytes; its address is a multiple of ``align`` (and of 256)."""
+        """A new object of ``nbytes`` bytes. Its address is a multiple of ``align`` and of 256."""
         align = max(align, 256)
         start = -(-max(self._next, self.windows.first) // align) * align
-        found = MemoryObject(name, space, start, nbytes, is_written=is_written)
+        target = MemoryObject(name, space, start, nbytes, is_written=is_written)
         self._next = start + nbytes + max(GUARD, min(nbytes, 1 << 20))
-        self.objects.append(found)
+        self.objects.append(target)
         insort(self._bases, start)
         self._table = None
-        return found
+        return target
 
     def rewind(self) -> None:
-        """Let the next object begin behind the last one there is: addresses of freed objects are used again."""
-        ends = [each.base + each.nbytes + max(GUARD, min(each.nbytes, 1 << 20)) for each in self.objects]
+        """Let the next object begin after the last existing one, so that addresses of freed objects are used again."""
+        ends = [target.base + target.nbytes + max(GUARD, min(target.nbytes, 1 << 20)) for target in self.objects]
         self._next = max(ends, default=0)
 
-    def free(self, found: MemoryObject) -> None:
-        """Forget ``found``; its address is not used again before `rewind`."""
-        found.is_free = True
-        position = bisect_right(self._bases, found.base) - 1
+    def free(self, target: MemoryObject) -> None:
+        """Remove ``target``. Its address is not used again before `rewind`."""
+        target.is_free = True
+        position = bisect_right(self._bases, target.base) - 1
         del self._bases[position], self.objects[position]
         self._table = None
 
     def is_sparse(self, addresses: Array) -> Array:
-        """Which of the addresses, all outside of every object, are those of sparse memory."""
+        """Which of the addresses are in sparse memory. All of them must be outside of every object."""
         if self.sparse is None:
             return np.zeros(addresses.shape, bool)
-        among = (addresses >= self.windows.first - GUARD) & (addresses < max(self._next, self.windows.first))
-        return ~among & ((addresses < 0) | (addresses >= GUARD))
+        is_near_objects = (addresses >= self.windows.first - GUARD) & (addresses < max(self._next, self.windows.first))
+        return ~is_near_objects & ((addresses < 0) | (addresses >= GUARD))
 
     def at(self, address: int) -> MemoryObject | None:
-        """The object whose bytes ``address`` belongs to."""
+        """The object that contains the byte at ``address``; ``None`` if there is none."""
         position = bisect_right(self._bases, address) - 1
         if position < 0:
             return None
-        found = self.objects[position]
-        return found if address < found.base + found.nbytes else None
+        target = self.objects[position]
+        return target if address < target.base + target.nbytes else None
 
     def nearest(self, address: int) -> MemoryObject | None:
-        """The object that an address outside of all objects was probably meant for."""
+        """The object nearest to an address outside of all objects, within 16 MiB."""
         position = bisect_right(self._bases, address) - 1
         below = self.objects[position] if position >= 0 else None
         above = self.objects[position + 1] if position + 1 < len(self.objects) else None

@@ -1,9 +1,9 @@
-"""Loads, stores, and what only looks like one: `ld`, `ldu`, `st`, `prefetch`, `createpolicy`, `cp.async`.
+"""Memory instructions without atomics: `ld`, `ldu`, `st`, `prefetch`, `createpolicy`, `cp.async`.
 
-Guarantees: every cache and eviction modifier is accepted and changes nothing; `.volatile`, `.relaxed`, `.acquire`,
-`.release` and `.cv` make an access strong, the ordered ones also fence. `cp.async` reads its source when it is issued
-and writes its destination when the thread waits for it: until then the destination counts as never written.
-Refuses: state spaces of clusters that are not the block's own are treated as the block's (a cluster has one block).
+Guarantees: every cache and eviction modifier is accepted and has no effect. `.volatile`, `.relaxed`, `.acquire`,
+`.release` and `.cv` make an access strong; accesses with an order are fences, too. `cp.async` reads its source when it
+is issued and writes its destination when the thread waits for it. Until then the destination counts as never written.
+The state spaces of a cluster are those of the block, since a cluster has one block here.
 Reference: PTX ISA 9.0, §9.7.9.8 to §9.7.9.25, chapter 8.
 """
 
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr, Param, Variable
+from ..ptx.instructions import Instr
+from ..ptx.ir import Param, Variable
 from ..ptx.operands import Imm, Mem, Operand, Reg, Sink, Sym
 from ..ptx.operations import Operation
 from ..ptx.types import TYPES, ScalarType
@@ -61,7 +62,7 @@ def bind(image: Image, code: Code, instr: Instr) -> Step:
 
 
 def _nothing(c: Cohort) -> None:
-    """A prefetch changes nothing that a program can see."""
+    """A prefetch has no effect that a program can see."""
 
 
 # --- addresses -----------------------------------------------------------------------------------------------------
@@ -70,8 +71,8 @@ def _nothing(c: Cohort) -> None:
 def space_of(binder: Binder, form_space: str, address: Mem) -> str:
     """The space of an access: ``global``, ``shared``, ``local`` or ``generic``.
 
-    Constant memory and an entry's parameters are read like global memory; parameters of functions and variables of
-    calls lie in the frame.
+    Constant memory and the parameters of an entry are read like global memory. Parameters of functions and variables
+    for calls are in the local frame.
     """
     declared = address.base.declaration if isinstance(address.base, Sym) else None
     if form_space == "param" or (isinstance(declared, Param | Variable) and declared.space == "param"):
@@ -86,7 +87,7 @@ def space_of(binder: Binder, form_space: str, address: Mem) -> str:
 
 
 def address_of(binder: Binder, operand: Operand) -> Getter:
-    """The address as int64, one for each lane or one for all."""
+    """The address as int64: one for each lane, or one for all."""
     if not isinstance(operand, Mem) or operand.rest:
         raise Refused(f"address '{operand.text}'")
     offset = np.int64(wrapped(operand.offset))
@@ -95,16 +96,16 @@ def address_of(binder: Binder, operand: Operand) -> Getter:
         constant = np.array([wrapped(integer(base.text, "an address") + operand.offset)], np.int64)
         return lambda c: constant
     if isinstance(base, Sym):
-        found = binder.symbol(base)
-        if isinstance(found, int):
-            constant = np.array([wrapped(found + operand.offset)], np.int64)
+        symbol_address = binder.symbol(base)
+        if isinstance(symbol_address, int):
+            constant = np.array([wrapped(symbol_address + operand.offset)], np.int64)
             return lambda c: constant
-        return lambda c: found(c) + offset
+        return lambda c: symbol_address(c) + offset
     read = binder.source(base, None)
 
     def address(c: Cohort) -> Array:
         value = read(c)
-        # A 32-bit base wraps with its offset, as compilers rely on it: shared memory at -64 + 68 is at 4.
+        # The sum of a 32-bit base and its offset wraps around. Compilers use this: shared memory at -64 + 68 is at 4.
         wide = value.astype(np.int64) + offset
         return wide & np.int64(0xFFFF_FFFF) if value.itemsize == 4 else wide
 
@@ -112,13 +113,13 @@ def address_of(binder: Binder, operand: Operand) -> Getter:
 
 
 def is_strong(instr: Instr) -> bool:
-    """Whether the access is morally strong with others: volatile, relaxed, acquire, release, mmio or uncached."""
+    """Whether the access is strong: volatile, relaxed, acquire, release, mmio or uncached."""
     mods = instr.form.mods
     return mods.get("sem", "weak") != "weak" or mods.get("cop") == "cv"
 
 
 def orders(c: Cohort, instr: Instr, lanes: Array | None, *, reads: bool, writes: bool) -> None:
-    """What a strong access means to the order of others."""
+    """Record, for the race check, how a strong access orders other accesses."""
     order = c.batch.order
     threads = c.threads if lanes is None else c.threads[lanes]
     blocks = c.blocks if lanes is None else c.blocks[lanes]
@@ -129,7 +130,7 @@ def orders(c: Cohort, instr: Instr, lanes: Array | None, *, reads: bool, writes:
 
 
 def _element(instr: Instr) -> tuple[ScalarType, int, int]:
-    """Type, width in bytes and number of elements that memory sees; 128 bits are two of 8 bytes."""
+    """Type, width in bytes and number of the elements in memory; 128 bits are two elements of 8 bytes."""
     scalar = instr.form.type
     if scalar is None:
         raise Refused("")
@@ -141,7 +142,7 @@ def _element(instr: Instr) -> tuple[ScalarType, int, int]:
 
 
 def guarded_lanes(guard: Getter | None, c: Cohort) -> tuple[bool, Array | None]:
-    """Whether any lane takes part, and which (``None``: all)."""
+    """Whether any lane is active, and the active lanes (``None``: all)."""
     if guard is None:
         return True, None
     flags = guard(c)
@@ -178,14 +179,14 @@ def _load(image: Image, binder: Binder, instr: Instr) -> Step:
     strong = is_strong(instr)
     options = image.options
     access = Access(instr, space, width, count, options, reads=True, writes=False, strong=strong)
-    # A structure passed by value is copied whole, with padding that nobody has written.
+    # A structure that is passed by value is copied with its padding, which was never written.
     is_parameter = form.space == "param"
     is_read_only = "nc" in form.flags or form.operation is Operation.UNIFORM_LOAD
     dtype = UINT[width]
 
     def step(c: Cohort) -> None:
-        some, lanes = guarded_lanes(guard, c)
-        if not some:
+        any_active, lanes = guarded_lanes(guard, c)
+        if not any_active:
             return
         address = read(c)
         if lanes is not None and address.shape[0] > 1:
@@ -193,21 +194,21 @@ def _load(image: Image, binder: Binder, instr: Instr) -> Step:
         pieces = access.pieces(c, address, lanes)
         values: list[Array] | None = None
         for piece in pieces:
-            where = piece.selectors(width, count)
+            selectors = piece.selectors(width, count)
             if options.checks:
                 if not is_parameter:
-                    access.check_read(c, piece, where)
+                    access.check_read(c, piece, selectors)
                 if not is_read_only and access.is_raceable(piece):
-                    places = access.check_races(c, piece, None, where)
-                    access.note_access(c, piece, None, where, places)
-            loaded = [piece.target.load(at, width) for at in where]
+                    locations = access.check_races(c, piece, None, selectors)
+                    access.note_access(c, piece, None, selectors, locations)
+            loaded = [piece.target.load(at, width) for at in selectors]
             if piece.lanes is None:
                 values = loaded
             else:
                 if values is None:
                     values = [np.zeros(c.n, dtype) for _ in range(count)]
-                for value, part in zip(values, loaded, strict=True):
-                    value[piece.lanes] = part
+                for value, loaded_part in zip(values, loaded, strict=True):
+                    value[piece.lanes] = loaded_part
         if values is None:
             values = [np.zeros(1, dtype) for _ in range(count)]
         if options.counts or options.trace:
@@ -227,7 +228,7 @@ def _load(image: Image, binder: Binder, instr: Instr) -> Step:
 def _load_parameter(
     image: Image, instr: Instr, memory: Mem, width: int, count: int, writes: list[Setter], scalar: ScalarType
 ) -> Step:
-    """`ld.param` of an entry's parameter by name: one value for all lanes."""
+    """`ld.param` of a parameter of an entry by name: one value for all lanes."""
     assert isinstance(memory.base, Sym)
     target = image.param_object
     param = memory.base.declaration
@@ -273,13 +274,13 @@ def _store(image: Image, binder: Binder, instr: Instr) -> Step:
     access = Access(
         instr, space_of(binder, form.space, memory), width, count, options, reads=False, writes=True, strong=strong
     )
-    where_to = address_of(binder, memory)
+    target_address = address_of(binder, memory)
 
     def step(c: Cohort) -> None:
-        some, lanes = guarded_lanes(guard, c)
-        if not some:
+        any_active, lanes = guarded_lanes(guard, c)
+        if not any_active:
             return
-        address = where_to(c)
+        address = target_address(c)
         if lanes is not None and address.shape[0] > 1:
             address = address[lanes]
         values = [read(c) for read in reads]
@@ -290,25 +291,25 @@ def _store(image: Image, binder: Binder, instr: Instr) -> Step:
         pieces = access.pieces(c, address, lanes)
         for piece in pieces:
             if piece.target.space != "global" or piece.offsets.shape[0] == 1:
-                # Lanes that share an address write one after the other; the last one stays.
+                # If lanes have the same address, the value of the last lane remains.
                 size = c.n if piece.lanes is None else piece.lanes.size
                 piece.offsets = spread(piece.offsets, size)
-            where = piece.selectors(width, count)
+            selectors = piece.selectors(width, count)
             parts = [
                 value if value.shape[0] == 1 else value if piece.lanes is None else value[piece.lanes]
                 for value in values
             ]
             race = options.checks and access.is_raceable(piece)
-            places: list[Selector] = []
+            locations: list[Selector] = []
             value = parts[0] if count == 1 else None
             if race:
-                places = access.check_races(c, piece, value, where)
-            for at, part in zip(where, parts, strict=True):
+                locations = access.check_races(c, piece, value, selectors)
+            for at, part in zip(selectors, parts, strict=True):
                 piece.target.store(at, width, part)
             if any_flags:
-                _forget_unset(c, piece, where, width, flags)
+                _forget_unset(c, piece, selectors, width, flags)
             if race:
-                access.note_access(c, piece, value, where, places)
+                access.note_access(c, piece, value, selectors, locations)
         if options.counts or options.trace:
             access.tally(c, pieces)
 
@@ -316,19 +317,19 @@ def _store(image: Image, binder: Binder, instr: Instr) -> Step:
 
 
 def _set_flag(binder: Binder, source: Operand) -> int | None:
-    """The register that says whether ``source`` is set, where it may not be."""
+    """The shadow of the register ``source`` (`Registers.shadows`); ``None`` if it has none."""
     keys = binder.registers.keys(source)
     return binder.registers.shadows.get(keys[0]) if len(keys) == 1 else None
 
 
-def _forget_unset(c: Cohort, piece: Piece, where: list[Selector], width: int, flags: list[int | None]) -> None:
-    """Storing a register that was never written (a structure's padding, say) leaves its bytes unwritten."""
+def _forget_unset(c: Cohort, piece: Piece, selectors: list[Selector], width: int, flags: list[int | None]) -> None:
+    """Mark bytes as never written where the stored register was never written, such as the padding of a structure."""
     written = piece.target.view(width)[1]
     if written is None:
         return
-    per = len(where) // len(flags)
-    for number, at in enumerate(where):
-        flag = flags[number // per]
+    selectors_per_register = len(selectors) // len(flags)
+    for number, at in enumerate(selectors):
+        flag = flags[number // selectors_per_register]
         if flag is None:
             continue
         is_set = spread(c.env.get(flag, _UNSET), c.n)
@@ -340,24 +341,24 @@ def _forget_unset(c: Cohort, piece: Piece, where: list[Selector], width: int, fl
 _UNSET = np.zeros(1, bool)
 
 
-# --- bytes of lanes --------------------------------------------------------------------------------------------------
+# --- rows of bytes --------------------------------------------------------------------------------------------------
 
 
 def load_bytes(c: Cohort, access: Access, addresses: Array, lanes: Array) -> Array:
-    """What ``lanes`` (positions in the cohort) read at ``addresses``: one row of bytes for each."""
+    """The bytes that ``lanes`` (positions in the cohort) read at ``addresses``: one row for each lane."""
     options = access.options
     data = np.zeros((lanes.size, access.nbytes), np.uint8)
     position = np.full(c.n, -1)
     position[lanes] = np.arange(lanes.size)
     pieces = access.pieces(c, addresses, lanes)
     for piece in pieces:
-        where = piece.selectors(access.width, access.count)
+        selectors = piece.selectors(access.width, access.count)
         if options.checks:
-            access.check_read(c, piece, where)
+            access.check_read(c, piece, selectors)
             if access.is_raceable(piece):
-                places = access.check_races(c, piece, None, where)
-                access.note_access(c, piece, None, where, places)
-        loaded = np.stack([piece.target.load(each, access.width) for each in where], axis=1)
+                locations = access.check_races(c, piece, None, selectors)
+                access.note_access(c, piece, None, selectors, locations)
+        loaded = np.stack([piece.target.load(index, access.width) for index in selectors], axis=1)
         loaded = np.broadcast_to(loaded, (len(_positions(piece, lanes)), access.count))
         data[position[_positions(piece, lanes)]] = (
             np.ascontiguousarray(loaded).view(np.uint8).reshape(-1, access.nbytes)
@@ -375,14 +376,14 @@ def store_bytes(c: Cohort, access: Access, addresses: Array, lanes: Array, data:
     position[lanes] = np.arange(lanes.size)
     pieces = access.pieces(c, addresses, lanes)
     for piece in pieces:
-        where = piece.selectors(access.width, access.count)
+        selectors = piece.selectors(access.width, access.count)
         part = values[position[_positions(piece, lanes)]]
         race = options.checks and access.is_raceable(piece)
-        places = access.check_races(c, piece, None, where) if race else []
-        for index, at in enumerate(where):
-            piece.target.store(at, access.width, part[:, index])
+        locations = access.check_races(c, piece, None, selectors) if race else []
+        for index, elements in enumerate(selectors):
+            piece.target.store(elements, access.width, part[:, index])
         if race:
-            access.note_access(c, piece, None, where, places)
+            access.note_access(c, piece, None, selectors, locations)
     if options.counts or options.trace:
         access.tally(c, pieces)
 
@@ -396,7 +397,7 @@ def _positions(piece: Piece, lanes: Array) -> Array:
 
 @dataclass(slots=True)
 class Copy:
-    """Asynchronous copies of several threads that have been issued and not yet waited for."""
+    """Asynchronous copies of several threads that were issued and have not been waited for."""
 
     instr: Instr
     threads: Array
@@ -405,15 +406,15 @@ class Copy:
     data: Array
     access: Access
 
-    def take(self, keep: Array) -> None:
-        """Forget the threads that are not to be kept."""
+    def retain(self, keep: Array) -> None:
+        """Remove the copies of all threads for which ``keep`` is false."""
         self.threads, self.groups = self.threads[keep], self.groups[keep]
         self.addresses, self.data = self.addresses[keep], self.data[keep]
 
 
 @dataclass(slots=True)
 class Pending:
-    """The asynchronous copies of a batch; ``group`` counts the groups that each thread has committed."""
+    """The asynchronous copies of a batch; ``group`` has the number of groups that each thread has committed."""
 
     group: Array
     copies: list[Copy] = field(default_factory=list[Copy])
@@ -422,15 +423,15 @@ class Pending:
 def _pending(batch: Batch) -> Pending:
     if batch.copies is None:
         batch.copies = Pending(np.zeros(batch.threads, np.int64))
-    found: Pending = batch.copies
-    return found
+    pending: Pending = batch.copies
+    return pending
 
 
 def _copy_async(image: Image, binder: Binder, instr: Instr) -> Step:
     operands = instr.operands
     size = operands[2]
     if not isinstance(size, Imm):
-        raise Refused("a size that is no constant")
+        raise Refused("a size that is not a constant")
     nbytes = integer(size.text, "a size")
     if nbytes not in (4, 8, 16):
         raise Refused(f"{nbytes} bytes")
@@ -453,52 +454,55 @@ def _copy_async(image: Image, binder: Binder, instr: Instr) -> Step:
     guard = binder.guard(instr)
 
     def step(c: Cohort) -> None:
-        some, lanes = guarded_lanes(guard, c)
-        if not some:
+        any_active, lanes = guarded_lanes(guard, c)
+        if not any_active:
             return
-        at = np.arange(c.n) if lanes is None else lanes
-        addresses = spread(read_from(c), c.n)[at]
-        wanted = np.full(at.size, nbytes, np.int64)
+        active = np.arange(c.n) if lanes is None else lanes
+        addresses = spread(read_from(c), c.n)[active]
+        sizes = np.full(active.size, nbytes, np.int64)
         if limit is not None:
-            wanted = np.minimum(spread(limit(c), c.n)[at].astype(np.int64), nbytes)
+            sizes = np.minimum(spread(limit(c), c.n)[active].astype(np.int64), nbytes)
         if ignore is not None:
-            wanted = np.where(spread(ignore(c), c.n)[at], 0, wanted)
-        data = np.zeros((at.size, nbytes), np.uint8)
-        taking = wanted > 0
-        if bool(taking.any()):
-            data[taking] = load_bytes(c, source, addresses[taking], at[taking])
-        data[np.arange(nbytes) >= wanted[:, None]] = 0
-        _issue(c, instr, target, at, spread(write_to(c), c.n)[at], data)
+            sizes = np.where(spread(ignore(c), c.n)[active], 0, sizes)
+        data = np.zeros((active.size, nbytes), np.uint8)
+        is_read = sizes > 0
+        if bool(is_read.any()):
+            data[is_read] = load_bytes(c, source, addresses[is_read], active[is_read])
+        data[np.arange(nbytes) >= sizes[:, None]] = 0
+        _issue(c, instr, target, active, spread(write_to(c), c.n)[active], data)
 
     return step
 
 
-def _issue(c: Cohort, instr: Instr, target: Access, at: Array, addresses: Array, data: Array) -> None:
+def _issue(c: Cohort, instr: Instr, target: Access, lanes: Array, addresses: Array, data: Array) -> None:
     pending = _pending(c.batch)
-    threads = c.threads[at]
-    for piece in target.pieces(c, addresses, at):
-        for where in piece.selectors(target.width, target.count):
+    threads = c.threads[lanes]
+    for piece in target.pieces(c, addresses, lanes):
+        for index in piece.selectors(target.width, target.count):
             written = piece.target.view(target.width)[1]
             if written is not None:
-                written[where] = 0
+                written[index] = 0
     pending.copies.append(Copy(instr, threads, pending.group[threads].copy(), addresses, data, target))
 
 
 def taken_copies(batch: Batch, thread: int) -> list[tuple[Access, Array, Array]]:
-    """The copies that ``thread`` has under way, which are no longer waited for by group: access, addresses, data."""
+    """Remove and return the pending copies of ``thread``: access, addresses, data.
+
+    They no longer belong to a group that a thread can wait for.
+    """
     if batch.copies is None:
         return []
-    found: list[tuple[Access, Array, Array]] = []
-    rest: list[Copy] = []
+    taken: list[tuple[Access, Array, Array]] = []
+    remaining: list[Copy] = []
     for copy in _pending(batch).copies:
-        mine = copy.threads == thread
-        if bool(mine.any()):
-            found.append((copy.access, copy.addresses[mine], copy.data[mine]))
-            copy.take(~mine)
+        of_thread = copy.threads == thread
+        if bool(of_thread.any()):
+            taken.append((copy.access, copy.addresses[of_thread], copy.data[of_thread]))
+            copy.retain(~of_thread)
         if copy.threads.size:
-            rest.append(copy)
-    _pending(batch).copies = rest
-    return found
+            remaining.append(copy)
+    _pending(batch).copies = remaining
+    return taken
 
 
 def _commit(c: Cohort) -> None:
@@ -511,25 +515,25 @@ def _wait(instr: Instr) -> Step:
     if not is_all:
         operand = instr.operands[0]
         if not isinstance(operand, Imm):
-            raise Refused("a count that is no constant")
+            raise Refused("a count that is not a constant")
         left = integer(operand.text, "a count")
 
     def step(c: Cohort) -> None:
         pending = _pending(c.batch)
-        # A copy is in group g while the thread has committed g groups; group g is complete once g < committed - left.
+        # A copy is in group g if its thread had committed g groups. The wait completes group g if g < committed - left.
         due = np.full(c.batch.threads, -1, np.int64)
         due[c.threads] = np.iinfo(np.int64).max if is_all else pending.group[c.threads] - left
         position = np.full(c.batch.threads, -1, np.int64)
         position[c.threads] = np.arange(c.n)
-        rest: list[Copy] = []
+        remaining: list[Copy] = []
         for copy in pending.copies:
             done = copy.groups < due[copy.threads]
             if bool(done.any()):
                 _finish(c, copy, position[copy.threads[done]], done)
             if not bool(done.all()):
-                copy.take(~done)
-                rest.append(copy)
-        pending.copies = rest
+                copy.retain(~done)
+                remaining.append(copy)
+        pending.copies = remaining
 
     return step
 

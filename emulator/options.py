@@ -1,4 +1,4 @@
-"""What the steps of an image do besides computing."""
+"""The options of an image: what its steps do in addition to the computation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ __all__ = ["Options"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``fine``: segments end at memory accesses, for random schedules; ``by_block``: each block begins one, also an
-    empty one, so that its rounds can be counted."""
+    """``checks``, ``counts`` and ``trace`` select what is recorded.
+
+    ``fine``: segments end at memory accesses, for random schedules. ``by_block``: each block begins a segment, also an
+    empty block, so that its iterations can be counted.
+    """
 
     checks: bool = True
     counts: bool = True

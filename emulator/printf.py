@@ -1,8 +1,8 @@
-"""`printf` on the device: the format string and the argument buffer to text.
+"""`printf` on the device: converts the format string and the argument buffer to text.
 
-Requires: readers of the buffer and of strings. Guarantees: arguments lie as nvcc lays them: 4 bytes for an ``int``,
-8 for a ``long long``, ``double`` or pointer, each aligned to its size. Refuses: a conversion that C does not have is
-copied as it stands, as the device does.
+Requires: functions that read the buffer and strings. Guarantees: arguments have the layout of nvcc: 4 bytes for an
+``int``, 8 for a ``long long``, ``double`` or pointer, each aligned to its size. A conversion that C does not have is
+copied unchanged, as on the device.
 Reference: CUDA C++ Programming Guide 13.0, §10.32 (formatted output).
 """
 
@@ -18,7 +18,10 @@ _CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d*))?(hh|h|ll|l|L|j|z|t
 
 
 def format_output(text: str, read: Callable[[int, int], bytes], string: Callable[[int], str]) -> tuple[str, int]:
-    """The output and the number of arguments; ``read(offset, size)`` reads the buffer, ``string(address)`` a string."""
+    """The output and the number of arguments.
+
+    ``read(offset, size)`` reads the buffer, ``string(address)`` a string.
+    """
     pieces: list[str] = []
     offset = 0
     count = 0

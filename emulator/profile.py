@@ -1,12 +1,12 @@
-"""What was executed how often, place by place: the profile that `analyze` and `opt` read.
+"""How often each place of the code was executed: the profile that `analyze` and `opt` read.
 
 Computes: for each kernel and function that ran, how often warps entered each block, and for each conditional branch
-(guarded `ret`, `exit` and `trap` among them) how often a warp executed it and how often its lanes went both ways. A
-warp whose lanes are apart counts once for each part, as it costs that.
+(also guarded `ret`, `exit` and `trap`) how often a warp executed it and how often its lanes took both sides. A warp
+that has diverged counts once for each fragment.
 
-Guarantees: counts are exact for the launches that were made; profiles of several launches add up. Places are positions
-among the kernel's instructions, directives left out, and hold for the code with this digest (`ptx/digest.py`) only.
-The document is described in docs/analyze.md.
+Guarantees: counts are exact for the launches that were made. Profiles of several launches can be added. Places are
+positions among the instructions of the kernel, without directives. They are valid only for code with the same digest
+(`ptx/digest.py`). docs/analyze.md describes the document.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ SCHEMA_VERSION = 1
 
 @dataclass(slots=True)
 class Executions:
-    """Of one kernel: by block (its number) [warps, threads] that entered it; by branch [executed, diverged]."""
+    """The counts of one kernel: by number of the block [warps, threads] that entered it; by branch [executed,
+    diverged]."""
 
     launches: int = 0
     blocks: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     branches: dict[Instr, list[int]] = field(default_factory=dict[Instr, list[int]])
 
     def add(self, other: Executions) -> None:
-        """Add what other launches did."""
+        """Add the counts of other launches."""
         self.launches += other.launches
         for block, (warps, threads) in other.blocks.items():
             _add_pair(self.blocks.setdefault(block, [0, 0]), warps, threads)
@@ -58,15 +59,15 @@ def starts(codes: Iterable[Code]) -> set[int]:
 
 
 def profile_document(executed: dict[Kernel, Executions]) -> dict[str, Any]:
-    """The profile as plain data for JSON. What several loads of one code did is added up."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    """The profile as data for JSON. The counts of several loads of the same code are added."""
+    entries: dict[tuple[str, str], dict[str, Any]] = {}
     for kernel, executions in executed.items():
         digest = code_digest(kernel)
         entry = _entry(kernel, digest, executions)
-        known = found.setdefault((kernel.name, digest), entry)
-        if known is not entry:
-            _add_entry(known, entry)
-    return {"format": FORMAT, "schema_version": SCHEMA_VERSION, "kernels": [found[key] for key in sorted(found)]}
+        sum_of_loads = entries.setdefault((kernel.name, digest), entry)
+        if sum_of_loads is not entry:
+            _add_entry(sum_of_loads, entry)
+    return {"format": FORMAT, "schema_version": SCHEMA_VERSION, "kernels": [entries[key] for key in sorted(entries)]}
 
 
 def _entry(kernel: Kernel, digest: str, executions: Executions) -> dict[str, Any]:

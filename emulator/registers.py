@@ -1,10 +1,10 @@
-"""Registers as numbers, and the operands of instructions as functions of a cohort.
+"""Registers as numbers (keys), and the operands of instructions as functions of a cohort.
 
-Computes: a key for every register (component), getters that give an operand's raw bits at its type's width, setters
-that put results into registers of any width.
-Requires: `layout` for symbols. Guarantees: a register wider than the type is truncated when read and extended when
-    written, by sign where the type is signed (PTX ISA 9.0, §9.4.1); `{a, b}` or a vector register where a scalar stands
-    pack and unpack.
+Computes: a key for every register or component of a vector register; getters that give the raw bits of an operand with
+the width of its type; setters that write results to registers of any width.
+Requires: `layout` for symbols. Guarantees: if a register is wider than the type, its value is truncated when it is
+    read, and a result is extended when it is written, with its sign if the type is signed (PTX ISA 9.0, §9.4.1).
+    `{a, b}` or a vector register in the place of a scalar is packed and unpacked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr, Kernel, Param
+from ..ptx.instructions import Instr
+from ..ptx.ir import Kernel, Param
 from ..ptx.operands import Args, Element, Imm, Mem, Not, Operand, Pair, Reg, Sink, Special, Sym, Vec
 from ..ptx.types import TYPES, ScalarType, literal_bits, literal_value
 from .specials import special
@@ -27,7 +28,7 @@ __all__ = ["Binder", "Getter", "Refused", "Registers", "Setter", "dtype_of", "in
 
 Array: TypeAlias = npt.NDArray[Any]
 Getter: TypeAlias = "Callable[[Cohort], Array]"
-#: Called with the cohort, the value, and the guard (``None``: all lanes).
+#: A setter is called with the cohort, the value, and the guard (``None``: all lanes).
 Setter: TypeAlias = "Callable[[Cohort, Array, Array | None], None]"
 
 _VECTOR_SPECIALS = frozenset(["%tid", "%ntid", "%ctaid", "%nctaid"])
@@ -36,7 +37,7 @@ _SIGNED = {1: np.dtype("i1"), 2: np.dtype("i2"), 4: np.dtype("i4"), 8: np.dtype(
 
 
 class Refused(Exception):
-    """The emulator does not execute this instruction; the text says why."""
+    """The emulator does not execute this instruction. The text says why."""
 
 
 def dtype_of(scalar: ScalarType) -> np.dtype[Any]:
@@ -49,7 +50,7 @@ def dtype_of(scalar: ScalarType) -> np.dtype[Any]:
 
 
 def integer(text: str, what: str) -> int:
-    """The value of an integer literal; `Refused` where it is none, with ``what`` it was to be."""
+    """The value of an integer literal. `Refused` if it is not an integer; ``what`` names the operand in the message."""
     value = literal_value(text)
     if value != value or value in (float("inf"), float("-inf")) or int(value) != value:
         raise Refused(f"{what} of {text}")
@@ -57,13 +58,13 @@ def integer(text: str, what: str) -> int:
 
 
 class Registers:
-    """Keys of all registers of a program: plain numbers, with the type that each holds."""
+    """The keys of all registers of a program: numbers, with the type and the name of each register."""
 
     def __init__(self) -> None:
         self.types: list[ScalarType] = []
         self.names: list[str] = []
         self._keys: dict[tuple[Reg, int], int] = {}
-        #: For a register that may be read before it is written, the register that says whether it was.
+        #: For a register that may be read before it is written, its shadow: a predicate register for "was written".
         self.shadows: dict[int, int] = {}
         self._carries: dict[Kernel, int] = {}
         self._unnamed: dict[tuple[Kernel, str], list[int]] = {}
@@ -74,19 +75,19 @@ class Registers:
         return len(self.types) - 1
 
     def key(self, reg: Reg, component: int = 0) -> int:
-        found = self._keys.get((reg, component))
-        if found is None:
+        key = self._keys.get((reg, component))
+        if key is None:
             name = reg.text if reg.lanes == 1 else f"{reg.text}.{'xyzw'[component]}"
-            found = self._keys[reg, component] = self.new(reg.type, name)
-        return found
+            key = self._keys[reg, component] = self.new(reg.type, name)
+        return key
 
     def of_parameter(self, kernel: Kernel, param: Param) -> list[int]:
-        """The keys of a ``.reg`` parameter or result that no instruction of ``kernel`` names, one for each lane."""
-        found = self._unnamed.get((kernel, param.name))
-        if found is None:
-            found = [self.new(param.type, param.name) for _ in range(param.lanes)]
-            self._unnamed[kernel, param.name] = found
-        return found
+        """The keys of a ``.reg`` parameter or result that no instruction of ``kernel`` uses, one for each element."""
+        keys = self._unnamed.get((kernel, param.name))
+        if keys is None:
+            keys = [self.new(param.type, param.name) for _ in range(param.lanes)]
+            self._unnamed[kernel, param.name] = keys
+        return keys
 
     def keys(self, operand: Operand) -> list[int]:
         """The keys of all registers in ``operand``."""
@@ -109,10 +110,10 @@ class Registers:
 
     def carry(self, kernel: Kernel) -> int:
         """The key of the hidden carry flag of ``kernel``."""
-        found = self._carries.get(kernel)
-        if found is None:
-            found = self._carries[kernel] = self.new(TYPES["pred"], "the carry flag")
-        return found
+        key = self._carries.get(kernel)
+        if key is None:
+            key = self._carries[kernel] = self.new(TYPES["pred"], "the carry flag")
+        return key
 
     def zeros(self, key: int, count: int) -> Array:
         scalar = self.types[key]
@@ -121,7 +122,7 @@ class Registers:
 
 
 def _check_extension(scalar: ScalarType, target: ScalarType) -> None:
-    """`Refused` where `extend` cannot convert between the types."""
+    """`Refused` if `extend` cannot convert between the types."""
     if "p" in (scalar.kind, target.kind) or 128 in (scalar.bits, target.bits):
         raise Refused(f"a .{scalar.name} value in a .{target.name} register")
 
@@ -139,9 +140,9 @@ def extend(value: Array, scalar: ScalarType, target: ScalarType) -> Array:
 
 
 class Binder:
-    """Makes getters and setters for the instructions of one function.
+    """Makes getters and setters for the operands of one function.
 
-    ``symbol`` gives the address of a symbol: a number, or a getter where it differs between threads.
+    ``symbol`` gives the address of a symbol: a number, or a getter if it differs between threads.
     """
 
     def __init__(
@@ -157,15 +158,15 @@ class Binder:
         self.address_bits = address_bits
 
     def source(self, operand: Operand, scalar: ScalarType | None) -> Getter:
-        """A function that gives ``operand`` as raw bits of ``scalar``."""
+        """A getter of ``operand`` as raw bits of ``scalar``."""
         if isinstance(operand, Reg | Element):
             return self._register(operand, scalar)
         if isinstance(operand, Imm):
-            wanted = scalar if scalar is not None else TYPES["b32"]
+            literal_type = scalar if scalar is not None else TYPES["b32"]
             try:
-                return self.constant(literal_bits(operand.text, wanted), wanted)
+                return self.constant(literal_bits(operand.text, literal_type), literal_type)
             except ValueError:
-                raise Refused(f"literal '{operand.text}' as .{wanted.name}") from None
+                raise Refused(f"literal '{operand.text}' as .{literal_type.name}") from None
         if isinstance(operand, Not):
             inner = self.source(operand.operand, TYPES["pred"])
             return lambda c: ~inner(c)
@@ -206,14 +207,14 @@ class Binder:
         return lambda c: extend(read(c), declared, target)
 
     def _symbol(self, operand: Sym, scalar: ScalarType | None) -> Getter:
-        wanted = scalar if scalar is not None else TYPES[f"b{self.address_bits}"]
+        address_type = scalar if scalar is not None else TYPES[f"b{self.address_bits}"]
         if isinstance(operand.declaration, Param) and operand.declaration.space == "reg":
             raise Refused(f"register parameter '{operand.name}' by symbol")
-        found = self.symbol(operand)
-        if isinstance(found, int):
-            return self.constant(found & ((1 << wanted.bits) - 1), wanted)
-        dtype = dtype_of(wanted)
-        read = found
+        address = self.symbol(operand)
+        if isinstance(address, int):
+            return self.constant(address & ((1 << address_type.bits) - 1), address_type)
+        dtype = dtype_of(address_type)
+        read = address
         return lambda c: read(c).astype(dtype)
 
     def _packed(self, operand: Vec, scalar: ScalarType | None) -> Getter:
@@ -238,7 +239,7 @@ class Binder:
     # --- results -------------------------------------------------------------------------------------------------
 
     def destination(self, operand: Operand, scalar: ScalarType | None) -> Setter:
-        """A function that puts raw bits of ``scalar`` into ``operand``."""
+        """A setter that writes raw bits of ``scalar`` to ``operand``."""
         if isinstance(operand, Sink):
             return lambda c, value, guard: None
         if isinstance(operand, Vec):
@@ -258,7 +259,7 @@ class Binder:
         return lambda c, value, guard: put(c, extend(value, source, declared), guard)
 
     def put(self, key: int) -> Setter:
-        """A setter of the register ``key`` by its own bits."""
+        """A setter of the register ``key`` for bits of its own type."""
         shadow = self.registers.shadows.get(key)
 
         def put(c: Cohort, value: Array, guard: Array | None) -> None:
@@ -304,7 +305,7 @@ class Binder:
         return unpack
 
     def elements(self, operand: Operand) -> list[Operand]:
-        """The elements of a vector operand, of a vector register, or the operand itself."""
+        """The elements of a vector operand or of a vector register; otherwise the operand itself."""
         if isinstance(operand, Vec):
             return list(operand.elements)
         if isinstance(operand, Reg) and operand.lanes > 1:
@@ -314,11 +315,11 @@ class Binder:
         return [operand]
 
     def _as_list(self, operand: Operand) -> Vec:
-        """A vector register as the list of its elements."""
+        """A vector register as a list of its elements."""
         return Vec(tuple(self.elements(operand)))
 
     def guard(self, instr: Instr) -> Getter | None:
-        """The lanes on which ``instr`` takes effect; ``None`` for all."""
+        """A getter of the lanes in which ``instr`` takes effect; ``None`` for all lanes."""
         if instr.guard is None:
             return None
         read = self.source(instr.guard.reg, TYPES["pred"])

@@ -1,21 +1,23 @@
-"""A kernel cut into segments: what runs without the scheduler's attention, and where threads meet again.
+"""A kernel divided into segments, which run without a decision of the scheduler, and where threads reconverge.
 
-Computes: segments (straight-line stretches that end at a branch, call, barrier or before a `*.sync` instruction), the
-    segment where diverged threads reconverge (immediate post-dominator), reverse postorder ranks.
-Requires: a kernel with a body; scopes may be nested, registers and labels compare by identity.
-Guarantees: a guarded instruction that ends a segment (`@p ret`, `@p bar.sync`) stands alone behind a segment that
-    branches on the guard, so that an end never has a guard. With ``fine`` every memory access begins a segment, so
-    that a random schedule can interleave there. With ``by_block`` no two blocks share one.
-The post-dominators are computed here and not taken from `analysis`: the emulator is an oracle for the analyses, and
-    segments are finer than blocks. Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm", 2001, on the
-    reversed graph; the virtual exit is ``None``. Where control cannot reach an exit, an edge to it is assumed.
+Computes: segments (straight-line code that ends at a branch, call or barrier, or before a `*.sync` instruction); the
+    segment where threads that diverged reconverge (immediate post-dominator); reverse postorder ranks.
+Requires: a kernel with a body. Scopes may be nested. Registers and labels are compared by identity.
+Guarantees: a guarded instruction that ends a segment (`@p ret`, `@p bar.sync`) is alone in a segment, after one that
+    branches on the guard. So the end of a segment has no guard, unless it is a branch. With ``fine``, every memory
+    access begins a segment, so that a random schedule can interleave there. With ``by_block``, each block begins a
+    segment.
+The post-dominators are computed here and not by `analysis`, because tests compare the analyses with the emulator, and
+    because segments are smaller than blocks. Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm", 2001,
+    on the reversed graph; the virtual exit is ``None``. Where control cannot reach an exit, an edge to it is assumed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..ptx.ir import Directive, Instr, Kernel
+from ..ptx.instructions import Directive, Instr
+from ..ptx.ir import Kernel
 from ..ptx.operands import Label, Sym
 
 __all__ = ["Segment", "cut"]
@@ -41,10 +43,11 @@ _MEMORY = frozenset("memory_ld memory_st memory_atom memory_atom_cas memory_red 
 
 @dataclass(eq=False, slots=True)
 class Segment:
-    """``body`` runs in order; then ``end`` decides. ``kind`` is ``fall bra brx call ret exit trap bar guard``.
+    """Instructions that run in order (``body``), and ``end``, which decides what runs next.
 
-    ``targets``: of ``bra`` and ``guard`` (where the predicate holds, where not); of ``brx`` its table; of the others
-    the segment that follows. ``join`` is where diverged threads meet; ``None`` is the function's end.
+    ``kind`` is ``fall bra brx call ret exit trap bar guard``. ``targets``: of ``bra`` and ``guard`` the segments if the
+    predicate holds and if it does not; of ``brx`` the table; of the others the segment that follows. ``join`` is where
+    threads reconverge; ``None`` is the end of the function.
     """
 
     kernel: Kernel
@@ -55,13 +58,13 @@ class Segment:
     targets: tuple[Segment, ...] = ()
     join: Segment | None = None
     is_warp_sync: bool = False  #: the first instruction waits for other lanes of its warp
-    receives: Instr | None = None  #: the reduction barrier or call whose results this segment takes first
+    receives: Instr | None = None  #: the reduction barrier or call whose results this segment takes at its start
     rank: int = 0
     index: int = -1
 
 
 def semantics(instr: Instr) -> str:
-    """The name in the table's row; empty for what is refused."""
+    """The semantics in the row of the instruction; empty if it has no row."""
     return "" if instr.form.is_opaque else instr.form.op.semantics
 
 
@@ -121,7 +124,7 @@ class _Cutter:
             if name in ("sync_bar_red", "sync_bar_red_popc", "control_call"):
                 self.now.receives = instr
                 if instr.guard is not None:
-                    # Threads that the guard keeps away have nothing to receive.
+                    # Threads for which the guard is false receive no results. They continue at the next segment.
                     self.start()
         elif name in _WARP:
             if instr.guard is not None:
@@ -150,7 +153,7 @@ class _Cutter:
         self.start()
 
     def finish(self) -> None:
-        """Fill in targets; control that runs off the end of the text returns."""
+        """Set the targets. At the end of the text, control returns."""
         segments = self.segments
         for position, segment in enumerate(segments):
             following = segments[position + 1] if position + 1 < len(segments) else None
@@ -208,15 +211,15 @@ def cut(kernel: Kernel, *, fine: bool = False, by_block: bool = False) -> list[S
 
 
 def _reverse_postorder(entry: Segment) -> list[Segment]:
-    """Depth first, the later target first, so that text order breaks ties."""
+    """Depth first, the later target first, so that segments are in the order of the text where possible."""
     done: list[Segment] = []
-    seen = {entry}
+    visited = {entry}
     stack = [(entry, iter(entry.targets))]
     while stack:
-        segment, rest = stack[-1]
-        for target in rest:
-            if target not in seen:
-                seen.add(target)
+        segment, remaining = stack[-1]
+        for target in remaining:
+            if target not in visited:
+                visited.add(target)
                 stack.append((target, iter(target.targets)))
                 break
         else:
@@ -239,7 +242,7 @@ def _set_joins(order: list[Segment]) -> None:
     sequence = _from_exit(predecessors, count)
     for node in range(count - 1, -1, -1):
         if node not in sequence:
-            # An endless loop: pretend that its last segment may leave.
+            # An endless loop: assume an edge from its last segment to the exit.
             successors[node].append(count)
             predecessors[count].append(node)
             sequence = _from_exit(predecessors, count)
@@ -260,20 +263,20 @@ def _set_joins(order: list[Segment]) -> None:
                 changed = True
     for node, segment in enumerate(order):
         join = order[idom[node]] if idom[node] < count else None
-        # Where threads would meet only to leave, each leaves at once: ptxas makes a branch to `ret` an exit.
+        # Threads do not reconverge only to leave: ptxas replaces a branch to `ret` by an exit.
         segment.join = None if join is not None and join.kind in ("ret", "exit") and not join.body else join
 
 
 def _from_exit(predecessors: list[list[int]], exit_node: int) -> dict[int, None]:
-    """Reverse postorder of the reversed graph; insertion order is the order."""
+    """Reverse postorder of the reversed graph, as the order of the keys."""
     done: list[int] = []
-    seen = {exit_node}
+    visited = {exit_node}
     stack = [(exit_node, iter(predecessors[exit_node]))]
     while stack:
-        node, rest = stack[-1]
-        for source in rest:
-            if source not in seen:
-                seen.add(source)
+        node, remaining = stack[-1]
+        for source in remaining:
+            if source not in visited:
+                visited.add(source)
                 stack.append((source, iter(predecessors[source])))
                 break
         else:
@@ -292,7 +295,7 @@ def _meet(a: int, b: int, idom: dict[int, int], numbers: dict[int, int]) -> int:
 
 
 def called_names(kernel: Kernel) -> set[str]:
-    """The functions that ``kernel`` names: called directly, or taken the address of."""
+    """The functions that ``kernel`` names, in calls or to take their address."""
     names: set[str] = set()
     for instr in kernel.instructions():
         for operand in instr.operands:

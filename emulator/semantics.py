@@ -1,9 +1,9 @@
-"""From a form of the opcode table to its arithmetic over lanes.
+"""The lane function of a form of the opcode table.
 
-Computes: the lane function of a mnemonic, specialised once for its types and modifiers.
-Requires: the names in the column `semantics` of `ptx.ops`. Guarantees: one function per form, resolved once.
-Refuses: a form without arithmetic of its own (memory, control, synchronisation), or one that has no meaning, with
-    ``None``; the emulator then refuses the kernel by name before anything runs.
+Computes: the arithmetic of a mnemonic over lanes, specialised for its types and modifiers.
+Requires: the names in the column `semantics` of `ptx.ops`. Guarantees: each form has one function, which is made once.
+Refuses: a form without arithmetic (memory, control, synchronisation) or without meaning, with ``None``. The emulator
+    then refuses the kernel by name before anything runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .lane_types import Factory, LaneFunction, Lanes
 
 __all__ = ["FACTORIES", "LaneFunction", "Lanes", "resolve"]
 
-#: Every lane function's factory by the name in the opcode table.
+#: The factories of all lane functions by the name in the opcode table.
 FACTORIES: dict[str, Factory] = {
     **lanes_int.FACTORIES,
     **lanes_bits.FACTORIES,
@@ -32,8 +32,8 @@ FACTORIES: dict[str, Factory] = {
 def resolve(form: Form) -> LaneFunction | None:
     """The lane function of ``form``, or ``None`` where it has none.
 
-    Sources are raw bits, in operand order behind the results; ``setp`` gives two results, whether or not the second
-    is asked for. A result may be one of the sources itself.
+    Sources are raw bits, in operand order after the results. ``setp`` always gives two results. A result may be one of
+    the sources itself.
 
     >>> import numpy as np
     >>> from ptxmotion.ptx.decoding import decode

@@ -1,9 +1,9 @@
-"""Memory that exists wherever it is accessed: pages are made when a kernel first touches them.
+"""Memory that exists at every address: a page is made when a kernel first accesses it.
 
-Computes: for addresses the offsets in one object that holds all pages; which pages each instruction touched.
-Requires: aligned accesses (the caller checks), so that none crosses a page. Guarantees: what a page holds at first
-depends on its address only, so two programs that run over equal `contents` see equal memory, whatever they do with
-addresses. Refuses: pages beyond ``limit``, which bounds the memory that a run takes.
+Computes: the offsets of addresses in one object that holds all pages; the pages that each instruction accessed.
+Requires: aligned accesses (the caller checks), so that no access crosses a page. Guarantees: the initial contents of a
+page depend only on its address. So two programs that run with equal `contents` read equal memory, however they compute
+addresses. Refuses: pages beyond ``limit``, which bounds the memory of a run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 from .memory import MemoryObject
 
 __all__ = ["PAGE", "SparseMemory"]
@@ -28,7 +28,7 @@ _FIRST_PAGES = 16
 
 
 class SparseMemory:
-    """Pages by number (address divided by `PAGE`). ``contents(number)`` gives the bytes that a page holds at first."""
+    """Pages by number (address divided by `PAGE`). ``contents(number)`` gives the initial bytes of a page."""
 
     def __init__(self, contents: Callable[[int], Array], limit: int = 2048) -> None:
         self.contents = contents
@@ -40,9 +40,9 @@ class SparseMemory:
         self.touched: dict[Instr, set[int]] = {}
 
     def offsets(self, addresses: Array, instr: Instr) -> tuple[Array, Array | None]:
-        """Where ``addresses`` lie in `target`, and which of them have no page because the limit is reached.
+        """The offsets of ``addresses`` in `target`, and which of them have no page because the limit is reached.
 
-        Offsets of addresses without a page mean nothing.
+        The offset of an address without a page is meaningless.
         """
         numbers = addresses >> _SHIFT
         low = addresses & np.int64(PAGE - 1)
@@ -56,12 +56,12 @@ class SparseMemory:
         pages: list[int] = distinct.tolist()
         slots = np.array([self._slot(page) for page in pages], np.int64)
         touched.update(pages)
-        found: Array = slots[positions]
-        missing = found < 0
-        return (found << _SHIFT) + low, missing if bool(missing.any()) else None
+        page_slots: Array = slots[positions]
+        missing = page_slots < 0
+        return (page_slots << _SHIFT) + low, missing if bool(missing.any()) else None
 
     def page(self, number: int) -> Array:
-        """What the page holds now."""
+        """The current contents of the page."""
         slot = self.slots.get(number)
         return self.contents(number) if slot is None else self.target.bytes[slot * PAGE : (slot + 1) * PAGE]
 

@@ -1,7 +1,8 @@
-"""Special registers: what each gives in a cohort. PTX ISA 9.0, chapter 10.
+"""The values of special registers in a cohort. PTX ISA 9.0, chapter 10.
 
-Guarantees: `%clock` and `%globaltimer` rise with the segments run; `%smid` spreads blocks over 132 processors; a block
-is a cluster of its own. Refuses: `%pm…`, `%envreg…` and what has no meaning without a driver, with ``None``.
+Guarantees: `%clock` and `%globaltimer` increase with the segments that have run; `%smid` distributes blocks over 132
+multiprocessors; every block is a cluster of its own. Refuses: `%pm…`, `%envreg…` and registers that have no meaning
+without a driver, with ``None``.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _bit(c: Cohort) -> Array:
 
 
 def special(name: str) -> Callable[[Cohort], Array] | None:
-    """A function that gives special register ``name`` in a cohort; ``None`` where it is not emulated."""
+    """A function that gives the special register ``name`` in a cohort; ``None`` if it is not emulated."""
     base, _, component = name.partition(".")
     if component == "w":
         return lambda c: _one(0)

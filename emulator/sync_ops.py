@@ -1,13 +1,13 @@
-"""Synchronization: barriers of a block, exchanges inside a warp, fences.
+"""Synchronization: barriers of a block, exchanges in a warp, fences.
 
-Computes: `bar`/`barrier` with ids, counts and reductions; `shfl`, `vote`, `match`, `redux`, `elect`, `activemask`,
-`bar.warp.sync`; fences (which matter to the race check only, since memory here is sequentially consistent).
-Model: a `*.sync` instruction waits until every lane of its membermask that has not exited stands at this very
-instruction, in whatever splits; `bar.warp.sync` may also be met at another one. A barrier without a count waits for
-all threads of the block, one with a count for warps: a warp is taken for 32 threads once all of it that has not
-exited has come (so does Hopper). Without a count, threads that have exited are no longer waited for once nothing else
-can run, and that is reported. A shuffle from a lane that takes no part gives the reader's own value (the manual leaves
-it undefined).
+Computes: `bar`/`barrier` with numbers, counts and reductions; `shfl`, `vote`, `match`, `redux`, `elect`, `activemask`,
+`bar.warp.sync`; fences, which matter only to the race check, since memory here is sequentially consistent.
+Model: a `*.sync` instruction waits until every lane of its membermask that has not exited is at this instruction, in
+any warp fragment. For `bar.warp.sync` the lanes may also be at another one. A barrier without a count waits for all
+threads of the block. If nothing else can run, it no longer waits for threads that have exited, and this is reported. A
+barrier with a count waits for warps: a warp counts as 32 threads when all of its threads that have not exited have
+arrived, as on Hopper. A shuffle from a lane that takes no part gives the value of the reading lane. (The manual leaves
+it undefined.)
 Reference: PTX ISA 9.0, §9.7.9.6, §9.7.13.1 to §9.7.13.15.
 """
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 from ..ptx.operands import Operand
 from ..ptx.types import TYPES
 from . import warp_ops
@@ -43,11 +43,11 @@ BARRIERS = 16
 
 
 def popcount(masks: Array) -> Array:
-    """Bits set in each 32-bit mask."""
+    """The number of bits set in each 32-bit mask."""
     return np.unpackbits(np.ascontiguousarray(masks).view(np.uint8).reshape(-1, 4), axis=1).sum(axis=1).astype(np.int64)
 
 
-# --- inside a warp ---------------------------------------------------------------------------------------------------
+# --- within a warp ---------------------------------------------------------------------------------------------------
 
 
 def bind(image: Image, binder: Binder, instr: Instr) -> Step:
@@ -77,14 +77,14 @@ def _fence(image: Image, binder: Binder, instr: Instr) -> Step:
 
 
 def membermask(binder: Binder, instr: Instr) -> Getter:
-    """The membermask of a `*.sync` instruction, its last operand; operations on matrices name all lanes."""
+    """The membermask of a `*.sync` instruction, its last operand. Operations on matrices use all lanes."""
     if names_whole_warp(instr):
         return binder.constant(0xFFFF_FFFF, TYPES["b32"])
     return binder.source(instr.operands[-1], TYPES["b32"])
 
 
 def complete_rows(c: Cohort, code: Code) -> Array:
-    """For each row whether every lane that its membermask names, and that has not exited, is in the cohort."""
+    """For each row, whether every lane in its membermask that has not exited is in the cohort."""
     assert code.membermask is not None
     batch = c.batch
     pool = batch.pool
@@ -115,18 +115,18 @@ def complete_rows(c: Cohort, code: Code) -> Array:
 
 
 def _others_wait(batch: Batch, c: Cohort, row: int, missing: int) -> bool:
-    """Whether the missing lanes wait at another `bar.warp.sync`; if so they are let go too."""
+    """Whether the missing lanes wait at another `bar.warp.sync`. If so, they are released, too."""
     pool = batch.pool
     others = np.flatnonzero((pool.state == LANES) & (pool.warp == c.warps[row]))
-    found: list[int] = []
+    waiting: list[int] = []
     for other in others.tolist():
         body = batch.image.codes[int(pool.point[other]) % batch.segments].segment.body
         if body and semantics(body[0]) == "sync_warp" and other not in c.ids:
             missing &= ~int(pool.mask[other])
-            found.append(other)
+            waiting.append(other)
     if missing:
         return False
-    for other in found:
+    for other in waiting:
         pool.state[other] = READY
         pool.passing.add(other)
     return True
@@ -137,16 +137,19 @@ def _others_wait(batch: Batch, c: Cohort, row: int, missing: int) -> bool:
 
 @dataclass(slots=True)
 class Barriers:
-    """The barriers of a batch; arrays are (blocks, 16) where nothing else is said."""
+    """The barriers of a batch. Arrays have the shape (blocks, 16) unless another one is stated.
+
+    ``members`` has, by block and number of the barrier, the threads that arrived, and whether they wait.
+    """
 
     arrived: Array
-    expected: Array  #: 0 where no count was given
-    true: Array
-    all_true: Array
-    results: Array  #: of the last completed reduction: threads with a true predicate
-    all_results: Array
-    came: Array  #: (warps, 16): the lanes that have come to a barrier with a count
-    is_whole: Array  #: (warps, 16): with them the warp counts as 32 threads
+    expected: Array  #: the count of threads; 0 if the barrier has none
+    true: Array  #: threads that arrived with a true predicate
+    all_true: Array  #: whether all that arrived had a true predicate
+    results: Array  #: ``true`` of the last completed reduction
+    all_results: Array  #: ``all_true`` of the last completed reduction
+    came: Array  #: (warps, 16): the lanes that have arrived at a barrier with a count
+    is_whole: Array  #: (warps, 16): whether the warp was counted as 32 threads
     members: dict[tuple[int, int], list[tuple[Array, bool]]] = field(
         default_factory=dict[tuple[int, int], "list[tuple[Array, bool]]"]
     )
@@ -166,8 +169,8 @@ def _barriers(batch: Batch) -> Barriers:
             np.zeros((batch.warp_block.size, BARRIERS), np.uint32),
             np.zeros((batch.warp_block.size, BARRIERS), bool),
         )
-    found: Barriers = batch.barriers
-    return found
+    barriers: Barriers = batch.barriers
+    return barriers
 
 
 @dataclass(slots=True)
@@ -198,7 +201,7 @@ def _per_row(c: Cohort, value: Array) -> Array:
 
 
 def bind_barrier(image: Image, code: Code) -> Finish:
-    """The end of a segment that arrives at a barrier."""
+    """The function for the end of a segment that arrives at a barrier."""
     instr = code.segment.end
     assert instr is not None
     binder = code.function.binder
@@ -225,21 +228,21 @@ def bind_barrier(image: Image, code: Code) -> Finish:
             partial = c.masks != lanes & ~pool.exited[c.warps]
             if bool(partial.any()):
                 at = np.flatnonzero(partial[c.rows])
-                batch.report("divergent-barrier", instr, c, at, "only a part of the warp's threads is here")
+                batch.report("divergent-barrier", instr, c, at, "not all threads of the warp have arrived")
         threads = popcount(c.masks)
         if count is not None:
             np.bitwise_or.at(state.came, (c.warps, numbers), c.masks)
             threads = threads + _missing_of_warps(batch, state, c.warps, numbers)
-            wanted = _per_row(c, count(c))
-            known = state.expected[blocks, numbers]
-            odd = ((known != 0) & (known != wanted)) | (wanted % 32 != 0) | (wanted == 0)
-            if bool(odd.any()):
-                row = int(np.flatnonzero(odd)[0])
+            stated = _per_row(c, count(c))
+            earlier = state.expected[blocks, numbers]
+            is_wrong = ((earlier != 0) & (earlier != stated)) | (stated % 32 != 0) | (stated == 0)
+            if bool(is_wrong.any()):
+                row = int(np.flatnonzero(is_wrong)[0])
                 at = np.flatnonzero(c.rows == row)
                 batch.report(
-                    "barrier-count", instr, c, at, f"barrier {int(numbers[row])} with count {int(wanted[row])}"
+                    "barrier-count", instr, c, at, f"barrier {int(numbers[row])} with count {int(stated[row])}"
                 )
-            state.expected[blocks, numbers] = wanted
+            state.expected[blocks, numbers] = stated
         np.add.at(state.arrived, (blocks, numbers), threads)
         if predicate is not None:
             flags = np.broadcast_to(predicate(c), (c.n,))
@@ -261,10 +264,10 @@ def bind_barrier(image: Image, code: Code) -> Finish:
 
 
 def _missing_of_warps(batch: Batch, state: Barriers, warps: Array, numbers: Array) -> Array:
-    """For each warp the threads that it lacks, where all have come that have not exited; else 0.
+    """For each warp the number of its missing threads, if all threads that have not exited have arrived; else 0.
 
-    Counts are in whole warps: the barrier takes a warp for 32 threads, though some have exited or never were. A row
-    whose warp occurs again gets nothing.
+    Counts are in whole warps: the barrier counts a warp as 32 threads, even if some have exited or never existed. If a
+    warp has several rows, only the first gets the number.
     """
     came = state.came[warps, numbers]
     live = batch.warp_lanes[warps] & ~batch.pool.exited[warps]
@@ -276,8 +279,11 @@ def _missing_of_warps(batch: Batch, state: Barriers, warps: Array, numbers: Arra
     return np.where(whole, 32 - popcount(came), 0)
 
 
-def _count_warps_left(batch: Batch, state: Barriers) -> bool:
-    """Take as whole those warps of which the threads that did not come have exited; whether a barrier was completed."""
+def _count_warps_with_exited_threads(batch: Batch, state: Barriers) -> bool:
+    """Count as whole the warps whose missing threads have exited.
+
+    The result is whether a barrier was completed.
+    """
     warps, numbers = np.nonzero(state.came)
     if not warps.size:
         return False
@@ -293,15 +299,18 @@ def _note_members(state: Barriers, c: Cohort, blocks: Array, numbers: Array, wai
 
 
 def _complete(batch: Batch, state: Barriers, keys: Array, gone: int | Array) -> bool:
-    """Release those of the barriers ``keys`` (block × 16 + number) for which all threads have come, ``gone`` aside."""
+    """Release those of the barriers ``keys`` (block × 16 + number) at which all threads have arrived.
+
+    ``gone`` is the number of threads that have exited and are not waited for. The result is whether any was released.
+    """
     blocks, numbers = np.divmod(keys, BARRIERS)
     expected = state.expected[blocks, numbers]
     counted = expected != 0
-    wanted = np.where(counted, expected, batch.block_size - gone)
-    ready = state.arrived[blocks, numbers] >= wanted
+    needed = np.where(counted, expected, batch.block_size - gone)
+    ready = state.arrived[blocks, numbers] >= needed
     if not bool(ready.any()):
         return False
-    blocks, numbers, counted, wanted = blocks[ready], numbers[ready], counted[ready], wanted[ready]
+    blocks, numbers, counted, needed = blocks[ready], numbers[ready], counted[ready], needed[ready]
     pool = batch.pool
     waiting = np.flatnonzero(pool.state == BARRIER)
     done = np.zeros((batch.blocks, BARRIERS), bool)
@@ -310,9 +319,9 @@ def _complete(batch: Batch, state: Barriers, keys: Array, gone: int | Array) -> 
     pool.state[released] = READY
     pool.since[released] = pool.time
     if bool(counted.any()):
-        over = done[batch.warp_block]
-        state.came[over] = 0
-        state.is_whole[over] = False
+        completed = done[batch.warp_block]
+        state.came[completed] = 0
+        state.is_whole[completed] = False
     state.arrived[blocks, numbers] = 0
     state.expected[blocks, numbers] = 0
     state.results[blocks, numbers] = state.true[blocks, numbers]
@@ -320,7 +329,7 @@ def _complete(batch: Batch, state: Barriers, keys: Array, gone: int | Array) -> 
     state.true[blocks, numbers] = 0
     state.all_true[blocks, numbers] = True
     if batch.image.options.checks:
-        whole = ~counted | (wanted >= 32 * batch.warps_per_block)
+        whole = ~counted | (needed >= 32 * batch.warps_per_block)
         batch.order.full_barrier(blocks[whole])
         for block, number in zip(blocks.tolist(), numbers.tolist(), strict=True):
             members = state.members.pop((block, number), [])
@@ -333,7 +342,10 @@ def _complete(batch: Batch, state: Barriers, keys: Array, gone: int | Array) -> 
 
 
 def release_rest(batch: Batch) -> bool:
-    """When nothing can run: go on without the threads that have exited. Reports it; whether anything was released."""
+    """When nothing can run, complete barriers without the threads that have exited, and report it.
+
+    The result is whether any barrier was completed.
+    """
     if batch.barriers is None:
         return False
     state = _barriers(batch)
@@ -341,13 +353,15 @@ def release_rest(batch: Batch) -> bool:
     waiting = np.flatnonzero(pool.state == BARRIER)
     if not waiting.size:
         return False
-    if _count_warps_left(batch, state):
+    if _count_warps_with_exited_threads(batch, state):
         return True
     exited = np.zeros(batch.blocks, np.int64)
     np.add.at(exited, batch.warp_block, popcount(pool.exited))
     blocks = batch.warp_block[pool.warp[waiting]]
     keys = np.unique(blocks * BARRIERS + pool.barrier[waiting])
-    where = {int(key): int(row) for key, row in zip(blocks * BARRIERS + pool.barrier[waiting], waiting, strict=True)}
+    row_of_key = {
+        int(key): int(row) for key, row in zip(blocks * BARRIERS + pool.barrier[waiting], waiting, strict=True)
+    }
     expected = state.expected[keys // BARRIERS, keys % BARRIERS]
     keys = keys[expected == 0]
     gone = exited[keys // BARRIERS]
@@ -357,7 +371,7 @@ def release_rest(batch: Batch) -> bool:
         return False
     if batch.image.options.checks:
         for key, absent in zip(keys.tolist(), gone.tolist(), strict=True):
-            _report_partial(batch, where[key], key % BARRIERS, absent)
+            _report_partial(batch, row_of_key[key], key % BARRIERS, absent)
     return _complete(batch, state, keys, gone)
 
 
@@ -367,15 +381,15 @@ def _report_partial(batch: Batch, row: int, number: int, absent: int) -> None:
     pool = batch.pool
     rows = np.array([row])
     depth, index = divmod(int(pool.point[row]), batch.segments)
-    found = Cohort(batch, rows, pool.mask[rows], pool.warp[rows], depth, index)
+    c = Cohort(batch, rows, pool.mask[rows], pool.warp[rows], depth, index)
     instr = batch.image.barrier_before(index)
-    here = batch.block_size - absent
-    what = f"barrier {number} is reached by {here} of {batch.block_size} threads; the others have exited"
-    batch.report("partial-barrier", instr, found, np.arange(1), what)
+    arrived = batch.block_size - absent
+    message = f"barrier {number} is reached by {arrived} of {batch.block_size} threads; the others have exited"
+    batch.report("partial-barrier", instr, c, np.arange(1), message)
 
 
 def receive(binder: Binder, instr: Instr) -> Step:
-    """The first step behind a reduction barrier: its result."""
+    """The first step after a reduction barrier: it writes the result."""
     operands = _operands(instr)
     assert operands.result is not None
     is_count = semantics(instr) == "sync_bar_red_popc"

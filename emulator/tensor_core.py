@@ -1,10 +1,10 @@
-"""The arithmetic of a Hopper tensor core: dot products of small floats, doubles and integers, added to an accumulator.
+"""The arithmetic of a Hopper tensor core for small floats: dot products that are added to an accumulator.
 
-Computes: for arrays of dot products, `d = a · b + c` bit for bit as an H200 does it. Requires: raw bits.
-Method for f16, bf16 and tf32: the products are exact; all of them and the accumulator are aligned to the largest
-    exponent among them (at least `_LEAST_EXPONENT`), cut off below `_FRACTION` bits of fraction, and summed exactly;
-    the sum is cut to f32, or rounded to the nearest f16. Subnormal operands and results count in full. The exponent of
-    a product is the sum of its factors' exponents, also where its significand is 2 or more. A result of zero is
+Computes: for arrays of dot products, the bits of `d = a · b + c` on an H200. Requires: raw bits.
+Method for f16, bf16 and tf32: products are exact. All of them and the accumulator are aligned to the largest exponent
+    among them (at least `_LEAST_EXPONENT`), truncated to `_FRACTION` bits of fraction, and summed exactly. The sum is
+    truncated to f32, or rounded to the nearest f16. Subnormal operands and results are not flushed. The exponent of a
+    product is the sum of the exponents of its factors, even if its significand is 2 or more. A result of zero is
     positive. NaNs are 0x7fffffff and 0x7fff.
 Guarantees: agreement with `tests/golden/sm_90_matrix.npz`. The method is that of public measurements of tensor cores:
     P. Xie et al., "MMA-Sim: Bit-Accurate Reference Model of Tensor Cores and Matrix Cores", 2025;
@@ -23,9 +23,9 @@ __all__ = ["FORMATS", "Format", "Parts", "dot", "parts_of"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
-#: Bits of fraction below the largest exponent that an addend keeps.
+#: How many bits of fraction, relative to the largest exponent, are kept of an addend.
 _FRACTION = 25
-#: The largest exponent counts as this where it is below it (measured: no other value gives the recorded bits).
+#: The least value of the largest exponent. It was measured: no other value gives the recorded bits.
 _LEAST_EXPONENT = -133
 #: The exponent of a zero: below all others.
 _NO_EXPONENT = -(1 << 20)
@@ -33,7 +33,7 @@ _NO_EXPONENT = -(1 << 20)
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A floating-point format: bits of exponent and fraction; the largest exponent is that of infinities and NaNs."""
+    """A floating-point format: bits of exponent and fraction. Infinities and NaNs have the largest exponent."""
 
     exponent: int
     fraction: int
@@ -53,7 +53,7 @@ FORMATS: dict[str, Format] = {
 
 @dataclass(slots=True)
 class Parts:
-    """Numbers taken apart: ``significand`` is signed and has ``fraction`` bits behind the point."""
+    """The parts of numbers: ``significand`` is signed and has ``fraction`` bits after the point."""
 
     significand: Array
     exponent: Array
@@ -63,7 +63,7 @@ class Parts:
 
 
 def parts_of(bits: Array, format: Format) -> Parts:
-    """The numbers whose raw bits are ``bits``."""
+    """The parts of the numbers whose raw bits are ``bits``."""
     bits = bits.astype(np.int64)
     fraction = bits & ((1 << format.fraction) - 1)
     biased = (bits >> format.fraction) & ((1 << format.exponent) - 1)
@@ -92,7 +92,7 @@ def dot(a: Parts, b: Parts, c: Parts, result: str) -> Array:
 
 
 def _aligned(significand: Array, fraction: int, distance: Array) -> Array:
-    """``significand`` · 2**``distance`` with `_FRACTION` bits of fraction, cut off towards zero."""
+    """``significand`` · 2**``distance`` with `_FRACTION` bits of fraction, truncated towards zero."""
     magnitude = np.abs(significand) << np.int64(_FRACTION - min(fraction, _FRACTION))
     distance = np.minimum(-distance + max(fraction - _FRACTION, 0), 63)
     return np.sign(significand) * (magnitude >> distance)
@@ -121,9 +121,9 @@ def _rounded(total: Array, exponent: Array) -> Array:
     shift = last - (exponent - _FRACTION)
     right = np.clip(shift, 0, 62)
     kept = np.where(shift >= 0, magnitude >> right, magnitude << np.clip(-shift, 0, 62))
-    rest = magnitude - ((magnitude >> right) << right)
+    lost = magnitude - ((magnitude >> right) << right)
     half = (np.int64(1) << right) >> 1
-    up = (shift > 0) & ((rest > half) | ((rest == half) & (kept & 1 == 1)))
+    up = (shift > 0) & ((lost > half) | ((lost == half) & (kept & 1 == 1)))
     kept = kept + up
     biased = np.where(top < -14, 0, top + 14)
     bits = np.where(magnitude == 0, 0, kept + (biased << 10))
@@ -145,5 +145,5 @@ def _with_specials(a: Parts, b: Parts, c: Parts, finite: Array, result: str) -> 
     minus = (infinite & is_negative).any(axis=-1) | (c.is_infinite & (c.significand < 0))
     is_nan |= plus & minus
     infinity, nan, sign = (0x7F800000, 0x7FFFFFFF, 0x80000000) if result == "f32" else (0x7C00, 0x7FFF, 0x8000)
-    found = np.where(plus, infinity, np.where(minus, infinity | sign, finite))
-    return np.where(is_nan, nan, found).astype(finite.dtype)
+    with_infinities = np.where(plus, infinity, np.where(minus, infinity | sign, finite))
+    return np.where(is_nan, nan, with_infinities).astype(finite.dtype)

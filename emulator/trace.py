@@ -1,7 +1,7 @@
-"""The access trace: who read or wrote what, in the order of execution.
+"""The access trace: which thread accessed which address, in the order of execution.
 
 Guarantees: one row for each active lane of each access. ``instruction`` is the 1-based line of the PTX; block and
-thread are linear numbers; ``address`` is generic for global memory and an offset for shared and local.
+thread are linear numbers; ``address`` is generic for global memory, and an offset for shared and local memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Trace"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
-#: The columns: line, block, thread, address, bytes, whether it wrote, space.
+#: The columns: line, block, thread, address, bytes, whether it is a write, index in `SPACES`.
 DTYPE = np.dtype(
     [
         ("instruction", "u4"),

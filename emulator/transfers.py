@@ -1,9 +1,9 @@
-"""Asynchronous copies that end at an mbarrier or in a bulk group: `cp.async.bulk`, `cp.async.mbarrier.arrive`.
+"""Asynchronous copies that complete at an mbarrier or in a bulk group: `cp.async.bulk`, `cp.async.mbarrier.arrive`.
 
-Computes: a copy reads its source when it is issued, and its bytes arrive when somebody waits for it: at a wait for its
-mbarrier, at `cp.async.bulk.wait_group`, or at the kernel's end. Until then the destination counts as never written, so
-that a read before the wait is found. Guarantees: bytes that arrive count as written by the thread that has issued the
-copy, which then releases them; accesses that are ordered neither before the issue nor behind the wait are races.
+Computes: a copy reads its source when it is issued. Its bytes are written when a thread waits for it: at a wait for its
+mbarrier, at `cp.async.bulk.wait_group`, or at the end of the kernel. Until then the destination counts as never
+written, so a read before the wait is found. Guarantees: the bytes count as written by the thread that issued the copy,
+followed by a release. So an access is a race unless it is ordered before the issue or after the wait.
 Refuses, by name: copies with a tensor map, to several blocks, from shared memory to that of the cluster (an illegal
 instruction on an H200 unless the kernel is launched in clusters), masked bytes, and reductions.
 Reference: PTX ISA 9.0, §9.7.9.25.4.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 from ..ptx.operands import Imm, Mem
 from ..ptx.types import TYPES
 from . import memory_ops
@@ -38,13 +38,16 @@ __all__ = ["Transfer", "arrive_behind_copies", "bind", "deliver_at", "finish"]
 Array: TypeAlias = npt.NDArray[Any]
 Step: TypeAlias = "Callable[[Cohort], None]"
 
-#: Bytes of the elements that a bulk copy is made of.
+#: Bytes of an element of a bulk copy.
 _WORD = 4
 
 
 @dataclass(slots=True)
 class Transfer:
-    """Bytes under way. ``place`` is where the thread stands in the program: depth and segment, for messages."""
+    """A copy that has not been delivered.
+
+    ``place`` is the place of the thread in the program: depth and segment, for messages.
+    """
 
     thread: int
     place: tuple[int, int]
@@ -54,15 +57,15 @@ class Transfer:
     group: int = 0  #: the bulk group, for a copy without an mbarrier
     barrier: int | None = None  #: the offset of its mbarrier in the batch's shared memory
     arrivals: int = 0
-    nbytes: int = 0  #: what it counts for at its mbarrier
+    nbytes: int = 0  #: the bytes that its mbarrier expects
 
 
 @dataclass(slots=True)
 class Transfers:
-    """The transfers of a batch under way, in the order of their issue.
+    """The transfers of a batch that have not been delivered, in the order of their issue.
 
-    ``at_barrier`` has those that complete at an mbarrier, by its offset; ``in_groups`` the others. ``group`` counts
-    the bulk groups that each thread has committed.
+    ``at_barrier`` has those that complete at an mbarrier, by its offset; ``in_groups`` has the others. ``group`` has
+    the number of bulk groups that each thread has committed.
     """
 
     group: Array
@@ -79,12 +82,12 @@ class Transfers:
 def _transfers(batch: Batch) -> Transfers:
     if batch.transfers is None:
         batch.transfers = Transfers(np.zeros(batch.threads, np.int64))
-    found: Transfers = batch.transfers
-    return found
+    transfers: Transfers = batch.transfers
+    return transfers
 
 
 def bind(image: Image, binder: Binder, instr: Instr) -> Step:
-    """The step of a bulk copy, or of what its groups wait for."""
+    """The step of a bulk copy, or of the commit of and the wait for its groups."""
     name = semantics(instr)
     if name == "bulk_copy":
         return _copy(image, binder, instr)
@@ -92,8 +95,8 @@ def bind(image: Image, binder: Binder, instr: Instr) -> Step:
     if name == "bulk_commit":
 
         def commit(c: Cohort) -> None:
-            some, lanes = memory_ops.guarded_lanes(guard, c)
-            if some:
+            any_active, lanes = memory_ops.guarded_lanes(guard, c)
+            if any_active:
                 _transfers(c.batch).group[c.threads if lanes is None else c.threads[lanes]] += 1
 
         return commit
@@ -101,20 +104,20 @@ def bind(image: Image, binder: Binder, instr: Instr) -> Step:
         raise Refused("")
     operand = instr.operands[0]
     if not isinstance(operand, Imm):
-        raise Refused("a count that is no constant")
+        raise Refused("a count that is not a constant")
     left = integer(operand.text, "a count")
     if "read" in instr.form.flags:
-        # The sources have been read when the copies were issued.
+        # The sources were read when the copies were issued.
         return lambda c: None
 
     def wait(c: Cohort) -> None:
-        some, lanes = memory_ops.guarded_lanes(guard, c)
-        if not some:
+        any_active, lanes = memory_ops.guarded_lanes(guard, c)
+        if not any_active:
             return
-        found = _transfers(c.batch)
+        transfers = _transfers(c.batch)
         due = np.full(c.batch.threads, -1, np.int64)
         threads = c.threads if lanes is None else c.threads[lanes]
-        due[threads] = found.group[threads] - left
+        due[threads] = transfers.group[threads] - left
         _deliver_groups(c.batch, due)
 
     return wait
@@ -132,13 +135,13 @@ def _copy(image: Image, binder: Binder, instr: Instr) -> Step:
             raise Refused(f".{word}")
     spaces = [word for word in words if word.partition("::")[0] in ("shared", "global")]
     if len(spaces) != 2:
-        raise Refused("it names no two state spaces")
+        raise Refused("it does not name two state spaces")
     target_space, source_space = (word.partition("::")[0] for word in spaces)
     if target_space == source_space:
         raise Refused("a copy to shared memory of the cluster")
     is_load = target_space == "shared"
     if ("mbarrier::complete_tx::bytes" if is_load else "bulk_group") not in words:
-        raise Refused("its way of completion")
+        raise Refused("its completion mechanism")
     operands = list(instr.operands)
     if len(operands) < 3 + is_load or not all(isinstance(operand, Mem) for operand in operands[:2]):
         raise Refused("operands")
@@ -151,8 +154,8 @@ def _copy(image: Image, binder: Binder, instr: Instr) -> Step:
     guard = binder.guard(instr)
 
     def step(c: Cohort) -> None:
-        some, lanes = memory_ops.guarded_lanes(guard, c)
-        if not some:
+        any_active, lanes = memory_ops.guarded_lanes(guard, c)
+        if not any_active:
             return
         at = np.arange(c.n) if lanes is None else lanes
         sources, targets, sizes = (spread(read(c), c.n)[at] for read in (read_from, write_to, size))
@@ -211,19 +214,19 @@ def _read(c: Cohort, access: Access, lane: int, addresses: Array) -> Array | Non
     piece = _whole(c, access, lane, addresses)
     if piece is None:
         return None
-    where = piece.selectors(_WORD, 1)
+    selectors = piece.selectors(_WORD, 1)
     if access.options.checks:
-        access.check_read(c, piece, where)
+        access.check_read(c, piece, selectors)
         if access.is_raceable(piece):
-            places = access.check_races(c, piece, None, where)
-            access.note_access(c, piece, None, where, places)
+            locations = access.check_races(c, piece, None, selectors)
+            access.note_access(c, piece, None, selectors, locations)
     if access.options.counts or access.options.trace:
         access.tally(c, [piece])
-    return piece.target.load(where[0], _WORD).view(np.uint8).reshape(-1, _WORD)
+    return piece.target.load(selectors[0], _WORD).view(np.uint8).reshape(-1, _WORD)
 
 
 def _mark_unwritten(c: Cohort, access: Access, lane: int, addresses: Array) -> bool:
-    """Count the destination as never written; whether it is all there."""
+    """Mark the destination as never written. The result is whether the whole destination exists."""
     piece = _whole(c, access, lane, addresses)
     if piece is None:
         return False
@@ -234,50 +237,52 @@ def _mark_unwritten(c: Cohort, access: Access, lane: int, addresses: Array) -> b
 
 
 def arrive_behind_copies(c: Cohort, instr: Instr, lanes: Array, offsets: Array) -> None:
-    """``lanes`` arrive at the mbarriers at ``offsets`` once their `cp.async` copies so far are complete."""
-    found = _transfers(c.batch)
+    """Let ``lanes`` arrive at the mbarriers at ``offsets`` when their earlier `cp.async` copies are complete."""
+    transfers = _transfers(c.batch)
     for lane, offset in zip(lanes.tolist(), offsets.tolist(), strict=True):
         thread = int(c.threads[lane])
         place = (c.depth, c.function)
         for access, addresses, data in memory_ops.taken_copies(c.batch, thread):
-            found.add(Transfer(thread, place, access, addresses, data, barrier=offset))
+            transfers.add(Transfer(thread, place, access, addresses, data, barrier=offset))
         access = Access(instr, "shared", 8, 1, c.batch.image.options, reads=False, writes=False)
         nothing = np.zeros((0, 8), np.uint8)
-        found.add(Transfer(thread, place, access, np.zeros(0, np.int64), nothing, barrier=offset, arrivals=1))
+        transfers.add(Transfer(thread, place, access, np.zeros(0, np.int64), nothing, barrier=offset, arrivals=1))
 
 
 # --- delivery --------------------------------------------------------------------------------------------------------
 
 
 def deliver_at(batch: Batch, offsets: Array) -> None:
-    """Deliver what is to complete at the mbarriers at ``offsets`` of the batch's shared memory."""
+    """Deliver the copies that complete at the mbarriers at ``offsets`` of the shared memory of the batch."""
     if batch.transfers is None:
         return
-    under_way = _transfers(batch).at_barrier
-    if not under_way:
+    pending = _transfers(batch).at_barrier
+    if not pending:
         return
     for offset in offsets.tolist():
-        for transfer in under_way.pop(offset, ()):
+        for transfer in pending.pop(offset, ()):
             _store(batch, transfer)
             data = batch.shared.view(8)[0]
-            at = slice(offset >> 3, (offset >> 3) + 1)
+            state = slice(offset >> 3, (offset >> 3) + 1)
             change = update_of(np.array([transfer.arrivals]), -transfer.nbytes).view(np.uint64)
-            data[at] = updated(data[at], change)
+            data[state] = updated(data[state], change)
 
 
 def finish(batch: Batch) -> None:
-    """Deliver the bulk groups that nobody has waited for: the kernel ends."""
+    """Deliver the bulk groups that were not waited for, at the end of the kernel."""
     if batch.transfers is not None:
         _deliver_groups(batch, np.full(batch.threads, np.iinfo(np.int64).max))
 
 
 def _deliver_groups(batch: Batch, due: Array) -> None:
-    """Deliver the bulk groups of each thread below number ``due``."""
-    found = _transfers(batch)
-    ready = [transfer.group < due[transfer.thread] for transfer in found.in_groups]
-    now = [transfer for transfer, is_ready in zip(found.in_groups, ready, strict=True) if is_ready]
-    found.in_groups = [transfer for transfer, is_ready in zip(found.in_groups, ready, strict=True) if not is_ready]
-    for transfer in now:
+    """Deliver the bulk groups of each thread with a number below ``due``."""
+    transfers = _transfers(batch)
+    ready = [transfer.group < due[transfer.thread] for transfer in transfers.in_groups]
+    due_transfers = [transfer for transfer, is_ready in zip(transfers.in_groups, ready, strict=True) if is_ready]
+    transfers.in_groups = [
+        transfer for transfer, is_ready in zip(transfers.in_groups, ready, strict=True) if not is_ready
+    ]
+    for transfer in due_transfers:
         _store(batch, transfer)
 
 
@@ -292,14 +297,14 @@ def _store(batch: Batch, transfer: Transfer) -> None:
     if transfer.addresses.size:
         piece = _whole(c, access, 0, transfer.addresses)
         assert piece is not None, "the whole destination was there when the copy was issued"
-        where = piece.selectors(access.width, access.count)
+        selectors = piece.selectors(access.width, access.count)
         race = access.options.checks and access.is_raceable(piece)
-        places = access.check_races(c, piece, None, where) if race else []
+        locations = access.check_races(c, piece, None, selectors) if race else []
         values = np.ascontiguousarray(transfer.data).view(f"u{access.width}")
-        for index, at in enumerate(where):
-            piece.target.store(at, access.width, values[:, index])
+        for index, elements in enumerate(selectors):
+            piece.target.store(elements, access.width, values[:, index])
         if race:
-            access.note_access(c, piece, None, where, places)
+            access.note_access(c, piece, None, selectors, locations)
         if access.options.counts or access.options.trace:
             access.tally(c, [piece])
     batch.order.fence(c.threads, c.blocks, True)

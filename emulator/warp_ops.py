@@ -1,7 +1,7 @@
 """Exchanges between the lanes of a warp: `shfl`, `vote`, `match`, `redux`, `elect`, `activemask`, `bar.warp.sync`.
 
-Computes: lanes of one warp that name the same membermask form a group; each group is a row of a (groups, 32) matrix.
-Without a membermask (before Volta) the group is the split. Requires: the groups are complete (`sync_ops`).
+Computes: lanes of one warp with the same membermask form a group. Each group is a row of a (groups, 32) matrix.
+Without a membermask (before Volta) the group is the warp fragment. Requires: the groups are complete (`sync_ops`).
 Reference: PTX ISA 9.0, §9.7.9.6 (shfl), §9.7.13.7 to §9.7.13.11.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.ir import Instr
+from ..ptx.instructions import Instr
 from ..ptx.operands import Operand, Pair
 from ..ptx.types import TYPES
 from .memory import spread
@@ -35,7 +35,7 @@ _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 class Groups:
     """The lanes of a cohort that act together.
 
-    ``of[lane position]`` is the group; ``present[group, lane]`` says who takes part.
+    ``of[lane position]`` is the group; ``present[group, lane]`` is whether the lane takes part.
     """
 
     def __init__(self, c: Cohort, masks: Array | None) -> None:
@@ -55,17 +55,17 @@ class Groups:
         self.present[self.of, lanes] = True
 
     def matrix(self, values: Array, fill: Any = 0) -> Array:
-        """The values as (groups, 32); ``fill`` where no lane takes part."""
-        found = np.full((self.count, 32), fill, values.dtype)
-        found[self.of, self.lanes] = values
-        return found
+        """The values as a (groups, 32) matrix, with ``fill`` for lanes that take no part."""
+        table = np.full((self.count, 32), fill, values.dtype)
+        table[self.of, self.lanes] = values
+        return table
 
     def lanes_of(self, rows: Array) -> Array:
-        """One value for each group, given to its lanes."""
+        """For each lane the value of its group."""
         return rows[self.of]
 
     def bits(self, flags: Array) -> Array:
-        """A (groups, 32) matrix of flags as a mask for each group."""
+        """A (groups, 32) matrix of flags as one mask for each group."""
         return np.packbits(flags, axis=1, bitorder="little").view(np.uint32)[:, 0]
 
 
@@ -81,11 +81,11 @@ def bind(image: Image, binder: Binder, instr: Instr, mask: Getter | None) -> Ste
 
     def checked(c: Cohort) -> None:
         masks = read(c)
-        own = (masks >> c.column("lane")) & np.uint32(1)
-        if not bool(own.all()):
-            lanes = np.flatnonzero(own == 0)
-            what = f"membermask {int(spread(masks, c.n)[lanes[0]]):#010x} does not name the executing lane"
-            c.batch.report("membermask", instr, c, lanes, what)
+        own_bit = (masks >> c.column("lane")) & np.uint32(1)
+        if not bool(own_bit.all()):
+            lanes = np.flatnonzero(own_bit == 0)
+            message = f"membermask {int(spread(masks, c.n)[lanes[0]]):#010x} does not name the executing lane"
+            c.batch.report("membermask", instr, c, lanes, message)
         step(c)
 
     return checked
@@ -178,8 +178,8 @@ def _match_any(image: Image, binder: Binder, instr: Instr, mask: Getter | None) 
         groups = Groups(c, _masks(mask, c))
         table = groups.matrix(spread(value(c), c.n))
         equal = (table[:, :, None] == table[:, None, :]) & groups.present[:, None, :]
-        found = np.where(equal, _BITS, np.uint32(0)).sum(axis=2, dtype=np.uint32)
-        write(c, found[groups.of, groups.lanes], None)
+        masks = np.where(equal, _BITS, np.uint32(0)).sum(axis=2, dtype=np.uint32)
+        write(c, masks[groups.of, groups.lanes], None)
 
     return step
 

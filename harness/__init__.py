@@ -1,5 +1,5 @@
 """Run kernels, read what ptxas made of them, time and compare them.
 
-Sees `ptx` and nothing above it. Modules are imported by the verb that needs them: importing this
-package loads none of them.
+It imports `ptx`, `emulator` and `toolchain`. Importing this package loads none of its modules; a verb imports those
+that it needs.
 """

@@ -70,7 +70,7 @@ def assemble_arm(modules: Mapping[str, str], sm: int | None = None) -> ArmCode:
 
 def _plain(of: MachineFigures, launch: tuple[int, int] | None) -> dict[str, Any]:
     code: KernelCode = of.code
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "sm": code.sm,
         "code_sha256": code.code_sha256,
         "registers": code.registers,
@@ -87,7 +87,7 @@ def _plain(of: MachineFigures, launch: tuple[int, int] | None) -> dict[str, Any]
     threads = launch[0] if launch else code.required_threads
     if threads:
         shared = code.shared_bytes + (launch[1] if launch else 0)
-        held = occupancy(code.sm, threads, code.registers, shared)
-        if held is not None:
-            found["occupancy"] = held.share
-    return found
+        occupied = occupancy(code.sm, threads, code.registers, shared)
+        if occupied is not None:
+            figures["occupancy"] = occupied.share
+    return figures

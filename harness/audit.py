@@ -35,8 +35,8 @@ def audit(result: ResultFile) -> list[str]:
         contradictions.append("control: differs from the benchmarks")
     computed = summary_of(result.benchmarks)
     means = [*computed.geomean_by_candidate.values(), computed.geomean_speedup or 0.0]
-    theirs = [*result.summary.geomean_by_candidate.values(), result.summary.geomean_speedup or 0.0]
-    if computed.counts != result.summary.counts or not _close(means, theirs):
+    stated = [*result.summary.geomean_by_candidate.values(), result.summary.geomean_speedup or 0.0]
+    if computed.counts != result.summary.counts or not _close(means, stated):
         contradictions.append("summary: differs from the benchmarks")
     return contradictions
 

@@ -76,50 +76,50 @@ def parse_threshold(text: str) -> Threshold:
     >>> parse_threshold("registers=5%").share
     0.05
     """
-    found = re.fullmatch(r"(.*)=(\d+(?:\.\d+)?)%", text)
-    if found is None:
+    match = re.fullmatch(r"(.*)=(\d+(?:\.\d+)?)%", text)
+    if match is None:
         raise ValueError(f"'{text}' is not a threshold such as REGEX=2%")
     try:
-        return Threshold(re.compile(found[1]), float(found[2]) / 100)
+        return Threshold(re.compile(match[1]), float(match[2]) / 100)
     except re.error as error:
-        raise ValueError(f"'{found[1]}' is not a regular expression: {error}") from None
+        raise ValueError(f"'{match[1]}' is not a regular expression: {error}") from None
 
 
 def compare_results(before: ResultFile, after: ResultFile, thresholds: Sequence[Threshold] = ()) -> list[Change]:
     """The differences, in the order of the benchmarks of ``before``."""
-    found: list[Change] = []
+    changes: list[Change] = []
     for old in before.benchmarks:
         new = after.benchmark(old.fullname)
         if new is None or new.error:
             note = "" if new is None else f"it failed: {new.error.splitlines()[0]}"
-            found.append(Change("missing", old.fullname, None, None, note))
+            changes.append(Change("missing", old.fullname, None, None, note))
             continue
         for arm in old.arms:
             if arm.role == "control":
                 continue
             match = next((each for each in new.arms if each.id == arm.id), None)
             if match is None:
-                found.append(Change("missing", f"{old.fullname}:{arm.id}", None, None))
+                changes.append(Change("missing", f"{old.fullname}:{arm.id}", None, None))
             else:
-                found += _figures(old.fullname, arm, match, thresholds)
-        found += _verdicts(old, new, thresholds)
+                changes += _figures(old.fullname, arm, match, thresholds)
+        changes += _verdicts(old, new, thresholds)
     for new in after.benchmarks:
         if before.benchmark(new.fullname) is None:
-            found += [each for each in _verdicts(None, new, thresholds) if each.kind == "mismatch"]
-    return found
+            changes += [each for each in _verdicts(None, new, thresholds) if each.kind == "mismatch"]
+    return changes
 
 
 def noise_free(arm: ArmResult) -> dict[str, float]:
     """The noise-free figures of an arm by ``kernel:figure``, and those of the emulator by ``emulated:figure``."""
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for kernel, figures in arm.static.items():
-        found |= {f"{kernel}:{name}": figures[name] for name in (*_COSTS, *_GAINS) if name in figures}
-    found |= {
+        values |= {f"{kernel}:{name}": figures[name] for name in (*_COSTS, *_GAINS) if name in figures}
+    values |= {
         f"emulated:{name}": value
         for name, value in arm.emulated.items()
         if isinstance(value, int | float) and name not in _NO_COST
     }
-    return found
+    return values
 
 
 def slimmed(result: ResultFile) -> ResultFile:

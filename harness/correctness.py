@@ -105,14 +105,14 @@ class Checker:
         wrong: list[str] = []
         for position, seed in enumerate(self.seeds):
             for pattern in self._patterns(position):
-                found = self._run(self.baseline, seed, pattern, count=not self._runs)
-                self._runs[seed, pattern] = found
+                outcome = self._run(self.baseline, seed, pattern, count=not self._runs)
+                self._runs[seed, pattern] = outcome
                 if (seed, pattern) == (self.seeds[0], PATTERNS[0]):
-                    self._keep(self.baseline, found)
+                    self._keep(self.baseline, outcome)
                 # A NumPy reference can take minutes at full size, so it is computed for one seed only.
                 if position == 0:
-                    wrong += [f"seed {seed}: {line}" for line in self.work.check(seed, found.outputs)]
-                wrong += _torn(found, seed)
+                    wrong += [f"seed {seed}: {line}" for line in self.work.check(seed, outcome.outputs)]
+                wrong += _torn(outcome, seed)
             first = self._runs[seed, self._patterns(position)[0]]
             for _ in range(0 if self.is_deterministic else _REPEATS):
                 self._vary(first, self._run(self.baseline, seed, PATTERNS[0]))
@@ -148,12 +148,12 @@ class Checker:
         status = "ok"
         self.counts = {}
         for (seed, pattern), base in self._runs.items():
-            found = self._run(arm, seed, pattern, count=not self.counts)
+            outcome = self._run(arm, seed, pattern, count=not self.counts)
             if arm.same_program and (seed, pattern) == (self.seeds[0], PATTERNS[0]):
-                self._keep(arm, found)
-            fallbacks.update(dict.fromkeys(found.fallbacks))
-            lines, unclear = self._differences(base, found, arm.same_program)
-            lines += _torn(found, seed)
+                self._keep(arm, outcome)
+            fallbacks.update(dict.fromkeys(outcome.fallbacks))
+            lines, unclear = self._differences(base, outcome, arm.same_program)
+            lines += _torn(outcome, seed)
             wrong += [line if line.startswith("seed") else f"seed {seed}: {line}" for line in lines + unclear]
             if lines:
                 status = "mismatch"
@@ -174,12 +174,12 @@ class Checker:
         counting = count and hasattr(self.backend, "counts")
         if counting:
             self.backend.reset()
-        found = run_once(self.backend, self.work, arm, seed, pattern)
+        outcome = run_once(self.backend, self.work, arm, seed, pattern)
         if counting:
             # Lists with all blocks and branches would make the result file large.
             plain = self.backend.counts.as_dict()
             self.counts = {name: value for name, value in plain.items() if not isinstance(value, list)}
-        return found
+        return outcome
 
     # --- the baseline against itself ---------------------------------------------------------------------------
 

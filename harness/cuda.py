@@ -1,4 +1,10 @@
-"""A GPU as a backend, through the CUDA driver. It has the same interface as the backend of the emulator.
+"""A GPU as a backend, through cuda-python. It has the same interface as the backend of the emulator.
+
+cuda.core supplies the device, the stream, modules, kernels, events and graphs. Memory, copies and launches use the
+driver itself (cuda-bindings, and ctypes for prepared calls), for three reasons. A buffer must be a part of another
+buffer, at an address that does not change. `cuda.core.launch` accepts no structures as arguments, packs the arguments
+again for each launch, and computes the occupancy again for each cooperative launch; a prepared call does this once.
+ptxas assembles every module, so that all arms are assembled alike: `cuda.core.Program` would use other compilers.
 
 The interface (`dsl.backend`) is ``name``, ``load``, ``allocate``, ``free``, ``write``, ``read``, ``fill``, ``launch``,
 ``synchronize`` and ``copy``. For measurements there are also views, cubins, occupancy, cooperative launches, events and
@@ -10,16 +16,18 @@ project assembles each module, never the driver. The size of every argument is c
 kernel. No setting of the GPU is changed.
 Refuses: `MachineMissing` without a usable GPU; `DeviceFailed` for every error of the driver, with its name;
 `TypeError` for arguments that do not match the parameters.
-Reference: CUDA Driver API 13.0.
+Reference: CUDA Driver API 13.0; cuda.core 1.0.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
+import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +40,7 @@ from .machine import DeviceFailed, MachineMissing
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CudaBackend", "CudaBuffer", "CudaKernel", "CudaModule", "open_backend", "probe"]
+__all__ = ["CudaBackend", "CudaBuffer", "CudaKernel", "CudaModule", "open_backend", "probe", "require_driver"]
 
 _INSTALL = "install it with: python -m pip install 'ptxmotion[gpu]'"
 _OLDEST_DRIVER = 13000
@@ -53,18 +61,21 @@ def open_backend() -> CudaBackend:
 def probe() -> tuple[int, str]:
     """The number of usable GPUs; if it is 0, also the reason."""
     try:
-        driver = _driver()
+        driver = require_driver()
         return int(_checked(driver, driver.cuDeviceGetCount())), ""
     except MachineMissing as error:
         return 0, error.reason
 
 
-def _driver() -> Any:
+def require_driver() -> Any:
     """The initialized bindings of the driver. Raises `MachineMissing`."""
     try:
         driver = importlib.import_module("cuda.bindings.driver")
+        has_core = importlib.util.find_spec("cuda.core") is not None
     except ImportError as error:
         raise MachineMissing(f"the Python package cuda-bindings cannot be loaded ({error})", _INSTALL) from error
+    if not has_core:
+        raise MachineMissing("the Python package cuda-core is not installed", _INSTALL)
     try:
         (status,) = driver.cuInit(0)
         if status != driver.CUresult.CUDA_SUCCESS:
@@ -84,6 +95,22 @@ def _driver() -> Any:
     return driver
 
 
+@contextlib.contextmanager
+def _device_errors() -> Generator[None]:
+    """Errors of cuda.core as `DeviceFailed`."""
+    try:
+        yield
+    except Exception as error:
+        if not _is_of_core(error):
+            raise
+        raise DeviceFailed(str(error)) from error
+
+
+def _is_of_core(error: Exception) -> bool:
+    """Whether cuda.core has raised this error. Its class for errors of the driver has no public name."""
+    return type(error).__name__ == "CUDAError" or isinstance(error, RuntimeError)
+
+
 def _checked(driver: Any, answer: tuple[Any, ...]) -> Any:
     status, *values = answer
     if status != driver.CUresult.CUDA_SUCCESS:
@@ -101,24 +128,30 @@ class CudaBuffer:
 
 
 class CudaKernel:
-    """A kernel: its handle, and the size of each parameter in bytes."""
+    """A kernel: its handle (a ``CUfunction``), the size of each parameter in bytes, and its `cuda.core.Kernel`, which
+    keeps the code loaded."""
 
-    __slots__ = ("handle", "is_grid_wide", "name", "sizes")
+    __slots__ = ("core", "handle", "is_grid_wide", "name", "sizes")
 
-    def __init__(self, name: str, handle: Any, sizes: tuple[int, ...], is_grid_wide: bool) -> None:
-        self.name, self.handle, self.sizes, self.is_grid_wide = name, handle, sizes, is_grid_wide
+    def __init__(self, name: str, handle: Any, sizes: tuple[int, ...], is_grid_wide: bool, core: Any) -> None:
+        self.name, self.handle, self.sizes, self.is_grid_wide, self.core = name, handle, sizes, is_grid_wide, core
 
 
 class CudaModule:
-    """A loaded cubin."""
+    """A loaded cubin. ``code`` is its `cuda.core.ObjectCode`."""
 
-    def __init__(self, backend: CudaBackend, handle: Any, is_grid_wide: bool) -> None:
-        self._backend, self._handle, self._is_grid_wide = backend, handle, is_grid_wide
+    def __init__(self, backend: CudaBackend, code: Any, is_grid_wide: bool) -> None:
+        self._backend, self._code, self._is_grid_wide = backend, code, is_grid_wide
 
     def kernel(self, name: str, /) -> CudaKernel:
         """The kernel of that name. Raises `DeviceFailed` if there is none."""
-        handle = self._backend.call("cuModuleGetFunction", self._handle, name.encode())
-        return CudaKernel(name, handle, tuple(self._backend.parameter_sizes(handle)), self._is_grid_wide)
+        with _device_errors():
+            found = self._code.get_kernel(name)
+            sizes = tuple(int(info.size) for info in found.arguments_info)
+        # The driver would load the code at the first launch, which may be in a graph that is being recorded.
+        handle = self._backend.call("cuKernelGetFunction", found.handle)
+        self._backend.call("cuFuncLoad", handle)
+        return self._backend.keep(CudaKernel(name, handle, sizes, self._is_grid_wide, found))
 
 
 @dataclass
@@ -149,18 +182,23 @@ class _LaunchConfig(ctypes.Structure):
 class CudaBackend:
     """One GPU, one context, one stream.
 
-    ``_pool`` maps a size to the pointers of freed allocations of this size, ``_cubins`` maps PTX to its cubin, and
-    ``_allowed`` maps the handle of a kernel to the bytes of dynamic shared memory that it may use.
+    ``stream`` is a `cuda.core.Stream`. ``_pool`` maps a size to the pointers of freed allocations of this size,
+    ``_cubins`` maps PTX to its cubin, and ``_allowed`` maps the handle of a kernel to the bytes of dynamic shared
+    memory that it may use. ``_kernels`` keeps every kernel loaded as long as the backend: a graph may contain it.
     """
 
     name = "cuda"
 
     def __init__(self, device: int = 0) -> None:
-        self.driver = _driver()
+        self.driver = require_driver()
         self.device = self.call("cuDeviceGet", device)
-        self.context = self.call("cuDevicePrimaryCtxRetain", self.device)
-        self.call("cuCtxSetCurrent", self.context)
-        self.stream = self.call("cuStreamCreate", self.driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        core = importlib.import_module("cuda.core")
+        with _device_errors():
+            self.core_device = core.Device(device)
+            self.core_device.set_current()
+            self.stream = self.create_stream()
+        self._object_code = core.ObjectCode
+        self._timed = core.EventOptions(timing_enabled=True)
         major, minor = self.attribute("COMPUTE_CAPABILITY_MAJOR"), self.attribute("COMPUTE_CAPABILITY_MINOR")
         self.sm = 10 * major + minor
         if self.sm < 75:
@@ -168,8 +206,13 @@ class CudaBackend:
         self._pool: dict[int, list[int]] = {}
         self._cubins: dict[str, bytes] = {}
         self._allowed: dict[int, int] = {}
+        self._kernels: list[CudaKernel] = []
         # The library that the bindings have loaded. A call through the bindings costs about 2 µs more.
         self._library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+
+    def create_stream(self) -> Any:
+        """A new stream that does not wait for the default stream."""
+        return self.core_device.create_stream(options={"nonblocking": True})
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a function of the driver; its results without the status. Raises `DeviceFailed`."""
@@ -200,21 +243,20 @@ class CudaBackend:
 
     def load_cubin(self, cubin: bytes, /, *, is_grid_wide: bool = False) -> CudaModule:
         """Load machine code. ``is_grid_wide``: its kernels need cooperative launches."""
-        return CudaModule(self, self.call("cuModuleLoadData", cubin), is_grid_wide)
+        with _device_errors():
+            code = self._object_code.from_cubin(cubin)
+            _ = code.handle  # loads it
+        return CudaModule(self, code, is_grid_wide)
 
-    def parameter_sizes(self, function: Any) -> Iterator[int]:
-        """The size of each parameter of a kernel in bytes."""
-        index = 0
-        while True:
-            status, _, size = self.driver.cuFuncGetParamInfo(function, index)
-            if status != self.driver.CUresult.CUDA_SUCCESS:
-                return
-            yield int(size)
-            index += 1
+    def keep(self, kernel: CudaKernel) -> CudaKernel:
+        """Keep a kernel loaded as long as the backend."""
+        self._kernels.append(kernel)
+        return kernel
 
     def occupancy(self, kernel: CudaKernel, threads: int, shared: int = 0) -> int:
         """The number of blocks of a kernel that one multiprocessor holds, according to the driver."""
-        return int(self.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", kernel.handle, threads, shared))
+        with _device_errors():
+            return int(kernel.core.occupancy.max_active_blocks_per_multiprocessor(threads, shared))
 
     # --- memory ------------------------------------------------------------------------------------------------
 
@@ -256,7 +298,7 @@ class CudaBackend:
         raw = np.ascontiguousarray(array)
         _check_range(buffer, offset, raw.nbytes)
         if raw.nbytes:
-            self.call("cuMemcpyHtoDAsync", buffer.pointer + offset, raw.ctypes.data, raw.nbytes, self.stream)
+            self.call("cuMemcpyHtoDAsync", buffer.pointer + offset, raw.ctypes.data, raw.nbytes, self.stream.handle)
             self.synchronize()  # `raw` may not exist any more when the caller continues
 
     def read(self, buffer: CudaBuffer, dtype: Any, count: int, /, offset: int = 0) -> NDArray[Any]:
@@ -264,14 +306,14 @@ class CudaBackend:
         array = np.empty(count, dtype)
         _check_range(buffer, offset, array.nbytes)
         if array.nbytes:
-            self.call("cuMemcpyDtoHAsync", array.ctypes.data, buffer.pointer + offset, array.nbytes, self.stream)
+            self.call("cuMemcpyDtoHAsync", array.ctypes.data, buffer.pointer + offset, array.nbytes, self.stream.handle)
         self.synchronize()
         return array
 
     def fill(self, buffer: CudaBuffer, byte: int, /) -> None:
         """Set every byte."""
         if buffer.nbytes:
-            self.call("cuMemsetD8Async", buffer.pointer, byte & 0xFF, buffer.nbytes, self.stream)
+            self.call("cuMemsetD8Async", buffer.pointer, byte & 0xFF, buffer.nbytes, self.stream.handle)
 
     def copy(
         self, target: CudaBuffer, source: CudaBuffer, nbytes: int, target_offset: int, source_offset: int, /
@@ -281,7 +323,7 @@ class CudaBackend:
         _check_range(source, source_offset, nbytes)
         if nbytes:
             to, since = target.pointer + target_offset, source.pointer + source_offset
-            self.call("cuMemcpyDtoDAsync", to, since, nbytes, self.stream)
+            self.call("cuMemcpyDtoDAsync", to, since, nbytes, self.stream.handle)
 
     # --- launches ----------------------------------------------------------------------------------------------
 
@@ -311,7 +353,7 @@ class CudaBackend:
 
     def cooperative(self, kernel: CudaKernel, /) -> CudaKernel:
         """The kernel for cooperative launches. A launch with too many blocks for the GPU raises `DeviceFailed`."""
-        return CudaKernel(kernel.name, kernel.handle, kernel.sizes, is_grid_wide=True)
+        return CudaKernel(kernel.name, kernel.handle, kernel.sizes, True, kernel.core)
 
     def launch_packed(
         self,
@@ -323,10 +365,11 @@ class CudaBackend:
     ) -> None:
         """Launch with packed arguments."""
         self.allow_shared(kernel, shared)
+        stream = self.stream.handle
         if kernel.is_grid_wide:
-            self.call("cuLaunchCooperativeKernel", kernel.handle, *grid, *block, shared, self.stream, packed.address)
+            self.call("cuLaunchCooperativeKernel", kernel.handle, *grid, *block, shared, stream, packed.address)
         else:
-            self.call("cuLaunchKernel", kernel.handle, *grid, *block, shared, self.stream, packed.address, 0)
+            self.call("cuLaunchKernel", kernel.handle, *grid, *block, shared, stream, packed.address, 0)
 
     # --- prepared calls -----------------------------------------------------------------------------
 
@@ -340,7 +383,7 @@ class CudaBackend:
     ) -> Callable[[], None]:
         """A prepared `launch_packed`: a call of the result costs little more than a call from C."""
         self.allow_shared(kernel, shared)
-        handle, stream = ctypes.c_void_p(int(kernel.handle)), ctypes.c_void_p(int(self.stream))
+        handle, stream = ctypes.c_void_p(int(kernel.handle)), ctypes.c_void_p(int(self.stream.handle))
         address = ctypes.c_void_p(packed.address)
         if kernel.is_grid_wide:
             sizes = [ctypes.c_uint(each) for each in (*grid, *block, shared)]
@@ -355,7 +398,7 @@ class CudaBackend:
         if not buffer.nbytes:
             return _nothing
         value, count = ctypes.c_ubyte(byte & 0xFF), ctypes.c_size_t(buffer.nbytes)
-        stream = ctypes.c_void_p(int(self.stream))
+        stream = ctypes.c_void_p(int(self.stream.handle))
         return self._ready("cuMemsetD8Async", buffer, ctypes.c_uint64(buffer.pointer), value, count, stream)
 
     def copy_call(
@@ -367,7 +410,7 @@ class CudaBackend:
         if not nbytes:
             return _nothing
         places = [ctypes.c_uint64(each) for each in (target.pointer + target_offset, source.pointer + source_offset)]
-        count, stream = ctypes.c_size_t(nbytes), ctypes.c_void_p(int(self.stream))
+        count, stream = ctypes.c_size_t(nbytes), ctypes.c_void_p(int(self.stream.handle))
         return self._ready("cuMemcpyDtoDAsync_v2", (target, source), *places, count, stream)
 
     def _ready(self, name: str, held: Any, *arguments: Any) -> Callable[[], None]:
@@ -383,43 +426,54 @@ class CudaBackend:
 
     def synchronize(self) -> None:
         """Wait for the stream. Raises `DeviceFailed` if a kernel has failed."""
-        self.call("cuStreamSynchronize", self.stream)
+        with _device_errors():
+            self.stream.sync()
 
     # --- events and graphs -------------------------------------------------------------------------------------
 
     def event(self) -> Any:
         """A new event with timing."""
-        return self.call("cuEventCreate", self.driver.CUevent_flags.CU_EVENT_DEFAULT)
+        with _device_errors():
+            return self.core_device.create_event(options=self._timed)
 
     def record(self, event: Any) -> None:
         """Put an event on the stream."""
-        self.call("cuEventRecord", event, self.stream)
+        try:  # `_device_errors` would take 0.3 µs, between timed operations
+            self.stream.record(event)
+        except Exception as error:
+            raise DeviceFailed(str(error)) from error
 
     def seconds_between(self, first: Any, second: Any) -> float:
         """Seconds between two completed events."""
-        return float(self.call("cuEventElapsedTime", first, second)) * 1e-3
+        with _device_errors():
+            return float(second - first) * 1e-3
 
     def graph(self, body: Callable[[], None]) -> Any:
-        """A CUDA graph of the work that ``body`` puts on the stream."""
-        mode = self.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        self.call("cuStreamBeginCapture", self.stream, mode)
+        """A CUDA graph (`cuda.core.graph.Graph`) of the work that ``body`` puts on the stream."""
+        with _device_errors():
+            builder = self.stream.create_graph_builder()
+            builder.begin_building("thread_local")
         try:
             body()
         except BaseException:
-            self.driver.cuStreamEndCapture(self.stream)  # its status is ignored: the first error matters
+            with contextlib.suppress(Exception):  # the first error matters, and not that the graph is incomplete
+                builder.close()
             raise
-        captured = self.call("cuStreamEndCapture", self.stream)
-        made = self.call("cuGraphInstantiate", captured, 0)
-        self.call("cuGraphDestroy", captured)
+        with _device_errors():
+            made = builder.end_building().complete()
+            builder.close()
         return made
 
     def launch_graph(self, graph: Any) -> None:
         """Launch a graph on the stream."""
-        self.call("cuGraphLaunch", graph, self.stream)
+        try:
+            graph.launch(self.stream)
+        except Exception as error:
+            raise DeviceFailed(str(error)) from error
 
     def destroy_graph(self, graph: Any) -> None:
         """Destroy a graph that is not running."""
-        self.call("cuGraphExecDestroy", graph)
+        graph.close()
 
 
 def _nothing() -> None:

@@ -7,6 +7,7 @@ Guarantees: something missing or broken is reported and never raises; the GPU is
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import os
 import shutil
 import sys
@@ -121,13 +122,17 @@ def _cache() -> Check:
 
 
 def _gpu() -> Iterator[Check]:
+    fix = f"{sys.executable} -m pip install 'ptxmotion[gpu]'"
     try:
         driver = importlib.import_module("cuda.bindings.driver")
     except Exception as error:
-        fix = f"{sys.executable} -m pip install 'ptxmotion[gpu]'"
         yield Check("cuda-bindings", False, f"not installed: {error}", fix, False)
         return
     yield Check("cuda-bindings", True, str(getattr(driver, "__file__", "")), needed=False)
+    try:
+        yield Check("cuda-core", True, importlib.metadata.version("cuda-core"), needed=False)
+    except importlib.metadata.PackageNotFoundError:
+        yield Check("cuda-core", False, "not installed", fix, False)
     try:
         yield from _driver(driver)
     except Exception as error:  # an incomplete driver installation can raise anything

@@ -184,13 +184,13 @@ def _markdown(result: ResultFile) -> str:
         "| benchmark | variant | verdict | speedup | interval | time |",
         "| --- | --- | --- | ---: | --- | ---: |",
     ]
-    for benchmark, arm, found in _arms(result):
-        if found is None:
+    for benchmark, arm, comparison in _arms(result):
+        if comparison is None:
             continue
-        speedup = "" if found.speedup is None else f"{found.speedup:.3f}"
-        interval = "" if found.ci is None else f"{found.ci[0]:.3f} to {found.ci[1]:.3f}"
+        speedup = "" if comparison.speedup is None else f"{comparison.speedup:.3f}"
+        interval = "" if comparison.ci is None else f"{comparison.ci[0]:.3f} to {comparison.ci[1]:.3f}"
         time = "" if arm.stats is None else f"{arm.stats.median * 1e6:.2f} µs"
-        lines.append(f"| {benchmark.fullname} | {arm.id} | {found.verdict} | {speedup} | {interval} | {time} |")
+        lines.append(f"| {benchmark.fullname} | {arm.id} | {comparison.verdict} | {speedup} | {interval} | {time} |")
     failed = [each for each in result.benchmarks if each.error]
     lines += [f"| {each.fullname} |  | error |  | {each.error.splitlines()[0]} |  |" for each in failed]
     means = [f"{name} {mean:.3f}" for name, mean in result.summary.geomean_by_candidate.items()]

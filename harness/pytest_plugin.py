@@ -37,13 +37,15 @@ def measure(
 ) -> BenchmarkResult:
     """Run one task. Raises `KernelMismatch`, `MachineMissing`."""
     result = ResultFile("", "", machine.name, machine_info, {}, plan.options())
-    found = Session(machine, plan, result, assembler=assembler).run([task]).benchmarks[0]
-    if found.error:
-        raise KernelMismatch(f"{found.fullname}: {found.error}")
-    wrong = [f"{arm.id}: {'; '.join(arm.correctness.details)}" for arm in found.arms if arm.correctness.status != "ok"]
+    benchmark = Session(machine, plan, result, assembler=assembler).run([task]).benchmarks[0]
+    if benchmark.error:
+        raise KernelMismatch(f"{benchmark.fullname}: {benchmark.error}")
+    wrong = [
+        f"{arm.id}: {'; '.join(arm.correctness.details)}" for arm in benchmark.arms if arm.correctness.status != "ok"
+    ]
     if wrong:
-        raise KernelMismatch(f"{found.fullname}: " + "\n".join(wrong))
-    return found
+        raise KernelMismatch(f"{benchmark.fullname}: " + "\n".join(wrong))
+    return benchmark
 
 
 def record(fixture: Any, found: BenchmarkResult) -> None:

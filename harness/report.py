@@ -60,14 +60,14 @@ def _plots(result: ResultFile) -> list[tuple[str, Any]]:
     except ImportError as error:
         raise PlotsMissing(str(error)) from error
     matplotlib.rcParams["svg.hashsalt"] = "ptxmotion"
-    found: list[tuple[str, Any]] = []
+    plots: list[tuple[str, Any]] = []
     bars = _speedups(result)
     if bars:
-        found.append(("speedups", _draw_speedups(figures, result, bars)))
+        plots.append(("speedups", _draw_speedups(figures, result, bars)))
     changed = _before_and_after(result)
     if changed:
-        found.append(("figures", _draw_figures(figures, changed)))
-    return found
+        plots.append(("figures", _draw_figures(figures, changed)))
+    return plots
 
 
 def _speedups(result: ResultFile) -> list[tuple[BenchmarkResult, ComparisonResult]]:
@@ -115,7 +115,7 @@ def _has(bars: list[tuple[BenchmarkResult, ComparisonResult]], verdict: str) -> 
 
 def _before_and_after(result: ResultFile) -> list[tuple[str, str, float, float]]:
     """Figure, ``benchmark candidate``, before, after, for each that differs."""
-    found: list[tuple[str, str, float, float]] = []
+    differences: list[tuple[str, str, float, float]] = []
     for benchmark in result.benchmarks:
         base = next((each for each in benchmark.arms if each.role == "baseline"), None)
         if base is None:
@@ -125,8 +125,8 @@ def _before_and_after(result: ResultFile) -> list[tuple[str, str, float, float]]
             after = _summed(noise_free(arm))
             for name in _FIGURES:
                 if before.get(name) != after.get(name) and name in before and name in after:
-                    found.append((name, f"{benchmark.fullname}  {arm.id}", before[name], after[name]))
-    return found
+                    differences.append((name, f"{benchmark.fullname}  {arm.id}", before[name], after[name]))
+    return differences
 
 
 def _summed(figures: dict[str, float]) -> dict[str, float]:
@@ -144,7 +144,8 @@ def _draw_figures(figures: Any, changed: list[tuple[str, str, float, float]]) ->
     many: Any = figure.subplots(len(kinds), 1, squeeze=False, height_ratios=[1 + len(each) for each in rows])
     for kind, lines, (axes,) in zip(kinds, rows, many, strict=True):
         for place, (_, _, before, after) in enumerate(lines):
-            # In shares: programs differ in size by orders of magnitude. From nothing, there is no share.
+            # Changes are in percent, because programs differ in size by orders of magnitude. From 0 the change counts
+            # as 100 %.
             percent = 100 * (after / before - 1) if before else 100.0
             color = _COLORS["FASTER"] if after < before else _COLORS["SLOWER"]
             bar = axes.barh(place, percent, color=color)

@@ -2,12 +2,12 @@
 
 Field names follow pytest-benchmark where it has them (`fullname`, `group`, `params`, `stats`, `commit_info`,
 `machine_info`); times are seconds, clocks Hz, sizes bytes. `result_schema.json` beside this file describes the
-document for others; tests hold the two against each other.
+document for others; tests compare the two.
 
 Requires: nothing but Python; no GPU, no NumPy to read or write.
 Guarantees: `write` replaces the file in one step after everything is on disk, so an interrupt, a full disk or a kill
-leaves the former file; what is written reads back equal; samples are kept, so that every verdict can be checked.
-Refuses: `ResultError`, with the place in the document, for what is no result file or of another schema version.
+leaves the old file; reading a written file gives the same result; samples are stored, so every verdict can be checked.
+Refuses: `ResultError`, with the place in the document, for a file that is no result file or has another schema version.
 """
 
 from __future__ import annotations

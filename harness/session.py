@@ -66,7 +66,7 @@ class Limits:
     round: float = 60.0
 
 
-#: Seconds within which a machine must be open.
+#: The most seconds that opening a machine may take.
 _OPENING = 120.0
 
 
@@ -98,13 +98,13 @@ class Session:
 
     def resume(self, former: ResultFile) -> None:
         """Reuse the benchmarks of an interrupted run. Raises `ResultError` for another backend, GPU or options."""
-        for what, ours, theirs in (
+        for what, ours, recorded in (
             ("backend", self.result.backend, former.backend),
             ("options", self.result.options, former.options),
             ("GPU", self.result.machine_info.get("gpu"), former.machine_info.get("gpu")),
         ):
-            if ours != theirs:
-                raise ResultError(f"cannot resume: the {what} of the file: {theirs!r}; of this run: {ours!r}")
+            if ours != recorded:
+                raise ResultError(f"cannot resume: the {what} of the file: {recorded!r}; of this run: {ours!r}")
         self._former = {each.fullname: each for each in former.benchmarks if not each.error}
 
     def run(self, tasks: Sequence[Task]) -> ResultFile:
@@ -165,9 +165,9 @@ class Session:
                 except queue.Empty:
                     return
                 try:
-                    found = self._benchmark(worker, made[index], place)
+                    benchmark = self._benchmark(worker, made[index], place)
                     with self._lock:
-                        done[index] = found
+                        done[index] = benchmark
                         self._save(done)
                 except BaseException as error:
                     failures.append(error)
@@ -210,8 +210,8 @@ class _Prepared:
 
 
 def _prepared(task: Task, assembler: Callable[[Mapping[str, str]], Code]) -> _Prepared:
-    work, given = task.make()
-    arms = [replace(given[0], role="baseline"), *given[1:]]
+    work, task_arms = task.make()
+    arms = [replace(task_arms[0], role="baseline"), *task_arms[1:]]
     codes: dict[str, Code] = {}
     for position, arm in enumerate(arms):
         if arm.error:
@@ -289,14 +289,14 @@ class _BenchmarkRun:
                 self._add(arm, Verdict.INVALID, f"could not be made: {arm.error}")
                 continue
             former = next((each for each in self.arms[:position] if self._is_same(each, arm)), None)
-            found = self._check(arm, former, counted)
-            self.result.arm(arm.id).correctness = found
+            correctness = self._check(arm, former, counted)
+            self.result.arm(arm.id).correctness = correctness
             if baseline.status != "ok":
                 self._add(arm, Verdict.INVALID, f"the baseline is wrong: {baseline.details[0]}")
-            elif found.status == "not_comparable":
-                self._add(arm, Verdict.INVALID, found.details[0])
-            elif found.status != "ok":
-                self._add(arm, Verdict.MISMATCH, f"{found.status}: {found.details[0]}")
+            elif correctness.status == "not_comparable":
+                self._add(arm, Verdict.INVALID, correctness.details[0])
+            elif correctness.status != "ok":
+                self._add(arm, Verdict.MISMATCH, f"{correctness.status}: {correctness.details[0]}")
             elif former is base:
                 self._add(arm, Verdict.IDENTICAL, "the same machine code", 1.0)
             elif former is not None and former in correct:
@@ -345,9 +345,9 @@ class _BenchmarkRun:
             if not self.worker.is_open:
                 self._begin()
             with self.lock.shared():
-                found = self.worker.check(arm, self.limits.check)
+                correctness = self.worker.check(arm, self.limits.check)
             counted[arm.id] = self.worker.counts()
-            return found
+            return correctness
         except WorkerError as error:
             self._lost(error)
             return Correctness("hang" if isinstance(error, WorkerHung) else "crash", [str(error)])
@@ -414,11 +414,11 @@ class _BenchmarkRun:
                 arm.stats, arm.correctness = former.stats, replace(former.correctness)
         # The verdicts depend on the content of the file only, so that an audit can compute them again.
         wrong_baseline = self._wrong_after(arms[0].id) or self._wrong_after(arms[1].id)
-        for found in comparisons_of(self.result, rule):
-            wrong = wrong_baseline or self._wrong_after(found.candidate)
+        for comparison in comparisons_of(self.result, rule):
+            wrong = wrong_baseline or self._wrong_after(comparison.candidate)
             if wrong:
-                found = replace(found, verdict=Verdict.MISMATCH.value, speedup=None, ci=None, reason=wrong[0])
-            self.result.comparisons.append(found)
+                comparison = replace(comparison, verdict=Verdict.MISMATCH.value, speedup=None, ci=None, reason=wrong[0])
+            self.result.comparisons.append(comparison)
 
     def _wrong_after(self, id: str) -> list[str]:
         correctness = self.result.arm(id).correctness
@@ -436,7 +436,15 @@ def _rounded(seconds: float) -> float:
 
 
 def _stats(samples: list[list[float]]) -> Stats:
-    found = summarize(samples)
+    summary = summarize(samples)
     return Stats(
-        found.min, found.q1, found.median, found.q3, found.iqr, found.mean, found.stddev, found.max, found.count
+        summary.min,
+        summary.q1,
+        summary.median,
+        summary.q3,
+        summary.iqr,
+        summary.mean,
+        summary.stddev,
+        summary.max,
+        summary.count,
     )

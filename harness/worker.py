@@ -144,18 +144,18 @@ class Worker:
             self._process = None
 
     def _start(self) -> Connection:
-        ours, theirs = socket.socketpair()
-        script = f"from {__name__} import serve; serve({theirs.fileno()})"
+        local, remote = socket.socketpair()
+        script = f"from {__name__} import serve; serve({remote.fileno()})"
         self._process = subprocess.Popen(
             python_command(script),
             env=child_environment(self.machine.environment),
-            pass_fds=[theirs.fileno()],
+            pass_fds=[remote.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
         )
-        theirs.close()
-        self._connection = Connection(ours.detach())
+        remote.close()
+        self._connection = Connection(local.detach())
         self._connection.send(self.machine)
         # The start of Python must not count in the limit of a kernel.
         if not self._connection.poll(_START):
@@ -278,7 +278,7 @@ def serve(handle: int) -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     connection = Connection(handle)
     machine: Machine = connection.recv()
-    importlib.import_module(f"{__package__}.correctness")  # and with it NumPy
+    importlib.import_module(f"{__package__}.correctness")  # this import also loads NumPy
     connection.send("ready")
     child = _Child(machine, lambda done, of: connection.send(("report", done, of)))
     while True:

@@ -254,7 +254,7 @@ class Recorder:
         return kernel._replace(inner=self.inner.cooperative(kernel.inner), cooperative=True)
 
     def launch(self, kernel: _RecordedKernel, grid: Any, block: Any, shared: int, args: Sequence[Any], /) -> None:
-        """RecordedLaunch a kernel."""
+        """Record the launch of a kernel, and launch it."""
         module, name, handle, cooperative = kernel
         recorded: list[int | np.generic | bytes] = []
         passed: list[Any] = []
@@ -357,13 +357,13 @@ class KernelWork:
         args = [buffers[each] if isinstance(each, str) else each for each in self.arguments]
         backend.launch(kernel, self.grid, self.block, self.shared, args)
         backend.synchronize()
-        found = {
+        outputs = {
             name: backend.read(buffers[name], np.dtype(self.arrays[name][0]), self.arrays[name][1])
             for name in self.outputs
         }
         for buffer in buffers.values():
             backend.free(buffer)
-        return found
+        return outputs
 
     def check(self, seed: int, outputs: Mapping[str, NDArray[Any]], /) -> list[str]:
         """There is no reference, so no error is found."""

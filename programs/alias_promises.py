@@ -43,6 +43,6 @@ def _promised(before: str, promise: str) -> Promised:
     for kernel in module.entries:
         flatten_scopes(kernel)
         pointers = [param.name for param in kernel.params or () if is_pointer_parameter(param, bits)]
-        covered[kernel.name] = frozenset(name for name in pointers if promised.covers(kernel.name, name))
+        covered[kernel.name] = frozenset(name for name in pointers if promised.names(kernel.name, name))
         touched[kernel.name] = Facts(kernel, module).memory.buffers
     return Promised(before, covered, touched)

@@ -35,7 +35,7 @@ __all__ = [
     "tasks_of",
 ]
 
-#: Seconds within which a machine must be open.
+#: The most seconds that opening a machine may take.
 _OPENING = 120.0
 
 

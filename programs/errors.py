@@ -1,4 +1,4 @@
-"""The errors of this folder. Each class stands for one exit code of the command line; `cli` prints and exits."""
+"""The errors of this folder. Each class has one exit code of the command line; `cli` prints and exits."""
 
 from __future__ import annotations
 

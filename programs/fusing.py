@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..arch import DEFAULT_TARGET
+from .emulated_launches import emulated
 from .errors import BadInput, BadRequest
 from .host_programs import FoundProgram, find_program
 from .kernel_resources import ptx_resources, residency
+from .launch_counts import count_launches
 from .machine_costs import read_costs
 
 if TYPE_CHECKING:
@@ -28,7 +30,11 @@ if TYPE_CHECKING:
     from ..transforms.passes import Pass
     from ..transforms.remarks import Remark
 
-__all__ = ["FuseRequest", "FuseResult", "fuse"]
+__all__ = ["FuseRequest", "FuseResult", "fuse", "program_graph"]
+
+
+#: The reasons of refusals that may come from the number of multiprocessors.
+_RESIDENCE = ("grid-wide", "not-resident")
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,7 @@ class FuseRequest:
     ``program`` is a Python file or the name of a program of the suites; ``name`` chooses a program of the file.
     ``benefit`` decides which legal fusions are made: ``costs`` estimates them with the costs of this machine,
     ``timing`` runs the program on the data of a ``size``, and ``none`` makes all of them. ``passes`` is a level or a
-    list of passes for the fused kernels.
+    list of passes for the fused kernels. ``emulate`` is a size of the data: both programs run on it in the emulator.
     """
 
     program: str
@@ -54,18 +60,25 @@ class FuseRequest:
     may_pad: bool = True
     passes: str = ""
     arch: str = DEFAULT_TARGET
+    emulate: str = ""
 
 
 @dataclass
 class FuseResult:
-    """A fused program. ``launches_before`` counts the launches in the text of the original program. ``modules`` holds
-    PTX by the name of the kernel in the new program; ``warnings`` is text for the user."""
+    """A fused program. ``original`` is the program that was given. ``modules`` holds PTX by the name of the kernel in
+    the new program. ``warnings`` is text for the user, and ``costs`` and ``emulated`` are lines of the summary."""
 
-    name: str
-    launches_before: int
+    original: HostProgram
     fused: FusedProgram
     modules: dict[str, str] = field(default_factory=dict[str, str])
     warnings: list[str] = field(default_factory=list[str])
+    costs: str = ""
+    emulated: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the program."""
+        return self.original.name
 
     @property
     def remarks(self) -> list[Remark]:
@@ -73,13 +86,17 @@ class FuseResult:
         return self.fused.remarks
 
     @property
-    def summary(self) -> str:
-        """One line for the user."""
-        host = self.fused.host
-        return (
-            f"{self.name}: {self.fused.result.fusions} fusions; {self.launches_before} launches in the text became "
-            f"{_count_launches(host)}, of {len(host.kernels)} kernels"
-        )
+    def summary(self) -> list[str]:
+        """Lines for the user: the fusions, the launches of one call before and after, and what the estimates use."""
+        made = self.fused.result.fusions
+        before, after = count_launches(self.original), count_launches(self.fused.host, self.original)
+        counts = f"{before} → {after}" if made else f"{before}, as before"
+        lines = [f"{self.name}: {made} fusion{'s' if made != 1 else ''}; launches in one call: {counts}"]
+        legend = dict.fromkeys(text for each in (before, after) for text in each.explained.split("; ") if text)
+        lines += [f"  {text}" for text in legend]
+        if made and after.least != after.most:
+            lines.append("  (a range: checks at run time decide which launches are made)")
+        return [*lines, *(text for text in (self.emulated, self.costs) if text)]
 
     def files(self) -> dict[str, str]:
         """The output files by name: one .ptx file for each kernel, the new host program, the remarks. Raises
@@ -103,11 +120,27 @@ def fuse(request: FuseRequest, report: Callable[[str], None] = lambda line: None
     passes = _passes_of(request.passes)
     job = _Job(request, find_program(request.program, request.name), report)
     fused = fuse_program(job.host, job.ptx, job.options())
-    result = FuseResult(job.host.name, _count_launches(job.host), fused, fused.modules, job.warnings)
+    result = FuseResult(job.host, fused, fused.modules, job.warnings)
+    if job.uses_costs(fused):
+        result.costs = job.costs_used()
     for name, kernel in fused.host.kernels.items():
         if passes and fused.is_fused(kernel):
             result.modules[name] = _optimized(result.modules[name], passes)
+    if request.emulate:
+        benchmark, _ = job.benchmark()
+        result.emulated = emulated(benchmark, request.emulate, job.ptx, fused.host, result.modules)
     return result
+
+
+def program_graph(program: str, name: str = "") -> Any:
+    """The launch graph of a host program (`graph_exports.launch_graph`), with the memory that its kernels access by
+    their PTX. ``program`` and ``name`` are those of a `FuseRequest`. Raises what `fuse` raises."""
+    from ..transforms.kernel_fusion.kernel_code import KernelCodes
+    from .graph_exports import launch_graph
+
+    job = _Job(FuseRequest(program, name), find_program(program, name), lambda line: None)
+    codes = KernelCodes(job.ptx)
+    return launch_graph(job.host, lambda launch: codes.of(launch.kernel).effects)
 
 
 class _Job:
@@ -117,6 +150,7 @@ class _Job:
         self.request, self.found, self.report = request, found, report
         self.host: HostProgram = found.program.host
         self.warnings: list[str] = []
+        self.costs = read_costs()
         self._nvcc: Callable[[], Nvcc] = cache(self._find_nvcc)
         names = {kernel.name for kernel in self.host.kernels.values()}
         if unknown := sorted(set[str]().union(*request.independent) - names):
@@ -140,10 +174,41 @@ class _Job:
             request.independent,
             self._cost_model() if request.benefit == "costs" else None,
             invert_loops=request.invert_loops,
-            resident=residency(read_costs().multiprocessors) if request.cooperative else None,
+            resident=residency(self.costs.multiprocessors) if request.cooperative else None,
             may_pad=request.may_pad,
         )
         return replace(options, benefit=self._timed(options)) if request.benefit == "timing" else options
+
+    def uses_costs(self, fused: FusedProgram) -> bool:
+        """Whether the costs of the machine have decided something."""
+        from ..dsl.host_nodes import Launch
+
+        if self.request.benefit == "costs" and fused.result.fusions:
+            return True
+        reasons = {remark.reason for remark in fused.remarks}
+        if self.request.benefit == "costs" and "no-benefit" in reasons:
+            return True
+        launches = [node for node in fused.host.nodes() if isinstance(node, Launch)]
+        has_barrier = any(node.cooperative and fused.is_fused(node.kernel) for node in launches)
+        return self.request.cooperative and (has_barrier or not reasons.isdisjoint(_RESIDENCE))
+
+    def costs_used(self) -> str:
+        """A line about the machine whose costs the estimates use."""
+        request, costs = self.request, self.costs
+        if request.benefit == "costs":
+            kind = "graph node" if request.as_graph else "launch"
+            seconds = costs.graph_node if request.as_graph else costs.launch
+            figures = f"a {kind} {seconds * 1e6:.2f} us, {costs.bandwidth / 1e12:.2f} TB/s, "
+            what = "estimates"
+        else:
+            figures, what = "", "limits of grid barriers"
+        figures += f"{costs.multiprocessors} multiprocessors"
+        if costs.is_calibrated:
+            return f"{what}: costs of {costs.machine}, measured by doctor --calibrate ({figures})"
+        return (
+            f"{what}: built-in costs of {costs.machine} ({figures}); no machine was calibrated here: on the one with "
+            "the GPU, run ptxmotion doctor --calibrate"
+        )
 
     def _find_nvcc(self) -> Nvcc:
         from ..suites.runner import compiler
@@ -158,15 +223,15 @@ class _Job:
             find_tool("ptxas")
         except ToolMissing:
             self.warnings.append("ptxas is not found, so the costs ignore occupancy and spills")
-            return BenefitModel(read_costs(), None, self.request.as_graph)
-        return BenefitModel(read_costs(), ptx_resources(), self.request.as_graph)
+            return BenefitModel(self.costs, None, self.request.as_graph)
+        return BenefitModel(self.costs, ptx_resources(), self.request.as_graph)
 
     def _timed(self, options: FusionOptions) -> Benefit:
         """The decisions that running the program gives."""
         from ..transforms.kernel_fusion.plan import fuse_program
         from .fusion_timing import TimedProgram, timed_benefit
 
-        benchmark, file = self._benchmark()
+        benchmark, file = self.benchmark()
         plain = {kernel.name: self.ptx(kernel) for kernel in self.host.kernels.values()}
 
         def fused(benefit: Benefit) -> FusedProgram:
@@ -175,23 +240,16 @@ class _Job:
         program = TimedProgram(benchmark, file, plain, fused)
         return timed_benefit(program, size=self.request.size, as_graph=self.request.as_graph, report=self.report)
 
-    def _benchmark(self) -> tuple[Benchmark, str]:
+    def benchmark(self) -> tuple[Benchmark, str]:
         """The Benchmark of the program, which has the data to run it on, and its file (empty for the suites)."""
-        from ..suites.registry import find, from_file
-
         file = self.request.program
-        if not file.endswith(".py"):
-            return find(file), ""
-        for benchmark in from_file(file):
-            if benchmark.program.name == self.host.name:
-                return benchmark, file
-        raise BadInput(f"--benefit=timing needs a Benchmark of {self.host.name}, which has its data", file)
-
-
-def _count_launches(host: HostProgram) -> int:
-    from ..dsl.host_nodes import Launch
-
-    return sum(isinstance(node, Launch) for node in host.nodes())
+        if self.found.benchmark is None:
+            option = "--emulate" if self.request.emulate else "--benefit=timing"
+            raise BadInput(
+                f"{option} needs a Benchmark of {self.host.name}, which has its data (docs/writing-a-benchmark.md)",
+                file,
+            )
+        return self.found.benchmark, file if file.endswith(".py") else ""
 
 
 def _passes_of(text: str) -> list[Pass]:

@@ -6,7 +6,9 @@ is known. Refuses: a file with several programs of which none was chosen (`BadRe
 
 from __future__ import annotations
 
+import errno
 import importlib.util
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from types import ModuleType
 
 from ..dsl import DslError, Program
 from ..ptx import PtxError
+from ..spelling import did_you_mean
 from ..suites.registry import Benchmark, error_in_file, find
 from .errors import BadInput, BadRequest
 
@@ -22,10 +25,15 @@ __all__ = ["FoundProgram", "find_program"]
 
 @dataclass(frozen=True)
 class FoundProgram:
-    """A host program, and the nvcc options that its kernels need."""
+    """A host program, and its Benchmark if there is one, which has data for it and the nvcc options of its kernels."""
 
     program: Program[...]
-    flags: tuple[str, ...] = ()
+    benchmark: Benchmark | None = None
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The nvcc options that its kernels need."""
+        return tuple(self.benchmark.flags) if self.benchmark is not None else ()
 
 
 def find_program(source: str, name: str) -> FoundProgram:
@@ -34,20 +42,26 @@ def find_program(source: str, name: str) -> FoundProgram:
     ``name`` may be empty where the file has one program. Raises `DslError`, `OSError`, `BadInput`, `BadRequest`.
     """
     if not source.endswith(".py"):
+        if Path(source).is_file():
+            raise BadInput("this is not a Python file: a host program is a .py file", source)
         benchmark = find(source)
-        return FoundProgram(benchmark.program, tuple(benchmark.flags))
+        if name and name != benchmark.program.name:
+            raise BadRequest(f"{benchmark.fullname} has one program, {benchmark.program.name}, and no '{name}'")
+        return FoundProgram(benchmark.program, benchmark)
     programs = _programs_of(Path(source).resolve())
     if not programs:
         raise BadInput("the file has no @program at its top level", source)
     if not name and len(programs) > 1:
         raise BadRequest(f"choose one with --program: {', '.join(programs)}", source)
     if name and name not in programs:
-        raise BadRequest(f"there is no program '{name}' in this file; there are {', '.join(programs)}", source)
+        similar = did_you_mean(name, programs)
+        listed = ", ".join(programs)
+        raise BadRequest(f"there is no program '{name}'{similar} in this file; there are {listed}", source)
     return programs[name] if name else next(iter(programs.values()))
 
 
 def _programs_of(file: Path) -> dict[str, FoundProgram]:
-    """The programs of a Python file by name. A Benchmark of the file adds its nvcc options."""
+    """The programs of a Python file by name. Of a program with a Benchmark, it has that, too."""
     values = list(vars(_load(file)).values())
     programs: dict[str, FoundProgram] = {}
     for each in values:
@@ -55,14 +69,16 @@ def _programs_of(file: Path) -> dict[str, FoundProgram]:
             programs.setdefault(each.name, FoundProgram(each))
     for each in values:
         if isinstance(each, Benchmark):
-            programs[each.program.name] = FoundProgram(each.program, tuple(each.flags))
+            programs[each.program.name] = FoundProgram(each.program, each)
     return programs
 
 
 def _load(file: Path) -> ModuleType:
     """Run a Python file as the module that its name gives: the fused host program imports it by this name."""
+    if file.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
     if not file.is_file():
-        raise FileNotFoundError(2, "No such file or directory", str(file))
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file))
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise BadInput("this is not a Python file", str(file))

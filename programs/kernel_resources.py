@@ -25,7 +25,7 @@ def _assembled(ptx: str) -> ArmCode:
 
 
 def residency(multiprocessors: int) -> Callable[[KernelCode, int, int], int | None]:
-    """A function that counts resident blocks on a GPU with so many multiprocessors.
+    """A function that counts the resident blocks on a GPU with ``multiprocessors`` multiprocessors.
 
     Its arguments are a kernel, the threads of a block, and the bytes of dynamic shared memory of a block. It returns
     how many such blocks the GPU runs at the same time. It returns None where ptxas is missing or the architecture is

@@ -91,7 +91,7 @@ def select(names: Sequence[str], pattern: str | None) -> list[tuple[Benchmark, s
     file selects no program.
     """
     from ..dsl import DslError
-    from ..suites.registry import benchmarks, from_file
+    from ..suites.registry import benchmarks, from_file, similar_program
 
     selected: list[tuple[Benchmark, str]] = []
     every = list(benchmarks())
@@ -101,8 +101,7 @@ def select(names: Sequence[str], pattern: str | None) -> list[tuple[Benchmark, s
             continue
         matching = [b for b in every if any(fnmatch.fnmatch(n, name) for n in (b.fullname, b.name, b.suite))]
         if not matching:
-            listed = ", ".join(each.fullname for each in every)
-            raise DslError(f"no program is called '{name}'; there are {listed}")
+            raise DslError(f"no program is called '{name}'{similar_program(name)}")
         selected += [(each, "") for each in matching]
     unique = {(each.fullname, file): (each, file) for each, file in selected}
     return [each for each in unique.values() if pattern is None or re.search(pattern, each[0].fullname)]

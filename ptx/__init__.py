@@ -2,20 +2,8 @@
 
 from .decoding import decode
 from .errors import PtxError, SourceText
-from .ir import (
-    Block,
-    Directive,
-    Guard,
-    Instr,
-    Kernel,
-    Loc,
-    Module,
-    Param,
-    RawDirective,
-    RegisterDeclaration,
-    Return,
-    Variable,
-)
+from .instructions import Directive, Guard, Instr, Loc, Return
+from .ir import Block, Kernel, Module, Param, RawDirective, RegisterDeclaration, Variable
 from .notation import Effect, Form, Op
 from .operands import (
     Args,

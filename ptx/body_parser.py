@@ -15,7 +15,8 @@ import re
 from . import declarations
 from .decoding import decode, form_of, may_skip_elements, opaque_form
 from .errors import PtxError
-from .ir import Block, Directive, Guard, Instr, Kernel, Loc, RegisterDeclaration, Return, Variable
+from .instructions import Directive, Guard, Instr, Loc, Return
+from .ir import Block, Kernel, RegisterDeclaration, Variable
 from .lexer import Cursor
 from .notation import Effect, Form
 from .offset_operands import OffsetOperands
@@ -93,7 +94,7 @@ class _BodyParser:
         #: Branches whose target is not resolved yet: the instruction without its last operand, its scope, the name of
         #: the label.
         self.branches: list[tuple[Instr, Scope, str]] = []
-        #: The additions for operands of the form register plus constant, made at the first one.
+        #: Makes the additions for operands of the form register plus constant. `None` before the first one.
         self.offsets: OffsetOperands | None = None
         #: The same for ``.branchtargets``: the directive, its scope, the names of the labels.
         self.tables: list[tuple[Directive, Scope, list[str]]] = []
@@ -212,11 +213,11 @@ class _BodyParser:
                 raise
             if self.offsets is None:
                 self.offsets = OffsetOperands(self.cursor.text, self.kernel, self.scopes[0])
-            found = self.offsets.parse(form, parts, self.scope.__getitem__, self.loc, pos)
-            if found is None:
+            parsed = self.offsets.parse(form, parts, self.scope.__getitem__, self.loc, pos)
+            if parsed is None:
                 raise
-        self.block.instrs += found[1]
-        return found[0]
+        self.block.instrs += parsed[1]
+        return parsed[0]
 
     def transfer(self, found: re.Match[str], form: Form, parts: list[str], guard: Guard | None) -> None:
         """A branch, or a call without parentheses."""
@@ -416,10 +417,10 @@ class _BodyParser:
             return
         end = _STATEMENT_END.search(cursor.text, start)
         if token == "@" or token[0].isalpha():
-            found = _PARENTHESIZED.match(cursor.text, start)
-            if found is not None:
-                self.careful_instruction(found, OperandError("malformed operands", found[4].strip()))
-                cursor.pos = found.end()
+            match = _PARENTHESIZED.match(cursor.text, start)
+            if match is not None:
+                self.careful_instruction(match, OperandError("malformed operands", match[4].strip()))
+                cursor.pos = match.end()
                 return
             if end is None or end.group() != ";":
                 at = end.start() if end else len(cursor.text)
@@ -447,8 +448,8 @@ class _BodyParser:
         end of the text."""
         kernel = self.kernel
         names = self.scopes[0].names
-        found = [names[param.name] for param in kernel.results or () if param.name in names]
-        results = tuple([each for each in found if isinstance(each, Reg)])
+        declared = [names[param.name] for param in kernel.results or () if param.name in names]
+        results = tuple([each for each in declared if isinstance(each, Reg)])
         if not results:
             return
         for block in kernel.blocks:

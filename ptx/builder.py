@@ -22,7 +22,8 @@ from typing import TypeAlias
 
 from .decoding import decode
 from .errors import PtxError, SourceText
-from .ir import Block, Guard, Instr, Kernel, Loc
+from .instructions import Guard, Instr, Loc
+from .ir import Block, Kernel
 from .notation import Form
 from .operand_rules import align, kind_of, problem
 from .operands import Args, Imm, Mem, Operand, Reg, Special, Sym, Vec
@@ -96,8 +97,8 @@ class Builder:
     def call(self, function: Sym | Kernel, arguments: Iterable[Given], results: Iterable[Operand] = ()) -> Instr:
         """``call (results), function, (arguments);`` with registers or ``.param`` variables."""
         target = function if isinstance(function, Sym) else Sym(function.name, function)
-        given = Args(tuple(self._operand(argument) for argument in arguments))
-        return self.emit("call.uni", Args(tuple(results)), target, given)
+        passed = Args(tuple(self._operand(argument) for argument in arguments))
+        return self.emit("call.uni", Args(tuple(results)), target, passed)
 
     def special(self, name: str) -> Special:
         """Special register ``name``, such as ``%tid.x``."""

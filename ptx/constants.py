@@ -285,7 +285,7 @@ class _Parser:
 def _tokens(text: str) -> list[str]:
     if len(text) > _LONGEST:
         raise ConstantError("the constant expression is too long")
-    found: list[str] = []
+    tokens: list[str] = []
     end = len(text.rstrip())
     pos = 0
     while pos < end:
@@ -293,10 +293,10 @@ def _tokens(text: str) -> list[str]:
         if match is None:
             raise ConstantError(f"unexpected {text[pos:].lstrip()[0]!r} in a constant expression")
         token = match[match.lastindex or 0]
-        found.append("".join(token.split()))
+        tokens.append("".join(token.split()))
         pos = match.end()
-    found.append("")
-    return found
+    tokens.append("")
+    return tokens
 
 
 @lru_cache(1 << 10)

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from .ir import Block, Declaration, Directive, Guard, Instr, Kernel, Loc, Param, RegisterDeclaration, Variable
+from .instructions import Directive, Guard, Instr, Loc
+from .ir import Block, Declaration, Kernel, Param, RegisterDeclaration, Variable
 from .operands import Element, Imm, Label, Mem, Operand, Raw, Reg, Sym, substitute, walk
 
 __all__ = ["Correspondence"]
@@ -149,9 +150,9 @@ class Correspondence:
         return len(old) == len(new) and all(map(self._operands_do, old, new))
 
     def _operands_do(self, old: Operand, new: Operand) -> bool:
-        known = self._alike.get(id(old))
-        if known is not None:
-            return known is new or self._are_alike(old, new)
+        counterpart = self._alike.get(id(old))
+        if counterpart is not None:
+            return counterpart is new or self._are_alike(old, new)
         if not self._are_alike(old, new):
             return False
         self._alike[id(old)] = new
@@ -161,8 +162,8 @@ class Correspondence:
         if type(old) is not type(new) or isinstance(old, Raw):
             return False
         if isinstance(old, Reg) and isinstance(new, Reg):
-            known = self._carried.setdefault(old, new)
-            return known is new and (old.text, old.type, old.lanes) == (new.text, new.type, new.lanes)
+            counterpart = self._carried.setdefault(old, new)
+            return counterpart is new and (old.text, old.type, old.lanes) == (new.text, new.type, new.lanes)
         if isinstance(old, Sym) and isinstance(new, Sym):
             return self._symbols_do(old, new)
         if isinstance(old, Label) and isinstance(new, Label):
@@ -194,13 +195,13 @@ class Correspondence:
             instr.guard = Guard(reg, negated=instr.guard.negated)
 
     def _carried_operand(self, operand: Operand) -> Operand:
-        found = self._carried.get(operand)
-        if found is None:
+        carried = self._carried.get(operand)
+        if carried is None:
             for leaf in walk(operand):
                 if isinstance(leaf, Reg | Sym | Label) and leaf not in self._carried:
                     self._carried[leaf] = self._counterpart(leaf)
-            found = self._carried[operand] = substitute(operand, self._carried)
-        return found
+            carried = self._carried[operand] = substitute(operand, self._carried)
+        return carried
 
     def _counterpart(self, leaf: _Leaf) -> _Leaf:
         if isinstance(leaf, Reg):
@@ -220,11 +221,11 @@ def _header(kernel: Kernel) -> object:
 
 def _lines(loc: Loc | None) -> list[str]:
     """The line in the source, and the lines at which it is inlined."""
-    found: list[str] = []
+    lines: list[str] = []
     while loc is not None:
-        found.append(loc.text)
+        lines.append(loc.text)
         loc = loc.caller
-    return found
+    return lines
 
 
 def _detail(operand: Operand) -> object:

@@ -70,7 +70,7 @@ def declare_param(param: Param, scope: Scope, cursor: Cursor, kernel: Kernel) ->
 
 
 def register_declaration(cursor: Cursor, scope: Scope, kernel: Kernel, *, is_nested: bool) -> RegisterDeclaration:
-    """``.reg .type a, b<10>;``. The cursor is behind ``.reg``."""
+    """``.reg .type a, b<10>;``. The cursor is after ``.reg``."""
     plain = _PLAIN_REGISTERS.match(cursor.text, cursor.pos)
     if plain is not None and plain[1] in _REGISTER_TYPES and len(plain[3] or "") < 10:
         start, scalar, lanes = plain.start(2), TYPES[plain[1]], 1
@@ -173,8 +173,8 @@ def local_variables(cursor: Cursor, scope: Scope, start: int) -> list[Variable]:
     linkage: list[str] = []
     while cursor.peek() in (".extern", ".visible"):
         linkage.append(cursor.next())
-    found = variables(cursor, " ".join(linkage), start)
-    for variable in found:
+    declared = variables(cursor, " ".join(linkage), start)
+    for variable in declared:
         if variable.count is not None and variable.count > _MOST_OF_A_RANGE:
             raise PtxError(f"'{variable.name}<{variable.count}>' is too large a range", cursor.source, start)
         names = [variable.name] if variable.count is None else [f"{variable.name}{i}" for i in range(variable.count)]
@@ -183,19 +183,19 @@ def local_variables(cursor: Cursor, scope: Scope, start: int) -> list[Variable]:
                 raise PtxError(f"'{name}' is declared twice", cursor.source, start)
             scope.names[name] = variable
     scope.forget()
-    return found
+    return declared
 
 
 def parameters(cursor: Cursor) -> list[Param]:
     """``( .param .u64 a, … )``"""
     cursor.expect("(", "before parameters")
-    found: list[Param] = []
+    params: list[Param] = []
     if cursor.accept(")"):
-        return found
+        return params
     while True:
-        found.append(parameter(cursor))
+        params.append(parameter(cursor))
         if cursor.accept(")"):
-            return found
+            return params
         cursor.expect(",", "between parameters")
 
 
@@ -317,7 +317,7 @@ def variables(cursor: Cursor, linkage: str, start: int) -> list[Variable]:
 
 
 def declarators(cursor: Cursor, template: Variable) -> list[Variable]:
-    found: list[Variable] = []
+    declared: list[Variable] = []
     while True:
         variable = Variable(
             cursor.name("a variable's name"),
@@ -336,9 +336,9 @@ def declarators(cursor: Cursor, template: Variable) -> list[Variable]:
         variable.dims = dimensions(cursor)
         if cursor.accept("="):
             variable.initializer = initializer(cursor)
-        found.append(variable)
+        declared.append(variable)
         if cursor.accept(";"):
-            return found
+            return declared
         cursor.expect(",", "or ';' after a declaration")
 
 

@@ -8,7 +8,8 @@ when the kernel is compiled with line numbers. Any change of an instruction, or 
 
 from __future__ import annotations
 
-from .ir import Directive, Kernel
+from .instructions import Directive
+from .ir import Kernel
 from .operands import Args, Element, Label, Mem, Not, Operand, Pair, Raw, Reg, Sym, Vec
 
 __all__ = ["code_digest"]
@@ -45,7 +46,7 @@ def code_digest(kernel: Kernel) -> str:
 
 
 class _Speller:
-    """The text of operands. In the place of a name stands a number, in the order of the first uses."""
+    """The text of operands. Names are replaced by numbers, in the order of their first uses."""
 
     def __init__(self) -> None:
         self._numbers: dict[object, int] = {}

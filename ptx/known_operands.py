@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
-from .ir import Guard, Kernel
+from .instructions import Guard
+from .ir import Kernel
 from .operand_rules import Kind, kind_of
 from .operands import Mem, Operand, Reg, Vec, registers
 from .types import ScalarType

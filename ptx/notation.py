@@ -13,7 +13,7 @@ In the operands, ``d p q r`` are results, and all other names are read. ``d+`` i
 address, and ``[d]`` an address that is written. ``{…}`` is optional. ``x|y`` is a pair; in ``x{|y}`` the second operand
 is optional. ``...`` allows any further operands. ``x:t`` gives an operand the type ``t``: a slot of the row, the name
 of a type, ``wide`` (twice as wide as ``type``), ``any``, ``vec`` (a vector of anything), ``label``, or ``name`` (a
-symbol). A ``*`` behind it says that ``.vec`` applies. An operand without ``:t`` has the ``type`` of the row.
+symbol). A ``*`` after it says that ``.vec`` applies. An operand without ``:t`` has the ``type`` of the row.
 
 Guarantees: decoding accepts modifiers in any order, as ptxas does. A `Form` keeps the spelling of its mnemonic.
 Refuses: a mnemonic that does not fit the row. If no row fits, the instruction is opaque.
@@ -48,7 +48,7 @@ class Effect:
     REGISTERS_LATER = 2048  #: reads or writes its registers later; until another instruction waits, no one may use them
     GRID = 4096  #: may wait for another grid, which may have changed memory that this kernel only reads
     ALL = 8191
-    #: All effects on memory: only a read of constant memory may move across it. Control continues behind it.
+    #: All effects on memory: only a read of constant memory may move across it. Control continues after it.
     FENCED = ALL & ~(CONTROL | CARRY_IN | CARRY_OUT | REGISTERS_LATER | GRID)
 
 
@@ -137,7 +137,7 @@ class Op:
     relaxed: bool = False  #: registers for data may be wider than the type, as for ``ld``, ``st`` and ``cvt``
     approximate: bool = False  #: the manual gives an error bound instead of a value
     #: Its role in contraction (`analysis/values/contraction.py`) if it has no rounding modifier: ``product``, ``sum``,
-    #: or ``through`` if ptxas may see a product behind it.
+    #: or ``through`` if ptxas may see a product through it.
     contraction: str = ""
     #: Whether ptxas makes a block of its own of it, so that products and sums before and after it are not contracted:
     #: ``always``, ``64 bits`` if its type has 64 bits, or empty (`analysis/values/contraction.py`).
@@ -210,7 +210,7 @@ def _parse_operands(text: str) -> tuple[OperandSpec, ...]:
     specs: list[OperandSpec] = []
     depth = 0
     for part in text.replace(" ", "").split(","):
-        # "a{" opens an optional group behind this operand. "{|p}" is a part of this operand.
+        # "a{" opens an optional group after this operand. "{|p}" is a part of this operand.
         body = re.sub(r"\{\|([\w:]+)\}", r"|\1", part)
         name = body.strip("{}")
         if name and name != "...":
@@ -245,7 +245,7 @@ class Form:
     is_terminator: bool = field(init=False)
     #: The state space of the access, without sub-space; ``generic`` if the mnemonic names none.
     space: str = field(init=False)
-    #: The number of the first operand that is read. All operands behind it are read, too.
+    #: The number of the first operand that is read. All later operands are read, too.
     first_read: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -285,7 +285,7 @@ class Form:
 
 
 def decode_with(op: Op, text: str, words: list[str]) -> Form | None:
-    """Decode ``text`` by row ``op``; ``None`` if the words do not fit. ``words`` are those behind the base."""
+    """Decode ``text`` by row ``op``; ``None`` if the words do not fit. ``words`` are those after the base."""
     pieces = op.pieces
     taken = [False] * len(pieces)
     mods: dict[str, str] = {}

@@ -16,7 +16,8 @@ import re
 from collections.abc import Callable
 
 from .decoding import decode
-from .ir import Instr, Kernel, Loc, RegisterDeclaration
+from .instructions import Instr, Loc
+from .ir import Kernel, RegisterDeclaration
 from .notation import Form
 from .operand_parser import OffsetOperand, Scope
 from .operand_rules import align

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from .constants import ConstantError, constant_integer, constant_literal
-from .ir import Declaration, Guard, Param, Variable
+from .instructions import Guard
+from .ir import Declaration, Param, Variable
 from .operands import SINK, Element, Imm, Label, Mem, Not, Operand, Pair, Raw, Reg, Special, Sym, Vec
 from .special_registers import special_type
 from .types import TYPES, ScalarType, literal_value
@@ -60,7 +61,7 @@ class UnmodelledOperand(OperandError):
 
 
 class OffsetOperand(UnmodelledOperand):
-    """``%r1+4`` or ``%laneid+1`` outside of brackets, which the body's parser makes an addition of."""
+    """``%r1+4`` or ``%laneid+1`` outside of brackets. The parser of the body replaces it by an addition."""
 
     def __init__(self, text: str, base: Reg | Element | Special, offset: int) -> None:
         super().__init__(f"'{base.text}' has an offset outside of brackets", text)
@@ -118,18 +119,18 @@ class Scope(dict[str, Operand]):
 
     def _name(self, text: str) -> Reg | Sym | None:
         """The operand if the whole of ``text`` is a declared name, else ``None``."""
-        found = self.find(text)
-        return found if found is None or isinstance(found, Reg) else Sym(text, found)
+        declared = self.find(text)
+        return declared if declared is None or isinstance(declared, Reg) else Sym(text, declared)
 
     def find(self, name: str) -> Reg | Declaration | None:
         """The register or declaration that ``name`` means in this scope; an inner declaration hides an outer one."""
         scope: Scope | None = self
         while scope is not None:
-            found = scope.names.get(name)
-            if found is None and scope.ranges:
-                found = scope.find_in_range(name)
-            if found is not None:
-                return found
+            declared = scope.names.get(name)
+            if declared is None and scope.ranges:
+                declared = scope.find_in_range(name)
+            if declared is not None:
+                return declared
             scope = scope.parent
         return None
 
@@ -156,15 +157,15 @@ class Scope(dict[str, Operand]):
 
     def guard(self, name: str, negation: str) -> Guard:
         """The guard ``@name``, or ``@!name`` if ``negation`` is not empty."""
-        known = self.guards.get((name, negation))
-        if known is None:
+        cached = self.guards.get((name, negation))
+        if cached is None:
             operand = self[name]
             if not isinstance(operand, Reg | Imm):
                 raise OperandError(f"'{name}' is no predicate", name)
             if isinstance(operand, Reg) and operand.type.kind != "p":
                 raise OperandError(f"'{name}' is not a predicate but a .{operand.type.name}", name)
-            known = self.guards[name, negation] = Guard(operand, negated=bool(negation))
-        return known
+            cached = self.guards[name, negation] = Guard(operand, negated=bool(negation))
+        return cached
 
     # --- operands that are not only a declared name --------------------------------------------------------------
 
@@ -201,45 +202,47 @@ class Scope(dict[str, Operand]):
             return None
         if name != inner:
             raise OperandError("a predicate can be negated only once", text)
-        found = self[name]
-        if not isinstance(found, Reg):
+        operand = self[name]
+        if not isinstance(operand, Reg):
             raise OperandError(f"'{text}' is no negated predicate", text)
-        return Not(found)
+        return Not(operand)
 
     def _named(self, text: str) -> Reg | Element | Special | Sym:
         """A name, or a name with an offset or an index."""
         name, offset, has_offset = _name_and_offset(text)
         if not has_offset:
-            found = self.find(name)
-            if found is None:
+            declared = self.find(name)
+            if declared is None:
                 return self._special_or_component(name)
-            return found if isinstance(found, Reg) else Sym(name, found)
+            return declared if isinstance(declared, Reg) else Sym(name, declared)
         return self._offset_or_index(text, name, offset)
 
     def _offset_or_index(self, text: str, name: str, offset: int) -> Sym:
         """``name+offset`` or ``name[index]`` outside of brackets."""
-        found = self.find(name)
-        if found is None:
-            found = self._special_or_component(name)
-        if isinstance(found, Reg | Element | Special):
-            is_integer = found.reg.type.kind in "bus" if isinstance(found, Element) else found.type.kind in "bus"
+        declared = self.find(name)
+        if declared is None:
+            declared = self._special_or_component(name)
+        if isinstance(declared, Reg | Element | Special):
+            is_integer = (
+                declared.reg.type.kind in "bus" if isinstance(declared, Element) else declared.type.kind in "bus"
+            )
             if not is_integer or text[len(name) :].lstrip()[:1] != "+":
                 raise OperandError(f"'{text}' is no operand", text)
-            raise OffsetOperand(text, found, offset)
+            raise OffsetOperand(text, declared, offset)
         if text.endswith("]"):
-            if not isinstance(found, Variable | Param) or not found.dims:
+            if not isinstance(declared, Variable | Param) or not declared.dims:
                 raise OperandError(f"'{name}' is no array", text)
-            offset *= found.type.bytes
-        return Sym(name, found, offset, has_zero=not offset and not text.endswith("]"))
+            offset *= declared.type.bytes
+        return Sym(name, declared, offset, has_zero=not offset and not text.endswith("]"))
 
     def _special_or_component(self, name: str) -> Element | Special:
         kind = special_type(name)
         if kind is not None:
             return Special(name, TYPES[kind])
         base, dot, component = name.partition(".")
-        found = self.find(base) if dot else None
-        if isinstance(found, Reg) and _COMPONENT.fullmatch(component):
-            return Element(found, component)
+        declared = self.find(base) if dot else None
+        if isinstance(declared, Reg) and _COMPONENT.fullmatch(component):
+            return Element(declared, component)
         what = "register" if name.startswith("%") else "name"
         raise OperandError(f"{what} '{name}' is not declared", name)
 
@@ -356,5 +359,5 @@ def _offset(text: str) -> int:
 
 def raw_operand(text: str, scope: Scope) -> Raw:
     """Operand text of an opaque instruction that no rule fits, with the registers named in it."""
-    found = (scope.find(word) for word in _WORDS.findall(text))
-    return Raw(text, tuple([reg for reg in found if isinstance(reg, Reg)]))
+    operands = (scope.find(word) for word in _WORDS.findall(text))
+    return Raw(text, tuple([reg for reg in operands if isinstance(reg, Reg)]))

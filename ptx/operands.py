@@ -334,7 +334,7 @@ def substitute(operand: Operand, replaced: Mapping[Operand, Operand]) -> Operand
 
     Raises ``TypeError`` if a new part is not possible in its place, such as a literal for a vector register.
     """
-    found = replaced.get(operand)
-    if found is not None:
-        return found
+    replacement = replaced.get(operand)
+    if replacement is not None:
+        return replacement
     return map_parts(operand, lambda part: substitute(part, replaced)) if operand.parts else operand

@@ -51,12 +51,12 @@ class Operation(StrEnum):
     NOT = "not"
     SHIFT_LEFT = "shift left"
     SHIFT_RIGHT = "shift right"
-    BIT_FIELD = "bit field"  #: some bits of a word, extended
+    BIT_FIELD = "bit field"  #: some bits of a word, extended to the width of the type
     # Copies, conversions and choices.
     COPY = "copy"  #: all bits of one operand; with a brace list on one side, packs or unpacks a word
     VECTOR_COPY = "vector copy"  #: a ``mov`` of a vector, element by element
-    CONVERSION = "conversion"  #: one value to another type
-    PACKED_CONVERSION = "packed conversion"  #: several values to one word, or with random bits
+    CONVERSION = "conversion"  #: from one value to another type
+    PACKED_CONVERSION = "packed conversion"  #: from several values to one word, or with random bits for rounding
     TO_GENERIC = "to generic address"
     FROM_GENERIC = "from generic address"
     COMPARISON = "comparison"  #: to predicates
@@ -70,7 +70,7 @@ class Operation(StrEnum):
     REDUCTION = "reduction"  #: an atomic without a result
     ASYNC_ACCESS = "asynchronous access"  #: accesses and copies that complete later
     BULK_STORE = "bulk store"
-    MULTIMEM = "multimem access"  #: to the memory of several devices
+    MULTIMEM = "multimem access"  #: accesses the memory of several devices
     PREFETCH = "prefetch"  #: a hint to the caches
     DISCARD = "discard"  #: destroys what the memory holds
     TEXTURE = "texture or surface access"
@@ -87,16 +87,16 @@ class Operation(StrEnum):
     GRID_DEPENDENCY = "grid dependency"  #: waits for, or releases, another grid
     REGISTER_BUDGET = "register budget"
     MONITORING = "monitoring"  #: breakpoints, delays, events of the performance monitor
-    # Threads together.
-    BARRIER = "barrier"  #: of the threads of a block
+    # Operations of several threads together.
+    BARRIER = "barrier"  #: a barrier of the threads of a block
     WARP_BARRIER = "warp barrier"
     CLUSTER_BARRIER = "cluster barrier"
     FENCE = "fence"
     VOTE = "vote"  #: a value computed from a value of each lane that takes part
     SHUFFLE = "shuffle"
-    ELECTION = "election"  #: of one lane
-    BARRIER_OBJECT = "barrier object"  #: of an ``mbarrier`` in shared memory
-    CLUSTER_MAP = "cluster map"  #: of an address to the shared memory of another block of the cluster
+    ELECTION = "election"  #: chooses one lane
+    BARRIER_OBJECT = "barrier object"  #: an operation on an ``mbarrier`` in shared memory
+    CLUSTER_MAP = "cluster map"  #: from an address to that in the shared memory of another block of the cluster
     CLUSTER_LAUNCH = "cluster launch"
     # Matrices, by all lanes of a warp.
     MATRIX = "matrix"
@@ -109,7 +109,7 @@ class Pointers(StrEnum):
     """What the results may point into, by what the sources point into (`analysis/memory/points_to.py`)."""
 
     UNKNOWN = "unknown"  #: into any object
-    NOTHING = "nothing"  #: the result tells nothing of an address: a predicate, a set of lanes
+    NOTHING = "nothing"  #: the result contains no part of an address: a predicate, a set of lanes
     NUMBER = "number"  #: a number made of the sources, which nobody uses as an address
     ANY_SOURCE = "any source"  #: into what one of the sources points into: copies, selections, permutations of bits
     OTHER_LANE = "other lane"  #: into what the first source of another lane points into

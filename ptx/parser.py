@@ -53,18 +53,18 @@ def parse_kernel(text: str, module: Module, instead: Kernel) -> Kernel:
     `PtxError`, also if the text is not exactly one kernel.
     """
     parser = _ModuleParser(SourceText(text, module.source.name))
-    known = parser.scope.names
+    names = parser.scope.names
     for item in module.items:
         if item is instead:
             break
         if isinstance(item, Variable) or (
-            isinstance(item, Kernel) and (item.name not in known or not item.is_declaration)
+            isinstance(item, Kernel) and (item.name not in names or not item.is_declaration)
         ):
-            known[item.name] = item
-    found = parser.parsed().items
-    if len(found) != 1 or not isinstance(found[0], Kernel) or found[0].is_declaration:
+            names[item.name] = item
+    items = parser.parsed().items
+    if len(items) != 1 or not isinstance(items[0], Kernel) or items[0].is_declaration:
         raise PtxError("this is not one kernel", parser.source, -1)
-    return found[0]
+    return items[0]
 
 
 class _ModuleParser:
@@ -153,10 +153,12 @@ class _ModuleParser:
             raise cursor.error(f"expected a declaration after '{' '.join(linkage)}', found '{word}'")
 
     def _declare_variable(self, variable: Variable, start: int) -> None:
-        known = self.scope.names.get(variable.name)
-        is_redeclared = isinstance(known, Variable) and (".extern" in known.linkage or ".extern" in variable.linkage)
-        weak = isinstance(known, Variable) and (".weak" in variable.linkage or ".common" in variable.linkage)
-        if known is not None and not is_redeclared and not weak:
+        earlier = self.scope.names.get(variable.name)
+        is_redeclared = isinstance(earlier, Variable) and (
+            ".extern" in earlier.linkage or ".extern" in variable.linkage
+        )
+        weak = isinstance(earlier, Variable) and (".weak" in variable.linkage or ".common" in variable.linkage)
+        if earlier is not None and not is_redeclared and not weak:
             raise PtxError(f"'{variable.name}' is declared twice", self.source, start)
         self.scope.names[variable.name] = variable
         self.module.items.append(variable)
@@ -174,14 +176,16 @@ class _ModuleParser:
         if cursor.peek() == "(":
             kernel.params = parameters(cursor)
         performance_directives(cursor, kernel)
-        known = self.scope.names.get(kernel.name)
+        earlier = self.scope.names.get(kernel.name)
         if cursor.accept(";") or cursor.peek() != "{":
             kernel.is_declaration = True
             if not is_entry and cursor.peek() == "{":
                 raise cursor.error("unexpected '{'")
-        if known is not None and not (isinstance(known, Kernel) and (known.is_declaration or kernel.is_declaration)):
+        if earlier is not None and not (
+            isinstance(earlier, Kernel) and (earlier.is_declaration or kernel.is_declaration)
+        ):
             raise PtxError(f"'{kernel.name}' is defined twice", self.source, kernel.pos)
-        if known is None or not kernel.is_declaration:
+        if earlier is None or not kernel.is_declaration:
             self.scope.names[kernel.name] = kernel
         self.module.items.append(kernel)
         if not kernel.is_declaration:

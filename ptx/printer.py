@@ -5,7 +5,8 @@ Guarantees: the text depends on the IR only, not on the source text. Parsing it 
 
 from __future__ import annotations
 
-from .ir import Kernel, Loc, Module, Param, RawDirective
+from .instructions import Loc
+from .ir import Kernel, Module, Param, RawDirective
 
 __all__ = ["print_kernel", "print_module"]
 

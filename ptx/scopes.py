@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from .ir import Block, Directive, Guard, Instr, Kernel, RegisterDeclaration, Variable
+from .instructions import Directive, Guard, Instr
+from .ir import Block, Kernel, RegisterDeclaration, Variable
 from .operands import Label, Operand, Raw, Reg, Sym, substitute, walk
 
 __all__ = ["flatten_scopes"]
@@ -250,9 +251,9 @@ def _replace(kernel: Kernel, replaced: dict[Operand, Operand]) -> None:
 
 
 def _label(label: Label, replaced: dict[Operand, Operand]) -> Label:
-    found = replaced.get(label, label)
-    assert isinstance(found, Label)
-    return found
+    replacement = replaced.get(label, label)
+    assert isinstance(replacement, Label)
+    return replacement
 
 
 def _drop_braces(kernel: Kernel) -> None:
@@ -269,7 +270,7 @@ def _drop_braces(kernel: Kernel) -> None:
 
 def _vanishing(kernel: Kernel) -> set[int]:
     """The identities of the directives to remove."""
-    found: set[int] = set()
+    identities: set[int] = set()
     #: The open scopes: the directive of the opening brace, and the ``.param`` variables of the scope.
     scopes: list[tuple[Instr, list[Variable]]] = []
     for block in kernel.blocks:
@@ -281,11 +282,11 @@ def _vanishing(kernel: Kernel) -> set[int]:
             elif instr.kind == "}":
                 opening, params = scopes.pop()
                 if not params:
-                    found.update((id(opening), id(instr)))
+                    identities.update((id(opening), id(instr)))
             elif instr.kind == "declaration":
                 declaration = instr.declaration
                 if isinstance(declaration, Variable) and declaration.space == "param":
                     scopes[-1][1].append(declaration)
                 else:
-                    found.add(id(instr))
-    return found
+                    identities.add(id(instr))
+    return identities

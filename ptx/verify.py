@@ -8,7 +8,7 @@ one object.
 Requires: a parsed module, or one that passes have changed. Guarantees: a module that ptxas 13.0 accepts is accepted.
 The time is linear in the size of the module. Instructions with unknown opcodes are not checked. Refuses: with
 `PtxError` at the position of the instruction in the source. An instruction that a pass has made has no position; then
-the error stands at the name of the function, and the message contains the instruction. Reference: PTX ISA 9.0, chapters
+the error is at the name of the function, and the message contains the instruction. Reference: PTX ISA 9.0, chapters
 5, 6, 9 and 11.
 """
 
@@ -18,8 +18,10 @@ import re
 from collections.abc import Callable
 from math import prod
 
+from ..arch import targets as arch_targets
 from .errors import PtxError, SourceText
-from .ir import Block, Directive, Guard, Instr, Kernel, Module, RegisterDeclaration, Variable
+from .instructions import Directive, Guard, Instr
+from .ir import Block, Kernel, Module, RegisterDeclaration, Variable
 from .known_operands import KINDS, known_operands
 from .notation import Form
 from .operand_rules import REGISTER_TYPES, problem
@@ -36,11 +38,9 @@ Report = Callable[[PtxError], None]
 _MINOR_VERSIONS = {1: 5, 2: 3, 3: 2, 4: 3, 5: 1, 6: 5, 7: 8, 8: 8}
 _NEWEST_MAJOR = 9
 
-_TARGETS = frozenset(
-    f"sm_{number}"
-    for number in "10 11 12 13 20 21 30 32 35 37 50 52 53 60 61 62 70 72 75 80 86 87 88 89 90 90a 100 100a 100f 101 "
-    "101a 101f 103 103a 103f 110 110a 110f 120 120a 120f 121 121a 121f".split()
-)
+#: Targets that PTX has beside those of the architectures in `arch.py`.
+_OTHER_TARGETS = "10 11 12 13 20 21 30 32 35 37 50 52 53 60 61 62 70 72 88 101 101a 101f"
+_TARGETS = frozenset([*(f"sm_{number}" for number in _OTHER_TARGETS.split()), *arch_targets()])
 _TARGET_OPTIONS = frozenset(["texmode_unified", "texmode_independent", "debug", "map_f64_to_f32"])
 
 #: The size of a range of registers must be below this. With so many ptxas runs out of memory.
@@ -70,9 +70,9 @@ def verify_kernel(kernel: Kernel, source: SourceText) -> None:
 
 def problems(module: Module) -> list[PtxError]:
     """All errors in ``module``, at most one for each instruction, in the order of the text."""
-    found: list[PtxError] = []
-    _Module(module, found.append).check()
-    return found
+    errors: list[PtxError] = []
+    _Module(module, errors.append).check()
+    return errors
 
 
 def falls_off_end(kernel: Kernel) -> bool:
@@ -154,10 +154,10 @@ class _Module:
         if kernel.is_entry != first.is_entry:
             self.fail(f"'{kernel.name}' is declared as an entry and as a function", kernel.pos)
             return
-        mine, other = signature_of_kernel(kernel), signature_of_kernel(first)
+        own, other = signature_of_kernel(kernel), signature_of_kernel(first)
         for what, here, there in (
-            ("parameter", mine.params, other.params),
-            ("result", mine.results, other.results),
+            ("parameter", own.params, other.params),
+            ("result", own.results, other.results),
         ):
             if len(here) != len(there):
                 counts = f"{_plural(len(here), what)} here and {len(there)}"

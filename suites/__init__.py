@@ -1,1 +1,1 @@
-"""Benchmark programs: kernels, host program, data and a NumPy reference each. Sees every other package."""
+"""Benchmark programs. Each has kernels, a host program, data, and a reference in NumPy."""

@@ -19,11 +19,22 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..dsl import DslError, Program
 from ..dsl.errors import Place
+from ..spelling import did_you_mean
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["SIZES", "Benchmark", "Tolerance", "benchmarks", "error_in_file", "find", "from_file", "suites"]
+__all__ = [
+    "SIZES",
+    "Benchmark",
+    "Tolerance",
+    "benchmarks",
+    "error_in_file",
+    "find",
+    "from_file",
+    "similar_program",
+    "suites",
+]
 
 #: ``tiny`` runs on the emulator in about two seconds. ``full`` has the default size of the original program.
 SIZES = ("tiny", "small", "full")
@@ -136,12 +147,21 @@ def benchmarks(suite: str = "") -> Iterator[Benchmark]:
 def find(name: str) -> Benchmark:
     """The program ``suite/name``. The suite may be omitted if only one suite has a program of that name. Raises
     `DslError`."""
-    suite, _, short = name.rpartition("/")
-    found = [b for b in benchmarks(suite if suite in suites() else "") if name in (b.fullname, b.name)]
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(b.fullname for b in (found or benchmarks()) if found or short)
-    raise DslError(f"{len(found)} programs are called {name!r}; there are {names}")
+    suite = name.rpartition("/")[0]
+    matching = [b for b in benchmarks(suite if suite in suites() else "") if name in (b.fullname, b.name)]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        raise DslError(f"{len(matching)} programs are called {name!r}: {', '.join(b.fullname for b in matching)}")
+    raise DslError(f"no program is called {name!r}{similar_program(name)}")
+
+
+def similar_program(name: str) -> str:
+    """The text of a message that follows an unknown ``name``: a similar name, and all names."""
+    every = list(benchmarks())
+    # Suites begin many names, so only what follows a suite is compared.
+    similar = did_you_mean(name.rpartition("/")[2], [*(each.name for each in every), *suites()])
+    return f"{similar}; there are {', '.join(each.fullname for each in every)}"
 
 
 def from_file(path: str | Path) -> list[Benchmark]:
@@ -163,10 +183,10 @@ def from_file(path: str | Path) -> list[Benchmark]:
         if isinstance(error, DslError | OSError) or not isinstance(error, Exception):
             raise
         raise error_in_file(file, error) from error
-    found = _declared(module)
-    if not found:
+    declared = _declared(module)
+    if not declared:
         raise DslError(f"{path} declares no Benchmark")
-    return found
+    return declared
 
 
 def error_in_file(file: Path, error: Exception) -> DslError:
@@ -184,5 +204,5 @@ def error_in_file(file: Path, error: Exception) -> DslError:
 
 def _declared(module: ModuleType) -> list[Benchmark]:
     """The benchmarks at the top level of a module."""
-    found = [value for value in vars(module).values() if isinstance(value, Benchmark)]
-    return list({id(value): value for value in found}.values())
+    values = [value for value in vars(module).values() if isinstance(value, Benchmark)]
+    return list({id(value): value for value in values}.values())

@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 __all__ = ["FIGURES", "FUSION", "Experiment", "Stated"]
 
-#: By benchmark, by variant: a speedup, or a word.
+#: By benchmark and variant: a speedup, or one of the words above.
 Stated: TypeAlias = Mapping[str, Mapping[str, float | str]]
 
 

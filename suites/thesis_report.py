@@ -40,19 +40,19 @@ def thesis_report(result: ResultFile) -> str:
 
 
 def _all_programs(result: ResultFile) -> Iterator[str]:
-    """Every program with every variant, and the comparison of the baseline with itself."""
-    found = [(each.fullname, each) for each in result.benchmarks if not each.error]
-    variants = list(dict.fromkeys(c.candidate for _, each in found for c in each.candidates))
+    """The lines of the table of all programs: the time of the baseline, and how each variant compares with it."""
+    programs = [(each.fullname, each) for each in result.benchmarks if not each.error]
+    variants = list(dict.fromkeys(c.candidate for _, each in programs for c in each.candidates))
     yield "## All programs"
     yield ""
     yield "| " + " | ".join(["program", "time of -O3", "-O3 again", *variants]) + " |"
     yield "| --- " * (3 + len(variants)) + "|"
-    for name, benchmark in found:
+    for name, benchmark in programs:
         median, control = _baseline_median(benchmark), benchmark.control
         time = "" if median is None else f"{median * 1e6:.1f} µs" if median < 1e-3 else f"{median * 1e3:.2f} ms"
         again = "" if control is None or control.speedup is None else f"{control.speedup:.3f} {control.verdict}"
         yield "| " + " | ".join([name, time, again, *(_ours(benchmark, each) for each in variants)]) + " |"
-    yield "| " + " | ".join(["geometric mean", "", "", *(_mean(found, each) for each in variants)]) + " |"
+    yield "| " + " | ".join(["geometric mean", "", "", *(_mean(programs, each) for each in variants)]) + " |"
     counted = [
         f"{each}: {', '.join(f'{count} {verdict}' for verdict, count in _counts(result, each).items())}"
         for each in variants
@@ -73,14 +73,14 @@ def _table(result: ResultFile, experiment: Experiment) -> Iterator[str]:
     yield f"## {experiment.title}"
     yield ""
     there = [(name, result.benchmark(name)) for name in experiment.programs]
-    found = [(name, each) for name, each in there if each is not None and not each.error]
-    variants = {c.candidate for _, each in found for c in each.candidates}
+    programs = [(name, each) for name, each in there if each is not None and not each.error]
+    variants = {c.candidate for _, each in programs for c in each.candidates}
     methods = [method for method in experiment.methods if method in variants]
     levels = sorted(each for each in variants if each.startswith("-O") or each == "graph" or each.endswith("+graph"))
     heads = [f"{method} ({' / '.join(['here', *experiment.stated])})" for method in methods]
     yield "| " + " | ".join(["program", *heads, *levels]) + " |"
     yield "| --- " * (1 + len(methods) + len(levels)) + "|"
-    for name, benchmark in found:
+    for name, benchmark in programs:
         cells = [
             " / ".join([_ours(benchmark, method), *_theirs(experiment, name, method)])
             for method in (*methods, *levels)
@@ -90,13 +90,13 @@ def _table(result: ResultFile, experiment: Experiment) -> Iterator[str]:
     means = [
         " / ".join(
             [
-                _mean(found, method),
+                _mean(programs, method),
                 *(_number(experiment.means.get(figure, {}).get(method)) for figure in experiment.stated),
             ]
         )
         for method in methods
     ]
-    yield "| " + " | ".join(["geometric mean", *means, *(_mean(found, level) for level in levels)]) + " |"
+    yield "| " + " | ".join(["geometric mean", *means, *(_mean(programs, level) for level in levels)]) + " |"
     yield ""
     if experiment.means_of:
         yield f"The thesis's means are over all programs of {experiment.means_of}."
@@ -110,14 +110,18 @@ def _table(result: ResultFile, experiment: Experiment) -> Iterator[str]:
 
 
 def _ours(benchmark: BenchmarkResult, variant: str) -> str:
-    found = _comparison(benchmark, variant)
-    if found is None:
+    comparison = _comparison(benchmark, variant)
+    if comparison is None:
         return "—"
-    if found.verdict == "IDENTICAL":
+    if comparison.verdict == "IDENTICAL":
         return "="
-    if found.speedup is None:
-        return found.verdict
-    return f"({found.speedup:.3f})" if found.verdict in _NO_VERDICT else f"{found.speedup:.3f} {found.verdict}"
+    if comparison.speedup is None:
+        return comparison.verdict
+    return (
+        f"({comparison.speedup:.3f})"
+        if comparison.verdict in _NO_VERDICT
+        else f"{comparison.speedup:.3f} {comparison.verdict}"
+    )
 
 
 def _theirs(experiment: Experiment, name: str, method: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Compare what two revisions make of the same PTX files: for changes that must not change any output.
+"""Compare the outputs of two revisions for the same PTX files. Use it for changes that must not change any output.
 
     python tests/compare_revisions.py --base main --files corpus/ list.txt kernel.ptx
     python tests/compare_revisions.py --base v0.1 --new main --suites --options "-O3" --options "-O2 --kernel=reduce"
@@ -6,17 +6,17 @@
 
 ``--base`` and ``--new`` are revisions of the repository, or folders with a checkout; ``--new`` is by default the
 checkout that this file belongs to, with its uncommitted changes. ``--files`` takes folders, which are searched for
-``*.ptx``, PTX files, and lists of them, a path a line. ``--suites`` adds the PTX of every program of the suites; nvcc
-compiles it once, by the checkout of this file, so it needs nvcc.
+``*.ptx``, PTX files, and lists of them, with one path in a line. ``--suites`` adds the PTX of every program of the
+suites; nvcc compiles it once, by the checkout of this file, so it needs nvcc.
 
 Each list of options of `ptxmotion opt` (by default ``-O1``, ``-O2``, ``-O3``, and ``-O3 --alias=restrict``) runs over
 all files with ``--gate=off``, and with ``--gated N`` over every Nth file also with ``--gate=ptxas``. One process for
 each checkout and list of options calls ``ptxmotion.cli.main`` for one file after another. Nothing else of a revision is
 used, so its folders and modules may differ. ``-j`` processes run at once.
 
-Compared are the exit code, the text that is written, and the remarks. A file that takes longer than ``--seconds`` in
-one of the two is not compared, and is named. The exit code is 1 where anything differs, 3 where a process ended early
-or nothing could be compared, else 0.
+Exit codes, written text, and remarks are compared. A file that takes longer than ``--seconds`` in one of the two is
+not compared, and its name is printed. The exit code is 1 if anything differs, 3 if a process ended early or nothing
+could be compared, else 0.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SAME, DIFFERENT, NOT_COMPARED = 0, 1, 3
 
 #: The parts of a result that are compared: each is one file, named by its suffix.
 PARTS = {".code": "exit code", ".ptx": "output", ".yaml": "remarks"}
-#: Stands for the exit code of a file that took too long.
+#: Recorded instead of the exit code of a file that took too long.
 TOO_SLOW = "too slow"
 
 
@@ -102,7 +102,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _joined(argv: Sequence[str]) -> Iterator[str]:
-    """The arguments with ``--options`` and its value as one: argparse takes ``-O3`` alone for an option of its own."""
+    """The arguments, with each ``--options VALUE`` joined by ``=``. Otherwise argparse reads ``-O3`` as an option."""
     rest = iter(argv)
     for argument in rest:
         yield f"{argument}={next(rest, '')}" if argument == "--options" else argument
@@ -182,13 +182,13 @@ def _pairs(
 
 
 def _run(run: Run, seconds: float) -> str:
-    """Run a process; what is wrong where it did not come to its end, else nothing."""
+    """Run a process. The result is an error message if it ended early, else the empty string."""
     run.results.mkdir(parents=True)
     environment = {
         **os.environ,
         "PYTHONPATH": str(run.checkout / "typings"),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "XDG_CACHE_HOME": str(run.results / "cache"),  # what the gate keeps is of one revision
+        "XDG_CACHE_HOME": str(run.results / "cache"),  # the cache of the gate is valid for one revision only
     }
     work = {"options": run.options, "files": run.files, "results": str(run.results), "seconds": seconds}
     done = subprocess.run(
@@ -197,7 +197,7 @@ def _run(run: Run, seconds: float) -> str:
         capture_output=True,
         text=True,
         env=environment,
-        cwd=run.results,  # no settings file of anybody's own
+        cwd=run.results,  # where there is no settings file
         check=False,
     )
     if done.returncode:
@@ -205,7 +205,7 @@ def _run(run: Run, seconds: float) -> str:
     return ""
 
 
-#: What a process runs: this file's `work`, as a module of its own, with the package of the other checkout.
+#: The program of a process: `work` of this file, imported as a module, with the package of the other checkout.
 _WORKER = """
 import runpy, sys
 here, checkout = sys.argv[1:]
@@ -247,7 +247,7 @@ def work(checkout: str) -> None:
 
 
 def _report(pairs: list[tuple[Run, Run]], excerpts: int, lines: int) -> tuple[int, int]:
-    """Print what differs; the numbers of files that differ and that could be compared."""
+    """Print the differences. The result is the number of files that differ and the number that were compared."""
     differing = compared = 0
     for base, new in pairs:
         found: list[tuple[str, Path, Path, list[str]]] = []
@@ -278,7 +278,7 @@ def _report(pairs: list[tuple[Run, Run]], excerpts: int, lines: int) -> tuple[in
 
 
 def _part(stem: Path, part: str) -> str:
-    """The text of a part of a result; nothing where it was not written."""
+    """The text of a part of a result; empty if it was not written."""
     path = Path(f"{stem}{part}")
     return path.read_text(encoding="utf-8", errors="surrogateescape") if path.exists() else ""
 

@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @functools.cache
 def why_no_gpu() -> str:
-    """Why no GPU can be used here; the empty string where one can."""
+    """Why no GPU can be used here; the empty string if one can be used."""
     try:
         driver = importlib.import_module("cuda.bindings.driver")
     except ImportError as error:

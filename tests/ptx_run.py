@@ -1,4 +1,4 @@
-"""The cases in `tests/run/*.ptx`: what the head of each file says to launch, with which arguments.
+"""The cases in `tests/run/*.ptx`: the head of each file states the launches and their arguments.
 
 A head line is one of
 
@@ -7,11 +7,11 @@ A head line is one of
     //! ARG i32 7                     a value
     //! ARG struct i4:7 pad4 f8:2.5   a structure by value: kind and bytes of each member
     //! OUTPUT text                   a line that the kernel prints, in any order
-    //! FINDING kind                  what the checks must find (in `tests/run/faults`)
+    //! FINDING kind                  a finding that the checks must report (in `tests/run/faults`)
 
 Fillings: `zeros`; `bits` any pattern; `normal`; `special` finite, infinite, NaN, subnormal; `range(n)` 0 to n - 1;
 `sorted`; `integers` small; `halves` packed normal f16; `offsets(k)` k·i; `levels` 0 to 3; `dominant(n)` a diagonally
-dominant matrix. The seed is the argument's position and the kernel's name, so an input never changes.
+dominant matrix. The seed is the position of the argument and the name of the kernel, so an input never changes.
 """
 
 from __future__ import annotations

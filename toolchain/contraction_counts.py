@@ -4,8 +4,9 @@ Computes: for each kernel of a module, the floating-point multiply-adds, sums an
 ``contracted``, the number of additional multiply-adds against ``ptxas --fmad false``. A pragma forbids unrolling, so
 each instruction of the PTX counts once, and the unroll factor that ptxas chooses has no influence.
 
-An FMA of a packed half type with a zero addend counts as a product. From sm_100 on, there is no other instruction for
-such a product.
+An FMA of a packed half type with a zero addend counts as a product: from sm_100 on, there is no other instruction for
+such a product. One with the factor 1 counts as a sum: for some of the sums of bfloat16, ptxas chooses it instead of an
+addition.
 
 Requires: ptxas and nvdisasm. Guarantees: equal input gives equal output. Refuses: with `PtxasError`, a module that
 ptxas refuses.
@@ -46,19 +47,19 @@ def contraction_counts(ptx: str, arch: str | None = None) -> dict[str, FloatCoun
     plain = _counted(disassemble(assemble(text, arch).cubin))
     rounded = _counted(disassemble(assemble(text, arch, flags=("--fmad", "false")).cubin))
     return {
-        name: FloatCounts(found["fma"], found["add"], found["mul"], found["fma"] - rounded[name]["fma"])
-        for name, found in plain.items()
+        name: FloatCounts(counts["fma"], counts["add"], counts["mul"], counts["fma"] - rounded[name]["fma"])
+        for name, counts in plain.items()
     }
 
 
 def _counted(listing: str) -> dict[str, Counter[str]]:
     """counts[section][kind]: the number of instructions of a kind in a section of code."""
-    found: dict[str, Counter[str]] = {}
+    by_section: dict[str, Counter[str]] = {}
     counts: Counter[str] = Counter()
     for line in listing.splitlines():
         section = _SECTION.match(line)
         if section is not None:
-            counts = found.setdefault(section.group(1), Counter())
+            counts = by_section.setdefault(section.group(1), Counter())
             continue
         match = _OPCODE.search(line)
         if match is None:
@@ -70,5 +71,7 @@ def _counted(listing: str) -> dict[str, Counter[str]]:
                 continue  # a constant
             if _ZERO.match(operands[-1]):
                 kind = "MUL"
+            elif operands[2:4] == ["1", "1"]:
+                kind = "ADD"
         counts[_KINDS[kind]] += 1
-    return found
+    return by_section

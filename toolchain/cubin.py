@@ -148,7 +148,7 @@ def read_image(cubin: bytes) -> Image:
 
 @contextlib.contextmanager
 def _damage_reported() -> Generator[None]:
-    """Raise `CubinError` for what a length or an index that points outside of the file leads to."""
+    """Raise `CubinError` instead of the errors that an invalid length or index in the file causes."""
     # A late import: to import pyelftools takes as long as ptxas takes for a small kernel.
     from elftools.common.exceptions import ELFError
 
@@ -335,7 +335,7 @@ def _variables(image: Image) -> Iterator[tuple[str, str]]:
 
 
 def _reached(image: Image, kernel: str) -> dict[str, Code]:
-    """By name, the code of a kernel and of all functions that it calls and that have their own sections."""
+    """By name: the code of a kernel and of all functions that it calls and that have their own sections."""
     functions: dict[str, Code] = {}
     waiting = [kernel]
     while waiting:

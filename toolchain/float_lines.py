@@ -1,9 +1,9 @@
 """Which floating-point machine instructions ptxas made of each line of PTX.
 
 Computes: from a cubin that was assembled with ``-lineinfo``, for each kernel and each line of the PTX text, the kinds
-of floating-point additions, products and fused multiply-adds that stand at that line, over all copies that ptxas made.
-A sum that is contracted stands there as ``fma``, one that is not as ``add``; a product that is contracted everywhere
-stands nowhere. ``-lineinfo`` does not change the machine code (`tests/unit/test_float_lines.py` compares it).
+of floating-point additions, products and fused multiply-adds for that line, over all copies that ptxas made. A sum that
+is contracted is listed as ``fma``, another one as ``add``. A product that is contracted everywhere is not listed.
+``-lineinfo`` does not change the machine code (`tests/unit/test_float_lines.py` compares it).
 
 Requires: the table ``.nv_debug_line_sass``, which maps machine instructions to lines of PTX. It is a DWARF 2 line
 program. Guarantees: each floating-point instruction of each kernel is counted at the line that the table gives.
@@ -62,7 +62,7 @@ def _of_section(
     """The kinds by line. ``halves`` are the opcodes of an FMA by which ptxas also makes constants."""
     rows = sorted(rows)
     starts = [offset for offset, _ in rows]
-    found: dict[int, set[str]] = defaultdict(set)
+    kinds_by_line: dict[int, set[str]] = defaultdict(set)
     for offset in range(0, len(code), SIZE):
         opcode = code[offset] | (code[offset + 1] & 1) << 8
         kind = kinds.get(opcode)
@@ -71,25 +71,25 @@ def _of_section(
         index = bisect_right(starts, offset) - 1
         if index < 0:
             raise CubinError(f"the instruction at {offset:#x} has no line")
-        found[rows[index][1]].add(kind)
-    return {line: frozenset(each) for line, each in found.items()}
+        kinds_by_line[rows[index][1]].add(kind)
+    return {line: frozenset(each) for line, each in kinds_by_line.items()}
 
 
 def _rows(image: Image) -> dict[str, list[Row]]:
-    """By section of code the rows of the table. An address is a relocation by the symbol of a kernel or section."""
+    """By section of code: the rows of the table. An address is a relocation by the symbol of a kernel or section."""
     data = image.data(_TABLE)
     places: dict[int, tuple[str, int]] = {}
     for offset, _, symbol, addend in image.relocations(_TABLE):
         places[offset] = (image.names[symbol.section], symbol.offset + addend)
-    found: dict[str, list[Row]] = defaultdict(list)
+    by_section: dict[str, list[Row]] = defaultdict(list)
     start = 0
     while start < len(data):
         (length,) = struct.unpack_from("<I", data, start)
         end = start + 4 + length
         for section, row in _unit(data, start, end, places):
-            found[section].append(row)
+            by_section[section].append(row)
         start = end
-    return found
+    return by_section
 
 
 def _unit(data: bytes, start: int, end: int, places: dict[int, tuple[str, int]]) -> Iterator[tuple[str, Row]]:
@@ -128,13 +128,13 @@ def _unit(data: bytes, start: int, end: int, places: dict[int, tuple[str, int]])
         elif opcode == _FIXED_PC:
             address += struct.unpack_from("<H", data, at)[0]
             at += 2
-        else:  # what changes neither address nor line
+        else:  # opcodes that change neither address nor line
             for _ in range(lengths[opcode - 1]):
                 _, at = _unsigned(data, at)
 
 
 def _unsigned(data: bytes, at: int) -> tuple[int, int]:
-    """A number in LEB128, and the offset behind it."""
+    """A number in LEB128, and the offset after it."""
     value = shift = 0
     while True:
         byte = data[at]

@@ -9,13 +9,13 @@ branch.
               eight bits 16–23
 
 A loop is a strongly connected component of the control-flow graph, not the range between a branch and its target. ptxas
-moves slow paths behind the end of the kernel; these branch back without being loops. The depth is computed as in Havlak
+moves slow paths after the end of the kernel; these branch back without being loops. The depth is computed as in Havlak
 (ACM TOPLAS 19(4), 1997): remove the edges to the header of a component, and search for components in the rest.
 A called function has the depth of its deepest call.
 
 Requires: code for sm_75 or newer, of whole 16-byte instructions. The caller gives the targets of indirect branches; a
 branch without targets is taken as an exit.
-Guarantees: the time is linear in the number of instructions, times the depth of loops. Padding behind the last
+Guarantees: the time is linear in the number of instructions, times the depth of loops. Padding after the last
 instruction is not counted.
 """
 
@@ -266,11 +266,11 @@ def _deepen_callees(graph: _Graph, depth: list[int]) -> None:
 
 
 def _reachable(successors: Sequence[Sequence[int]], start: int) -> set[int]:
-    seen = {start}
+    reached = {start}
     waiting = [start]
     while waiting:
         for after in successors[waiting.pop()]:
-            if after not in seen:
-                seen.add(after)
+            if after not in reached:
+                reached.add(after)
                 waiting.append(after)
-    return seen
+    return reached

@@ -11,7 +11,7 @@ Refuses: with `PtxasError`, a module that ptxas refuses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,13 +112,13 @@ class KernelDiff:
         if self.before is None or self.after is None:
             return []
         one, two = self.before.code, self.after.code
-        found = _changes(one.attributes, two.attributes, "")
-        found += _changes(one.variables, two.variables, "variable ")
+        differences = _changes(one.attributes, two.attributes, "")
+        differences += _changes(one.variables, two.variables, "variable ")
         if one.code_sha256 != two.code_sha256 and self.before.table() == self.after.table():
-            found.append(("code", one.code_sha256[:12], two.code_sha256[:12]))
+            differences.append(("code", one.code_sha256[:12], two.code_sha256[:12]))
         if one.data_sha256 != two.data_sha256 and one.variables == two.variables:
-            found.append(("initialised data", one.data_sha256[:12], two.data_sha256[:12]))
-        return found
+            differences.append(("initialised data", one.data_sha256[:12], two.data_sha256[:12]))
+        return differences
 
     def by_kind(self) -> dict[str, tuple[int, int]]:
         """Machine instructions by class, before and after."""
@@ -160,9 +160,10 @@ def _side(side: MachineFigures | None) -> dict[str, Any] | None:
     return {**side.code.to_json(), "figures": side.table()} if side is not None else None
 
 
-def figures(ptx: str, arch: str | None = None) -> dict[str, MachineFigures]:
-    """Assemble a module and read the figures of its kernels. Raises `PtxasError`, `CubinError`, `ToolMissing`."""
-    done = assemble_whole_or_relocatable(ptx, arch, verbose=True)
+def figures(ptx: str, arch: str | None = None, options: Sequence[str] = ()) -> dict[str, MachineFigures]:
+    """Assemble a module with ``options`` of ptxas and read the figures of its kernels. Raises `PtxasError`,
+    `CubinError`, `ToolMissing`."""
+    done = assemble_whole_or_relocatable(ptx, arch, verbose=True, flags=options)
     from_log = ptxas_figures(done.log)
     by_name: dict[str, MachineFigures] = {}
     for name, code in read_cubin(done.cubin).items():

@@ -11,7 +11,7 @@ A number that is not in the table has no name, and its class is `other`.
 
 import functools
 
-#: Each row is a class, then pairs `number name`. A range behind a number, as in `049:100-119`, limits the
+#: Each row is a class, then pairs `number name`. A range after a number, as in `049:100-119`, limits the
 #: architectures: a few numbers have another meaning on others.
 _TABLE = """
 load_global     181 LDG 17e:100-999 LDG

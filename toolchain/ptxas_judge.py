@@ -9,6 +9,7 @@ that makes it crash, or that takes too long. This is not cached.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -17,12 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..cache import Cache, cache_folder, source_digest
 from ..cost import Figures
+from ..work_times import WorkTimes
 from .tools import Tool, ToolchainError, arch_for, assemble_whole_or_relocatable, find_tool
 
 if TYPE_CHECKING:
     from .cubin import KernelCode
 
-__all__ = ["SECONDS", "PtxasJudge", "figures_of", "warps"]
+__all__ = ["CACHED", "PTXAS", "READING", "SECONDS", "PtxasJudge", "figures_of", "warps"]
+
+#: The names of the work of a judge, for `--time-passes`.
+PTXAS, READING, CACHED = "runs of ptxas", "reading of machine code", "results from the cache"
 
 #: The numbers of threads of a block if the kernel does not fix one. `warps` takes the mean over them.
 USUAL_THREADS = (128, 256, 512)
@@ -33,7 +38,8 @@ SECONDS = 300.0
 
 class PtxasJudge:
     """Judges PTX text by its machine code. ``arch`` overrides the target of the module. ``seconds`` is the time limit
-    of ptxas. ``options`` are passed to ptxas. ``tool`` is the ptxas (default: that of `find_tool`)."""
+    of ptxas. ``options`` are passed to ptxas. ``tool`` is the ptxas (default: that of `find_tool`). ``times`` are those
+    of its work: `PTXAS`, `READING`, `CACHED`."""
 
     def __init__(
         self,
@@ -48,6 +54,7 @@ class PtxasJudge:
         self.cache = Cache("gate", folder or cache_folder())
         self.options = tuple(options)
         self.tool = tool or find_tool("ptxas")
+        self.times = WorkTimes()
 
     def figures(self, ptx: str) -> dict[str, Figures]:
         """The figures of each kernel by name. Raises `ToolchainError`."""
@@ -61,12 +68,14 @@ class PtxasJudge:
         cached = self._get("figures", arch, ptx)
         if cached is not None:
             return {name: Figures(**fields) for name, fields in cached.items()}
-        found = _read_figures(self._assembled(ptx, arch))
-        self._put({name: asdict(figures) for name, figures in found.items()}, "figures", arch, ptx)
-        return found
+        cubin = self._assembled(ptx, arch)
+        with self.times.measure(READING):
+            by_kernel = _read_figures(cubin)
+        self._put({name: asdict(figures) for name, figures in by_kernel.items()}, "figures", arch, ptx)
+        return by_kernel
 
     def float_lines(self, ptx: str) -> dict[str, dict[int, frozenset[str]]]:
-        """What became of the floating-point instructions at each line of ``ptx`` (`float_lines.py`), by kernel.
+        """The kinds of floating-point machine instructions for each line of ``ptx`` (`float_lines.py`), by kernel.
         Raises `ToolchainError`."""
         try:
             return self._float_lines(ptx)
@@ -80,28 +89,36 @@ class PtxasJudge:
             return {
                 name: {int(line): frozenset(kinds) for line, kinds in lines.items()} for name, lines in cached.items()
             }
-        found = _read_lines(self._assembled(ptx, arch, "-lineinfo"))
-        value = {name: {line: sorted(kinds) for line, kinds in lines.items()} for name, lines in found.items()}
+        cubin = self._assembled(ptx, arch, "-lineinfo")
+        with self.times.measure(READING):
+            by_kernel = _read_lines(cubin)
+        value = {name: {line: sorted(kinds) for line, kinds in lines.items()} for name, lines in by_kernel.items()}
         self._put(value, "lines", arch, ptx)
-        return found
+        return by_kernel
 
     def _assembled(self, ptx: str, arch: str, *flags: str) -> bytes:
-        options = (*self.options, *flags)
-        return assemble_whole_or_relocatable(ptx, arch, tool=self.tool, timeout=self.seconds, flags=options).cubin
+        with self.times.measure(PTXAS):
+            options = (*self.options, *flags)
+            return assemble_whole_or_relocatable(ptx, arch, tool=self.tool, timeout=self.seconds, flags=options).cubin
 
     def recall(self, key: str) -> Any:
         """The value that `remember` stored under ``key`` for this architecture, or `None`."""
-        found = self._get("kept", str(self.arch), key)
-        return found["kept"] if found is not None else None
+        entry = self._get("kept", str(self.arch), key)
+        return entry["kept"] if entry is not None else None
 
     def remember(self, key: str, value: Any) -> None:
         """Store ``value``, which JSON can represent, under ``key`` for this architecture."""
         self._put({"kept": value}, "kept", str(self.arch), key)
 
     def _get(self, *key: str) -> dict[str, Any] | None:
+        started = time.perf_counter()
         whole = self._key(key)
         body = self.cache.get(*whole) if whole else None
-        return None if body is None else json.loads(body)
+        if body is None:
+            return None
+        value = json.loads(body)
+        self.times.add(CACHED, time.perf_counter() - started)
+        return value
 
     def _put(self, value: Mapping[str, Any], *key: str) -> None:
         whole = self._key(key)
@@ -118,7 +135,7 @@ class PtxasJudge:
 
 
 def _read_figures(cubin: bytes) -> dict[str, Figures]:
-    """Raises `ToolchainError`."""
+    """The figures of each kernel in a cubin. Raises `ToolchainError`."""
     from .cubin import CubinError, read_cubin  # slow to import, and most runs find their figures in the cache
 
     try:
@@ -128,7 +145,7 @@ def _read_figures(cubin: bytes) -> dict[str, Figures]:
 
 
 def _read_lines(cubin: bytes) -> dict[str, dict[int, frozenset[str]]]:
-    """Raises `ToolchainError`."""
+    """The kinds of instructions by kernel and line. Raises `ToolchainError`."""
     from .cubin import CubinError
     from .float_lines import float_lines
 
@@ -162,10 +179,10 @@ def warps(code: KernelCode) -> float:
     from .occupancy import occupancy
 
     threads = code.required_threads or code.max_threads
-    found = [occupancy(code.sm, each, code.registers, code.shared_bytes) for each in (threads,) if each]
-    if not found:
-        found = [occupancy(code.sm, each, code.registers, code.shared_bytes) for each in USUAL_THREADS]
-    fitting = [max(each.warps, 1) for each in found if each is not None]
+    occupancies = [occupancy(code.sm, each, code.registers, code.shared_bytes) for each in (threads,) if each]
+    if not occupancies:
+        occupancies = [occupancy(code.sm, each, code.registers, code.shared_bytes) for each in USUAL_THREADS]
+    fitting = [max(each.warps, 1) for each in occupancies if each is not None]
     return len(fitting) / sum(1 / each for each in fitting) if fitting else 0.0
 
 

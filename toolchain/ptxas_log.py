@@ -44,23 +44,23 @@ barriers=None)}
     figures: dict[str, PtxasFigures] = {}
     entry = function = ""
     for line in log.splitlines():
-        if found := _ENTRY.search(line):
-            entry = found[1]
-        elif found := _FUNCTION.search(line):
-            function = found[1]
-        elif found := _FRAME.search(line):
+        if match := _ENTRY.search(line):
+            entry = match[1]
+        elif match := _FUNCTION.search(line):
+            function = match[1]
+        elif match := _FRAME.search(line):
             spills = {kind: int(size) for size, kind in _SPILL.findall(line)}
             figures[function] = replace(
                 figures.get(function, PtxasFigures()),
-                frame_bytes=int(found[1]),
+                frame_bytes=int(match[1]),
                 spill_store_bytes=spills.get("stores", 0),
                 spill_load_bytes=spills.get("loads", 0),
             )
-        elif found := _USED.search(line):
+        elif match := _USED.search(line):
             shared, barriers = _SHARED.search(line), _BARRIERS.search(line)
             figures[entry] = replace(
                 figures.get(entry, PtxasFigures()),
-                registers=int(found[1]),
+                registers=int(match[1]),
                 shared_bytes=int(shared[1]) if shared else 0,
                 barriers=int(barriers[1]) if barriers else 0,
             )

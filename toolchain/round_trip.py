@@ -115,19 +115,19 @@ def check_folder(
         raise NotADirectoryError(f"{root} is no folder")
     find_tool("ptxas")
     paths = sorted(str(path.relative_to(root)) for path in root.rglob("*.ptx"))
-    known = _read_log(log) if log is not None else {}
-    judge = partial(_judge, root, arch, known)
-    found: list[FileResult] = []
+    logged = _read_log(log) if log is not None else {}
+    judge = partial(_judge, root, arch, logged)
+    results: list[FileResult] = []
     if jobs > 1:
         with process_pool(jobs) as pool:
             for key, result in pool.map(judge, paths):
-                found.append(result)
-                _append(log, known, key, result)
+                results.append(result)
+                _append(log, logged, key, result)
     else:
         for key, result in map(judge, paths):
-            found.append(result)
-            _append(log, known, key, result)
-    return Report(tuple(found))
+            results.append(result)
+            _append(log, logged, key, result)
+    return Report(tuple(results))
 
 
 def _judge(root: Path, arch: str | None, known: dict[str, FileResult], path: str) -> tuple[str, FileResult]:
@@ -183,16 +183,16 @@ def _assemble(text: str, arch: str) -> tuple[dict[str, bytes] | None, str]:
 
 
 def sections(cubin: bytes) -> dict[str, bytes]:
-    """By name, the contents of the sections of a cubin with code, constants and initialised data."""
+    """By name: the contents of the sections of a cubin with code, constants and initialised data."""
     from elftools.elf.elffile import ELFFile
 
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     elf: Any = ELFFile(io.BytesIO(cubin))
     for section in elf.iter_sections():
         name = str(section.name)
         if name.startswith(_LOADED):
-            found[name] = bytes(section.data())
-    return found
+            contents[name] = bytes(section.data())
+    return contents
 
 
 def _different(before: dict[str, bytes], after: dict[str, bytes]) -> list[str]:
@@ -213,19 +213,19 @@ def _key(*parts: str) -> str:
 
 
 def _read_log(log: str | os.PathLike[str]) -> dict[str, FileResult]:
-    """found[key]: the results in the log. A line that an interruption has cut off is ignored."""
-    found: dict[str, FileResult] = {}
+    """The results in the log by key. A line that an interruption has truncated is ignored."""
+    results: dict[str, FileResult] = {}
     path = Path(log)
     if not path.exists():
-        return found
+        return results
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             entry = json.loads(line)
             key = entry.pop("key")
-            found[key] = FileResult(**entry)
+            results[key] = FileResult(**entry)
         except (ValueError, TypeError, KeyError):
             continue
-    return found
+    return results
 
 
 def _append(log: str | os.PathLike[str] | None, known: dict[str, FileResult], key: str, result: FileResult) -> None:

@@ -4,7 +4,8 @@ These places are searched for a tool, in this order. The first tool found is use
 
 1. the environment variable PTXMOTION_NVCC, PTXMOTION_PTXAS, PTXMOTION_CUOBJDUMP or PTXMOTION_NVDISASM;
 2. NVIDIA's wheels from PyPI (`nvidia/cu13/bin` in a folder of `sys.path`);
-3. an installed CUDA, 13.0 or newer: CUDA_HOME, CUDA_PATH, /usr/local/cuda, /usr/local/cuda-*, PATH.
+3. an installed CUDA, 13.0 or newer: CUDA_HOME, CUDA_PATH, /usr/local/cuda, /usr/local/cuda-*, PATH;
+4. the place where cuda-pathfinder finds it, of the same versions: it knows Conda, and it asks the dynamic loader.
 
 Requires: nvcc needs a C++ host compiler. No tool needs a GPU.
 Guarantees: when a call returns or raises, its temporary files and child processes are gone. Calls may run in parallel,
@@ -25,7 +26,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -170,12 +171,11 @@ def find_tool(name: str) -> Tool:
         if path := _executable(folder, name):
             return Tool(name, path, "wheel")
     passed_over: list[str] = []
-    for folder in system_folders():
-        if path := _executable(folder, name):
-            tool = Tool(name, path, "system")
-            if version_numbers(tool.version) >= OLDEST_CUDA:
-                return tool
-            passed_over.append(f"{path} is of CUDA {tool.version}")
+    for path in _system_paths(name):
+        tool = Tool(name, path, "system")
+        if version_numbers(tool.version) >= OLDEST_CUDA:
+            return tool
+        passed_over.append(f"{path} is of CUDA {tool.version}")
     needed = ".".join(map(str, OLDEST_CUDA))
     reason = f"{'; '.join(passed_over)}; {needed} or newer is needed" if passed_over else "no wheel, no system CUDA"
     raise ToolMissing(name, reason, f"{sys.executable} -m pip install {_requirement(name)}")
@@ -186,16 +186,15 @@ def find_ptxas(ptx: str) -> Tool:
     does. Raises `ToolMissing` where there is none.
     """
     first = find_tool("ptxas")
-    found = _VERSION.search(ptx)
-    if found is None or version_numbers(found[1]) <= OLDEST_PTX or _reads(first, found[1]):
+    version = _VERSION.search(ptx)
+    if version is None or version_numbers(version[1]) <= OLDEST_PTX or _reads(first, version[1]):
         return first
     if first.source != "environment":
-        for folder in system_folders():
-            path = _executable(folder, "ptxas")
-            if path and _reads(tool := Tool("ptxas", path, "system"), found[1]):
+        for path in _system_paths("ptxas"):
+            if _reads(tool := Tool("ptxas", path, "system"), version[1]):
                 return tool
     newest = _ptx_versions_of(first.path)[-1]
-    reason = f"{first.path} reads PTX up to {newest}, and the module is PTX {found[1]}"
+    reason = f"{first.path} reads PTX up to {newest}, and the module is PTX {version[1]}"
     is_chosen = first.source == "environment"
     upgrade = f"{sys.executable} -m pip install --upgrade nvidia-cuda-nvcc"
     raise ToolMissing("ptxas", reason, "unset PTXMOTION_PTXAS" if is_chosen else upgrade)
@@ -211,8 +210,8 @@ def target_of(ptx: str) -> str:
     >>> target_of(".version 8.0\\n.target sm_90a, debug\\n")
     'sm_90a'
     """
-    found = _TARGET.search(ptx)
-    return found[1] if found else ""
+    match = _TARGET.search(ptx)
+    return match[1] if match else ""
 
 
 def supported_targets(ptxas: Tool | None = None) -> tuple[str, ...]:
@@ -220,13 +219,26 @@ def supported_targets(ptxas: Tool | None = None) -> tuple[str, ...]:
     return _targets_of((ptxas or find_tool("ptxas")).path)
 
 
+def every_target() -> list[str]:
+    """The targets that a ptxas of this machine supports, the oldest first: that of `find_tool`, and those of installed
+    CUDAs. Empty if there is none."""
+    paths = [path for folder in system_folders() if (path := _executable(folder, "ptxas"))]
+    with contextlib.suppress(ToolMissing):
+        paths.insert(0, find_tool("ptxas").path)
+    found: set[str] = set()
+    for path in dict.fromkeys(paths):
+        with contextlib.suppress(ToolFailed, ToolTimeout, OSError):  # one that does not run supports nothing
+            found.update(_targets_of(path))
+    return sorted(found, key=lambda target: (version_numbers(target), target))
+
+
 def arch_for(ptx: str, ptxas: Tool | None = None) -> str:
     """The target that `assemble` uses by default: that of the module, or the oldest supported one."""
-    found = _TARGET.search(ptx)
-    if found and int(found[2]) >= OLDEST:
-        return found[1]
+    match = _TARGET.search(ptx)
+    if match and int(match[2]) >= OLDEST:
+        return match[1]
     targets = supported_targets(ptxas)
-    return found[1] if found and found[1] in targets else targets[0]
+    return match[1] if match and match[1] in targets else targets[0]
 
 
 def assemble(
@@ -330,9 +342,9 @@ def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
     >>> parse_diagnostics("ptxas m.ptx, line 4; error   : Unknown symbol 'X'")
     (Diagnostic(severity='error', line=4, message="Unknown symbol 'X'"),)
     """
-    found = (_DIAGNOSTIC.match(line) for line in log.splitlines())
+    matches = (_DIAGNOSTIC.match(line) for line in log.splitlines())
     return tuple(
-        Diagnostic(m["severity"], int(m["line"]) if m["line"] else None, m["message"].strip()) for m in found if m
+        Diagnostic(m["severity"], int(m["line"]) if m["line"] else None, m["message"].strip()) for m in matches if m
     )
 
 
@@ -342,6 +354,33 @@ def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
 def _executable(folder: str, name: str) -> Path | None:
     path = executable(folder, name)
     return Path(path) if path is not None else None
+
+
+def wheel_folder() -> Path:
+    """Where a wheel that is installed for this Python puts its tools, whether there is one or not."""
+    import sysconfig
+
+    return Path(sysconfig.get_path("platlib")) / "nvidia" / "cu13" / "bin"
+
+
+def _system_paths(name: str) -> Iterator[Path]:
+    """The places of a tool that is not in a wheel."""
+    for folder in system_folders():
+        if path := _executable(folder, name):
+            yield path
+    if path := _from_pathfinder(name):
+        yield path
+
+
+def _from_pathfinder(name: str) -> Path | None:
+    """The path that cuda-pathfinder finds. It comes last, because its import and a search without a result take 0.1 s.
+    `None` also if it is not installed, or older than 1.4.2."""
+    try:
+        from cuda.pathfinder import find_nvidia_binary_utility
+    except ImportError:
+        return None
+    found = find_nvidia_binary_utility(name)
+    return Path(found) if found is not None else None
 
 
 def _requirement(name: str) -> str:
@@ -354,19 +393,19 @@ def _requirement(name: str) -> str:
 
 @functools.cache
 def _identity_of(path: Path) -> str:
-    found = file_identity(path)
+    identity = file_identity(path)
     with path.open("rb") as file:
         is_program = file.read(4) == b"\x7fELF"
-    return found if is_program else f"{found}\0{_version_of(path)}"
+    return identity if is_program else f"{identity}\0{_version_of(path)}"
 
 
 @functools.cache
 def _version_of(path: Path) -> str:
     code, log = _run([str(path), "--version"], None, 30.0)
-    found = re.search(r"\bV(\d+(?:\.\d+)+)", log) or re.search(r"\brelease (\d+(?:\.\d+)+)", log)
-    if code != 0 or not found:
+    match = re.search(r"\bV(\d+(?:\.\d+)+)", log) or re.search(r"\brelease (\d+(?:\.\d+)+)", log)
+    if code != 0 or not match:
         raise ToolFailed(path.name, code, log)
-    return found[1]
+    return match[1]
 
 
 @functools.cache

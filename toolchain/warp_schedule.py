@@ -11,9 +11,9 @@ Blocks are simulated in the order of the text. A block starts with the state of 
 predecessors. Its cycles are multiplied by `cost.loop_weight` of its loop depth. A wait for something that was issued
 before the loop counts once; a wait for something that was issued in the loop counts in every iteration.
 
-Unlike a count of instructions, this distinguishes loads that are issued together from loads that each wait for the one
-before; and work between a load and the first wait for it from work behind that wait. The latencies are those of a
-machine without other load. So the cycles are no prediction; they are for the comparison of versions of one kernel.
+Unlike a count of instructions, the cycles depend on whether loads are issued together or each waits for the one before,
+and on how much work is between a load and the first wait for it. The latencies are those of a machine without other
+load. So the cycles are not a prediction. They are for the comparison of versions of one kernel.
 
 Requires: code for sm_75 or newer. Guarantees: the time is linear in the number of instructions; equal code gives equal
 cycles. Not modelled: caches, bank conflicts, other warps, the time at a barrier, waits with a count (``DEPBAR``,
@@ -86,8 +86,8 @@ def _block(
         state = left[predecessor]
         if state is not None:
             often = min(weights[predecessor], weight)
-            known = entering.get(often)
-            entering[often] = state if known is None else tuple(map(max, known, state))
+            earlier = entering.get(often)
+            entering[often] = state if earlier is None else tuple(map(max, earlier, state))
     usual = max(entering, default=weight)
     cycles, left[block] = _replay(of, entering.pop(usual, _CLEAR))
     total = cycles * weight
@@ -99,23 +99,23 @@ def _block(
 def _events(
     words: Sequence[tuple[int, int]], classes: Sequence[str], latency: Mapping[str, int]
 ) -> tuple[list[_Event], int]:
-    """The events of a block, and the cycles behind the last one."""
-    found: list[_Event] = []
+    """The events of a block, and the cycles after the last one."""
+    events: list[_Event] = []
     cycles = 0
     for (_, high), kind in zip(words, classes, strict=True):
         control = high >> 41
         written, read, waits = control >> 5 & 7, control >> 8 & 7, control >> 11 & 63
         if waits:
-            found.append((cycles, tuple(b for b in range(_BARRIERS) if waits >> b & 1), -1, 0))
+            events.append((cycles, tuple(b for b in range(_BARRIERS) if waits >> b & 1), -1, 0))
             cycles = 0
         if written < _BARRIERS:
-            found.append((cycles, (), written, latency.get(kind, OTHER_LATENCY)))
+            events.append((cycles, (), written, latency.get(kind, OTHER_LATENCY)))
             cycles = 0
         if read < _BARRIERS:
-            found.append((cycles, (), read, READ))
+            events.append((cycles, (), read, READ))
             cycles = 0
         cycles += max(control & 15, 1)
-    return found, cycles
+    return events, cycles
 
 
 def _replay(of: tuple[list[_Event], int], state: State) -> tuple[int, State]:

@@ -1,1 +1,1 @@
-"""Kernel to kernel: the transforms, and the pipeline that runs them."""
+"""The transforms, which change a kernel in place, and the pipeline that runs them."""

@@ -6,10 +6,10 @@ rounded before, so its readers see the same bits. Where its opcode has no ``.rn`
 if they read no other product that may be contracted.
 
 Requires: the `Contraction` of the kernel before the passes; passes keep the instructions in its ``fixed`` as the same
-objects. Guarantees: where `keep_contraction` does not return -1, ptxas contracts each sum with the product with which
-it contracted it before, or with none as before; for *open* products only together with the comparison of machine code
-(`machine_contraction.py`). Refuses: kernels in which a product that may be contracted has other readers than before, or
-the same readers in other blocks. The caller then reverts the kernel.
+objects. Guarantees: unless `keep_contraction` returns -1, ptxas contracts the same sums with the same products as
+before. For *open* products this holds only if the machine code is compared, too (`machine_contraction.py`). Refuses:
+kernels in which a product that may be contracted has other readers than before, or the same readers in other blocks.
+The caller then reverts the kernel.
 """
 
 from __future__ import annotations

@@ -48,20 +48,20 @@ class EqualKernels:
                 by_opcodes.setdefault(_opcodes(kernel), []).append(kernel)
         finder = cls(module)
         groups = [(opcodes, group) for opcodes, group in by_opcodes.items() if len(group) > 1]
-        found = [finder.find(opcodes, kernel) for opcodes, group in groups for kernel in group]
-        return {each.kernel.name: each for each in found if each is not None}
+        equal = [finder.find(opcodes, kernel) for opcodes, group in groups for kernel in group]
+        return {each.kernel.name: each for each in equal if each is not None}
 
     def find(self, opcodes: object, kernel: Kernel) -> EqualKernel | None:
         """``kernel``, with the name of an earlier kernel that it equals; `None` where it equals none."""
         flat = untouched_copy(kernel)
         flatten_scopes(flat)
-        seen = self._seen.setdefault(opcodes, {})
-        for name, given in seen.items():
-            correspondence = Correspondence.of(given, flat)
+        earlier = self._seen.setdefault(opcodes, {})
+        for name, other in earlier.items():
+            correspondence = Correspondence.of(other, flat)
             if correspondence is not None:
                 return EqualKernel(self._module, name, kernel, correspondence)
-        if len(seen) < _MOST_COMPARED:
-            seen[kernel.name] = flat
+        if len(earlier) < _MOST_COMPARED:
+            earlier[kernel.name] = flat
         return None
 
 

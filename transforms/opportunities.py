@@ -22,11 +22,11 @@ from ..ptx import Instr, Kernel, Module, flatten_scopes
 from .code_motion.expressions import Naming, collect, local_predicates
 from .code_motion.lazy_code_motion import solve_placement
 
-__all__ = ["Opportunities", "Redundancy", "opportunities"]
+__all__ = ["Opportunities", "RedundancyCount", "opportunities"]
 
 
 @dataclass(frozen=True, slots=True)
-class Redundancy:
+class RedundancyCount:
     """The number of ``classes`` of expressions with a redundant occurrence, of ``occurrences`` that could be deleted,
     and of classes whose value is read from memory that may be written (``loads``)."""
 
@@ -39,8 +39,8 @@ class Redundancy:
 class Opportunities:
     """The counts of each naming; `None` where the kernel is refused."""
 
-    lexically: Redundancy | None
-    by_value: Redundancy | None
+    lexically: RedundancyCount | None
+    by_value: RedundancyCount | None
 
     def to_json(self) -> dict[str, dict[str, int] | None]:
         """The counts under the names that `--stats-json` gives them."""
@@ -59,12 +59,12 @@ def opportunities(kernel: Kernel, module: Module) -> Opportunities:
     return Opportunities(_redundancy(facts, by_value=False), _redundancy(facts, by_value=True))
 
 
-def _redundancy(facts: Facts, *, by_value: bool) -> Redundancy:
+def _redundancy(facts: Facts, *, by_value: bool) -> RedundancyCount:
     values = facts.values
     naming = _WholeChains(facts, values) if by_value else Naming(values, by_value=False)
     classes = collect(facts, naming)
     if not classes:
-        return Redundancy()
+        return RedundancyCount()
     local = local_predicates(facts, classes, naming)
     placement = solve_placement(facts, local, (1 << len(classes)) - 1)
     bit_of = {occurrence.instr: 1 << item.number for item in classes for occurrence in item.occurrences}
@@ -83,7 +83,7 @@ def _redundancy(facts: Facts, *, by_value: bool) -> Redundancy:
             if present:
                 present &= ~local.transfer.kill(instr)
     loads = sum(1 for item in classes if item.is_mutable and redundant >> item.number & 1)
-    return Redundancy(redundant.bit_count(), occurrences, loads)
+    return RedundancyCount(redundant.bit_count(), occurrences, loads)
 
 
 class _WholeChains(Naming):
@@ -116,8 +116,8 @@ class _WholeChains(Naming):
                         self._origins[value] = frozenset()
 
     def _of(self, value: int) -> frozenset[int]:
-        known = self._origins.get(value)
-        return frozenset([value]) if known is None else known
+        origins = self._origins.get(value)
+        return frozenset([value]) if origins is None else origins
 
     def operand_names(self, instr: Instr) -> Iterable[Hashable]:
         number, read = self.values.number, self.ssa.read

@@ -10,9 +10,11 @@ Raises `UnknownPass` for an unknown name, option or value.
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, field, fields, is_dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+from ..spelling import did_you_mean
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -21,14 +23,32 @@ if TYPE_CHECKING:
     from ..ptx import Kernel
     from .remarks import Remarks
 
-__all__ = ["ENTRY_POINTS", "LEVELS", "Pass", "UnknownPass", "create_pass", "is_built_in", "pass_names", "passes_of"]
+__all__ = [
+    "ENTRY_POINTS",
+    "LEVELS",
+    "Pass",
+    "UnknownPass",
+    "create_pass",
+    "is_built_in",
+    "option",
+    "option_text",
+    "pass_class",
+    "pass_names",
+    "passes_of",
+]
+
+_Value = TypeVar("_Value", int, bool, str)
 
 #: The group of entry points under which other distributions register passes.
 ENTRY_POINTS = "ptxmotion.passes"
 
 
 class Pass(Protocol):
-    """A transform of one kernel. Its dataclass fields, of type ``int``, ``bool`` or ``str``, are its options."""
+    """A transform of one kernel. Its dataclass fields, of type ``int``, ``bool`` or ``str``, are its options.
+
+    `opt --print-passes` describes the pass by the first sentence of its docstring, and an option by the text that is
+    given to `option`.
+    """
 
     name: ClassVar[str]
 
@@ -38,6 +58,20 @@ class Pass(Protocol):
         The pass calls `Remarks.may_rewrite` before each rewrite.
         """
         ...
+
+
+def option(default: _Value, text: str) -> _Value:
+    """The field of an option of a pass: its default value, and what `opt --print-passes` says about it."""
+    return field(default=default, metadata={_TEXT: text})
+
+
+def option_text(declared: Any) -> str:
+    """What is said about an option, which is one of `dataclasses.fields`; empty where its pass says nothing."""
+    return declared.metadata.get(_TEXT, "")
+
+
+#: The key of the text in the metadata of a field.
+_TEXT = "ptxmotion.text"
 
 
 class UnknownPass(ValueError):
@@ -102,36 +136,42 @@ def passes_of(text: str) -> list[Pass]:
 def create_pass(text: str) -> Pass:
     """The pass that ``name`` or ``name:option=value:option=value`` describes. Raises `UnknownPass`."""
     name, *settings = text.split(":")
-    pass_class: Any = _class_of(name)
-    types = {option.name: str(option.type) for option in fields(pass_class)}
+    chosen = pass_class(name)
+    types = {each.name: str(each.type) for each in fields(chosen)}
     options: dict[str, object] = {}
     for setting in settings:
-        option, equals, value = setting.partition("=")
-        if option not in types or not equals:
+        called, equals, value = setting.partition("=")
+        if called not in types or not equals:
             offered = ", ".join(types) or "none"
-            raise UnknownPass(f"pass '{name}' has no option '{setting}'; its options: {offered}")
-        options[option] = _converted(name, option, types[option], value)
+            similar = did_you_mean(called, types) if called not in types else ""
+            raise UnknownPass(f"pass '{name}' has no option '{setting}'{similar}; its options: {offered}")
+        options[called] = _converted(name, called, types[called], value)
     try:
-        return pass_class(**options)
+        return chosen(**options)
     except ValueError as error:
         raise UnknownPass(str(error)) from None
 
 
-def _class_of(name: str) -> Any:
+def pass_class(name: str) -> Any:
+    """The class of a pass. Raises `UnknownPass` where there is none, or where it is not as `Pass` describes."""
     if name in _BUILT_IN:
         module, class_name = _BUILT_IN[name]
         return getattr(import_module(f".{module}", __package__), class_name)
     registered = _registered()
     if name not in registered:
-        raise UnknownPass(f"there is no pass '{name}'; there are {', '.join([*_BUILT_IN, *sorted(registered)])}")
+        names = [*_BUILT_IN, *sorted(registered)]
+        raise UnknownPass(f"there is no pass '{name}'{did_you_mean(name, names)}; there are {', '.join(names)}")
     called = f"pass '{name}' ({registered[name].value})"
     try:
-        found = registered[name].load()
+        loaded = registered[name].load()
     except Exception as error:  # whatever the module of another distribution raises
         raise UnknownPass(f"{called} cannot be imported: {error}") from error
-    if not is_dataclass(found) or getattr(found, "name", None) != name or not callable(getattr(found, "run", None)):
+    if not is_dataclass(loaded) or getattr(loaded, "name", None) != name or not callable(getattr(loaded, "run", None)):
         raise UnknownPass(f"{called} is not a dataclass with that name and a method 'run'")
-    return found
+    for each in fields(loaded):
+        if each.default is MISSING:
+            raise UnknownPass(f"{called}: option '{each.name}' has no default value")
+    return loaded
 
 
 def _registered() -> dict[str, EntryPoint]:
@@ -140,7 +180,7 @@ def _registered() -> dict[str, EntryPoint]:
     return {each.name: each for each in entry_points(group=ENTRY_POINTS)}
 
 
-def _converted(name: str, option: str, kind: str, value: str) -> object:
+def _converted(name: str, called: str, kind: str, value: str) -> object:
     kind = kind.removeprefix("<class '").removesuffix("'>")  # where annotations are not strings
     try:
         if kind == "int":
@@ -148,5 +188,5 @@ def _converted(name: str, option: str, kind: str, value: str) -> object:
         if kind == "bool":
             return {"true": True, "false": False}[value]
     except (KeyError, ValueError):
-        raise UnknownPass(f"option '{option}' of pass '{name}' takes a value of type {kind}, not '{value}'") from None
+        raise UnknownPass(f"option '{called}' of pass '{name}' takes a value of type {kind}, not '{value}'") from None
     return value

@@ -9,10 +9,11 @@ pass that broke it; a kernel with an unknown branch instruction is not changed.
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..analysis.manager import Facts
 from ..analysis.values.contraction import Contraction, may_contract
@@ -32,11 +33,19 @@ if TYPE_CHECKING:
 __all__ = ["KernelTransform", "Observer", "PassFailed", "Timing", "run_passes", "verify_result"]
 
 
-class PassFailed(Exception):
-    """The verifier refuses the result of a pass. This is a fault of the pass."""
+#: Stands for all passes, as the name of a pass.
+_ALL = "pipeline"
 
-    def __init__(self, pass_name: str, kernel: Kernel, cause: Exception) -> None:
-        super().__init__(f"pass '{pass_name}' broke '{kernel.name}': {cause}")
+
+class PassFailed(Exception):
+    """The verifier refuses the result of a pass, or a pass of another distribution has raised an exception. This is a
+    fault of the pass. ``pass_name`` is ``pipeline`` if one of several passes was at fault."""
+
+    def __init__(self, pass_name: str, kernel: Kernel, cause: Exception | str) -> None:
+        culprit = f"pass '{pass_name}'"
+        if pass_name == _ALL:
+            culprit = "one of the passes (--verify-each finds it)"
+        super().__init__(f"{culprit} broke '{kernel.name}': {cause}")
         self.pass_name = pass_name
         self.kernel = kernel
 
@@ -95,22 +104,30 @@ class KernelTransform:
     def identity(self) -> str | None:
         """Everything that decides the result besides the kernel, its module and the code of this package.
 
-        ``None`` where the result must not be reused: because a pass is not of this package, or because the user wants
-        to see each step.
+        ``None`` where the result must not be reused: because a pass is not of this package, because the user wants to
+        see each step, or because the passes record assumptions.
         """
+        if self.promise is not None and self.promise.inside is not None:
+            return None
         if self.observer is not None or self.verify_each or not all(map(is_built_in, self.passes)):
             return None
         promise, profile = self.promise, self.profile
         promised = None
         if promise is not None:
-            promised = (promise.everything, sorted(promise.kernels), sorted(promise.parameters))
+            promised = (
+                promise.everything,
+                sorted(promise.kernels),
+                sorted(promise.parameters),
+                sorted(promise.pairs),
+            )
         reads_code = self.float_code is not None
         return repr((list(self.passes), promised, profile.by_name if profile is not None else None, reads_code))
 
     @property
     def depends_on_names(self) -> bool:
         """Whether kernels that differ only in their names may be transformed differently."""
-        named = self.promise is not None and (self.promise.kernels or self.promise.parameters)
+        promise = self.promise
+        named = promise is not None and (promise.kernels or promise.parameters or promise.pairs)
         return bool(named) or self.profile is not None or self.identity is None
 
     def _run_and_audit(self, module: Module, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
@@ -165,7 +182,8 @@ class KernelTransform:
         if not all(map(is_built_in, self.passes)):
             return self._run_passes(module, kernel, facts, remarks)
         because = "the passes of this package keep the conditional branches, and the conditions keep their values"
-        with facts.preserve(divergent_blocks, because=because):
+        # A pass may give one register to equal values of several paths. Then the recomputed fact is less precise.
+        with facts.preserve(divergent_blocks, because=because, agrees=operator.le):
             return self._run_passes(module, kernel, facts, remarks)
 
     def _run_passes(self, module: Module, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
@@ -180,12 +198,13 @@ class KernelTransform:
             if self.verify_each:
                 self._verify(module, kernel, each.name, fell_off=fell_off)
         if changed and not self.verify_each:
-            self._verify(module, kernel, "pipeline", fell_off=fell_off)
+            name = self.passes[0].name if len(self.passes) == 1 else _ALL
+            self._verify(module, kernel, name, fell_off=fell_off)
         return changed
 
     def _run_pass(self, each: Pass, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         started = time.perf_counter()
-        changed = each.run(kernel, facts, remarks)
+        changed = each.run(kernel, facts, remarks) if is_built_in(each) else _foreign(each, kernel, facts, remarks)
         timing = self.timings.setdefault(each.name, Timing())
         timing.seconds += time.perf_counter() - started
         timing.changed += changed
@@ -195,6 +214,17 @@ class KernelTransform:
         started = time.perf_counter()
         verify_result(module, kernel, pass_name, fell_off=fell_off)
         self.timings.setdefault("verify", Timing()).seconds += time.perf_counter() - started
+
+
+def _foreign(each: Any, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
+    """Run a pass of another distribution. Raises `PassFailed` for whatever it raises."""
+    try:
+        changed = each.run(kernel, facts, remarks)
+    except Exception as error:
+        raise PassFailed(each.name, kernel, f"{type(error).__name__}: {error}") from error
+    if not isinstance(changed, bool):
+        raise PassFailed(each.name, kernel, f"'run' returned {changed!r}, but must return True or False")
+    return changed
 
 
 def verify_result(module: Module, kernel: Kernel, pass_name: str, *, fell_off: bool) -> None:

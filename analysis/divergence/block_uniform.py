@@ -5,34 +5,23 @@ loads from memory that may be written, atomics, calls) over data and control: a 
 does a value that leaves a loop which threads leave in different iterations. `divergence` computes the same for a warp;
 this analysis for a block is simpler.
 
-Guarantees: a barrier that is not in ``partial`` is executed by all threads of a block or by none, and equally often,
-provided that no thread ends in a called function. A value that is not known to be uniform counts as varying.
+Guarantees: a barrier that is not among `partial_barriers` is executed by all threads of a block or by none, and equally
+often, provided that no thread ends in a called function. A value that is not known to be uniform counts as varying.
 Reference: Coutinho et al., "Divergence Analysis and Optimizations", PACT 2011; PTX ISA 9.0, §9.7.13 (bar).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ...ptx import Effect, Instr, Special
+from ...ptx import Effect, Instr, Reg, Special
 from ...ptx.operations import BARRIERS
 from ..effects import is_constant_read, is_may_definition, memory_space
 from ..manager import Facts
 
-__all__ = ["BlockUniform", "block_uniform", "is_barrier"]
+__all__ = ["is_barrier", "partial_barriers"]
 
 _UNIFORM_SPECIALS = frozenset(
     f"%{name}.{axis}" for name in ("ctaid", "ntid", "nctaid", "clusterid", "nclusterid") for axis in "xyz"
 ) | {"WARP_SZ", "%gridid", "%dynamic_smem_size", "%total_smem_size", "%smid", "%nsmid"}
-
-
-@dataclass(frozen=True, slots=True)
-class BlockUniform:
-    """``varying_branches``: blocks at whose ends the threads of a block may diverge. ``partial``: barriers that some
-    threads may not reach."""
-
-    varying_branches: frozenset[int]
-    partial: tuple[Instr, ...]
 
 
 def is_barrier(instr: Instr) -> bool:
@@ -40,12 +29,12 @@ def is_barrier(instr: Instr) -> bool:
     return instr.form.operation in BARRIERS
 
 
-def block_uniform(facts: Facts) -> BlockUniform:
-    """The result for the kernel of ``facts``."""
-    return facts.get(_block_uniform)
+def partial_barriers(facts: Facts) -> tuple[Instr, ...]:
+    """The barriers that some threads of a block may not reach."""
+    return facts.get(_solve)
 
 
-def _block_uniform(facts: Facts) -> BlockUniform:
+def _solve(facts: Facts) -> tuple[Instr, ...]:
     return _Solver(facts).solve()
 
 
@@ -55,25 +44,24 @@ class _Solver:
         self.cfg = facts.cfg
         self.ssa = facts.ssa
         self.varying: set[int] = set()
-        #: ``between``: blocks on the paths from a varying branch to the block where all of them meet. ``joins``: the
-        #: same, with that block.
-        self.joins: set[int] = set()
+        #: The blocks on the paths from a varying branch to the block where all these paths meet, without that block.
         self.between: set[int] = set()
+        #: The blocks of ``between``, and the blocks where the paths meet.
+        self.joins: set[int] = set()
         self.branches: set[int] = set()
         self.regions: dict[int, frozenset[int]] = {}
         self.used_in: dict[int, set[int]] = {}
 
-    def solve(self) -> BlockUniform:
+    def solve(self) -> tuple[Instr, ...]:
         self._collect_uses()
         while self._turn():
             pass
-        partial = [
+        return tuple(
             instr
             for block in self.cfg.rpo
             for instr in self.cfg.blocks[block].instrs
             if is_barrier(instr) and (block in self.between or self._guard_varies(instr))
-        ]
-        return BlockUniform(frozenset(self.branches), tuple(partial))
+        )
 
     def _collect_uses(self) -> None:
         for block in self.cfg.rpo:
@@ -105,8 +93,8 @@ class _Solver:
     def _guard_varies(self, instr: Instr) -> bool:
         return instr.guard is not None and any(self._reads_varying(instr, reg) for reg in instr.uses())
 
-    def _reads_varying(self, instr: Instr, reg: object) -> bool:
-        value = self.ssa.read(instr, reg)  # pyright: ignore[reportArgumentType]
+    def _reads_varying(self, instr: Instr, reg: Reg) -> bool:
+        value = self.ssa.read(instr, reg)
         return value in self.varying or (self.ssa.instr[value] is None and value not in self.ssa.phi_args)
 
     def _varies(self, instr: Instr) -> bool:

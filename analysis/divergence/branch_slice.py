@@ -49,8 +49,8 @@ class BranchSlice:
             instr = work.pop()
             if instr in self.values:
                 continue
-            found = self.values[instr] = values_of(ssa, instr)
-            values = list(found[0])
+            read_and_defined = self.values[instr] = values_of(ssa, instr)
+            values = list(read_and_defined[0])
             while values:
                 value = values.pop()
                 writer = writer_of[value]

@@ -6,9 +6,8 @@ of its definition together; from that, for each branch, whether a warp may diver
 - *data*: thread and lane numbers, clocks, atomics, calls, shuffles, loads at a divergent address or from local or
   generic space, parameters of functions, registers that are never written, unknown opcodes; and all values that are
   computed from such values, bit by bit (`varying_bits`);
-- *sync*: a φ at a block where lanes meet that took different paths after a divergent branch (`reconvergence`). A
-guarded
-  or partial definition is a φ of the old and the new value, selected by the guard;
+- *sync*: a φ at a block where lanes meet that took different paths after a divergent branch (`reconvergence`).
+  A guarded or partial definition is a φ of the old and the new value, selected by the guard;
 - *temporal*: a value that changes in a loop with a divergent exit and is used after that loop.
 
 The granularity is the warp. Uniform are kernel parameters, block and grid coordinates and sizes, ``%warpid`` and
@@ -144,7 +143,7 @@ class Divergence:
 
     @cached_property
     def cdrnd(self) -> list[bool]:
-        """By block whether it lies in the control dependence region of non-divergence."""
+        """By block: whether it lies in the control dependence region of non-divergence."""
         return self.dependence.cdrnd(self.divergent_branches)
 
     def has_divergent_exit(self, loop: int) -> bool:
@@ -188,7 +187,7 @@ class Divergence:
 
     def _chain(self, cause: _Cause | None) -> list[Step]:
         steps: list[Step] = []
-        seen: set[int] = set()
+        visited: set[int] = set()
         while cause is not None:
             instr = self._instr[cause.node] if cause.node >= 0 else None
             if cause.join >= 0:
@@ -196,7 +195,7 @@ class Divergence:
                 where = f"lanes that diverge at {self._branch_text(branch)} meet at {self._block_text(cause.join)}"
                 steps.append(Step(where, self.cfg.blocks[branch].terminator))
                 return steps
-            if cause.value < 0 or cause.value in seen:
+            if cause.value < 0 or cause.value in visited:
                 return [*steps, Step(cause.text, instr)] if cause.text else steps
             if instr is not None and instr.form.effects & Effect.READ:
                 steps.append(Step(f"{instr.form.text} at a divergent address", instr))
@@ -206,7 +205,7 @@ class Divergence:
                 header = self._block_text(self.loops.loops[cause.loop].header)
                 text = f"{reg.text} leaves the loop at {header} in different iterations, by {self._branch_text(branch)}"
                 return [*steps, Step(text, self.cfg.blocks[branch].terminator)]
-            seen.add(cause.value)
+            visited.add(cause.value)
             definition = self.ssa.instr[cause.value]
             cause, value = self._why.get(cause.value), cause.value
             if definition is not None:  # a φ or an undefined value has no instruction
@@ -297,7 +296,7 @@ class Divergence:
 
     @cached_property
     def _leaving(self) -> dict[int, list[int]]:
-        """By loop the nodes outside that read a value which changes in it."""
+        """By loop: the nodes outside that read a value which changes in it."""
         leaving: dict[int, list[int]] = {}
         loops, changes_in = self.loops.loops, self._changes_in
         for node, reads in enumerate(self._reads):
@@ -309,7 +308,7 @@ class Divergence:
         return leaving
 
     def _what_branches_read(self) -> bytearray:
-        """By node whether a branch depends on its result."""
+        """By node: whether a branch depends on its result."""
         writer = {value: node for node, values in enumerate(self._writes) for value in values}
         matters = bytearray(len(self._instr))
         work = [n for n, instr in enumerate(self._instr) if instr is not None and instr.form.is_terminator]
@@ -346,23 +345,23 @@ class Divergence:
             return innermost
         if any(isinstance(operand, Special) for operand in instr.operands):
             return innermost  # a clock changes; code motion hoists reads of other special registers anyway
-        found = -1
+        deepest = -1
         loops = self.loops.loops
         for value in reads:
             index = self._changes_in[value]
             while index >= 0 and block not in loops[index]:
                 index = loops[index].parent
-            if index >= 0 and (found < 0 or loops[index].depth > loops[found].depth):
-                found = index
-        return found
+            if index >= 0 and (deepest < 0 or loops[index].depth > loops[deepest].depth):
+                deepest = index
+        return deepest
 
     # --- propagation ---------------------------------------------------------------------------------------------
 
     def _seen(self, value: int, block: int) -> int:
         """The varying bits of ``value`` where ``block`` reads it."""
         if self._left_loop(value, block) >= 0:
-            known = self._bits.known(value)
-            return self._bits.mask(value) & ~(known.zero | known.one)
+            bits = self._bits.known(value)
+            return self._bits.mask(value) & ~(bits.zero | bits.one)
         return self.varying[value]
 
     def _left_loop(self, value: int, block: int) -> int:
@@ -412,8 +411,8 @@ class Divergence:
         (phi,) = self._writes[node]
         reads, block = self._reads[node], self._block[node]
         if self._reconvergence.is_divergent_join(block) and self._has_a_choice(phi, block):
-            known = self._bits.known(phi)
-            self._raise(phi, self._bits.mask(phi) & ~(known.zero | known.one), _Cause(node, join=block))
+            known_bits = self._bits.known(phi)
+            self._raise(phi, self._bits.mask(phi) & ~(known_bits.zero | known_bits.one), _Cause(node, join=block))
             return
         bits = 0
         for value in reads:
@@ -553,9 +552,9 @@ class Divergence:
         for block in self._joins_to_test:
             index = self.loops.loop_of[block]
             if index >= 0 and self.loops.loops[index].is_irreducible and self.loops.loops[index].header == block:
-                found = self._reconvergence.test_entries(index)
-                is_changed = is_changed or bool(found)
-                self._queue_after_exits(found)
+                tangled = self._reconvergence.test_entries(index)
+                is_changed = is_changed or bool(tangled)
+                self._queue_after_exits(tangled)
             if block not in self._reconvergence.join_cause and self._reconvergence.is_divergent_join(block):
                 is_changed = True
                 for node in self._phi_nodes.get(block, ()):

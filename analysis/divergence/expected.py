@@ -59,5 +59,5 @@ class ExpectedDivergence:
 
     @cached_property
     def cdrnd(self) -> list[bool]:
-        """By block whether it is control-dependent on no branch that is expected to diverge."""
+        """By block: whether it is control-dependent on no branch that is expected to diverge."""
         return self.divergence.dependence.cdrnd(self.divergent_branches)

@@ -76,9 +76,9 @@ class Reconvergence:
     def diverge(self, branch: int) -> list[int]:
         """Record that the branch at the end of block ``branch`` is divergent. Returns the loops whose exits become
         divergent by that, outermost last. `is_divergent_join` finds the joins."""
-        found: list[int] = []
+        with_divergent_exits: list[int] = []
         if self._divergent[branch]:
-            return found
+            return with_divergent_exits
         self._divergent[branch] = 1
         index = self.loops.loop_of[branch]
         outermost = _OUTSIDE
@@ -87,12 +87,12 @@ class Reconvergence:
                 outermost = index
             index = self.loops.loops[index].parent
         if outermost >= 0:
-            self._tangle(outermost, branch, found)
+            self._tangle(outermost, branch, with_divergent_exits)
         else:
             index = self.loops.loop_of[branch]
             level = self._level(index)
-            self._diverge_node(index, level, level.node(branch), branch, found)
-        return found
+            self._diverge_node(index, level, level.node(branch), branch, with_divergent_exits)
+        return with_divergent_exits
 
     def _diverge_node(self, index: int, level: _Level, node: int, cause: int, found: list[int]) -> None:
         """Record that a node of one graph is divergent; appends loops with newly divergent exits to ``found``."""
@@ -129,14 +129,14 @@ class Reconvergence:
     def test_entries(self, index: int) -> list[int]:
         """Test whether lanes may enter an irreducible loop over different edges, so that it is tangled. Returns the
         loops whose exits become divergent by that, as `diverge` does."""
-        found: list[int] = []
+        with_divergent_exits: list[int] = []
         parent = self.loops.loops[index].parent
         level = self._levels.get(parent)
         if index not in self.tangled and level is not None:
             cause = level.test(level.of_loop[index])
             if cause >= 0:
-                self._tangle(index, cause, found)
-        return found
+                self._tangle(index, cause, with_divergent_exits)
+        return with_divergent_exits
 
     def _test(self, block: int, level: _Level, node: int) -> bool:
         cause = level.test(node)
@@ -205,7 +205,7 @@ class _Level:
         #: (position, node, cause) of the divergent nodes with several successors, ascending; and the nodes.
         self._divergent_nodes: list[tuple[int, int, int]] = []
         self._is_divergent: set[int] = set()
-        #: By node that was tested not to be a divergent join the number of divergent nodes at that time.
+        #: By node that a test found to be no divergent join: the number of divergent nodes at the time of the test.
         self._tested: dict[int, int] = {}
 
     def _new_node(self) -> int:

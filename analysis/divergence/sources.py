@@ -48,7 +48,7 @@ def _most_threads(kernel: Kernel) -> int:
 
 
 class Sources:
-    """The sources of one kernel with block shape (x, y, z); ``None`` if the shape is unknown."""
+    """The sources of divergence in one kernel. The block shape is (x, y, z), or ``None`` if it is unknown."""
 
     def __init__(self, kernel: Kernel, shape: tuple[int, int, int] | None, *, are_lanes_together: bool) -> None:
         self.kernel = kernel
@@ -61,9 +61,9 @@ class Sources:
 
     def special(self, operand: Special) -> Bits:
         """The bits of a special register."""
-        known = self._specials.get(operand.name)
-        if known is not None:
-            return known
+        bits = self._specials.get(operand.name)
+        if bits is not None:
+            return bits
         base = operand.name.partition(".")[0]
         if base in _DIVERGENT_SPECIALS or base.startswith("%pm"):
             return unknown(operand.type.bits)
@@ -114,14 +114,14 @@ class Sources:
         """The state spaces that the kernel may write; ``generic`` stands for any."""
         if self._written is None:
             # The caller of a function may write all memory.
-            found: set[str] = set() if self.kernel.is_entry else {"generic"}
+            spaces: set[str] = set() if self.kernel.is_entry else {"generic"}
             for instr in self.kernel.instructions():
                 effects = instr.form.effects
                 if effects & Effect.ASYNC or (effects & Effect.WRITE and instr.address is None):
-                    found.add("generic")
+                    spaces.add("generic")
                 elif effects & Effect.WRITE:
-                    found.add(memory_space(instr))
-            self._written = frozenset(found)
+                    spaces.add(memory_space(instr))
+            self._written = frozenset(spaces)
         return self._written
 
 

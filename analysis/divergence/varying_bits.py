@@ -125,13 +125,13 @@ def _sum(a: Bits, b: Bits, width: int, carry: int = 0) -> Bits:
     lowest = a.one + b.one + carry
     carry_zero = ~(highest ^ a.zero ^ b.zero) & mask
     carry_one = (lowest ^ a.one ^ b.one) & mask
-    known = (a.zero | a.one) & (b.zero | b.one) & (carry_zero | carry_one)
+    is_known = (a.zero | a.one) & (b.zero | b.one) & (carry_zero | carry_one)
     varying = a.varying | b.varying
     # A varying carry propagates upwards from a varying bit, through bits with an unknown carry.
     open_bits = mask & ~(carry_zero | carry_one)
     seeds = varying << 1 & open_bits
     varying |= (open_bits ^ (open_bits + seeds)) & open_bits | seeds
-    return _known(varying, ~highest & known, lowest & known, width)
+    return _known(varying, ~highest & is_known, lowest & is_known, width)
 
 
 def _difference(a: Bits, b: Bits, width: int) -> Bits:
@@ -305,7 +305,8 @@ def _compare(form: Form, operands: list[Bits]) -> Bits | None:
     return Bits(varying | (operands[2].varying if len(operands) > 2 else 0))
 
 
-#: What an operation makes of its operands; ``None`` from it: nothing special.
+#: By operation: the function that computes the varying bits of the result from those of the operands. It
+#: returns ``None`` where there is no rule for single bits.
 OPERATIONS: dict[Operation, Callable[[Form, list[Bits]], Bits | None]] = {
     Operation.SUM: _plain(_sum),
     Operation.DIFFERENCE: _plain(_difference),
@@ -334,7 +335,7 @@ OPERATIONS: dict[Operation, Callable[[Form, list[Bits]], Bits | None]] = {
 
 
 def special_registers(shape: tuple[int, int, int] | None, most_threads: int = 1024) -> dict[str, Bits]:
-    """By name the bits of special registers; all others are `uniform` or vary in all bits.
+    """By name: the bits of special registers; all others are `uniform` or vary in all bits.
 
     ``shape`` is the exact block shape, if it is known; ``most_threads`` is the largest number of threads of a block. A
     warp consists of 32 threads with consecutive linear indices x + X·(y + Y·z), starting at a multiple of 32.
@@ -344,21 +345,21 @@ def special_registers(shape: tuple[int, int, int] | None, most_threads: int = 10
     extents = (limit, limit, min(limit, 64)) if shape is None else shape
     widths = [(extent - 1).bit_length() for extent in extents]
     varying = [_mask(width) for width in widths] if shape is None else _lane_bits(shape, widths)
-    known: dict[str, Bits] = {
+    by_name: dict[str, Bits] = {
         f"%tid.{axis}": _known(bits, ~_mask(width), 0, 32)
         for axis, bits, width in zip("xyz", varying, widths, strict=True)
     }
-    known["%tid.w"] = constant(0, 32)
-    known["%laneid"] = _known(31, ~31, 0, 32)
-    known["WARP_SZ"] = constant(32, 32)
+    by_name["%tid.w"] = constant(0, 32)
+    by_name["%laneid"] = _known(31, ~31, 0, 32)
+    by_name["WARP_SZ"] = constant(32, 32)
     for axis, extent in zip("xyz", extents, strict=True):
         top = _mask(extent.bit_length())
-        known[f"%ntid.{axis}"] = constant(extent, 32) if shape is not None else _known(0, ~top, 0, 32)
-    return known
+        by_name[f"%ntid.{axis}"] = constant(extent, 32) if shape is not None else _known(0, ~top, 0, 32)
+    return by_name
 
 
 def _lane_bits(shape: tuple[int, int, int], widths: list[int]) -> list[int]:
-    """By axis the bits of the thread index that vary within a warp."""
+    """By axis: the bits of the thread index that vary within a warp."""
     x, y, z = shape
     full = [_mask(width) for width in widths]
     rows = 32 // x if 32 % x == 0 else 0  # rows of x threads in a warp, if it has only whole rows

@@ -40,9 +40,9 @@ class ValueBits:
         self.ssa = ssa
         self._sources = sources
         self._seen = seen
-        #: By SSA value: `known`.
+        #: By SSA value: the result of `known`.
         self._known: dict[int, Bits] = {}
-        #: By (text of the literal, width in bits).
+        #: By (text of the literal, width in bits): its bits.
         self._constants: dict[tuple[str, int], Bits] = {}
 
     def drop_solver(self) -> None:
@@ -87,9 +87,9 @@ class ValueBits:
             if operand.lanes != 1 or not 0 < width <= operand.type.bits:
                 return None
             value = self.ssa.read(instr, operand)
-            known = self.known(value, depth - 1)
+            constant_bits = self.known(value, depth - 1)
             varying = self._seen(value, block) if block >= 0 else 0
-            return Bits(varying & ~(known.zero | known.one), known.zero, known.one)
+            return Bits(varying & ~(constant_bits.zero | constant_bits.one), constant_bits.zero, constant_bits.one)
         if isinstance(operand, Imm):
             return self._literal(operand.text, width)
         if isinstance(operand, Special):
@@ -101,22 +101,22 @@ class ValueBits:
         return Bits(0) if isinstance(operand, Sym) else None
 
     def _literal(self, text: str, width: int) -> Bits:
-        found = self._constants.get((text, width))
-        if found is None:
+        bits = self._constants.get((text, width))
+        if bits is None:
             is_integer = width > 0 and is_integer_literal(text)
-            found = constant(int(literal_value(text)), width) if is_integer else _NOTHING
-            self._constants[text, width] = found
-        return found
+            bits = constant(int(literal_value(text)), width) if is_integer else _NOTHING
+            self._constants[text, width] = bits
+        return bits
 
     def known(self, value: int, depth: int = _MOST_DEPTH) -> Bits:
         """The bits of a value that are constant in every execution."""
-        known = self._known.get(value)
-        if known is not None:
-            return known
-        found = self._look_up(value, depth) if depth > 0 else _NOTHING
+        cached = self._known.get(value)
+        if cached is not None:
+            return cached
+        bits = self._look_up(value, depth) if depth > 0 else _NOTHING
         if depth == _MOST_DEPTH:
-            self._known[value] = found
-        return found
+            self._known[value] = bits
+        return bits
 
     def _look_up(self, value: int, depth: int) -> Bits:
         ssa = self.ssa

@@ -1,9 +1,9 @@
 """How often each block runs per execution of the kernel by a warp: measured, or estimated from the loop depth.
 
-Computes: by block a weight. Without a matching profile it is `cost.loop_weight` of the loop depth. With a profile it is
-the number of times that warps entered the block, divided by the number of times that they entered the kernel. For a
-block that a transform made, the count is the smaller of the sums over its predecessors and over its successors. A block
-that was never entered has the weight `NEVER`, so that its code is not free.
+Computes: a weight for each block. Without a matching profile it is `cost.loop_weight` of the loop depth. With a profile
+it is the number of times that warps entered the block, divided by the number of times that they entered the kernel. For
+a block that a transform made, the count is the smaller of the sums over its predecessors and over its successors. A
+block that was never entered has the weight `NEVER`, so that its code is not free.
 
 Guarantees: weights are positive; those of one kernel are all measured or all estimated. For estimates of cost only
 (`profile.py`).
@@ -25,7 +25,7 @@ NEVER = 1 / 1024
 
 
 def block_weights(facts: Facts) -> list[float]:
-    """By block of the kernel of ``facts`` its weight."""
+    """The weight of each block of the kernel of ``facts``, by block."""
     estimate = [loop_weight(depth) for depth in facts.loops.depth]
     profile = facts.profile
     if profile is None or profile.match(facts.kernel):
@@ -46,8 +46,8 @@ def _between(counts: list[int | None], before: list[int], after: list[int]) -> i
     counts are known; ``None`` if neither sum is known."""
     sums: list[int] = []
     for neighbours in (before, after):
-        known = [counts[block] for block in neighbours]
-        numbers = [count for count in known if count is not None]
-        if known and len(numbers) == len(known):
+        neighbour_counts = [counts[block] for block in neighbours]
+        numbers = [count for count in neighbour_counts if count is not None]
+        if neighbour_counts and len(numbers) == len(neighbour_counts):
             sums.append(sum(numbers))
     return min(sums) if sums else None

@@ -46,9 +46,9 @@ class BrokenBranch(ValueError):
 class Flow:
     """The reachable blocks of a graph for a dataflow problem, forward or backward.
 
-    ``order`` is reverse postorder of the direction; ``position``: by block its index in it. Facts flow into a block
-    from the blocks ``before`` and out of it to the blocks ``after``. ``only``: by block the block before it if there is
-    exactly one and the block is not at the ``boundary`` (block 0, or `Cfg.leaves`); else -1.
+    ``order`` is reverse postorder of the direction; ``position`` maps a block to its index in it. Facts flow into a
+    block from the blocks ``before`` and out of it to the blocks ``after``. ``only`` maps a block to the block before it
+    if there is exactly one and the block is not at the ``boundary`` (block 0, or `Cfg.leaves`); else -1.
     """
 
     def __init__(self, cfg: Cfg, *, is_forward: bool) -> None:
@@ -96,11 +96,23 @@ class Cfg:
 
     @cached_property
     def rpo_number(self) -> list[int]:
-        """By block its index in ``rpo``; -1 for an unreachable block."""
+        """By block: its index in ``rpo``; -1 for an unreachable block."""
         numbers = [-1] * len(self.blocks)
         for position, block in enumerate(self.rpo):
             numbers[block] = position
         return numbers
+
+    @cached_property
+    def never_leaving(self) -> set[int]:
+        """The reachable blocks from which no exit can be reached."""
+        leaving = {block for block in self.exits if self.reachable[block]}
+        work = list(leaving)
+        while work:
+            for before in self.pred[work.pop()]:
+                if before not in leaving and self.reachable[before]:
+                    leaving.add(before)
+                    work.append(before)
+        return set(self.rpo) - leaving if len(leaving) < len(self.rpo) else set()
 
     @cached_property
     def endless(self) -> list[int]:
@@ -110,23 +122,12 @@ class Cfg:
         reverse postorder, usually the latch of a loop, serves as an exit for analyses in which every block must reach
         an exit.
         """
-        reaches = [False] * len(self.blocks)
-        work = [block for block in self.exits if self.reachable[block]]
-        for block in work:
-            reaches[block] = True
-        left = len(self.rpo) - len(work)
-        while work:
-            for before in self.pred[work.pop()]:
-                if not reaches[before] and self.reachable[before]:
-                    reaches[before] = True
-                    left -= 1
-                    work.append(before)
-        if not left:
+        remaining = self.never_leaving
+        if not remaining:
             return []
         latches: list[int] = []
         number = self.rpo_number
-        remaining = [block for block in self.rpo if not reaches[block]]
-        for component in strongly_connected_components(self.succ, remaining):
+        for component in strongly_connected_components(self.succ, [each for each in self.rpo if each in remaining]):
             members = set(component)
             if all(after in members for block in component for after in self.succ[block]):
                 latches.append(max(component, key=number.__getitem__))
@@ -256,7 +257,7 @@ def _opaque_branches(blocks: list[Block], targets: _Targets, succ: list[list[int
 
 
 def _reversed_edges(succ: Sequence[Sequence[int]]) -> list[list[int]]:
-    """By block its predecessors: the previous block in text order first, then ascending."""
+    """By block: its predecessors, the previous block in text order first, then ascending."""
     pred: list[list[int]] = [[] for _ in succ]
     for number, after in enumerate(succ):
         for to in after:
@@ -270,8 +271,8 @@ def _reversed_edges(succ: Sequence[Sequence[int]]) -> list[list[int]]:
 
 def reverse_postorder(succ: Sequence[Sequence[int]], root: int) -> list[int]:
     """The nodes that ``root`` reaches, in a reverse postorder that follows the order of ``succ`` where possible."""
-    seen = bytearray(len(succ))
-    seen[root] = 1
+    visited = bytearray(len(succ))
+    visited[root] = 1
     order: list[int] = []
     stack = [root]
     pending = [list(succ[root])]
@@ -279,8 +280,8 @@ def reverse_postorder(succ: Sequence[Sequence[int]], root: int) -> list[int]:
         todo = pending[-1]
         while todo:
             node = todo.pop()  # the last successor first, so that the first one is first in the result
-            if not seen[node]:
-                seen[node] = 1
+            if not visited[node]:
+                visited[node] = 1
                 stack.append(node)
                 pending.append(list(succ[node]))
                 break

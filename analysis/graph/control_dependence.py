@@ -74,11 +74,11 @@ class ControlDependence:
     @cached_property
     def controllers(self) -> list[list[int]]:
         """For each block the branches on which it is control-dependent, `ENTRY` among them, ascending."""
-        found: list[list[int]] = [[] for _ in range(len(self.cfg))]
+        branches: list[list[int]] = [[] for _ in range(len(self.cfg))]
         for branch in (ENTRY, *self.branches):
             for block in self.on(branch):
-                found[block].append(branch)
-        return found
+                branches[block].append(branch)
+        return branches
 
     def cdrnd(self, divergent: Iterable[int], *, direct: bool = False) -> list[bool]:
         """For each block whether it lies in the control dependence region of non-divergence.

@@ -57,9 +57,9 @@ def solve(
     unions: Sequence[int] | None = None,
     strict: Solution | None = None,
 ) -> Solution:
-    """Solve one problem. ``meets``: by block its meet, instead of ``meet`` for all. ``unions``: by block the facts
-    whose meet is the union; for all other facts it is the intersection. ``strict``: the solution in which every meet is
-    the intersection, if it is known.
+    """Solve one problem. ``meets`` has the meet of each block, instead of ``meet`` for all. ``unions`` has for each
+    block the facts whose meet is the union; for all other facts it is the intersection. ``strict``: the solution in
+    which every meet is the intersection, if it is known.
 
     >>> from ptxmotion.analysis.graph.cfg import Cfg
     >>> from ptxmotion.ptx import Block
@@ -121,7 +121,7 @@ class _Equations:
         self.boundary = boundary
 
     def through(self, block: int, unions: Sequence[int], source: list[int], result: Sequence[int]) -> int:
-        """The facts that flow out of ``block``; stores those that flow in in ``source``."""
+        """The facts that flow out of ``block``. The facts that flow in are stored in ``source[block]``."""
         before, is_boundary = self.flow.before[block], block in self.flow.boundary
         union = unions[block]
         if union != -1:
@@ -141,7 +141,10 @@ class _Equations:
     def settle(
         self, unions: Sequence[int], source: list[int], result: list[int], held: Mapping[int, int] | None = None
     ) -> None:
-        """Iterate ``result`` to a fixed point. ``held``: by block the value that the facts with a union meet keep."""
+        """Iterate ``result`` to a fixed point.
+
+        ``held`` has for each block the value that the facts with a union meet keep.
+        """
         gen, kill, through = self.gen, self.kill, self.through
         only, order, position, after = self.flow.only, self.flow.order, self.flow.position, self.flow.after
         work: list[int] = []

@@ -19,7 +19,7 @@ Reference: Lengauer, Tarjan, *A fast algorithm for finding dominators in a flowg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 from .cfg import Cfg
@@ -35,7 +35,6 @@ class Dominance:
 
     def __init__(self, succ: Sequence[Sequence[int]], pred: Sequence[Sequence[int]], root: int) -> None:
         self.root = root
-        self._succ = succ
         self._pred = pred
         self.idom = immediate_dominators(succ, pred, root)
         self.children: list[list[int]] = [[] for _ in self.idom]
@@ -83,20 +82,6 @@ class Dominance:
         """Whether the root reaches ``node``."""
         return self._first[node] >= 0
 
-    def nearest_common(self, nodes: Iterable[int]) -> int:
-        """The lowest node that dominates all of ``nodes``, each of which the root reaches."""
-        idom, depth = self.idom, self.depth
-        common = -1
-        for other in nodes:
-            if common < 0:
-                common = other
-            while common != other:
-                if depth[common] >= depth[other]:
-                    common = idom[common]
-                else:
-                    other = idom[other]
-        return common
-
     def frontier(self) -> list[list[int]]:
         """The dominance frontier of each node, ascending."""
         return self._frontiers
@@ -119,43 +104,6 @@ class Dominance:
                     runner = idom[runner]
         return frontiers
 
-    @cached_property
-    def _joins(self) -> list[list[int]]:
-        """Join edges: the successors of each node that it does not immediately dominate."""
-        idom = self.idom
-        return [[to for to in after if idom[to] != node] for node, after in enumerate(self._succ)]
-
-    def iterated_frontier(self, nodes: Iterable[int]) -> list[int]:
-        """The limit of DF(N), DF(N ∪ DF(N)), …, ascending. Linear time; does not compute the other frontiers."""
-        depth, children, joins = self.depth, self.children, self._joins
-        frontier: set[int] = set()
-        levels: dict[int, list[int]] = {}
-        start = {node for node in nodes if self.is_reached(node)}
-        for node in start:
-            levels.setdefault(depth[node], []).append(node)
-        visited: set[int] = set()
-        level = max(levels, default=-1)
-        # Deepest first: the subtree of a node is visited once, and its join edges lead to nodes that are not deeper.
-        while level >= 0:
-            while levels.get(level):
-                root = levels[level].pop()
-                if root in visited:
-                    continue
-                visited.add(root)
-                stack = [root]
-                while stack:
-                    node = stack.pop()
-                    for to in joins[node]:
-                        if depth[to] <= level and to not in frontier:
-                            frontier.add(to)
-                            if to not in start:
-                                levels.setdefault(depth[to], []).append(to)
-                    for child in children[node]:
-                        if child not in visited:
-                            visited.add(child)
-                            stack.append(child)
-            level -= 1
-        return sorted(frontier)
 
 
 def dominators(cfg: Cfg) -> Dominance:

@@ -10,7 +10,7 @@ start modulo 2^k, even if it wraps around. So the loop ends if the test leaves i
 - or if the bound is a constant and the test leaves it for at least 2^k consecutive values.
 
 Requires: SSA view, value numbers and loops of the current version of the kernel. Guarantees: a thread leaves a loop
-that is called finite, unless it stays for ever in an inner loop or at an instruction that may not return.
+that is called finite, unless it stays forever in an inner loop or at an instruction that may not return.
 Refuses: irreducible loops; tests that some iterations do not execute; conditions other than ``setp`` of integers.
 Reference: Kroening, Sharygina, Tonetta, Tsitovich, Wintersteiger, "Loop summarization using abstract transformers",
 ATVA 2008, for counters; the argument about residues is elementary.
@@ -42,9 +42,9 @@ class FiniteLoops:
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        #: By number of the loop.
+        #: By the number of a loop: whether it is proved to end.
         self._found: dict[int, bool] = {}
-        #: By class of values the blocks that define its values.
+        #: By class of values: the blocks that define its values.
         self._defined_in: dict[int, list[int]] | None = None
 
     def is_finite(self, loop: Loop) -> bool:

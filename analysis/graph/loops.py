@@ -58,8 +58,8 @@ class Loop:
     def entries(self) -> list[int]:
         """The blocks at which the loop can be entered, ascending: the header, and others if it is irreducible."""
         cfg = self._cfg
-        found = [b for b in self.blocks if any(cfg.reachable[p] and p not in self for p in cfg.pred[b])]
-        return sorted({self.header, *found}) if self.header == 0 else found
+        entered = [b for b in self.blocks if any(cfg.reachable[p] and p not in self for p in cfg.pred[b])]
+        return sorted({self.header, *entered}) if self.header == 0 else entered
 
     def __repr__(self) -> str:
         kind = "irreducible loop" if self.is_irreducible else "loop"
@@ -79,7 +79,7 @@ class Loops:
         self.loop_of = [-1] * len(cfg)
         self.depth = [0] * len(cfg)
         self.order: list[int] = []  #: blocks in loops, so that every loop is a slice
-        self.position = [-1] * len(cfg)  #: by block its index in ``order``
+        self.position = [-1] * len(cfg)  #: By block: its index in ``order``
         if cfg.rpo:
             self._find(_DepthFirst(cfg))
             self._lay_out()
@@ -87,13 +87,13 @@ class Loops:
 
     def around(self, block: int) -> list[Loop]:
         """The loops around ``block``, outermost first."""
-        found: list[Loop] = []
+        outer: list[Loop] = []
         index = self.loop_of[block]
         while index >= 0:
-            found.append(self.loops[index])
-            index = found[-1].parent
-        found.reverse()
-        return found
+            outer.append(self.loops[index])
+            index = outer[-1].parent
+        outer.reverse()
+        return outer
 
     def _find(self, tree: _DepthFirst) -> None:
         """Treat possible headers from the last to the first, and collapse each loop into its header."""
@@ -198,13 +198,6 @@ class Loops:
                     if loops[index].header != to:
                         loops[index].is_irreducible = True
                     index = loops[index].parent
-
-    def innermost_common(self, a: int, b: int) -> int:
-        """The number of the innermost loop that contains both blocks, or -1."""
-        index = self.loop_of[a]
-        while index >= 0 and b not in self.loops[index]:
-            index = self.loops[index].parent
-        return index
 
 
 class _DepthFirst:

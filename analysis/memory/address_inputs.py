@@ -31,7 +31,7 @@ class AddressLeaves:
     def __init__(self, values: Values) -> None:
         self.values = values
         self.ssa = values.ssa
-        #: By SSA value its leaves; ``None`` if they are too many.
+        #: By SSA value: its leaves; ``None`` if they are too many.
         self._known: dict[int, frozenset[int] | None] = {}
 
     @classmethod
@@ -49,27 +49,27 @@ class AddressLeaves:
 
     def _of_value(self, value: int) -> frozenset[int] | None:
         """The leaves of ``value``; ``None`` if they are too many."""
-        known = self._known
+        leaves = self._known
         waiting: dict[int, list[int]] = {}  # by value on the stack its sources
         work = [value]
         while work:
             top = work[-1]
-            if top in known:
+            if top in leaves:
                 work.pop()
                 continue
             sources = waiting.get(top)
             if sources is None:
                 sources = self._sources(top)
                 if sources is None:
-                    known[top] = frozenset([top])
+                    leaves[top] = frozenset([top])
                     continue
-                missing = [each for each in sources if each not in known]
+                missing = [each for each in sources if each not in leaves]
                 if missing:
                     waiting[top] = sources
                     work += missing
                     continue
-            known[top] = self._union(sources)
-        return known[value]
+            leaves[top] = self._union(sources)
+        return leaves[value]
 
     def _union(self, sources: list[int]) -> frozenset[int] | None:
         """The leaves of all ``sources``, whose leaves are known."""

@@ -23,7 +23,7 @@ Reference: PTX ISA 9.0, §5.1 and §8.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...ptx import Effect, Instr, Kernel, Param, Sym, Variable
@@ -32,10 +32,11 @@ from ..effects import is_constant_read, is_plain_store, memory_space
 from ..values import affine
 from ..values.value_numbering import Values
 from .points_to import Object, Objects, Pointees, is_pointer_parameter
-from .touched_memory import ANY, Access, Buffers, accesses, buffers_of, is_with_outside, synchronization
+from .touched_memory import ANY, Buffers, TouchedObjects, accesses, buffers_of, is_with_outside, synchronization
 
 if TYPE_CHECKING:
     from ..manager import Facts
+    from .assumptions import Assumptions
 
 __all__ = [
     "CONSERVATIVE",
@@ -56,38 +57,49 @@ _ADDRESSES = 1 << 32
 class Promise:
     """What the user promises about pointer parameters: no other parameter points into the buffer of a covered one.
 
-    >>> Promise.parse("restrict:scale.out,add").covers("add", "anything")
-    True
-    >>> Promise.parse("restrict:scale.out,add").covers("scale", "in")
-    False
+    ``pairs`` promises less: (kernel, parameter, other parameter), names in alphabetical order, means that the buffers
+    of these two parameters are disjoint. ``inside``: the launch compares the addresses of loads that are executed
+    speculatively with the buffers that they lie in; what has to be compared is recorded there.
+
+    >>> promise = Promise.parse("restrict:scale.out,add,sum.in+out")
+    >>> promise.covers("add", "anything"), promise.covers("scale", "in"), promise.covers("sum", "in")
+    (True, False, False)
+    >>> promise.are_disjoint("sum", "out", "in"), promise.are_disjoint("sum", "out", "other")
+    (True, False)
     """
 
     everything: bool = False
     kernels: frozenset[str] = frozenset()
     parameters: frozenset[tuple[str, str]] = frozenset()
+    pairs: frozenset[tuple[str, str, str]] = frozenset()
+    inside: Assumptions | None = field(default=None, compare=False)
 
     @classmethod
     def parse(cls, text: str) -> Promise:
-        """The promise of a text: ``conservative``, ``restrict``, or ``restrict:`` with KERNEL or KERNEL.PARAM separated
-        by commas. `ValueError` for anything else."""
+        """The promise of a text: ``conservative``, ``restrict``, or ``restrict:`` with KERNEL, KERNEL.PARAM or
+        KERNEL.PARAM+PARAM separated by commas. `ValueError` for anything else."""
         level, colon, rest = text.partition(":")
         if level == "conservative" and not colon:
             return CONSERVATIVE
         if level != "restrict" or (colon and not all(part.strip(".") for part in rest.split(","))):
-            raise ValueError(f"'{text}' is neither conservative nor restrict nor restrict:KERNEL[.PARAM],…")
+            raise ValueError(f"'{text}' is neither conservative nor restrict nor restrict:KERNEL[.PARAM[+PARAM]],…")
         if not colon:
             return cls(everything=True)
         kernels: set[str] = set()
         parameters: set[tuple[str, str]] = set()
+        pairs: set[tuple[str, str, str]] = set()
         for part in rest.split(","):
             kernel, dot, param = part.strip().partition(".")
-            if dot and not param:
+            param, plus, other = param.partition("+")
+            if (dot and not param) or (plus and not other):
                 raise ValueError(f"'{part}' names no parameter")
-            if dot:
+            if plus:
+                pairs.add((kernel, min(param, other), max(param, other)))
+            elif dot:
                 parameters.add((kernel, param))
             else:
                 kernels.add(kernel)
-        return cls(kernels=frozenset(kernels), parameters=frozenset(parameters))
+        return cls(kernels=frozenset(kernels), parameters=frozenset(parameters), pairs=frozenset(pairs))
 
     @property
     def text(self) -> str:
@@ -95,11 +107,24 @@ class Promise:
         if self.everything:
             return "restrict"
         names = sorted(self.kernels) + sorted(f"{kernel}.{param}" for kernel, param in self.parameters)
+        names += sorted(f"{kernel}.{param}+{other}" for kernel, param, other in self.pairs)
         return f"restrict:{','.join(names)}" if names else "conservative"
 
     def covers(self, kernel: str, param: str) -> bool:
         """Whether the buffer of ``param`` is promised to overlap no other parameter's buffer."""
         return self.everything or kernel in self.kernels or (kernel, param) in self.parameters
+
+    def names(self, kernel: str, param: str) -> bool:
+        """Whether something is promised of the buffer of ``param``."""
+        return self.covers(kernel, param) or any(
+            each == kernel and param in (one, two) for each, one, two in self.pairs
+        )
+
+    def are_disjoint(self, kernel: str, param: str, other: str) -> bool:
+        """Whether the buffers of two different parameters are promised to be disjoint."""
+        if self.covers(kernel, param) or self.covers(kernel, other):
+            return True
+        return bool(self.pairs) and (kernel, min(param, other), max(param, other)) in self.pairs
 
 
 CONSERVATIVE = Promise()
@@ -172,7 +197,7 @@ class Memory:
         # Memoized results: by instruction `reference` and `accesses`; by (space, objects, other space, other objects)
         # `are_disjoint`; by pair of bases `_base_distance`; by (space, objects) `is_never_written`.
         self._references: dict[Instr, Reference | None] = {}
-        self._accesses: dict[Instr, tuple[Access, ...]] = {}
+        self._accesses: dict[Instr, tuple[TouchedObjects, ...]] = {}
         self._disjoint: dict[tuple[str, Objects, str, Objects], bool] = {}
         self._bases: dict[tuple[int, int], tuple[int, int] | None] = {}
         self._writes: list[tuple[str, Objects]] | None = None
@@ -213,7 +238,7 @@ class Memory:
             return None
         return self.pointees.of_address(instr, address, memory_space(instr))
 
-    def accesses(self, instr: Instr) -> tuple[Access, ...]:
+    def accesses(self, instr: Instr) -> tuple[TouchedObjects, ...]:
         """All memory that ``instr`` may access, now or later."""
         memory = self._accesses.get(instr)
         if memory is None:
@@ -274,7 +299,7 @@ class Memory:
         if one is two:
             return True
         if isinstance(one, Param) and isinstance(two, Param):
-            return not (self._is_promised(one, two) or self._is_promised(two, one))
+            return not self._is_promised(one, two)
         if isinstance(one, Variable) and isinstance(two, Variable):
             # All arrays without a size start at the start of the dynamic shared memory.
             return one.space == two.space and one.bytes is None and two.bytes is None
@@ -287,7 +312,7 @@ class Memory:
         bits = self.pointees.address_bits
         if not (is_pointer_parameter(param, bits) and is_pointer_parameter(other, bits)):
             return False
-        return self.promise.covers(self.kernel.name, param.name)
+        return self.promise.are_disjoint(self.kernel.name, param.name, other.name)
 
     def distance(self, a: Reference, b: Reference) -> tuple[int, int] | None:
         """(d, m): the address of ``a`` is the address of ``b`` plus d bytes, modulo m; ``None`` if that is unknown.
@@ -375,9 +400,9 @@ class Memory:
         return self._outside[0] if self._outside else None
 
     def kills(self, instr: Instr, load: Instr | Reference) -> str:
-        """The id of the reason why ``instr`` may change the value that ``load`` reads, by this thread or by another
-        one;
-        ``""`` if it cannot. Assumes that no part of the load's address is defined between the two instructions."""
+        """The id of the reason why ``instr`` may change the value that ``load`` reads, in this thread or in another
+        one. ``""`` if it cannot change it. Assumes that no part of the load's address is defined between the two
+        instructions."""
         if instr.is_directive:
             return ""
         effects = instr.form.effects

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from .alias import Memory, Reference
 from .points_to import Objects
-from .touched_memory import Access
+from .touched_memory import TouchedObjects
 
 __all__ = ["ReferenceSet"]
 
@@ -31,10 +31,11 @@ class ReferenceSet:
         self.memory = memory
         self.references = references
         self.unknown = 0
-        #: By (space, objects) the references.
+        #: By (space, objects): the references, as bits.
         self._groups: dict[tuple[str, Objects], int] = {}
-        #: By (base, `_kind` of the space): (offset, number of the reference), ascending; and the references.
+        #: By (base, `_kind` of the space): (offset, number of the reference), in ascending order.
         self._by_base: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        #: By (base, `_kind` of the space): the references, as bits.
         self._bits_of_base: dict[tuple[int, str], int] = {}
         self._widest = 1
         for number, reference in enumerate(references):
@@ -47,8 +48,8 @@ class ReferenceSet:
             self._by_base.setdefault(place, []).append((reference.offset % _ADDRESSES, number))
             self._bits_of_base[place] = self._bits_of_base.get(place, 0) | 1 << number
             self._widest = max(self._widest, reference.bytes)
-        for found in self._by_base.values():
-            found.sort()
+        for numbers in self._by_base.values():
+            numbers.sort()
         self._touched: dict[tuple[str, Objects], int] = {}
         self._overlapping: dict[tuple[Reference, int], int] = {}
 
@@ -66,7 +67,7 @@ class ReferenceSet:
                 if other is not None and self.memory.may_alias(other, reference):
                     yield number
 
-    def touched_by(self, access: Access | Reference) -> int:
+    def touched_by(self, access: TouchedObjects | Reference) -> int:
         """The references that an access to unknown addresses in its space and objects may alias."""
         key = (access.space, access.objects)
         references = self._touched.get(key)

@@ -49,19 +49,19 @@ class Dereferences:
         self.memory = facts.memory
         self.ssa = self.memory.values.ssa
         self.sites: list[Reference] = []
-        #: By (space, base) its sites, as bits.
+        #: By (space, base): its sites, as bits.
         self.of_base: dict[tuple[str, int], int] = {}
-        #: By instruction its site, as a bit.
+        #: By instruction: its site, as a bit.
         self._site_of: dict[Instr, int] = {}
         self._leaves = facts.get(AddressLeaves.of)
-        #: By SSA value that is a leaf the sites whose base depends on it, as bits.
+        #: By SSA value that is a leaf: the sites whose base depends on it, as bits.
         self._killed_by: dict[int, int] = {}
         self._forms = {instr.form for block in self.cfg.rpo for instr in self.cfg.blocks[block].instrs}
         self._find_sites()
         self._everything = (1 << len(self.sites)) - 1
         self._frees = any(map(_may_free, self._forms))
         count = len(self.cfg)
-        #: By block the sites at its start and at its end.
+        #: By block: the sites at its start and at its end.
         self.future_entry, self.future = [0] * count, [0] * count
         self.past = [0] * count
         if self.sites:
@@ -71,7 +71,7 @@ class Dereferences:
 
     @cached_property
     def at_end(self) -> list[int]:
-        """By block the sites that are certain, past or future, at its end before its branch, as bits."""
+        """By block: the sites that are certain, past or future, at its end before its branch, as bits."""
         return [past | future for past, future in zip(self.past, self.future, strict=True)]
 
     def known_at_end(self, block: int, space: str, base: int) -> Iterator[Reference]:
@@ -84,9 +84,9 @@ class Dereferences:
 
     def at_base(self, space: str, base: int) -> int:
         """The sites with this base, as bits."""
-        found = self.of_base.get((space, base), 0)
+        sites = self.of_base.get((space, base), 0)
         # Global memory can also be read by its generic address.
-        return found | self.of_base.get(("global", base), 0) if space == "generic" else found
+        return sites | self.of_base.get(("global", base), 0) if space == "generic" else sites
 
     def members(self, bits: int) -> Iterator[Reference]:
         """The sites in a set."""
@@ -122,7 +122,7 @@ class Dereferences:
                 self._site_of[instr] = 1 << number
 
     def _events(self) -> dict[int, list[_Event]]:
-        """By reachable block its instructions that matter, in text order."""
+        """By reachable block: its instructions that matter, in text order."""
         redefined: dict[Instr, int] = {}
         for leaf, sites in self._killed_by.items():
             instr = self.ssa.instr[leaf]
@@ -131,21 +131,21 @@ class Dereferences:
         matters: dict[Form, bool] = {}  # whether the form may kill all sites
         events: dict[int, list[_Event]] = {}
         for block in self.cfg.rpo:
-            found: list[_Event] = []
+            of_block: list[_Event] = []
             for instr in self.cfg.blocks[block].instrs:
                 form = instr.form
                 if form not in matters:
                     matters[form] = not instr.is_directive and may_not_return(form)
                 if matters[form] or instr in redefined or instr in self._site_of:
-                    found.append((form, self._site_of.get(instr, 0), redefined.get(instr, 0)))
-            events[block] = found
+                    of_block.append((form, self._site_of.get(instr, 0), redefined.get(instr, 0)))
+            events[block] = of_block
         return events
 
     def _redefined_at_start(self, block: int) -> int:
-        found = 0
+        killed = 0
         for phi in self.ssa.phis[block]:
-            found |= self._killed_by.get(phi, 0)
-        return found
+            killed |= self._killed_by.get(phi, 0)
+        return killed
 
     # --- solutions -------------------------------------------------------------------------------------------------
 

@@ -74,13 +74,13 @@ class Pointees:
         self._is_marked = any(".ptr" in param.attributes.split() for param in self._params)
         self._cfg = cfg
         self._version = kernel.version
-        #: By SSA value whether `_of` holds its objects. At first only for the values on which addresses depend.
+        #: By SSA value: whether `_of` has its objects. At first only for the values on which addresses depend.
         self._is_solved = self._make_addresses()
-        #: By SSA value its objects and marks; ``None``: any object.
+        #: By SSA value: its objects and marks; ``None``: any object.
         self._of: list[Objects] = [_NONE] * len(ssa.instr)
-        #: By (objects and marks, state space) the objects in that space.
+        #: By (objects and marks, state space): the objects in that space.
         self._named: dict[tuple[frozenset[Object], str], Objects] = {}
-        #: By ``alloca`` its memory, as an object of unknown size.
+        #: By ``alloca``: its memory, as an object of unknown size.
         self._stack: dict[Instr, Variable] = {}
         self._solve()
 
@@ -112,7 +112,7 @@ class Pointees:
     # --- solution --------------------------------------------------------------------------------------------------
 
     def _make_addresses(self) -> bytearray:
-        """By value whether an address register holds it, or a value that is computed from it."""
+        """By value: whether an address register holds it, or a value that is computed from it."""
         ssa = self.ssa
         definition_of, single, old = ssa.instr, ssa.single, ssa.old
         touching = [
@@ -192,11 +192,11 @@ class Pointees:
         while place >= 0:
             is_due[place] = 0
             instr, value = again[place]
-            known = of[value]
-            if known is not None:
-                found = _union(self._evaluate(instr, value), known)  # sets only grow, so this ends
-                if found != known:
-                    of[value] = found
+            old = of[value]
+            if old is not None:
+                new = _union(self._evaluate(instr, value), old)  # sets only grow, so this ends
+                if new != old:
+                    of[value] = new
                     if readers is None:
                         readers = self._readers(again)
                     for reader in readers.get(value, ()):
@@ -206,7 +206,7 @@ class Pointees:
                 place = is_due.find(1)
 
     def _readers(self, definitions: list[tuple[Instr | None, int]]) -> dict[int, list[int]]:
-        """By value the positions in ``definitions`` of those that read it."""
+        """By value: the positions in ``definitions`` of those that read it."""
         ssa = self.ssa
         readers: dict[int, list[int]] = {}
         for place, (instr, value) in enumerate(definitions):
@@ -396,7 +396,7 @@ class Pointees:
             return _INTEGER_VALUE
         return frozenset([param])
 
-    #: By rule, the method that computes what the result of an instruction points into.
+    #: By rule: the method that computes what the result of an instruction points into.
     RULES: ClassVar[dict[Pointers, Callable[[Pointees, Instr], Objects]]] = {
         Pointers.NOTHING: _no_address,
         Pointers.NUMBER: _made_of_all,

@@ -6,6 +6,9 @@ Computes, for a load and the end of a block, one of
   a constant offset, or at an offset that the known bits of its indices bound;
 - *proven*, because the same bytes, or bytes on both sides of them at the same base, are dereferenced on every path to
   the point or on every finite path onward (`dereferences.py`). The memory at one base is one object without holes;
+- *proven*, because the launch compares the buffer with the load, if the caller has promised that (`Promise.inside`):
+  with the bytes that all threads may read there, which are known if the address is affine; or the buffer consists of
+  whole elements, and another byte of the same element is dereferenced on every path, as above;
 - *guarded*, because that holds on every path onward from one target of the branch there: the load may be issued above
   the branch under its predicate;
 - *refused*, with a reason.
@@ -31,6 +34,7 @@ from ..effects import is_call_parameter, may_move
 from ..values.affine import Affine
 from ..values.value_numbering import Values
 from .alias import Reference
+from .compared_loads import ComparedLoads
 from .dereferences import Dereferences
 
 if TYPE_CHECKING:
@@ -94,12 +98,19 @@ def speculation_places(facts: Facts, load: Instr, blocks: Iterable[int]) -> set[
         return set(blocks)
     dereferences = facts.get(Dereferences)
     relevant = dereferences.at_base(reference.space, reference.base)
-    # A superset of sites proves at least as much.
-    if not relevant or _refusal(reference, dereferences.members(relevant)):
-        return set()
     reachable, at_end = facts.cfg.reachable, dereferences.at_end
     places: set[int] = set()
-    #: By set of sites whether they prove the reference.
+    if facts.promise.inside is not None:
+        compared = facts.get(ComparedLoads)
+        places = {
+            block
+            for block in blocks
+            if reachable[block] and compared.is_safe(reference, block, dereferences.members(at_end[block] & relevant))
+        }
+    # A superset of sites proves at least as much.
+    if not relevant or _refusal(reference, dereferences.members(relevant)):
+        return places
+    #: By set of sites: whether they prove the reference.
     proves: dict[int, bool] = {0: False, relevant: True}
     for block in blocks:
         sites = at_end[block] & relevant
@@ -121,8 +132,9 @@ def speculate_reference(facts: Facts, reference: Reference, block: Block) -> Spe
     if not facts.cfg.reachable[number]:
         return Speculation("refused", "may-fault")
     dereferences = facts.get(Dereferences)
-    reason = _refusal(reference, dereferences.known_at_end(number, reference.space, reference.base))
-    if not reason:
+    sites = list(dereferences.known_at_end(number, reference.space, reference.base))
+    reason = _refusal(reference, sites)
+    if not reason or (facts.promise.inside is not None and facts.get(ComparedLoads).is_safe(reference, number, sites)):
         return PROVEN
     guard = _guard(facts, dereferences, reference, block)
     return Speculation("guarded", guard=guard) if guard is not None else Speculation("refused", reason)
@@ -185,17 +197,17 @@ class Bounds:
         objects = reference.objects
         if objects is None or len(objects) != 1:
             return False
-        (found,) = objects
-        if isinstance(found, Param) != (reference.space == "param") or found.space not in _space_words(reference):
+        (target,) = objects
+        if isinstance(target, Param) != (reference.space == "param") or target.space not in _space_words(reference):
             return False
-        size = found.bytes
-        if not size or (isinstance(found, Variable) and found.count is not None):
+        size = target.bytes
+        if not size or (isinstance(target, Variable) and target.count is not None):
             return False
-        span = self.offsets(reference, found)
+        span = self.offsets(reference, target)
         if span is None:
             return False
         low, high, step = span
-        start = found.align or found.type.bytes * found.lanes
+        start = target.align or target.type.bytes * target.lanes
         return (
             low >= 0 and high + reference.bytes <= size and step % reference.bytes == 0 and start % reference.bytes == 0
         )
@@ -216,10 +228,10 @@ class Bounds:
         width = form.width
         low = high = reference.offset
         step = abs(reference.offset)
-        seen = False
+        has_symbol = False
         for number, coefficient in form.terms:
             if number == symbol and coefficient == 1:
-                seen = True
+                has_symbol = True
                 continue
             if coefficient >> (width - 1):
                 coefficient -= 1 << width
@@ -227,7 +239,7 @@ class Bounds:
             products = (coefficient * least, coefficient * most)
             low, high = low + min(products), high + max(products)
             step = _gcd(step, coefficient * divisor)
-        return (low, high, step or reference.bytes) if seen else None
+        return (low, high, step or reference.bytes) if has_symbol else None
 
     def divisor(self, number: int, width: int) -> int:
         """The largest known power of two that divides every value of a class, as a number of ``width`` bits."""
@@ -254,8 +266,8 @@ class Bounds:
 
     def _known_bits(self, number: int, key: tuple[object, ...]) -> Bits:
         if key[0] == "special":
-            found = self._sources.special(Special(str(key[1]), _U32))
-            return Bits(0, found.zero, found.one)
+            bits = self._sources.special(Special(str(key[1]), _U32))
+            return Bits(0, bits.zero, bits.one)
         if self._value_of is None:
             self._value_of = {}
             for value, each in enumerate(self.values.number):

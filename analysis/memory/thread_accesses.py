@@ -22,7 +22,7 @@ from ..manager import Facts
 from ..values.polynomial import Poly, TooManyTerms
 from ..values.thread_affine import ThreadForms
 
-__all__ = ["Access", "AccessSet", "Comparison", "Guards", "access_set"]
+__all__ = ["Access", "AccessSet", "Comparison", "Guards", "access_set", "access_set_with"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,11 @@ def access_set(facts: Facts) -> AccessSet:
 
 def _access_set(facts: Facts) -> AccessSet:
     forms = ThreadForms(facts)
-    guards = Guards(facts, forms)
+    return access_set_with(facts, forms, Guards(facts, forms))
+
+
+def access_set_with(facts: Facts, forms: ThreadForms, guards: Guards) -> AccessSet:
+    """The accesses, with addresses by ``forms`` and comparisons by ``guards`` over the same forms."""
     read = {reg for instr in facts.kernel.instructions() for reg in instr.uses()}
     accesses: list[Access] = []
     unknown: list[Instr] = []
@@ -133,8 +137,8 @@ def _access(instr: Instr, forms: ThreadForms, guards: Guards, block: int, read: 
         effect = "atomic"
     else:
         effect = "write" if form.effects & Effect.WRITE else "read"
-    known = guards.at(block) + guards.of_predicate(instr)
-    return Access(instr, effect, form.type.bytes * form.lanes, where, known, _commuting(instr, form, read))
+    comparisons = guards.at(block) + guards.of_predicate(instr)
+    return Access(instr, effect, form.type.bytes * form.lanes, where, comparisons, _commuting(instr, form, read))
 
 
 _COMMUTING = frozenset(["add", "min", "max", "and", "or", "xor"])
@@ -153,7 +157,7 @@ def _commuting(instr: Instr, form: Form, read: set[Reg]) -> str:
 
 
 _INVERSE = {"lt": ("le", True), "le": ("lt", True), "eq": ("ne", False), "ne": ("eq", False)}
-#: By comparison of PTX the relation of `Comparison`, and whether the operands are swapped.
+#: By comparison of PTX: the relation of `Comparison`, and whether the operands are swapped.
 _RELATIONS = {
     "lt": ("lt", False),
     "le": ("le", False),
@@ -181,10 +185,10 @@ class Guards:
             if block == cfg.rpo[0] or parent < 0:
                 self._known[block] = ()
                 continue
-            found = self._known[parent]
+            comparisons = self._known[parent]
             if cfg.pred[block] == [parent]:
-                found += self._edge(parent, block)
-            self._known[block] = found
+                comparisons += self._edge(parent, block)
+            self._known[block] = comparisons
 
     def is_complete(self, block: int) -> bool:
         """Whether a thread that ends has executed ``block`` exactly if the comparisons of the block hold: they come
@@ -224,6 +228,10 @@ class Guards:
             and ("bool" not in definition.form.mods)
         )
 
+    def on_edge(self, source: int, target: int) -> tuple[Comparison, ...]:
+        """The comparisons that hold when the branch at the end of ``source`` goes to ``target``."""
+        return self._edge(source, target)
+
     def at(self, block: int) -> tuple[Comparison, ...]:
         return self._known[block]
 
@@ -261,7 +269,9 @@ class Guards:
             if truth != (operation is Operation.AND):
                 return []
             return [
-                found for each in definition.operands[1:] for found in self._operand(definition, each, truth, depth - 1)
+                comparison
+                for each in definition.operands[1:]
+                for comparison in self._operand(definition, each, truth, depth - 1)
             ]
         if operation is Operation.COMPARISON and isinstance(definition.operands[0], Reg):
             return self._compare(definition, truth, depth)

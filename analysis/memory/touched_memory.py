@@ -21,7 +21,7 @@ from ...ptx.operations import Operation, Touches
 from ..effects import memory_space
 from .points_to import Object, Objects
 
-__all__ = ["ANY", "Access", "Buffers", "accesses", "buffers_of", "is_with_outside", "synchronization"]
+__all__ = ["ANY", "TouchedObjects", "Buffers", "accesses", "buffers_of", "is_with_outside", "synchronization"]
 
 #: The space of an access that may be in any state space.
 ANY = "any"
@@ -33,7 +33,7 @@ _WIDE = frozenset(["gl", "gpu", "sys"])
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class TouchedObjects:
     """Memory that an instruction may read or write: a state space, and objects in it (``None``: any)."""
 
     space: str
@@ -42,7 +42,7 @@ class Access:
     writes: bool
 
 
-def accesses(instr: Instr, objects_of: Callable[[Instr, Mem, str], Objects]) -> tuple[Access, ...]:
+def accesses(instr: Instr, objects_of: Callable[[Instr, Mem, str], Objects]) -> tuple[TouchedObjects, ...]:
     """The accesses of ``instr``. ``objects_of``: what an address of an instruction in a state space may point into."""
     form = instr.form
     effects = form.effects
@@ -53,20 +53,20 @@ def accesses(instr: Instr, objects_of: Callable[[Instr, Mem, str], Objects]) -> 
     if touches is Touches.NOTHING:
         return ()
     if touches is Touches.UNKNOWN:
-        return (Access(ANY, None, reads, writes),)
+        return (TouchedObjects(ANY, None, reads, writes),)
     addresses = [operand for operand in instr.operands if isinstance(operand, Mem)]
     if touches is Touches.SHARED_COPY and len(addresses) == 2:
         to, source = addresses
         return (
-            Access("shared", objects_of(instr, to, "shared"), reads=False, writes=True),
-            Access("global", objects_of(instr, source, "global"), reads=True, writes=False),
+            TouchedObjects("shared", objects_of(instr, to, "shared"), reads=False, writes=True),
+            TouchedObjects("global", objects_of(instr, source, "global"), reads=True, writes=False),
         )
     if touches is Touches.BARRIER_OBJECT and addresses:
-        return (Access("shared", objects_of(instr, addresses[0], "shared"), reads=True, writes=True),)
+        return (TouchedObjects("shared", objects_of(instr, addresses[0], "shared"), reads=True, writes=True),)
     if touches not in (Touches.ADDRESS, Touches.SHARED) or len(addresses) != 1 or addresses[0].rest:
-        return (Access(ANY, None, reads, writes),)
+        return (TouchedObjects(ANY, None, reads, writes),)
     space = "shared" if touches is Touches.SHARED else _space(instr)
-    return (Access(space, objects_of(instr, addresses[0], space), reads, writes),)
+    return (TouchedObjects(space, objects_of(instr, addresses[0], space), reads, writes),)
 
 
 def _space(instr: Instr) -> str:
@@ -142,18 +142,18 @@ class Buffers:
     variables_written: frozenset[str] = frozenset()
 
 
-def buffers_of(touched: Iterable[Access]) -> Buffers:
+def buffers_of(touched: Iterable[TouchedObjects]) -> Buffers:
     """The buffers of a kernel with these accesses."""
     read: set[Object | None] = set()
     written: set[Object | None] = set()
     for access in touched:
         if access.space not in ("global", "generic", ANY):
             continue
-        found: Iterable[Object | None] = access.objects if access.objects is not None else (None,)
+        objects: Iterable[Object | None] = access.objects if access.objects is not None else (None,)
         if access.reads:
-            read.update(found)
+            read.update(objects)
         if access.writes:
-            written.update(found)
+            written.update(objects)
     sides = [
         (
             frozenset(each.name for each in side if isinstance(each, Param)),

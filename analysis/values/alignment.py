@@ -44,9 +44,9 @@ class Alignments:
         self.facts = facts
         self.values = facts.values
         self._bounds = facts.get(Bounds)
-        #: By class of values of a pointer parameter its alignment in bytes; and the classes that are certainly
-        #: pointers.
+        #: By the value number of a pointer parameter: its alignment in bytes.
         self._of_param: dict[int, int] = {}
+        #: The value numbers that are certainly pointers.
         self._is_pointer: set[int] = set()
         self._find_parameters()
 
@@ -64,7 +64,7 @@ class Alignments:
             for each in reference.objects or ()
             if isinstance(each, Variable)
         }
-        found = math.gcd(_MOST, reference.offset)
+        divisor_of_address = math.gcd(_MOST, reference.offset)
         starts = [number for number, factor in terms if factor == 1 and (number in symbols or number in self._of_param)]
         for number, coefficient in terms:
             divisor = symbols.get(number) or self._of_param.get(number)
@@ -72,8 +72,8 @@ class Alignments:
                 divisor = self._bounds.divisor(number, width)
             elif number in self._is_pointer and starts == [number]:
                 divisor = max(divisor, assumed)
-            found = math.gcd(found, coefficient * divisor)
-        return found & -found
+            divisor_of_address = math.gcd(divisor_of_address, coefficient * divisor)
+        return divisor_of_address & -divisor_of_address
 
     def _find_parameters(self) -> None:
         """Find the classes of pointer parameters, both loaded and after ``cvta``."""
@@ -111,5 +111,5 @@ def _stated(param: Param) -> int:
     words = param.attributes.split()
     if ".ptr" not in words:
         return 1
-    found = _ALIGN.search(param.attributes)
-    return int(found[1]) if found else 4
+    match = _ALIGN.search(param.attributes)
+    return int(match[1]) if match else 4

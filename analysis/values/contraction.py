@@ -22,8 +22,8 @@ to behave like f16x2. `tests/unit/test_contraction.py` repeats the measurement f
 1. A product is contracted with all sums that read it, or with none. Several sums get one FMA each.
 2. One reader that is no contractible sum keeps the product rounded for all readers: a store, a comparison, another
    product, ``abs``, a sum with ``.rn``, a sum with another ``.ftz``. This holds for a guarded reader, too, and for a
-   reader in another block. A reader that ptxas removes as dead does not count. Nor does a reader in a loop behind the
-   product, where an equal product stands in front of the reader in its block: ptxas lets it read that one.
+   reader in another block. A reader that ptxas removes as dead does not count. Nor does a reader in a loop after the
+   product, if an equal product precedes the reader in its block: ptxas lets it read that one.
 3. A sum in another block than its product keeps the product rounded. Blocks are those that ptxas has after it removed
    branches: after unrolling, a φ is gone, a guarded store in a loop may be gone from most copies of the body, and the
    products of these copies are contracted. A guarded instruction that touches memory, waits or ends the thread is a
@@ -114,8 +114,8 @@ class Product:
 
 @dataclass(slots=True)
 class Contraction:
-    """``products``: by instruction its kind and readers. ``sources``: by sum the products that it may read. ``live``:
-    the instructions with an effect or a used result. ``fixed``: instructions that must not move or change."""
+    """``products`` maps a product to its kind and readers. ``sources`` maps a sum to the products that it may read.
+    ``live``: the instructions with an effect or a used result. ``fixed``: instructions that must not move or change."""
 
     products: dict[Instr, Product] = field(default_factory=dict[Instr, Product])
     sources: dict[Instr, set[Instr]] = field(default_factory=dict[Instr, "set[Instr]"])
@@ -151,7 +151,7 @@ def may_contract(kernel: Kernel) -> bool:
 class _Reach:
     """The readers of one value, and whether it leaves the code that is analyzed."""
 
-    sums: dict[Instr, bool] = field(default_factory=dict[Instr, bool])  #: by sum whether it is certainly contracted
+    sums: dict[Instr, bool] = field(default_factory=dict[Instr, bool])  #: By sum: whether it is certainly contracted.
     others: set[Instr] = field(default_factory=set[Instr])
     is_rounded: bool = False
     escapes: bool = False
@@ -165,14 +165,14 @@ class _Classes:
         self.ssa = facts.ssa
         cfg = facts.cfg
         self.block_of = {instr: block for block in cfg.rpo for instr in cfg.blocks[block].instrs}
-        #: By instruction the number of the basic block that ptxas has it in: blocks of the kernel are split (item 3).
+        #: By instruction: the number of the basic block that ptxas has it in: blocks of the kernel are split (item 3).
         self.part_of = _parts(cfg.blocks[block].instrs for block in cfg.rpo)
         kernel = facts.kernel
         self.results = {param.name for param in kernel.results or ()}
         self.has_local = _has_local(facts)
         self.live = self._live()
         self.products = [instr for instr in self.live if role(instr.form) == "product"]
-        #: By value the live instructions that read it, and the φs and may-definitions it goes into.
+        #: By value: the live instructions that read it, and the φs and may-definitions it goes into.
         self.reads: dict[int, list[Instr]] = {}
         self.joins: dict[int, list[int]] = {}
         self._find_reads()
@@ -363,9 +363,9 @@ def _factors(product: Instr, ssa: Ssa, number_of: Mapping[int, object]) -> Itera
 
 
 def _operand_numbers(instrs: Iterable[Instr], ssa: Ssa) -> dict[int, object]:
-    """By value a number. Values have one number where ptxas may find that they are equal: the same instruction computes
-    them from equal operands, or loads them from equal addresses, whatever is stored between the two loads. A value
-    that is not a key is its own number."""
+    """By value: a number. Values have one number where ptxas may find that they are equal: the same instruction
+    computes them from equal operands, or loads them from equal addresses, whatever is stored between the two loads. A
+    value that is not a key is its own number."""
     number_of: dict[int, object] = {}
     first_of: dict[object, object] = {}
     for instr in instrs:
@@ -391,7 +391,7 @@ _TRANSPARENT = COPIES | {Operation.FLOAT_NEGATION}
 
 
 def _parts(blocks: Iterable[Iterable[Instr]]) -> dict[Instr, int]:
-    """By instruction the number of the stretch of code in which it is. Stretches end with a block, and before and
+    """By instruction: the number of the stretch of code in which it is. Stretches end with a block, and before and
     after an instruction that ptxas may make a block of its own."""
     part_of: dict[Instr, int] = {}
     number = 0
@@ -415,7 +415,8 @@ def _is_block_of_its_own(instr: Instr) -> bool:
 
 
 def _is_transparent(instr: Instr) -> bool:
-    """Whether ptxas sees a product behind it as if it were not there: a ``mov`` of a register, or ``neg``."""
+    """Whether ptxas sees a product through the instruction, as if it were absent: a ``mov`` of a register, or
+    ``neg``."""
     operation, operands = instr.form.operation, instr.operands
     return operation in _TRANSPARENT and len(operands) == 2 and all(type(operand) is Reg for operand in operands)
 

@@ -51,8 +51,8 @@ class Liveness:
     def __init__(
         self, cfg: Cfg, among: Container[Reg] | None = None, mentions: Mapping[int, Sequence[Instr]] | None = None
     ) -> None:
-        """``among``: the registers of interest, if not all. ``mentions``: by block the instructions that read or write
-        one of them, if they are known."""
+        """``among``: the registers of interest, if not all. ``mentions`` has for each block the instructions that read
+        or write one of them, if they are known."""
         self.cfg = cfg
         self.regs: list[Reg] = []
         self.index: dict[Reg, int] = {}
@@ -115,20 +115,6 @@ class Liveness:
             live.difference_update(certain_defs(instr))
             live.update(instr.uses())
 
-    def live_after(self, block: int) -> list[frozenset[Reg]]:
-        """The registers live after each instruction of ``block``; directives are transparent.
-
-        Takes memory for instructions × live registers: use `backwards` for large blocks.
-        """
-        instrs = self.cfg.blocks[block].instrs
-        found: list[frozenset[Reg]] = [frozenset()] * len(instrs)
-        live = frozenset(self.registers(self.live_out[block]))
-        for position in range(len(instrs) - 1, -1, -1):
-            found[position] = live
-            instr = instrs[position]
-            if not instr.is_directive:
-                live = live.difference(certain_defs(instr)).union(instr.uses())
-        return found
 
 
 def _scan(instrs: Sequence[Instr], among: Container[Reg] | None) -> tuple[list[Reg], set[Reg]]:
@@ -151,7 +137,7 @@ def _scan(instrs: Sequence[Instr], among: Container[Reg] | None) -> tuple[list[R
 
 
 def _spread(by_block: Mapping[int, Iterable[Reg]], index: Mapping[Reg, int], columns: int) -> list[dict[int, int]]:
-    """For each column, by block the bit vector of its registers, without empty ones."""
+    """For each column and each block the bit vector of the registers. Empty vectors are left out."""
     spread: list[dict[int, int]] = [{} for _ in range(columns)]
     if columns == 1:
         only = spread[0]

@@ -40,7 +40,7 @@ _MOST = {"s": (1 << 31) - 1, "u": (1 << 32) - 1}
 _MOST_GUARDS = 48
 _MOST_PHIS = 3
 
-#: By comparison (whether the right operand is the smaller one, whether the operands may be equal).
+#: By comparison: (whether the right operand is the smaller one, whether the operands may be equal).
 _ORDERS = {
     "lt": (0, False), "le": (0, True), "gt": (1, False), "ge": (1, True),
     "lo": (0, False), "ls": (0, True), "hi": (1, False), "hs": (1, True),
@@ -69,16 +69,18 @@ class _Bound:
 
 
 class NoWrap:
-    """The proofs for one kernel."""
+    """Proofs that sums of one kernel do not wrap around."""
 
     def __init__(self, symbols: SymbolicValues) -> None:
         self.symbols = symbols
         self.cfg = symbols.cfg
-        #: By (number, block): `normal`. By (kind, rest, constant, block): `is_proven`.
+        #: By (number, block): the result of `normal`.
         self._normal: dict[tuple[int, int], int] = {}
+        #: By (kind, rest, constant, block): the result of `is_proven`.
         self._proven: dict[tuple[str, int, int, int], bool] = {}
-        #: By block: `_guard_above`, and the comparison of its branch (`_find_condition`).
+        #: By block: the result of `_guard_above`.
         self._guards: dict[int, tuple[int, _Order | None]] = {}
+        #: By block: the comparison that its branch tests, the result of `_find_condition`.
         self._conditions: dict[int, tuple[str, int, int, Kind, int, bool] | None] = {}
         self._blocks = {block.label: number for number, block in enumerate(self.cfg.blocks) if block.label is not None}
 
@@ -270,8 +272,8 @@ class NoWrap:
 
 
 def _constant(symbols: SymbolicValues, number: int, kind: Kind) -> int | None:
-    found = symbols.constant_of(number, 32)
-    return found - (1 << 32) if found is not None and kind == "s" and found >> 31 else found
+    value = symbols.constant_of(number, 32)
+    return value - (1 << 32) if value is not None and kind == "s" and value >> 31 else value
 
 
 def _tells(order: _Order, bound: _Bound, symbols: SymbolicValues) -> bool:

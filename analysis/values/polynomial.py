@@ -113,15 +113,15 @@ class Poly:
         return Poly(tuple([(m, c) for m, c in self.terms if not any(drop(atom) for atom in m)]))
 
     def substitute(self, replaced: Mapping[Atom, Poly]) -> Poly:
-        """The polynomial with atoms replaced. Raises `TooManyTerms`."""
+        """The polynomial with atoms replaced by polynomials. Raises `TooManyTerms`."""
         if self.atoms.isdisjoint(replaced):
             return self
         total = ZERO
         for monomial, factor in self.terms:
             product = Poly((((), factor),))
             for atom in monomial:
-                found = replaced.get(atom)
-                product = product * (found if found is not None else variable(atom))
+                replacement = replaced.get(atom)
+                product = product * (replacement if replacement is not None else variable(atom))
             total = total + product
         return total
 

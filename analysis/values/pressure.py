@@ -48,24 +48,24 @@ class Pressure:
     def __init__(self, liveness: Liveness) -> None:
         self._liveness = liveness
         self._sizes: dict[Reg, Units] = {}
-        #: By block.
+        #: By block: its largest pressure.
         self._found: dict[int, Units] = {}
 
     def of_block(self, block: int) -> Units:
         """The largest pressure within the block."""
-        found = self._found.get(block)
-        if found is None:
+        units = self._found.get(block)
+        if units is None:
             liveness = self._liveness
-            found = self._of_block(liveness, block) if liveness.cfg.reachable[block] else Units(0, 0)
-            self._found[block] = found
-        return found
+            units = self._of_block(liveness, block) if liveness.cfg.reachable[block] else Units(0, 0)
+            self._found[block] = units
+        return units
 
     @property
     def maximum(self) -> Units:
         """The largest pressure of the kernel."""
-        found = [self.of_block(block) for block in self._liveness.cfg.rpo]
-        words = max((each.words for each in found), default=0)
-        return Units(words, max((each.predicates for each in found), default=0))
+        units = [self.of_block(block) for block in self._liveness.cfg.rpo]
+        words = max((each.words for each in units), default=0)
+        return Units(words, max((each.predicates for each in units), default=0))
 
     def _size(self, reg: Reg) -> Units:
         size = self._sizes.get(reg)

@@ -36,13 +36,13 @@ class Ssa:
         self.reg: list[Reg] = []
         self.block: list[int] = []
         self.phi_args: dict[int, list[tuple[int, int]]] = {}
-        #: By block its φs.
+        #: By block: its φs.
         self.phis: list[list[int]] = [[] for _ in range(block_count)]
         #: For a may-definition, the value that may survive it.
         self.old: dict[int, int] = {}
         #: The values that are neither a φ nor defined by an instruction, ascending.
         self.undefined: list[int] = []
-        #: By register with at most one definition, which dominates every read of it, its value.
+        #: By register with at most one definition, which dominates every read of it: its value.
         self.single: dict[Reg, int] = {}
         #: By (instruction, register), for all other registers, the value that is read and that is defined.
         self._reads: dict[tuple[Instr, Reg], int] = {}
@@ -109,11 +109,11 @@ class _Builder:
         self.cfg = cfg
         self.dominance = dominance
         self.ssa = Ssa(len(cfg.blocks))
-        #: By register that needs φs or several values the blocks that define it.
+        #: By register that needs φs or several values: the blocks that define it.
         self.complex: dict[Reg, list[int]] = {}
-        #: By block the instructions that read or write such a register, in text order, if there are any.
+        #: By block: the instructions that read or write such a register, in text order, if there are any.
         self.mentions: dict[int, list[Instr]] = {}
-        #: By register that may be read before it is written its value at entry.
+        #: By register that may be read before it is written: its value at entry.
         self.entry: dict[Reg, int] = {}
 
     def build(self) -> Ssa:
@@ -129,7 +129,7 @@ class _Builder:
         block its instructions that matter, if there are any."""
         cfg, complex_ = self.cfg, self.complex
         dominates = self.dominance.dominates
-        #: By register with one definition so far this definition, and its block.
+        #: By register with one definition so far: this definition, and its block.
         first: dict[Reg, Instr] = {}
         home: dict[Reg, int] = {}
         home_of = home.get
@@ -176,11 +176,11 @@ class _Builder:
         cfg, mentions = self.cfg, self.mentions
         has_none = frozenset(among).isdisjoint
         for block in cfg.rpo:
-            found = [
+            mentioning = [
                 instr for instr in cfg.blocks[block].instrs if not (has_none(instr.uses()) and has_none(instr.defs()))
             ]
-            if found:
-                mentions[block] = found
+            if mentioning:
+                mentions[block] = mentioning
 
     def place_phis(self) -> None:
         """Place φs at the iterated dominance frontier of the definitions, where the register is live."""

@@ -49,26 +49,27 @@ class SymbolicValues:
         self.ssa = facts.ssa
         self.cfg = facts.cfg
         self.dominance = facts.dominance
-        #: By number its leaves.
+        #: By number: its leaves.
         self._leaves: dict[int, frozenset[int] | None] = {}
         #: By edge (block, successor): by number its translation.
         self._translated: dict[tuple[int, int], dict[int, int | None]] = {}
         #: By block: by register with several definitions the SSA value that the block defines last.
         self._ends: dict[int, dict[Reg, int]] = {}
-        #: By leaf that the code defines its place; other leaves never change.
+        #: By leaf that the code defines: its place. Other leaves never change.
         self.places: dict[int, Place] = {}
         #: By block: by number of a φ its SSA value.
         self.phis: dict[int, dict[int, int]] = {}
-        #: By block the leaves that its instructions define.
+        #: By block: the leaves that its instructions define.
         self.defined_in: dict[int, list[int]] = {}
-        #: By number its SSA values. By head of a key an instruction that computes it.
+        #: By number: its SSA values.
         self._holders: dict[int, list[int]] | None = None
+        #: By head of a key: an instruction that computes it.
         self._templates: dict[object, Instr] | None = None
         self._known: set[int] = set(self.values.number)
         unique = self.values.unique_numbers()
         #: Numbers of operands that are no SSA value, such as clocks.
         self._strays = unique - self._known
-        #: By number the symbol, for symbols in addresses.
+        #: By number: the symbol, for symbols in addresses.
         self.symbols: dict[int, Sym] = {}
         self._find_places(unique)
 
@@ -114,8 +115,8 @@ class SymbolicValues:
         """The leaves of which ``number`` is a function; ``None`` if they are unknown."""
         if number in self._leaves:
             return self._leaves[number]
-        found = self._leaves[number] = self._find_leaves(number, MAX_DEPTH)
-        return found
+        computed = self._leaves[number] = self._find_leaves(number, MAX_DEPTH)
+        return computed
 
     def template(self, head: object) -> Instr | None:
         """An instruction with the operation ``head``, from registers, literals and special registers."""
@@ -168,7 +169,7 @@ class SymbolicValues:
         return self._substitute(number, memo, phis.keys(), MAX_DEPTH)
 
     def _arguments(self, block: int, successor: int) -> dict[int, int]:
-        """By number of a φ of ``successor`` the number of its argument for the edge from ``block``."""
+        """By number of a φ of ``successor``: the number of its argument for the edge from ``block``."""
         number = self.values.number
         return {
             own: number[value]
@@ -178,11 +179,11 @@ class SymbolicValues:
         }
 
     def arguments(self, block: int, successor: int) -> Mapping[int, int]:
-        """By number of a φ of ``successor`` the number of its argument for the edge from ``block``; read-only."""
+        """By number of a φ of ``successor``: the number of its argument for the edge from ``block``. Read-only."""
         return self._arguments(block, successor)
 
     def substitute(self, number: int, replaced: dict[int, int | None]) -> int | None:
-        """``number`` with leaves replaced. ``replaced``: by leaf its replacement; also memoizes results."""
+        """``number`` with leaves replaced. ``replaced`` maps a leaf to its replacement; it also memoizes results."""
         return self._substitute(number, replaced, dict.fromkeys(replaced).keys(), MAX_DEPTH)
 
     def _substitute(self, number: int, replaced: dict[int, int | None], roots: Set[int], depth: int) -> int | None:
@@ -194,8 +195,8 @@ class SymbolicValues:
             return None
         if leaves.isdisjoint(roots):
             return number
-        found = replaced[number] = self._rebuilt(number, replaced, roots, depth - 1)
-        return found
+        result = replaced[number] = self._rebuilt(number, replaced, roots, depth - 1)
+        return result
 
     def _rebuilt(self, number: int, replaced: dict[int, int | None], roots: Set[int], depth: int) -> int | None:
         key = self.key(number)
@@ -236,12 +237,12 @@ class SymbolicValues:
         """The sum with its atoms replaced. Most atoms do not change, which their leaves show."""
         kept: list[tuple[int, int]] = []
         parts: list[tuple[int, Affine]] = []
-        known = self._leaves
+        leaves_of = self._leaves
         for term in terms:
             atom, coefficient = term
             if atom in replaced:
                 new = replaced[atom]
-            elif (leaves := known.get(atom)) is not None and leaves.isdisjoint(roots) and depth:
+            elif (leaves := leaves_of.get(atom)) is not None and leaves.isdisjoint(roots) and depth:
                 kept.append(term)
                 continue
             else:
@@ -324,7 +325,7 @@ class Materializer:
         self.block = block
         self.is_trial = is_trial
         self.code: list[Instr] = []
-        #: By (number, width in bits) the register that `code` computes.
+        #: By (number, width in bits): the register that `code` computes.
         self._made: dict[tuple[int, int], Reg] = {}
 
     def address(self, base: int, offset: int, width: int) -> tuple[Reg | Sym, int] | None:
@@ -332,17 +333,17 @@ class Materializer:
         symbol = self.symbols.symbols.get(base)
         if symbol is not None:
             return symbol, offset
-        found = self.symbols.register_of(base, self.block, width)
-        if found is None and offset:
+        register = self.symbols.register_of(base, self.block, width)
+        if register is None and offset:
             whole = self._sum(base, offset, width)
-            found = self.symbols.register_of(whole, self.block, width) if whole is not None else None
-            if found is not None:
-                return found, 0
-        if found is None:
-            found = self.register(base, width)
-        if found is None or not -(1 << 31) <= offset < 1 << 31:
+            register = self.symbols.register_of(whole, self.block, width) if whole is not None else None
+            if register is not None:
+                return register, 0
+        if register is None:
+            register = self.register(base, width)
+        if register is None or not -(1 << 31) <= offset < 1 << 31:
             return None
-        return found, offset
+        return register, offset
 
     def _sum(self, base: int, offset: int, width: int) -> int | None:
         values = self.symbols.values
@@ -351,11 +352,11 @@ class Materializer:
 
     def register(self, number: int, width: int, depth: int = MAX_DEPTH) -> Reg | None:
         """A register that holds ``number``, a value of ``width`` bits; ``None`` if it cannot be computed here."""
-        known = self._made.get((number, width))
-        if known is None:
-            known = self.symbols.register_of(number, self.block, width)
-        if known is not None or depth == 0 or width not in (32, 64):
-            return known
+        existing = self._made.get((number, width))
+        if existing is None:
+            existing = self.symbols.register_of(number, self.block, width)
+        if existing is not None or depth == 0 or width not in (32, 64):
+            return existing
         made = self._make(number, width, depth - 1)
         if made is not None:
             self._made[number, width] = made

@@ -67,23 +67,26 @@ def _of_atom(atom: Atom) -> tuple[int | None, int | None]:
 
 
 class ThreadForms:
-    """The polynomials of one kernel. ``turns``: by header block of a loop its ``turn`` atom."""
+    """The polynomials of one kernel.
+
+    ``turns``: by the header block of a loop, the atom for the number of its iteration.
+    """
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self._ssa = facts.ssa
         self._forms: dict[int, Poly] = {}
         self._numbers = itertools.count()
-        #: By atom of a φ at a loop header its (block, SSA value).
+        #: By atom of a φ at a loop header: its (block, SSA value).
         self._loops: dict[Atom, tuple[int, int]] = {}
-        #: By such an atom its polynomial in the ``turn`` of the loop.
+        #: By such an atom: its polynomial in the ``turn`` of the loop.
         self._solved: dict[Atom, Poly] = {}
         self.turns: dict[int, Atom] = {}
         for block in facts.cfg.rpo:
             self._block(block)
         self._solve_loops()
 
-    # --- asking --------------------------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------------------
 
     def word(self, instr: Instr, operand: Operand, bits: int) -> Poly:
         """The value that ``instr`` reads from ``operand``, modulo ``2**bits``."""
@@ -134,10 +137,10 @@ class ThreadForms:
         if is_may_definition(instr) or len(instr.defs()) != 1 or instr.form.is_opaque:
             return self._word(bits)
         try:
-            found = self._operation(instr, bits)
+            form = self._operation(instr, bits)
         except TooManyTerms:
-            found = None
-        return found if found is not None else self._opaque(*self._bounds(instr, bits))
+            form = None
+        return form if form is not None else self._opaque(*self._bounds(instr, bits))
 
     def _operation(self, instr: Instr, bits: int) -> Poly | None:
         form = instr.form
@@ -180,8 +183,8 @@ class ThreadForms:
         if isinstance(operand, Imm) and is_integer_literal(operand.text):
             return constant(int(literal_value(operand.text)))
         if isinstance(operand, Special):
-            found = _COORDINATES.get(operand.name)
-            return variable(found) if found is not None else self._opaque(0, (1 << bits) - 1)
+            atom = _COORDINATES.get(operand.name)
+            return variable(atom) if atom is not None else self._opaque(0, (1 << bits) - 1)
         if isinstance(operand, Sym):
             kind = operand.declaration
             space = kind.space if isinstance(kind, Variable | Param) else "code"
@@ -224,9 +227,9 @@ class ThreadForms:
     def _solve_loops(self) -> None:
         """``i = φ(first, i + amount)`` is ``first + amount·turn``."""
         for atom, (block, phi) in self._loops.items():
-            found = self._induction(atom, block, phi)
-            if found is not None:
-                self._solved[atom] = found
+            form = self._induction(atom, block, phi)
+            if form is not None:
+                self._solved[atom] = form
 
     def _induction(self, atom: Atom, block: int, phi: int) -> Poly | None:
         dominance = self.facts.dominance
@@ -321,9 +324,9 @@ class ThreadForms:
         return atom.inner is not None and any(self._mentions(inner) for inner in atom.inner.atoms)
 
     def _atom(self, atom: Atom, depth: int) -> Poly:
-        found = self._solved.get(atom)
-        if found is not None:
-            return found
+        form = self._solved.get(atom)
+        if form is not None:
+            return form
         assert atom.inner is not None
         inner = self._resolved(atom.inner, depth)
         return variable(Atom("extended", f"{atom.name[0]}32({inner})", atom.low, atom.high, inner))

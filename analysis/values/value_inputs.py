@@ -28,9 +28,11 @@ class ValueInputs:
 
     def __init__(self, symbols: SymbolicValues) -> None:
         self.symbols = symbols
-        #: By number: `of`; by φ: `_find_of_phis`; by number: `reached`.
+        #: By number: the result of `of`.
         self._inputs: dict[int, tuple[int, frozenset[int]]] = {}
+        #: By φ: the result of `_find_of_phis`; ``None``: not computed yet.
         self._of_phis: dict[int, int] | None = None
+        #: By number: the result of `reached`.
         self._reached: dict[int, int] = {}
 
     def can_become(self, number: int, other: int) -> bool:
@@ -52,11 +54,11 @@ class ValueInputs:
         return inputs
 
     def _find_of_phis(self) -> dict[int, int]:
-        """By number of a φ the hashes of its inputs, of its arguments, and of the φs in these: the least solution."""
+        """By number of a φ: the hashes of its inputs, of its arguments, and of the φs in these: the least solution."""
         made: dict[int, int] = {}
         reads: dict[int, set[int]] = {}
-        for found in self.symbols.phis.values():
-            for own, phi in found.items():
+        for by_number in self.symbols.phis.values():
+            for own, phi in by_number.items():
                 made[own] = made.get(own, 0) | 1 << own % _HASHES
                 for _, value in self.symbols.ssa.phi_args.get(phi, ()):
                     argument = self.symbols.values.number[value]
@@ -125,7 +127,7 @@ class Candidates:
         for each in needed.values():
             for bit in _bits(each):
                 frequent[bit] = frequent.get(bit, 0) + 1
-        #: By the rarest bit of their hashes, 0 if there is none: the bases as (base, hashes of its inputs).
+        #: By the rarest bit of the hashes of its inputs (0 if it has none): each base, as (base, hashes of its inputs).
         self._by_bit: dict[int, list[tuple[int, int]]] = {}
         for base, each in needed.items():
             rarest = min(_bits(each), key=lambda bit: (frequent[bit], bit), default=0)

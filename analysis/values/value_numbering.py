@@ -62,13 +62,15 @@ class Values:
         self.result: dict[Instr, int] = {}
         self.several: list[tuple[Instr, int]] = []
         self.movable: set[Instr] = set()
-        #: By class its key, and by key its class.
+        #: By class: its key.
         self._key_of: list[Key] = []
+        #: By key: its class.
         self._keys: dict[Key, int] = {}
-        #: By affine form its class, except for single atoms; and by class its form.
+        #: By affine form, except for single atoms: its class.
         self._of_form: dict[Affine, int] = {}
+        #: By class: its affine form.
         self._affine: dict[int, Affine] = {}
-        #: By (text of the literal, name of the type) its class.
+        #: By (text of the literal, name of the type): its class.
         self._literals: dict[tuple[str, str], int] = {}
         self._single = ssa.single
 
@@ -226,8 +228,8 @@ def _awaiting(cfg: Cfg) -> frozenset[Instr]:
 
 def _several(values: Values, instr: Instr) -> None:
     for reg in instr.defs():
-        values.number[values.ssa.defined(instr, reg)] = found = values.fresh()
-        values.several.append((instr, found))
+        values.number[values.ssa.defined(instr, reg)] = fresh = values.fresh()
+        values.several.append((instr, fresh))
 
 
 def _phi(values: Values, phi: int, block: int) -> int:
@@ -255,10 +257,10 @@ _OPERATIONS: dict[Key, _Operation] = {}
 
 def _operation(form: Form) -> _Operation:
     parts = (form.op.pattern, *_modifiers(form))
-    found = _OPERATIONS.get(parts)
-    if found is None:
-        found = _OPERATIONS[parts] = _Operation(parts)
-    return found
+    operation = _OPERATIONS.get(parts)
+    if operation is None:
+        operation = _OPERATIONS[parts] = _Operation(parts)
+    return operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,7 +410,7 @@ def _wide_product(values: Values, instr: Instr, plan: _Plan) -> Affine | None:
     return affine.add(product, values.affine_of(values.of_operand(instr, instr.operands[3], wide), width))
 
 
-#: By kind of plan the function that computes the affine form of a result, or ``None``.
+#: By kind of plan: the function that computes the affine form of a result, or ``None``.
 _LINEAR: dict[str, Callable[[Values, Instr, _Plan], Affine | None]] = {
     "affine": _affine_result,
     "shift": _shifted,

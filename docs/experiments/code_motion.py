@@ -31,7 +31,7 @@ ARMS = {"lcm": f"lcm{CLEAN}", "scm": f"scm{CLEAN}", "spre": f"spre{CLEAN}", "ssc
 
 @dataclass
 class Arm:
-    """What became of a program. ``ptx`` is each kernel's module."""
+    """The results of one arm for a program. ``ptx`` maps the name of each kernel to its module."""
 
     ptx: dict[str, str]
     moved: int = 0

@@ -38,7 +38,10 @@ NAMES = ("fma", "add", "mul", "contracted")
 
 
 def optimized(text: str, args: argparse.Namespace, total: Counter[str]) -> str:
-    """The module after the passes. Adds to ``total`` what got ``.rn`` and what was reverted."""
+    """The module after the passes.
+
+    Adds to ``total`` the numbers of rewrites, of added ``.rn`` and of reverted kernels.
+    """
     module = parse(text)
     remarks = Remarks(module)
     run_passes(module, args.passes, remarks, float_code=None if args.static else Assembled(PtxasJudge(args.arch)))

@@ -102,7 +102,7 @@ def common_bytes(accesses: Any) -> tuple[set[tuple[int, int]], set[int]]:
         scope[is_shared] = part["block"][is_shared].astype(np.uint64) + 1
         scope[is_local] = (part["block"][is_local].astype(np.uint64) << 10) + part["thread"][is_local] + (1 << 20)
         for piece in range(0, size, unit):
-            # Addresses of global memory have fewer than 47 bits, those in a window of their own fewer than 20.
+            # Addresses of global memory have fewer than 47 bits. Offsets in shared and local memory have fewer than 20.
             own = (part["address"] + np.uint64(piece)) // np.uint64(unit)
             keys.append(np.where(scope > 0, (scope << np.uint64(20)) + own + (np.uint64(1) << np.uint64(62)), own))
             lines.append(part["instruction"].astype(np.int64))
@@ -125,7 +125,7 @@ def common_bytes(accesses: Any) -> tuple[set[tuple[int, int]], set[int]]:
 
 @dataclass
 class Tally:
-    """What was counted, of a suite or of all."""
+    """The counts of a suite, or of all suites."""
 
     programs: int = 0
     kernels: int = 0
@@ -169,7 +169,7 @@ Runs = list[tuple[Recorder, Kernel]]
 
 
 def count_branches(found: Tally, benchmark: Benchmark, kernel: Kernel, module: Module, runs: Runs) -> None:
-    """Branches by their position in the kernel, since each run has parsed it anew."""
+    """Branches by their position in the kernel, since each run parses it again."""
     executed: set[int] = set()
     parted: set[int] = set()
     shapes: set[Shape] = set()
@@ -203,7 +203,8 @@ def count_pairs(found: Tally, benchmark: Benchmark, kernel: Kernel, module: Modu
         memory = Facts(kernel, module, promise=promise).memory
         references: list[tuple[int, Reference, bool]] = []
         for line in sorted(lines):
-            if len(by_line.get(line, ())) == 1:  # of several on one line nobody knows which it was
+            # If several instructions are on one line, it is unknown which of them made the access.
+            if len(by_line.get(line, ())) == 1:
                 instr = by_line[line][0]
                 reference = memory.reference(instr)
                 if reference is not None:
@@ -301,7 +302,7 @@ def all_memory(facts: Facts) -> int:
 
 
 def all_speculation(facts: Facts) -> int:
-    """Whether each load may be executed at the end of the block that dominates its own."""
+    """How many loads may be executed at the end of the immediate dominator of their block."""
     cfg, idom = facts.cfg, facts.dominance.idom
     found = 0
     for block in cfg.rpo:

@@ -58,8 +58,11 @@ def counted(host: Any, ptx: Callable[[Any], str], data: Any) -> tuple[dict[str, 
 
 
 class Watching:
-    """Keeps of each two launches next to each other, by their kernels' names, an access of each to the same bytes from
-    different blocks, one of them a write."""
+    """Finds conflicts of two consecutive launches: bytes that different blocks of the two access, one of them with a
+    write.
+
+    ``found`` describes one conflict for each pair of kernel names; empty if there is none.
+    """
 
     def __init__(self) -> None:
         from ptxmotion.emulator.backend import EmulatorBackend
@@ -76,7 +79,7 @@ class Watching:
         self._last: tuple[str, Any] | None = None
 
     def look(self, name: str, accesses: Any) -> None:
-        """A launch has been made."""
+        """Compare the accesses of a launch with those of the launch before."""
         import numpy as np
 
         rows = np.unique(accesses[accesses["space"] == 0][["address", "block", "write"]])
@@ -131,7 +134,7 @@ def consequence(benchmark: Any, nvcc: Any, size: str, kernels: str) -> str:
 
 
 def across_blocks(benchmark: Any, nvcc: Any, size: str) -> dict[str, str]:
-    """What stands in the way of fusing launches next to each other, in the run of the program as written."""
+    """Why adjacent launches cannot be fused, in the run of the program as written."""
     from ptxmotion.dsl.run import Loaded
     from ptxmotion.suites.runner import ptx_of
 
@@ -144,7 +147,7 @@ def across_blocks(benchmark: Any, nvcc: Any, size: str) -> dict[str, str]:
 
 
 def measured(benchmark: Any, nvcc: Any, size: str, benefit: Any, multiprocessors: int) -> dict[str, Any]:
-    """The row of one program."""
+    """The row of one program in the table."""
     from dataclasses import replace
 
     import numpy as np

@@ -33,16 +33,16 @@ from ptxmotion.transforms.kernel_fusion.plan import PtxFuser
 
 
 class Racing(PtxFuser):
-    """Takes a barrier of the block for enough, where one of the grid is needed."""
+    """Fuses with a barrier of the block where a barrier of the grid is needed."""
 
     def decide(self, first: LaunchSite, second: LaunchSite, *, assume_independent: bool, may_check: bool) -> Fusibility:
-        """What `fusibility` says, but for the grid."""
+        """The result of `fusibility`, with ``block`` instead of ``grid``."""
         found = super().decide(first, second, assume_independent=assume_independent, may_check=may_check)
         return Fusibility("block", found.reasons, found.checks) if found.kind == "grid" else found
 
 
 def arms_of(benchmark: Benchmark, plain: dict[str, str], launch: str) -> list[Arm]:
-    """The program as written, and fused by both strategies, legally and not; equal ones once."""
+    """The program as written, and fused by both strategies, legally and with races. Equal programs are one arm."""
     found = [Arm("as written", plain, role="baseline", launch=launch)]
     for strategy in FUSIONS:
         for how, fuser in (("", None), (", racing", Racing())):
@@ -53,16 +53,16 @@ def arms_of(benchmark: Benchmark, plain: dict[str, str], launch: str) -> list[Ar
 
 
 def launches(recording: Recording) -> int:
-    """How many a run makes."""
+    """The number of launches that a run makes."""
     return sum(isinstance(step, RecordedLaunch) for step in recording.steps)
 
 
 def timed(backend: Any, work: SuiteWork, arms: list[Arm], plan: Plan) -> tuple[Rounds, list[Estimate]]:
-    """The rounds, and each arm against the first."""
+    """The rounds of timing, and the comparison of each arm with the first."""
     from ptxmotion.harness.cuda_stopwatch import CudaStopwatch
 
     class Unchecked(CudaStopwatch):
-        """A race gives other bytes each time, which is reported by itself."""
+        """Does not compare outputs: races make them different. `rows` reports these differences."""
 
         def verify(self, arm: int) -> list[str]:
             return []
@@ -75,7 +75,7 @@ def timed(backend: Any, work: SuiteWork, arms: list[Arm], plan: Plan) -> tuple[R
 
 
 def rows(backend: Any, name: str, arguments: argparse.Namespace) -> Iterator[str]:
-    """A line of the table for each arm."""
+    """The lines of the table, one for each arm."""
     benchmark, work = find(name), SuiteWork(name, arguments.size)
     arms = arms_of(benchmark, ptx_of(benchmark, compiler()), arguments.launch)
     outcomes = [run_once(backend, work, arm, 1, PATTERNS[0]) for arm in arms]
@@ -96,7 +96,7 @@ def rows(backend: Any, name: str, arguments: argparse.Namespace) -> Iterator[str
 
 
 def main() -> int:
-    """Run."""
+    """Measure the programs, and print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("programs", nargs="+", metavar="PROGRAM")
     parser.add_argument("--size", default="small", help="default: small")

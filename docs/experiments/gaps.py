@@ -24,7 +24,7 @@ variants, are checked and timed as `bench run` does. This shows what a method ga
 work, and that nvcc's -O3 does the same work. ``--uncached`` makes all loads of global memory bypass L1 (``.cg``), in
 all variants and the baseline: on the first GPU of the thesis, L1 did not cache global memory.
 
-``@restrict`` behind a method promises disjoint buffers. `LETTER` is the method of the thesis without the proof that a
+``@restrict`` after a method promises disjoint buffers. `LETTER` is the method of the thesis without the proof that a
 load cannot fault where it is inserted; ``readable=true`` is the promise that it does not need one. A program that
 breaks the promise faults.
 
@@ -64,7 +64,7 @@ LETTER = "ssrqp:paper=true:readable=true"
 LOADS = ("load_global", "load_shared", "load_local", "load_generic")
 #: Passes of nvcc's front end that take loads out of loops, merge them, or unroll loops so that they can be merged.
 WITHOUT = ("disable-LICMPass", "disable-GVNPass", "enable-load-pre=0", "disable-LoopUnrollPass")
-#: What the front end may be told, with its flags.
+#: Variants of the front end, with their flags.
 FRONT_ENDS: dict[str, tuple[str, ...]] = {
     "-O3": (),
     "less": tuple(word for each in WITHOUT for word in ("-Xcicc", f"--Xopt=-{each}")),
@@ -74,7 +74,7 @@ FRONT_ENDS: dict[str, tuple[str, ...]] = {
 
 @dataclass
 class Made:
-    """What a program became: over all its kernels, but for ``registers``, which are the most."""
+    """The results of a method for a program. Counts are sums over all its kernels; ``registers`` is the maximum."""
 
     loads: int = 0
     redundant: int = 0
@@ -101,12 +101,12 @@ def _is_file(program: str) -> bool:
 
 
 def programs_of() -> list[str]:
-    """Every program that the thesis's figures speak of."""
+    """Every program that the figures of the thesis contain."""
     return list(dict.fromkeys(name for each in FIGURES for name in each.programs))
 
 
 def transformed(text: str, method: str, made: Made) -> str:
-    """A module after a method; what was moved, and what not, and why, is added to ``made``."""
+    """A module after a method. The counts of what was moved and what was refused are added to ``made``."""
     name, _, promise = method.partition("@")
     module = parse(text)
     remarks = Remarks(module, explains=True)
@@ -155,7 +155,7 @@ def _verdict(base: Made, made: Made, is_same: bool) -> str:
 
 
 def _changed(before: MachineFigures, after: MachineFigures) -> str:
-    """By how many instructions of each class a kernel changed; nothing where its machine code is the same."""
+    """What changed: the instructions of each class, registers and cycles. Empty where the machine code is the same."""
     one, other = before.code, after.code
     if one.is_same_code(other):
         return ""
@@ -168,7 +168,7 @@ def _changed(before: MachineFigures, after: MachineFigures) -> str:
 
 
 def study(plain: Mapping[str, str], methods: Sequence[str]) -> dict[str, Made]:
-    """The modules as they are (`base`), and after each method."""
+    """The results for the unchanged modules (`base`), and for each method."""
     base = Made()
     _in_ptx(plain, base)
     before = machine(plain, base)
@@ -207,7 +207,7 @@ def _row(cells: Sequence[Any]) -> str:
 
 
 def print_tables(programs: Sequence[str], methods: Sequence[str], output: Path | None) -> None:
-    """Study, and print."""
+    """Examine the programs, and print the tables."""
     document: dict[str, Any] = {}
     heads = ("loads", "redundant", "moved", "instructions", "in loops", "loads in machine code", "registers", "cycles")
     print(_row(["program", "front end", "method", *heads, "class"]))
@@ -250,7 +250,7 @@ _GLOBAL_LOAD = re.compile(r"\bld\.global\.(?!c[agsv]\.|lu\.)")
 
 
 def past_l1(text: str) -> str:
-    """The module with all plain loads of global memory passing L1 by.
+    """The module in which all plain loads of global memory bypass L1.
 
     >>> past_l1("ld.global.nc.f32 %f1, [%rd1]; ld.global.v2.f32 {%f2, %f3}, [%rd2]; ld.global.cs.u8 %r1, [%rd1];")
     'ld.global.cg.nc.f32 %f1, [%rd1]; ld.global.cg.v2.f32 {%f2, %f3}, [%rd2]; ld.global.cs.u8 %r1, [%rd1];'
@@ -322,7 +322,7 @@ def time_them(programs: Sequence[str], methods: Sequence[str], arguments: argpar
 
 
 def main() -> int:
-    """Study or time."""
+    """Examine or time the programs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="default: all of the thesis's figures")
     parser.add_argument("--methods", default="", metavar="LIST", help="default: those of the program's experiments")

@@ -49,7 +49,7 @@ FILES = (
     "subsets_full_h200.json",
 )
 
-#: What arms of committed files were made by whose names do not say it.
+#: The options that made the arms of committed files whose names do not contain the options.
 NAMED = {
     "restrict": "-O3 --alias=restrict",
     "ssrqp_restrict": "--passes=ssrqp,dce,emptyblocks --alias=restrict",
@@ -60,10 +60,10 @@ NAMED = {
     "readonly_restrict": "--passes=readonly,dce,emptyblocks --alias=restrict",
 }
 
-#: The least effect: smaller differences of time are none.
+#: The least effect: smaller differences of time are ignored.
 EFFECT = 0.01
 
-#: The cost of a kernel, from what ptxas and what the static model say of it.
+#: The cost of a kernel, from the figures of ptxas and those of the static model.
 Model = Callable[[Figures, Figures], float]
 MODELS: dict[str, Model] = {
     "one warp alone": lambda kernel, _: kernel.cycles,
@@ -76,7 +76,8 @@ MODELS: dict[str, Model] = {
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A timed arm of a program: what was measured, and what ptxas and the static model say of its kernels."""
+    """A timed arm of a program: the measured ratio, and the figures of ptxas and of the static model for its
+    kernels."""
 
     program: str
     name: str
@@ -86,7 +87,7 @@ class Arm:
 
 
 def main() -> int:
-    """Read, make again, judge, print; the exit code."""
+    """Read the files, make the arms again, judge them, and print the tables; the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("files", nargs="*", type=Path, metavar="RESULT.json")
     parser.add_argument("--verbose", action="store_true", help="each arm as well")
@@ -115,7 +116,7 @@ def main() -> int:
 
 
 class Study:
-    """Arms by program, nvcc's code first."""
+    """The arms by program, those with the code of nvcc first."""
 
     def __init__(self) -> None:
         self.programs: list[list[Arm]] = []
@@ -154,7 +155,7 @@ class Study:
         if variant.fusion:
             return None
         told, before = _hashes(arm), _hashes(base)
-        # Only what came out other than nvcc's is worth making again.
+        # Only the kernels whose machine code differs from that of nvcc are made again.
         changed = {plain[kernel] for kernel in plain if told.get(kernel) != before.get(kernel)}
         modules = {**plain, **maker.modules(variant, {k: text for k, text in plain.items() if text in changed})}
         kernels: dict[str, Figures] = {}
@@ -171,12 +172,12 @@ class Study:
 
 
 def _hashes(arm: ArmResult) -> dict[str, str]:
-    """Of each kernel's machine code, as it was timed."""
+    """By kernel: the hash of the machine code that was timed."""
     return {kernel: str(figures["code_sha256"]) for kernel, figures in arm.static.items()}
 
 
 def _predicted(base: Arm, arm: Arm, model: Model) -> float:
-    """The ratio of times that a model foretells."""
+    """The ratio of times that a model predicts."""
     costs = [sum(model(each.kernels[name], each.static[name]) for name in base.kernels) for each in (base, arm)]
     return costs[0] / costs[1]
 

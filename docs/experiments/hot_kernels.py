@@ -33,7 +33,7 @@ METRICS = {
 
 
 def launch(name: str, size: str) -> None:
-    """What ncu watches: one run."""
+    """The process that ncu profiles: one run of the program."""
     from ptxmotion.harness.cuda import CudaBackend
     from ptxmotion.programs.tasks import SuiteWork
     from ptxmotion.suites.runner import compiler, ptx_of

@@ -35,7 +35,7 @@ from ptxmotion.transforms.opportunities import opportunities
 from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
 
-Side = dict[str, dict[str, Any]]  #: by kernel its figures, and a digest of everything the cubin says of it
+Side = dict[str, dict[str, Any]]  #: By kernel: its figures, and a digest of all that the cubin contains about it.
 
 VERDICTS = ("identical", "better", "worse", "different")
 SUMMED = ("registers", "spill bytes", "instructions", "weighted instructions")
@@ -43,7 +43,7 @@ SUMMED = ("registers", "spill bytes", "instructions", "weighted instructions")
 
 @dataclass
 class Outcome:
-    """What became of one file. ``problem`` says what went wrong, and is empty where nothing did."""
+    """The outcome for one file. ``problem`` describes the error; it is empty where there is none."""
 
     path: str
     state: str = "ok"  #: or ``refused before``, ``unreadable``, ``refused after``, ``error``
@@ -99,7 +99,7 @@ def _judge(root: Path, passes: str, known: dict[str, Any], ptxas: str, path: str
     outcome = Outcome(path)
     try:
         _run(root / path, passes, known, ptxas, outcome)
-    except Exception as error:  # a file that breaks us is a finding, and not the end of the run
+    except Exception as error:  # the error is reported for this file, and the run continues
         outcome.state, outcome.problem = "error", f"{type(error).__name__}: {error}"
     return outcome
 

@@ -160,7 +160,7 @@ def _specials(kernel: Kernel) -> Iterator[Mutant]:
 
 
 def _masks(kernel: Kernel) -> Iterator[Mutant]:
-    """``%tid.x & 31`` for ``%tid.x``."""
+    """Mutants that read ``%tid.x & 31`` instead of ``%tid.x``."""
     for block in kernel.blocks:
         for place, instr in enumerate(block.instrs):
             operands = instr.operands

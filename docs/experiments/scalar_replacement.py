@@ -32,7 +32,7 @@ from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
 
 VARIANTS = "srqp,esrqp,ssrqp_s,ssrqp,O3,O3@restrict"
-#: The options beyond the thesis, each by itself. What scalar replacement takes out without any stands first.
+#: The options that the thesis does not have, each alone. The first entry is scalar replacement without options.
 OPTIONS = {
     "none": "ssrqp:forwarding=false",
     "forwarding": "ssrqp",
@@ -51,7 +51,7 @@ _LOADS = ("ld.global", "ld.generic", "ld.shared", "ld.local")
 
 @dataclass
 class Figures:
-    """What one version of a program did, and what was done to it."""
+    """The counts of a run of one version of a program, and of the rewrites that made this version."""
 
     threads: int = 0
     loads: int = 0
@@ -107,7 +107,7 @@ def measured(benchmark: Benchmark, ptx: dict[str, str], size: str, figures: Figu
 
 
 def passes_of(variant: str) -> str:
-    """The passes that a variant of the command line stands for."""
+    """The passes of a variant of the command line."""
     listed, at, promise = variant.partition("@")
     return (listed if listed.startswith("O") else listed.replace("+", ",") + CLEANUP) + at + promise
 

@@ -48,7 +48,7 @@ class Structure:
 
 
 def structure_of(kernel: Kernel, module: Module) -> Structure:
-    """Count."""
+    """The counts of one kernel."""
     flatten_scopes(kernel)
     facts = Facts(kernel, module)
     conditional = [number for number, after in enumerate(facts.cfg.succ) if len(after) > 1]
@@ -81,7 +81,10 @@ def _plain(name: str) -> str:
 
 
 def read(what: str) -> list[tuple[str, Structure]]:
-    """Of a PTX file, or of a program SUITE/NAME. Raises `OSError`, `PtxError`, `DslError`."""
+    """The structure of the kernels of a PTX file, or of a program SUITE/NAME.
+
+    Raises `OSError`, `PtxError`, `DslError`.
+    """
     if what.endswith(".ptx"):
         return structures(parse(Path(what).read_text(encoding="utf-8", errors="surrogateescape"), what))
     from ptxmotion.suites.registry import find

@@ -5,8 +5,8 @@
 Runs ``ptxmotion opt FILE.ptx`` with the options twice in this process and prints a tree of the second run. Each line
 is a function of this package that is called from another module, and how often; calls within a module are left out.
 ``--depth`` limits the tree to so many modules on top of each other. The last lines name pairs of modules that call each
-other. A fact is computed by a function that is handed to `Facts.get`, so `analysis.manager` calls the modules that call
-it; it is left out there.
+other. `Facts.get` and `memoized` call functions of the modules that call them; `analysis.manager` and
+`analysis.memoized` are left out there.
 
 Requires: nothing but the package. Times are not measured: the profiler makes everything slow.
 """
@@ -22,6 +22,9 @@ from types import FrameType
 from typing import Any
 
 PACKAGE = "ptxmotion"
+
+#: Modules that call the functions that are handed to them.
+CALL_BACK = {"analysis.manager", "analysis.memoized"}
 
 
 class Trace:
@@ -54,7 +57,7 @@ class Trace:
         """Pairs of modules that call each other."""
         arrows = {(caller[0], callee[0]) for caller, callee in self.calls}
         both = (pair for pair in arrows if pair[0] < pair[1] and (pair[1], pair[0]) in arrows)
-        return sorted(pair for pair in both if "analysis.manager" not in pair)
+        return sorted(pair for pair in both if CALL_BACK.isdisjoint(pair))
 
 
 def main() -> int:

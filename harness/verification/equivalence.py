@@ -20,14 +20,14 @@ from __future__ import annotations
 import runpy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
 from ...emulator import LaunchError, UnsupportedInstruction
-from ...ptx import Kernel, Module
+from ...ptx import Kernel, Module, print_kernel, print_module
 from ...ptx.operations import Operation
 from .generated_inputs import CASES, Input, Signature, generate
 from .input_regions import GeneratedMemory, Regions
@@ -46,6 +46,7 @@ __all__ = [
     "GivenLaunch",
     "Verdict",
     "compare",
+    "equal_kernels",
     "launches_from_file",
     "verdict",
 ]
@@ -83,7 +84,8 @@ class GivenLaunch:
 class Comparison:
     """The outcome for one kernel and input. ``details`` are lines about the differences, or the reason why the input
     is inconclusive. ``changed`` is the number of compared bytes that the first run changed. ``ended_by_budget``: the
-    first run reached the limit of its instructions."""
+    first run reached the limit of its instructions. ``left``: how many inputs were not compared to the end, because the
+    time for the kernel ended."""
 
     kernel: str
     seed: int
@@ -92,38 +94,55 @@ class Comparison:
     name: str = ""
     changed: int = 0
     ended_by_budget: bool = False
+    left: int = 0
 
 
 @dataclass(slots=True)
 class Verdict:
-    """The outcome for a kernel over all its inputs."""
+    """The outcome for a kernel over all its inputs. ``is_equal``: the text is equal, so nothing was run."""
 
     kernel: str
     outcome: str
     comparisons: list[Comparison]
+    is_equal: bool = False
 
     @property
     def summary(self) -> str:
         """One line: the outcome and the number of inputs with this outcome."""
-        decided = [each for each in self.comparisons if each.outcome == self.outcome]
-        text = f"{self.outcome} ({len(decided)} of {len(self.comparisons)} inputs"
+        if self.is_equal:
+            return f"{self.outcome} (equal text)"
+        compared = [each for each in self.comparisons if not each.left]
+        decided = [each for each in compared if each.outcome == self.outcome]
+        if self.outcome not in (SAME, DIFFERENT):
+            return f"{self.outcome} (none of {len(compared)} inputs decides)"
+        text = f"{self.outcome} ({len(decided)} of {len(compared)} inputs"
         if self.outcome == SAME:
             text += f", {sum(each.changed for each in decided)} changed bytes compared"
         return text + ")"
 
     @property
+    def is_out_of_time(self) -> bool:
+        """Whether the time for the kernel ended before all inputs were compared."""
+        return any(each.left for each in self.comparisons)
+
+    @property
     def undecided(self) -> list[str]:
-        """One line for each reason why inputs are undecided, with their number."""
+        """One line for each reason why inputs are undecided, with their number, and one for inputs not compared."""
         reasons: dict[str, int] = {}
         for each in self.comparisons:
             if each.outcome in (INCONCLUSIVE, UNSUPPORTED):
                 for reason in each.details[-1:]:
                     reasons[reason] = reasons.get(reason, 0) + 1
-        return [f"{number} undecided: {reason}" for reason, number in reasons.items()]
+        lines = [f"{number} undecided: {reason}" for reason, number in reasons.items()]
+        left = sum(each.left for each in self.comparisons)
+        return [*lines, f"{left} not compared: the time for this kernel ended"] if left else lines
 
 
-def verdict(kernel: str, comparisons: Sequence[Comparison]) -> Verdict:
-    """*different* if one input is, else *same* if at least one input is, else *unsupported* or *inconclusive*."""
+def verdict(kernel: str, comparisons: Sequence[Comparison], *, is_equal: bool = False) -> Verdict:
+    """*different* if one input is, else *same* if at least one input is, else *unsupported* or *inconclusive*. A kernel
+    that ``is_equal`` is the *same* without inputs."""
+    if is_equal:
+        return Verdict(kernel, SAME, [], is_equal=True)
     outcomes = {each.outcome for each in comparisons}
     ranked = (DIFFERENT, SAME, UNSUPPORTED, INCONCLUSIVE)
     return Verdict(kernel, next((each for each in ranked if each in outcomes), INCONCLUSIVE), list(comparisons))
@@ -160,6 +179,24 @@ def compare(
             yield from pair.compare_given(launches, range(3) if seeds is None else seeds)
         else:
             yield from pair.compare_generated(range(INPUTS) if seeds is None else seeds, seconds, restrict=restrict)
+
+
+def equal_kernels(before: Module, after: Module) -> frozenset[str]:
+    """The kernels that have the same text in both modules, if everything besides the kernels has the same text, too.
+
+    Such a kernel computes the same, so it need not be run.
+    """
+    first, second = _texts(before), _texts(after)
+    if first[""] != second[""]:
+        return frozenset()
+    return frozenset(name for name in first if name and first[name] == second.get(name))
+
+
+def _texts(module: Module) -> dict[str, str]:
+    """Name of a kernel → its text; under the empty name, the text of the module without its kernels."""
+    shared = [item for item in module.items if not (isinstance(item, Kernel) and item.is_entry)]
+    texts = {entry.name: print_kernel(entry) for entry in module.entries}
+    return {**texts, "": print_module(replace(module, items=shared))}
 
 
 def _signature_problem(entry: Kernel, after: Module) -> Comparison | None:
@@ -225,16 +262,15 @@ class _Pair:
         while waiting:
             each, budget = waiting.pop(0)
             if self.deadline is not None and time.monotonic() > self.deadline:
-                left = [f"the time for this kernel ended with {len(waiting) + 1} inputs left"]
-                yield Comparison(self.entry.name, each.seed, INCONCLUSIVE, left, "the rest")
+                yield self._out_of_time(each.seed, "the rest", len(waiting) + 1)
                 return
             memory = GeneratedMemory(regions, each.fill, each.seed, each.threads)
-            found = self._judged(each.seed, each.name, partial(self._generated, each, memory, numbers), budget)
-            if found.ended_by_budget and budget == self.budget:
+            comparison = self._judged(each.seed, each.name, partial(self._generated, each, memory, numbers), budget)
+            if comparison.ended_by_budget and budget == self.budget:
                 waiting.append((each, budget * _RETRY_FACTOR))
                 continue
-            yield found
-            if found.outcome in (DIFFERENT, UNSUPPORTED):  # no further input changes the verdict
+            yield comparison
+            if comparison.outcome in (DIFFERENT, UNSUPPORTED):  # no further input changes the verdict
                 return
 
     def _given(self, launch: GivenLaunch, seed: int, device: Device, budget: int) -> EmulatedRun:
@@ -265,6 +301,10 @@ class _Pair:
             deadline=self.deadline,
         )
 
+    def _out_of_time(self, seed: int, name: str, left: int) -> Comparison:
+        """The outcome of ``left`` inputs for which there was no time."""
+        return Comparison(self.entry.name, seed, INCONCLUSIVE, [], name, left=left)
+
     def _judged(self, seed: int, name: str, run: Callable[[Device, int], EmulatedRun], budget: int) -> Comparison:
         """Run both kernels and compare the results."""
         kernel = self.entry.name
@@ -280,7 +320,7 @@ class _Pair:
         except LaunchError as error:
             return Comparison(kernel, seed, INCONCLUSIVE, [str(error)], name)
         except OutOfTime:
-            return Comparison(kernel, seed, INCONCLUSIVE, ["the time for this kernel ended within a run"], name)
+            return self._out_of_time(seed, name, 1)
         return Comparison(kernel, seed, outcome, details, name, changed)
 
 
@@ -308,10 +348,10 @@ def launches_from_file(path: str) -> Callable[[int], Sequence[GivenLaunch]]:
         raise
     except Exception as error:
         raise _failed(path, error) from error
-    found: Any = names.get("launches")
-    if not callable(found):
+    function: Any = names.get("launches")
+    if not callable(function):
         raise LaunchError(f"{path} defines no function 'launches'")
-    make = cast("Callable[[int], Any]", found)
+    make = cast("Callable[[int], Any]", function)
 
     def launches(seed: int) -> Sequence[GivenLaunch]:
         try:
@@ -328,19 +368,19 @@ def _failed(path: str, error: Exception) -> LaunchError:
 
 
 def _launch(path: str, item: Any) -> GivenLaunch:
-    known = {"kernel", "grid", "block", "args", "shared"}
+    allowed = {"kernel", "grid", "block", "args", "shared"}
     if not isinstance(item, Mapping):
         raise LaunchError(f"{path}: launches returns a {type(item).__name__}, not a dictionary")
     keys = {str(key) for key in cast("Mapping[Any, Any]", item)}
-    for what, names in (("lacks", known - {"shared"} - keys), ("has an unknown key", keys - known)):
+    for what, names in (("lacks", allowed - {"shared"} - keys), ("has an unknown key", keys - allowed)):
         if names:
             raise LaunchError(f"{path}: a launch {what} '{min(names)}'")
-    found = cast("Mapping[str, Any]", item)
-    args = list(found["args"])
+    fields = cast("Mapping[str, Any]", item)
+    args = list(fields["args"])
     return GivenLaunch(
-        found["kernel"],
-        found["grid"],
-        found["block"],
-        int(found.get("shared", 0)),
+        fields["kernel"],
+        fields["grid"],
+        fields["block"],
+        int(fields.get("shared", 0)),
         lambda: [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in args],
     )

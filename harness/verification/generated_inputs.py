@@ -319,7 +319,7 @@ def _names(kernel: Kernel, special: str) -> bool:
 def _typed_loads(kernel: Kernel) -> dict[tuple[str, int], tuple[ScalarType, bool]]:
     """For each parameter name and offset that is loaded by name: the type, and whether it is used as a float."""
     floats = float_registers(kernel)
-    found: dict[tuple[str, int], tuple[ScalarType, bool]] = {}
+    types: dict[tuple[str, int], tuple[ScalarType, bool]] = {}
     for instr in kernel.instructions():
         address = instr.address
         if instr.form.operation is not Operation.LOAD or address is None or not isinstance(address.base, Sym):
@@ -331,23 +331,23 @@ def _typed_loads(kernel: Kernel) -> dict[tuple[str, int], tuple[ScalarType, bool
         is_float = scalar.is_float or any(reg in floats for reg in elements)
         for index in range(instr.form.lanes):
             offset = address.base.offset + address.offset + index * scalar.bytes
-            found[address.base.name, offset] = (scalar, is_float and scalar.bytes > 1)
-    return found
+            types[address.base.name, offset] = (scalar, is_float and scalar.bytes > 1)
+    return types
 
 
 def _fields(param: Param, typed: dict[tuple[str, int], tuple[ScalarType, bool]]) -> Iterator[tuple[int, int, bool]]:
     """Offset, size in bytes and whether it is a float, for each field of a parameter, in order."""
     if not param.dims and param.lanes == 1 and param.type.bits <= 64:
-        known = typed.get((param.name, 0))
-        used_as_float = known is not None and known[0].bytes == param.type.bytes and known[1]
+        load = typed.get((param.name, 0))
+        used_as_float = load is not None and load[0].bytes == param.type.bytes and load[1]
         yield 0, param.type.bytes, param.type.is_float or used_as_float
         return
     offset = 0
     while offset < param.bytes:
-        known = typed.get((param.name, offset))
+        load = typed.get((param.name, offset))
         left = param.bytes - offset
-        if known is not None and known[0].bytes <= left:
-            size, is_float = known[0].bytes, known[1]
+        if load is not None and load[0].bytes <= left:
+            size, is_float = load[0].bytes, load[1]
         else:
             size, is_float = next(size for size in (8, 4, 2, 1) if offset % size == 0 and size <= left), False
             inner = [at for name, at in typed if name == param.name and offset < at < offset + size]
@@ -397,7 +397,7 @@ def _is_float(instr: Instr) -> bool:
 
 def _origins(kernel: Kernel, uses: dict[str, ParamUse]) -> dict[Reg, set[str]]:
     """The names of the parameters whose value can reach a register, by register."""
-    found: dict[Reg, set[str]] = {}
+    origins: dict[Reg, set[str]] = {}
     grown = True
     while grown:
         grown = False
@@ -409,14 +409,14 @@ def _origins(kernel: Kernel, uses: dict[str, ParamUse]) -> dict[Reg, set[str]]:
                     names.add(address.base.name)
             elif instr.form.operation in _CARRIERS or instr.form.op.pointers in _SUMS:
                 for reg in _sources(instr):
-                    names |= found.get(reg, set())
+                    names |= origins.get(reg, set())
             if names:
                 for reg in instr.defs():
-                    known = found.setdefault(reg, set())
-                    if not names <= known:
-                        known |= names
+                    old_names = origins.setdefault(reg, set())
+                    if not names <= old_names:
+                        old_names |= names
                         grown = True
-    return found
+    return origins
 
 
 def _sources(instr: Instr) -> Iterator[Reg]:

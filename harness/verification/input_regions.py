@@ -75,7 +75,7 @@ class Region:
 
 
 def _word_number(word: Word) -> Word:
-    """The number, from -2**13 to 2**13 - 1, of words whose distance from a base is ``word`` modulo 2**14."""
+    """The distance in words from a base, from -2**13 to 2**13 - 1. ``word`` is the same distance modulo 2**14."""
     return (word + _WORDS // 2) % _WORDS - _WORDS // 2
 
 
@@ -88,13 +88,13 @@ class Regions:
         self.regions: list[Region] = [Region()]  # number 0: addresses that no known pointer leads to
 
     def region(self, kind: str, key: int) -> int:
-        """The number of the region behind parameter word ``key`` (``parameter``), of the region that words of region
-        ``key`` lead to (``memory``), or of module variable ``key`` (``variable``)."""
-        found = self._numbers.get((kind, key))
-        if found is None:
-            found = self._numbers[kind, key] = len(self.regions)
+        """The number of a region, by its kind: the region that parameter word ``key`` points to (``parameter``), the
+        region that words of region ``key`` point to (``memory``), or module variable ``key`` (``variable``)."""
+        number = self._numbers.get((kind, key))
+        if number is None:
+            number = self._numbers[kind, key] = len(self.regions)
             self.regions.append(Region())
-        return found
+        return number
 
     def parameter_base(self, word: int) -> int:
         """The pointer that parameter word ``word`` holds."""
@@ -160,11 +160,11 @@ class GeneratedMemory:
             return self.regions.memory_bases(place, words).view(np.uint8)
         region = self.regions.regions[place]
         data = np.ascontiguousarray(self._values(region, nbytes, np.random.default_rng([self.seed, *key])))
-        found = data.view(np.uint8)[:nbytes].copy()
+        generated = data.view(np.uint8)[:nbytes].copy()
         chosen = region.are_pointers(words)
         if bool(chosen.any()):
-            found.view(np.int64)[chosen] = self.regions.memory_bases(place, words[chosen])
-        return found
+            generated.view(np.int64)[chosen] = self.regions.memory_bases(place, words[chosen])
+        return generated
 
     def _values(self, region: Region, nbytes: int, random: np.random.Generator) -> Array:
         width = region.width if region.width in (1, 2, 4, 8) else 4

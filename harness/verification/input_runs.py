@@ -115,9 +115,9 @@ class Device:
 
     def _variables(self) -> dict[str, bytes]:
         return {
-            name: found.bytes[: found.nbytes].tobytes()
-            for name, found in self._loaded.loaded.variables.items()
-            if not found.is_read_only
+            name: target.bytes[: target.nbytes].tobytes()
+            for name, target in self._loaded.loaded.variables.items()
+            if not target.is_read_only
         }
 
 

@@ -57,9 +57,9 @@ def _judge_faults(first: EmulatedRun, second: EmulatedRun) -> tuple[str, list[st
 def _changed_bytes(run: EmulatedRun, other: EmulatedRun) -> int:
     """How many bytes the run changed of memory, of the output, and of variables that ``other`` also has."""
     total = sum(len(line) + 1 for line in run.output)
-    for mine, original in zip(run.arguments, run.original, strict=True):
-        if isinstance(mine, np.ndarray):
-            total += int(np.count_nonzero(_raw(mine) != _raw(original)))
+    for current, original in zip(run.arguments, run.original, strict=True):
+        if isinstance(current, np.ndarray):
+            total += int(np.count_nonzero(_raw(current) != _raw(original)))
     for name, data in run.variables.items():
         if name not in other.variables:
             continue
@@ -76,23 +76,23 @@ def _raw(array: Any) -> Any:
 
 
 def _differences(first: EmulatedRun, second: EmulatedRun, module: Module) -> list[str]:
-    found: list[str] = []
-    for number, (mine, other) in enumerate(zip(first.arguments, second.arguments, strict=True)):
-        if isinstance(mine, np.ndarray):
-            at = np.flatnonzero(_raw(mine) != _raw(other))
+    differences: list[str] = []
+    for number, (one, other) in enumerate(zip(first.arguments, second.arguments, strict=True)):
+        if isinstance(one, np.ndarray):
+            at = np.flatnonzero(_raw(one) != _raw(other))
             if at.size:
-                where = int(at[0]) // mine.itemsize
-                values = f"{mine.reshape(-1)[where]!r} and {other.reshape(-1)[where]!r}"
-                found.append(f"argument {number} differs in {at.size} bytes, first at element {where}: {values}")
+                where = int(at[0]) // one.itemsize
+                values = f"{one.reshape(-1)[where]!r} and {other.reshape(-1)[where]!r}"
+                differences.append(f"argument {number} differs in {at.size} bytes, first at element {where}: {values}")
     visible = {variable.name for variable in module.variables if ".visible" in variable.linkage}
     for name, data in first.variables.items():
         if second.variables.get(name, data) != data:
-            found.append(f"variable {name} differs")
+            differences.append(f"variable {name} differs")
         elif name in visible and name not in second.variables:
-            found.append(f"variable {name} is missing")
+            differences.append(f"variable {name} is missing")
     if first.output != second.output:
-        found.append("the printed output differs")
-    return found
+        differences.append("the printed output differs")
+    return differences
 
 
 def _memory_differences(first: EmulatedRun, second: EmulatedRun, describe: Callable[[int], str]) -> list[str]:
@@ -101,8 +101,8 @@ def _memory_differences(first: EmulatedRun, second: EmulatedRun, describe: Calla
         return []
     count, place = 0, 0
     for page in sorted({*first.memory.slots, *second.memory.slots}):
-        mine, other = first.memory.page(page), second.memory.page(page)
-        at = np.flatnonzero(mine != other)
+        one, other = first.memory.page(page), second.memory.page(page)
+        at = np.flatnonzero(one != other)
         if at.size and not count:
             place = page * PAGE + int(at[0])
         count += int(at.size)
@@ -121,18 +121,18 @@ def _new_findings(first: EmulatedRun, second: EmulatedRun) -> list[Finding]:
 
 def _new_accesses(first: EmulatedRun, second: EmulatedRun, describe: Callable[[int], str]) -> list[str]:
     """The accesses that only the second run skips, and the pages of memory that only it accesses."""
-    found: list[str] = []
+    lines: list[str] = []
     for (kind, space, verb), addresses in second.skipped.items():
         more = addresses - first.skipped.get((kind, space, verb), set())
         if more:
-            found.append(f"only the second {verb} {space} memory at {min(more):#x}, which is {kind}")
+            lines.append(f"only the second {verb} {space} memory at {min(more):#x}, which is {kind}")
     pages = _pages(second) - _pages(first)
     if pages:
-        found.append(f"only the second accesses the page of memory at {describe(min(pages) * PAGE)}")
-    return found
+        lines.append(f"only the second accesses the page of memory at {describe(min(pages) * PAGE)}")
+    return lines
 
 
 def _pages(run: EmulatedRun) -> set[int]:
     """The numbers of the pages of sparse memory that the run accessed."""
-    found: set[int] = set()
-    return found.union(*run.touched.values())
+    pages: set[int] = set()
+    return pages.union(*run.touched.values())

@@ -7,8 +7,8 @@ thread computes three neighbouring pixels. In each step along a row of its windo
 loaded in the step before. An optimizer can remove these loads (figure 4.18 of the thesis).
 
 The original loads through a texture, which repeats the border pixels outside of the image and converts bytes to floats.
-Here the host adds the border to the image, and the kernels convert bytes to floats and declare that nobody writes the
-image.
+Here the host adds the border to the image, and the kernels convert bytes to floats and declare that no thread writes
+the image.
 
 Reference: NVIDIA CUDA samples, bilateralFilter (640 x 480 pixels, radius 5, δ = 4, ε = 0.1); Tomasi, Manduchi,
 *Bilateral filtering for gray and color images*, ICCV 1998.

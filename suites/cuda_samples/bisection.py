@@ -135,7 +135,8 @@ def make_places(flags: ptr[u32], count: u32) -> None:
 
 @device
 def scan_and_group(ones: ptr[u16], several: ptr[u16], sums: ptr[u16], ends: ptr[u16], count: u32) -> None:
-    """Scan ``ones[1:]`` and ``several[1:]``, and join neighbours into groups of at most as many eigenvalues as threads.
+    """Scan ``ones[1:]`` and ``several[1:]``, and join adjacent intervals into groups. A group has at most as many
+    eigenvalues as there are threads.
 
     A subtree of the scan becomes one group while the sum of its ``sums[1:]`` is small enough. ``ends`` marks the last
     element of a group; the group's sum is stored there.

@@ -7,7 +7,7 @@ of a thread are a block's width apart: accesses are coalesced, and the loads of 
 iteration. An optimizer can remove them (figure 4.18 of the thesis).
 
 The original loads through a texture, which repeats the border pixels outside of the image. Here the host adds them to
-the image, and the kernels declare that nobody writes it.
+the image, and the kernels declare that no thread writes it.
 
 Reference: NVIDIA CUDA samples, SobelFilter (kernel SobelTex; 512 x 512 pixels, blocks of 384 threads).
 """

@@ -175,15 +175,15 @@ def make_data(size: str, seed: int) -> dict[str, Any]:
     for number in range(count):
         rest, x = divmod(number, sides[0])
         z, y = divmod(rest, sides[1])
-        found = 0
+        neighbours = 0
         for dz, dy, dx in np.ndindex(3, 3, 3):
             at = (x + dx - 1, y + dy - 1, z + dz - 1)
             if (dx, dy, dz) != (1, 1, 1) and all(0 <= i < side for i, side in zip(at, sides, strict=True)):
                 other = (at[2] * sides[1] + at[1]) * sides[0] + at[0]
-                box[number]["nei"][found] = (*at, other, other * PARTICLES)
-                found += 1
+                box[number]["nei"][neighbours] = (*at, other, other * PARTICLES)
+                neighbours += 1
         box["x"][number], box["y"][number], box["z"][number] = x, y, z
-        box["number"][number], box["offset"][number], box["nn"][number] = number, number * PARTICLES, found
+        box["number"][number], box["offset"][number], box["nn"][number] = number, number * PARTICLES, neighbours
     rv = np.zeros(count * PARTICLES, dtype_of(Particle))
     for axis in "vxyz":
         rv[axis] = numbers.integers(1, 11, rv.size) / 10

@@ -319,8 +319,8 @@ def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         pixel_x = np.trunc(x).astype(np.int64)[:, None] + offsets[:, 1]
         pixel_y = np.trunc(y).astype(np.int64)[:, None] + offsets[:, 0]
         place = abs((pixel_x * side + pixel_y) * frames + k)
-        seen = video[np.where(place < video.size, place, 0)]
-        weight = np.exp(((seen - BACKGROUND) ** 2 - (seen - FOREGROUND) ** 2).mean(axis=1) / 50) / count
+        pixels = video[np.where(place < video.size, place, 0)]
+        weight = np.exp(((pixels - BACKGROUND) ** 2 - (pixels - FOREGROUND) ** 2).mean(axis=1) / 50) / count
         weight /= weight.sum()
         samples = draw(slice(0, 1)) / count + ranks / count
         chosen = np.minimum(np.searchsorted(np.cumsum(weight), samples, side="left"), count - 1)

@@ -284,7 +284,7 @@ def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     place, velocity, acc = (
         np.stack([points[f][a] for a in "xyz"], 1).astype(np.float64) for f in ("cofm", "vel", "acc")
     )
-    half, seen = data["dthf"], velocity
+    half, velocities = data["dthf"], velocity
 
     def pull(inside: NDArray[Any], bodies: NDArray[Any], total: NDArray[Any]) -> None:
         centre = np.average(place[inside], axis=0, weights=mass[inside])
@@ -305,10 +305,10 @@ def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         pull(np.arange(len(place)), np.arange(len(place)), total)
         if step > 0:
             velocity = velocity + (total - acc) * half
-        acc, seen = total, velocity
+        acc, velocities = total, velocity
         place = place + 2 * half * (velocity + half * acc)
         velocity = velocity + 2 * half * acc
-    return {"acc": acc.astype(np.float32).ravel(), "velocities": seen.astype(np.float32).ravel()}
+    return {"acc": acc.astype(np.float32).ravel(), "velocities": velocities.astype(np.float32).ravel()}
 
 
 benchmark = Benchmark(

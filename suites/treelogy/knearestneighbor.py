@@ -240,15 +240,15 @@ def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     kth = [np.partition(squares[some] - 2 * part @ points[some].T, K - 1)[:, K - 1] for part in parts]
     # Without the square of the query, which does not change the order. The tolerance is for rounding.
     bound = np.concatenate(kth) + 1e-9
-    found: list[NDArray[Any]] = []
+    pairs: list[NDArray[Any]] = []
     for inside in boxes(points, 64):
         low, high = points[inside].min(axis=0), points[inside].max(axis=0)
         gap = (np.maximum(np.maximum(low - queries, queries - high), 0) ** 2).sum(axis=1)
         rows = np.flatnonzero(gap - own <= bound)
         away = squares[inside] - 2 * queries[rows] @ points[inside].T
         row, column = np.divmod(np.flatnonzero(away <= bound[rows, None]), len(inside))
-        found.append(np.stack([rows[row], inside[column]]))
-    query, point = np.concatenate(found, axis=1)
+        pairs.append(np.stack([rows[row], inside[column]]))
+    query, point = np.concatenate(pairs, axis=1)
     order = np.lexsort((((queries[query] - points[point]) ** 2).sum(axis=1), query))
     starts = np.searchsorted(query[order], np.arange(len(queries)))
     indices = point[order][starts[:, None] + np.arange(K - 1, -1, -1)]

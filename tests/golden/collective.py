@@ -1,9 +1,9 @@
 """Forms that a warp or a block executes together: `ldmatrix`, `stmatrix`, `mbarrier`, `cp.async.bulk`, and exchanges in
 warps of which some lanes have exited.
 
-Computes: for each form a kernel body in the frame of `forms.kernel_lines`, as `launched.py` does. Guarantees: no result
-    depends on the order of threads: a thread has an mbarrier and a cell of its own, a warp its own rows. What a lane
-    that has exited would have stored stays zero.
+Computes: for each form a kernel body in the frame of `forms.kernel_lines`, as `launched.py` does. Guarantees: results
+    do not depend on the order of threads: each thread has its own mbarrier and cell, each warp its own rows. The
+    results of a lane that has exited are zero.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNDEFINED = "undefined"
 
 
 def _rows(lines: list[str]) -> None:
-    """``%row``: the address of the lane's own 16 bytes; ``%other``: of another lane's, a permutation."""
+    """``%row``: the address of the 16 bytes of the lane; ``%other``: that of another lane, a permutation."""
     lines.append(f".shared .align 16 .b8 rows[{BLOCK * 16}]; .reg .b32 %row, %other, %lane;")
     lines.append("mov.u32 %row, rows; mov.u32 %j, %tid.x; mad.lo.u32 %row, %j, 16, %row;")
     lines.append("and.b32 %lane, %j, 31; mad.lo.u32 %t, %lane, 5, 3; and.b32 %t, %t, 31; sub.u32 %t, %t, %lane;")
@@ -62,13 +62,13 @@ def _through_matrices() -> Iterator[Launched]:
 
 
 def _barrier(lines: list[str]) -> None:
-    """``%bar``: the address of the thread's own mbarrier."""
+    """``%bar``: the address of the mbarrier of the thread."""
     lines.append(f".shared .align 8 .b64 bars[{BLOCK}]; .reg .b32 %bar, %count; .reg .b64 %state, %old; .reg .pred %p;")
     lines.append("mov.u32 %bar, bars; mov.u32 %j, %tid.x; mad.lo.u32 %bar, %j, 8, %bar;")
 
 
 class _Script:
-    """Operations on the thread's mbarrier; behind each the results of what can be asked of it."""
+    """Operations on the mbarrier of the thread. After each, the results of queries are stored."""
 
     def __init__(self, detail: str, row: str) -> None:
         self.detail = detail
@@ -158,7 +158,7 @@ def _mbarriers() -> Iterator[Launched]:
             .keep("pred", "%p")
             .made()
         )
-    # A generic address, and no result.
+    # A generic address, without a result.
     row = "mbarrier.arrive.b64"
     script = _Script("generic", row).do(".reg .b64 %far", "cvt.u64.u32 %far, %bar", "cvta.shared.u64 %far, %far")
     script.do("mbarrier.init.b64 [%far], 2", f"{row} %state, [%far]").pending().do(f"{row} _, [%far]").parities()
@@ -177,7 +177,8 @@ def _mbarriers() -> Iterator[Launched]:
 
 
 def _cells(lines: list[str]) -> None:
-    """``%near``: the thread's shared cell; ``%cell``: its global one, with four words of operands."""
+    """``%near``: the cell of the thread in shared memory; ``%cell``: that in global memory, with four words of
+    operands."""
     lines.append(f".reg .b64 %cell, %own, %near; .shared .align 32 .b8 cells_of_block[{BLOCK * CELL}];")
     lines.append(f"mov.u64 %near, cells_of_block; mov.u32 %j, %tid.x; mul.wide.u32 %own, %j, {CELL};")
     lines.append("add.s64 %near, %near, %own; st.shared.v2.b64 [%near], {0x5a5a5a5a5a5a5a5a, 0x6b6b6b6b6b6b6b6b};")

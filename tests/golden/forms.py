@@ -1,9 +1,9 @@
-"""Every form of the exact and the approximate arithmetic rows, and a kernel that applies one to arrays.
+"""Every form of the exact and the approximate arithmetic rows, and kernels that apply a form to arrays.
 
-Computes: the mnemonics that a row's slots allow, by the table alone; which of them have a meaning in the emulator; PTX
+Computes: the mnemonics that the slots of a row allow, from the table only; which of them the emulator executes; PTX
     that applies a form to operands in memory. Requires: `ptxmotion.ptx.ops`, `ptxmotion.emulator.semantics`.
-Guarantees: a `Case` names its form so that operands and results can be made again: the mnemonic, its number of
-    operands, and immediates where PTX asks for some.
+Guarantees: a `Case` identifies its form, so that operands and results can be computed again: the mnemonic, its number
+    of operands, and immediates if PTX requires them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONVERTED = frozenset(
     "u8 s8 u16 s16 u32 s32 u64 s64 f16 bf16 f32 f64 f16x2 bf16x2 tf32 e4m3x2 e5m2x2 u2 s2 u4 s4 b32".split()
 )
 
-#: Operands that count bits, by row and operand name; the others are drawn by their type.
+#: By row and operand name: operands that are counts of bits. Others are drawn by their type.
 _KINDS = {
     ("bits_shl", "b"): "count",
     ("bits_shr", "b"): "count",
@@ -46,7 +46,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Case:
-    """One form with its number of source operands, and the value of an immediate one (``lop3``'s table)."""
+    """One form with its number of source operands, and the value of an immediate operand (the table of ``lop3``)."""
 
     mnemonic: str
     arity: int
@@ -98,7 +98,7 @@ class Case:
         return _body(self)
 
     def type_of(self, spec: OperandSpec) -> str:
-        """The type of an operand, by the row's notation."""
+        """The type of an operand, by the notation of the row."""
         mods = self.form.mods
         if spec.type == "wide":
             narrow = mods["type"]
@@ -107,10 +107,10 @@ class Case:
 
     @property
     def results(self) -> tuple[str, ...]:
-        """The types of what a kernel stores: the destinations, and the carry."""
+        """The types of the results that a kernel stores: the destinations, and the carry."""
         spec, form_row = self.form.specs[0], self.form.op.semantics
         types = [self.type_of(spec)]
-        # A scalar half has one predicate only, unlike every other type.
+        # With a scalar half type, there is only one predicate, unlike with every other type.
         if spec.pair is not None and not (form_row == "compare_setp" and self.form.mods["type"] in ("f16", "bf16")):
             types.append(self.type_of(spec.pair))
         if self.writes_carry:
@@ -119,12 +119,12 @@ class Case:
 
 
 def rows() -> tuple[Op, ...]:
-    """The rows whose arithmetic is that of lanes."""
+    """The rows that a lane function computes."""
     return tuple(row for row in ROWS if row.semantics in FACTORIES)
 
 
 def cases(row: Op) -> Iterator[Case]:
-    """Every form of ``row`` that the emulator gives a meaning, with each number of operands that it takes."""
+    """Every form of ``row`` that the emulator executes, with each number of operands that it can have."""
     uses = [spec for spec in row.operands if spec.role == "use"]
     least = sum(not spec.optional for spec in uses)
     for mnemonic in _mnemonics(row):
@@ -222,7 +222,7 @@ def _body(case: Case) -> list[str]:
 
 
 class Frame(Protocol):
-    """What is tried: a body between the loads of its operands' columns and the stores of its results' columns."""
+    """A body that is tested, between loads of its operands and stores of its results. Each of them is a column."""
 
     @property
     def key(self) -> str: ...
@@ -238,7 +238,7 @@ class Frame(Protocol):
 
 
 def _kernel(case: Frame, name: str) -> list[str]:
-    """Thread ``i`` reads word ``i`` of each operand's array and writes word ``i`` of each result's."""
+    """A kernel whose thread ``i`` reads word ``i`` of each operand array and writes word ``i`` of each result array."""
     head = [
         f".visible .entry {name}(.param .u64 inputs, .param .u64 outputs, .param .u32 lanes) {{",
         ".reg .b64 %in, %out, %w, %step, %at; .reg .b32 %n, %i, %j, %t, %carry; .reg .pred %beyond;",
@@ -253,7 +253,7 @@ def _kernel(case: Frame, name: str) -> list[str]:
 def module_text(batch: Sequence[Frame], cells: int = 0) -> tuple[str, list[int]]:
     """PTX with one kernel ``k0``, ``k1``, … for each case, and the line on which each kernel begins.
 
-    ``cells`` is the size in bytes of a global array that they share, beside one of constants.
+    ``cells`` is the size in bytes of a global array that they share. They also share an array of constants.
     """
     lines = [".version 9.0", ".target sm_90", ".address_size 64"]
     if cells:

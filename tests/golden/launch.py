@@ -1,7 +1,7 @@
-"""Runs forms of `launched.py` on the emulator, as the recording ran them on the GPU: as kernels.
+"""Runs forms of `launched.py` on the emulator as kernels, as the recording ran them on the GPU.
 
-Computes: the columns of results that a form's kernel stores. Guarantees: a result is cut to its type's width, as the
-    recorded one is. Requires: operands that are whole blocks.
+Computes: the columns of results that the kernel of a form stores. Guarantees: a result is truncated to the width of its
+    type, as the recorded one is. Requires: operands for whole blocks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def bytes_of_cells(batch: Sequence[Launched]) -> int:
 
 
 def trimmed(case: Frame, words: Lanes) -> tuple[Lanes, ...]:
-    """The stored ``words``, one column for each result, without what lies above its width."""
+    """The stored ``words``, one column for each result, without the bits above its width."""
     masks = [np.uint64((1 << width_of(kind)) - 1) for kind in case.results]
     return tuple(column & mask for column, mask in zip(words, masks, strict=True))
 

@@ -1,11 +1,11 @@
-"""Forms whose meaning a lane alone does not show: atomics, loads and stores, packed moves, exchanges between lanes.
+"""Forms that are tested by whole launches: atomics, loads and stores, packed moves, exchanges between lanes.
 
 Computes: for each form a kernel body between loads of its operands and stores of its results, in the frame of
-    `forms.kernel_lines`; the operands, made again from a seed. Requires: nothing but the notation of PTX.
-Guarantees: no result depends on the order of threads: an atomic has a cell of its own in each thread, and an exchange
-    reads lanes that take part only. Whole launches are compared, not lane functions: `replay.launch`.
-Atomics are tried in every operation, type and space; the orders (`.relaxed` …) and scopes go through all of them in
-    turn, since they change no result of a cell that nobody shares.
+    `forms.kernel_lines`; the operands, from a seed. Requires: only the notation of PTX.
+Guarantees: results do not depend on the order of threads: for atomics each thread has its own cell, and an exchange
+    reads only lanes that take part. Launches are compared, not lane functions: `replay.launch`.
+Atomics are tested with every operation, type and space. Orders (`.relaxed` …) and scopes are used in turn, since they
+    do not change the result for a cell that only one thread accesses.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ __all__ = ["Launched", "columns_of", "launched_cases"]
 
 Lanes = npt.NDArray[Any]
 
-#: Threads of a block, of which every launch has whole ones.
+#: Threads of a block. Every launch has only whole blocks.
 BLOCK = 256
-#: Bytes of a thread's cell.
+#: Bytes of the cell of a thread.
 CELL = 32
 
 
 @dataclass(frozen=True)
 class Launched:
-    """One form. ``row`` is its mnemonic, ``detail`` what else makes it another form; together they name it."""
+    """One form. Its name is ``row``, the mnemonic, and ``detail``, which distinguishes forms with the same mnemonic."""
 
     row: str
     detail: str
@@ -60,7 +60,7 @@ def _word(seed: int, count: int) -> Lanes:
 
 
 def _alike(width: int, seed: int, lanes: int) -> Lanes:
-    """Values that are equal in many lanes of a warp: in all, in all but one, in few groups, in none."""
+    """Values that are equal in all lanes of a warp, in all but one, in a few groups of lanes, or in none."""
     bits, choice = _word(seed, lanes), _word(seed + 1, lanes)
     first = np.repeat(bits[::32], 32)
     turn = np.repeat(choice[::32] % np.uint64(5), 32)
@@ -74,7 +74,7 @@ def _alike(width: int, seed: int, lanes: int) -> Lanes:
 
 
 def columns_of(case: Launched) -> tuple[Lanes, ...]:
-    """The operands of ``case``: whole blocks of lanes."""
+    """The operands of ``case``, for whole blocks."""
     plain = tuple(kind for kind in case.kinds if not kind.startswith("warp:"))
     if plain and plain != case.kinds:
         raise ValueError(f"{case.key}: kinds of both sorts")
@@ -96,7 +96,7 @@ def _register(width: int) -> str:
 
 
 def _cell(space: str, lines: list[str]) -> str:
-    """Puts the address of the thread's cell into ``%cell``; the space that accesses to it name."""
+    """Writes the address of the cell of the thread to ``%cell``. The result is the space that accesses to it name."""
     lines.append(".reg .b64 %cell, %own;")
     if space.endswith("shared"):
         lines.append(f".shared .align {CELL} .b8 cells_of_block[{BLOCK * CELL}];")
@@ -114,16 +114,19 @@ def _cell(space: str, lines: list[str]) -> str:
 
 
 def _rotated(column: int, turn: int, register: str, width: int, lines: list[str]) -> None:
-    """Loads ``register`` from operand ``column`` of the lane ``37 * turn`` further on."""
+    """Loads ``register`` from operand ``column`` of the lane that is ``37 * turn`` lanes later."""
     lines.append(f"add.u32 %j, %i, {37 * turn}; rem.u32 %j, %j, %n; mul.wide.u32 %w, %j, 8;")
     lines.append("ld.param.u64 %from, [inputs]; add.s64 %from, %from, %w;")
     lines += ["add.s64 %from, %from, %step;"] * column
-    # Not cut out of 64 bits: ptxas 13.0 then takes the upper half of a packed addend of an atomic from elsewhere.
+    # It is not extracted from 64 bits: ptxas 13.0 then uses a wrong upper half for the packed operand of an atomic.
     lines.append(f"ld.global.b{max(width, 16)} {register}, [%from];")
 
 
 def _atomic(row: str, space: str, kind: str, count: int, operands: int, detail: str = "") -> Launched:
-    """``row`` on a cell with ``count`` elements of ``kind``; stores what it returns and what the cell then holds."""
+    """``row`` on a cell with ``count`` elements of ``kind``.
+
+    Stores its result and the contents of the cell after it.
+    """
     width = width_of(kind)
     wide = kind == "b128"
     lines: list[str] = [".reg .b64 %from;"]
@@ -209,7 +212,7 @@ def _atomics() -> Iterator[Launched]:
         kind = words.rpartition(".")[2]
         chosen = ["", _ORDERS[1 + turn % (len(_ORDERS) - 1)]]
         for order in chosen:
-            # A reduction gives nothing back that could acquire.
+            # A reduction has no result, so it cannot be an acquire.
             sense = order.replace("acquire", "relaxed").replace("acq_rel", "release") if base == "red" else order
             yield _atomic(f"{base}{sense}{named}.{words}", space, kind, count, operands, detail)
 
@@ -266,7 +269,7 @@ def _store_form(row: str, space: str, width: int, count: int, register: int, det
 
 
 def _moves() -> Iterator[Launched]:
-    """Packing and unpacking: ``mov.b32 {a, b}, c`` and the like."""
+    """Packing and unpacking moves, such as ``mov.b32 {a, b}, c``."""
     for whole, count in ((16, 2), (32, 2), (32, 4), (64, 2), (64, 4), (128, 2), (128, 4)):
         part = whole // count
         lines: list[str] = [".reg .b64 %from;"]
@@ -307,7 +310,8 @@ def _keep_whole(whole: int, register: str, lines: list[str]) -> tuple[str, ...]:
 
 
 def _copies() -> Iterator[Launched]:
-    """`cp.async` from the thread's global cell to its shared one, some of its bytes or none of them read."""
+    """`cp.async` from the cell of the thread in global memory to that in shared memory; all, some or no bytes are
+    read."""
     for level, nbytes in (("ca", 4), ("ca", 8), ("ca", 16), ("cg", 16)):
         row = f"cp.async.{level}.shared.global"
         for detail in ("", "part", "ignored"):
@@ -337,7 +341,7 @@ _ASKED = ("global", "shared", "local", "const", "param", "shared::cta", "shared:
 
 
 def _addresses() -> Iterator[Launched]:
-    """Generic addresses: what `isspacep` says of one of each space, and that `cvta.to` undoes `cvta`."""
+    """Generic addresses: `isspacep` for an address of each space, and `cvta.to` as the inverse of `cvta`."""
     for space in ("global", "shared", "local", "const", "param"):
         start: list[str] = [".reg .b64 %from, %generic, %again; .reg .pred %same;"]
         if space == "const":
@@ -365,7 +369,7 @@ def _exchange(
 ) -> Launched:
     """``statement`` names its operands ``{s0}`` …, its results ``{d0}`` …, its membermask ``{mask}``.
 
-    With ``split`` the odd and the even lanes of a warp execute it apart, each half with its own mask.
+    With ``split`` the odd and the even lanes of a warp execute it separately, each half with its own mask.
     """
     lines: list[str] = []
     operands = [load_operand(index, kind.removeprefix("warp:"), lines) for index, kind in enumerate(kinds)]
@@ -403,7 +407,7 @@ def _shuffles() -> Iterator[Launched]:
             yield _exchange(row, detail, kinds, ("b32",), f"{row} {{d0}}, {operands}", split=False)
             pair = f"{row} {{d0}}|{{d1}}, {operands}"
             yield _exchange(row, f"{detail} and a predicate".strip(), kinds, ("b32", "pred"), pair, split=False)
-    # A lane that takes part: the parity of the reader, forced in the low bit.
+    # The source lane must take part: its low bit is set to the parity of the reader.
     own = "{{ .reg .b32 %own; and.b32 %own, %i, 1; and.b32 {s1}, {s1}, -2; or.b32 {s1}, {s1}, %own;\n"
     taking = own + "shfl.sync.idx.b32 {d0}|{d1}, {s0}, {s1}, 0x1f, {mask}; }}"
     yield _exchange("shfl.sync.idx.b32", "of its half", ("b32", "b32"), ("b32", "pred"), taking, split=True)

@@ -1,10 +1,10 @@
-"""Forms of `mma`: each is tried on whole warps, with operands that are chosen for the format of the matrices' elements.
+"""Forms of `mma`: each is tested on whole warps, with operands that are chosen for the format of the elements.
 
-Computes: every form of `mma` that the emulator executes, as a frame for `forms.module_text`; its operands, made again
-    from a seed: one column of lanes for each register. Requires: the generator of `operands.mix`.
-Guarantees: no operand depends on how elements lie in the registers, so the columns need nothing of the emulator.
-A tensor core aligns exact products to the largest exponent and cuts off what lies below: so most operands have few
-    exponents, or powers of two, or sums that cancel; `_MODES` lists them.
+Computes: every form of `mma` that the emulator executes, as a frame for `forms.module_text`; its operands from a seed,
+    one column of lanes for each register. Requires: the generator of `operands.mix`.
+Guarantees: operands do not depend on the layout of elements in the registers, so they are computed without the
+emulator. A tensor core aligns exact products to the largest exponent and truncates the bits below. So most operands
+have few different exponents, are powers of two, or have sums that cancel; `_MODES` lists these cases.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Matrix", "columns_of", "matrix_cases"]
 
 Lanes = npt.NDArray[Any]
 
-#: Warps that try a form whose elements are floating-point numbers, and one of integers.
+#: The number of warps for a form with floating-point elements, and for one with integers.
 FLOAT_WARPS, INTEGER_WARPS = 512, 64
 
 
@@ -70,7 +70,7 @@ class Matrix:
         typed = {"f32": "f32", "f64": "f64"}.get(self.elements[2], "b32")
         lines += [f".reg .{typed} {name};" for name in results]
         if typed != "b32":
-            # The accumulator's registers have its type.
+            # The registers of the accumulator have its type.
             for index, name in enumerate(parts[2]):
                 lines.append(f".reg .{typed} %c{index}; mov.b{self.width} %c{index}, {name};")
             lists[2] = "{" + ", ".join(f"%c{index}" for index in range(len(parts[2]))) + "}"
@@ -86,7 +86,7 @@ class Matrix:
         return lines
 
 
-#: Bits that an element takes in a register.
+#: The number of bits of an element in a register.
 _BITS = {
     "b1": 1,
     "s4": 4,
@@ -132,7 +132,7 @@ def _forms() -> Iterator[Matrix]:
     for layout in ("row.row", "row.col", "col.row", "col.col"):
         row = f"mma.sync.aligned.m8n8k4.{layout}.f32.f16.f16.f32"
         yield Matrix(row, ("f16", "f16", "f32"), (2, 2, 8, 8))
-    # Products that are far below the accumulator's format, alone.
+    # Only products that are far below the format of the accumulator.
     for form in _TINY:
         yield Matrix(form.row, form.elements, form.counts, "tiny")
 
@@ -173,14 +173,16 @@ def _draw(seed: int, shape: tuple[int, ...]) -> Lanes:
 
 @dataclass(frozen=True)
 class _Mode:
-    """How the elements of a warp are drawn: exponents ``low`` to ``high`` from one's, relative to the format's range
-    where they are beyond it; one of ``zero`` elements is not zero; so many ``bits`` of fraction are drawn; one of
-    ``special`` elements is any pattern of bits."""
+    """How the elements of a warp are drawn.
+
+    Exponents are from ``low`` to ``high`` relative to that of 1.0, clamped to the range of the format, for A, B and C.
+    ``bits`` is the number of random bits of the fraction. One in ``special`` elements is any pattern of bits.
+    """
 
     a: tuple[int, int]
     b: tuple[int, int]
     c: tuple[int, int]
-    keep: int = 1  #: of so many elements of A and B one is not zero
+    keep: int = 1  #: one in this number of elements of A and B is not zero
     bits: int = 64
     special: int = 0
     zero_sign: bool = False
@@ -209,7 +211,7 @@ _MODES = (
     _Mode((-2, 2), (-2, 2), (-28, -20)),
     _Mode((0, 0), (0, 0), (-24, 4), bits=2),
     _Mode((-60, -60), (60, 60), (-40, 10), keep=2),
-    _Mode((-40, -20), (-40, 40), (-5000, -60), keep=4),  # a zero of A meets a large element of B
+    _Mode((-40, -20), (-40, 40), (-5000, -60), keep=4),  # zeros of A are multiplied by large elements of B
     _Mode((0, 0), (0, 0), (-2, 5), bits=0),
     _Mode((-12, 0), (0, 12), (10, 14), bits=3),
 )
@@ -233,14 +235,14 @@ def _floats(kind: str, exponents: tuple[int, int], mode: _Mode, keep: int, seed:
         fraction = fraction >> cut << cut
     sign = first >> np.uint64(63)
     value = (exponent << np.uint64(fraction_bits)) | fraction
-    if kind == "e4m3":  # all ones is its NaN
+    if kind == "e4m3":  # its NaN has all bits set
         value = np.minimum(value, np.uint64(0x7E))
     value = np.where(second % np.uint64(keep) == 0, value, np.uint64(0))
     if not mode.zero_sign:
         sign = np.where(value == 0, np.uint64(0), sign)
     value |= sign << np.uint64(exponent_bits + fraction_bits)
     if mode.special:
-        # Infinities, NaNs and zeros, and any pattern.
+        # Infinities, NaNs, zeros, and any pattern of bits.
         kinds = np.array([largest + 1, largest + 1, 0, largest], np.uint64) << np.uint64(fraction_bits)
         picked = kinds[(second >> np.uint64(32) & np.uint64(3)).astype(np.int64)]
         picked |= (second >> np.uint64(40) & np.uint64(1)) << np.uint64(exponent_bits + fraction_bits)
@@ -249,7 +251,7 @@ def _floats(kind: str, exponents: tuple[int, int], mode: _Mode, keep: int, seed:
         value = np.where(second >> np.uint64(48) & np.uint64(0xFFFF) < np.uint64(0xFFFF // mode.special), picked, value)
         value &= mask
     if kind == "tf32":
-        # The lower bits of a register are no part of the number; mostly they are zero.
+        # The lower bits of a register do not belong to the number. In most lanes they are zero.
         value = value << np.uint64(13) | np.where(
             second & np.uint64(0xF00) == 0, second >> np.uint64(20) & np.uint64(0x1FFF), np.uint64(0)
         )
@@ -257,7 +259,7 @@ def _floats(kind: str, exponents: tuple[int, int], mode: _Mode, keep: int, seed:
 
 
 def _integers(kind: str, seed: int, shape: tuple[int, ...], warps: int) -> Lanes:
-    """Words of small integers or bits: any, and in every fourth warp the extremes only."""
+    """Words of small integers or bits: random, but in every fourth warp only the extremes."""
     words = _draw(seed, shape) & np.uint64(0xFFFF_FFFF)
     width = _BITS.get(kind, 32)
     pick = _draw(seed + 1, (*shape, 32 // width)) % np.uint64(4)
@@ -267,7 +269,7 @@ def _integers(kind: str, seed: int, shape: tuple[int, ...], warps: int) -> Lanes
     turn = np.arange(warps) % 4 == 3
     near = turn if kind != "s32" else np.arange(warps) % 2 == 1
     if kind == "s32":
-        # Sums that saturate or wrap: accumulators within some thousand of the limits.
+        # Accumulators within some thousand of the limits, so that sums saturate or wrap around.
         extreme = (extreme & np.uint64(0x8000_0000)) ^ (np.uint64(0x7FFF_FFFF) - (words & np.uint64(0xFFF)))
     return np.where(near[None, :, None], extreme, words)
 

@@ -1,11 +1,12 @@
-"""The operands on which golden results are recorded, made again from a seed wherever they are needed.
+"""The operands of the golden results, which are computed from a seed.
 
-Computes: for the kinds of a form's operands (`f32`, `u16x2`, `count`, …) the lanes to try: every combination of special
-    values first, then random ones. Guarantees: the same bits on every machine and NumPy version: the generator is
-    SplitMix64 on a counter, and nothing else is drawn from. All values are uint64, the operand in the lowest bits.
-Random floats come from several sources, since uniform bits hardly ever cancel, tie or underflow: uniform bits,
+Computes: for the kinds of the operands of a form (`f32`, `u16x2`, `count`, …) the values of all lanes: every
+    combination of special values, then random values. Guarantees: the bits are the same on every machine and with every
+    version of NumPy, since the only generator is SplitMix64 on a counter. All values are uint64, with the operand in
+    the low bits.
+Random floats have several distributions, since uniform bits almost never cancel, tie or underflow: uniform bits,
     moderate exponents, few fraction bits, pairs whose product or quotient is near the smallest normal number, operands
-    one or two units apart, and addends that nearly cancel the product.
+    that differ by one or two units, and addends that nearly cancel the product.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ __all__ = ["COMPARED_LANES", "RANDOM_LANES", "SPECIAL_LANES", "digest_chunk", "l
 
 Lanes = npt.NDArray[Any]
 
-#: Random lanes for each form, beside the special ones.
+#: The number of random lanes for each form, in addition to special ones.
 RANDOM_LANES = 2048
-#: At most so many combinations of special values; fewer for comparisons, whose forms are thousands.
+#: The largest number of combinations of special values. For comparisons it is smaller, since they have thousands of
+#: forms.
 SPECIAL_LANES, COMPARED_LANES = 4096, 1024
 
 _FORMATS = {"f16": (16, 10), "bf16": (16, 7), "f32": (32, 23), "f64": (64, 52), "tf32": (32, 23)}
@@ -74,7 +76,7 @@ def _float_specials(kind: str) -> list[int]:
         sign | one,
         sign | infinity,
         infinity | 1,
-        # The half that stands for an element outside of a tensor; a NaN like any other elsewhere.
+        # The half that marks an element outside of a tensor. For other instructions it is a normal NaN.
         infinity | (least_normal - 9),
         least_normal - 1,
         sign | 1,
@@ -98,7 +100,7 @@ def _float_specials(kind: str) -> list[int]:
         sign | (one + quiet),
         sign | (one - least_normal),
     ]
-    # Where the integer types end, and where fractions do.
+    # The limits of integer types, and the exponents from which numbers have no fraction.
     for exponent in (fraction, fraction + 1, 7, 8, 15, 16, 31, 32, 63, 64, -14, -24, -25, -126, -133, -149, -150):
         if 0 < exponent + one_exponent <= 2 * one_exponent:
             power = (exponent + one_exponent) << fraction
@@ -122,7 +124,7 @@ _COUNTS = (
 
 @cache
 def specials(kind: str) -> tuple[int, ...]:
-    """The special values of ``kind``, the most telling first."""
+    """The special values of ``kind``, the most important first."""
     if kind == "pred":
         return (0, 1)
     if kind == "count":
@@ -143,7 +145,7 @@ def specials(kind: str) -> tuple[int, ...]:
 
 
 def _combinations(kinds: tuple[str, ...], limit: int) -> list[Lanes]:
-    """Every combination of special values, each list cut so that there are at most ``limit``."""
+    """Every combination of special values. Lists are truncated so that there are at most ``limit`` combinations."""
     sizes = [len(specials(kind)) for kind in kinds]
     most = max(sizes)
     while np.prod([min(size, most) for size in sizes], dtype=np.int64) > limit and most > 2:
@@ -219,7 +221,7 @@ def _number(bits: Lanes, kind: str) -> Lanes:
 
 
 def _relate(columns: list[Lanes], kinds: tuple[str, ...], seed: int) -> None:
-    """Makes the second operand follow the first in some lanes, and the third cancel a product."""
+    """In some lanes, computes the second operand from the first, and a third operand that cancels the product."""
     if len(kinds) < 2 or kinds[0] != kinds[1]:
         return
     kind, width = kinds[0], width_of(kinds[0])
@@ -254,16 +256,16 @@ def _relate(columns: list[Lanes], kinds: tuple[str, ...], seed: int) -> None:
 
 
 def _near_least_normal(columns: list[Lanes], kinds: tuple[str, ...], seed: int, part: slice) -> None:
-    """Products within some units of the smallest normal number, where flushing depends on when it is asked."""
+    """Products near the smallest normal number: flushing before rounding and flushing after it differ here."""
     kind, width = kinds[0], width_of(kinds[0])
     _, fraction = _FORMATS[kind]
     middle = (1 << (width - 2 - fraction)) - 1
     digits = columns[0][part] & np.uint64((1 << fraction) - 1)
     number = f"f{width // 8}"
-    # A factor in [1, 2), and the inverse of it, scaled so that both are normal.
+    # A factor in [1, 2) and its inverse, scaled so that both are normal.
     first = (digits | np.uint64(middle << fraction)).astype(f"u{width // 8}").view(number)
     inverse = (1.0 / first.astype(np.float64)).astype(number)
-    down = 2 - (middle // 2) * 2  # an even exponent for each half of the way to the smallest normal number
+    down = 2 - (middle // 2) * 2  # the exponent of the smallest normal number, divided between both factors
     low = (down // 2) << fraction
     high = (1 << fraction) - (middle << fraction) - low
     columns[0][part] = first.view(f"u{width // 8}").astype(np.uint64) + np.uint64(low % 2**64)
@@ -279,8 +281,7 @@ def _near_least_normal(columns: list[Lanes], kinds: tuple[str, ...], seed: int, 
 def lanes_of(kinds: tuple[str, ...], limit: int = SPECIAL_LANES) -> tuple[Lanes, ...]:
     """The operands of a form whose sources have ``kinds``: one array of uint64 for each, all of one length.
 
-    ``limit`` bounds the combinations of special values. A form with one operand of at most 16 bits gets every value
-    that there is.
+    ``limit`` bounds the combinations of special values. A form with one operand of at most 16 bits gets every value.
     """
     if len(kinds) == 1 and 8 <= width_of(kinds[0]) <= 16:
         return (np.arange(1 << width_of(kinds[0]), dtype=np.uint64),)
@@ -288,7 +289,7 @@ def lanes_of(kinds: tuple[str, ...], limit: int = SPECIAL_LANES) -> tuple[Lanes,
     seed = 1000 * sum((index + 1) * sum(kind.encode()) for index, kind in enumerate(kinds))
     random = [_random(kind, seed + 10 * index, RANDOM_LANES) for index, kind in enumerate(kinds)]
     _relate(random, kinds, seed + 100)
-    # Whole chunks: the last one is filled up with random lanes, of which there are never fewer than promised.
+    # The last chunk is filled with random lanes, so that all chunks are whole.
     rest = -(special[0].size + RANDOM_LANES) % 64
     filler = [_random(kind, seed + 200 + 10 * index, rest) for index, kind in enumerate(kinds)]
     return tuple(np.concatenate(parts) for parts in zip(special, random, filler, strict=True))

@@ -1,8 +1,8 @@
-"""What the emulator makes of a case, and how results are kept in the repository.
+"""Runs a case on the emulator; the format of recorded results.
 
-Computes: the emulator's results for a case as uint64 columns; a digest of 64 bits over each chunk of lanes; reading and
-    writing the file of recorded results. Guarantees: two results of a chunk that differ in any bit have different
-    digests, but for a chance of 2**-64. Approximate rows keep the results themselves, of fewer lanes.
+Computes: the results of the emulator for a case as uint64 columns; a digest of 64 bits for each chunk of lanes; reading
+    and writing of the file with recorded results. Guarantees: if the results of a chunk differ in any bit, the digests
+    differ, except with probability 2**-64. For approximate rows the results of some lanes are stored, not digests.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Lanes = npt.NDArray[Any]
 
 #: Results of an NVIDIA H200 (sm_90), ptxas 13.0.
 GOLDEN = Path(__file__).with_name("sm_90.npz")
-#: The same of the forms that a launch tries.
+#: The same for forms that are tested by whole launches.
 LAUNCHED = Path(__file__).with_name("sm_90_launched.npz")
-#: The same of products of matrices, and of what a warp or a block does together.
+#: The same for products of matrices, and for operations of a whole warp or block.
 MATRIX = Path(__file__).with_name("sm_90_matrix.npz")
 
 
@@ -49,12 +49,12 @@ def operands_of(case: Case) -> tuple[Lanes, ...]:
 
 
 def approximate_lanes(lanes: int) -> Lanes:
-    """Which lanes of an approximate row are kept: some 2,000 to 5,000."""
+    """The lanes of an approximate row whose results are stored: about 2,000 to 5,000."""
     return np.arange(0, lanes, 1 if lanes < 4096 else 3 if lanes < 1 << 16 else 13)
 
 
 def emulate(case: Case, columns: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-    """The emulator's results on ``columns``, one column of uint64 for each thing that the recorded kernel stores."""
+    """The results of the emulator for ``columns``: one column of uint64 for each result that the kernel stores."""
     function = case.function
     assert function is not None, case.key
     pending = list(columns)
@@ -87,7 +87,7 @@ def digests(results: tuple[Lanes, ...]) -> Lanes:
 
 @dataclass(frozen=True)
 class Golden:
-    """Recorded results: ``exact`` has the digests of each case, ``approximate`` the kept results themselves."""
+    """Recorded results: ``exact`` has the digests of each case, ``approximate`` the stored results."""
 
     machine: dict[str, str]
     exact: dict[str, Lanes]

@@ -1,10 +1,10 @@
-"""Do our times agree with Nsight Compute's? Ten kernels, timed by the harness and by `ncu`, in one run.
+"""Compare the times of ten kernels, measured by the harness and by Nsight Compute (`ncu`) in one run.
 
     PYTHONPATH=typings python tests/gpu/against_ncu.py
 
-An event-to-event time holds a part of the launch, some 1.6 µs on an H200, which ncu's duration does not: the kernels
-take 100 µs and more, so that it is within the 2 % by which the two may differ. ncu sets no clocks here
-(`--clock-control none`). The exit code is 1 where any of the ten differs by more.
+The time between two events contains a part of the launch, about 1.6 µs on an H200, which the duration of ncu does not.
+The two times may differ by 2 %, so the kernels take at least 100 µs. ncu does not set clocks (`--clock-control none`).
+The exit code is 1 if a kernel differs by more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _GRIDS = (132, 264, 1056)
 
 
 def launch() -> None:
-    """What ncu watches: each kernel some times."""
+    """The process that ncu profiles: launches each kernel a few times."""
     backend = CudaBackend()
     for number, turns in enumerate(TURNS):
         work, variant = chain_work("x", _GRIDS[number % 3]), arm("O3", chain(turns))
@@ -39,7 +39,7 @@ def launch() -> None:
 
 
 def by_ncu() -> list[float]:
-    """The median duration of each kernel in seconds, as ncu has it."""
+    """The median duration of each kernel in seconds, measured by ncu."""
     command = ["ncu", "--clock-control", "none", "--cache-control", "all", "--metrics", "gpu__time_duration.sum"]
     command += ["--csv", "--print-units", "base", sys.executable, __file__, "--launch"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=150)
@@ -52,7 +52,7 @@ def by_ncu() -> list[float]:
 
 
 def by_events() -> list[float]:
-    """The median time of each kernel in seconds."""
+    """The median time of each kernel in seconds, measured by the harness."""
     backend = CudaBackend()
     found: list[float] = []
     for number, turns in enumerate(TURNS):

@@ -1,8 +1,8 @@
 """Kernels whose time is known by construction: chains of dependent instructions, with a planted slowdown.
 
-`chain` is PTX in which each thread runs a loop of dependent multiply-adds between one load and one store: its time is
-the number of turns times the latency of a turn, so that 2 % more turns are 2 % more time. `spin` runs for a given time
-by the GPU's own timer. Each is a work of one launch.
+In `chain`, each thread runs a loop of dependent multiply-adds between one load and one store. Its time is the number of
+iterations times their latency, so 2 % more iterations take 2 % more time. `spin` runs for a given time, measured by the
+timer of the GPU. Each is a work item with one launch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _HEADER = ".version 8.0\n.target sm_75\n.address_size 64\n"
 
 
 def chain(turns: int, extra: str = "") -> str:
-    """``out[i] = x`` after so many turns of ``x = x·a + b``; ``extra`` is put into the loop."""
+    """``out[i] = x`` after this number of iterations of ``x = x·a + b``. ``extra`` is added to the loop."""
     return f"""{_HEADER}
 .visible .entry chain(.param .u64 source, .param .u64 target)
 {{
@@ -49,10 +49,10 @@ LOOP:
 
 
 def planted(turns: int, share: float) -> str:
-    """The same results as ``chain(turns)``, but slower: ``share`` more turns of the loop, whose results are dropped."""
+    """The same results as ``chain(turns)``, but slower: the share ``share`` of more iterations, with unused results."""
     more = max(1, round(turns * share))
     text = chain(turns)
-    # Turns on a copy, whose result enters the output with a weight that is exactly zero for finite numbers.
+    # Iterations on a copy, whose result is added to the output with a factor that is zero for finite numbers.
     wasted = f"""
   mov.f32 %y, %x;
   mov.u32 %r4, 0;
@@ -81,12 +81,12 @@ def chain_work(name: str, blocks: int, threads: int = 256) -> KernelWork:
 
 
 def arm(id: str, ptx: str, launch: str = "auto") -> Arm:
-    """An arm of one module."""
+    """An arm that consists of one module."""
     return Arm(id, {"m": ptx}, launch=launch)
 
 
 def spin(nanoseconds: int) -> str:
-    """A kernel that ends when the GPU's timer has gone on for so long, and then writes 1."""
+    """A kernel that runs until this time has passed on the timer of the GPU, and then writes 1."""
     return f"""{_HEADER}
 .visible .entry spin(.param .u64 target)
 {{
@@ -114,6 +114,6 @@ def spin_work() -> KernelWork:
 
 
 def replaced(body: str) -> str:
-    """``chain`` with another body between its loads of parameters and its end, for cheats."""
+    """``chain`` with another body between the loads of its parameters and its end, for planted cheats."""
     head, _, _ = chain(1).partition("  ld.global.f32 %x")
     return f"{head}{body}\n  ret;\n}}\n"

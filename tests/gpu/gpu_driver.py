@@ -1,6 +1,6 @@
-"""The CUDA driver through ctypes: just enough to launch the cases of `tests/run` on a GPU.
+"""The CUDA driver through ctypes: the functions that launch the cases of `tests/run` on a GPU.
 
-Requires: libcuda.so.1 and NumPy, nothing else, so that it also runs on a machine with a bare Python.
+Requires: only libcuda.so.1 and NumPy, so that it runs on a machine without other packages.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Gpu:
         return module
 
     def unload(self, module: ctypes.c_void_p) -> None:
-        """Give a module back."""
+        """Unload a module."""
         self._call("cuModuleUnload", module)
 
     def launch(
@@ -82,7 +82,7 @@ class Gpu:
         args: Sequence[Any],
         shared: int = 0,
     ) -> None:
-        """Run ``kernel``; arrays are copied there and back, in place. One array given twice is one buffer."""
+        """Run ``kernel``. Arrays are copied to the GPU and, in place, back. The same array twice is one buffer."""
         function = ctypes.c_void_p()
         self._call("cuModuleGetFunction", ctypes.byref(function), module, kernel.encode())
         buffers: list[tuple[np.ndarray[Any, Any], ctypes.c_uint64]] = []
@@ -116,12 +116,12 @@ class Gpu:
                 self._call("cuMemcpyDtoH_v2", target, pointer, size)
         finally:
             for _, pointer in buffers:
-                self.cuda.cuMemFree_v2(pointer)  # after a fault this fails, too, which would hide the fault
+                self.cuda.cuMemFree_v2(pointer)  # after a fault this call fails, too; its error would hide the fault
 
 
 class GpuProcess:
-    """A process with the GPU to itself: a kernel that faults is the end of the process that has launched it, which is
-    then replaced, so that the next kernel runs."""
+    """A process that uses the GPU. After a kernel that faults, the process cannot use the GPU any more. It is then
+    replaced, so that the next kernel can run."""
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
@@ -129,7 +129,7 @@ class GpuProcess:
     def launch(
         self, code: bytes, kernel: str, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared: int = 0
     ) -> list[np.ndarray[Any, Any]]:
-        """What the kernel of a cubin leaves in its arrays. Raises `GpuError`."""
+        """Run the kernel of a cubin. The result is the contents of its arrays. Raises `GpuError`."""
         if self._pool is None:
             os.environ["PYTHONSAFEPATH"] = "1"  # nothing is imported from the current folder
             self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
@@ -140,7 +140,7 @@ class GpuProcess:
             raise
 
     def close(self) -> None:
-        """End the process; the next launch starts another."""
+        """End the process. The next launch starts another one."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None

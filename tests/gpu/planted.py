@@ -1,11 +1,11 @@
-"""The experiment behind the verdicts: equal arms, and slowdowns of known size, on a GPU.
+"""An experiment that tests the verdicts: equal arms, and slowdowns of known size, on a GPU.
 
     PYTHONPATH=typings python tests/gpu/planted.py --output FILE [--kernels 12] [--runs 5] [--equal]
 
-With `--equal`, each of 60 kernels of 2 to 50 µs is run against itself only. Else each of the kernels (chains of
-different lengths and grids) is run against itself, against a copy that is 2 % slower and one that is 0.3 % slower by
-construction. The last run's result file is written; over all runs a table says how often each arm got which verdict,
-and the exit code is 1 unless every 2 % was found and nothing else was called.
+With `--equal`, each of 60 kernels of 2 to 50 µs is compared only with itself. Otherwise each of the kernels (chains of
+different lengths and grids) is compared with itself, with a copy that is 2 % slower, and with a copy that is 0.3 %
+slower. The result file of the last run is written. A table has, over all runs, how often each arm got each verdict. The
+exit code is 1 unless every slowdown of 2 % is found and no equal arm is reported as different.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def tasks(kernels: int) -> list[Task]:
 
 
 def equal_tasks() -> list[Task]:
-    """Sixty kernels of 2 µs to 50 µs, each with no arm but its baseline, which is entered twice anyway."""
+    """Sixty kernels of 2 µs to 50 µs, each with only its baseline, which is always measured as two arms."""
     made: list[Task] = []
     for number in range(60):
         turns = round(100 * 1.2 ** (number % 20))

@@ -1,7 +1,8 @@
-"""Run every case of `tests/run` on the GPU and record hashes of what it wrote: `python tests/gpu/record.py [FILE]`.
+"""Run every case of `tests/run` on the GPU and record hashes of its results: `python tests/gpu/record.py [FILE]`.
 
-Needs a GPU, a driver and NumPy. The record lets a machine without a GPU check the emulator against silicon. Every case
-runs twice, and a case whose two results differ is left out and named: its outcome depends on the order of threads.
+Needs a GPU, a driver and NumPy. With the record, a machine without a GPU can compare the emulator with a GPU. Every
+case runs twice. If its two results differ, they depend on the order of threads, so the case is reported and not
+recorded.
 """
 
 from __future__ import annotations

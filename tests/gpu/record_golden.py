@@ -1,12 +1,12 @@
-"""Records what a Hopper GPU makes of every form: `tests/golden/sm_90*.npz`, which CI checks without a GPU.
+"""Records the results of a Hopper GPU for every form: `tests/golden/sm_90*.npz`. CI checks them without a GPU.
 
     PYTHONPATH=typings python tests/gpu/record_golden.py [--output FOLDER] [--only lanes|launched] [--no-gpu]
 
-Every form that the opcode table spells, the emulator gives a meaning and ptxas accepts for sm_90 becomes a kernel with
-that one instruction between loads and stores; `golden/forms.py` writes those of arithmetic (`sm_90.npz`),
-`golden/launched.py` those of memory and of exchanges (`sm_90_launched.npz`); `golden/operands.py` makes the operands.
-The emulator runs beside the GPU, and lanes that differ are written, with operands and both results, to
-`differences.json` in the same folder. ``--no-gpu`` stops when everything is assembled.
+A form is recorded if the opcode table has it, the emulator executes it, and ptxas accepts it for sm_90. Its kernel has
+this instruction between loads and stores. `golden/forms.py` writes the kernels for arithmetic (`sm_90.npz`),
+`golden/launched.py` those for memory and exchanges (`sm_90_launched.npz`), and `golden/operands.py` the operands. The
+emulator runs the same forms. Lanes that differ are written, with operands and both results, to `differences.json` in
+the same folder. ``--no-gpu`` stops after everything is assembled.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ AnyFrame = TypeVar("AnyFrame", bound=Frame)
 
 
 def accepted(batch: list[AnyFrame], cells: int = 0) -> tuple[list[AnyFrame], bytes, dict[str, str]]:
-    """The cases of ``batch`` that ptxas takes, their cubin, and its message for each of the others."""
+    """The cases of ``batch`` that ptxas accepts, their cubin, and the error message for each of the others."""
     refused: dict[str, str] = {}
     while batch:
         text, starts = module_text(batch, cells)
@@ -63,7 +63,7 @@ def accepted(batch: list[AnyFrame], cells: int = 0) -> tuple[list[AnyFrame], byt
 
 
 def assembled() -> Iterator[tuple[list[Case], bytes, dict[str, str]]]:
-    """All cases in modules of some hundred kernels, assembled in parallel."""
+    """All cases, in modules of some hundred kernels that are assembled in parallel."""
     every = [case for row in rows() for case in cases(row)]
     batches = [every[start : start + _BATCH] for start in range(0, len(every), _BATCH)]
     with ThreadPoolExecutor() as pool:
@@ -71,7 +71,7 @@ def assembled() -> Iterator[tuple[list[Case], bytes, dict[str, str]]]:
 
 
 def assembled_launched() -> Iterator[tuple[list[Launched], bytes, dict[str, str]]]:
-    """The same for the forms that a whole launch tries."""
+    """The same for the forms that are tested by whole launches."""
     every = list(launched_cases().values())
     cells = bytes_of_cells(every)
     batches = [every[start : start + _BATCH] for start in range(0, len(every), _BATCH)]
@@ -80,7 +80,7 @@ def assembled_launched() -> Iterator[tuple[list[Launched], bytes, dict[str, str]
 
 
 class Gpu:
-    """The first GPU, through the CUDA driver; operands stay on it while forms with the same kinds follow."""
+    """The first GPU, through the CUDA driver. Operands remain on it for the next form with the same kinds."""
 
     def __init__(self) -> None:
         self._driver: Any = importlib.import_module("cuda.bindings.driver")
@@ -133,14 +133,14 @@ class Gpu:
 def differences(
     case: Frame, columns: tuple[Lanes, ...], seen: tuple[Lanes, ...], ours: tuple[Lanes, ...]
 ) -> dict[str, Any] | None:
-    """The lanes on which the emulator and the GPU differ, the first some in hexadecimal."""
+    """The lanes on which the emulator and the GPU differ, some of them in hexadecimal."""
     wrong = np.zeros(columns[0].size, bool)
     for left, right in zip(ours, seen, strict=True):
         wrong |= left != right
     if not wrong.any():
         return None
     places = np.flatnonzero(wrong)
-    # Spread over the lanes: the first ones are all of one kind.
+    # These are distributed over all lanes, since the first lanes have similar operands.
     chosen = places[np.unique(np.linspace(0, places.size - 1, _SHOWN).astype(int))]
     lanes = [
         [int(lane), *([f"{int(column[lane]):x}" for column in group] for group in (columns, seen, ours))]
@@ -150,7 +150,7 @@ def differences(
 
 
 class Recording:
-    """What was recorded so far, and where the emulator differed. Without a GPU only what ptxas takes is counted."""
+    """The recorded results, and where the emulator differs. Without a GPU, it counts only what ptxas accepts."""
 
     def __init__(self, gpu: Gpu | None) -> None:
         self.gpu = gpu
@@ -171,7 +171,7 @@ class Recording:
         return self.gpu is not None and bool(batch)
 
     def lanes(self) -> None:
-        """Every form of arithmetic."""
+        """Record every form of arithmetic."""
         for batch, cubin, refused in assembled():
             if not self._takes(batch, refused):
                 continue
@@ -187,7 +187,7 @@ class Recording:
                     self._note(case, columns, results, emulate(case, columns))
 
     def launched(self) -> None:
-        """Every form that needs a launch."""
+        """Record every form that is tested by whole launches."""
         for batch, cubin, refused in assembled_launched():
             for key, message in refused.items():
                 print(f"{key}: {message}")

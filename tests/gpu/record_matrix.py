@@ -1,10 +1,11 @@
-"""Records what a Hopper GPU makes of `mma`, `ldmatrix`, `stmatrix`, `mbarrier` and `cp.async.bulk`.
+"""Records the results of a Hopper GPU for `mma`, `ldmatrix`, `stmatrix`, `mbarrier` and `cp.async.bulk`.
 
     PYTHONPATH=typings python tests/gpu/record_matrix.py [--output FOLDER] [--raw]
 
-The kernels come from `golden/matrix.py` and `golden/collective.py`; the driver assembles their PTX. Writes the digests
-to `sm_90_matrix.npz` in the folder, and with ``--raw`` all results to `raw_0.npz` and so on, to which a model of the
-tensor core's rounding is fitted. A form that the driver refuses or that faults is named, and the others go on.
+The kernels come from `golden/matrix.py` and `golden/collective.py`; the driver assembles their PTX. The digests are
+written to `sm_90_matrix.npz` in the folder. With ``--raw``, all results are written to `raw_0.npz` and so on, for
+fitting a model of the rounding of tensor cores. A form that the driver refuses or that faults is reported; the others
+continue.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _FILE = 12 << 20
 
 
 def results_of(gpu: Gpu, case: Frame, columns: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-    """What the GPU stores, one column for each result."""
+    """The words that the GPU stores, one column for each result."""
     lanes = columns[0].size
     text, _ = module_text([case], CELL * lanes)
     words = np.zeros((len(case.results), lanes), np.uint64)

@@ -36,7 +36,7 @@ def test_a_kernel_runs_and_gives_the_right_bytes(gpu: CudaBackend) -> None:
     source, target = gpu.allocate(4096), gpu.allocate(4096)
     gpu.write(source, x)
     gpu.launch(gpu.load(chain(3)).kernel("chain"), (4, 1, 1), (256, 1, 1), 0, [source, target])
-    # In double and rounded once, a multiply-add is exact enough to be the float one.
+    # A multiply-add in double precision that is rounded to float once equals that of float.
     for _ in range(3):
         for bits in (0x3F7FFFFF, 0x3F7FFFFE, 0x3F7FFFFD, 0x3F7FFFFC):
             a, b = np.array([bits, 0x3A83126F], np.uint32).view(np.float32).astype(np.float64)
@@ -129,7 +129,7 @@ def test_a_kernel_that_waits_for_the_grid_is_launched_cooperatively(gpu: CudaBac
     counter, seen = gpu.allocate(4), gpu.allocate(4 * blocks)
     gpu.fill(counter, 0)
     gpu.launch(kernel, (blocks,), (32,), 0, [counter, seen])
-    # Each of the 32 threads of each block counts.
+    # Each of the 32 threads of each block counts itself.
     assert (gpu.read(seen, np.uint32, blocks) >= blocks).all()
     with pytest.raises(DeviceFailed, match="TOO_LARGE"):
         gpu.launch(kernel, (1 << 20,), (32,), 0, [counter, seen])

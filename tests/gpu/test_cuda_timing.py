@@ -35,7 +35,7 @@ def test_a_kernel_of_known_time_takes_it(gpu: CudaBackend, nanoseconds: int) -> 
     watch = CudaStopwatch(gpu, spin_work(), [arm("O3", spin(nanoseconds))], 1)
     block = watch.measure(0, 20)
     over = np.median(block.seconds) - nanoseconds * 1e-9
-    # A launch takes a microsecond or two, and the timer ticks once in one.
+    # A launch takes one or two microseconds, and the timer has a resolution of one.
     assert 0 <= over < 5e-6, (over, watch.how())
     assert 0.2e9 < block.clock_hz < 3e9
     assert (watch.copies > 1) == (nanoseconds < 20_000)
@@ -96,11 +96,12 @@ def test_changed_inputs_and_writes_outside_are_caught(gpu: CudaBackend) -> None:
 
 
 class OtherStream(CudaBackend):
-    """Launches the second kernel it is given, and all after it, on a stream that nobody waits for, behind a delay."""
+    """A backend that launches the second and later kernels on another stream, which is not waited for, after a
+    delay."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.other = self.call("cuStreamCreate", self.driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        self.other = self.create_stream()
         self.delay, self.where = self.load(spin(50_000_000)).kernel("spin"), self.allocate(4)
         self.cheats = False
 
@@ -130,7 +131,7 @@ def session(tasks: list[tuple[Work, list[Arm]]]) -> ResultFile:
 
 
 def test_a_hang_and_a_fault_cost_only_their_own_arm() -> None:
-    """The endless kernel ends by itself after a minute, for the sake of the machine."""
+    """The kernel that hangs ends by itself after a minute, so that the machine can be used again."""
     base = chain(2000)
     endless = base.replace("LOOP:\n", "  .reg .u64 %t<3>;\n  mov.u64 %t0, %globaltimer;\nLOOP:\n").replace(
         "  setp.lt.u32 %p, %r4, 2000;",

@@ -1,4 +1,4 @@
-"""Whole kernels on the GPU and on the emulator: every array bit for bit."""
+"""Whole kernels on the GPU and on the emulator: all arrays have the same bits."""
 
 import sys
 from pathlib import Path

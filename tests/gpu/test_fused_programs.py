@@ -1,7 +1,7 @@
-"""Fused host programs on the GPU: the same bits as the separate launches leave, there and on the emulator.
+"""Fused host programs on the GPU: the results have the bits of separate launches, on the GPU and on the emulator.
 
 ``pytest tests/gpu/test_fused_programs.py --fuzz-n N`` runs N random programs of `random_launches`, as on the emulator
-(tests/property/test_fusion.py); barriers of the grid are real here, between blocks that run beside each other.
+(tests/property/test_fusion.py). Here the blocks that a barrier of the grid synchronizes really run in parallel.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from random_launches import random_launches
 
 pytestmark = pytest.mark.gpu
 
-#: Programs without --fuzz-n, and programs in one test case.
+#: The number of programs without --fuzz-n, and of programs in one test case.
 PROGRAMS, SHARE = 32, 8
 
 
@@ -36,7 +36,7 @@ def gpu() -> CudaBackend:
 
 
 def everything(gpu: CudaBackend) -> FusionOptions:
-    """All that is legal, barriers of the grid where the GPU holds all blocks."""
+    """Makes every legal fusion, with barriers of the grid if all blocks fit on the GPU."""
     return FusionOptions(resident=residency(gpu.attribute("MULTIPROCESSOR_COUNT")))
 
 
@@ -59,7 +59,7 @@ def test_random_programs(gpu: CudaBackend, share: int) -> None:
     assert fusions and cooperative
 
 
-#: ``y[i] = x[i] + 3 * x[(i + far) % n] + x[i - 1]``: what other blocks have written.
+#: ``y[i] = x[i] + 3 * x[(i + far) % n] + x[i - 1]``: reads elements that other blocks have written.
 STEP = """.version 8.0
 .target sm_90
 .address_size 64
@@ -119,7 +119,7 @@ def rounds(gpu: CudaBackend) -> FusedProgram:
 
 @pytest.mark.parametrize("n", [1, 300, 33_000, 200_000, 2_000_000])
 def test_many_barriers_of_large_grids(gpu: CudaBackend, n: int) -> None:
-    """Up to all blocks that the GPU holds; more are launched one by one."""
+    """Grids up to the number of resident blocks of the GPU. With more blocks, the kernels are launched separately."""
     made = rounds(gpu)
     assert "cooperative" in made.host.to_python() and made.result.fusions >= 3
     places = np.arange(n)
@@ -132,7 +132,7 @@ def test_many_barriers_of_large_grids(gpu: CudaBackend, n: int) -> None:
 
 
 def test_a_grid_that_does_not_fit_fails(gpu: CudaBackend) -> None:
-    """Nothing hangs: the driver refuses."""
+    """The driver refuses the launch, so nothing hangs."""
     text = ROUNDS.lstrip().replace("256](", '256, "cooperative"](')
     host = program_from_text(text, {**vars(dsl), "step": ptx_source(STEP)})
     loaded = Loaded(host, gpu, lambda kernel: kernel.ptx())

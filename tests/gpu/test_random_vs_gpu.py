@@ -1,11 +1,11 @@
-"""The last rung of the ladder: random programs on the GPU, as they are and after every list of passes, bit for bit.
+"""Random programs on the GPU, before and after every list of passes: the results have the same bits.
 
-``pytest tests/gpu/test_random_vs_gpu.py --fuzz-n N`` draws N programs that nobody has seen. The emulator must give the
-same bytes, too: they compute nothing from addresses, which each machine chooses itself.
+``pytest tests/gpu/test_random_vs_gpu.py --fuzz-n N`` draws N new programs. The emulator must give the same
+bytes, too: the programs compute nothing from addresses, which differ between machines.
 
-ptxas makes the machine code at -O0, which does what PTX says. At -O3 ptxas 13.0 itself computes something else on about
-one in two thousand of these programs before any pass has touched them; what `opt` leaves is run at -O3, too, and a
-difference there is a warning, since it lies between two ways of assembling one and the same PTX.
+ptxas assembles the programs at -O0. At -O3, ptxas 13.0 compiles about one in two thousand of the unchanged programs to
+code with another result. The output of `opt` also runs at -O3. A difference there is only a warning, since it is a
+difference between two ways to assemble the same PTX.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def the_gpu() -> GpuProcess:
 
 @pytest.fixture(scope="module", autouse=True)
 def closed() -> Iterator[None]:
-    """End the process before the interpreter does, which takes apart what ends it."""
+    """End the process before the interpreter exits and deletes what this needs."""
     yield
     the_gpu().close()
 
@@ -50,7 +50,7 @@ def capability() -> int:
 
 
 def on_gpu(ptx: str, launch: Launch, seed: int, level: int = 0) -> list[np.ndarray[Any, Any]]:
-    """What the kernel leaves in its arrays, assembled at a level of ptxas. Raises `GpuError`."""
+    """The contents of the arrays after the kernel, assembled at a level of ptxas. Raises `GpuError`."""
     code = assemble(ptx, arch=arch_on(ptx, capability()), opt_level=level).cubin
     return the_gpu().launch(code, launch.kernel, launch.grid, launch.block, launch.arguments(seed), launch.shared)
 
@@ -65,7 +65,7 @@ def differences(one: list[np.ndarray[Any, Any]], other: list[np.ndarray[Any, Any
 
 
 def optimized(ptx: str, launch: Launch, seed: int, expected: list[np.ndarray[Any, Any]]) -> list[str]:
-    """What ptxas -O3 makes of the program that ptxas -O0 does not."""
+    """The differences between the results of the program with ptxas -O3 and -O0."""
     try:
         return differences(expected, on_gpu(ptx, launch, seed, 3))
     except GpuError as error:

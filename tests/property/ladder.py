@@ -37,7 +37,8 @@ from ptxmotion.analysis.memory.alias import Promise
 from ptxmotion.emulator import Emulator, EmulatorError, InstanceJudge
 from ptxmotion.emulator.counts import Counts
 from ptxmotion.emulator.trace import SPACES
-from ptxmotion.ptx import Kernel, Module, PtxError, parse, print_module
+from ptxmotion.ptx import Instr, Kernel, Module, PtxError, parse, print_module
+from ptxmotion.ptx.operations import EXITS
 from ptxmotion.ptx.verify import problems
 from ptxmotion.toolchain.tools import PtxasError, assemble
 from ptxmotion.transforms.passes import passes_of
@@ -197,7 +198,7 @@ class Ladder:
 
     def divergence_complaints(self) -> list[str]:
         """Branches that are reported as uniform and diverged in the original kernel."""
-        return [line for each in self.before for line in _wrongly_uniform(self.ptx, self.launch.kernel, each)]
+        return [line for each in self.before for line in _wrongly_uniform(self.ptx, each)]
 
     def complaints(
         self, passes: str, *, ptxas: bool = False, schedule: str = "order", promise: Promise | None = None
@@ -252,12 +253,13 @@ class Ladder:
 
     def _always_diverged(self, counts: Counts) -> bool:
         """Whether each branch that is reported as divergent separated the lanes every time. Only then the warp takes
-        both paths anyway."""
-        divergent = _branches(self.ptx, self.launch.kernel, divergent=True)
+        both paths anyway. A guarded return is such a branch, too. The emulator does not count how often it separated
+        lanes, so the answer is no for a program that has one."""
+        if has_guarded_return(self.ptx):
+            return False
+        divergent = _branches(self.ptx, divergent=True)
         return all(
-            branch.executed == branch.diverged
-            for (name, line), branch in counts.branches.items()
-            if name == self.launch.kernel and line in divergent
+            branch.executed == branch.diverged for (_, line), branch in counts.branches.items() if line in divergent
         )
 
     def _compare(self, before: Run, ptx: str, seed: int, schedule: str, names: frozenset[str]) -> Iterator[str]:
@@ -289,7 +291,7 @@ class Ladder:
             old, new = (loads_of_warps(counts) for counts in (before.counts, after.counts))
             if new > old:
                 yield f"{new} loads by warps, not at most {old}, though every divergent branch diverged"
-        yield from _wrongly_uniform(ptx, self.launch.kernel, after)
+        yield from _wrongly_uniform(ptx, after)
 
 
 def loads_of_warps(counts: Counts) -> int:
@@ -303,18 +305,34 @@ def _of_one_kind(findings: Sequence[str]) -> set[str]:
     return {"uninitialised" if kind.startswith("uninitialised") else kind for kind in findings}
 
 
-def _branches(ptx: str, kernel: str, *, divergent: bool) -> set[int]:
-    """The lines of the branches with two targets that are reported as divergent, or as uniform."""
+def _branches(ptx: str, *, divergent: bool) -> set[int]:
+    """The lines of the branches with two targets, in kernels and functions, that are reported as divergent, or as
+    uniform."""
     module = parse(ptx)
-    facts = Facts(module.kernel(kernel), module)
-    found: set[int] = set()
+    return {
+        module.source.line_column(end.pos)[0]
+        for kernel in module.kernels
+        for end, is_divergent in _branches_of(Facts(kernel, module))
+        if is_divergent == divergent
+    }
+
+
+def has_guarded_return(ptx: str) -> bool:
+    """Whether a kernel or function has a guarded ``ret`` or ``exit``."""
+    return any(
+        instr.guard is not None and instr.form.operation in EXITS
+        for kernel in parse(ptx).kernels
+        for instr in kernel.instructions()
+    )
+
+
+def _branches_of(facts: Facts) -> Iterator[tuple[Instr, bool]]:
+    """Each branch of the text with two targets, and whether it is reported as divergent."""
     for block in facts.cfg.rpo:
         end = facts.cfg.blocks[block].terminator
-        if end is None or end.pos < 0 or len(set(facts.cfg.succ[block])) < 2:
-            continue  # if both edges lead to one block, threads reconverge at once
-        if facts.divergence.is_divergent(block) == divergent:
-            found.add(module.source.line_column(end.pos)[0])
-    return found
+        # If both edges lead to one block, threads reconverge at once.
+        if end is not None and end.pos >= 0 and len(set(facts.cfg.succ[block])) > 1:
+            yield end, facts.divergence.is_divergent(block)
 
 
 def refused(ptx: str, opt_level: int = 1) -> str:
@@ -365,10 +383,10 @@ def _evaluates_more(before: Counts, after: Counts) -> Iterator[str]:
             yield f"{name} ran {threads} times, not at most {known}"
 
 
-def _wrongly_uniform(ptx: str, kernel: str, ran: Run) -> Iterator[str]:
+def _wrongly_uniform(ptx: str, ran: Run) -> Iterator[str]:
     """Branches reported as uniform that separated lanes of one instance. Lanes of different iterations of a loop that
     reconverged are not one instance, and may separate at any branch."""
-    uniform = _branches(ptx, kernel, divergent=False)
+    uniform = _branches(ptx, divergent=False)
     for line, text in ran.parted.items():
         if line in uniform:
             yield f"line {line}: '{text}' is called uniform and parted lanes"

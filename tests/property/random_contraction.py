@@ -1,4 +1,4 @@
-"""Random kernels of products, sums, stores and loads, and what ptxas makes of each sum.
+"""Random kernels of products, sums, stores and loads, and the opcodes that ptxas uses for each sum.
 
 Each sum adds its own constant, so that it can be found in the machine code: as ``FADD`` with the constant if the other
 operand is rounded, as ``FFMA`` if ptxas contracts it. Some products have their own constant factor and are added in
@@ -38,7 +38,7 @@ class _Writer:
         self.weights: dict[str, float] = {"mul": 6, "add": 7, "store": 4, "load": 5, "move": 1, "pair": 1, "long": 0.3}
 
     def compute_one_product_again(self) -> None:
-        """From now on all products without a constant factor are equal, and are mostly stored, in loops."""
+        """From now on, all products without a constant factor are equal. Most of them are stored, in loops."""
         self.inputs = ["%a"]
         self.weights = {"mul": 4, "add": 3, "store": 5}
         self.values = ["%a"]
@@ -74,7 +74,7 @@ class _Writer:
         self.lines.append(f"{guard}st.global.f32 [%o+{self.rng.choice(_SLOTS)}], {value};")
 
     def _long(self, depth: int) -> None:
-        """An instruction that ptxas may make a call of, or a block of its own; some are dead."""
+        """An instruction that ptxas may compile to a call or to a separate block. Some are dead."""
         self._define(self.rng.choice(("div.rn.f32 {}, %a, %b;", "sqrt.rn.f32 {}, %b;", "sqrt.approx.f32 {}, %c;")))
 
     def _load(self, depth: int) -> None:
@@ -120,7 +120,7 @@ class _Writer:
 
 
 def contraction_kernel(seed: int, name: str, first: int) -> str:
-    """An entry whose sums have constants of their own, from number ``first`` on (fewer than 100)."""
+    """An entry in which each sum has a different constant, from number ``first`` on (fewer than 100)."""
     rng = random.Random(f"contraction:{seed}")
     writer = _Writer(rng, first)
     if rng.random() < 0.3:
@@ -154,7 +154,7 @@ _SUM = re.compile(r"\b(FADD|FMUL|FFMA)\S*\s[^;]*?(\d+\.\d+)\b")
 
 
 def constant_of(instr: Instr) -> str | None:
-    """The constant of a sum as `sums_in` has it; `None` where the sum has none."""
+    """The constant of a sum in the form of `sums_in`; `None` if the sum has none."""
     for operand in instr.operands[1:]:
         if operand.text.startswith("0f3F8"):
             return repr(struct.unpack("<f", int(operand.text[2:], 16).to_bytes(4, "little"))[0])

@@ -1,4 +1,4 @@
-"""Random constant expressions: with a given value, or with whatever value the rules give.
+"""Random constant expressions, with a given value or with any value.
 
 Deterministic: a function of the random generator's state.
 """
@@ -21,7 +21,7 @@ _WIDTHS = {"rs": 16, "r": 32, "rd": 64}
 
 
 def drawn(rng: random.Random, depth: int = 3) -> str:
-    """An expression of at most ``depth`` levels, with no more parentheses than it happens to get."""
+    """An expression of at most ``depth`` levels, with parentheses in random places."""
     kind = rng.randrange(10)
     if depth == 0 or kind == 0:
         return rng.choice(_LITERALS)
@@ -36,7 +36,7 @@ def drawn(rng: random.Random, depth: int = 3) -> str:
 
 
 def of_value(value: int, rng: random.Random, depth: int = 2) -> str:
-    """An expression of ``value``, made from the outside to the inside."""
+    """An expression with the value ``value``. It is made from the outermost operation inward."""
     if depth == 0:
         return f"({value})" if value < 0 else str(value)
 

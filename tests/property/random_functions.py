@@ -27,7 +27,7 @@ __all__ = ["RandomFunctions", "random_functions"]
 _CLASSES = ("b32", "b32", "b32", "b64", "f32", "pred")
 _PREFIXES = {"pred": "%p", "b16": "%rs", "b32": "%r", "b64": "%rd", "f32": "%f", "f64": "%fd"}
 _THREADS = 32
-_WORDS = 32  #: that a thread stores at most
+_WORDS = 32  #: The largest number of words that a thread stores.
 _DEEPEST = 3
 
 
@@ -50,7 +50,7 @@ class RandomFunctions:
 @dataclass(frozen=True)
 class _Signature:
     name: str
-    results: tuple[str, ...]  #: the class of each, with ``.v2`` in front for a vector
+    results: tuple[str, ...]  #: the class of each result, with the prefix ``.v2`` for a vector
     params: tuple[str, ...]
 
 
@@ -60,7 +60,7 @@ def random_functions(seed: int, size: int, *, has_vectors: bool = True) -> Rando
     known: list[_Signature] = []
     texts: list[str] = []
     for number in range(rng.randint(1, 3)):
-        # With one function of several results, ptxas does without its ABI, which allows no predicates.
+        # If a function has several results, ptxas does not use its ABI, which does not allow predicates.
         results = tuple(_drawn_class(rng, has_vectors) for _ in range(rng.randint(1 if number else 2, 4)))
         params = tuple(_drawn_class(rng, has_vectors) for _ in range(rng.randint(1, 3)))
         signature = _Signature(f"f{number}", results, params)
@@ -102,7 +102,7 @@ class _Body(Writer):
             self.assign(kind, name)
             self.know(kind, name, is_assignable=True)
         self.statements(size, 0)
-        # A result may also be what was computed last.
+        # A result may also be the last computed value.
         for kind, name in zip(signature.results, results, strict=True):
             if rng.random() < 0.4:
                 self.assign(kind, name)
@@ -122,7 +122,7 @@ class _Body(Writer):
         for offset in range(0, 16, 4):
             self.define("b32", f"ld.global.b32 {{}}, [{address}+{offset}]")
         self.seeds(tid)
-        # Only these: what the kernel makes of an address differs from run to run.
+        # Only these, since addresses differ between runs.
         self.known.values["b64"] = [each for each in self.known.values["b64"] if each not in (address, into)]
         offset = 0
         for callee in self.callees:
@@ -141,7 +141,7 @@ class _Body(Writer):
     # --- values --------------------------------------------------------------------------------------------------
 
     def seeds(self, word: str) -> None:
-        """One value of each class at least."""
+        """Write at least one register of each class."""
         self.define("b16", f"cvt.u16.u32 {{}}, {word}")
         self.define("b32", f"mov.b32 {{}}, {word}")
         self.define("b64", f"cvt.u64.u32 {{}}, {self.value('b32')}")
@@ -247,18 +247,18 @@ class _Body(Writer):
             guard = f"@{self.predicate()} " if rng.random() < 0.3 else ""
             self.emit(f"{guard}add.u32 {element}, {rng.choice([element, self.value('b32')])}, {self.value('b32')}")
         elif choice < 0.65:
-            # Only one element is written, among braces; or all, by one word of twice the width.
+            # One element is written by a list in braces, or both by one value of twice the width.
             into = rng.choice([f"{{{element}, _}}", f"{{_, {element}}}", known])
             self.emit(f"mov.b64 {into}, {self.value('b64')}")
         elif choice < 0.75:
             self.define("b64", f"mov.b64 {{}}, {rng.choice([known, f'{{{{{element}, {known}.y}}}}'])}")
         else:
-            # Twice, so that there is something to merge.
+            # Twice, so that there are equal expressions.
             for _ in range(rng.randint(1, 2)):
                 self.define("b32", f"{rng.choice(['mul.lo.u32', 'add.u32'])} {{}}, {element}, {known}.x")
 
     def call(self, callee: _Signature) -> list[tuple[str, str]]:
-        """Call a function; class and name of each result."""
+        """Call a function. The result is class and name of each of its results."""
         rng = self.rng
         arguments = [rng.choice(self.vectors) if kind == "v2.b32" else self.value(kind) for kind in callee.params]
         results: list[tuple[str, str]] = []
@@ -267,7 +267,7 @@ class _Body(Writer):
                 name = f"%v{self.vector_count}"
                 self.vector_count += 1
             else:
-                # Sometimes one that has a value already; each once.
+                # Sometimes a register that has a value; each register once.
                 found = [each for each in self.known.assignable[kind] if (kind, each) not in results]
                 name = rng.choice(found) if found and rng.random() < 0.4 else self.fresh(kind)
             results.append((kind, name))
@@ -279,7 +279,7 @@ class _Body(Writer):
         return results
 
     def store(self, address: str, offset: int, kind: str, value: str) -> int:
-        """Store a value behind what has been stored, if there is room; the offset behind it."""
+        """Store a value after the stored ones, if there is space. The result is the next offset."""
         width = 4 if kind in ("b32", "f32", "pred") else 8
         offset += -offset % width
         if offset + width > 4 * _WORDS:

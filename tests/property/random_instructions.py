@@ -24,7 +24,7 @@ _WORDS = "u32|s32|u64|s64"
 _BITS = "b16|b32|b64"
 _HALVES = "f16|f16x2"
 
-#: Weight and spelling; ``a|b`` between dots stands for any of the words, an empty one for none.
+#: Weight and spelling. ``a|b`` between dots means one of the words; an empty word means none.
 _SPELLINGS: list[tuple[int, str]] = [
     (12, f"add.{_ALL}"),
     (6, "add.u32|s32|s64"),
@@ -144,7 +144,7 @@ LEFT_OUT: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Template:
-    """One spelling: the weight of its family over the family's size, the result's class, the types of its sources."""
+    """One spelling: its weight (that of its family divided by its size), class of the result, types of the sources."""
 
     mnemonic: str
     weight: float
@@ -196,7 +196,7 @@ _SHIFTS = (0, 1, 2, 3, 4, 5, 8, 15, 16, 24, 31, 33)
 
 
 def literal(scalar: ScalarType, rng: random.Random, *, is_count: bool = False) -> str:
-    """A literal that type ``scalar`` takes; ``is_count`` for a shift's or field's width. Empty where it takes none."""
+    """A literal of type ``scalar``; ``is_count``: the width of a shift or field. Empty if the type has no literals."""
     if is_count:
         return str(rng.choice(_SHIFTS))
     if scalar.name == "f32":

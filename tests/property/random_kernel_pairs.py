@@ -67,14 +67,14 @@ class Half:
     block: tuple[int, int, int]
     n: int
     m: int
-    names: tuple[str, str, str]  #: the buffers passed as first, second and third pointer
+    names: tuple[str, str, str]  #: the buffers that are passed as first, second and third pointer
     module: Module = field(init=False)
 
     def __post_init__(self) -> None:
         self.module = parse(self.ptx)
 
     def site(self) -> LaunchSite:
-        """The launch with numbers, as the host knows it."""
+        """The launch with numbers for its extents and arguments."""
         kernel = self.module.entries[0]
         values: list[Argument] = [*map(Buffer, self.names), Scalar(self.n), Scalar(self.m)]
         names = [param.name for param in kernel.params or ()]
@@ -133,7 +133,7 @@ class _Kernel:
         self.labels = 0
         self.stores = 0
         self.has_shared = False
-        #: A pointer that is only read, through the read-only path, or none.
+        #: A pointer that only loads with `.nc` use; empty for none.
         self.read_only = rng.choice(["%pa", "%pb", "", "", ""])
 
     def plain(self, is_producer: bool) -> str:

@@ -49,7 +49,7 @@ WIDE = (
     "mov.u32 %t, %nctaid.x; mov.u32 %j, %ctaid.x; mad.lo.u32 %b, %b, %t, %j;"
 )
 
-#: Behind the index of the thread in its row of blocks: with %k as the row's length.
+#: Added after the index of the thread in its row of blocks. %k is the length of a row.
 ROWS = "mov.u32 %t, %ctaid.y; mad.lo.u32 %i, %t, %k, %i;"
 
 #: Optional parts of a kernel: text for its module, for its declarations, and after its operation. Functions and tables
@@ -111,7 +111,7 @@ def kernel_text(
     else:
         lines.append(f"mov.u32 %v, 3; setp.lt.u32 %q, %j, %n; @%q {load} %v, [%o];")
     lines += [f"{operation} %v, %v, %k;", code]
-    if write == "early":  # threads beyond n have ended
+    if write == "early":  # threads with an index of n or more have returned
         lines.append("bar.sync 0;")
     if write in ("shared", "dynamic"):
         lines += [
@@ -125,7 +125,7 @@ def kernel_text(
         lines.append("red.global.add.u32 [%o], %v;")
     else:
         lines += ["ld.global.u32 %w, [%o]; add.u32 %v, %v, %w;"] if keeps else []
-        # A register that is written once, so that a later load may take it.
+        # A register that is written once, so that a later load may be replaced by it.
         lines.append("mov.u32 %z, %v; st.global.u32 [%o], %z;")
     body = "\n".join(f"  {line}" for line in lines)
     tile = "  .shared .align 4 .b8 tile[256];\n" if write == "shared" else ""
@@ -186,7 +186,7 @@ class _Writer:
         lines += [*self.definition(1), *self.block(1, 0, in_loop=False)]
         while self.launches < 3:
             lines += self.statement(1, 2, False)
-        # A buffer that is not copied back may stay unwritten.
+        # A store to a buffer that is not copied back may be removed.
         kept = self.rng.sample(range(len(BUFFERS)), self.rng.choice([4, 3, 2]))
         lines += [f"    copy(data[{SIZE * at}:{SIZE * at + SIZE}], {BUFFERS[at]})" for at in kept]
         return "\n".join(lines) + "\n"
@@ -218,12 +218,12 @@ class _Writer:
                 lines += [f"{indent}else:", *self.block(depth + 1, level + 1, in_loop=in_loop)]
             return lines
         self.loops += 1
-        number = self.loops  # a loop within has a counter of its own
+        number = self.loops  # a nested loop has another counter
         inner = self.block(depth + 1, level + 1, in_loop=True)
         if self.rng.random() < 0.6:
             return [f"{indent}for i{number} in range({self.rng.choice(['2', 'k % 3', 'v % 3'])}):", *inner]
         counter = f"w{number}"
-        if self.rng.random() < 0.5:  # runs at least once, so that launches may be hoisted out of it
+        if self.rng.random() < 0.5:  # the loop runs at least once, so that launches may be hoisted out of it
             end = [f"{indent}    {counter} += 1", f"{indent}    if {counter} > k % 3:", f"{indent}        break"]
             inner = [line.replace("continue", "pass") for line in inner]
             return [f"{indent}{counter} = 0", f"{indent}while True:", *inner, *end]
@@ -285,8 +285,8 @@ class _Writer:
                 self.rng.choice(["ld.global.nc.u32", "ld.volatile.global.u32", *["ld.global.u32"] * 4]),
                 self.rng.choice(["flat", "flat", "flat", "flat", "wide", "wide", "rows"]),
                 (
-                    # A kernel that calls a function is not known to access only its buffers, so its launch is not
-                    # moved.
+                    # It is unknown whether a kernel that calls a function accesses only its buffers, so its launch is
+                    # not moved.
                     self.rng.choice([*EXTRAS, "", "", "", "", "", "table", "table", "local", "local"]),
                     self.rng.randrange(5),
                 ),
@@ -308,14 +308,14 @@ class _Writer:
             if name in self.wide:
                 grid = self.rng.choice(["(2, 2)", "(3, 1, 2)", "(1, v % 4 + 1)", "(1, blocks)"])
         is_flat = name not in self.wide | self.rows
-        # it may forward the value that the last kernel stored
+        # fusion may forward the value that the last kernel stored
         if is_flat and self.last is not None and self.rng.random() < 0.5:
             grid, block, n, x = self.last
             y = self.rng.choice([buffer for buffer in BUFFERS if buffer != x])
         if is_flat:
             self.last = grid, block, n, y
         value = self.rng.choice(["k", "v", "7", "g"])
-        if name in self.rows:  # no two rows share an element
+        if name in self.rows:  # rows must be disjoint
             grid, block, value = "(max(h // 32, 1), 2)", "32", self.rng.choice(["max(h, 32)", "max(h, 32)", "96"])
         dynamic = ", 256" if ".extern" in self.kernels[name] else self.rng.choice(["", "", "", ", 64", ", 4 * (v % 5)"])
         dynamic += ', "cooperative"' if self.rng.random() < 0.1 else ""

@@ -1,8 +1,8 @@
-"""Kernels whose pointer takes a random route from a parameter to an address.
+"""Kernels in which a pointer goes through random computations from a parameter to an address.
 
-Computes: the text of a kernel that stores through the pointer, with the store or without it. The route leads through
-structures, memory, local and shared memory, functions, masks, selections, parts of registers, and far indices, in any
-order.
+Computes: the text of a kernel that stores through the pointer, with the store or without it. The pointer
+goes through structures, global, local and shared memory, functions, masks, selections, parts of registers, and large
+indices, in any order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BEGINNINGS = (
     "ld.const.u64 %d2, [table+24];",
 )
 
-#: Each step leaves in %d2 the pointer that was there, or a pointer that was loaded through it.
+#: Each step leaves in %d2 the same pointer, or a pointer that was loaded through it.
 STEPS = (
     "ld.global.u64 %d2, [%d2];",
     "ld.global.u64 %d2, [%d2+40];",
@@ -57,7 +57,7 @@ STEPS = (
 
 
 def kernel_with_route(rng: random.Random, steps: int) -> tuple[str, str]:
-    """A kernel that changes an element of its own in each thread, and the same without the store."""
+    """A kernel in which each thread changes its own element, and the same kernel without the store."""
     route = [rng.choice(BEGINNINGS), *(rng.choice(STEPS) for _ in range(steps))]
     index = rng.choice(["%d0", "%d0", "%d4"])
     body = [

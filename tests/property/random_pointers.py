@@ -1,9 +1,9 @@
-"""Random kernels full of pointers: into parameters' buffers that may be one, into variables of every space; generic
-and not; chosen, joined, stepped through in loops; with offsets that wrap around, guards, tests that keep loads in
-bounds.
+"""Random kernels with many pointers: into buffers of parameters, which may be equal, and into variables of every state
+space. Pointers are generic or not, selected, joined at φs, and advanced in loops. Offsets may wrap around. There are
+guards, and tests that keep loads in bounds.
 
 A kernel is a function of its seed and size. Guarantees: it ends, and no access is out of bounds or misaligned. Threads
-race, and read what nobody wrote: values mean nothing here, only addresses do.
+race and read memory that was never written, because these tests are about addresses, not about values.
 
 >>> pointer_kernel(1, 20).ptx == pointer_kernel(1, 20).ptx
 True
@@ -18,7 +18,7 @@ import numpy as np
 
 __all__ = ["PointerProgram", "pointer_kernel"]
 
-#: Bytes of every object. An index is masked to 16 words in the middle half, and offsets lead at most 64 bytes away.
+#: Bytes of every object. An index is masked to 16 words in the middle half, and offsets are at most 64 bytes.
 OBJECT = 256
 PARAMS = ("p0", "p1", "p2")
 _HEAD = f"""\
@@ -52,7 +52,7 @@ class PointerProgram:
     shared: int = 0
 
     def make_inputs(self, seed: int) -> list[np.ndarray | np.generic]:
-        """Arguments; equal objects are to be one buffer."""
+        """The arguments. Equal array objects stand for one buffer."""
         rng = np.random.default_rng(seed)
         pool = [rng.integers(0, 1 << 32, OBJECT // 4, dtype=np.uint32) for _ in range(3)]
         shared = rng.random() < 0.5
@@ -62,10 +62,10 @@ class PointerProgram:
 
 @dataclass
 class _Pointer:
-    """A register with an address whose middle is ``slack`` bytes from both ends of its object at least."""
+    """A register with an address in an object, at least ``slack`` bytes from both of its ends."""
 
     reg: str
-    space: str  #: in which the register is an address
+    space: str  #: the state space of the address
     slack: int
     is_read_only: bool = False
 
@@ -105,7 +105,7 @@ class _Soup:
             self.fresh_pointer()
 
     def fresh_pointer(self) -> None:
-        """A pointer into the middle of some object, made in one of the ways of compilers."""
+        """A pointer to the middle of an object, computed in one of the ways that compilers use."""
         rng = self.rng
         if rng.random() < 0.55:
             generic = self.define("rd", f"ld.param.u64 {{}}, [{rng.choice(PARAMS)}]")
@@ -128,7 +128,7 @@ class _Soup:
         self.pointers.append(self.indexed(_Pointer(middle, space, OBJECT // 2 - 32, read_only), is_wide))
 
     def moved(self, base: str, is_wide: bool, offset: int) -> str:
-        """``base + offset``, perhaps around the end of the address space."""
+        """``base + offset``. The sum may wrap around at the end of the address space."""
         rng = self.rng
         kind, width = ("rd", 64) if is_wide else ("r", 32)
         way = rng.random()
@@ -136,18 +136,18 @@ class _Soup:
             far = rng.choice([1 << (width - 1), (1 << 31) - 4, 1 << 31, (1 << width) - 256])
             part = self.define(kind, f"add.s{width} {{}}, {base}, {(offset + far) % (1 << width):#x}")
             return self.define(kind, f"sub.s{width} {{}}, {part}, {far % (1 << width):#x}")
-        if way < 0.4 and is_wide:  # over the difference of two others
+        if way < 0.4 and is_wide:  # computed from the difference of two other pointers
             step = self.define(kind, f"add.s64 {{}}, {self.m}, {offset}")
             away = self.define(kind, f"sub.s64 {{}}, {step}, {self.m}")
             return self.define(kind, f"add.s64 {{}}, {away}, {base}")
         return self.define(kind, f"add.s{width} {{}}, {base}, {offset}")
 
     def index(self) -> str:
-        """Below 16."""
+        """A register with an index below 16."""
         return self.define("r", f"and.b32 {{}}, {self.rng.choice(self.values)}, {self.rng.choice([15, 7, 8, 3])}")
 
     def indexed(self, pointer: _Pointer, is_wide: bool) -> _Pointer:
-        """The pointer, up to 15 words further, so that 64 bytes of its slack are used up."""
+        """The pointer plus up to 15 words. Its ``slack`` is 64 bytes less."""
         rng = self.rng
         if rng.random() < 0.3 or pointer.slack < 80:
             return pointer
@@ -162,7 +162,8 @@ class _Soup:
         return _Pointer(reg, pointer.space, pointer.slack - 64, pointer.is_read_only)
 
     def derived_pointer(self) -> None:
-        """A pointer made of others: moved, indexed, by the scalar parameter, chosen, or overwritten under a guard."""
+        """A pointer computed from others: moved by a constant, an index or the parameter, selected, or set under a
+        guard."""
         rng = self.rng
         old = rng.choice(self.pointers)
         is_wide = old.reg.startswith("%rd")
@@ -216,7 +217,7 @@ class _Soup:
             self.emit(f"{guard}atom.add.u32 {self.new('r')}, {address}, {value}")
 
     def neighbours(self) -> None:
-        """Loads of adjacent words in any order, from an aligned place, with other accesses between."""
+        """Loads of adjacent words in any order, from an aligned address, with other accesses between them."""
         rng = self.rng
         if rng.random() < 0.6:
             generic = self.define("rd", f"ld.param.u64 {{}}, [{rng.choice(PARAMS)}]")
@@ -239,7 +240,7 @@ class _Soup:
                 self.emit(f"st.{space}.u32 [{base}+{rng.choice(offsets)}], {rng.choice(self.values)}")
 
     def overwrites(self) -> None:
-        """Several stores to overlapping places of one pointer, and perhaps a look between."""
+        """Several stores to overlapping bytes at one pointer, perhaps with a load between them."""
         rng = self.rng
         able = [each for each in self.pointers if not each.is_read_only and each.space != "const" and each.slack >= 16]
         if not able:
@@ -256,7 +257,7 @@ class _Soup:
                 self.emit(rng.choice(["membar.gl", "fence.acq_rel.cta"]))
 
     def checked(self) -> None:
-        """A load far out, behind a test."""
+        """A load with a large offset, after a test that it is in bounds."""
         rng = self.rng
         generic = self.define("rd", f"ld.param.u64 {{}}, [{rng.choice(PARAMS)}]")
         base = self.define("rd", f"cvta.to.global.u64 {{}}, {generic}")
@@ -284,7 +285,7 @@ class _Soup:
         self.lines.append(f"{label}:")
 
     def block(self, budget: int, depth: int = 0) -> None:
-        """Statements whose pointers and values are forgotten at the end, unless they stand at the top."""
+        """Statements. Pointers and values from a nested block are not used after it."""
         kept = (len(self.pointers), len(self.values))
         while budget > 0:
             choice = self.rng.random()
@@ -340,7 +341,7 @@ class _Soup:
             self.pointers.append(joined)
 
     def copied(self, pointer: _Pointer | None) -> _Pointer | None:
-        """A register of its own with the same address."""
+        """Another register with the same address."""
         if pointer is None:
             return None
         is_wide = pointer.reg.startswith("%rd")
@@ -348,7 +349,7 @@ class _Soup:
         return _Pointer(reg, pointer.space, pointer.slack, pointer.is_read_only)
 
     def walk(self) -> None:
-        """A loop that reads an object at an index of each turn, only where that is inside."""
+        """A loop that reads an object at an index in each iteration, if the index is in bounds."""
         rng = self.rng
         generic = self.define("rd", f"ld.param.u64 {{}}, [{rng.choice(PARAMS)}]")
         base = self.define("rd", f"cvta.to.global.u64 {{}}, {generic}")
@@ -371,7 +372,7 @@ class _Soup:
         self.emit(f"@{again} bra {head}")
 
     def loop(self, depth: int) -> None:
-        """A few turns; a pointer is moved on in each."""
+        """A loop with a few iterations. A pointer is advanced in each."""
         rng = self.rng
         turns = rng.choice([1, 2, 3])
         able = [pointer for pointer in self.pointers if pointer.slack >= 16 * turns + 16]

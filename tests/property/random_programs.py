@@ -56,8 +56,8 @@ class RandomProgram:
     outputs: tuple[int, ...] = (1, 2)  #: all parameters that are written
 
     def make_inputs(self, seed: int) -> list[np.ndarray | np.generic]:
-        """The arguments: arrays for pointers, scalars for the rest. Where ``out`` and ``other`` are one object, they
-        are to be one buffer."""
+        """The arguments: arrays for pointers, scalars for the rest. If ``out`` and ``other`` are the same array object,
+        they stand for one buffer."""
         import numpy as np
 
         rng = np.random.default_rng(seed)
@@ -76,7 +76,7 @@ class RandomProgram:
 def random_kernel(seed: int, size: int, *, for_gpu: bool = False) -> RandomProgram:
     """The kernel of ``seed`` with about ``size`` statements (an access takes several instructions).
 
-    ``for_gpu``: it computes only what every machine computes alike (`Writer`).
+    ``for_gpu``: its results are the same on every machine (`Writer`).
     """
     rng = random.Random(f"{seed}:{size}")
     block = rng.choice([32, 64, 128])
@@ -92,8 +92,11 @@ def random_kernel(seed: int, size: int, *, for_gpu: bool = False) -> RandomProgr
 
 @dataclass
 class _Region:
-    """A stretch that may be left by a jump to ``label`` behind it. ``is_broken`` once a divergent jump has left it.
-    ``needs_all``: a barrier may be reached again after ``label``, so no thread may run ahead."""
+    """A region of code that a jump to ``label``, at its end, may leave.
+
+    ``is_broken``: a divergent jump has left it. ``needs_all``: a barrier may be reached again after ``label``, so no
+    thread may skip a part of the region.
+    """
 
     label: str
     needs_all: bool = False
@@ -103,7 +106,8 @@ class _Region:
 
 @dataclass
 class _Level:
-    """Where a statement stands: nesting depth, in how many loops, and whether all threads of the block come here."""
+    """The place of a statement: nesting depth, number of loops around it, and whether all threads of the block run
+    it."""
 
     depth: int = 0
     loops: int = 0
@@ -114,7 +118,7 @@ class _Level:
 
 
 class _Structure(Accesses):
-    """Forks, loops, jumps and barriers around the rest."""
+    """Writes branches, loops, jumps and barriers around the other statements."""
 
     def __init__(self, rng: random.Random, block: int, *, for_gpu: bool = False) -> None:
         super().__init__(rng, block, for_gpu=for_gpu)
@@ -161,7 +165,7 @@ class _Structure(Accesses):
         self.final = {name: list(found) for name, found in self.known.assignable.items()}
 
     def epilogue(self) -> None:
-        """Store every long-lived value; jumps to the end leave the stores out."""
+        """Store every long-lived value. Jumps to the end skip the stores."""
         address = self.own_address("out")
         offset = 0
         for name in ("b32", "f32", "b64", "f64", "b16", "pred"):
@@ -211,7 +215,7 @@ class _Structure(Accesses):
                 budget -= 1
 
     def is_joint(self, level: _Level) -> bool:
-        """Whether all threads of the block are sure to come here, each time that one does."""
+        """Whether all threads of the block reach this point each time that one does."""
         return level.is_uniform and not self.may_exit and not any(region.is_broken for region in self.regions)
 
     @contextmanager
@@ -224,7 +228,7 @@ class _Structure(Accesses):
         self.place(region.label)
 
     def jump(self, level: _Level) -> None:
-        """Leave an enclosing region under a predicate; in the last part, perhaps the kernel."""
+        """A conditional jump out of an enclosing region, or, in the last part, out of the kernel."""
         rng = self.rng
         if self.may_exit and rng.random() < 0.3:
             self.emit(f"@{self.predicate()} {rng.choice(['exit', 'ret', 'bra ' + self.end])}")
@@ -240,7 +244,10 @@ class _Structure(Accesses):
             region.is_broken = True
 
     def branch(self, budget: int, level: _Level) -> None:
-        """An if with one arm or two; what is behind the join reads only what was written before the fork."""
+        """A branch with one arm or two.
+
+        Code after the join reads only registers that were written before the branch.
+        """
         rng = self.rng
         is_uniform = rng.random() < 0.4
         predicate = rng.choice(self.uniform_predicates) if is_uniform else self.value("pred")
@@ -264,7 +271,7 @@ class _Structure(Accesses):
         self.place(join)
 
     def crossing(self, budget: int, level: _Level) -> None:
-        """Two forward jumps that cross: no nesting of ifs has this graph."""
+        """Two forward jumps that cross. No nested ifs have this graph."""
         inner = level.inner(is_uniform=False)
         exchanged = self.exchanged
         with self.region() as last:
@@ -294,8 +301,8 @@ class _Structure(Accesses):
         shape(budget, level.inner(is_uniform=is_uniform, is_loop=True), bound)
 
     def body(self, budget: int, level: _Level) -> None:
-        """A loop's body; jumping to its end is a ``continue``."""
-        # In the second turn, what the first one left in shared memory may be of another exchange.
+        """The body of a loop. A jump to its end is a ``continue``."""
+        # In the second iteration, shared memory may contain values of another exchange.
         self.exchanged = False
         with self.region():
             if self.rng.random() < 0.3:
@@ -325,7 +332,7 @@ class _Structure(Accesses):
             self.emit(f"@{again} bra {head}")
 
     def counted_down(self, budget: int, level: _Level, bound: str) -> None:
-        """A loop behind a test, as nvcc turns ``for`` around."""
+        """A loop with a test before it and one at its end, as nvcc compiles ``for``."""
         counter = self.define("b32", f"mov.u32 {{}}, {bound}", is_fixed=True)
         none = self.define("pred", f"setp.eq.s32 {{}}, {counter}, 0", is_fixed=True)
         head = self.label()
@@ -338,7 +345,7 @@ class _Structure(Accesses):
             self.emit(f"@{again} bra {head}")
 
     def two_entries(self, budget: int, level: _Level, bound: str) -> None:
-        """A loop that may be entered in its middle: its graph is irreducible."""
+        """A loop with a second entry in its middle: its graph is irreducible."""
         counter = self.define("b32", "mov.u32 {}, 0", is_fixed=True)
         head, middle = self.label(), self.label()
         with self.region():
@@ -354,7 +361,7 @@ class _Structure(Accesses):
     # --- all threads together ------------------------------------------------------------------------------------
 
     def together(self, level: _Level) -> None:
-        """An exchange through shared memory or between lanes, where all threads come; else nothing."""
+        """An exchange through shared memory or between lanes, if all threads reach this point; otherwise nothing."""
         if not self.is_joint(level):
             self.compute()
             return

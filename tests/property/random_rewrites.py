@@ -1,19 +1,18 @@
-"""Random programs said in other words: what the generator does not write, without changing what a program does.
+"""Random rewrites of programs: they use features that the generator does not use, and keep the behaviour.
 
-`rewritten(ptx, seed)` takes the text of `random_programs.random_kernel` and applies some of these, each here and there:
+`rewritten(ptx, seed)` takes the text of `random_programs.random_kernel` and applies some of these in random places:
 
 indirect   a conditional branch becomes `brx.idx` over a table of two or three targets
 calls      an addition, a load or a store becomes a call of a device function, in its `.param` scope
-generic    accesses to global, shared and local memory go by generic addresses
-ordered    accesses become `.volatile` or `.relaxed`; fences stand between others
+generic    accesses to global, shared and local memory use generic addresses
+ordered    accesses become `.volatile` or `.relaxed`; fences are inserted between others
 vectors    accesses of one word become wider or narrower ones, overlapping partially
-scopes     a value is computed in a register of an inner scope, named alike in all
+scopes     a value is computed in a register of an inner scope, with the same name in all of them
 notes      `.loc` lines, and a `used_bytes_mask` before a load
-merged     registers that never hold a value at the same time become one: what compilers without SSA write
+merged     registers that are never live at the same time become one, as in compilers without SSA
 
-Guarantees: programs stay well-defined in the sense of `random_programs`. Offsets are trusted to mean what
-`random_accesses` lets them mean: `[reg+k]` is four words before the end of something where k is a multiple of 16, two
-words where it is one of 8.
+Guarantees: programs remain well-defined in the sense of `random_programs`. Accesses become wider according to the
+offsets of `random_accesses`: at `[reg+k]`, four words are in bounds if k is a multiple of 16, two if it is one of 8.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ _FUNCTIONS = """\
 
 
 class _Text:
-    """The lines of a program, and what its rewrites add at its head."""
+    """The lines of a program, and the declarations that rewrites add at its head."""
 
     def __init__(self, ptx: str, rng: random.Random, name: str) -> None:
         self.rng = rng
@@ -90,7 +89,7 @@ class _Text:
         return f"${kind}_{self.labels}"
 
     def each(self, chance: float, change: Callable[[str], list[str] | None]) -> None:
-        """Replace lines by what ``change`` makes of them, each with this chance."""
+        """Replace each line, with this probability, by the result of ``change``."""
         found: list[str] = []
         for line in self.lines:
             new = change(line) if self.rng.random() < chance else None
@@ -242,8 +241,8 @@ def _notes(text: _Text) -> None:
 
 
 def merged(ptx: str, seed: int, share: float = 1.0) -> str:
-    """The program with pairs of registers of one type made one wherever their live ranges are apart; ``share`` of the
-    pairs that are tried."""
+    """The program with pairs of registers of one type merged if their live ranges are disjoint. ``share`` is the share
+    of such pairs that are tried."""
     rng = random.Random(f"merge:{seed}")
     module = parse(ptx)
     kernel = module.entries[0]
@@ -278,7 +277,7 @@ def _root_of(reg: Reg, root: dict[Reg, Reg]) -> Reg:
 
 
 def _interference(kernel: Kernel, facts: Facts) -> dict[Reg, set[Reg]]:
-    """For each register those that hold a value when it is written, or are written with it."""
+    """For each register, the registers that are live when it is written, or are written with it."""
     apart: dict[Reg, set[Reg]] = {}
 
     def mark(left: Reg, right: Reg) -> None:

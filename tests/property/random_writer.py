@@ -1,6 +1,7 @@
-"""The text of a random program as it grows: registers, what is known to be written, arithmetic.
+"""The writer of a random program: its text, registers, which registers have been written, and arithmetic.
 
-Guarantees: a value that is drawn has been written on every path to here; what a scope writes is forgotten at its end.
+Guarantees: a register that is drawn was written on every path to this point. Registers from a scope are not used
+after it.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ __all__ = ["Writer"]
 
 _PREFIX = {"pred": "%p", "b16": "%rs", "b32": "%r", "b64": "%rd", "f32": "%f", "f64": "%fd"}
 
-#: ptxas 13.0 makes several machine instructions of these and leaves the last ones without the guard, also at -O0: where
-#: that is false, they change the old value. `set` is meant with a result of type f32.
+#: ptxas 13.0 compiles these to several machine instructions, of which the last ones have no guard, also at -O0. If the
+#: guard is false, they change the old value. `set` is only here with a result of type f32.
 _GUARDS_LOST = ("set.", "testp.")
 
 
@@ -44,8 +45,8 @@ class _Known:
 class Writer:
     """Lines, and the registers whose values they may read.
 
-    ``for_gpu``: only what every machine computes alike. No value is made from an address, which each machine, and each
-    run, chooses itself; and `_GUARDS_LOST` has no guard.
+    ``for_gpu``: the result is the same on every machine. No value is computed from an address, which differs between
+    machines and runs, and instructions in `_GUARDS_LOST` have no guard.
     """
 
     def __init__(self, rng: random.Random, block: int, *, for_gpu: bool = False) -> None:
@@ -117,7 +118,7 @@ class Writer:
         return reg
 
     def value(self, name: str) -> str:
-        """A register of class ``name``, the recent ones more often."""
+        """A register of class ``name``. Recent registers are drawn more often."""
         found = self.known.values[name]
         if self.rng.random() < 0.5:
             return found[-1 - min(int(self.rng.expovariate(0.3)), len(found) - 1)]
@@ -128,7 +129,7 @@ class Writer:
 
     @contextmanager
     def scope(self) -> Generator[None]:
-        """What is written inside is forgotten behind it; its expressions may be computed there again."""
+        """Registers written in the scope are not used after it, so its expressions may be computed there again."""
         outer = self.known
         inner = self.known = outer.copy()
         yield
@@ -141,7 +142,7 @@ class Writer:
     # --- arithmetic ----------------------------------------------------------------------------------------------
 
     def compute(self) -> None:
-        """A new expression, one that has been computed already, or a chain of carries."""
+        """A new expression, one that was computed before, or a chain of carries."""
         rng = self.rng
         known = self.known.expressions
         if rng.random() < 0.03:
@@ -180,7 +181,7 @@ class Writer:
         elif base == "lop3":
             found[-1] = str(self.rng.randrange(256))
         elif base in ("bfe", "bfi"):
-            # ptxas 13.0 -O3 leaves the word as it is where 32 bits are to be inserted above bit 0.
+            # If 32 bits are inserted above bit 0, ptxas 13.0 -O3 does not change the word, which is a fault of ptxas.
             found[-2:] = [str(self.rng.randrange(32)), str(self.rng.randrange(32 if self.for_gpu else 33))]
         elif base == "testp" or (base == "mov" and template.result == "pred"):
             found = [self.value(class_of(scalar)) for scalar in template.sources]
@@ -196,7 +197,7 @@ class Writer:
         return self.value(class_of(scalar))
 
     def divisor(self, scalar: ScalarType) -> str:
-        """Neither 0 nor -1: PTX leaves these quotients open."""
+        """A divisor other than 0 and -1, for which PTX does not define the quotient."""
         if self.rng.random() < 0.6:
             return str(self.rng.choice([1, 2, 3, 7, 10, 16, 100]))
         name = class_of(scalar)

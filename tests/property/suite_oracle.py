@@ -1,4 +1,4 @@
-"""The memory oracle for the programs of the suites in their smallest size: `memory_oracle` for each kernel's launches.
+"""`memory_oracle` for the launches of the suite programs in their smallest size.
 
 The first launches of each kernel are traced. Then the whole program runs again, with copies of loads wherever they may
 be speculated. It must give the same result without a fault.
@@ -19,12 +19,12 @@ from ptxmotion.suites.runner import run
 __all__ = ["check_suite_program"]
 
 _LAUNCHES = 2
-#: Rows of a trace that are looked at, at most: the first blocks of a large grid.
+#: The largest number of rows of a trace that are checked. These are the first blocks of a large grid.
 _MOST_ROWS = 60_000
 
 
 class Tracing(EmulatorBackend):
-    """Holds the accesses of the first launches of each kernel against the facts of the PTX that was loaded."""
+    """A backend that compares the accesses of the first launches of each kernel with the facts of its PTX."""
 
     def __init__(self, tally: Tally) -> None:
         super().__init__(counts=False)
@@ -37,7 +37,7 @@ class Tracing(EmulatorBackend):
     def load(self, ptx: str) -> Any:
         loaded = super().load(ptx)
         self._texts[id(loaded.module)] = ptx
-        self._kept = [*getattr(self, "_kept", []), loaded]  # so that no number is given twice
+        self._kept = [*getattr(self, "_kept", []), loaded]  # keeps the object alive, so that its id is not used again
         return loaded
 
     def launch(self, kernel: EmulatorKernel, grid: Any, block: Any, shared: int, args: Any) -> None:
@@ -61,7 +61,7 @@ class Tracing(EmulatorBackend):
 
 
 def check_suite_program(benchmark: Benchmark, ptx: dict[str, str], tally: Tally) -> list[str]:
-    """What is wrong with the facts of the program's kernels."""
+    """The wrong claims about the kernels of the program."""
     backend = Tracing(tally)
     outcome = run(benchmark, backend, ptx, "tiny", 0)
     made: dict[str, str] = {}

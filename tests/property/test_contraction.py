@@ -13,7 +13,7 @@ from ptxmotion.transforms.pipeline import run_passes
 from random_contraction import constant_of, contraction_kernel, sums_in
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
-#: Kernels of one module. Their constants must differ from each other by more than machine code rounds.
+#: Kernels in one module. Their constants must be different after they are rounded in machine code.
 TOGETHER = 25
 FIXED = 4
 LISTS = ("cse", "O1", "scm:min_cost=0", "sscm:min_cost=0", "spre:min_cost=0", "ssrqp", "deadstores,dce", "O3")
@@ -32,8 +32,8 @@ def transformed(text: str, passes: str, reader: Assembled | None) -> str:
 
 
 def wrong_kinds(text: str, contracted: dict[tuple[str, str], set[str]]) -> list[tuple[str, str, str]]:
-    """The sums of which the analysis says that they are contracted, or are not, and ptxas does otherwise: by kernel
-    and constant, with what the analysis says."""
+    """The sums for which ptxas does not do what the analysis claims, by kernel and constant, with the claim of the
+    analysis."""
     module = parse(text)
     wrong: list[tuple[str, str, str]] = []
     for kernel in module.kernels:

@@ -1,5 +1,6 @@
-"""In a kernel without carries and unknown opcodes a branch depends on all of the slice: nothing is left out of it that
-is found by asking back from the branches, and the branches diverge that diverge where it is asked.
+"""The slice of a kernel contains every value that a branch depends on, and gives the same divergent branches.
+
+The slice is compared with a backward search from the branches, for kernels without carries and unknown opcodes.
 """
 
 import pytest
@@ -15,7 +16,7 @@ from .random_programs import random_kernel
 
 
 class _Unsure(BranchSlice):
-    """Does not know whether branches depend on all of it."""
+    """A slice of which it is unknown whether branches depend on all of its values."""
 
     def __init__(self, ssa: Ssa, cfg: Cfg) -> None:
         super().__init__(ssa, cfg)

@@ -45,7 +45,7 @@ def divergent_branches(module: Module, kernel: Kernel, shape: tuple[int, int, in
 
 
 def measured_branches(program: RandomProgram, module: Module, seed: int) -> tuple[set[Instr], set[Instr]]:
-    """The branches that were executed, and those that parted lanes of one instance, over inputs and schedules."""
+    """The branches that were executed, and those that separated lanes of one instance, over inputs and schedules."""
     executed: set[Instr] = set()
     judge = InstanceJudge(loops_around)
     loaded = Emulator().load(module)
@@ -84,7 +84,7 @@ def test_what_diverges_is_called_divergent(share: int, pytestconfig: pytest.Conf
 
 
 def test_some_branches_are_called_uniform() -> None:
-    """The claim is not empty: over a few programs, a fair share of the branches that never diverge is called so."""
+    """Some claims are made: over a few programs, many of the branches that never diverge are reported as uniform."""
     never = called_uniform = 0
     for seed in range(12):
         program = random_kernel(seed, 60)

@@ -1,4 +1,4 @@
-"""Whatever module the verifier accepts, the emulator runs it, refuses it by name or ends it with a finding."""
+"""If the verifier accepts a module, the emulator runs it, refuses it by name, or ends it with a finding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ptxmotion.ptx import Kernel, Module, PtxError, parse
 from ptxmotion.ptx.verify import problems
 from test_mutants import SEEDS, SHARE, time_limit
 
-#: Mutants without --fuzz-n, the fewest with it.
+#: The number of mutants without --fuzz-n, and the least number with it.
 FIXED = 300
 FUZZED = 20_000
 #: Seconds for one mutant, and instructions that one launch may issue.
@@ -25,7 +25,7 @@ WORDS = 1024
 
 
 def accepted(text: str) -> Module | None:
-    """The module, if parser and verifier take it."""
+    """The module, if parser and verifier accept it."""
     try:
         module = parse(text, "mutant.ptx")
     except PtxError:
@@ -42,7 +42,7 @@ def arguments(entry: Kernel) -> list[np.ndarray[Any, Any] | bytes]:
 
 
 def ran(module: Module) -> int:
-    """How many entries of ``module`` were run to their end; anything else must be an `EmulatorError`."""
+    """How many entries of ``module`` were run to their end. All others must raise an `EmulatorError`."""
     count = 0
     for entry in module.entries:
         if any(not 0 < param.bytes <= MOST_BYTES for param in entry.params or ()):

@@ -7,7 +7,7 @@ from ptxmotion.harness.verification.equivalence import DIFFERENT, SAME, compare,
 from ptxmotion.ptx import parse
 from random_pointer_routes import kernel_with_route
 
-#: Kernels without --fuzz-n, and kernels in one test case.
+#: The number of kernels without --fuzz-n, and of kernels in one test case.
 FIXED = 60
 SHARE = 20
 

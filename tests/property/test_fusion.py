@@ -76,7 +76,7 @@ def check(seed: int) -> int:
 @pytest.mark.fuzz
 def test_fused_programs_compute_the_same(share: int, pytestconfig: pytest.Config) -> None:
     fused = sum(check(seed) for seed in range(share * SHARE, share * SHARE + SHARE))
-    assert fused or pytestconfig.getoption("--fuzz-n")  # a dozen random programs may have nothing to fuse
+    assert fused or pytestconfig.getoption("--fuzz-n")  # twelve random programs may have no fusible launches
 
 
 def test_the_programs_cover_the_features() -> None:
@@ -90,11 +90,11 @@ def test_the_programs_cover_the_features() -> None:
         came["reassigned"] += any(writers.count(param.name) == 1 for param in made.host.params)
         for pair in fused(made, FusionOptions(invert_loops=False)).fused.values():
             is_checked = any("> 0" in check for check in pair.fusibility.checks)
-            is_forwarded = any("read the register instead" in remark for remark in pair.remarks)
+            is_forwarded = any("loads replaced by the register" in remark for remark in pair.remarks)
             came["checked"] += is_checked
             came["forwarded"] += is_forwarded
             came["checked and forwarded"] += is_checked and is_forwarded
-            came["dead"] += any("stores whose results nothing reads are removed" in remark for remark in pair.remarks)
+            came["dead"] += any("stores removed, because nothing reads the result" in remark for remark in pair.remarks)
     pytest.fail(str(came))
 
 
@@ -107,8 +107,8 @@ class Reckless(PtxFuser):
 
 
 def test_an_illegal_fusion_is_found() -> None:
-    """The oracle works: some of the fusions that are refused as grid-wide race or compute something else. (Others are
-    refused only because their addresses are not understood, or never run.)"""
+    """The test can fail: some fusions that need a grid barrier race or give other results without one.
+    (Other such fusions are refused only because their addresses are unknown, or they never run.)"""
     refused = caught = 0
     for seed in range(30):
         made = random_launches(seed)

@@ -1,5 +1,5 @@
-"""Random pairs of kernels: no verdict is better than the truth, and the fused kernel has the effects of the two
-kernels.
+"""Random pairs of kernels: no verdict is weaker than the true relation requires, and the fused kernel has the effects
+of the two kernels.
 """
 
 import numpy as np
@@ -47,7 +47,7 @@ def check(seed: int, *, with_ptxas: bool) -> str:
 
 
 def check_symbolic(pair: Pair, real: str) -> None:
-    """With host variables instead of numbers: the verdict must hold for all values that pass the checks."""
+    """The verdict for host variables instead of numbers must hold for all values that pass the checks."""
     same = pair.first.grid == pair.second.grid
     first, values = pair.first.symbolic_site(0, same)
     second, more = pair.second.symbolic_site(1, same)

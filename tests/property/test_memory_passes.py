@@ -61,7 +61,7 @@ def test_memory_is_as_it_was(share: int, pytestconfig: pytest.Config) -> None:
 
 
 def buffers_after(ptx: str, launch: Launch, seed: int, promises: dict[str, Promised]) -> tuple[list[bytes], list[str]]:
-    """What a launch leaves in each buffer, and how it broke the promise; equal arrays are one buffer."""
+    """The contents of each buffer after a launch, and how it broke the promise. Equal array objects are one buffer."""
     backend = guarded(EmulatorBackend(counts=False), promises)
     known: dict[int, Any] = {}
     passed: list[Any] = []
@@ -79,7 +79,7 @@ def buffers_after(ptx: str, launch: Launch, seed: int, promises: dict[str, Promi
 
 @pytest.mark.fuzz
 def test_a_broken_promise_is_caught(share: int, pytestconfig: pytest.Config) -> None:
-    """Optimized under `restrict`, launched with buffers that are one: the launch-time check makes it right."""
+    """A kernel is optimized with `restrict` and launched with equal buffers. With the check at launch it is correct."""
     caught = 0
     for number in range(share * SHARE, (share + 1) * SHARE):
         seed = random.randrange(1 << 40) if pytestconfig.getoption("--fuzz-n") else number

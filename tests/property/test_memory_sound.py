@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "unit"))
 
 from suite_programs import compiled
 
-#: Programs of the suites that take a second or so.
+#: Programs of the suites that take about a second.
 QUICK = ("cuda_samples/bilateralFilter", "cuda_samples/SobelFilter-consecutive", "rodinia/pathfinder", "rodinia/bfs")
 
 SHARE = 8
@@ -41,7 +41,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def drawn(seed: int) -> tuple[str, Launch]:
-    """The program of ``seed``: in one of eight a program of values, else one of pointers."""
+    """The program of ``seed``: for one seed in eight from `random_programs`, else from `random_pointers`."""
     if seed % 8 == 0:
         program = random_kernel(seed, (5, 12, 20, 35)[seed // 8 % 4])
         return rewritten(program.ptx, seed) if seed % 16 else program.ptx, launch_of(program)
@@ -67,7 +67,7 @@ def test_the_memory_facts_hold(share: int, pytestconfig: pytest.Config) -> None:
 
 @pytest.mark.slow
 def test_the_memory_facts_hold_for_the_suites(program: str) -> None:
-    """The quick ones; with ``--fuzz-n`` all."""
+    """The fast programs; with ``--fuzz-n`` all of them."""
     assert check_suite_program(find(program), compiled(program), Tally()) == []
 
 
@@ -112,7 +112,7 @@ def test_loads_speculated_under_the_wrong_predicate(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_guarded_access_of_few_bytes_at_one_address_is_checked() -> None:
-    """The race checker once took one location for all lanes that took part."""
+    """An earlier version of the race check used one location for all active lanes."""
     ptx = """\
 .version 8.8
 .target sm_90

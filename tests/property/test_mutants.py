@@ -1,4 +1,4 @@
-"""Reading any mutated PTX text succeeds or raises `PtxError`, in short time; and a text that was read prints stably."""
+"""Reading a mutated PTX text succeeds or raises `PtxError` in a short time. Printing what was read is stable."""
 
 import random
 import signal
@@ -14,7 +14,7 @@ from ptxmotion.ptx.verify import problems
 
 SEEDS = [path.read_text() for path in sorted((Path(__file__).parent / "seeds").glob("*.ptx"))]
 
-#: Mutants without --fuzz-n, the fewest with it, and mutants in one test case: a worker's share.
+#: The number of mutants without --fuzz-n, the least number with it, and mutants in one test case.
 FIXED = 600
 FUZZED = 20_000
 SHARE = 100
@@ -42,7 +42,10 @@ def time_limit(seconds: int) -> Generator[None]:
 
 
 def survives(text: str) -> bool:
-    """Whether ``text`` is read as a sound module; a refusal must have a place, and a module must print stably."""
+    """Whether ``text`` is read as a valid module.
+
+    An error must have a place. The text that a module prints must be read and printed without a change.
+    """
     try:
         module = parse(text, "mutant.ptx")
     except PtxError as error:
@@ -89,7 +92,7 @@ def test_seeds_are_sound(text: str) -> None:
 
 
 def test_some_mutants_survive_and_some_do_not() -> None:
-    """Were all of them refused, or none, the other test would say little."""
+    """If all or none of them were refused, the other test would show little."""
     rng = random.Random(1)
     alive = sum(survives(mutate(SEEDS, rng)) for _ in range(200))
     assert 10 < alive < 190

@@ -40,7 +40,7 @@ HEADER = """\
 
 
 class Loops:
-    """Writes one kernel; ``%r5`` is what the outer loop counts, ``%r6`` the inner one's."""
+    """Writes one kernel. ``%r5`` is the counter of the outer loop, ``%r6`` that of the inner loop."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

@@ -17,7 +17,7 @@ from ptxmotion.toolchain.round_trip import sections
 from ptxmotion.toolchain.tools import PtxasError, ToolTimeout, assemble
 from test_table_against_ptxas import HEAD, SPELLINGS, draw, has_ptxas, refused
 
-#: Candidates without --fuzz-n, and the seed of these.
+#: The number of candidates without --fuzz-n, and their seed.
 FIXED = 400
 SEED = 16
 ARCH = "sm_90a"
@@ -33,13 +33,13 @@ SPECIALS = "%laneid|%laneid+1|%laneid+(3-5)|%clock64+1|%tid.x|%lanemask_lt+0".sp
 SYMBOLS = "G|G+8|G+2*4|G+(4)|G+0|G[2]|G[0]|G[WARP_SZ/4]|S+4|S[1]|S+-4|L+4|F".split("|")
 OFFSETS = "4|-4|4*2|(4)|~3|8-4|WARP_SZ|(5>3?8:4)|5>3?8:4|0*1|1<<4|4+4|(.u64)-4".split("|")
 
-#: What ptxas takes and is refused here, by name: `brx.idx %r1+4, table`, and bits of a float as an integer of `fns`.
+#: Forms that ptxas accepts and we refuse: `brx.idx %r1+4, table`, and the bits of a float as an integer of `fns`.
 REFUSED = re.compile(r"^brx\.idx .*\+|^fns\.b32 .*0[fd]")
-#: References to textures cannot be compiled for this target; lines that name some are read and not compiled.
+#: Texture references cannot be compiled for this target. Lines that use them are read but not compiled.
 _REFERENCES = ".global .texref T; .global .surfref U; .global .samplerref M;"
 _NAMES_REFERENCE = re.compile(r"\b[TUM]\b")
 _LINES = 60
-#: What the parser names the sums that it makes of `%r1+4`.
+#: The names of the registers that the parser makes for sums such as `%r1+4`.
 _SUM = "%sum0"
 #: Opcodes of MOV, UMOV, NOP, R2UR and S2UR: moves between registers, and padding.
 _COPIES = frozenset([0x002, 0x082, 0x118, 0x0CA, 0x1C2, 0x1C3])
@@ -60,7 +60,7 @@ def candidates(rng: random.Random, count: int) -> list[str]:
 
 
 def replaced(line: str, rng: random.Random) -> str:
-    """``line`` with another form of one of its sources; empty where it has none to replace."""
+    """``line`` with another form of one of its sources; empty if it has no source."""
     instr = next(parse(f"{HEAD}{line}\nret;\n}}\n").kernel("k").instructions())
     sources = list(range(instr.form.dst_count, len(instr.operands)))
     if instr.form.is_opaque or instr.form.op.base == "call" or not sources:
@@ -85,7 +85,7 @@ def module_text(lines: Sequence[str]) -> str:
 
 
 def code_of(text: str) -> dict[str, bytes] | str:
-    """The sections that ptxas makes, or what it says."""
+    """The sections of the cubin, or the error message of ptxas."""
     try:
         return sections(assemble(text, ARCH, opt_level=0, timeout=20).cubin)
     except (PtxasError, ToolTimeout) as error:
@@ -106,7 +106,7 @@ def fault(line: str) -> str:
 
 
 def opcodes(code: dict[str, bytes]) -> Counter[int]:
-    """How often each machine opcode occurs, copies left out: its number is the low nine bits of an instruction of 16
+    """How often each machine opcode occurs, without copies. The opcode is the low nine bits of an instruction of 16
     bytes."""
     body = code[".text.k"]
     found = Counter(int.from_bytes(body[at : at + 2], "little") & 0x1FF for at in range(0, len(body), 16))
@@ -114,7 +114,7 @@ def opcodes(code: dict[str, bytes]) -> Counter[int]:
 
 
 def compared(lines: Sequence[str]) -> tuple[int, list[str]]:
-    """How many of ``lines`` the back end compiles, and those of them whose machine code the round trip changes."""
+    """How many of ``lines`` ptxas compiles, and the lines whose machine code the round trip changes."""
     text = module_text(lines)
     before = code_of(text)
     if not isinstance(before, str):
@@ -122,7 +122,7 @@ def compared(lines: Sequence[str]) -> tuple[int, list[str]]:
         if before == after:
             return len(lines), []
         if len(lines) == 1 and not isinstance(after, str) and _SUM in print_module(parse(text)):
-            # `%r1+4` has become an addition of its own, whose result ptxas may put into another register.
+            # `%r1+4` is a separate addition after the round trip. ptxas may use another register for its result.
             return 1, [] if opcodes(before) == opcodes(after) else [f"{lines[0]}: other instructions"]
         if len(lines) == 1:
             return 1, [f"{lines[0]}: {after if isinstance(after, str) else 'other code'}"]

@@ -1,5 +1,7 @@
-"""What addresses point into does not depend on what else of the kernel is looked at: the answers are those of a
-solution over all values, for addresses of the kernel and for other registers, in random kernels full of pointers.
+"""The objects that an address may point into do not depend on which other values are analyzed.
+
+The results are compared with a solution over all values, for addresses and for other registers of random kernels with
+many pointers.
 """
 
 import pytest
@@ -12,7 +14,7 @@ from .random_pointers import pointer_kernel
 
 
 class _OfAll(Pointees):
-    """Looks at all values."""
+    """Analyzes all values."""
 
     def _make_addresses(self) -> bytearray:
         return bytearray(b"\1" * len(self.ssa.instr))

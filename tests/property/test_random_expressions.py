@@ -22,7 +22,7 @@ from test_table_against_ptxas import has_ptxas
 
 needs_ptxas = pytest.mark.skipif(not has_ptxas(), reason="ptxas is not on this machine")
 
-#: Without --fuzz-n: programs, expressions against ptxas in one module, expressions that lose a token.
+#: Without --fuzz-n: programs, expressions in one module for ptxas, expressions that lose a token.
 FIXED = 20
 EXPRESSIONS = 400
 MUTANTS = 2000
@@ -32,7 +32,7 @@ _TOKEN = re.compile(r"\s*(\(\s*\.[su]64\s*\)|<<|>>|<=|>=|==|!=|&&|\|\||[\w.$]+|.
 _PRINTED = re.compile(r"(?<![\w%$.])-?\d\w*")
 _BODY = ".reg .u32 %r<9>; .reg .u64 %rd<9>; .reg .pred %p<3>; .shared .align 4 .u32 tab[16];"
 _HEAD = f".version 9.0\n.target sm_90\n.address_size 64\n.entry k() {{ {_BODY}\n"
-#: Where an expression is put, to lose a token there; ``{}`` stands for it.
+#: The places of an expression that loses a token; ``{}`` is the expression.
 _PLACES = (
     "mov.u32 %r1, {};|add.u32 %r1, %r2, {};|ld.global.u32 %r1, [%rd1+{}];|mov.u32 %r1, tab[{}];|mov.u32 %r1, tab+{};"
     "|st.shared.v2.u32 [tab+{}], {{{}, {}}};|mov.u32 %r1, %laneid+{};|mov.u32 %r1, %r2+{};|setp.eq.u32 %p1, {}, %r1;"
@@ -59,13 +59,13 @@ def test_programs_with_expressions_are_the_programs_without(pytestconfig: pytest
 
 
 def canonical(text: str) -> str:
-    """``text`` with numbers of 2^63 and more as the negative ones of the same bits."""
+    """``text`` with numbers of 2^63 and more replaced by the negative numbers with the same bits."""
     return re.sub(r"\b\d{19,20}\b", lambda number: str((int(number[0]) + (1 << 63)) % (1 << 64) - (1 << 63)), text)
 
 
 @pytest.mark.fuzz
-def test_programs_with_offsets_are_the_programs_without(pytestconfig: pytest.Config) -> None:
-    """Sources ``%r1`` as ``%t+c``, where ``%t`` is ``%r1`` less ``c``: as written, and after the passes."""
+def test_programs_with_offsets_equal_those_without(pytestconfig: pytest.Config) -> None:
+    """Sources ``%r1`` are written as ``%t+c``, where ``%t`` is ``%r1 - c``. Compared before and after the passes."""
     rng, count = number_of(pytestconfig, FIXED)
     replaced = 0
     for _ in range(count):
@@ -124,7 +124,8 @@ def test_an_expression_of_a_value_has_it(pytestconfig: pytest.Config) -> None:
 
 @pytest.mark.fuzz
 def test_no_token_is_lost(pytestconfig: pytest.Config) -> None:
-    """An instruction that lost, doubled or swapped tokens is refused, or prints with the value of what is left."""
+    """If tokens are removed, repeated or swapped, the instruction is refused or printed with the value of its new
+    text."""
     rng, count = number_of(pytestconfig, MUTANTS)
     taken = 0
     for _ in range(count):

@@ -1,4 +1,5 @@
-"""Random programs have their guarantees: they read back, assemble, end, and have no race, fault or unset register."""
+"""Random programs have their guarantees: they are read and assembled, they end, and have no race, fault or unset
+register."""
 
 import random
 from collections import Counter
@@ -50,7 +51,7 @@ def test_programs_read_back(share: int, pytestconfig: pytest.Config) -> None:
 
 @pytest.mark.fuzz
 def test_programs_are_well_defined(share: int, pytestconfig: pytest.Config) -> None:
-    """No finding of the emulator, and one result whatever the schedule."""
+    """The emulator has no finding, and the result is the same with every schedule."""
     for seed in seeds(share, pytestconfig):
         drawn = program(seed)
         results: list[list[np.ndarray]] = []

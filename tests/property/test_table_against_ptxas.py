@@ -20,12 +20,12 @@ SPELLINGS = [
     line for line in (Path(__file__).parent / "spellings.txt").read_text().splitlines() if line and line[0] != "#"
 ]
 
-#: Without --fuzz-n: so many draws of each line, judged for these architectures one after the other.
+#: Without --fuzz-n: the number of draws of each line, which ptxas judges for each of these architectures.
 FIXED = 12
 ARCHITECTURES = ("sm_100a", "sm_90a", "sm_120a", "sm_103a")
 
-#: Spellings that ptxas takes though the manual has none: they stay opaque. A doubled modifier, a carry of 16 bits,
-#: and what the IR has no form for.
+#: Spellings that ptxas accepts, but that are not in the manual. They are opaque: a repeated modifier, a carry of 16
+#: bits, and forms that the IR does not have.
 KEPT = re.compile(r"\.relu\S*\.relu|^(?:addc|subc)\.u16|^vmad\S* .*[ ,]-%|\]\.unified|^st\S* .*\b_|^st\S* .*[{ ]_")
 
 HEAD = """.version 9.0
@@ -38,7 +38,7 @@ HEAD = """.version 9.0
 .reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<99>; .reg .b64 %d<9>; .reg .b128 %q<9>; .reg .f32 %f<99>;
 .reg .f64 %g<9>; .reg .b8 %c<9>; .local .align 16 .b8 L[64];
 """
-#: Its fault is found when all lines have been looked at, so that ptxas never begins to compile.
+#: A function with an error, which ptxas reports after reading all lines. So ptxas never begins to compile.
 STOP = ".func stop() { .reg .f32 a; add.s32 a, a, a; }\n"
 _LINE = re.compile(r"line (\d+); (?:error|fatal)")
 
@@ -52,14 +52,14 @@ def has_ptxas() -> bool:
 
 
 def draw(pattern: str, rng: random.Random) -> str:
-    """One of the texts that ``pattern`` describes: the innermost alternatives are chosen first."""
+    """One of the texts that ``pattern`` describes. The innermost alternatives are chosen first."""
     while "<" in pattern:
         pattern = re.sub(r"<([^<>]*)>", lambda choice: rng.choice(choice[1].split("|")), pattern)
     return pattern.replace("\\", "|")
 
 
 def refused(lines: Sequence[str], arch: str) -> set[int]:
-    """The numbers of those ``lines`` that ptxas does not take as instructions of one kernel."""
+    """The numbers of the ``lines`` that ptxas does not accept as instructions of one kernel."""
     alive: list[int] = list(range(len(lines)))
     found: set[int] = set()
     while alive:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from ladder import Ladder, Launch, launch_of, reduced, run, shortest_failure
 from ptxmotion.ptx import PtxError, parse, print_module
+from ptxmotion.transforms.passes import is_built_in, pass_names, passes_of
 from random_programs import random_kernel
 from random_rewrites import REWRITES, rewritten
 
@@ -21,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from ptx_run import Case, cases
 
-#: Lists of passes that are held to the ladder, one or two for each program.
+#: Lists of passes that are checked by the ladder, one or two for each program.
 LISTS = (
     "cse,copyprop,dce",
     "lcm:naming=lexical:min_cost=0",
@@ -46,7 +47,7 @@ LISTS = (
     "ssrqp_s",
     "O3",
 )
-#: Passes of which a random order, with repetitions, must do no harm either.
+#: Passes that must be correct in a random order with repetitions, too.
 SHUFFLED = (
     *("cse", "copyprop", "dce", "emptyblocks", "lcm:min_cost=0", "scm:min_cost=0:lazy=false"),
     *("spre:min_cost=0:lazy=false", "sscm:min_cost=0", "lcm:naming=lexical:min_cost=0"),
@@ -81,7 +82,7 @@ def drawn(seed: int, *, for_gpu: bool = False) -> tuple[str, Launch]:
 
 
 def chosen(rng: random.Random) -> Iterator[str]:
-    """The lists of passes that a program climbs with."""
+    """The lists of passes that a program is checked with."""
     yield rng.choice(LISTS)
     if rng.random() < 0.3:
         yield TWICE
@@ -102,6 +103,15 @@ def test_nothing_changes_but_the_code(share: int, pytestconfig: pytest.Config) -
             assert ladder.complaints(passes, schedule=schedule) == [], (seed, passes, schedule)
 
 
+def test_every_pass_of_this_package_runs_over_random_programs() -> None:
+    tested = [each for text in (*LISTS, *SHUFFLED) for each in passes_of(text)]
+    assert {each.name for each in tested if is_built_in(each)} == {name for name in pass_names() if _is_own(name)}
+
+
+def _is_own(name: str) -> bool:
+    return is_built_in(passes_of(name)[0])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 24, 2))
 def test_ptxas_accepts(seed: int) -> None:
@@ -111,8 +121,8 @@ def test_ptxas_accepts(seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", [*REWRITES, "merged"])
-def test_other_words_say_the_same(name: str) -> None:
-    """A rewrite changes the text, and only `vectors` what a program computes."""
+def test_rewrites_keep_what_a_program_computes(name: str) -> None:
+    """Each rewrite changes the text. Only `vectors` changes what a program computes."""
     changed = 0
     for seed in range(4, 7):
         program = random_kernel(seed, 35)
@@ -140,14 +150,14 @@ def test_what_was_wrong_once_is_right(path: Path) -> None:
             assert ladder.complaints(passes) == [], passes
 
 
-#: Waits for another block in a loop: how often that turns, and so what is evaluated, depends on timing.
+#: Waits for another block in a loop. How many iterations it has, and so how often it evaluates, depends on timing.
 SPINS = ("atomics.handoff",)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "case"), list(enumerate(cases())), ids=lambda value: getattr(value, "name", ""))
-def test_kernels_of_ours(number: int, case: Case, pytestconfig: pytest.Config) -> None:
-    """Each with one list of passes; with ``--fuzz-n`` with all."""
+def test_kernels_of_tests_run(number: int, case: Case, pytestconfig: pytest.Config) -> None:
+    """Each kernel with one list of passes; with ``--fuzz-n`` with all lists."""
     ptx = case.file.read_text(encoding="utf-8")
     ladder = Ladder(ptx, launch_of_case(case), (0,), budget=2_000_000)
     assert not ladder.fault

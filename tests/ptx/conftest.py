@@ -1,12 +1,13 @@
-"""Collects the `.ptx` files of this folder: each says at its head what to run, and beside its code what must come out.
+"""Collects the `.ptx` files of this folder. Comments at the head of a file have the commands to run. Comments beside
+its code have the expected output.
 
     // RUN: opt --passes=lcm %s                 arguments of ptxmotion; %s is this file
-    // RUN-STATS: opt --remarks %s 2>&1         stderr too; its checks are called STATS, STATS-NEXT …
-    // EXIT: 3                                  the exit code of all runs, 0 where it is not said
-    // CHECK: mul.wide.s32                      as LLVM's FileCheck reads it, by the package `filecheck`
+    // RUN-STATS: opt --remarks %s 2>&1         with stderr; the checks of this run are named STATS, STATS-NEXT …
+    // EXIT: 3                                  the exit code of all runs; 0 without this line
+    // CHECK: mul.wide.s32                      a check of LLVM's FileCheck, which the package `filecheck` implements
     // BLESSED                                  the checks below this line are written by --bless
 
-A file without a RUN line is data of another test. `--bless` rewrites what stands below a line `// BLESSED` with the
+A file without a RUN line is data of another test. `--bless` rewrites what is below a line `// BLESSED` with the
 output of the first run, line by line.
 """
 
@@ -87,7 +88,7 @@ class PtxRun(pytest.Item):
 
 
 class CheckFailed(Exception):
-    """The output is not what the file says."""
+    """The output differs from the checks of the file."""
 
 
 def run(command: str, path: Path) -> tuple[int, str, str]:
@@ -104,7 +105,7 @@ def run(command: str, path: Path) -> tuple[int, str, str]:
 
 
 def check(path: Path, prefix: str, output: str) -> str:
-    """What FileCheck has to say against the output; the empty string where it has nothing."""
+    """The complaints of FileCheck about the output; the empty string where there are none."""
     options = Options(match_filename=str(path), check_prefixes=[prefix])
     complaint = io.StringIO()
     with contextlib.redirect_stderr(complaint), contextlib.redirect_stdout(complaint):
@@ -114,7 +115,7 @@ def check(path: Path, prefix: str, output: str) -> str:
 
 
 def bless(path: Path, output: str) -> None:
-    """Write the checks below the line ``// BLESSED`` anew; leave a file without one alone."""
+    """Rewrite the checks below the line ``// BLESSED``; a file without this line is not changed."""
     text = path.read_text(encoding="utf-8")
     head, blessed, _ = text.partition(_BLESSED)
     if not blessed:
@@ -128,5 +129,6 @@ def bless(path: Path, output: str) -> None:
 
 
 def _literal(line: str) -> str:
-    """``line`` with what FileCheck takes for a pattern written as one that matches it."""
+    """``line`` as FileCheck text that matches it literally: ``{{`` and ``[[`` would begin a pattern, so they are
+    escaped."""
     return re.sub(r"\{\{|\[\[", lambda match: "{{" + re.escape(match[0]).replace("{{", r"\{\{") + "}}", line)

@@ -1,7 +1,7 @@
 """Compile the CUDA sources of this folder to the PTX files that the tests run: `python tests/run/build.py [NAME…]`.
 
-The lines `//! …` of a source become the head of the PTX file: what to launch, and with what. Contraction is off, so
-that ptxas may not fuse what the emulator keeps apart.
+The lines `//! …` of a source become the head of the PTX file: the launches and their arguments. Contraction is off, so
+that ptxas does not contract products and sums, which the emulator never does.
 """
 
 import sys
@@ -17,7 +17,8 @@ def main(names: list[str]) -> int:
         if names and source.stem not in names:
             continue
         target = source.with_suffix(".ptx")
-        # As text under a plain name, so that no path of this machine gets into an assertion's message.
+        # The source is passed as text with a plain name, so that messages of assertions contain no path of this
+        # machine.
         text = source.read_text()
         ptx = compile_cuda(f'#line 1 "{source.name}"\n{text}', arch="sm_90", flags=["-fmad=false", "-std=c++17"])
         head = [line for line in text.splitlines() if line.startswith("//! ")]

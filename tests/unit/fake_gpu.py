@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from fake_backend import BEHAVIOURS, FakeBackend, FakeBuffer
 from numpy.typing import NDArray
 from ptxmotion.harness.cuda import CudaBuffer
-from ptxmotion.harness.fake_backend import BEHAVIOURS, FakeBackend, FakeBuffer
 from ptxmotion.harness.machine import DeviceFailed
 
 BETWEEN_EVENTS, FIRST_LAUNCH, NODE = 1.5e-6, 20e-6, 0.5e-6

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fake_backend import FakeBackend, FakeStopwatch, fake_module, fake_stopwatch
 from numpy.typing import NDArray
-from ptxmotion.harness.fake_backend import FakeBackend, FakeStopwatch, fake_module, fake_stopwatch
 from ptxmotion.harness.machine import Machine, MachineMissing
 from ptxmotion.harness.protocol import Plan
 from ptxmotion.harness.results import ResultFile
@@ -21,7 +21,7 @@ from ptxmotion.harness.session import Limits, Session, Task
 from ptxmotion.harness.stats import Rule
 from ptxmotion.harness.workload import Arm, KernelWork
 
-FAKE = "ptxmotion.harness.fake_backend"
+FAKE = "fake_backend"
 PLAN = Plan(rounds=12, doublings=1, warm_up_seconds=0.0, rule=Rule(resamples=500))
 
 

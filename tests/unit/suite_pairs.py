@@ -23,8 +23,11 @@ Triple = tuple[int, int, int]
 
 @dataclass
 class AdjacentPair:
-    """Two kernels that are launched one after the other, ``times`` times. ``worst`` is the worst verdict for the
-    numbers that were passed; ``fused`` is the last fused kernel, and its runs differed as described."""
+    """Two kernels that are launched one after the other, ``times`` times.
+
+    ``worst`` is the worst verdict for the numbers that were passed. ``fused`` is the last fused kernel. ``differences``
+    describe how its runs differed from separate launches.
+    """
 
     first: str
     second: str

@@ -1,7 +1,7 @@
-"""Kernels made to break the passes, `tests/ptx/adversarial`: each says at its head which trap of the ISA it holds.
+"""Kernels that are written to break the passes (`tests/ptx/adversarial`). Each states its difficulty at its head.
 
-Each runs on the emulator before and after lists of passes, all of which may change everything: the same bytes in all
-buffers, no fault, and no finding that was not there before. What ptxas gets is accepted.
+Each kernel runs on the emulator before and after several lists of passes, without a gate. All buffers must contain the
+same bytes, with no fault and no new finding. ptxas must accept the results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from ptx_run import Case, cases
 
 FOLDER = Path(__file__).parents[1] / "ptx" / "adversarial"
-#: By code motion alone, by scalar replacement alone, with everything speculated, and as a user has it.
+#: Only code motion, only scalar replacement, with all speculation, and the passes of a level.
 LISTS = (
     "O3",
     "cse,sscm:min_cost=0,copyprop,dce",

@@ -1,7 +1,8 @@
-"""Whatever orders memory, or waits, between two loads of one place: which of the loads and stores around it stay.
+"""Instructions that order memory or wait: no load or store may be moved across them or removed because of them.
 
-The kernel stores, loads, meets one instruction, loads the same places again, and stores again. Every load behind an
-instruction that orders memory has to stay behind it, and no store before it may go, be it ever so soon overwritten.
+The kernel stores, loads, executes one instruction, loads from the same addresses again, and stores again. A load after
+an instruction that orders memory must remain after it. A store before it must not be removed, even if a later store
+overwrites it.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ KERNEL = """\
 	ret;
 }}
 """
-#: Order memory among threads of a block or cluster, or stand for something that does.
+#: Instructions that order memory among the threads of a block or cluster, or that may do so.
 WITHIN = """\
 bar.sync 0;
 barrier.sync 0;
@@ -94,7 +95,8 @@ brkpt;
 @%p1 trap;
 pmevent 1;
 discard.global.L2 [%rd2], 128;""".splitlines()
-#: The same, and order them with another grid or the host, or complete later: nothing is read-only behind them.
+#: Instructions that also order memory with another grid or the host, or that complete later. After them, no memory is
+#: read-only.
 OUTSIDE = """\
 membar.gl;
 membar.sys;
@@ -111,7 +113,7 @@ st.release.gpu.global.u32 [%rd2+512], %r1;
 red.release.gpu.global.add.u32 [%rd2+512], 1;
 atom.acquire.gpu.global.exch.b32 %r30, [%rd2+512], 1;
 atom.acq_rel.gpu.global.cas.b32 %r30, [%rd2+512], 1, 2;""".splitlines()
-#: Copy in the background into memory of their own choice.
+#: Asynchronous copies to memory that their operands choose.
 BEHIND = """\
 cp.async.mbarrier.arrive.shared.b64 [mb];
 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r31], [%rd1], 16, [%r32];
@@ -121,7 +123,8 @@ cp.async.bulk.commit_group;
 cp.async.bulk.wait_group 0;
 cp.async.bulk.wait_group.read 0;
 st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r31], %r1, [%r32];""".splitlines()
-#: Exchange values between lanes and order no memory: loads may pass, but whoever gets the value may look at memory.
+#: Instructions that exchange values between lanes and order no memory. Loads may be moved across them; stores may not,
+#: since a lane that gets the value may read memory.
 LANES = """\
 shfl.sync.bfly.b32 %r30, %r1, 1, 31, -1;
 vote.sync.ballot.b32 %r30, %p1, -1;
@@ -133,7 +136,7 @@ RESTRICT = Promise.parse("restrict")
 
 
 def around(between: str, passes: str, promise: Promise = CONSERVATIVE) -> tuple[list[str], list[str]]:
-    """The loads and stores before and behind the instruction after ``passes``."""
+    """The loads and stores before and after the instruction in the result of ``passes``."""
     ptx = KERNEL.format(between=between).replace("// here", '.pragma "here";').replace("// there", '.pragma "there";')
     text = print_module(transformed(ptx, passes, promise))
     before, _, rest = text.partition('.pragma "here";')
@@ -201,22 +204,23 @@ HEAD:
 
 @pytest.mark.parametrize("between", [*WITHIN, *OUTSIDE, *BEHIND])
 def test_each_turn_loads_anew(between: str) -> None:
-    """What waits in a loop for others to write reads again in each turn."""
+    """A loop that waits until another thread writes must load in each iteration."""
     ptx = (KERNEL.partition("\tst.global.u32 [%rd5], 11;")[0] + LOOP).format(between=between)
     for passes in MOTION:
         text = print_module(transformed(ptx, passes)).partition("HEAD:")[2]
         assert len([line for line in accesses(text) if line.startswith("ld.") and line not in between]) == 3, passes
 
 
-def test_private_memory_is_nobodys() -> None:
-    """A barrier orders nothing about local memory."""
+def test_a_barrier_does_not_order_local_memory() -> None:
+    """Other threads cannot access it."""
     ptx = KERNEL.format(between="bar.sync 0;").replace(".shared .align 16 .b8 s", ".local .align 16 .b8 s")
     ptx = ptx.replace("ld.shared.u32", "ld.local.u32").replace("st.shared.u32", "st.local.u32")
     text = print_module(transformed(ptx, "srqp"))
-    assert text.count("ld.local") == 1  # of what the kernel never stores
+    assert text.count("ld.local") == 1  # from memory that the kernel never writes
 
 
-#: May wait for the grid before, by itself or in what it calls: memory is read-only from there on, and not earlier.
+#: Instructions that may wait for the previous grid, or call a function that does. Memory is read-only after them, and
+#: not before.
 WAITS = ("griddepcontrol.wait;", "griddepcontrol.launch_dependents;", "call wait;", "zap.sync %r30, %r30;")
 PROMISED = """\
 	ld.global.nc.u32 %r2, [%rd4];
@@ -243,7 +247,7 @@ HEAD:
 	ret;
 }}
 """
-#: Both ways load, one of them before the wait and one behind it, and load once more where they meet.
+#: Both arms load, one of them before the wait and one after it. The block after the join loads again.
 PROMISED_ON_PATHS = """\
 	@%p1 bra OTHER;
 	ld.global.nc.u32 %r2, [%rd4];
@@ -314,7 +318,7 @@ FUNCTION = """\
 @pytest.mark.parametrize("between", ["bar.sync 0;", "membar.cta;", "atom.shared.add.u32 %r3, [s+128], 1;"])
 @pytest.mark.parametrize("passes", [*MOTION, "O1", "O2", "O3"])
 def test_what_calls_a_function_may_write(space: str, address: str, between: str, passes: str) -> None:
-    """That the function itself stores nothing says nothing of the kernel that calls it."""
+    """A kernel that calls a function may write, even if the function does not."""
     ptx = FUNCTION.format(space=space, address=address, between=between)
     text = print_module(transformed(ptx, passes, RESTRICT))
     assert text.partition(between.partition(" ")[0])[2].count(f"ld.{space}") == 1

@@ -1,4 +1,4 @@
-"""Which references may alias, what they point into, which buffers a kernel touches, what changes what a load reads."""
+"""Which references may alias, their objects, the buffers that a kernel accesses, and which writes change a load."""
 
 import pytest
 from growth import assert_near_linear
@@ -38,7 +38,7 @@ HEADER = """\
 
 
 def memory_of(body: str, promise: str = "conservative", head: str = HEADER) -> tuple[Memory, list[Instr]]:
-    """The memory facts, and the accesses of the body in order."""
+    """The memory analysis, and the accesses of the body in order."""
     module = parse(f"{head}{body}\n\tret;\n}}\n")
     kernel = module.kernels[0]
     facts = Facts(kernel, module, promise=Promise.parse(promise))
@@ -51,7 +51,7 @@ def memory_of(body: str, promise: str = "conservative", head: str = HEADER) -> t
 
 
 def pointees(body: str) -> set[str] | None:
-    """The names of what the first access of the body may point into."""
+    """The names of the objects that the first access of the body may access."""
     memory, accesses = memory_of(body)
     found = memory.objects(accesses[0])
     return None if found is None else {each.name for each in found}
@@ -142,7 +142,7 @@ def test_a_pointer_that_a_loop_moves_on_stays_in_its_object() -> None:
     ],
 )
 def test_where_pointers_are_marked_the_rest_are_integers(code: str, names: set[str]) -> None:
-    """What is not marked is an integer where it is added to a pointer, and not where one of the two is selected."""
+    """An operand without a mark is an integer if it is added to a pointer, but not if one of the two is selected."""
     head = HEADER.replace(".param .u64 a", ".param .u64 .ptr .global .align 4 a")
     memory, accesses = memory_of(f"{code} ld.global.u32 %r9, [%rd20];", head=head)
     assert {each.name for each in memory.objects(accesses[0]) or ()} == names
@@ -160,8 +160,8 @@ def test_where_pointers_are_marked_the_rest_are_integers(code: str, names: set[s
         ("st.global.u32 [%rd11]", "st.u32 [%rd2]", True, False),
         ("st.global.u32 [%rd11]", "st.global.u32 [table]", True, True),
         ("st.global.u32 [other]", "st.global.u32 [table]", False, False),
-        ("st.global.u32 [%rd4]", "st.global.u32 [%rd5]", True, True),  # both from one structure
-        ("st.global.u32 [%rd11]", "st.global.u32 [%rd5]", True, True),  # whose pointers nobody can check
+        ("st.global.u32 [%rd4]", "st.global.u32 [%rd5]", True, True),  # both pointers are from one structure
+        ("st.global.u32 [%rd11]", "st.global.u32 [%rd5]", True, True),  # the pointers in a structure cannot be checked
         ("st.shared.u32 [sa]", "st.shared.u32 [sb]", False, False),
         ("st.shared.u32 [sa]", "st.shared.u32 [%r2]", True, True),
         ("st.shared.u32 [dynamic]", "st.shared.u32 [more]", True, True),
@@ -307,7 +307,7 @@ def test_a_call_may_touch_anything() -> None:
     ],
 )
 def test_what_changes_what_a_load_reads(instruction: str, shared: str, private: str, unwritten: str) -> None:
-    """A load from a buffer that is written, one from local memory, and one from shared memory that nobody writes."""
+    """A load from a buffer that is written, one from local memory, and one from shared memory that is not written."""
     memory, _ = memory_of(
         f"""st.global.u32 [%rd11+128], %r1; st.local.u32 [depot+8], %r1;
     A:  {instruction}
@@ -357,8 +357,8 @@ def test_what_nobody_writes() -> None:
         ("griddepcontrol.wait;", True),
     ],
 )
-def test_what_may_wait_for_somebody_else(instruction: str, is_outside: bool) -> None:
-    """Then nothing in global memory is unwritten, and read-only memory is so only from the wait on."""
+def test_after_a_wait_for_other_threads_memory_may_be_written(instruction: str, is_outside: bool) -> None:
+    """No global memory is known to be unwritten, and read-only memory is read-only only after the wait."""
     memory, _ = memory_of(f"A: {instruction}\nB: ld.global.u32 %r10, [table]; ld.shared.u32 %r11, [sa];", "restrict")
     blocks = {block.label.text: block.instrs for block in memory.kernel.blocks if block.label is not None}
     loads = blocks["B"][:2]

@@ -31,8 +31,8 @@ class Touches:
         ("b", "a", "b", {"a": (0, 64), "b": (0, 64)}, True),
         ("", "a", "b", {"a": (0, 64), "b": (0, 64)}, False),
         ("c", "a", "b", {"a": (0, 64), "b": (0, 64), "c": (64, 80)}, False),
-        ("a b", "a b", "", {"a": (0, 64), "b": (0, 64)}, False),  # nobody writes
-        ("a b", "", "b", {"a": (0, 64), "b": (0, 64)}, False),  # a is not touched
+        ("a b", "a b", "", {"a": (0, 64), "b": (0, 64)}, False),  # no parameter is written
+        ("a b", "", "b", {"a": (0, 64), "b": (0, 64)}, False),  # a is not accessed
         ("a b", "a", "a b", {"a": (0, 64), "b": (0, 64)}, True),
         ("a b", "a", "b", {"a": (0, 64), "b": None}, False),
     ],
@@ -46,7 +46,7 @@ def test_what_breaks_the_promise(
     assert not found or ("'a'" in found and "'b'" in found)
 
 
-#: out[i] += in[0] as a loop that reads in[0] in each turn: with in = out, what is read changes.
+#: out[i] += in[0] as a loop that reads in[0] in each iteration. If in = out, the value changes in the loop.
 PTX = """\
 .version 8.8
 .target sm_90
@@ -81,7 +81,7 @@ def restricted() -> str:
 
 
 def work(arguments: tuple[str, str]) -> KernelWork:
-    """The kernel on the arrays of these names; ``y`` is read and written."""
+    """A work item that launches the kernel on the arrays with these names. ``y`` is read and written."""
     arrays = dict.fromkeys(dict.fromkeys(arguments), ("uint32", 4))
     return KernelWork(
         "tests/add", "m", "add", (1, 1, 1), (1, 1, 1), arrays, (*arguments, np.uint32(5)), outputs=(arguments[1],)
@@ -89,7 +89,7 @@ def work(arguments: tuple[str, str]) -> KernelWork:
 
 
 class Overlapping(KernelWork):
-    """The outputs hold random numbers as well: they are read."""
+    """A work item whose outputs also contain random numbers, because the kernel reads them."""
 
     def data(self, seed: int) -> dict[str, np.ndarray]:
         generator = np.random.default_rng(seed)
@@ -108,7 +108,7 @@ def outputs(arm: Arm, arguments: tuple[str, str]) -> tuple[np.ndarray, tuple[str
 
 def test_overlapping_buffers_run_the_conservative_kernel() -> None:
     fast = restricted()
-    assert fast.index("ld.global.u32") < fast.index("L:")  # the promise is what moves it
+    assert fast.index("ld.global.u32") < fast.index("L:")  # the load is moved because of the promise
     promises = promised_modules(["-O1", "--alias=restrict"], {"m": PTX}, {"m": fast})
     plain, trusting, checked = Arm("O0", {"m": PTX}), Arm("x", {"m": fast}), Arm("x", {"m": fast}, promises=promises)
     one = ("x", "x")
@@ -128,7 +128,7 @@ def test_buffers_of_their_own_run_the_promised_kernel() -> None:
     found = run_once(backend, overlapping(two), Arm("x", {"m": fast}, promises=promises), 3, None)
     np.testing.assert_array_equal(found.outputs["y"], right)
     assert found.fallbacks == ()
-    assert backend.counts.by_class["ld.global"][1] == 6  # not ten: the load has left the loop
+    assert backend.counts.by_class["ld.global"][1] == 6  # not 10: the load was moved out of the loop
 
 
 def test_the_check_reports_the_fallback() -> None:

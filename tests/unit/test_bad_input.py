@@ -1,4 +1,4 @@
-"""Bad input of every class ends in one `PtxError` with its place, the line and a caret: no traceback, no hang."""
+"""Every kind of bad input gives one `PtxError` with the place, the line and a caret: no traceback, no endless loop."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def test_every_truncation_is_refused_or_whole(cut: int) -> None:
         assert error.pos >= 0
         assert str(error).count("\n") == 2
     else:
-        # What is cut between two items is a module; everything in it is closed.
+        # A text that is cut between two items is a valid module: its braces are balanced.
         assert part.count("{") == part.count("}")
 
 

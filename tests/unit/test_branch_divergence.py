@@ -1,4 +1,4 @@
-"""Branch divergence for the passes: up to date at each query, and preserved over the passes of the package."""
+"""The divergence of branches is correct at each query in a pass, and the passes of the package preserve it."""
 
 import pytest
 from ptxmotion.analysis import Facts
@@ -111,3 +111,47 @@ def test_passes_compute_the_divergence_once(level: str, monkeypatch: pytest.Monk
     module = parse(LOOP)
     assert run_passes(module, level)
     assert computed == ([] if level == "O1" else ["k"])
+
+#: A uniform value is computed in both arms of a divergent branch and behind them. Before that, a remainder is computed
+#: in one arm of a uniform branch and behind it: the passes insert it into the other arm,
+#: and read the divergence for that.
+MERGED = """\
+.version 8.8
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 p, .param .u32 n){
+	.reg .pred %p<3>;
+	.reg .b32 %r<7>;
+	.reg .b64 %rd<1>;
+	ld.param.u64 %rd0, [p];
+	ld.param.u32 %r0, [n];
+	mov.u32 %r1, %tid.x;
+	setp.lt.u32 %p2, %r0, 4;
+	@%p2 bra C;
+	rem.u32 %r5, %r0, 7;
+	st.global.u32 [%rd0+12], %r5;
+C:	rem.u32 %r6, %r0, 7;
+	st.global.u32 [%rd0+16], %r6;
+	setp.lt.u32 %p0, %r1, 7;
+	@%p0 bra A;
+	rem.u32 %r2, %r0, 5;
+	st.global.u32 [%rd0], %r2;
+	bra J;
+A:	rem.u32 %r3, %r0, 5;
+	st.global.u32 [%rd0+4], %r3;
+J:	rem.u32 %r4, %r0, 5;
+	setp.eq.u32 %p1, %r4, 0;
+	@%p1 bra X;
+	st.global.u32 [%rd0+8], %r1;
+X:	ret;
+}
+"""
+
+
+def test_the_preserved_fact_may_be_more_precise_than_a_new_one() -> None:
+    """One register takes the value of both arms. Divergent code writes it, so a new analysis calls it divergent."""
+    module = parse(MERGED)
+    kernel = module.kernels[0]
+    before = Facts(kernel).get(divergent_blocks)
+    run_passes(module, "O3")
+    assert before < Facts(kernel).get(divergent_blocks)

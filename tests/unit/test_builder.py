@@ -1,4 +1,4 @@
-"""The builder: instructions made from the table print, parse, verify, and are refused where the table says so."""
+"""The builder makes instructions that print, parse and verify, and refuses those that the opcode table refuses."""
 
 import re
 

@@ -54,7 +54,7 @@ def test_damage_counts_as_nothing_and_is_mended(tmp_path: Path, damage: str) -> 
             entry.symlink_to(tmp_path / "elsewhere")
         case "socket":
             os.mknod(entry, 0o140600)
-        case "moved":  # an entry of another key
+        case "moved":  # the entry has another key
             cache.put(b"other", "b")
             entries(tmp_path / "cache")[0].rename(entry)
         case _:
@@ -173,8 +173,8 @@ def test_two_processes_share_an_entry_and_one_may_be_killed(tmp_path: Path) -> N
 # --- what keys are made of
 
 
-def test_another_program_of_the_same_version_at_the_same_path_is_another(tmp_path: Path) -> None:
-    """As after an update in place that keeps size and time of the last change."""
+def test_a_replaced_program_has_another_identity(tmp_path: Path) -> None:
+    """The identity differs even if the path, the version, the size and the modification time are the same."""
     path = tmp_path / "tool"
     shutil.copy2(find_tool("ptxas").path, path)
     first, times = file_identity(path), (path.stat().st_atime_ns, path.stat().st_mtime_ns)
@@ -190,7 +190,7 @@ def test_another_program_of_the_same_version_at_the_same_path_is_another(tmp_pat
 
 
 def test_editing_or_moving_any_source_file_changes_the_digest(tmp_path: Path) -> None:
-    """Of each folder of the package that a key is made of; in subfolders too."""
+    """For each folder of the package whose sources are in a key, including its subfolders."""
     for folder in ("analysis", "ptx", "transforms", "harness", "cli"):
         copy = tmp_path / folder
         shutil.copytree(ROOT / folder, copy, ignore=shutil.ignore_patterns("__pycache__"))

@@ -16,7 +16,7 @@ def graph(body: str) -> Cfg:
 
 
 def named(cfg: Cfg) -> dict[str, list[str]]:
-    """Successors by label; blocks without one are called by their number."""
+    """The successors of each block. A block has the name of its label, or its number if it has none."""
     names = [block.label.text if block.label else str(number) for number, block in enumerate(cfg.blocks)]
     return {names[number]: [names[to] for to in after] for number, after in enumerate(cfg.succ)}
 

@@ -112,7 +112,7 @@ def test_checks_are_facts_for_forwarding_and_dead_stores() -> None:
 
 
 def test_a_store_is_kept_if_the_parts_may_read_it_in_a_later_iteration() -> None:
-    """Where the check fails in a later turn, the second part may read what only the fused kernel has written."""
+    """If the check fails in a later iteration, the second part may read values that only the fused kernel wrote."""
     body = "for i in range(2):\n" + "\n".join("    " + line for line in PITCHED.splitlines())
     body += "\n    m = m * 2 - 96 * i\n    n = n - 32"
     after = check(body, [(64, 64), (128, 64), (96, 32)])

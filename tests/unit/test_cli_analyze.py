@@ -66,7 +66,7 @@ def document(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, An
 
 def test_divergence_as_json(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, source, "--divergence")
-    assert found["blocks"] == 3  # the overview is there as well
+    assert found["blocks"] == 3  # the overview is printed, too
     first, second = found["divergence"]["branches"]
     assert (first["block"], first["file"], first["line"], first["divergent"]) == (0, "k.cu", 11, True)
     assert [step["text"] for step in first["why"]] == ["branch diverges", "%p1", "%r2", "%tid.x"]
@@ -141,7 +141,7 @@ def test_memory_as_json(source: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert (load["speculation"]["kind"], load["speculation"]["text"]) == ("guarded", "under @!%p1")
     (barrier,) = found["synchronizations"]
     assert barrier["kills"] == [{"class": load["class"], "reason": "barrier", "loads": 1}]
-    assert barrier["keeps"] == 2  # nobody writes the tile
+    assert barrier["keeps"] == 2  # no thread writes the tile
     assert {each["name"] for each in found["classes"]} == {"param", "A", "B"}
 
 
@@ -178,7 +178,7 @@ def test_a_picture_is_written(source: Path, tmp_path: Path, capsys: pytest.Captu
         "2 blocks in the CDRND",
     ):
         assert words in text, words
-    assert capsys.readouterr().out == ""  # a picture is all that was asked for
+    assert capsys.readouterr().out == ""  # only a picture was requested
     first = drawn.read_bytes()
     assert main(["analyze", str(source), "--picture", str(drawn)]) == 0
     assert drawn.read_bytes() == first

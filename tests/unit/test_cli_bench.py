@@ -157,7 +157,7 @@ def test_launch_says_how_all_variants_are_timed_that_do_not_say_it_themselves(
     assert main([*command, "--launch=stream"]) == 0
     result = read(path)
     assert result.options["launch"] == "stream"
-    # Launched otherwise than the baseline, the same code is something else.
+    # Code that is equal to the baseline but launched in another way is not identical.
     assert [each.verdict for each in result.benchmarks[0].candidates] == ["UNTIMED"]
     assert main([*command, "--launch=graph", "--resume"]) == 3
     assert "cannot resume: the options of the file" in capfd.readouterr().err
@@ -186,7 +186,9 @@ def test_list_and_dry_run_run_nothing(capfd: pytest.CaptureFixture[str]) -> None
         (["run", "--min-effect=2"], 2, "is not a percentage such as 1%"),
         (["run", "--variant=!!"], 2, "neither O3"),
         (["run", "--variant=lcm,nonsense"], 2, "variant 'lcm,nonsense': there is no pass 'nonsense'; there are"),
-        (["run", "--variant=cse", "--variant=cse"], 2, "two variants have the name 'cse'"),
+        (["run", "--variant=cse", "--variant=cse"], 2, "two variants are 'cse': give one of the two another name"),
+        (["run", "--variant=O3"], 2, "'O3' is the baseline already; it is the output of nvcc, and the level is --var"),
+        (["run", "--variant=cse", "--baseline=cse"], 2, "'cse' is the baseline already: give one of the two another"),
         (["run", "--rounds=0"], 2, "not a positive number"),
         (["compare", str(PLANTED), str(PLANTED), "--fail-on=better"], 2, "--fail-on: unknown: better"),
         (["compare", str(PLANTED), str(PLANTED), "--threshold=x"], 2, "is not a threshold such as REGEX=2%"),
@@ -276,7 +278,7 @@ def test_no_gpu_is_exit_code_4(capfd: pytest.CaptureFixture[str], monkeypatch: p
 
 @pytest.fixture
 def planted(tmp_path: Path) -> Path:
-    """Two benchmarks of a run on a GPU: judging again takes a while for each."""
+    """A run on a GPU with two benchmarks. To judge each of them again takes a noticeable time."""
     result = read(PLANTED)
     result.benchmarks = result.benchmarks[:2]
     settle(result)
@@ -334,10 +336,10 @@ def test_pathfinder(kernel_benchmark):
 
 
 def _pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    # Loaded by name: whether ptxmotion is installed, and so loaded anyway, must not matter.
+    # The plugin is loaded by name, so that the test does not depend on an installation of ptxmotion.
     plugins = ["pytest_benchmark.plugin", "ptxmotion.cli.pytest_plugin", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-q", *(word for each in plugins for word in ("-p", each))]
-    # Not a worker of the pytest that runs this test: pytest-benchmark measures nothing in one.
+    # The inner pytest must not see that it runs in a worker: pytest-benchmark measures nothing in a worker.
     outer = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment = {**outer, "PYTHONPATH": str(ROOT / "typings"), "COLUMNS": "200"}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
@@ -375,7 +377,7 @@ def test_pytest_fails_where_a_variant_computes_something_else(tmp_path: Path) ->
 
 
 def _steps(job: str) -> list[str]:
-    """The commands of a job of the example workflow."""
+    """The commands of a job in the example workflow."""
     text = (ROOT / "docs" / "benchmarks.yml").read_text()
     body = text.partition(f"\n  {job}:\n")[2]
     body = re.split(r"\n  \w+:\n", body)[0]
@@ -384,7 +386,7 @@ def _steps(job: str) -> list[str]:
 
 @pytest.mark.slow
 def test_the_example_workflow_runs_and_gates(tmp_path: Path) -> None:
-    """What a shell can test of it: the job without a GPU, with and without a regression."""
+    """The commands of the job without a GPU run in a shell, with and without a regression."""
     shim = tmp_path / "bin" / "ptxmotion"
     shim.parent.mkdir()
     shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m ptxmotion "$@"\n')
@@ -411,8 +413,8 @@ def test_the_example_workflow_runs_and_gates(tmp_path: Path) -> None:
     assert run(track) == 1
 
 
-def test_the_job_for_a_gpu_says_where_there_is_none(tmp_path: Path) -> None:
-    """Its commands are read by the same parser, and the first one ends with the documented code."""
+def test_the_job_for_a_gpu_reports_a_missing_gpu(tmp_path: Path) -> None:
+    """Its commands are valid, and the first one ends with the documented exit code."""
     from ptxmotion.cli.arguments import parse_arguments
 
     _, measure, track = _steps("times")

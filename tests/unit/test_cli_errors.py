@@ -69,7 +69,7 @@ def test_mutants_end_with_0_or_3(seed: int, tmp_path: Path, capfd: pytest.Captur
 
 
 def mutant(source: bytes, rng: random.Random) -> bytes:
-    """``source`` with a few bytes replaced, removed, doubled, or its end cut off."""
+    """``source`` with a few bytes replaced, removed or duplicated, or with its end removed."""
     data = bytearray(source)
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(data))
@@ -85,6 +85,14 @@ def mutant(source: bytes, rng: random.Random) -> bytes:
         elif rng.random() < 0.2:
             del data[max(at, 1) :]
     return bytes(data)
+
+
+@pytest.mark.parametrize("verb", ["opt", "analyze", "verify", "emulate"])
+def test_cuda_is_not_ptx(verb: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text("__global__ void k() {}\n")
+    assert main([verb, str(path)]) == 3
+    assert capfd.readouterr().err == f"{path}: error: this is CUDA C++, not PTX: compile it with nvcc -ptx first\n"
 
 
 def test_missing_and_unreadable_paths(tmp_path: Path, good: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -136,7 +144,7 @@ def run(*arguments: str, limit: Callable[[], None] | None = None, stdout: int = 
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, good: Path) -> None:
-    """A limit on the size of files stands for the disk: a write stops in its middle."""
+    """A limit on the size of files simulates a full disk: only a part of the file can be written."""
     good.write_text(GOOD.replace("ret;", "st.global.u32 [%rd1+8], 2;\n" * 2000 + "ret;"))
     out = tmp_path / "out.ptx"
     out.write_text("old")
@@ -188,19 +196,55 @@ def test_an_error_of_ours_saves_a_reproducer(
         raise ZeroDivisionError("by design")
 
     monkeypatch.setattr("ptxmotion.driver.optimize_module", fail)
-    assert main(["opt", str(good), "--verify-each"]) == 70
+    assert main(["opt", str(good), "--verify-each", "-o", str(tmp_path / "out.ptx")]) == 70
     out, err = capfd.readouterr()
     assert out == ""
-    assert err.startswith("ptxmotion: internal error: ZeroDivisionError: by design; please report it with ")
+    assert err.startswith("ptxmotion: internal error: ZeroDivisionError: by design; the input and the traceback are ")
     assert err.count("\n") == 1
     (saved,) = crashes.iterdir()
     assert str(saved) in err
     text = saved.read_text()
-    assert f"// command: ptxmotion opt {good} --verify-each\n" in text
+    assert f"// command: ptxmotion opt {good} --verify-each -o {tmp_path / 'out.ptx'}\n" in text
+    assert f"// again: ptxmotion opt {saved} --verify-each\n" in text
     assert "// ZeroDivisionError: by design\n" in text
     assert text.endswith(GOOD)
+    assert main(["opt", str(saved), "--verify-each"]) == 70, "the command `again` shows the error again"
     monkeypatch.undo()
     assert main(["opt", str(saved), "-o", "/dev/null"]) == 0
+
+
+def test_an_error_of_ours_saves_every_input(
+    good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashes = tmp_path / "crashes"
+    crashes.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(crashes))
+
+    def fail(*_: object, **__: object) -> bool:
+        raise ZeroDivisionError("by design")
+
+    other = tmp_path / "other.ptx"
+    other.write_text(GOOD.replace("], 1;", "], 2;"))
+    monkeypatch.setattr("ptxmotion.harness.verification.equivalence.compare", fail)
+    assert main(["verify", str(good), str(other)]) == 70
+    said = capfd.readouterr().err
+    saved = {path.read_text().rpartition("// input: ")[2].split("\n")[0]: path for path in crashes.iterdir()}
+    assert set(saved) == {str(good), str(other)}
+    assert all(str(path) in said for path in saved.values())
+    again = f"// again: ptxmotion verify {saved[str(good)]} {saved[str(other)]}\n"
+    assert all(again in path.read_text() for path in saved.values())
+    monkeypatch.setattr("ptxmotion.driver.optimize_module", fail)
+    out = tmp_path / "out"
+    assert main(["opt", "-O1", str(good), str(other), "-o", str(out)]) == 70
+    said = capfd.readouterr().err
+    new = sorted(set(crashes.iterdir()) - set(saved.values()))
+    assert len(new) == 2 and all(str(path) in said for path in new)
+    assert all(f"// again: ptxmotion opt -O1 {path}\n" in path.read_text() for path in new)
+    # Without an input that can be saved there is only the traceback.
+    monkeypatch.setattr("ptxmotion.harness.doctor.run", fail)
+    assert main(["doctor"]) == 70
+    (text,) = crashes.glob("*.txt")
+    assert "// command: ptxmotion doctor\n" in text.read_text()
 
 
 def test_a_missing_tool_is_named_with_what_brings_it(
@@ -235,6 +279,17 @@ def test_what_ptxas_refuses_is_bad_input(tmp_path: Path, capfd: pytest.CaptureFi
         (["opt", "--frob"], "unrecognized arguments: --frob"),
         (["opt", "-O7"], "invalid choice: '7'"),
         (["opt", "-O1", "--passes=none"], "not allowed with argument"),
+        (["optt"], "invalid choice: 'optt' (did you mean 'opt'?); choose from opt, analyze"),
+        (["opt", "--gate=ptax"], "invalid choice: 'ptax' (did you mean 'ptxas'?)"),
+        (
+            ["opt", "--remark", "x"],
+            "ptxmotion opt: error: unrecognized arguments: --remark (did you",
+        ),
+        (["bench", "run", "--sizes=tiny"], "ptxmotion bench run: error: unrecognized arguments: --sizes=tiny (did you"),
+        (["opt", "--passes=lmc"], "there is no pass 'lmc' (did you mean 'lcm'?); there are cse, lcm"),
+        (["opt", "--passes=lcm:min_cots=2"], "has no option 'min_cots=2' (did you mean 'min_cost'?)"),
+        (["opt", "--arch=sm90"], "'sm90' is not a target of ptxas (did you mean 'sm_90'?)"),
+        (["diff", "a", "b", "--arch=sm_91"], "'sm_91' is not a target of ptxas (did you mean 'sm_90'?)"),
         (["opt", "x", "--passes=lcm,frob"], "there is no pass 'frob'"),
         (["opt", "x", "--passes=lcm:frob=1"], "has no option 'frob=1'"),
         (["opt", "x", "--passes=lcm:min_cost=x"], "takes a value of type int, not 'x'"),
@@ -313,6 +368,9 @@ class TestSettings:
             ("[frob]\n", "unknown key 'frob'"),
             ("opt = 3\n", "'opt' is not a table"),
             ("[opt]\nfrob = 1\n", "unknown key 'frob' in table 'opt'"),
+            ("[optt]\n", "unknown key 'optt' (did you mean 'opt'?); there are tables for"),
+            ("[opt]\nverfy-each = true\n", "unknown key 'verfy-each' (did you mean 'verify-each'?) in table 'opt'"),
+            ('[opt]\nemit = "cubbin"\n', "(did you mean 'cubin'?)"),
             ("[opt]\nemit = 'exe'\n", "'emit' takes one of"),
             ("[opt]\nemit = true\n", "takes a string or a number"),
             ("[opt]\nverify-each = 1\n", "takes true or false"),
@@ -334,10 +392,10 @@ class TestSettings:
         assert main(["opt", str(good), "--config", str(tmp_path / "none.toml")]) == 2
         assert "No such file or directory" in capfd.readouterr().err
 
-    def test_settings_of_strangers_neither_execute_nor_write(
+    def test_settings_of_other_users_neither_execute_nor_write(
         self, good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The file lies above the project, as in the system's folder for temporary files."""
+        """The file is in a folder above the project, such as the folder for temporary files."""
         folder = tmp_path / "a" / "b"
         folder.mkdir(parents=True)
         monkeypatch.chdir(folder)
@@ -350,14 +408,16 @@ class TestSettings:
         )
         assert main(["opt", str(good)]) == 0
         told = capfd.readouterr()
-        assert told.out.startswith("{")  # what neither executes nor writes still counts
+        assert told.out.startswith("{")  # options that neither execute nor write are still used
         assert f"{strange}: 'remarks-output' is ignored: it is in no git repository" in told.err
         main(["verify", str(good), str(good)])
         assert "'inputs' is ignored" in capfd.readouterr().err
         assert target.read_text() == "mine" and not (tmp_path / "marker").exists()
-        assert main(["opt", str(good), "--config", str(strange)]) == 0  # named: it counts
+        assert (
+            main(["opt", str(good), "--config", str(strange)]) == 0
+        )  # if the user names the file, all options are used
         assert target.read_text() != "mine" and "ignored" not in capfd.readouterr().err
-        (folder / ".git").mkdir()  # the project ends here: what lies above is not read at all
+        (folder / ".git").mkdir()  # the project ends here: files above it are not read
         assert main(["opt", str(good)]) == 0
         told = capfd.readouterr()
         assert told.out.startswith(".version") and not told.err
@@ -386,8 +446,9 @@ class TestSettings:
         assert main(["doctor"]) == 0
         assert "settings that execute or write files are ignored" in capfd.readouterr().out
 
-    def test_each_option_that_names_a_file_is_decided_about(self) -> None:
-        """A new one has to be put among those that write or execute, or here among those that only read."""
+    def test_each_option_that_names_a_file_is_classified(self) -> None:
+        """A new option must be in the list of options that write or execute, or in the list of those that only read
+        here."""
         from ptxmotion.cli.arguments import TRUSTED_ONLY, VERBS, build_parser, settable
 
         reads = {("opt", "profile"), ("analyze", "profile"), ("emulate", "profile"), ("verify", "round-trip")}

@@ -1,10 +1,9 @@
-"""The verb `fuse`, its costs, and `doctor --calibrate`."""
+"""The verb `fuse` and its costs."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 from ptxmotion.cli import main
 from ptxmotion.emulator.backend import EmulatorBackend
-from ptxmotion.harness import calibrate as calibration
 from ptxmotion.transforms.kernel_fusion.benefit import BenefitModel, MachineCosts, Resources
 from ptxmotion.transforms.kernel_fusion.kernel_code import KernelCode, KernelCodes
 from ptxmotion.transforms.kernel_fusion.launch_site import Fusibility, LaunchSite
@@ -273,13 +271,14 @@ def test_loops_are_kept_where_that_is_asked_for(tmp_path: Path, capsys: pytest.C
     start, rest = PROGRAM.index("    scale["), PROGRAM.index("    copy(data, c)")
     file.write_text(PROGRAM[:start] + "    copy(c, a)\n" + loop + PROGRAM[rest:])
     assert fuse(file, "--no-benefit", "--keep-loops") == 0 and "0 fusions" in capsys.readouterr().err
-    assert fuse(file, "--no-benefit", "-o", into) == 0 and "1 fusions" in capsys.readouterr().err
+    assert fuse(file, "--no-benefit", "-o", into) == 0 and "1 fusion;" in capsys.readouterr().err
     for k in (0, 1, 4):
         assert np.array_equal(run_file(into / "work.py", k)[0], run_file(file, k)[0])
 
 
 def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path)
+    (tmp_path / "folder.py").mkdir()
     for arguments, code, message in (
         ((file, "--assume-independent", "scale"), 2, "does not name two kernels; write K1,K2"),
         ((file, "--assume-independent", "scale,sift"), 2, "launches no sift"),
@@ -287,7 +286,11 @@ def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         ((file, "--program", "play"), 2, "there is no program 'play' in this file; there are work"),
         ((file, "--passes", "nothing"), 2, "there is no pass 'nothing'"),
         ((tmp_path / "none.py",), 3, "No such file"),
-        (("no/such", "-o", tmp_path / "x"), 3, "0 programs are called 'no/such'"),
+        ((tmp_path / "scale.ptx",), 3, "a host program is a .py file"),
+        ((tmp_path / "folder.py",), 3, "Is a directory"),
+        (("rodinia/nw", "--program", "play"), 2, "rodinia/nw has one program, nw, and no 'play'"),
+        ((file, "--emulate", "tiny"), 3, "--emulate needs a Benchmark of work"),
+        (("no/such", "-o", tmp_path / "x"), 3, "no program is called 'no/such'; there are"),
     ):
         assert fuse(*arguments) == code
         assert message in capsys.readouterr().err, arguments
@@ -443,7 +446,7 @@ def test_benefit_by_timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     file = timed_program(tmp_path)
     assert fuse(file, "--benefit=timing", "--size=tiny", "--remarks") == 0
     told = capsys.readouterr().err
-    assert "1 fusions" in told and "fused as fused_shift_twice" in told
+    assert "1 fusion;" in told and "fused as fused_shift_twice" in told
     assert "as fast without, 0.95" in told and "by timing, the fused program is 1.17" in told
     # Where nothing gains, nothing is fused.
     other = TIMED.replace("    twice[", "    shift[")
@@ -454,6 +457,55 @@ def test_benefit_by_timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     file.write_text(other)  # and not its reference
     assert fuse(file, "--benefit=timing", "--size=tiny") == 3
     assert "as written: seed 1: data: 100 of 100 elements differ" in capsys.readouterr().err
+
+
+def test_launches_are_counted_before_and_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = PROGRAM.replace(
+        "    copy(data, c)",
+        "    for _ in range(n):\n        scale[blocks, BLOCK](c, b, n, k)\n"
+        "        shift[blocks, BLOCK](b, a, n, k)\n    copy(data, a)",
+    )
+    assert fuse(written(tmp_path, program=text), "--no-benefit", "--no-cooperative") == 0
+    told = capsys.readouterr().err
+    assert "work: 3 fusions; launches in one call: 2·n + 2 → n + 1\n" in told and "estimates" not in told
+    assert fuse(timed_program(tmp_path), "--no-benefit", "--emulate=tiny") == 0
+    told = capsys.readouterr().err
+    assert "launches in one call: 4 → 2\n" in told
+    assert "on the emulator, size tiny: 4 → 2 launches, equal outputs\n" in told
+    assert fuse(timed_program(tmp_path), "--emulate=huge") == 2
+    assert "mine/work has no size 'huge'; there are tiny, small" in capsys.readouterr().err
+
+
+def test_other_outputs_on_the_emulator_end_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The fused modules are changed behind the back of `fuse`."""
+    from ptxmotion.programs import fusing
+
+    monkeypatch.setattr(fusing, "_optimized", lambda ptx, passes: ptx.replace("add.u32 %w", "sub.u32 %w"))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType, reportUnknownMemberType]
+    assert fuse(timed_program(tmp_path), "--no-benefit", "--passes=O1", "--emulate=tiny") == 1
+    assert "but the outputs differ: data: " in capsys.readouterr().err
+
+
+def test_the_machine_of_the_estimates_is_named(
+    tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path)
+    assert fuse(file) == 0
+    told = capsys.readouterr().err
+    assert "estimates: built-in costs of one NVIDIA H200 (a launch 3.53 us, 4.10 TB/s, 132 multiprocessors)" in told
+    assert "no machine was calibrated here" in told and "ptxmotion doctor --calibrate" in told
+    assert fuse(file, "--graph") == 0 and "a graph node 0.51 us" in capsys.readouterr().err
+    costs = {name: getattr(MachineCosts(), name) for name in MachineCosts.__slots__}
+    (own_cache / "machine-costs.json").write_text(json.dumps({**costs, "machine": "GPU X", "multiprocessors": 80}))
+    assert fuse(file) == 0
+    told = capsys.readouterr().err
+    assert "estimates: costs of GPU X, measured by doctor --calibrate" in told and "80 multiprocessors" in told
+    assert fuse(file, "--no-benefit") == 0
+    assert "costs of" not in capsys.readouterr().err
+    needs_ptxas()
+    assert fuse(written(tmp_path, TURN), "--no-benefit") == 0
+    assert "limits of grid barriers: costs of GPU X, measured by doctor" in capsys.readouterr().err
 
 
 def test_timing_needs_a_gpu_and_data(
@@ -471,122 +523,8 @@ def test_timing_needs_a_gpu_and_data(
         assert fuse(file, "--benefit=timing", *options) == code
         assert message in capsys.readouterr().err
     file.write_text(TIMED.partition("benchmark =")[0])
-    assert fuse(file, "--benefit=timing") == 3 and "declares no Benchmark" in capsys.readouterr().err
+    assert fuse(file, "--benefit=timing") == 3 and "needs a Benchmark of work" in capsys.readouterr().err
     assert fuse(file, "--size=tiny") == 2 and "--size is an option of --benefit=timing" in capsys.readouterr().err
-
-
-class Clock:
-    """A GPU on which a launch takes 2 us, a graph node 0.5 us, both 1 us more if cooperative, a barrier 30 ns, one of
-    the grid 1 us and 2 ns for each block, a copy 1 ms."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.allocated = 0
-        self.launch_cost = 2e-6
-
-    def load(self, ptx: str, /) -> Any:
-        clock = self
-
-        class Module:
-            def kernel(self, name: str) -> tuple[str, float]:
-                return name, clock.turn("bar.sync" in ptx)
-
-        return Module()
-
-    def turn(self, has_barrier: bool) -> float:
-        return 5e-8 if has_barrier else 2e-8
-
-    def cooperative(self, kernel: tuple[str, float], /) -> tuple[str, float]:
-        return f"cooperative {kernel[0]}", kernel[1]
-
-    def pack(self, kernel: tuple[str, float], args: Sequence[Any], /) -> Sequence[Any]:
-        return args
-
-    def launch_packed(self, kernel: tuple[str, float], grid: Any, block: Any, shared: int, packed: Any, /) -> None:
-        name, turn = kernel
-        if name == "cooperative grid_turns":
-            turn = 1e-6 + 2e-9 * grid[0]
-        self.now += self.launch_cost + 1e-6 * name.startswith("cooperative") + turn * sum(map(int, packed))
-        self.now += 1e-9 * (grid[0] - 1) if name == "empty" else 0.0
-
-    def allocate(self, nbytes: int, /) -> int:
-        self.allocated += 1
-        return nbytes
-
-    def free(self, buffer: int, /) -> None:
-        self.allocated -= 1
-
-    def fill(self, buffer: int, byte: int, /) -> None: ...
-
-    def copy(self, target: int, source: int, nbytes: int, target_offset: int, source_offset: int, /) -> None:
-        self.now += 1e-3
-
-    def synchronize(self) -> None: ...
-
-    def event(self) -> list[float]:
-        return [0.0]
-
-    def record(self, event: list[float], /) -> None:
-        event[0] = self.now
-
-    def seconds_between(self, first: list[float], second: list[float], /) -> float:
-        return second[0] - first[0]
-
-    def graph(self, body: Callable[[], None], /) -> Callable[[], None]:
-        def replay() -> None:
-            self.launch_cost = 0.5e-6
-            body()
-            self.launch_cost = 2e-6
-
-        return replay
-
-    def launch_graph(self, graph: Callable[[], None], /) -> None:
-        graph()
-
-    def destroy_graph(self, graph: Any, /) -> None: ...
-
-    def attribute(self, name: str, /) -> int:
-        return {"MULTIPROCESSOR_COUNT": 132, "MAX_THREADS_PER_MULTIPROCESSOR": 2048}[name]
-
-    def describe(self) -> dict[str, Any]:
-        return {"gpu": "Clock"}
-
-
-def test_calibration() -> None:
-    clock = Clock()
-    found = calibration.calibrate(clock)
-    assert found["launch"] == approx(2e-6) and found["graph_node"] == approx(0.5e-6)
-    assert found["cooperative_launch"] == approx(1e-6) and found["cooperative_node"] == approx(1e-6)
-    assert found["barrier"] == approx(3e-8) and found["block"] == approx(1e-9)
-    assert found["grid_barrier"] == approx(1e-6 + 132 * 2e-9) and found["grid_block"] == approx(2e-9)
-    assert found["bandwidth"] == approx(2 * calibration.COPIED / 1e-3)
-    assert clock.allocated == 0
-    assert MachineCosts.of(found).machine == "Clock"
-
-
-def test_calibrated_costs_are_kept(
-    own_cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from ptxmotion.harness import cuda
-
-    monkeypatch.setattr(cuda, "open_backend", Clock)
-    assert main(["doctor", "--calibrate"]) == 0
-    assert "0.5000 us" in capsys.readouterr().out
-    assert json.loads((own_cache / "machine-costs.json").read_text())["multiprocessors"] == 132
-    assert main(["doctor", "--calibrate", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["machine"] == "Clock"
-
-
-def test_calibration_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from ptxmotion.harness import cuda
-    from ptxmotion.harness.machine import MachineMissing
-
-    def missing() -> Any:
-        raise MachineMissing("no GPU here", "get one")
-
-    monkeypatch.setattr(cuda, "open_backend", missing)
-    assert main(["doctor", "--calibrate"]) == 4
-    assert "--calibrate needs a GPU: no GPU here" in capsys.readouterr().err
 
 
 # --- variants of a benchmark -------------------------------------------------------------------------------------

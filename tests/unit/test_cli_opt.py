@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from motion import DIVISION_AGAIN
 from ptxmotion.cli import main
-from ptxmotion.cli.pass_descriptions import OPTIONS, PASSES
-from ptxmotion.transforms.passes import create_pass, is_built_in, pass_names
+from ptxmotion.cli.print_passes import summary_of
+from ptxmotion.transforms.passes import option_text, pass_class, pass_names
 
 SOURCE = (
     DIVISION_AGAIN.replace("entry k(", "entry first(")
@@ -87,18 +87,52 @@ def test_every_listed_pass_and_option_is_accepted(source: Path, capfd: pytest.Ca
         if not line.startswith(" "):
             name = line.split()[0]
             assert opt(source, f"--passes={name}") == 0
-        else:
+        elif "=" in line.split()[0]:
             assert opt(source, f"--passes={name}:{line.split()[0]}") == 0
 
 
 def test_every_pass_and_option_is_described() -> None:
-    passes: list[Any] = [create_pass(name) for name in pass_names()]
-    built_in = [each for each in passes if is_built_in(each)]
-    assert {each.name for each in built_in} == set(PASSES)
-    options = {(each.name, option.name) for each in built_in for option in fields(each)}
-    described = {(each, name) for each, name in options if (each, name) in OPTIONS or ("", name) in OPTIONS}
-    assert described == options
-    assert {name for _, name in OPTIONS} == {name for _, name in options}
+    for name in pass_names():
+        described: Any = pass_class(name)
+        assert len(summary_of(described)) > 10, name
+        for option in fields(described):
+            assert option_text(option), (name, option.name)
+
+
+_BROKEN = '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+@dataclass(frozen=True)
+class Plain:
+    size: int = 3
+    name: ClassVar[str] = "plain"
+    def run(self, kernel, facts, remarks): return False
+
+@dataclass(frozen=True)
+class Demanding:
+    """Needs a value. And more."""
+    size: int
+    name: ClassVar[str] = "demanding"
+    def run(self, kernel, facts, remarks): return False
+'''
+
+
+def test_a_pass_that_cannot_be_used_is_listed_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "odd_passes.py").write_text(_BROKEN)
+    metadata = tmp_path / "odd_passes-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: odd-passes\nVersion: 1\n")
+    names = {"plain": "odd_passes:Plain", "demanding": "odd_passes:Demanding", "gone": "no_such_module:Gone"}
+    lines = "".join(f"{name} = {value}\n" for name, value in names.items())
+    (metadata / "entry_points.txt").write_text(f"[ptxmotion.passes]\n{lines}")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "ptxmotion", "opt", "--print-passes"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert re.search(r"^plain\n +size=3$", done.stdout, re.MULTILINE)
+    reason = r"cannot be used: pass 'demanding' \(odd_passes:Demanding\): option 'size' has no default value"
+    assert re.search(rf"^demanding +{reason}$", done.stdout, re.MULTILINE)
+    assert re.search(r"^gone +cannot be used: .* cannot be imported: No module named", done.stdout, re.MULTILINE)
 
 
 def test_a_level_is_a_value_of_passes(source: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -200,7 +234,7 @@ def test_stats_are_json(source: Path, tmp_path: Path, capfd: pytest.CaptureFixtu
     assert stats["kernels"]["second"]["candidates"]["by value"]["occurrences"] >= 1
     assert stats["kernels"]["second"]["candidates"]["lexically"]["classes"] >= 1
     assert stats["totals"]["lcm"]
-    # A bare one goes to stderr, and never takes the next word for its value.
+    # Without a value, the statistics go to stderr, and the next argument is not its value.
     assert opt("--stats-json", source) == 0
     out, err = capfd.readouterr()
     assert out.startswith(".version")
@@ -224,12 +258,29 @@ def test_time_passes_lists_every_pass(source: Path, capfd: pytest.CaptureFixture
     assert [step.split()[-1] for step in steps if step.split()[-1] in ("lcm", "dce")] == ["lcm", "dce"]
 
 
+def test_time_passes_shows_the_gate(
+    source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gate_rows(*arguments: str) -> dict[str, int]:
+        assert opt(source, "-O3", "--time-passes", "-o", "/dev/null", *arguments) == 0
+        err = capfd.readouterr().err
+        return {name: int(number) for number, name in re.findall(r"^ +[\d.]+ +(\d+) +gate: (.+)$", err, re.MULTILINE)}
+
+    monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path / "cache"))
+    first = gate_rows()
+    assert set(first) == {"runs of ptxas", "reading of machine code"}
+    assert first["runs of ptxas"] == first["reading of machine code"] >= 2
+    assert set(gate_rows()) == {"results from the cache"}
+    assert set(gate_rows("--gate=static")) == {"static figures"}
+    assert gate_rows("--gate=off") == {}
+
+
 def test_print_changed_shows_what_a_pass_did(source: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert opt(source, "--passes=lcm", "--print-changed=diff", "-o", "/dev/null") == 0
     err = capfd.readouterr().err
     assert "--- second before lcm\n+++ second after lcm\n" in err
     assert re.search(r"^-\tdiv\.s32 %r3, %r1, 7;$", err, re.MULTILINE)
-    assert err.count("--- ") == 2  # of each kernel, in full
+    assert err.count("--- ") == 2  # the whole diff of each kernel
 
 
 def test_every_dump_is_an_input(source: Path, tmp_path: Path) -> None:
@@ -241,8 +292,8 @@ def test_every_dump_is_an_input(source: Path, tmp_path: Path) -> None:
         assert opt(dump, "--passes=none", "-o", "/dev/null") == 0
 
 
-def test_dumps_of_kernels_with_long_names_are_all_there(tmp_path: Path) -> None:
-    """Names that agree in their first 80 characters, as mangled ones of templates do."""
+def test_kernels_with_long_names_have_separate_dumps(tmp_path: Path) -> None:
+    """Mangled names of templates may have the same first 80 characters."""
     names = ["_Z" + "9aNamespace" * 12 + end for end in ("Pf", "Pi", "PF")]
     body = ".reg .u32 %r<4>; .reg .u64 %a; ld.param.u64 %a, [p]; mov.u32 %r1, %tid.x; mul.lo.u32 %r2, %r1, 7; "
     body += "mul.lo.u32 %r3, %r1, 7; add.u32 %r2, %r2, %r3; st.global.u32 [%a], %r2; ret;"
@@ -286,7 +337,7 @@ def test_the_gate_keeps_only_what_is_better(
     monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path / "cache"))
     assert opt(source, "-O0") == 0
     before = capfd.readouterr().out
-    # ptxas merges the second kernel's divisions itself, and schedules them better when it does.
+    # ptxas merges the divisions of the second kernel itself, and its schedule is better then.
     assert opt(source, "--gate=ptxas", "--remarks=gate") == 0
     out, err = capfd.readouterr()
     assert out[out.index(".visible .entry second") :] == before[before.index(".visible .entry second") :]
@@ -315,7 +366,7 @@ def test_arch_without_assembly_is_refused(source: Path, capfd: pytest.CaptureFix
     assert "--arch is the target for ptxas" in capfd.readouterr().err
 
 
-#: What takes long to import, and what other verbs or other passes need.
+#: Modules that take long to import, or that only other verbs or passes need.
 NOT_FOR_LAZY_MOTION = (
     "numpy networkx rich elftools cuda asyncio hashlib scalar_replacement question_propagation".split()
 )
@@ -338,7 +389,7 @@ def test_every_pass_stands_under_its_name() -> None:
     assert [create_pass(name).name for name in pass_names()] == pass_names()
 
 
-#: A start of Python that loads a fixed part of its library: half of what `opt` may take.
+#: A Python program that loads a fixed part of the standard library. `opt` may take twice as long.
 _YARDSTICK = (
     "import argparse, asyncio, concurrent.futures, http.client, inspect, json, logging.config, multiprocessing.pool, "
     "sqlite3, tarfile, typing, unittest, xml.dom.minidom, zipfile"
@@ -346,8 +397,8 @@ _YARDSTICK = (
 
 
 def test_starts_fast(source: Path) -> None:
-    """About 0.25 s, as installed: with byte code. Told by what another start of Python takes at the same time, since
-    the machine may be busy with other tests; `bench/run.py` measures seconds."""
+    """About 0.25 s with compiled byte code. The time is compared with that of another Python program that runs at the
+    same time, since the machine may be busy with other tests. `bench/run.py` measures seconds."""
     command = [sys.executable, "-m", "ptxmotion", "opt", str(source), "-o", "/dev/null"]
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(source.parent / "bytecode")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)

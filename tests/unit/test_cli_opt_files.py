@@ -18,7 +18,7 @@ def opt(*arguments: object) -> int:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two files that change, one in a folder of its own, and one that does not."""
+    """Two files that the passes change, one of them in a subfolder, and a file that they do not change."""
     inner = tmp_path / "in" / "inner"
     inner.mkdir(parents=True)
     for path in (tmp_path / "in" / "a.ptx", inner / "b.ptx"):
@@ -142,7 +142,8 @@ def test_a_process_that_is_killed_does_not_end_the_others(
     folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     arguments = argparse.Namespace(files=[str(folder)], output=str(tmp_path / "out"), jobs=2, emit=None)
-    arguments.remarks_output = arguments.stats_json = arguments.dump = None
+    arguments.remarks_output = arguments.stats_json = arguments.dump = arguments.contract = None
+    arguments.command = ["opt"]
     assert run_files(arguments, Dies) == 70
     told = capfd.readouterr().err
     assert f"{folder / 'a.ptx'}: error: the process that optimizes it was killed" in told

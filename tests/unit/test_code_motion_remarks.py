@@ -1,4 +1,4 @@
-"""Remarks of code motion: what blocks a load, and what is done although something was refused."""
+"""Remarks of code motion: what blocks a load, and rewrites that are made although others were refused."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def test_where_an_insertion_is_refused_what_is_redundant_still_goes() -> None:
     ]
 
 
-#: A load in both arms of an inner branch of one arm, and behind the join: speculated above the outer branch, three
-#: become one.
+#: A load in both arms of an inner branch, which is in one arm of an outer branch, and after the join. Speculation above
+#: the outer branch replaces all three by one.
 SPECULATED = """
     .shared .align 4 .b8 s[{bytes}];
     mov.u32 %r9, %tid.x;
@@ -122,7 +122,7 @@ def test_a_load_inside_its_array_is_speculated() -> None:
 def test_a_load_that_may_lie_outside_is_not_speculated_and_the_remark_says_so() -> None:
     for passes in ("sscm", "spre"):
         module, remarks = optimized(SPECULATED.format(bytes=64), passes)
-        assert count(module, "ld.shared.u32") == 2, passes  # both arms of the inner branch load it
+        assert count(module, "ld.shared.u32") == 2, passes  # one load in each arm of the inner branch
         refused = [remark for remark in remarks.items if remark.name == "NotSpeculated"]
         assert {remark.reason for remark in refused} == {"may-fault"}, passes
         assert "may read an address that the program would not read" in refused[0].message

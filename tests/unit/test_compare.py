@@ -162,7 +162,7 @@ def test_thresholds_that_say_nothing_are_refused(text: str) -> None:
         parse_threshold(text)
 
 
-#: As the README of github-action-benchmark has it: name, unit and value are asked for, range and extra are strings.
+#: The schema in the README of github-action-benchmark: name, unit and value are required, range and extra are strings.
 GHA = {
     "type": "array",
     "items": {
@@ -179,7 +179,7 @@ GHA = {
     },
 }
 
-#: https://bencher.dev/bmf.json, and its limit for the names of measures.
+#: The schema at https://bencher.dev/bmf.json, and its limit for the length of names.
 BMF = {
     "type": "object",
     "patternProperties": {
@@ -254,7 +254,7 @@ def test_what_was_timed_for_several_is_audited_and_exported() -> None:
 
 
 def test_a_verdict_of_a_benchmark_whose_control_is_off_is_told() -> None:
-    running = session(Machine("fake", "ptxmotion.harness.fake_backend:fake_backend", "fake_runs:biased_stopwatch"))
+    running = session(Machine("fake", "fake_backend:fake_backend", "fake_runs:biased_stopwatch"))
     done = running.run([task("suite/a", arm("O3", "honest 1e-4"), arm("x", "honest 0.9e-4"))])
     done.options = running.plan.options()
     assert audit(done) == []

@@ -1,4 +1,4 @@
-"""The script that compares two revisions: it has to see each difference, and nothing else."""
+"""The script that compares two revisions reports each difference, and nothing else."""
 
 import shutil
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tests" / "compare_revisions.py"
 
-#: An optimizer of a few lines: it takes any file, and BODY says what it writes.
+#: A small optimizer that accepts any file. BODY computes what it writes.
 STUB = """
 import sys
 def main(argv):
@@ -53,7 +53,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 
 def commit(folder: Path, body: str, module: str = "cli.py") -> None:
-    """Commit an optimizer with ``body`` in its middle, in the package's file ``module``."""
+    """Commit the small optimizer with ``body``, as the file ``module`` of the package."""
     for old in ("cli.py", "cli"):
         path = folder / old
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -69,7 +69,7 @@ def compare(repository: Path, files: Path, *more: str) -> subprocess.CompletedPr
 
 
 def test_equal_outputs(repository: Path, files: Path) -> None:
-    commit(repository, "text = text", "cli/__init__.py")  # a package now, and the same results
+    commit(repository, "text = text", "cli/__init__.py")  # the module is a package now; its results are the same
     done = compare(repository, files, "--options", "-O3", "--options", "-O1 --gate=static")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [

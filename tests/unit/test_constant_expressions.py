@@ -1,4 +1,4 @@
-"""Constant expressions: their values, which are those of ptxas 13.0, and the places where they stand."""
+"""Constant expressions: their values, which are those of ptxas 13.0, and where they may occur."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def printed(instruction: str) -> str:
     return next(module.kernel("k").instructions()).text
 
 
-#: Expressions, and the 64 bits that ptxas puts into a variable initialised with them.
+#: Expressions, and the 64 bits that ptxas writes to a variable with this initializer.
 VALUES = {
     "1+2": 0x3,
     "(3)": 0x3,
@@ -159,7 +159,7 @@ def test_deep_and_long_expressions_are_refused_at_once() -> None:
     assert constant_literal(deepest + "1" + ")" * 40) == "1"
 
 
-#: Instructions, and what is printed for them where that is another text.
+#: Instructions, and their printed text if it is different.
 FORMS = {
     "add.u32 %r2, %r1, WARP_SZ+1;": "add.u32 %r2, %r1, 33;",
     "mov.u32 %r1, WARP_SZ;": "mov.u32 %r1, WARP_SZ;",
@@ -288,7 +288,7 @@ def test_what_is_no_initializer_is_refused(text: str) -> None:
         initial_bytes(module.variables[1], {"b": 1000}.__getitem__, 8)
 
 
-#: Instructions with a register and a constant, and what they are read as.
+#: Instructions with a register and a constant, and the instructions that they are parsed to.
 SUMS = {
     "mov.u32 %r1, %laneid+1;": "mov.b32 %sum0, %laneid; add.u32 %sum1, %sum0, 1; mov.u32 %r1, %sum1;",
     "mul.lo.u32 %r1, %laneid+(3-5), %r2;": (

@@ -1,4 +1,4 @@
-"""Products, sums, and what ptxas makes of them: the kinds of products, and the facts that they rest on."""
+"""Products and sums that ptxas contracts: the kinds of products, and the behaviour of ptxas that they are based on."""
 
 import pytest
 from ptxmotion.analysis.manager import Facts
@@ -12,7 +12,7 @@ from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
 from small_launches import launch
 
-#: Register declarations and loads that every body begins with; results go to [%o] and [%o+4].
+#: Register declarations and loads at the start of every body. Results are stored to [%o] and [%o+4].
 HEAD = """.version 8.6
 .target {arch}
 .address_size 64
@@ -39,14 +39,14 @@ MUL, ADD = "mul.TYPE %p, %a, %b; ", "add.TYPE %s, %p, %c; "
 S, P, T = (f"st.global.TYPE [%o+{at}], %{reg}; " for at, reg in ((0, "s"), (16, "p"), (32, "t")))
 LOOP, AGAIN = "mov.u32 %i, 0; L: ", "add.u32 %i, %i, 1; setp.lt.u32 %l, %i, %n; @%l bra L; "
 ADD_T = "add.TYPE %t, %p, %d; "
-#: The product of %a and %b again, stored, in the outer one of two loops.
+#: The product of %a and %b is computed again and stored in the outer of two loops.
 NESTED = (
     "mov.u32 %i, 0; V: mul.TYPE %q, %b, %a; st.global.TYPE [%o+64], %q; mov.u32 %j, 0; "
     "W: st.volatile.global.u32 [%o+80], %j; add.u32 %j, %j, 1; setp.lt.u32 %l, %j, %n; @%l bra W; "
     "add.u32 %i, %i, 1; setp.lt.u32 %l, %i, %n; @%l bra V; "
 )
 
-#: Body, the kind of the product in %p, and how many sums ptxas contracts (`None`: not asked).
+#: Body, the kind of the product in %p, and how many sums ptxas contracts (`None`: not tested).
 BODIES: dict[str, tuple[str, str, int | None]] = {
     "a sum": (MUL + ADD + S, "contracted", 1),
     "two sums": (MUL + ADD + ADD_T + S + T, "contracted", 2),
@@ -127,7 +127,7 @@ def test_kinds(name: str) -> None:
 
 @pytest.mark.parametrize("type", ["f32", "f64"])
 def test_what_ptxas_contracts(type: str) -> None:
-    """The facts of the module's header."""
+    """ptxas behaves as the header of the module says."""
     try:
         for tool in ("ptxas", "nvdisasm"):
             find_tool(tool)
@@ -150,7 +150,7 @@ def test_rounding_modifiers() -> None:
         "",
         "",
     ]
-    assert role(decode("mul.rn.f32x2")) == "product"  # ptxas contracts it all the same
+    assert role(decode("mul.rn.f32x2")) == "product"  # ptxas contracts it in spite of .rn
     assert role(decode("add.sat.f32")) == "sum"
     assert pinned(decode("mul.ftz.f32")) == "mul.rn.ftz.f32"
     assert pinned(decode("div.approx.f32")) is None
@@ -168,7 +168,7 @@ def test_nothing_is_asked_of_kernels_without_sums() -> None:
 
 
 def test_a_merged_product_would_be_rounded() -> None:
-    """Of two equal products one is stored, the other one is contracted: merged, none is."""
+    """One of two equal products is stored and the other one is contracted. If they were merged, neither would be."""
     text = module(BODIES["equal products"][0])
     parsed = parse(text)
     remarks = Remarks(parsed)
@@ -179,8 +179,8 @@ def test_a_merged_product_would_be_rounded() -> None:
 
 @pytest.mark.parametrize("passes", ["cse", "O3"])
 def test_equal_products_around_nested_loops_stay(passes: str) -> None:
-    """ptxas lets the last store read the product of the loop, and contracts the first product with its sum. With one
-    product for all readers it contracts none."""
+    """ptxas uses the product in the loop for the last store, and contracts the first product with its sum. If one
+    product replaced both, ptxas would contract none."""
     try:
         for tool in ("ptxas", "nvdisasm"):
             find_tool(tool)
@@ -195,8 +195,8 @@ def test_equal_products_around_nested_loops_stay(passes: str) -> None:
 
 @pytest.mark.parametrize("between", ["@%k st.global.f32 [%o+16], %a; ", "div.rn.f32 %t, %c, %d; "])
 def test_a_sum_in_another_block_of_ptxas_stays_there(between: str) -> None:
-    """ptxas makes a block of a guarded store, and calls a function for a division. Without them between product and
-    sum it would contract these."""
+    """ptxas makes a block of its own for a guarded store, and calls a function for a division. Without these between
+    product and sum, it would contract them."""
     try:
         for tool in ("ptxas", "nvdisasm"):
             find_tool(tool)
@@ -209,6 +209,23 @@ def test_a_sum_in_another_block_of_ptxas_stays_there(between: str) -> None:
         parsed = parse(text)
         run_passes(parsed, passes, Remarks(parsed))
         assert contraction_counts(print_module(parsed))["k"].contracted == 0
+
+
+def test_a_bfloat16_sum_is_counted_as_a_sum_however_ptxas_encodes_it() -> None:
+    """ptxas encodes some of several sums as a multiply-add with the factor 1."""
+    try:
+        for tool in ("ptxas", "nvdisasm"):
+            find_tool(tool)
+    except ToolMissing as missing:
+        pytest.skip(str(missing))
+    body = "".join(f"ld.global.b32 %r{i}, [%rd0+{4 * i}];\n" for i in range(24))
+    body += "".join(f"add.bf16x2 %r{i}, %r{i}, %r{i + 8};\n" for i in range(16))
+    body += "".join(f"st.global.b32 [%rd0+{4 * i}], %r{i};\n" for i in range(16))
+    counts = contraction_counts(
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 p)\n{\n"
+        ".reg .b32 %r<24>; .reg .b64 %rd<1>; ld.param.u64 %rd0, [p];\n" + body + "ret;\n}\n"
+    )["k"]
+    assert (counts.fma, counts.add) == (0, 16)
 
 
 FUSED = "ld.global.f32 %f1, [%q]; mul.f32 %f2, %f1, %f1; st.global.f32 [%p], %f2;"

@@ -1,4 +1,4 @@
-"""Control dependence by its definition, and the region of non-divergence of the thesis's figures."""
+"""Control dependence compared with its definition, and the region of non-divergence in figures of the thesis."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ def dependence(succ: Edges, exits: list[int] | None = None) -> ControlDependence
     return ControlDependence(cfg, post_dominators(cfg))
 
 
-# Figure 4.11: s, 1, 2 … 9; 2 and 4 branch forward, 8 back to 9 and on to the end. Block 0 is s.
+# Figure 4.11 has the nodes s, 1, 2 … 9. Nodes 2 and 4 branch forward; 8 branches to 9 and to the end. Block 0 is s.
 FIGURE_4_11: Edges = [[1], [2], [3, 4], [8], [5, 6], [7], [7], [8], [9], [2]]
 
 
@@ -43,7 +43,7 @@ def test_figure_4_1() -> None:
 
 
 def test_figure_4_6() -> None:
-    # As the prose has it, 4 and 6 diverge and 1 does not, and a path is 1, 2, 4, 5, 10. Block 0 is node 1.
+    # According to the text, 4 and 6 diverge, 1 does not, and 1, 2, 4, 5, 10 is a path. Block 0 is node 1.
     # 1 → 2 | 6;  2 → 4 → 3 | 5;  6 → 7 | 8;  7 and 8 → 9;  3, 5 and 9 → 10
     found = dependence([[1, 5], [3], [9], [2, 4], [9], [6, 7], [8], [8], [9], []])
     region = found.cdrnd([3, 5])
@@ -51,7 +51,7 @@ def test_figure_4_6() -> None:
 
 
 def test_a_uniform_branch_under_a_divergent_one() -> None:
-    # As figure 4.1, with 1 divergent and 2 uniform: 3 and 4 depend on 2 only, but run with lanes switched off.
+    # Figure 4.1 with 1 divergent and 2 uniform: 3 and 4 depend on 2 only, but run with inactive lanes.
     found = dependence([[1, 5], [2, 3], [4], [4], [6], [6], []])
     assert [block + 1 for block, inside in enumerate(found.cdrnd([0])) if inside] == [1, 7]
     assert [block + 1 for block, inside in enumerate(found.cdrnd([0], direct=True)) if inside] == [1, 3, 4, 7]
@@ -84,7 +84,7 @@ def test_dependence_is_that_of_the_definition(succ: Edges, chosen: set[int]) -> 
     post = found.post_dominance
 
     def depends(m: int, n: int) -> bool:
-        """Whether a non-empty path from n to m has m post-dominate all of it but n."""
+        """Whether there is a non-empty path from n to m on which m post-dominates every node except n."""
         seen: set[int] = set()
         work = [to for to in augmented[n] if to != end and post.dominates(m, to)]
         while work:
@@ -98,7 +98,7 @@ def test_dependence_is_that_of_the_definition(succ: Edges, chosen: set[int]) -> 
 
     for n in (ENTRY, *cfg.rpo):
         assert found.on(n) == [m for m in sorted(cfg.rpo) if depends(m, n)], n
-    # The region, directly from the relation
+    # The region, computed directly from the relation
     divergent = {b for b in chosen if b < end and cfg.reachable[b]}
     literal = [cfg.reachable[b] and not divergent.intersection(found.controllers[b]) for b in range(end)]
     assert found.cdrnd(divergent, direct=True) == literal

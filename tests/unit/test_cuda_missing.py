@@ -16,7 +16,7 @@ class Status(Enum):
 
 
 class Driver:
-    """The bindings, as far as they are asked before a GPU is used."""
+    """The part of the bindings that is called before a GPU is used."""
 
     CUresult = Status
 

@@ -1,4 +1,4 @@
-"""The stopwatch on a GPU that is none: what is short, what is restored, what is taken over, what differs."""
+"""The stopwatch on a fake GPU: short kernels, restored memory, values kept from earlier calls, and differences."""
 
 import sys
 from dataclasses import replace
@@ -93,7 +93,7 @@ def test_what_the_host_takes_to_launch_is_timed_where_it_is_asked_for() -> None:
     arms = [replace(arm(id, "honest 1e-6"), launch=how) for id, how in (("O3", "stream"), ("graph", "graph"))]
     made = watch(FakeGpu(), *arms)
     assert made.how()["mode"] == "stream" and made.copies >= 8
-    # The stream is empty at the first event: all calls count but the last one's kernel, which runs behind it.
+    # The stream is empty at the first event, so the time includes all calls, but only the kernel of the last one.
     by_stream, by_graph = (min(made.measure(number, 5).seconds) for number in range(2))
     assert HOST_CALL <= by_stream < HOST_CALL + 2e-6
     assert by_graph < 2e-6
@@ -113,7 +113,8 @@ def test_long_work_is_launched_call_by_call_but_for_an_arm_that_is_a_graph() -> 
 
 
 def test_a_kernel_keeps_the_most_shared_memory_that_it_was_allowed() -> None:
-    # Calls are made ready before the first of them is made: a later one must not take from an earlier one.
+    # All calls are prepared before the first one runs, so preparing a later call must not reduce the limit of an
+    # earlier one.
     asked: list[int] = []
     kinds = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8)
     backend: Any = object.__new__(CudaBackend)
@@ -124,5 +125,5 @@ def test_a_kernel_keeps_the_most_shared_memory_that_it_was_allowed() -> None:
 
     backend.call = call
     for shared in (1 << 10, 100 << 10, 60 << 10, 120 << 10):
-        backend.allow_shared(CudaKernel("k", 7, (), False), shared)
+        backend.allow_shared(CudaKernel("k", 7, (), False, None), shared)
     assert asked == [100 << 10, 120 << 10]

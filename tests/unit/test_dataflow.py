@@ -1,4 +1,4 @@
-"""The solver against paths, and against plain iteration."""
+"""The solver of data-flow equations, compared with enumeration of paths and with simple iteration."""
 
 from typing import Literal
 
@@ -28,7 +28,7 @@ def problems(draw: st.DrawFn) -> tuple[Cfg, list[int], list[int], int]:
 def plainly(
     cfg: Cfg, direction: str, meets: list[Meet], gen: list[int], kill: list[int], boundary: int, start: int
 ) -> Solution:
-    """Round after round over all reachable blocks, until nothing changes."""
+    """The solution by iteration over all reachable blocks until nothing changes."""
     forward = direction == "forward"
     ends = {0} if forward else set(cfg.leaves)
     inward = dict.fromkeys(cfg.rpo, start)
@@ -91,14 +91,14 @@ def test_mixed_meets(problem: tuple[Cfg, list[int], list[int], int], data: st.Da
             facts = facts | value if meets[b] == "union" else facts & value
         assert found.exit[b] == facts
         assert found.entry[b] == gen[b] | (facts & ~kill[b])
-        # … and lies between the solution with intersections only and the greatest one.
+        # … and is between the solution with intersections only and the greatest solution.
         assert lowest.entry[b] & ~found.entry[b] == 0
         assert found.entry[b] & ~highest.entry[b] == 0
 
 
 @given(problems(), st.data())
 def test_unions_by_fact(problem: tuple[Cfg, list[int], list[int], int], data: st.DataObject) -> None:
-    """Each fact is as if it were alone, with the meets that its blocks have for it."""
+    """Each fact has the solution of a problem with only this fact and the meet operators that blocks use for it."""
     cfg, gen, kill, boundary = problem
     unions = [data.draw(st.integers(0, UNIVERSE)) for _ in range(len(cfg))]
 
@@ -134,12 +134,12 @@ def down_safety(succ: Edges, gen: list[int], unions: set[int]) -> list[int]:
 
 
 def test_a_loop_left_by_a_union_block_does_not_hold_up_a_fact_by_itself() -> None:
-    # 0 → 1 → 2 → 1 | 3: nobody generates anything
+    # 0 → 1 → 2 → 1 | 3: no block generates anything
     assert down_safety([[1], [2], [1, 3], []], [0, 0, 0, 0], {2}) == [0, 0, 0, 0]
 
 
 def test_a_divergent_diamond_in_a_loop_keeps_what_holds_behind_the_loop() -> None:
-    # 0 → 1 (head) → 2 | 6;  2 → 3 | 4 → 5 → 1;  6 generates. With unions at 2 no less holds than without.
+    # 0 → 1 (head) → 2 | 6;  2 → 3 | 4 → 5 → 1;  6 generates. With a union at 2, the solution is not smaller.
     succ = [[1], [2, 6], [3, 4], [5], [5], [1], []]
     gen = [0, 0, 0, 0, 0, 0, 1]
     assert down_safety(succ, gen, set()) == down_safety(succ, gen, {2}) == [1] * 7
@@ -153,7 +153,7 @@ def test_one_arm_is_enough_at_a_union_block() -> None:
 
 
 def test_a_chain_of_union_blocks_takes_near_linear_time() -> None:
-    # each block leaves for the end or goes on; only the last one generates
+    # each block branches to the end or to the next block; only the last one generates
     count = 20_000
     succ = [[n + 1, count] for n in range(count - 1)] + [[count], []]
     gen = [0] * (count + 1)

@@ -31,7 +31,7 @@ def test_each_kernel_is_told_of() -> None:
     assert "[memory-store]\n" in kept
     assert "\n  gate       kept: cycles of one warp " in kept
     assert "\n  ptxas      registers 33 → 31, spill bytes 0, instructions 218 → " in kept
-    # What was tried is told although it was given back, and the figures are those of nvcc's code.
+    # Rewrites are reported although they were reverted, and the figures are those of the code of nvcc.
     assert given_back.startswith("range_sum (tree.cu)\n  redundant  shl.b64 in line 34\n")
     assert "\n  gate       reverted: " in given_back
     assert "→" not in given_back

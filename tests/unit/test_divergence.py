@@ -1,4 +1,4 @@
-"""Divergence beyond what `tests/ptx/divergence` says: explanations, versions, growth."""
+"""Divergence: explanations, versions and growth. `tests/ptx/divergence` has the other tests."""
 
 from growth import assert_near_linear
 from ptxmotion.analysis import Facts
@@ -84,7 +84,7 @@ def test_a_branch_to_the_next_block_may_be_divergent_and_parts_nobody() -> None:
 
 
 def chain(count: int) -> str:
-    """Diamonds one behind the other, each parted by what the one before made divergent."""
+    """A sequence of diamonds. Each branches on a value that the one before made divergent."""
     lines = ["mov.u32 %r1, %tid.x;"]
     for number in range(count):
         lines += [
@@ -108,7 +108,7 @@ def early_exits(count: int) -> str:
 
 
 def loop_around(count: int) -> str:
-    """The same chain in a loop, parted by a value that comes around."""
+    """The same sequence in a loop, whose first diamond branches on a value of the last iteration."""
     body = (
         chain(count).replace("ret;", "").replace("mov.u32 %r1, %tid.x;", "mov.u32 %r1, 0;\nmov.u32 %r9, %tid.x;\nL:", 1)
     )

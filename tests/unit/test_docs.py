@@ -1,4 +1,4 @@
-"""The documentation holds together: links and anchors lead somewhere, pages can be reached, files that are named exist.
+"""The documentation is consistent: links and anchors exist, every page can be reached, files that it names exist.
 
 `make docs` builds the site with MkDocs and fails for a broken link, too; this test needs no MkDocs.
 """
@@ -40,7 +40,7 @@ def links(page: Path) -> Iterator[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of the headings that GitHub and MkDocs agree on."""
+    """The anchors of the headings; only those that are the same on GitHub and with MkDocs."""
     found: set[str] = set()
     for heading in re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE):
         words = re.sub(r"[^\w\s-]", "", heading.lower().replace("`", "")).strip()
@@ -81,7 +81,7 @@ def test_the_navigation_has_every_page_once() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_that_are_named_exist(page: Path) -> None:
-    """A path is given from the root, from the folder of the page, or from the folder that the sentence is about."""
+    """A path is relative to the root, to the folder of the page, or to a folder that the sentence names."""
     bases = [ROOT, page.parent, ROOT / "transforms", ROOT / "analysis"]
     for file, folder in _FILE.findall(prose(page)):
         named = file or folder
@@ -91,7 +91,7 @@ def test_files_that_are_named_exist(page: Path) -> None:
 
 
 def test_the_way_of_a_file_names_real_functions() -> None:
-    """Each line of the page on the architecture that begins with a file: the file has the names behind it."""
+    """In lines of the architecture page that begin with a file, the file defines the names that follow."""
     (block,) = re.findall(r"^```text\n(.*?)^```$", (ROOT / "docs" / "architecture.md").read_text(), re.M | re.S)
     found = re.findall(r"^(\S+\.py) +(\S.*?)(?: {2,}.*)?$", block, re.MULTILINE)
     assert len(found) > 20
@@ -114,7 +114,7 @@ def test_experiments_are_listed() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_lists_and_tables_have_an_empty_line_in_front(page: Path) -> None:
-    """Without it, GitHub shows a list or table and Markdown of the site does not."""
+    """Without it, GitHub shows a list or table, but the site does not."""
     lines = prose(page).splitlines()
     for before, line in pairwise(lines):
         if _ITEM.match(line) and before.strip() and not before.startswith(" "):

@@ -1,9 +1,7 @@
-"""The examples of the pages on passes and on the Python interface are run as they are printed."""
+"""The examples of the pages on passes, on analyze and on the Python interface are run as they are printed."""
 
-import importlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -17,26 +15,17 @@ _FILE = re.compile(r"^```\w+\n# file: (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTA
 _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def is_available(need: str) -> bool:
-    """Whether a library, or ``a GPU``, or ``nvcc`` is here."""
-    if need == "a GPU":
-        return shutil.which("nvidia-smi") is not None
-    if need == "nvcc":
-        from ptxmotion.toolchain.tools import ToolMissing, find_tool
+def has_nvcc() -> bool:
+    from ptxmotion.toolchain.tools import ToolMissing, find_tool
 
-        try:
-            return bool(find_tool("nvcc"))
-        except ToolMissing:
-            return False
     try:
-        importlib.import_module(need)
-    except Exception:  # a library that is there may not work with the other libraries that are there
+        return bool(find_tool("nvcc"))
+    except ToolMissing:
         return False
-    return True
 
 
 def installed_pass(folder: Path) -> dict[str, str]:
-    """Write the package of the page to ``folder``, with the metadata that an installation makes; the environment."""
+    """Write the package of the page to ``folder``, with the metadata of an installation. Returns the environment."""
     page = (DOCS / "writing-a-pass.md").read_text(encoding="utf-8")
     for name, text in _FILE.findall(page):
         (folder / name).write_text(text, encoding="utf-8")
@@ -56,7 +45,8 @@ def test_the_pass_is_found_by_its_entry_point(tmp_path: Path) -> None:
     environment = installed_pass(tmp_path)
     command = [sys.executable, "-m", "ptxmotion", "opt"]
     listed = subprocess.run([*command, "--print-passes"], capture_output=True, text=True, env=environment, check=True)
-    assert re.search(r"^negateadd .*\n +wide=true$", listed.stdout, re.MULTILINE)
+    described = r"^negateadd +A sum with a negated operand becomes a difference\n +wide=true +also sums of 64 bits$"
+    assert re.search(described, listed.stdout, re.MULTILINE)
     ptx = """.version 8.0
 .target sm_90
 .address_size 64
@@ -78,15 +68,40 @@ def test_the_test_of_the_pass_passes(tmp_path: Path) -> None:
     assert re.search(r"^8 passed", done.stdout, re.MULTILINE)
 
 
-def test_the_python_interface(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "least"), [("python-api.md", 7), ("contracts.md", 1)])
+def test_the_python_interface(name: str, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path))
-    page = (DOCS / "python-api.md").read_text(encoding="utf-8")
+    page = (DOCS / name).read_text(encoding="utf-8")
     names: dict[str, object] = {}
     ran = 0
     for block in _PYTHON.findall(page):
         needs = re.match(r"# needs: (.*)\n", block)
-        if needs is None or all(map(is_available, needs[1].split(", "))):
-            exec(compile(block, "python-api.md", "exec"), names)
+        if needs is None or (needs[1] == "nvcc" and has_nvcc()):  # `tests/gpu/test_docs_sources.py` runs the others
+            exec(compile(block, name, "exec"), names)
             ran += 1
-    assert ran >= 7
+    assert ran >= least
+
+
+def test_the_graphs_of_analyze() -> None:
+    (block,) = _PYTHON.findall((DOCS / "analyze.md").read_text(encoding="utf-8"))
+    exec(compile(block, "analyze.md", "exec"), {})
+
+
+def test_the_program_of_the_page_on_fusion(tmp_path: Path) -> None:
+    if not has_nvcc():
+        pytest.skip("there is no nvcc")
+    for name, text in _FILE.findall((DOCS / "fusion.md").read_text(encoding="utf-8")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "typings"), "PTXMOTION_CACHE": str(tmp_path / "cache")}
+
+    def run(*command: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    printed = run("-m", "ptxmotion", "fuse", "program.py", "-o", "fused/", "--no-config")
+    assert "work: 1 fusion; launches in one call: 2·steps → steps\n" in printed
+    run("run.py")

@@ -1,10 +1,15 @@
-"""What `doctor` finds, and that it does not fail if something is missing."""
+"""The report of `doctor`. It does not fail if something is missing."""
 
 import io
 import json
+import os
+import shutil
 import types
+from importlib import metadata
+from pathlib import Path
 
 import pytest
+from ptxmotion.cli import main
 from ptxmotion.harness import doctor
 from ptxmotion.toolchain import tools as toolchain
 
@@ -31,6 +36,7 @@ def test_text_and_json_say_the_same() -> None:
 def test_a_missing_tool_is_status_4_with_its_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "wheel_folders", lambda: iter(()))
     monkeypatch.setattr(toolchain, "system_folders", lambda: iter(()))
+    monkeypatch.setattr(toolchain, "_from_pathfinder", lambda name: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     out = io.StringIO()
     assert doctor.run(out) == 4
     assert "FAIL  ptxas" in out.getvalue()
@@ -59,8 +65,19 @@ def test_no_bindings_is_a_note_only(monkeypatch: pytest.MonkeyPatch, error: Exce
     assert (check.ok, check.needed) == (False, False)
 
 
+def test_bindings_without_cuda_core_are_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor.importlib, "import_module", lambda name: FakeDriver(13000))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    assert by_name()["cuda-core"].ok
+    monkeypatch.setattr(metadata, "version", version)
+    check = by_name()["cuda-core"]
+    assert (check.ok, check.needed) == (False, False) and "ptxmotion[gpu]" in check.fix
+
+
 class FakeDriver:
-    """Answers as cuda-bindings does: a status, then values."""
+    """Returns what cuda-bindings returns: a status, then values."""
 
     CUresult = types.SimpleNamespace(CUDA_SUCCESS=0)
     CUdevice_attribute = types.SimpleNamespace(
@@ -98,3 +115,24 @@ def test_driver_and_gpu(monkeypatch: pytest.MonkeyPatch, version: int, ok: bool)
     checks = by_name()
     assert checks["driver"].ok is ok
     assert checks["GPU 0"].detail == "Some GPU, sm_90"
+
+
+def test_path_is_what_a_shell_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--path"]) == 0
+    printed = capsys.readouterr().out.removesuffix("\n")
+    for name in toolchain.TOOLS:
+        found = shutil.which(name, path=printed)
+        assert found is not None and Path(found).samefile(toolchain.find_tool(name).path)
+
+
+def test_path_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PTXMOTION_NVCC", "/nowhere/nvcc")
+    assert main(["doctor", "--path"]) == 4
+    said = capsys.readouterr()
+    assert shutil.which("ptxas", path=said.out.removesuffix("\n"))
+    assert said.err.startswith("ptxmotion: error: nvcc not found: PTXMOTION_NVCC=/nowhere/nvcc is no executable\n")
+    for name in toolchain.TOOLS:
+        monkeypatch.setenv(f"PTXMOTION_{name.upper()}", "/nowhere")
+    assert main(["doctor", "--path"]) == 4
+    said = capsys.readouterr()
+    assert os.path.isabs(said.out.removesuffix("\n")), "an empty text would put the current folder on PATH"

@@ -1,4 +1,4 @@
-"""Dominators against their definition, on random graphs, and their growth on large ones."""
+"""Dominators compared with their definition on random graphs, and the growth of the time on large ones."""
 
 from collections.abc import Callable
 from functools import partial
@@ -52,7 +52,7 @@ def check_against_definition(tree: Dominance, succ: Edges, root: int) -> None:
         if b == root or b not in reached:
             assert tree.idom[b] == -1
         else:
-            # The immediate dominator is the strict one that all the others dominate.
+            # The immediate dominator is the strict dominator that all other strict dominators dominate.
             assert [tree.idom[b]] == [a for a in strict if all(tree.dominates(other, a) for other in strict)]
             assert tree.depth[b] == len(strict)
             assert b in tree.children[tree.idom[b]]
@@ -72,7 +72,7 @@ def test_post_dominators_are_dominators_from_the_virtual_exit(succ: Edges) -> No
     backwards.append(cfg.leaves)
     tree = post_dominators(cfg)
     check_against_definition(tree, backwards, end)
-    # Every reachable block has post-dominators, whatever loops there are.
+    # Every reachable block has post-dominators, even in endless loops.
     assert all(tree.dominates(end, block) for block in reachable)
 
 
@@ -91,31 +91,6 @@ def test_frontiers_are_those_of_the_definition(succ: Edges) -> None:
         ]
 
 
-@given(graphs(), st.sets(st.integers(0, 11), max_size=4))
-def test_iterated_frontier_is_the_limit(succ: Edges, start: set[int]) -> None:
-    cfg = as_cfg(succ)
-    tree = dominators(cfg)
-    frontier = tree.frontier()
-    nodes = {node for node in start if node < len(succ)}
-    limit: set[int] = set()
-    while True:
-        grown = {b for a in nodes | limit for b in frontier[a]}
-        if grown == limit:
-            break
-        limit = grown
-    assert tree.iterated_frontier(nodes) == sorted(limit)
-
-
-@given(graphs(), st.data())
-def test_nearest_common_dominator(succ: Edges, data: st.DataObject) -> None:
-    tree = dominators(as_cfg(succ))
-    reached = sorted(reach(succ, 0))
-    nodes = data.draw(st.lists(st.sampled_from(reached), min_size=1, max_size=4))
-    common = tree.nearest_common(nodes)
-    shared = [a for a in reached if all(tree.dominates(a, b) for b in nodes)]
-    assert common in shared and all(tree.dominates(a, common) for a in shared)
-
-
 def test_an_endless_loop_leaves_by_its_latch() -> None:
     # 0 → 1 | 5;  1 → 2 | 3 → 4 → 1, never left
     cfg = as_cfg([[1, 5], [2, 3], [4], [4], [1], []])
@@ -125,8 +100,8 @@ def test_an_endless_loop_leaves_by_its_latch() -> None:
 
 
 def ladder(rungs: int) -> Edges:
-    """Two rails with rungs both ways: the dominator of every node is the root, which the iterative algorithm needs
-    a number of rounds for that grows with the height."""
+    """Two chains with edges between them in both directions. The root is the immediate dominator of every node. The
+    iterative algorithm needs a number of iterations that grows with the length."""
     succ: Edges = [[1, 2]]
     for rung in range(rungs):
         left, right = 2 * rung + 1, 2 * rung + 2
@@ -137,7 +112,7 @@ def ladder(rungs: int) -> Edges:
 
 
 def backward_ladder(rungs: int) -> Edges:
-    """A chain down, and from each of its nodes a node of a second chain that runs up."""
+    """A chain, and an edge from each of its nodes to a second chain that runs in the other direction."""
     down = [[n + 1, 2 * rungs - n - 1] for n in range(rungs)]
     down[-1] = [rungs]
     up = [[n + 1] for n in range(rungs, 2 * rungs - 1)] + [[]]

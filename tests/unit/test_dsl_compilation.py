@@ -1,4 +1,4 @@
-"""From kernels to PTX: nvcc, the cache, errors at the Python line; kernels from CUDA C++ and from PTX."""
+"""Compilation of kernels to PTX: nvcc, the cache, errors with their Python line; kernels from CUDA C++ and from PTX."""
 
 import os
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ EMPTY = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry {name}()
 
 
 class Counting:
-    """A compiler that counts its calls and answers ``text`` or raises ``why``."""
+    """A compiler that counts its calls and returns ``text`` or raises ``why``."""
 
     def __init__(self, text: str = EMPTY.format(name="k"), why: Exception | None = None) -> None:
         self.calls = 0
@@ -193,7 +193,7 @@ def test_an_edited_header_is_compiled_again(nvcc: Nvcc, tmp_path: Path) -> None:
     assert kept.ptx(INCLUDING) == first and "31;" in first and calls == 1
     (far / "sub" / "deep.h").write_text("#define VALUE 32\n")
     assert "32;" in kept.ptx(INCLUDING) and "32;" in kept.ptx(INCLUDING) and calls == 2
-    (near / "value.h").write_text("#define VALUE 33\n")  # found before the other one
+    (near / "value.h").write_text("#define VALUE 33\n")  # the compiler finds this file before the other one
     assert "33;" in kept.ptx(INCLUDING) and "33;" in kept.ptx(INCLUDING) and calls == 3
     (near / "value.h").unlink()
     assert "32;" in kept.ptx(INCLUDING) and calls == 4
@@ -207,7 +207,7 @@ def test_an_edited_header_is_compiled_again(nvcc: Nvcc, tmp_path: Path) -> None:
 def test_a_source_that_may_include_is_not_cached_without_a_list_of_files(
     tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
-    """A compiler that lists nothing, as one that knows no ``-MD``."""
+    """This happens with a compiler that does not support ``-MD``."""
     compiler = Counting()
     kept = Nvcc(compiler, "13.0", flags=flags, cache=tmp_path)
     source = "a" if flags else "%:inc\\\nlude <x.h>"
@@ -235,4 +235,4 @@ def test_an_invalid_cache_entry_is_ignored(tmp_path: Path, damage: str) -> None:
         case _:
             entry.write_bytes({"short": whole[:-20], "empty": b"", "binary": bytes(range(256))}[damage])
     assert kept.ptx("a") == first and compiler.calls == 2
-    assert kept.ptx("a") == first and compiler.calls == 2  # mended
+    assert kept.ptx("a") == first and compiler.calls == 2  # the damaged entry was replaced

@@ -1,4 +1,4 @@
-"""Random expressions: the generated C++ has the declared type and the value of the Python tree."""
+"""Random expressions: the generated C++ has the declared type and the same value as the Python expression."""
 
 import ast
 import ctypes
@@ -31,7 +31,7 @@ VALUES = {
     "bool": 1,
 }
 
-#: The operators as C spells them, for the reference that puts everything into parentheses.
+#: The operators in C, for the reference, which has parentheses around every operation.
 SPELLED: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "/", ast.Mod: "%", ast.LShift: "<<",
     ast.RShift: ">>", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">",
@@ -86,11 +86,11 @@ def parenthesized(node: ast.expr) -> str:
         case ast.IfExp():
             return f"({parenthesized(node.test)} ? {parenthesized(node.body)} : {parenthesized(node.orelse)})"
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=2147483648)):
-            return "(-2147483647 - 1)"  # a constant that fits i32, as the manual says of decimals
+            return "(-2147483647 - 1)"  # written like this, since 2147483648 alone would not be an i32
         case ast.UnaryOp():
             return f"({SPELLED[type(node.op)]} {parenthesized(node.operand)})"
         case ast.Constant():
-            # On the host a wide decimal is `long`, in CUDA's types `long long`.
+            # A decimal above 32 bits is `long` on the host, but `long long` in the types of CUDA.
             return f"{node.value}LL" if isinstance(node.value, int) and node.value >= 1 << 31 else str(node.value)
         case ast.Name():
             return f"v_{node.id}"
@@ -99,7 +99,7 @@ def parenthesized(node: ast.expr) -> str:
 
 
 def translated(text: str) -> tuple[str, Scalar]:
-    """The C++ that the DSL writes for an expression over the variables ``v_…``, and the type it says."""
+    """The C++ of the DSL for an expression with the variables ``v_…``, and its type."""
     params = ", ".join(f"v_{name}: {name}" for name in NAMES)
     renamed = ast.parse(text, mode="eval")
     for node in ast.walk(renamed):

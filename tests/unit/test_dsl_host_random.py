@@ -1,5 +1,5 @@
-"""Random host programs: the graph runs like the tree, and a node that is inserted on an edge runs once for each
-passage.
+"""Random host programs: graph and syntax tree give the same results, and a node that is inserted on an edge runs each
+time that the edge is taken.
 
 The walker below interprets only the graph; `Loaded` interprets the tree. The printed text is parsed again.
 """
@@ -21,7 +21,7 @@ NAMESPACE: dict[str, Any] = {"host": host, "i32": i32}
 
 
 class Nowhere:
-    """A machine for programs that never touch one."""
+    """A machine for programs that launch and allocate nothing."""
 
     def synchronize(self) -> None:
         pass
@@ -83,7 +83,7 @@ class Writer:
 
 
 def walked(graph: HostCfg, out: Any, n: int) -> Counter[int]:
-    """Run a program by its graph; how often each edge, by its number, was passed."""
+    """Run a program by its graph. The result is how often each edge was taken, by its number."""
     passed: Counter[int] = Counter()
     numbers = {id(edge): at for at, edge in enumerate(graph.edges)}
     variables: dict[str, Any] = {"out": out, "n": n}
@@ -143,7 +143,7 @@ def test_graph_tree_and_text_agree(seed: int) -> None:
 def check_insertion(
     made: HostProgram, at: int, given: list[int], passages: list[Counter[int]], results: list[list[int]]
 ) -> None:
-    """Count the passages of edge ``at`` in the program itself, in ``out[3]``."""
+    """Insert a node that counts in ``out[3]`` how often edge ``at`` is taken, and compare."""
     changed, _ = made.clone()
     edge = changed.cfg().edges[at]
     node = Assign((Expression("out[3]"),), (Expression("out[3] + 1"),))

@@ -81,7 +81,7 @@ def plain(n: i32) -> None:
 
 
 def body(made: Any) -> list[str]:
-    """The lines of the kernel's body, indentation kept from the second level on."""
+    """The lines of the body of the kernel, without the indentation of the first level."""
     lines = made.cuda.splitlines()
     at = max(i for i, line in enumerate(lines) if "__global__" in line)
     return [line[4:] for line in lines[at + 1 : -1]]
@@ -90,7 +90,7 @@ def body(made: Any) -> list[str]:
 def test_a_kernel_becomes_readable_cuda() -> None:
     @kernel(max_threads=BLOCK)
     def smooth(n: i32, x: const_ptr[f32], y: restrict[ptr[f32]]) -> None:
-        """A docstring is not code."""
+        """A docstring generates no code."""
         tile = shared(f32, BLOCK + 2)
         i: i32 = blockIdx.x * blockDim.x + threadIdx.x
         if i >= n:
@@ -431,7 +431,7 @@ def host_compiler() -> str:
 
 
 def test_arithmetic_is_that_of_c(host_compiler: str, tmp_path: Path) -> None:
-    """The generated text, compiled for the host, against the same operations written out with NumPy's widths."""
+    """The generated code, compiled for the host, computes the same as NumPy with the same widths."""
 
     @kernel
     def k(a: i32, b: i32, u: u32, c: u8, out: ptr[i64]) -> None:
@@ -500,10 +500,10 @@ def test_generated_lines_refer_to_python_lines() -> None:
     def k(n: i32, p: ptr[i32]) -> None:
         a = n
 
-        p[0] = a  # the line that is looked for
+        p[0] = a  # the expected line
 
     text = k.cuda_with_lines.splitlines()
     store = text.index("    p[0] = a;")
     assert text[0] == f'#line {k.source.line_of(k.source.tree)} "{__file__}"'
     number = int(text[store - 1].removeprefix("#line "))
-    assert Path(__file__).read_text().splitlines()[number - 1].endswith("# the line that is looked for")
+    assert Path(__file__).read_text().splitlines()[number - 1].endswith("# the expected line")

@@ -40,7 +40,7 @@ def entry(name: str, *params: str) -> str:
     return f"{HEAD}.visible .entry {name}({inside})\n{{\n  ret;\n}}\n"
 
 
-# What these kernels do is said in Python, by `Machine`.
+# `Machine` executes these kernels in Python.
 increment = ptx_source(entry("increment", "u64", "u32", "u32"), params=[ptr[i32], i32, i32])
 halve = ptx_source(entry("halve", "u64", "u64", "u32"))
 
@@ -163,7 +163,7 @@ def data_of_rounds() -> dict[str, Any]:
 
 
 class Around:
-    """A backend around another one, as the check of promised pointers is: what it has no method for it hands on."""
+    """A backend that wraps another one, like the check of promises. Other methods are those of the wrapped backend."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -181,7 +181,7 @@ class CopyingMachine(Machine):
 
 
 def test_a_wrapped_backend_copies_between_its_buffers() -> None:
-    """Python 3.12 no longer asks ``__getattr__`` whether an object follows a protocol."""
+    """Since Python 3.12, ``isinstance`` with a protocol does not call ``__getattr__``."""
     alone, inside = CopyingMachine(), CopyingMachine()
     backends: list[Any] = [alone, Around(inside)]
     for machine, backend in zip((alone, inside), backends, strict=True):
@@ -288,7 +288,7 @@ def mark(text: str) -> Assign:
 
 
 def inserted(on: str, kind: str) -> list[str]:
-    """The lines of `rounds` after an insertion on the edge ``kind`` out of the first node that prints ``on``."""
+    """The lines of `rounds` after an insertion on the edge ``kind`` of the first node whose text is ``on``."""
     made, _ = rounds.host.clone()
     graph = made.cfg()
     edge = next(e for e in graph.edges if str(e.source).startswith(on) and e.kind == kind)
@@ -342,7 +342,7 @@ def test_edits_keep_the_program_valid() -> None:
     with pytest.raises(DslError, match="is not in the program"):
         made.remove(launch)
     made.insert_before(loop, [mark("4")])
-    assert made.to_python().count("mark = 4") == 2  # before the loop, and on the way back to its head
+    assert made.to_python().count("mark = 4") == 2  # before the loop, and on its back edge
     name = made.bind("increment", ptx_source(entry("fused", "u64")))
     assert name == "increment_1" and made.namespace[name].name == "fused"
     again = made.version
@@ -409,6 +409,12 @@ def refused(body: str, message: str) -> None:
         ('produce["cooperative", 1, 1, 1](n, a, b)', r"\"cooperative\" may be the last element"),
         ("produce(n, a, b)", "launch it as produce"),
         ("total[1, 1](n)", "total is not a kernel"),
+        ("produce[0, 1](n, a, b)", "each extent of a grid is at least 1"),
+        ("produce[1, (32, 0)](n, a, b)", "each extent of a block is at least 1"),
+        ("produce[1, (64, 32)](n, a, b)", "a block has at most 1024 threads"),
+        ("produce[1, (1, 1, 1, 1)](n, a, b)", "a block is an integer or a tuple of up to three integers"),
+        ("produce[1.5, 1](n, a, b)", "a grid is an integer or a tuple"),
+        ('produce[1, "many"](n, a, b)', "a block is an integer or a tuple"),
         ("s = total(a, 3)", "a is a device buffer"),
         ("s = 1 + total(x, 3)", "a call cannot be part of an expression"),
         ("rounds(x, x, n)", "a program cannot call programs"),
@@ -458,10 +464,10 @@ def failing(body: str, message: str, **given: Any) -> None:
         ("write(a, 0, 0.5)", "the value is 0.5, but i32 is expected"),
         ("free(a)\ncopy(x, a)", "a was freed"),
         ("fill(a, 256)", "256 is not between 0 and 255"),
-        ("increment[0, 1](a, n, 1)", "the grid is 0"),
+        ("increment[n - 4, 1](a, n, 1)", "the grid is 0"),
         ('increment[1, 1, "together"](a, n, 1)', "is 'together', but must be an integer"),
         ('increment[1, 1, "cooperative"](a, n, 1)', "machine does not support cooperative launches"),
-        ("increment[1, (1, 1, 1, 1)](a, n, 1)", "the block is"),
+        ("increment[1, (1, 1) * 2](a, n, 1)", "the block is"),
         ("increment[1, 1](a, n, 2 ** 31)", "does not fit i32"),
         ("increment[1, 1](a, n, 0.5)", "is 0.5, but i32 is expected"),
         ("m = n // (n - 4)", "ZeroDivisionError"),
@@ -507,7 +513,7 @@ def test_declared_parameters_must_fit_the_ptx() -> None:
 
 
 def test_cooperative_launches() -> None:
-    """They print as they were written, and reach what a backend has for them, also through one around it."""
+    """They print as they were written, and call the method of the backend, also if it is wrapped."""
     from ptxmotion.dsl.run import Loaded
     from ptxmotion.harness.alias_check import AliasGuard
     from ptxmotion.harness.workload import Recorder

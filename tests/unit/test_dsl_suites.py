@@ -43,7 +43,7 @@ def test_every_program_is_found_and_described() -> None:
         assert benchmark.kernels and benchmark.stresses and benchmark.description
         assert set(benchmark.sizes) == set(SIZES)
     assert find("pathfinder") is find("rodinia/pathfinder") is pathfinder.benchmark
-    with pytest.raises(DslError, match=r"0 programs are called 'rodinia/none'; there are .*rodinia/pathfinder"):
+    with pytest.raises(DslError, match=r"no program is called 'rodinia/none'; there are .*rodinia/pathfinder"):
         find("rodinia/none")
 
 
@@ -108,5 +108,5 @@ def test_pathfinder_on_the_emulator(schedule: str) -> None:
     for seed in range(2):
         backend = EmulatorBackend(schedule=schedule, seed=seed)
         assert run(pathfinder.benchmark, backend, ptx, "tiny", seed).differences == []
-        # Neighbours write equal costs where their last, shorter pyramid overlaps, as in the original.
+        # In the last, shorter pyramid adjacent blocks write equal costs to the same elements, as in the original.
         assert {finding.kind for finding in backend.findings} <= {"same-value-race"}

@@ -86,7 +86,7 @@ Y = np.zeros(3, np.uint32)
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ([Y[:2], Y[1:]], "the array for parameter 'y' overlaps another one"),
+        ([Y[:2], Y[1:]], "the array for parameter 'y' overlaps the array of another parameter"),
         ([np.zeros(2, ">u4"), Y], "parameter 'x' cannot take an array of >u4"),
         ([np.array([None, None]), Y], "parameter 'x' cannot take an array of Python objects"),
         ([Y, read_only()], "the array for parameter 'y' is read-only"),
@@ -165,7 +165,7 @@ def test_reqntid_and_maxntid() -> None:
 
 def test_undefined_extern_variable() -> None:
     ptx = entry(".reg .b32 %r; ld.global.u32 %r, [elsewhere]; ret;", module=".extern .global .u32 elsewhere;")
-    with pytest.raises(LaunchError, match="'elsewhere' is declared but defined nowhere"):
+    with pytest.raises(LaunchError, match="'elsewhere' is declared but not defined"):
         Emulator().load(ptx).launch("k", 1, 1, [X])
 
 
@@ -185,7 +185,7 @@ def test_keep_going_collects_and_skips_bad_lanes() -> None:
 def test_counts() -> None:
     x = np.ones(70, np.float32)
     counts = Emulator().load(SCALE).launch("scale", 2, 64, [x, np.float32(2), np.uint32(70)]).counts
-    # Four warps run the nine instructions of the head and `ret`; three of them, one diverged, the five of the body.
+    # Four warps run 9 instructions: the head and `ret`. Three of them, one of which diverges, run the 5 of the body.
     assert counts.warp_instructions == 4 * 9 + 3 * 5 + 4
     assert counts.thread_instructions == 128 * 9 + 70 * 5 + 128
     assert (counts.branches_executed, counts.branches_diverged) == (4, 1)
@@ -220,7 +220,7 @@ def test_trace() -> None:
 
 
 def test_a_race_of_a_later_lane_at_one_address() -> None:
-    """Thread 0 of both blocks reads one word, which block 0 wrote: the conflict is that of the second of two lanes."""
+    """Thread 0 of both blocks reads a word that block 0 wrote. Only the second of the two lanes has a conflict."""
     body = """
     .reg .pred %p<2>; .reg .b32 %r<4>; .reg .b64 %d;
     ld.param.u64 %d, [x];
@@ -280,7 +280,7 @@ def test_module_variables_keep_their_values() -> None:
 
 
 def test_memory_does_not_grow_with_the_program() -> None:
-    """Of two thousand registers one after another only a few have arrays at a time."""
+    """A program that uses two thousand registers one after another has only a few arrays at a time."""
     lines = [".reg .b32 %r<2001>; .reg .b64 %a; .reg .pred %p; ld.param.u64 %a, [x]; mov.u32 %r0, %tid.x;"]
     lines += [f"add.u32 %r{k + 1}, %r{k}, {k}; setp.eq.u32 %p, %r{k + 1}, 77; @%p bra L{k}; L{k}:" for k in range(2000)]
     lines += ["st.global.u32 [%a], %r2000; ret;"]

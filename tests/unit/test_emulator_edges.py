@@ -1,4 +1,4 @@
-"""What the emulator makes of declarations, calls and addresses that compilers seldom write and ptxas accepts."""
+"""Declarations, calls and addresses that ptxas accepts and compilers seldom generate."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ MINUS_ONE = ["0xffffffffffffffff", "18446744073709551615", "-1", "0x1fffffffffff
 
 @pytest.mark.parametrize("offset", MINUS_ONE)
 def test_offsets_wrap(offset: str) -> None:
-    """As ptxas, which makes -1 of all of them."""
+    """ptxas, too, reads each of these offsets as -1."""
     x, _ = run(f"add.u64 %a, %a, 2; st.global.u8 [%a+{offset}], 7; ret;")
     assert x.tolist() == [0x700]
 
@@ -154,7 +154,7 @@ def test_variables_in_an_entry() -> None:
     for _ in range(2):
         module.launch("k", 1, 1, [x])
         results.append(int(x[0]))
-    # There is one of each variable, which keeps its value from launch to launch.
+    # Each variable exists once and keeps its value between launches.
     assert results == [409, 1409]
 
 
@@ -212,7 +212,7 @@ def test_moves_of_vectors_read_before_they_write() -> None:
 @pytest.mark.parametrize(
     "leave",
     [
-        # The lanes exit before the others vote, while they wait, and from where the emulator lets lanes meet.
+        # The lanes exit before the others vote, while the others wait, and at a reconvergence point.
         "@%p exit; {vote} st.global.u32 [%a], %v; ret;",
         "@!%p bra V; L: add.u32 %w, %w, 1; setp.lt.u32 %p, %w, 9; @%p bra L; exit; "
         "V: {vote} st.global.u32 [%a], %v; ret;",
@@ -232,7 +232,7 @@ def test_moves_of_vectors_read_before_they_write() -> None:
     ],
 )
 def test_lanes_that_have_exited_are_not_waited_for(vote: str, value: int, leave: str, schedule: str) -> None:
-    """PTX ISA 9.0, §9.7.13.8: until all non-exited threads of the membermask have come."""
+    """PTX ISA 9.0, §9.7.13.8: the instruction waits for all threads of the membermask that have not exited."""
     body = "setp.lt.u32 %p, %t, 5; mov.u32 %w, 0; mov.u32 %v, 0; " + leave.format(vote=vote)
     x, result = run(body, 32, schedule=schedule)
     assert x.tolist() == [0] * 5 + [value] * 27

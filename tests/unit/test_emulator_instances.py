@@ -6,7 +6,7 @@ from ptxmotion.emulator import Emulator, InstanceJudge
 from ptxmotion.ptx import Instr, Kernel, parse
 
 HEAD = ".version 8.5\n.target sm_80\n.address_size 64\n"
-#: Since some lanes could return, those that part at the first branch meet for certain only when all have left.
+#: Some lanes may return. So lanes that diverge at the first branch are sure to reconverge only after the loop.
 KERNEL = """
 .visible .entry k(.param .u64 x, .param .u32 n)
 {

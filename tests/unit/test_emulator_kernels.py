@@ -1,4 +1,4 @@
-"""Whole kernels on the emulator: what silicon gave, no finding on a clean one, the planted fault on a faulty one."""
+"""Whole kernels on the emulator: results equal to those of a GPU; no finding, or the finding of the planted fault."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_clean_kernel(case: Case) -> None:
 def test_random_schedule_gives_the_same(case: Case) -> None:
     args, other = case.args(), case.args()
     load(case).launch(case.kernel, case.grid, case.block, args, case.shared, checks=False)
-    # A few blocks at a time: the size of a batch must not matter either, except where blocks wait for each other.
+    # With a few blocks at a time, results must be the same, unless blocks wait for each other.
     lanes = 1 << 16 if case.kernel == "handoff" else 256
     load(case, lanes=lanes).launch(
         case.kernel, case.grid, case.block, other, case.shared, schedule="random", seed=7, checks=False, counts=False

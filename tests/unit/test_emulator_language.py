@@ -1,4 +1,4 @@
-"""What the emulator makes of single features of the language: calls, initializers, vectors, spaces, divergence."""
+"""Single features of the language on the emulator: calls, initializers, vectors, state spaces, divergence."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_calling_what_is_no_function() -> None:
     .reg .b64 %f; mov.u64 %f, 12345;
     { prototype_0 : .callprototype _ (); call %f, (), prototype_0; }
     ret;"""
-    with pytest.raises(EmulatorFault, match="calls address 0x3039, where no function is"):
+    with pytest.raises(EmulatorFault, match="calls address 0x3039, which is not the address of a function"):
         run(body)
 
 
@@ -161,10 +161,10 @@ def test_reduction_barriers_under_a_guard() -> None:
 @pytest.mark.parametrize(
     ("threads", "body", "each_four"),
     [
-        # Odd lanes leave before, or while the others wait.
+        # Odd lanes exit before the others wait, or while they wait.
         (64, "@%p exit; bar.sync 1, 64; st.global.u32 [%a], 7; ret;", [7, 0, 7, 0]),
         (64, "@%p bra W; barrier.sync 1, 64; st.global.u32 [%a], 7; ret; W: nanosleep.u32 9; exit;", [7, 0, 7, 0]),
-        # The last warp has 16 threads, and comes in two parts.
+        # The last warp has 16 threads, which arrive in two parts.
         (
             48,
             "@%p bra W; barrier.sync 1, 64; st.global.u32 [%a], 7; ret; "
@@ -185,10 +185,10 @@ def test_reduction_barriers_under_a_guard() -> None:
         ),
     ],
 )
-def test_a_warp_counts_as_whole_when_all_that_are_left_have_come(
+def test_a_warp_counts_as_whole_when_all_its_remaining_threads_have_arrived(
     schedule: str, threads: int, body: str, each_four: list[int]
 ) -> None:
-    """As an H200 has it."""
+    """The expected values are those of an H200."""
     own = "and.b32 %w, %t, 3; and.b32 %v, %t, 1; setp.eq.u32 %p, %v, 1;"
     x, _ = run(own + body, threads, schedule=schedule)
     assert x.tolist() == each_four * (threads // 4)
@@ -215,7 +215,7 @@ B:  st.global.u32 [%a], %v; ret;"""
 
 
 def test_a_spin_on_another_lane_ends() -> None:
-    """Since Volta a thread that spins does not starve the others of its warp."""
+    """Since Volta, a thread that spins does not prevent others of its warp from running."""
     body = """
     .reg .b64 %f; ld.param.u64 %f, [x]; setp.eq.u32 %p, %t, 31;
     @%p bra SET;
@@ -233,7 +233,7 @@ DONE: st.global.u32 [%a], %v; ret;"""
         (
             "setp.eq.u32 %p, %t, 5; @%p bra.uni Q; bar.sync 3; bra.uni E; Q: bar.sync 4; E: bar.sync 5; ret;",
             33,
-            "deadlock: threads wait for ever: "
+            "deadlock: threads wait forever: "
             "32 at barrier 3 of block (0,0,0) in line 9: threads (0,0,0) to (4,0,0), (6,0,0) to (32,0,0); "
             "1 at barrier 4 of block (0,0,0) in line 9: thread (5,0,0)",
         ),
@@ -325,7 +325,7 @@ def test_initializers(declaration: str, want: bytes) -> None:
     ("declaration", "words"),
     [
         (".global .u8 v[2] = {1, 2, 3};", "more values than elements"),
-        (".global .u32 v = what(x);", "no address"),
+        (".global .u32 v = what(x);", "is not an address"),
     ],
 )
 def test_bad_initializers(declaration: str, words: str) -> None:

@@ -1,6 +1,6 @@
-"""Matrices, mbarriers and bulk copies: against NumPy with the manual's fragment layouts, and with faults planted.
+"""Matrices, mbarriers and bulk copies: compared with NumPy and the layouts of the manual, and with planted faults.
 
-The layouts are written out here form by form, as PTX ISA 9.0, §9.7.14.5 has them; the emulator has one rule for all.
+Here each form has its layout from PTX ISA 9.0, §9.7.14.5. The emulator has one rule for all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def kinds(result: LaunchResult) -> list[str]:
 
 
 def words_of(matrix: Array, place: Place, elements: int, per: int, bits: int) -> Array:
-    """The fragments of ``matrix``: (registers, 32) words; ``place(i, g, t)`` is the manual's row and column."""
+    """The fragments of ``matrix``: (registers, 32) words. ``place(i, g, t)`` is the row and column in the manual."""
     found = np.zeros((elements // per, 32), np.uint64)
     for lane in range(32):
         for i in range(elements):
@@ -268,7 +268,7 @@ def test_a_warp_that_is_not_complete_is_reported() -> None:
     )
 
 
-def test_lanes_that_come_apart_multiply_together() -> None:
+def test_lanes_that_arrive_separately_multiply_together() -> None:
     """The instruction waits for all lanes of the warp."""
     body = """.reg .b32 %r, %one, %q; .reg .pred %p; .reg .b64 %w; mov.u32 %r, %tid.x; mul.wide.u32 %w, %r, 4;
     add.u64 %x, %x, %w; setp.lt.u32 %p, %r, 9; mov.u32 %one, 0x01010101; mov.u32 %q, 0;
@@ -282,8 +282,8 @@ M:  mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%r, %q}, {%one}, {%one}, {%q
 
 # --- a tiled product -------------------------------------------------------------------------------------------------
 
-#: One warp multiplies 16 × 16 K by 16 K × 8, a tile of K at a time: bulk copies into one of two buffers while the other
-#: is read by `ldmatrix`.
+#: One warp multiplies 16 × 16 K by 16 K × 8, in K steps. A bulk copy writes one of two buffers while `ldmatrix` reads
+#: the other one.
 TILED = """
     .shared .align 128 .b8 tiles[1536]; .shared .align 8 .b64 full[2];
     .reg .b32 %t, %i, %n, %buffer, %parity, %bar, %a_at, %b_at, %r<8>; .reg .f32 %c<4>; .reg .b64 %w, %s;
@@ -343,7 +343,7 @@ def test_reading_before_the_wait_is_found() -> None:
 
 
 def test_refilling_a_buffer_that_others_still_read_is_found() -> None:
-    """Without a barrier the first thread may copy into a buffer while others read it two turns before."""
+    """Without a barrier, the first thread may overwrite a buffer that others still read for an earlier step."""
     _, _, result = tiled(TILED.replace("BARRIER", ""))
     assert "race" in kinds(result)
 
@@ -359,7 +359,7 @@ OWN = """
 
 @pytest.mark.parametrize("schedule", ["order", "random", "warps"])
 def test_arrivals_publish_what_was_written(schedule: str) -> None:
-    """The first warp produces, the second consumes."""
+    """The first warp writes data and arrives; the second waits and reads the data."""
     body = (
         OWN
         + """
@@ -376,8 +376,8 @@ END:"""
     assert kinds(result) == []
 
 
-def test_a_wait_lets_others_go_on() -> None:
-    """Consumers that stand before the producer in the text do not keep it from running."""
+def test_a_wait_lets_other_threads_run() -> None:
+    """Consumers that precede the producer in the text do not prevent it from running."""
     body = (
         OWN
         + """
@@ -421,7 +421,7 @@ END:"""
     ("body", "words"),
     [
         ("mbarrier.arrive.shared.b64 %s, [%b];", "never written"),
-        ("st.shared.u64 [%b], 5; mbarrier.arrive.shared.b64 %s, [%b];", "no initialised mbarrier"),
+        ("st.shared.u64 [%b], 5; mbarrier.arrive.shared.b64 %s, [%b];", "not an initialised mbarrier"),
         ("mbarrier.init.shared.b64 [%b], 0;", "a count of 0"),
         ("mbarrier.init.shared.b64 [%b], 1; mbarrier.arrive.shared.b64 %s, [%b], 2;", "arrives 2 times, 1 are pending"),
         ("mbarrier.init.shared.b64 [%b], 1; mbarrier.arrive.noComplete.shared.b64 %s, [%b], 1;", "completes the phase"),

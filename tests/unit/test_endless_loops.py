@@ -23,7 +23,7 @@ HEADER = """.version 8.0
 	setp.eq.u32 %p1, %r2, 0;
 	mov.u32 %r5, 0;
 """
-#: One arm loads, the other does not; behind a loop both ways load the same again.
+#: One arm loads, the other one does not. After a loop, both paths load from the same address.
 PARTLY = """
 	@%p1 bra ARM;
 	bra.uni LOOP;
@@ -67,7 +67,7 @@ def kernel(loop: str, nc: str = "") -> str:
 
 
 def before_loop(text: str) -> int:
-    """Loads of the address before the loop."""
+    """The number of loads of the address before the loop."""
     return text.partition("LOOP:")[0].count("ld.global")
 
 
@@ -106,8 +106,8 @@ def test_what_may_not_return(wait: str) -> None:
 
 
 @pytest.mark.parametrize("passes", INSERTING)
-def test_an_access_in_each_turn_is_enough(passes: str) -> None:
-    """The loop may go on for ever, and faults in its first turn if the address does."""
+def test_an_access_in_each_iteration_is_enough(passes: str) -> None:
+    """The loop may be endless, but a bad address causes a fault in its first iteration anyway."""
     loop = ENDLESS["waits"].replace(
         "ld.volatile", "ld.global.nc.u32 %r9, [%rd1]; st.shared.u32 [%r5+12], %r9; ld.volatile"
     )
@@ -119,7 +119,7 @@ def test_an_access_in_each_turn_is_enough(passes: str) -> None:
 
 
 def test_an_inner_loop_that_may_not_end() -> None:
-    """The outer loop loads in each turn, but behind an inner loop."""
+    """The outer loop loads in each iteration, but after an inner loop."""
     loop = (
         "INNER: ld.volatile.shared.u32 %r6, [%r5+8]; setp.eq.u32 %p2, %r6, 0; @%p2 bra INNER; "
         "ld.global.nc.u32 %r9, [%rd1]; st.shared.u32 [%r5+12], %r9; "
@@ -130,8 +130,8 @@ def test_an_inner_loop_that_may_not_end() -> None:
         assert text.partition("INNER:")[0].count("ld.global.nc") == 1, passes
 
 
-def test_a_load_that_cannot_fault_may_stand_anywhere() -> None:
-    """A place inside a constant array can always be read."""
+def test_a_load_that_cannot_fault_may_be_anywhere() -> None:
+    """An element inside a constant array can always be read."""
     ptx = kernel(ENDLESS["waits"]).replace("ld.global.u32", "ld.const.u32").replace("[%rd1]", "[table+8]")
     ptx = ptx.replace(".visible .entry", ".const .align 4 .b8 table[64];\n.visible .entry")
     text = print_module(transformed(ptx, "lcm:min_cost=0"))

@@ -1,4 +1,4 @@
-"""What becomes of each line of PTX: the line table of a cubin, and comparisons of contracted sums by it."""
+"""The machine instructions of each line of PTX, by the line table of a cubin, and the contraction of sums by them."""
 
 import re
 from collections import defaultdict
@@ -23,8 +23,8 @@ from ptxmotion.transforms.remarks import Remarks
 
 HEAD = ".version 8.0\n.target sm_75\n.address_size 64\n"
 
-#: The product is read in another block than its own, so that PTX does not show whether it is contracted. The two
-#: divisions are equal.
+#: The product is used in another block, so that the PTX does not show whether it is contracted. The two divisions are
+#: equal.
 OPEN = """.visible .entry k(.param .u64 A, .param .u64 O, .param .u32 N)
 {
 .reg .f32 %a, %b, %p, %s;
@@ -51,7 +51,7 @@ ret;
 }
 """
 
-#: A division, which calls a function of ptxas's own, sums of f64 and f16, and a loop that ptxas unrolls.
+#: A division, for which ptxas calls an internal function; sums of f64 and f16; and a loop that ptxas unrolls.
 MORE = """.visible .entry more(.param .u64 A)
 {
 .reg .f32 %a, %b, %c;
@@ -115,7 +115,7 @@ def test_lines_agree_with_nvdisasm(arch: str) -> None:
         name: {line: frozenset(kinds) for line, kinds in lines.items()} for name, lines in expected.items()
     }
     assert expected["k"] and expected["more"]
-    assert constants or arch == "sm_75"  # ptxas does not make constants with HFMA2 there
+    assert constants or arch == "sm_75"  # for these targets ptxas does not use HFMA2 to make constants
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
@@ -134,9 +134,7 @@ def test_a_cubin_without_lines_is_refused() -> None:
 def test_what_became_of_each_instruction() -> None:
     module = parse(HEAD + MORE.replace("more", "k"))
     found = judge().float_code(module)["k"]
-    kinds = {
-        instr.form.text: each for instr, each in zip(module.kernels[0].instructions(), found, strict=True) if each
-    }
+    kinds = {instr.form.text: each for instr, each in zip(module.kernels[0].instructions(), found, strict=True) if each}
     for name in ("f64", "f32", "f16"):
         assert kinds[f"add.{name}"] == {"fma"}
         assert f"mul.{name}" not in kinds
@@ -153,7 +151,7 @@ def test_an_open_product_no_longer_stops_the_passes() -> None:
 
 
 class OtherCode:
-    """A judge by which the last version of the kernel has an FMA in place of its sum."""
+    """A judge that reports, for the last version of the kernel, an FMA instead of its sum."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -178,7 +176,7 @@ def test_other_machine_code_reverts_the_kernel() -> None:
 
 
 class StoreOfProduct:
-    """A pass that stores the product in its own block. By PTX alone the product is rounded then."""
+    """A pass that stores the product in its own block. According to the PTX, the product is then rounded."""
 
     name: ClassVar[str] = "storeofproduct"
 
@@ -232,7 +230,7 @@ ADD, FMA, MUL, BOTH, NONE = ({"add"}, {"fma"}, {"mul"}, {"add", "fma"}, set[str]
         (NONE, FMA, MUL, ADD, False),
         (MUL, BOTH, MUL, BOTH, False),  # some copies are contracted, and it is not known which
         (NONE, NONE, NONE, NONE, False),  # ptxas merged the sum with another one
-        (MUL, FMA, MUL, FMA, False),  # an FMA, but of which product?
+        (MUL, FMA, MUL, FMA, False),  # an FMA, but it is unknown of which product
     ],
 )
 def test_which_code_is_the_same(

@@ -1,4 +1,4 @@
-"""The fused kernel: its contents, and that it has the effects of the two launches."""
+"""The fused kernel: its code, and that it has the effects of the two launches."""
 
 import contextlib
 from dataclasses import replace
@@ -15,7 +15,7 @@ STORE = "add.s32 %f0, %i, 5; st.global.u32 [%p], %f0;"
 LOAD = "ld.global.u32 %f1, [%p]; add.s32 %f1, %f1, 1; st.global.u32 [%q], %f1;"
 BOUND = "setp.ge.s32 %z0, %i, %n; @%z0 bra $OUT; "
 OUT = " $OUT:"
-#: The value of the neighbour in the block, by way of shared memory.
+#: The value of the adjacent thread of the block, through shared memory.
 EXCHANGE = """
     mov.u32 %r1, tile;
     shl.b32 %r2, %t, 2;
@@ -30,7 +30,7 @@ EXCHANGE = """
 
 
 def fuse(first: LaunchSite, second: LaunchSite, *, dead: str = "", grid_barrier: bool = False) -> FusedKernel:
-    """Build, and compare with the two launches: in order and with two random schedules."""
+    """Fuse, and compare with the two launches: in order and with two random schedules."""
     verdict = decide(first, second, may_pad=True)
     fused = build(first, second, verdict, name="both", dead_buffers=frozenset(dead), grid_barrier=grid_barrier)
     wanted = run_one_by_one(first, second)
@@ -48,7 +48,7 @@ def mnemonics(kernel: Kernel) -> list[str]:
 
 
 def test_the_thesis_example() -> None:
-    """Figure 5.1: the load takes the register, and the store goes where nobody reads the buffer afterwards."""
+    """Figure 5.1: the load becomes a copy of the register, and the store is removed if the buffer is not read later."""
     first = launch("ld.global.u32 %f2, [%q]; mul.lo.s32 %f0, %f2, 3; st.global.u32 [%p], %f0;", name="kernel1", b="c")
     second = launch(LOAD, name="kernel2")
     fused = fuse(first, second)
@@ -121,7 +121,7 @@ def test_loads_that_are_forwarded(what: str) -> None:
     first, second, count = FORWARDED[what]
     sites = [launch(body, n=40, declarations=".reg .f32 %g<2>;") for body in (first, second)]
     fused = fuse(launch(first, n=40, b="c", declarations=".reg .f32 %g<2>;"), sites[1])
-    assert any("read the register instead" in remark for remark in fused.remarks) == bool(count)
+    assert any("loads replaced by the register" in remark for remark in fused.remarks) == bool(count)
 
 
 def test_early_exits_branch_to_the_join() -> None:
@@ -138,7 +138,7 @@ def test_early_exits_branch_to_the_join() -> None:
 def test_a_dependence_within_a_block_gets_a_block_barrier() -> None:
     neighbour = "xor.b32 %r0, %t, 1; and.b32 %r0, %r0, 15; mad.lo.s32 %r0, %c, %w, %r0; "
     second = launch(neighbour + "mul.wide.u32 %x, %r0, 4; add.s64 %p, %a, %x; " + LOAD)
-    # Some threads end early: they come to the barrier all the same.
+    # Some threads return early, but they must reach the barrier, too.
     fused = fuse(launch("setp.ge.s32 %z0, %t, 9; @%z0 ret; " + STORE), second)
     assert mnemonics(fused.kernel).count("bar.sync") == 1
 
@@ -151,12 +151,12 @@ def test_a_dependence_across_blocks_needs_a_grid_barrier() -> None:
     fused = fuse(first, second, grid_barrier=True)
     assert fused.cooperative
     assert "atom.relaxed.gpu.global.add.u32" in mnemonics(fused.kernel)
-    # It is launched cooperatively, and so is what it is fused to; a second barrier has a counter of its own.
+    # It is launched cooperatively, and so is the kernel that it is fused with. A second barrier has a separate counter.
     again = fuse(fused.site, launch(STORE, a="d"))
     assert again.cooperative and len(again.site.counters) == 1
     twice = build(fused.site, second, decide(fused.site, second), name="both", grid_barrier=True)
     assert len(twice.site.counters) == 2
-    # Elsewhere it might wait for a block that does not run yet.
+    # In another launch it might wait for a block that does not run yet.
     alone = replace(fused.site, cooperative=False)
     assert "may wait for another block" in str(decide(alone, launch(STORE, a="d")).reasons)
     alone = replace(fused.site, counters=frozenset())
@@ -164,7 +164,7 @@ def test_a_dependence_across_blocks_needs_a_grid_barrier() -> None:
 
 
 def test_registers_named_like_special_registers() -> None:
-    """They hide `%tid.x` from ptxas, of which the barrier of the grid has need."""
+    """They hide `%tid.x`, which the barrier of the grid uses."""
     body = "mov.s32 %tid, 5; st.global.s32 [%p], %tid;"
     first = launch(body, declarations=".reg .s32 %tid;")
     second = launch("ld.global.u32 %f1, [%p+4]; st.global.u32 [%q], %f1;", b="c")
@@ -207,12 +207,12 @@ def test_the_same_kernel_twice() -> None:
     fused = fuse(site, LaunchSite(site.kernel, site.module, site.grid, site.block, 0, dict(site.arguments)))
     assert len([each for each in fused.kernel.variables if each.space == "shared"]) == 2
     assert len(fused.parameters) == 3
-    # And once more, what was fused.
+    # The fused kernel is fused again.
     fuse(fused.site, launch(EXCHANGE.format("%q"), declarations=shared))
 
 
 def test_too_much_shared_memory() -> None:
-    """A launch that asks for no more than the parts may have must not fail where theirs do not."""
+    """A fused launch must not need more shared memory than a block may have, if the separate launches do not."""
     dynamic = EXCHANGE.format("%p")
     first = launch(dynamic, head=".extern .shared .align 4 .b8 tile[];", shared=30_000)
     second = launch(EXCHANGE.format("%q"), declarations=".shared .align 4 .b8 tile[40000];")
@@ -309,7 +309,7 @@ def test_read_only_loads_become_plain_ones() -> None:
     second = launch("ld.global.nc.L1::no_allocate.u32 %f1, [%p]; st.global.u32 [%q], %f1;", b="c")
     text = print_kernel(fuse(first, second).kernel)
     assert ".nc" not in text
-    # What neither writes stays.
+    # Loads from memory that neither kernel writes are not changed.
     second = launch("ld.global.nc.u32 %f1, [%p]; st.global.u32 [%q], %f1;", a="d")
     assert (
         print_kernel(fuse(launch("ld.global.nc.u32 %f0, [%q]; st.global.u32 [%p], %f0;", b="c"), second).kernel).count(
@@ -353,7 +353,7 @@ def test_the_copy_shares_nothing_with_the_original() -> None:
 
 
 def test_a_function_that_is_declared_before_its_definition() -> None:
-    # In the original the kernel stands between declaration and definition, as nvcc writes it.
+    # In the original, the kernel is between declaration and definition, as in the output of nvcc.
     site = launch(CALL + "st.global.u32 [%p], %f0;", head=".func (.param .b32 r) twice(.param .b32 x);")
     module = parse(print_module(site.module) + FUNCTION.format("add.s32"))
     first = LaunchSite(module.kernel("k"), module, site.grid, site.block, 0, site.arguments)
@@ -422,7 +422,7 @@ def test_the_original_kernels_are_not_changed() -> None:
 
 
 def test_forwarding_is_correct_under_the_independence_promise() -> None:
-    """With the promise given, a load that another thread's store reaches is still not forwarded."""
+    """Even with the promise, a load is not replaced if it may read the store of another thread."""
     first = launch(
         "and.b32 %r0, %i, 7; mul.wide.u32 %x, %r0, 4; add.s64 %p, %a, %x; st.global.u32 [%p], %i;", grid=1, block=8
     )

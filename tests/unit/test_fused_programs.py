@@ -1,6 +1,6 @@
-"""Host programs with fused launches: where launches move in Python, and which fusions are refused for which reason.
+"""Host programs with fused launches: where launches are moved in Python, and which fusions are refused.
 
-The kernels are empty PTX that accesses the memory that its name says. `Merge` replaces legality and the fused body, so
+The name of a kernel states the memory that it accesses. `Merge` replaces legality and the fused body, so
 these tests examine only the host program. tests/property/test_fusion.py tests what fused programs compute.
 """
 
@@ -56,7 +56,7 @@ class Merged:
 
 
 class Merge:
-    """Fuses what has the same configuration; the body is empty."""
+    """Fuses launches with the same configuration. The body of the fused kernel is empty."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[LaunchSite, LaunchSite]] = []
@@ -192,7 +192,7 @@ def test_a_free_between_launches_blocks() -> None:
 def test_possible_aliases_are_refused() -> None:
     body = "e = b\nif k > 1:\n    e = d\nfirst[n, 8](a, b, k)\nsecond[n, 8](e, c, k)"
     assert reasons(fused(body)[1]) == {"alias"}
-    body = "e = a\nif k > 1:\n    e = d\nfirst[n, 8](a, b, k)\nsecond[n, 8](e, c, k)"  # a and e are read only
+    body = "e = a\nif k > 1:\n    e = d\nfirst[n, 8](a, b, k)\nsecond[n, 8](e, c, k)"  # a and e are only read
     assert fused(body)[1].result.fusions == 1
 
 
@@ -217,7 +217,7 @@ def change() -> None:
     ("argument", "between"),
     [
         ("box.count", "change()"),
-        # What stands for a row or a record of an array shows what is written there later.
+        # A view of a row or record of an array shows later writes to the array.
         ("v", "data[0] = 3"),
         ("w", "data[0] = 3"),
     ],
@@ -232,7 +232,7 @@ def test_the_object_of_an_argument_may_change_without_an_assignment(argument: st
 
 
 def test_a_reassigned_parameter_is_not_its_only_assignment() -> None:
-    """Both launches were taken for 8 blocks, and fused."""
+    """An earlier version took both launches for launches with 8 blocks, and fused them."""
     body = "m = n\nif k > 8:\n    n = 8\nfirst[m, 8](a, b, k)\nsecond[n, 8](b, c, k)"
     fuser = Merge()
     lines, found = fused(body, fuser)
@@ -337,7 +337,7 @@ def test_only_loops_that_gain_are_inverted() -> None:
 
 
 class Checking(Merge):
-    """Fuses if the host finds ``n`` small."""
+    """Fuses with a check at run time that ``n`` is small."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()
@@ -351,7 +351,7 @@ class Checking(Merge):
 
 
 def test_checks_are_tested_at_run_time() -> None:
-    """Where it is not, as much as is right without it is fused all the same."""
+    """If the check fails, the launches that do not need it are still fused."""
     body = "first[n, 8](a, b, k)\nsecond[n, 8](b, c, k)\nthird[n, 8](c, d, k)"
     lines, _ = fused(body, Checking(1000))
     assert lines == [
@@ -365,12 +365,12 @@ def test_checks_are_tested_at_run_time() -> None:
         "        second[n, 8](b, c, k)",
         "    third[n, 8](c, d, k)",
     ]
-    _, found = fused("first[n, 8](a, b, k)\nsecond[n, 8](b, c, k)", Checking(9))  # hardly ever true
+    _, found = fused("first[n, 8](a, b, k)\nsecond[n, 8](b, c, k)", Checking(9))  # a check that is almost never true
     assert found.result.fusions == 0 and reasons(found) == {"grid-wide"}
 
 
 def test_motion_ends_for_a_launch_before_a_for_after_an_endless_loop() -> None:
-    """It was put on the edge by which ``while True`` never ends, again and again."""
+    """An earlier version moved the launch again and again to the exit edge of ``while True``, which is never taken."""
     body = "while True:\n    first[n, 8](a, b, k)\n    k += 1\n    if k > 5:\n        break\n"
     body += "for i in range(k):\n    second[n, 8](a, c, n)\n    third[n, 8](c, d, n)"
     lines, found = fused(body)

@@ -1,4 +1,4 @@
-"""What is needed between two launches, pair by pair, and what makes fusing them illegal."""
+"""The synchronization that a pair of launches needs, and what makes their fusion illegal."""
 
 import pytest
 from ptxmotion.transforms.kernel_fusion.fusibility import Buffer, Extent, Extents, LaunchSite, Scalar, decide
@@ -84,7 +84,7 @@ def test_the_kind_of_a_pair(what: str) -> None:
 
 
 def test_reading_the_next_thread_in_the_block_needs_a_block_barrier() -> None:
-    # The index is masked: its value is not followed, but that it stays in the block's row is.
+    # The analysis does not know the value of the masked index, but it knows that the index is in the row of the block.
     found = decide(launch(STORE), launch(NEIGHBOUR + "ld.global.u32 %f1, [%p]; st.global.u32 [%q], %f1;"))
     assert found.kind == "block"
     assert "by threads of one block" in found.reasons[0]
@@ -105,7 +105,7 @@ def test_a_loop_over_rows_stays_within_the_thread() -> None:
     first = launch(rows.replace("{access}", "st.global.u32 [%p], %r1;"))
     second = launch(rows.replace("{access}", "ld.global.u32 %f1, [%p];"))
     assert kind(first, second) == "thread"
-    # With more threads than a row has elements, rows meet.
+    # With more threads than elements in a row, the rows of blocks overlap.
     assert (
         kind(*(LaunchSite(s.kernel, s.module, (4, 1, 1), s.block, 0, s.arguments) for s in (first, second))) == "grid"
     )
@@ -145,7 +145,7 @@ def test_host_variables_as_extents_and_arguments() -> None:
         launch(BOUND + LOAD, n="n", grid=grid, block=256),
     )
     assert kind(first, second) == "thread"
-    # Nothing is known of how many blocks there are: with 2^24 and more the index may wrap.
+    # The number of blocks is unknown. With 2^24 or more, the index may wrap around.
     first, second = launch(STORE, grid="g", block=256), launch(LOAD, grid="g", block=256)
     assert kind(first, second) == "grid"
     checked = decide(first, second, may_check=True)
@@ -174,7 +174,7 @@ def test_rows_and_columns_of_a_matrix() -> None:
 
     assert kind(*pair(8, 16, (2, 2, 1))) == "thread"
     assert kind(*pair(8, 15, (2, 2, 1))) == "grid"
-    # The columns are a multiple of the block's width because the grid was made that way.
+    # The number of columns is a multiple of the width of the block, because the grid is computed from it.
     assert kind(*pair("m", "n", ("n // 8", "m // 4", 1))) == "thread"
     assert kind(*pair("m", "n", ("n // 4", "m // 4", 1))) == "grid"
 
@@ -281,12 +281,12 @@ def test_a_kernel_with_scopes_is_not_changed() -> None:
 def test_srad_needs_the_whole_grid() -> None:
     (pair,) = adjacent_pairs("rodinia/srad_v2", tries=0)
     assert (pair.first, pair.second, pair.worst.kind) == ("srad_cuda_1", "srad_cuda_2", "grid")
-    # The first one writes the coefficients, the second reads those of the rows and columns beside it.
+    # The first kernel writes the coefficients, the second one reads those of adjacent rows and columns.
     assert any("perhaps by threads of different blocks" in reason for reason in pair.worst.reasons)
 
 
 def test_bounds_of_a_product() -> None:
-    """What a launch says of ``n * m`` holds for the product, of whose factors nothing is known."""
+    """A bound of ``n * m`` from a launch is used for the product, although its factors are unknown."""
     values = HostValues({"n * m": (0, 2**31 - 1), "n * m - k": (None, -1)})
     signs = Signs(values, may_check=False)
     product = values.poly("n*m")

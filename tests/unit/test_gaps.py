@@ -46,7 +46,7 @@ def test_a_class_for_what_a_method_finds_and_ptxas_leaves_of_it() -> None:
     assert verdicts("", "+4", "ssrqp") == {"ssrqp": "nothing"}
     # ptxas merges the two loads by itself.
     assert verdicts("", "", "ssrqp") == {"ssrqp": "undone"}
-    # Over the store only a promise helps.
+    # The load can be moved across the store only with a promise.
     assert verdicts(_STORE, "", "ssrqp", "ssrqp@restrict") == {"ssrqp": "nothing", "ssrqp@restrict": "less"}
 
 

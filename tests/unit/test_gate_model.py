@@ -1,4 +1,4 @@
-"""The study of the gate's model: ranks, order, decisions and losses, on synthetic data."""
+"""The script that studies the model of the gate: ranks, order, decisions and losses, on synthetic data."""
 
 import importlib
 import sys
@@ -45,7 +45,7 @@ def test_what_is_foretold_wrongly_costs() -> None:
     programs = [[NVCC, arm("slow", 0.90, 8_000), arm("fast", 1.10, 9_000)], [NVCC]]
     assert study.rank([programs[0]], alone) == pytest.approx(-1)
     assert study.order(programs, alone) == "1 : 2"
-    # The slow arm is taken: 1.1 / 0.9, and the geometric mean with a program that has no arm but nvcc's.
+    # The slow arm is chosen, which costs 1.1 / 0.9. The other program has only the arm of nvcc; the mean is geometric.
     assert study.loss(programs, alone) == f"{(1.1 / 0.9) ** 0.5 - 1:.2%}, 22.2%"
     assert study.decisions(programs, by_ptxas) == "2: 1 | 0: 0"
     given_back = [[NVCC, arm("fast", 1.10, 12_000)]]

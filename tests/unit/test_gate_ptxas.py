@@ -1,4 +1,4 @@
-"""The gate if something fails: ptxas, the cache, the disk."""
+"""The gate if ptxas, the cache or the disk fails."""
 
 import os
 import shutil
@@ -24,14 +24,14 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Put(Protocol):
-    """Puts a script in ptxas's place, with the command that tells its version; where it is."""
+    """A function that replaces ptxas by a script, which also prints a version. It returns the path."""
 
     def __call__(self, body: str, version: str = "") -> Path: ...
 
 
 @pytest.fixture
 def ptxas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
-    """Put a script in place of ptxas that tells its version and then does something else."""
+    """Replace ptxas by a script that prints a version, and otherwise runs the given commands."""
     real = find_tool("ptxas").path
 
     def put(body: str, version: str = "") -> Path:
@@ -61,7 +61,7 @@ def is_as_given(written: str) -> bool:
         ('for last; do :; done; echo no cubin > "$last"', "no cubin, or a damaged one"),
         ("exec sleep 1000", "ptxas was ended after 0.3 s"),
         ('echo "ptxas fatal   : Memory allocation failure" >&2; exit 255', "Memory allocation failure"),
-        # It takes the module as it was given, and crashes on what the passes made of it.
+        # It accepts the original module, and crashes on the module after the passes.
         ('[ $(grep -c div.s32 module.ptx) = 2 ] || kill -SEGV $$; exec PTXAS "$@"', "after the passes: ptxas"),
     ],
 )
@@ -74,7 +74,7 @@ def test_where_ptxas_gives_no_answer_the_kernel_is_as_it_was_and_that_is_said(
     assert is_as_given(out)
     assert err.startswith("ptxmotion: warning: k: reverted, because it cannot be judged: ")
     assert said in err
-    # What was not answered is asked again.
+    # A figure that ptxas did not return is not cached.
     assert not list((source.parent / "cache").rglob("*.json")) or "after the passes" in said
     ptxas('exec PTXAS "$@"')
     assert opt(source) == 0
@@ -131,7 +131,7 @@ def test_another_program_of_the_same_version_and_path_is_asked_anew(
     monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge.assemble_whole_or_relocatable", assembled)
     for turn in range(3):
         PtxasJudge(folder=tmp_path / "cache").figures(SOURCE)
-        if turn == 1:  # an update in place: the bytes of a program that nothing runs
+        if turn == 1:  # an update in place: other bytes in the same file
             assert len(asked) == 1
             with path.open("ab") as file:
                 file.write(b"\0")
@@ -145,7 +145,7 @@ def test_another_version_is_asked_anew(source: Path, ptxas: Put, capfd: pytest.C
     ptxas(body)
     for _ in range(2):
         assert opt(source) == 0
-    assert len(count.read_text()) == 2  # before and after, once
+    assert len(count.read_text()) == 2  # one call for the kernel before the passes and one after
     newer = ptxas(body, version='echo "Cuda compilation tools, release 13.9, V13.9.1"; exit 0')
     moved = newer.rename(newer.with_name("newer"))
     os.environ["PTXMOTION_PTXAS"] = str(moved)
@@ -177,7 +177,7 @@ def test_whatever_stands_in_an_entry_the_answer_is_the_same(
     assert opt(source) == 0
     assert capfd.readouterr() == first
     if damage is not None:
-        assert {entry: entry.read_bytes() for entry in entries} == whole  # mended
+        assert {entry: entry.read_bytes() for entry in entries} == whole  # the entries were replaced
 
 
 @pytest.mark.parametrize("kind", ["file", "/dev/full", "/proc/nothing"])
@@ -199,8 +199,10 @@ def test_what_is_read_by_other_code_is_read_anew(tmp_path: Path, monkeypatch: py
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2
 
 
-def test_diffs_of_the_gate_begin_where_the_last_one_ended(source: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A kernel whose machine code comes out the same is given back, which is a change that is shown, too."""
+def test_the_diff_of_the_gate_begins_with_the_result_of_the_last_pass(
+    source: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A kernel with the same machine code is reverted. This change is shown, too."""
     source.write_text(SOURCE.replace("div.s32 %r4, %r1, %r2", "mul.lo.s32 %r5, %r1, %r2;\n\tmul.lo.s32 %r4, %r1, %r2"))
     assert opt(source, "--print-changed=diff", "--remarks=gate", "-o", "/dev/null") == 0
     err = capfd.readouterr().err

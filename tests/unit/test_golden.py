@@ -1,6 +1,6 @@
-"""The emulator's arithmetic against a Hopper GPU, bit for bit, from recorded results; no GPU is needed.
+"""The arithmetic of the emulator, compared bit by bit with recorded results of a Hopper GPU. No GPU is needed.
 
-`tests/golden/` says how the forms are found and the operands made; `tests/gpu/record_golden.py` records.
+`tests/golden/` has the forms and operands; `tests/gpu/record_golden.py` records the results.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def recorded() -> dict[Op, list[Case]]:
 
 
 def describe(case: Case, columns: tuple[npt.NDArray[Any], ...], chunk: int) -> str:
-    """The first lanes of a chunk that differs: operands, and what the emulator makes of them."""
+    """The first lanes of a chunk that differs: operands, and the results of the emulator."""
     size = digest_chunk(columns[0].size)
     part = tuple(column[chunk * size : (chunk + 1) * size] for column in columns)
     results = emulate(case, part)
@@ -83,7 +83,7 @@ def test_enough_operands() -> None:
 
 
 def test_operands_are_those_of_the_recording() -> None:
-    """The generator may not change without a new recording: the digests would say nothing."""
+    """If the generator changes, a new recording is needed, because the digests no longer match."""
     column = operands_of(Case("fma.rn.f32", 3))[1]
     assert int(np.bitwise_xor.reduce(column * np.arange(1, column.size + 1, dtype=np.uint64))) == 0x1AC3C05E77B8
 

@@ -1,8 +1,8 @@
-"""The approximate rows: the emulator and a Hopper GPU, both against the exact value and the manual's error bound.
+"""The approximate rows: results of the emulator and of a Hopper GPU are within the error bound of the manual.
 
 Bounds are those of PTX ISA 9.0, §9.7.3 and §9.7.4. Where the manual gives none (`rcp.approx.ftz.f64`,
-`rsqrt.approx.ftz.f64` and `rsqrt.approx.f64`) the one here is what was seen on the GPU. The largest difference between
-emulator and GPU, in units of the last place, stands in `tests/golden/README.md`; `pytest -rP` prints it again.
+`rsqrt.approx.ftz.f64` and `rsqrt.approx.f64`), the bound here was measured on the GPU. `tests/golden/README.md` has the
+largest difference between emulator and GPU, in units of the last place; `pytest -rP` prints it again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def unit(value: Lanes, name: str) -> Lanes:
 
 
 def bound(base: str, name: str, sources: list[Lanes], exact: Lanes) -> Lanes:
-    """The largest absolute error that the manual allows; infinite where it allows any."""
+    """The largest absolute error that the manual allows; infinite if it allows any error."""
     size, one, first = np.abs(exact), unit(exact, name), np.abs(sources[0])
     if base in ("sin", "cos"):
         far = np.where(first <= 100 * np.pi, 2.0**-14.7, np.inf)
@@ -71,7 +71,7 @@ def bound(base: str, name: str, sources: list[Lanes], exact: Lanes) -> Lanes:
         ("div", "f32"): 2 * one,
         # «2 ulp from the correctly rounded result», which itself is half a unit off.
         ("ex2", "f32"): 2.5 * one,
-        # A subnormal has fewer bits than the relative error asks for, and is truncated.
+        # A subnormal has fewer bits than the relative error needs, and is truncated.
         ("ex2", "f16"): np.where(size < 2.0**-14, one, size * 2.0**-9.9),
         ("ex2", "bf16"): size * 2.0**-7,
         ("tanh", "f32"): size * 2.0**-11,
@@ -88,7 +88,7 @@ def halves(columns: tuple[Lanes, ...], name: str) -> tuple[Lanes, ...]:
 
 
 def order(bits: Lanes, width: int) -> Lanes:
-    """Integers in which neighbouring floats are one apart."""
+    """Integers that differ by one for adjacent floats."""
     magnitude = (bits & np.uint64((1 << (width - 1)) - 1)).astype(np.int64)
     return np.where(bits >> np.uint64(width - 1) != 0, -magnitude, magnitude)
 
@@ -110,7 +110,7 @@ def operands(case: Case, columns: tuple[Lanes, ...], name: str) -> list[Lanes]:
 
 
 def free(case: Case, sources: list[Lanes], exact: Lanes, name: str) -> Lanes:
-    """Where the manual promises no value: results that `.ftz` may flush, divisors whose reciprocal it may."""
+    """The lanes for which the manual states no value: `.ftz` may flush the result, or the reciprocal of the divisor."""
     lanes = np.zeros(exact.shape, bool)
     if "ftz" in case.form.flags:
         lanes |= np.abs(exact) < 2.0 ** (_LEAST[name] + 1)
@@ -145,7 +145,7 @@ def test_errors_are_within_the_manuals_bounds(key: str) -> None:
             assert not lanes, f"{key}: {who} misses the bound for {lanes}"
             share = np.max(np.divide(error, allowed, out=np.zeros_like(error), where=judged & (allowed > 0)))
             report.append(f"{who} {np.max(error / unit(exact, name)):.3g} units, {share:.2f} of the bound")
-        # What is no number, or infinite, is the same on both sides, and where the bound holds neither is off.
+        # NaNs and infinities are equal on both sides, and other results are within the bound.
         special = ~np.isfinite(read(seen, name)) | ~np.isfinite(read(ours, name))
         assert (seen == ours)[special].all(), f"{key}: an infinity or a NaN differs"
         assert (np.isnan(read(ours, name)) == np.isnan(exact))[judged | np.isnan(exact)].all()

@@ -1,4 +1,4 @@
-"""Atomics, loads and stores, packed moves, exchanges: whole launches against a Hopper GPU, bit for bit; no GPU needed.
+"""Atomics, loads, stores, packed moves, exchanges: launches, compared bit by bit with recordings of a Hopper GPU.
 
 `tests/golden/launched.py` makes the kernels and operands; `tests/gpu/record_golden.py` records.
 """
@@ -94,7 +94,7 @@ def test_enough_operands() -> None:
 
 
 def test_operands_are_those_of_the_recording() -> None:
-    """The generator may not change without a new recording: the digests would say nothing."""
+    """If the generator changes, a new recording is needed, because the digests no longer match."""
     known = {
         "vote.sync.any.pred": 0x16C,
         "match.any.sync.b64": 0x3CBD361CF668B019,

@@ -1,4 +1,4 @@
-"""`mma`, `ldmatrix`, `stmatrix`, mbarriers, bulk copies: whole launches against a Hopper GPU, bit for bit, without one.
+"""`mma`, `ldmatrix`, `stmatrix`, mbarriers, bulk copies: launches, compared bit by bit with recordings of a Hopper GPU.
 
 `tests/golden/matrix.py` and `collective.py` make the kernels and operands; `tests/gpu/record_matrix.py` records.
 """
@@ -27,9 +27,9 @@ from ptxmotion.emulator import Emulator
 Lanes = npt.NDArray[Any]
 
 COLLECTIVE = {key: case for key, case in collective_cases().items() if not key.endswith(UNDEFINED)}
-#: Cases that take the emulator long, since every thread has a copy of its own: their first blocks only.
+#: Cases that are slow on the emulator, since every thread has its own copy. Only their first blocks run.
 FEW_BLOCKS = {key for key in COLLECTIVE if key.startswith("cp.async.bulk")}
-#: Forms that the recording has not reached: it ended at one that faulted, which is gone.
+#: Forms that are not recorded.
 NOT_RECORDED: set[str] = set()
 
 

@@ -47,7 +47,7 @@ def sites(body: str) -> tuple[Sites, Any, Launch]:
 
 
 def value(body: str) -> object:
-    """What the second argument of the last launch is known to be."""
+    """The value that the analysis finds for the second argument of the last launch."""
     found, cfg, launch = sites(body)
     return found.value(launch.args[1], launch, cfg)
 
@@ -90,7 +90,7 @@ def test_a_parameter_with_a_definition_is_not_that_definition(body: str) -> None
         ("v = data[0]\ndata[0] = 3\nk[1, 32](a, v)", "v"),
         ("v = data[0]\ncopy(data, a[0:data.size])\nk[1, 32](a, v)", "v"),
         ("v = FOUR * 2\nk[1, 32](a, v)", 8),
-        # What lies in an object may change when a function of the host is called.
+        # A call of a host function may change the attributes of an object.
         ("v = settings.count\nk[1, 32](a, v)", "v"),
         ("k[1, 32](a, settings.count)", "settings.count"),
         ("k[1, 32](a, numbers[1])", "numbers[1]"),

@@ -13,50 +13,46 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: Which rooms each room may import from. `suites` sees what a program needs, `programs`
-#: everything but `cli`, and `cli` everything; the root is the public API over all.
+#: For each folder the folders that it may import. `suites` may import what a program needs, `programs` everything but
+#: `cli`, and `cli` everything. The root is the public API.
 MAY_SEE = {
     "ptx": set[str](),
     "analysis": {"ptx"},
     "transforms": {"ptx", "analysis", "dsl"},
+    "versions": {"ptx", "analysis", "transforms"},
     "dsl": {"ptx"},
     "emulator": {"ptx"},
     "toolchain": {"ptx"},
     "harness": {"ptx", "emulator", "toolchain"},
     "compiler": {"", "ptx", "toolchain"},
+    "runtime": {"ptx", "emulator", "toolchain", "harness"},
     "suites": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness"},
-    "programs": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness", "suites"},
+    "programs": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness", "runtime", "suites"},
     "cli": {
-        "",
-        "ptx",
-        "analysis",
-        "transforms",
-        "dsl",
-        "emulator",
-        "toolchain",
-        "harness",
-        "suites",
-        "programs",
-        "compiler",
+        *("", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness", "runtime"),
+        *("suites", "programs", "compiler"),
     },
     "__main__": {"cli"},
-    "": {"ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness"},
+    "": {"ptx", "analysis", "transforms", "versions", "dsl", "emulator", "toolchain", "harness"},
 }
 
-#: Modules of the root that import nothing of ours: every room may see them.
-LEAVES = {"arch", "cache", "cost", "graphs", "python_child"}
+#: Modules of the root, and a folder, that import nothing of the project. Every folder may import them.
+LEAVES = {"arch", "cache", "contract", "cost", "graphs", "python_child", "spelling", "work_times"}
 
-#: Folders without import circles even if imports for annotations count.
+#: Folders without import cycles even if imports for annotations count.
 FREE_OF_TYPING_CIRCLES = ("dsl", "suites", "transforms.kernel_fusion")
 
-#: Packages that only a verb that needs them may load.
+#: Packages that only the verbs that need them may load.
 HEAVY = {"numpy", "networkx", "elftools", "cuda", "rich", "matplotlib", "scipy", "jsonschema", "hypothesis"}
 
 #: Folders of scripts and tests, which are not shipped.
 NOT_PACKAGED = {"tests", "typings", "build", "bench", "demo", "docs", "tools"}
 
 #: The largest number of lines of a file. (A file should be split at about 600 lines.)
-LONGEST = 700
+LONGEST = 620
+
+#: A table is not split: an opcode is described in one place.
+TABLES = {"ptx.ops"}
 
 
 def settings() -> dict[str, object]:
@@ -224,9 +220,11 @@ def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
     return seen
 
 
-@pytest.mark.parametrize(
-    "module", ["", "ptx", "analysis", "transforms", "dsl", "toolchain", "harness", "programs", "compiler", "cli"]
-)
+STARTS = ["", "ptx", "analysis", "transforms", "contract", "dsl", "toolchain", "harness", "runtime", "programs"]
+STARTS += ["compiler", "cli"]
+
+
+@pytest.mark.parametrize("module", STARTS)
 def test_a_start_loads_nothing_heavy(module: str) -> None:
     program = f"import sys, ptxmotion{'.' * bool(module)}{module}; print(*sorted(sys.modules))"
     # -S: a site-packages folder may load modules by itself when Python starts. The link serves as installation.
@@ -253,7 +251,8 @@ def test_names_and_lengths() -> None:
         # A benchmark has the name that its suite gives it, as rodinia's srad_v1 and srad_v2.
         assert module.startswith("suites.") or not re.fullmatch(r".*_v?\d+", stem), f"{path}: a number is no name"
         assert stem != "manager" or module == "analysis.manager", path
-        assert len(path.read_text().splitlines()) <= LONGEST, f"{path} is longer than {LONGEST} lines"
+        length = len(path.read_text().splitlines())
+        assert length <= LONGEST or module in TABLES, f"{path} is longer than {LONGEST} lines"
 
 
 @pytest.mark.parametrize("module", [name for name, path in modules() if "    >>> " in path.read_text()])

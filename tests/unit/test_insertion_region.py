@@ -18,7 +18,7 @@ def is_closed(region: Collection[int], problem: Problem) -> bool:
 
 
 def earliest(region: Collection[int], problem: Problem) -> dict[int, int]:
-    """The points of ``region`` that are earliest, with what they cost."""
+    """The earliest points of ``region``, with their cost."""
     return {point: problem[point][1] for point in sorted(region) if problem[point][0] not in region}
 
 

@@ -1,4 +1,4 @@
-"""The equations of kernel fusion on the figures of the thesis, and against brute force on random graphs."""
+"""The equations of kernel fusion on figures of the thesis, and compared with brute force on random graphs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def always(first: Node, second: Node, at: Node) -> bool:
     return True
 
 
-# Figure 5.3a. The figure is not in the text; this is the graph that the prose describes, node by node.
+# Figure 5.3a, rebuilt node by node from the description in the text.
 FIGURE_3 = (
     {1: "init: > d1 d2 d3 d4", 2: "set: > a", 4: "KA: a > d1", 6: "KB: a > d2", 9: "KC: a > d3", 11: "KD: a > d4"},
     "1-2 2-3 3-4 3-5 4-6 5-6 6-7 7-8 7-9 8-12 9-10 9-11 10-12 11-12",
@@ -30,7 +30,7 @@ def figure_3() -> AbstractProgram:
 
 
 def where(program: AbstractProgram) -> dict[str, list[str]]:
-    """For each launch, the nodes right before it that were there from the start."""
+    """For each launch, the nodes of the original graph that directly precede it."""
     found: dict[str, list[str]] = {}
     for node, each in program.statements.items():
         if each.is_launch:
@@ -86,7 +86,7 @@ def test_figure_3b_is_the_result_of_kfcm() -> None:
 
 
 def test_forward_first_fuses_figure_3_differently() -> None:
-    """Thesis §5.3.3: the order of the phases matters. On no way are fewer launches left, on one there is one more."""
+    """Thesis §5.3.3: the order of the phases matters. No path has fewer launches, and one path has one more."""
     program, _ = transform(figure_3, order="forward-first")
     assert program.launched([0, 1, 1]) == ["KA", "FusedB_C_D"] and program.launched([0, 1, 0]) == ["KA", "FusedB_C"]
     assert program.launched([0, 0]) == ["KA", "KB"]
@@ -115,8 +115,8 @@ def test_figure_2_a_launch_behind_a_branch() -> None:
     assert transform(make, "kf_trad")[1].fusions == 0
 
 
-# Figure 5.14a, as far as the prose tells it: K1 cannot be sunk to K2, for a way leads there that does not pass K1; K2
-# cannot be hoisted to K1, for a way leads from there that does not pass K2; but both can come to node 4.
+# Figure 5.14a, as the text describes it: K1 cannot be sunk to K2, since a path to K2 does not contain K1. K2 cannot be
+# hoisted to K1, since a path from K1 does not contain K2. But both can be moved to node 4.
 def figure_14() -> AbstractProgram:
     nodes = {1: "KA: x > y", 5: "KB: y > z"}
     return AbstractProgram(nodes, "0-1 0-2 1-3 1-4 2-5 4-5 3-6 5-6", 0, 6)
@@ -148,7 +148,7 @@ def test_a_launch_moves_neither_out_of_nor_into_a_loop() -> None:
     nodes = {1: "KA: x > y", 3: "KB: y > z"}
 
     def make() -> AbstractProgram:
-        return AbstractProgram(nodes, "0-1 1-2 2-3 2-4 3-2 4-5", 0, 5)  # KB in a loop behind KA
+        return AbstractProgram(nodes, "0-1 1-2 2-3 2-4 3-2 4-5", 0, 5)  # KB is in a loop after KA
 
     assert transform(make)[1].steps == []
 
@@ -178,7 +178,7 @@ def test_no_launch_moves_into_or_out_of_an_endless_loop() -> None:
 
 
 def random_program(seed: int) -> AbstractProgram:
-    """A graph of four to twelve nodes, structured or not, with up to six launches."""
+    """A graph of four to twelve nodes, structured or unstructured, with up to six launches."""
     draw = random.Random(seed)
     size = draw.randint(4, 12)
     things = "abcde"[: draw.randint(2, 5)]
@@ -221,7 +221,7 @@ def kernels(passed: list[Statement]) -> list[str]:
 
 
 def is_left_backward(program: AbstractProgram, first: Node, second: Node) -> bool:
-    """Whether every way on from ``first`` meets ``second`` before anything that it may not pass."""
+    """Whether every path from ``first`` reaches ``second`` before a node that it cannot be moved across."""
     ends = program.graph().ends
     seen, waiting = set[Node](), list(program.succs(first))
     if first == program.exit or first not in ends:
@@ -239,7 +239,7 @@ def is_left_backward(program: AbstractProgram, first: Node, second: Node) -> boo
 
 
 def is_left_forward(program: AbstractProgram, first: Node, second: Node) -> bool:
-    """Whether every way to ``second`` comes from ``first``, past nothing that ``first`` may not pass."""
+    """Whether every path to ``second`` comes from ``first``, without a node that ``first`` cannot be moved across."""
     graph = program.graph()
     reached, ends = set(graph.order), graph.ends
     if second == program.entry or second not in ends:
@@ -257,7 +257,7 @@ def is_left_forward(program: AbstractProgram, first: Node, second: Node) -> bool
 
 
 def check_random(seed: int, strategy: Strategy, order: PhaseOrder, tidy: bool) -> int:
-    """Transform a random program; the number of fusions."""
+    """Transform a random program and check it. The result is the number of fusions."""
     before = random_program(seed)
     after, result = transform(lambda: random_program(seed), strategy, order, tidy=tidy)
     for branches in branches_of(before, random.Random(seed)):
@@ -279,7 +279,7 @@ def check_random(seed: int, strategy: Strategy, order: PhaseOrder, tidy: bool) -
 
 
 def test_random_graphs(request: pytest.FixtureRequest) -> None:
-    """No way executes more, none computes anything else, and nothing that the phases can reach is left."""
+    """No path executes more launches or computes other values, and no fusion that the phases can make is missing."""
     trad = kfcm = 0
     for seed in range(int(request.config.getoption("--fuzz-n") or 0) or 250):
         trad += check_random(seed, "kf_trad", "backward-first", True)

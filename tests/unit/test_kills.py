@@ -1,4 +1,4 @@
-"""The last change before a load: the index gives the same answer as a search through the changes."""
+"""The last write that may change a load: the index gives the same result as a search through all writes."""
 
 import random
 from collections import Counter
@@ -44,7 +44,9 @@ ADDRESSES = ("%rd1", "%rd2", "%rd4", "%rd5", "%rd6", "%rd7", "%rd8", "%rd9")
 
 def random_body(rng: random.Random, length: int) -> str:
     lines: list[str] = []
-    addresses = rng.sample(ADDRESSES, rng.randint(1, len(ADDRESSES)))  # few: what is at one base is kept longer
+    addresses = rng.sample(
+        ADDRESSES, rng.randint(1, len(ADDRESSES))
+    )  # few addresses, so that more references have the same base
     for _ in range(length):
         offset = rng.choice((*range(0, 68, 4), *range(64, 512, 16)))
         place = f"[{rng.choice(addresses)}+{offset}]"
@@ -108,7 +110,7 @@ def test_the_index_says_what_a_scan_says(promise: Promise) -> None:
 
 
 def straight_line(accesses: int) -> Module:
-    """Loads, sums and stores one after another, from one buffer to another; each eighth address is computed anew."""
+    """A sequence of loads, sums and stores from one buffer to another. Every eighth address is computed again."""
     lines: list[str] = []
     for number in range(accesses):
         if number % 8 == 0:

@@ -1,4 +1,4 @@
-"""Conversions and comparisons over lanes, where their definition says more than the recorded results show."""
+"""Conversions and comparisons over lanes, for cases that the recorded results do not contain."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Floating-point lane functions against exact rational arithmetic, rounded by its definition.
+"""Floating-point lane functions, compared with exact rational arithmetic that is rounded by definition.
 
-The recorded results of a GPU (`test_golden.py`) cover the forms; here are random operands of every magnitude, and the
-forms that Hopper lacks.
+The recorded results of a GPU (`test_golden.py`) cover the forms of Hopper. These tests have random operands of every
+magnitude, and the forms that Hopper lacks.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def dtype_of(name: str) -> Any:
 
 
 def value_of(bits: int, name: str) -> Fraction:
-    """The rational number that finite ``bits`` stand for."""
+    """The rational number with the finite representation ``bits``."""
     width, fraction, least = FORMATS[name]
     sign = -1 if bits >> (width - 1) else 1
     exponent, digits = (bits >> fraction) & ((1 << (width - 1 - fraction)) - 1), bits & ((1 << fraction) - 1)

@@ -1,4 +1,4 @@
-"""Integer and bit lane functions against the manual's definitions on Python integers."""
+"""Integer and bit lane functions, compared with the definitions of the manual on Python integers."""
 
 from __future__ import annotations
 

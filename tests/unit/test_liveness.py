@@ -1,4 +1,4 @@
-"""Liveness against its definition by paths, on random kernels; partial definitions; growth."""
+"""Liveness compared with its definition by paths on random kernels; partial definitions; growth of the time."""
 
 from growth import assert_near_linear
 from hypothesis import given
@@ -66,8 +66,6 @@ def test_unreachable_blocks_are_empty() -> None:
 def test_walks_through_a_block() -> None:
     code = kernel("mov.u32 %r1, 0;\nadd.u32 %r2, %r1, 1;\nL:\nadd.u32 %r3, %r2, %r2;\nret;")
     facts = Liveness(build_cfg(code))
-    after = [{reg.text for reg in regs} for regs in facts.live_after(0)]
-    assert after == [{"%r1"}, {"%r2"}]
     walked = [(position, {reg.text for reg in regs}) for position, _, regs in facts.backwards(0)]
     assert walked == [(1, {"%r2"}), (0, {"%r1"})]
     assert facts.is_live_out(facts.regs[0], 0) and not facts.is_live_in(facts.regs[0], 0)
@@ -140,7 +138,7 @@ def test_columns_make_no_difference(code: Kernel) -> None:
 
 
 def many_columns(count: int) -> Kernel:
-    """A chain of blocks, each reading what the block before wrote; two registers live throughout."""
+    """A chain of blocks. Each reads the register that the block before wrote. Two registers are live in all of them."""
     lines = ["mov.u32 %r1, 0;", "mov.u32 %r2, 1;", "mov.u32 %x0, 0;"]
     for number in range(1, count):
         lines += [f"@%p1 bra END;\nadd.u32 %x{number}, %x{number - 1}, %r1;"]

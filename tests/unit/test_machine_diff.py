@@ -1,4 +1,5 @@
-"""`diff`: kernels are identical only where all is that affects behaviour, and its verdict is the gate's."""
+"""`diff`: kernels are identical only if everything that affects behaviour is equal, and the verdict follows the rule
+of the gate."""
 
 from __future__ import annotations
 

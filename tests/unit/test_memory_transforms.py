@@ -86,14 +86,6 @@ def test_a_promise_lets_a_store_die() -> None:
     assert FIRST not in after(body, "deadstores", "restrict")
 
 
-def test_what_is_overwritten_by_pieces() -> None:
-    whole = "st.global.v2.u32 [%rd1], {%r1, %r1};"
-    low, high = "st.global.u32 [%rd1], 1;", "st.global.u32 [%rd1+4], 2;"
-    assert whole not in after(f"{whole} {low} {high}", "deadstores")
-    assert whole in after(f"{whole} {low}", "deadstores")
-    assert whole in after(f"{whole} {low} st.global.u16 [%rd1+4], 2;", "deadstores")
-
-
 @pytest.mark.parametrize(
     ("body", "is_dead"),
     [
@@ -110,24 +102,6 @@ def test_what_is_overwritten_by_pieces() -> None:
 )
 def test_what_is_forgotten_at_the_end(body: str, is_dead: bool) -> None:
     assert (body.partition(";")[0] not in after(body, "deadstores")) == is_dead
-
-
-def test_a_function_may_write_what_its_caller_keeps() -> None:
-    text = """.version 8.0\n.target sm_90\n.address_size 64
-.func f(.param .b64 p)
-{
-	.reg .b64 %rd<3>;
-	.local .b8 own[8];
-	ld.param.b64 %rd1, [p];
-	st.local.b32 [%rd1], 1;
-	st.local.b32 [own], 2;
-	ret;
-}
-"""
-    module = parse(text)
-    run_passes(module, "deadstores")
-    assert "st.local.b32 [%rd1], 1;" in print_module(module)
-    assert "[own], 2" not in print_module(module)
 
 
 def test_a_limit_on_rewrites_holds() -> None:

@@ -1,4 +1,4 @@
-"""`RegionPoints` against what it stands for: one class at a time, on all points that RelComp draws in."""
+"""`RegionPoints` compared with the problem that it represents, for one class at a time and all points of RelComp."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def some_classes(choose: random.Random, chance: float) -> int:
 
 @dataclass
 class Case:
-    """Random sets on a random graph, which fit together as those of code motion do."""
+    """Random sets on a random graph, with the relations that the sets of code motion have."""
 
     graph: SplitGraph
     weights: list[int]
@@ -87,7 +87,7 @@ class Case:
         )
 
     def above(self, point: Point, bit: int) -> list[Point]:
-        """The points above ``point``: a region with one of them has them all."""
+        """The points above ``point``. A region that contains one of them contains all."""
         node = point >> 1
         if point & 1:
             return [point - 1] if self.may_hold[point - 1] & ~self.kill[node] & bit else []
@@ -97,7 +97,7 @@ class Case:
         return found if all(self.may_hold[other] & bit for other in found) else []
 
     def below(self, point: Point, bit: int) -> list[Point]:
-        """The points below ``point`` that a region with it has as well."""
+        """The points below ``point`` that a region with ``point`` must contain."""
         if self.computed[point] & bit:
             return []
         if not point & 1:
@@ -106,7 +106,7 @@ class Case:
         return [2 * each for each in after if self.may_hold[2 * each] & ~self.phi_kill[each] & bit]
 
     def may_gain(self, bit: int, required: Sequence[Point]) -> bool:
-        """Whether some point is above two of ``required``, or is above one and lighter."""
+        """Whether some point is above two of ``required``, or is above one of them and has a smaller weight."""
         lowest_of: dict[Point, set[Point]] = {}
         for lowest in required:
             seen, work = {lowest}, [lowest]
@@ -122,7 +122,7 @@ class Case:
         return any(len(found) > 1 for found in lowest_of.values())
 
     def problem(self, bit: int, required: Sequence[Point]) -> dict[Point, Arcs]:
-        """The whole problem, of all points that can be drawn in."""
+        """The whole problem, with all points that a region can contain."""
         paid: dict[Point, tuple[int, int]] = {}
         implied: dict[Point, list[Point]] = {}
         work = list(required)

@@ -2,6 +2,9 @@
 
 import pytest
 from ptxmotion.arch import ARCHITECTURES
+from ptxmotion.ptx import parse
+from ptxmotion.ptx.verify import verify
+from ptxmotion.toolchain.machine_ops import names
 from ptxmotion.toolchain.occupancy import occupancy
 
 
@@ -10,10 +13,10 @@ from ptxmotion.toolchain.occupancy import occupancy
     [
         (90, 256, 32, 0, 8, "warps"),
         (90, 32, 32, 0, 32, "blocks"),
-        (90, 256, 33, 0, 6, "registers"),  # 40 × 32 = 1280 a warp: 12 warps on each of 4 partitions
+        (90, 256, 33, 0, 6, "registers"),  # 40 × 32 = 1280 registers for a warp: 12 warps in each of 4 partitions
         (90, 256, 255, 0, 1, "registers"),
         (90, 1024, 65, 0, 0, "registers"),
-        (90, 128, 32, 47 * 1024, 4, "shared"),  # 48 KiB with the system's own
+        (90, 128, 32, 47 * 1024, 4, "shared"),  # 48 KiB with the memory that the system reserves
         (90, 128, 32, 227 * 1024, 1, "shared"),
         (90, 128, 32, 228 * 1024, 0, "shared"),
         (75, 64, 32, 0, 16, "blocks"),
@@ -31,6 +34,17 @@ def test_blocks_and_what_limits_them(
     assert found is not None
     assert (found.blocks, found.limit) == (blocks, limit)
     assert found.share == found.warps / ARCHITECTURES[sm].warps
+
+
+@pytest.mark.parametrize("sm", ARCHITECTURES)
+def test_each_architecture_has_its_limits_machine_operations_and_targets(sm: int) -> None:
+    row = ARCHITECTURES[sm]
+    for shared, blocks in ((row.shared - row.reserved, 1), (row.shared - row.reserved + 1, 0)):
+        found = occupancy(sm, 32, 16, shared)
+        assert found is not None and found.blocks == blocks
+    assert "EXIT" in names(sm).values()
+    for target in {f"sm_{sm}", f"sm_{sm}{row.suffix}"}:
+        verify(parse(f".version 9.0\n.target {target}\n.address_size 64\n"))
 
 
 def test_an_unknown_architecture_is_no_guess() -> None:

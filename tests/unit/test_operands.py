@@ -1,4 +1,4 @@
-"""Every class of operands: its parts, and how it is built of other parts."""
+"""Every class of operands: its parts, and copies of it with other parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every row of the opcode table: its operation, what its result may point into, which memory it touches."""
+"""Every row of the opcode table: its operation, the objects that its result may point into, the memory it accesses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_row_with_effects_names_its_operation(row: Op) -> None:
 @every_row
 def test_terminators(row: Op) -> None:
     assert (row.operation in BRANCHES | EXITS) == (row.effects & Effect.CONTROL != 0)
-    if row.operation is not Operation.CALL:  # its operands are not in the row's notation
+    if row.operation is not Operation.CALL:  # the notation of the row does not describe its operands
         mnemonic = reaching(row)
         assert mnemonic is not None
         assert decode(mnemonic).is_terminator == (row.operation in BRANCHES | EXITS)
@@ -88,8 +88,7 @@ def test_what_a_result_may_point_into(row: Op) -> None:
         assert sources(row) >= 1
 
 
-#: By operation how many sources each row of it has, and what is there in a mnemonic with which the result would be
-#: another one.
+#: By operation: how many sources each of its rows has, and modifiers with which the operation would be another one.
 ARITHMETIC = {
     Operation.SUM: 2,
     Operation.DIFFERENCE: 2,
@@ -112,7 +111,7 @@ ARITHMETIC = {
 
 @every_row
 def test_arithmetic_is_exactly_the_operation(row: Op) -> None:
-    """Only the type may be chosen: saturation, carries and rounding make other functions."""
+    """Only the type may vary. With saturation, carries or rounding it would be another function."""
     if row.operation not in ARITHMETIC:
         return
     assert row.operation in OPERATIONS

@@ -1,4 +1,4 @@
-"""Every row of the opcode table is reached, prints what it decoded, and says the right thing of its operands."""
+"""Every row of the opcode table can be decoded, prints what was decoded, and describes its operands correctly."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def example(row: Op, mnemonic: str) -> str:
 
 
 def reaching(row: Op) -> str | None:
-    """A mnemonic that leads to the row with the operands that it must have, or with more where it takes more."""
+    """A mnemonic that is decoded to the row, with the least number of operands or a larger number."""
     least = sum(not spec.optional for spec in row.operands)
     counts = (least, least + 2) if row.variadic else (least,)
     return next((text for text in spellings(row) for count in counts if decode(text, count).op is row), None)
 
 
 def instruction(text: str) -> Instr:
-    """The first instruction of a body that has ``text`` in it."""
+    """The first instruction of a body that contains ``text``."""
     table = "L: .branchtargets M;\n" if text.startswith("brx") else "L:\n"
     module = parse(
         f"{HEAD}.func f(.param .b32 a) {{ ret; }}\n.entry k()\n{{\n{DECLARATIONS}{table}{text}\nM: ret;\n}}\n"
@@ -96,7 +96,7 @@ def test_rows_do_not_refer_to_what_is_not_there() -> None:
         assert "type" not in slots or row.base
 
 
-#: What an instruction writes and reads, in the order written: the point of most mistakes.
+#: The operands that an instruction writes and reads, in the order of the text.
 ROLES = """\
 add.s32 %r0, %r1, %r2                                     | %r0 | %r1 %r2
 mad.wide.s32 %rd0, %r1, %r2, %rd3                         | %rd0 | %r1 %r2 %rd3
@@ -195,7 +195,7 @@ def test_operands_are_written_and_read_as_the_manual_says(line: str) -> None:
     assert [reg.name for reg in instr.uses()] == read.split()
 
 
-#: Effects without which something would be moved that must not be.
+#: Effects that prevent illegal code motion.
 EFFECTS = [
     ("ld.global.f32", Effect.READ | Effect.TRAP),
     ("ld.volatile.global.f32", Effect.ORDERED),
@@ -268,8 +268,8 @@ KEPT = [
 
 
 @pytest.mark.parametrize("text", KEPT)
-def test_what_writes_or_reads_in_a_way_of_its_own_is_kept_and_fenced(text: str) -> None:
-    """A store that skips elements writes no range of bytes: nothing may be told from it of an earlier store."""
+def test_accesses_with_an_unknown_range_are_kept_and_ordered(text: str) -> None:
+    """A store that skips elements writes no contiguous range, so it does not make an earlier store dead."""
     assert instruction(text).form.is_opaque
     assert instruction(text).text == text
 
@@ -289,7 +289,7 @@ def test_operands_that_the_ir_has_no_form_for_are_kept_and_fenced() -> None:
 
 
 def test_the_order_of_words_that_are_not_modelled_is_kept() -> None:
-    """`vadd` of two orders of types are two operations: what tells forms apart must tell these apart."""
+    """`vadd` with its types in another order is another operation, so the forms must be unequal."""
     one, other = decode("vadd.s32.u32.s32.sat"), decode("vadd.s32.s32.u32.sat")
     assert one.flags == other.flags
     assert one.mods != other.mods

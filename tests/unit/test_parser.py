@@ -1,4 +1,4 @@
-"""What the parser reads, and what it refuses and where: one test for each trap that needs no assembler."""
+"""What the parser accepts, and what it refuses and where. These tests need no ptxas."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def place(error: PtxError) -> tuple[int, int]:
     return error.source.line_column(error.pos)
 
 
-# What a module may have and lack
+# Modules: optional and missing parts
 
 
 def test_a_module_may_lack_its_target_and_its_address_size() -> None:
@@ -251,7 +251,7 @@ def test_a_range_is_not_made_before_it_is_used() -> None:
     assert next(kernel.instructions()).uses()[0].name == "%x1999999999"
 
 
-# What is refused, and where
+# Errors and their places
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_bad_modules_are_refused(text: str, message: str) -> None:
     assert message in error.message
 
 
-# Costs
+# Time and memory
 
 
 def long_kernel(count: int) -> str:

@@ -1,4 +1,4 @@
-"""The estimate of register pressure, counted by hand."""
+"""The estimate of register pressure, compared with values counted by hand."""
 
 from ptxmotion.analysis.graph.cfg import build_cfg
 from ptxmotion.analysis.values.liveness import Liveness
@@ -26,7 +26,7 @@ def test_two_sums_that_meet() -> None:
     found = pressure(
         "ld.param.u32 %r1, [n];\nld.param.u32 %r2, [n];\nadd.u32 %r3, %r1, %r2;\nadd.u64 %rd1, %rd2, 1;\nret;"
     )
-    # %r1 and %r2 above the sum with %rd2 throughout
+    # %r1 and %r2 are live above the sum, %rd2 is live in the whole block
     assert found.of_block(0) == Units(4, 0)
 
 

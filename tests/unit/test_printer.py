@@ -1,4 +1,4 @@
-"""What is printed comes from the IR: an edit of any kind of instruction comes out, and nothing else changes."""
+"""The printed text comes from the IR: a change of any kind of instruction is printed, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ptxmotion.ptx import (
     print_module,
     substitute,
 )
-from ptxmotion.ptx.ir import Return
+from ptxmotion.ptx.instructions import Return
 
 SYNTAX = sorted((Path(__file__).parent.parent / "ptx").glob("syntax_*.ptx"))
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -33,7 +33,7 @@ def test_parsing_what_was_printed_gives_the_same_text(path: Path) -> None:
 
 
 def edited(kernel: Kernel, instr: Instr) -> str | None:
-    """Give every register of ``instr`` another name; the text that must then be printed, or ``None`` if it has none."""
+    """Rename every register of ``instr``. Returns the text that must then be printed; ``None`` without registers."""
     found: dict[Operand, Reg] = {}
     implicit = instr.implicit if isinstance(instr, Return) else ()
     for reg in (*instr.defs(), *(reg for reg in instr.uses() if reg not in implicit)):

@@ -1,4 +1,4 @@
-"""Profiles: what the emulator writes, what fits a kernel, and what is made of it."""
+"""Profiles: what the emulator writes, which profiles match a kernel, and how the analyses use them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ptxmotion.ptx import Kernel, Module, flatten_scopes, parse
 from ptxmotion.ptx.digest import code_digest
 
 HEAD = ".version 8.5\n.target sm_80\n.address_size 64\n"
-#: A loop with a divergent exit, a bounds check that parts one warp of many, and a guarded return.
+#: A loop with a divergent exit, a bounds check at which one of many warps diverges, and a guarded return.
 KERNEL = """
 .visible .entry k(.param .u64 x, .param .u32 n)
 {
@@ -62,7 +62,7 @@ def test_counts_by_place() -> None:
     (entry,) = document["kernels"]
     assert (entry["name"], entry["launches"], len(entry["digest"])) == ("k", 1, 64)
     blocks = {block["at"]: (block["label"], block["warps"], block["threads"]) for block in entry["blocks"]}
-    # 2500 of 2560 threads, so 79 of 80 warps, one of them with 4 lanes. They turn up to four times.
+    # 2500 of 2560 threads, so 79 of 80 warps, one of them with 4 lanes. They run up to four iterations.
     assert blocks[0] == (None, 80, 2560)
     assert blocks[9] == ("LOOP", 79 * 4, 2500 * 10 // 4)
     assert blocks[15] == ("RARE", 0, 0)
@@ -138,7 +138,7 @@ def test_measured_branches_are_expected_and_proofs_stay() -> None:
     facts = Facts(kernel, module, profile=Profile.of(document))
     assert facts.divergence.divergent_branches == [0, 2]  # the branch on n is proved uniform
     expected = facts.expected_divergence
-    assert expected.divergent_branches == [2]  # the bounds check parts one warp of eighty
+    assert expected.divergent_branches == [2]  # one of eighty warps diverges at the bounds check
     assert expected.measured(0) == (80, 1)
     assert expected.cdrnd == [True, True, False, True, True, True, True]
     assert not all(facts.divergence.cdrnd)
@@ -258,11 +258,11 @@ def test_warps_in_random_order_keep_their_lanes_together() -> None:
         last.add(int(x[0]))
         tickets = x[2:].reshape(8, 32)
         assert (np.sort(tickets.reshape(-1)) == np.arange(256)).all()
-        assert all(np.ptp(row) == 31 for row in tickets)  # the lanes of a warp came one behind the other
+        assert all(np.ptp(row) == 31 for row in tickets)  # the lanes of a warp ran one after the other
     assert len(last) > 2  # another warp was the last to write
 
 
-#: Figure 4.6 of the thesis: the branches at N4 and N6 part a whole warp, and never a block of one thread.
+#: Figure 4.6 of the thesis: whole warps diverge at the branches at N4 and N6. Blocks of one thread never do.
 FIGURE = """
 .visible .entry k(.param .u32 n, .param .u64 a)
 {
@@ -319,5 +319,5 @@ def test_what_was_measured_decides_where_sscm_speculates(tmp_path: Path, capsys:
         assert main(words) == 0
         told.append(capsys.readouterr().err)
     assert "evaluated at N1 instead of at" in told[0]
-    assert told[1] == told[0]  # a warp is parted indeed
+    assert told[1] == told[0]  # a warp does diverge
     assert "evaluated at N1 instead of at" not in told[2]

@@ -1,4 +1,4 @@
-"""Correctness before speed: every planted cheat is caught, and honest arms pass."""
+"""The check of results before timing: every planted cheat is found, and correct arms pass."""
 
 import sys
 import time
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from fake_backend import FakeBackend
 from fake_runs import arm, machine, work
 from ptxmotion.harness.correctness import PATTERNS, Checker
-from ptxmotion.harness.fake_backend import FakeBackend
 from ptxmotion.harness.protocol import Plan
 from ptxmotion.harness.results import Correctness
 from ptxmotion.harness.worker import Worker, WorkerDied, WorkerFailed, WorkerHung
@@ -65,7 +65,7 @@ def test_tolerance_only_where_the_baseline_differs_from_itself() -> None:
 
 
 class IntegerWork(KernelWork):
-    """Reads the float output as integers, for which no tolerance can be."""
+    """A work item that reads the float output as integers, which must be equal."""
 
     def run(self, backend: Any, modules: Mapping[str, str], seed: int, /) -> dict[str, NDArray[Any]]:
         return {"bits": super().run(backend, modules, seed)["target"].view(np.int32)}
@@ -80,7 +80,7 @@ def test_integers_that_change_from_run_to_run_are_not_comparable() -> None:
 
 
 class Referenced(KernelWork):
-    """A work with a reference."""
+    """A work item with a reference result."""
 
     def check(self, seed: int, outputs: Mapping[str, NDArray[Any]], /) -> list[str]:
         return [] if np.array_equal(outputs["target"], 2 * self.data(seed)["source"] + 1) else ["target is wrong"]
@@ -121,7 +121,7 @@ def test_a_child_that_dies_or_raises_says_why() -> None:
 
 
 class Dying(KernelWork):
-    """Takes its process along, as a driver may."""
+    """A work item that ends its process, as a fault in a driver may."""
 
     def run(self, backend: Any, modules: Mapping[str, str], seed: int, /) -> dict[str, NDArray[Any]]:
         import os

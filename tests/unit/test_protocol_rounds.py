@@ -1,9 +1,9 @@
-"""Rounds: interleaved and shuffled, doubled while undecided, dropped where the clocks are apart."""
+"""Rounds are interleaved and shuffled, doubled while there is no verdict, and dropped if the clocks differ."""
 
 from collections import Counter
 
 import pytest
-from ptxmotion.harness.fake_backend import FakeStopwatch, Weather
+from fake_backend import FakeStopwatch, Weather
 from ptxmotion.harness.protocol import Block, Plan, time_arms
 from ptxmotion.harness.stats import Rule, Verdict
 
@@ -11,7 +11,7 @@ QUICK = Rule(resamples=500)
 
 
 class Watched(FakeStopwatch):
-    """Keeps the order of the measurements."""
+    """A stopwatch that records the order of the measurements."""
 
     def measure(self, arm: int, samples: int, /) -> Block:
         self.order: list[int] = getattr(self, "order", [])

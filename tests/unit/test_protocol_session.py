@@ -1,4 +1,4 @@
-"""A run of benchmarks: verdicts from end to end, the file after each, interruption and resumption."""
+"""A run of benchmarks: verdicts, the result file after each benchmark, interruption and resumption."""
 
 import contextlib
 import json
@@ -53,7 +53,7 @@ def test_every_kind_of_arm_gets_its_verdict(tmp_path: Path) -> None:
     }
     assert done.gates and done.complete
     assert {each.id: each.correctness.status for each in found.arms}["endless"] == "hang"
-    # What is wrong or identical is never timed.
+    # Arms with wrong results or identical code are never timed.
     assert [each.id for each in found.arms if each.samples] == ["O3", "O3 (again)", "faster", "slower", "hardly"]
     assert found.timing is not None and found.timing.arms == ["O3", "O3 (again)", "faster", "slower", "hardly"]
     assert any("round 12 of 12" in line for line in told)
@@ -118,7 +118,7 @@ def test_where_the_baseline_is_not_the_same_as_itself_there_is_no_verdict() -> N
     assert not found.gates and not done.gates
 
 
-def test_two_machines_time_at_the_same_time_and_each_is_quiet_while_it_does(tmp_path: Path) -> None:
+def test_two_machines_time_at_once_and_nothing_else_runs_on_a_machine_that_times(tmp_path: Path) -> None:
     """Six benchmarks, two machines, two jobs on each: nothing is launched on a machine while its clock runs."""
     environment = {"NOTES": str(tmp_path)}
     # Only a machine of this name is given a GPU of its own.
@@ -205,7 +205,7 @@ session(path=Path(sys.argv[1])).run([*tasks, task("suite/c", arm("O3", "never_en
 
 
 def _processes() -> dict[int, int]:
-    """Of each process that has not ended, its parent."""
+    """For each process that has not ended, its parent."""
     found: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -232,7 +232,7 @@ def test_killed_in_the_middle_the_file_is_valid_and_the_run_goes_on(tmp_path: Pa
     former = results.read(path)
     assert [each.fullname for each in former.benchmarks] == ["suite/a", "suite/b"]
     assert not former.complete
-    # Its child, whose kernel never ends, goes with it.
+    # Its child process, whose kernel never ends, is ended, too.
     end = time.monotonic() + 60
     while child in _processes() and time.monotonic() < end:
         time.sleep(0.1)
@@ -244,7 +244,7 @@ def test_killed_in_the_middle_the_file_is_valid_and_the_run_goes_on(tmp_path: Pa
     tasks[1] = task("suite/b", arm("O3"), arm("x", "honest 3e-4"))
     done = again.run(tasks)
     assert done.complete and [each.fullname for each in done.benchmarks] == ["suite/a", "suite/b", "suite/c"]
-    # An arm of b is another one now, so b was run again.
+    # The code of an arm of b has changed, so b is run again.
     assert [line for line in told if "kept from" in line] == ["suite/a: kept from the result file"]
     assert done.benchmarks[0] == former.benchmarks[0]
 

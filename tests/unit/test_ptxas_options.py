@@ -90,7 +90,7 @@ def test_a_newer_ptxas_of_the_system_is_taken(
     newer.parent.mkdir(parents=True)
     newer.write_text(
         f'#!/bin/sh\ncase "$1" in --list-version) echo 9.0; echo 9.99; exit;; esac\n'
-        f"test -f module.ptx && sed -i s/9.99/9.0/ module.ptx\nexec {real} \"$@\"\n"
+        f'test -f module.ptx && sed -i s/9.99/9.0/ module.ptx\nexec {real} "$@"\n'
     )
     newer.chmod(newer.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
@@ -99,7 +99,7 @@ def test_a_newer_ptxas_of_the_system_is_taken(
     source.write_text(NEWER)
     assert opt(source) == 0
     assert capfd.readouterr().err == ""
-    monkeypatch.setenv("PTXMOTION_PTXAS", str(real))  # a ptxas that the user has chosen stays the chosen one
+    monkeypatch.setenv("PTXMOTION_PTXAS", str(real))  # a ptxas that the user has chosen is still used
     with pytest.raises(ToolMissing, match="unset PTXMOTION_PTXAS"):
         find_ptxas(NEWER)
     assert judge_of("auto", version="9.99")[1]

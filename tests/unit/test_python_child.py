@@ -13,7 +13,7 @@ import pytest
 from ptxmotion.python_child import FOLDER, child_environment, import_paths, module_command, python_command
 
 ROOT = Path(__file__).parents[2]
-#: Modules of this package, of its libraries, and of Python: the first three are what children really import.
+#: Modules of this package, of its libraries, and of Python. Child processes really import the first three.
 NAMES = ("ptxmotion", "numpy", "json", "pickle", "multiprocessing", "importlib", "runpy", "rich", "tomllib", "cuda")
 
 _KERNEL = """.version 8.0
@@ -25,7 +25,7 @@ _KERNEL = """.version 8.0
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """A folder in which each import that is not isolated leaves a file ``marker``."""
+    """A folder with modules of these names. If one is imported, it writes a file ``marker``."""
     folder = tmp_path / "hostile"
     folder.mkdir()
     code = f"open({str(tmp_path / 'marker')!r}, 'a').write(__file__ + chr(10))\n"
@@ -57,7 +57,7 @@ def run(command: list[str], folder: Path, **environment: str) -> subprocess.Comp
 
 
 def script(folder: Path) -> str:
-    """What an installed command ``ptxmotion`` is: a script in a folder of its own."""
+    """The installed command ``ptxmotion``: a script in a separate folder."""
     folder.mkdir()
     made = folder / "ptxmotion"
     made.write_text(f"#!{sys.executable}\nimport sys\nfrom ptxmotion.cli import main\nsys.exit(main())\n")
@@ -65,7 +65,7 @@ def script(folder: Path) -> str:
 
 
 def test_the_folder_is_hostile(hostile: Path) -> None:
-    """Python's own command line imports from there."""
+    """Without isolation, Python imports from this folder."""
     run([sys.executable, "-c", "import ptxmotion"], hostile)
     assert "ptxmotion" in marks(hostile)
 
@@ -91,7 +91,7 @@ def test_the_command_in_a_hostile_folder(hostile: Path, tmp_path: Path, verb: li
 
 
 def test_python_m_does_not_import_from_the_current_folder(hostile: Path) -> None:
-    """Where the package itself does not lie there: that is found before any of it can run."""
+    """The exception is a folder that contains the package: Python finds it there before any of its code can run."""
     for name in ("ptxmotion", "importlib", "runpy"):
         (hostile / f"{name}.py").unlink()
     shutil.rmtree(hostile / "ptxmotion")
@@ -102,7 +102,10 @@ def test_python_m_does_not_import_from_the_current_folder(hostile: Path) -> None
 
 @pytest.mark.parametrize("installed", ["folder", "link", "editable"])
 def test_every_kind_of_installation(hostile: Path, tmp_path: Path, installed: str) -> None:
-    """A wheel lies as a folder ``ptxmotion`` in a folder of `sys.path`; an editable one has any name."""
+    """A wheel is a folder ``ptxmotion`` in a folder of `sys.path`.
+
+    The folder of an editable installation has any name.
+    """
     site = tmp_path / "site"
     site.mkdir()
     if installed == "folder":
@@ -140,7 +143,7 @@ def test_an_empty_entry_of_the_path_is_not_handed_on(monkeypatch: pytest.MonkeyP
 
 
 def test_python_is_started_in_one_place() -> None:
-    """A command line that begins with this Python is made by `python_child`; tests stand for users and may differ."""
+    """Only `python_child` makes command lines that start Python. Tests are excepted, since they act as users."""
     found: list[str] = []
     for path in ROOT.rglob("*.py"):
         parts = path.relative_to(ROOT).parts

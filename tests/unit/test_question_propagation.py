@@ -1,11 +1,11 @@
-"""Question propagation: the thesis's figures 4.9 to 4.13, with the insertions, removals and refusals of the prose.
+"""Question propagation: figures 4.9 to 4.13 of the thesis, with the insertions, removals and refusals in its text.
 
-The graphs are rebuilt from the prose, since the figures themselves are not at hand: blocks bear the numbers of its
-nodes; ``%p1`` and ``%p2`` come from the thread index and diverge, ``%p3`` comes from a parameter and does not. ``A[i]``
-is ``[%rd1]``, and ``i = i + 1`` adds 4 to the address.
+The graphs are rebuilt from the text of the thesis. Blocks have the numbers of the nodes. ``%p1`` and ``%p2`` are
+computed from the thread index and diverge; ``%p3`` is computed from a parameter and does not. ``A[i]`` is ``[%rd1]``,
+and ``i = i + 1`` adds 4 to the address.
 
-What the thesis leaves open is whether a load may be executed where the program has none. Here it is refused unless the
-address is shown to be readable; ``readable=true`` promises that, as the thesis does silently.
+The thesis does not say whether a load may be executed on a path where the program has none. Here this is refused unless
+the address is proved to be readable. ``readable=true`` promises that it is, as the thesis assumes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from motion import blocks_with, kernel_of, optimized
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.values.symbolic_values import SymbolicValues
 from ptxmotion.ptx import Kernel, Module, parse
-from ptxmotion.transforms.code_motion.anticipation import Anticipation
 from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
 from ptxmotion.transforms.scalar_replacement.access_index import Accesses, Provider
+from ptxmotion.transforms.scalar_replacement.anticipation import Anticipation
 from ptxmotion.transforms.scalar_replacement.availability_solver import solve
 from ptxmotion.transforms.scalar_replacement.block_answers import THROUGH, Answer, State
 from ptxmotion.transforms.scalar_replacement.question_propagation import Availability, Exploration, Reply
@@ -76,7 +76,7 @@ def test_figure_4_9_is_not_anticipated_where_node_4_may_not_read() -> None:
 
 # --- figure 4.10: no motion through an empty loop -----------------------------------------------------------------
 
-#: 2 and 3 are a loop in which nothing is read; 5 reads, 4 does not, 6 reads.
+#: 2 and 3 are a loop without a read; 5 reads, 4 does not, 6 reads.
 FIGURE_4_10 = (
     PREDICATES
     + """
@@ -143,8 +143,8 @@ def test_figure_4_11_within_the_paper_s_two_visits() -> None:
     assert blocks_with(module, LOAD) == ["N1", "N3", "N5", "N6"]
 
 
-def test_figure_4_11_is_refused_where_the_last_turn_would_load_more() -> None:
-    """Nodes 3 and 6 read for the next turn, and the last one has none: one load more than before, perhaps a fault."""
+def test_figure_4_11_is_refused_if_the_last_iteration_would_load_more() -> None:
+    """Nodes 3 and 6 would read for the next iteration. The last one has no next: one more load, perhaps a fault."""
     module, remarks = optimized(FIGURE_4_11, "srqp")
     assert blocks_with(module, LOAD) == ["N5", "N8"]
     assert "not-anticipated" in reasons(remarks)
@@ -275,14 +275,14 @@ def test_a_question_changes_its_name_over_the_back_edge() -> None:
     block, _, question = question_of(kernel, accesses, "N8")
     found = availability.explore(block, question)
     offsets = {state.question.offset for state in found.replies if state.question.base == question.base}
-    assert offsets == {0, 4}  # nobody reads the next one, so nobody is asked for it
+    assert offsets == {0, 4}  # no load reads the next element, so there is no question for it
     assert found.has_source
     assert not solve(found, lambda reply, state, names: "no").is_available
     assert len(found.replies) <= (availability.threshold + 1) * len(facts.cfg) < availability.budget
 
 
-def test_names_that_nobody_provides_cost_no_states() -> None:
-    """A long loop over ``A[i]`` with reads in front of it: over the back edge the name meets nobody."""
+def test_questions_without_an_answer_make_no_states() -> None:
+    """A long loop over ``A[i]`` with reads before it. Over the back edge, the address matches no load or store."""
     arms = "".join(
         f"""
 N{number}: @%p3 bra M{number};
@@ -311,7 +311,7 @@ L:  ld.global.u32 %r2, [%rd1];
     found = availability.explore(block, question)
     assert found.has_source
     assert found.reasons == ["no-earlier-access"]
-    assert len(found.replies) == 1  # not once more through the loop's blocks for each turn
+    assert len(found.replies) == 1  # the blocks of the loop are not visited again for each iteration
 
 
 def test_within_a_block_the_nearest_access_answers() -> None:
@@ -367,7 +367,7 @@ L:  ld.global.u32 %r1, [%rd1];
 
 
 def chain_of_loops(count: int) -> Module:
-    """Loops one behind the other, which read what their last turn has read, and diamonds that read in one arm."""
+    """A sequence of loops that read what their last iteration has read, and of diamonds that read in one arm."""
     lines = ["ld.param.u64 %rd1, [out];", "mov.u32 %r1, %tid.x;", "setp.eq.u32 %p1, %r1, 3;"]
     for number in range(count):
         lines += [

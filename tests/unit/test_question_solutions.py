@@ -1,18 +1,18 @@
-"""What is kept between questions, and the solutions of their equations, next to the plain ways to find them."""
+"""Results that are cached between questions, and the solutions of their equations, compared with simple algorithms."""
 
 import random
 
 from motion import kernel_of
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.values.symbolic_values import SymbolicValues
-from ptxmotion.transforms.code_motion.anticipation import Anticipation
 from ptxmotion.transforms.scalar_replacement.access_index import Accesses
+from ptxmotion.transforms.scalar_replacement.anticipation import Anticipation
 from ptxmotion.transforms.scalar_replacement.availability_solver import solve
 from ptxmotion.transforms.scalar_replacement.block_answers import THROUGH, Answer, PlannedLoad, State
 from ptxmotion.transforms.scalar_replacement.question_propagation import Availability, Exploration, Reply
 from ptxmotion.transforms.scalar_replacement.questions import Question
 
-#: Two nested loops that move a pointer, with reads and writes in front, inside and behind, and a diamond.
+#: Two nested loops that advance a pointer, with reads and writes before, inside and after them, and a diamond.
 BODY = """
     ld.param.u64 %rd1, [out];
     ld.param.u32 %r1, [out];
@@ -45,7 +45,7 @@ M:  add.s32 %r2, %r2, 1;
 
 
 def told(found: Exploration) -> list[object]:
-    """All that an exploration has found, in its order."""
+    """All results of an exploration, in their order."""
     lines: list[object] = []
     for state, replies in found.replies.items():
         said = [
@@ -82,8 +82,9 @@ def test_what_is_kept_between_questions_changes_no_answer() -> None:
                     assert len(found.replies) <= budget
 
 
-def test_what_is_kept_of_walks_ahead_changes_no_answer() -> None:
-    """At every edge, each load's address and some next to it, asked one behind the other and by themselves."""
+def test_cached_walks_change_no_answer() -> None:
+    """Queries at every edge about the address of each load and about nearby addresses. An object that caches results
+    between the queries must give the same answers as a new object for each query."""
     module = kernel_of(BODY)
     facts = Facts(module.kernels[0], module)
     symbols = SymbolicValues(facts)
@@ -105,7 +106,7 @@ def test_what_is_kept_of_walks_ahead_changes_no_answer() -> None:
 
 
 class Plain:
-    """The solution by asking of every state again and again whether it still holds."""
+    """The solution by simple iteration: test every state until none changes."""
 
     def __init__(self, found: Exploration, refusal: dict[tuple[int, int], str]) -> None:
         self.replies = found.replies

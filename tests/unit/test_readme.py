@@ -1,4 +1,4 @@
-"""The examples of the README are run, and the printed output is the real one; `--bless` rewrites it."""
+"""The examples of the README are run, and their output must be the printed one. `--bless` rewrites it."""
 
 import os
 import re
@@ -13,7 +13,7 @@ _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def console(block: str, folder: Path) -> str:
-    """The block with the output of its commands as it is now: all run in one shell, as a reader would run them."""
+    """The block with the current output of its commands. All of them run in one shell, as a reader would run them."""
     shim = folder / "bin"
     shim.mkdir()
     for name, command in (("python", sys.executable), ("ptxmotion", f"{sys.executable} -m ptxmotion")):

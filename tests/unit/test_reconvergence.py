@@ -1,4 +1,4 @@
-"""Where diverged lanes reconverge: against pairs of lanes that walk random graphs."""
+"""Where diverged lanes reconverge, compared with pairs of lanes that walk through random graphs."""
 
 import random
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def test_a_uniform_diamond_in_an_arm() -> None:
 
 
 def test_an_early_return_leaves_the_rest_alone() -> None:
-    # 0 leaves or goes on to a uniform loop with a uniform diamond
+    # 0 branches to the end or to a uniform loop with a uniform diamond
     succ = [[6, 1], [2, 3], [4], [4], [1, 5], [], []]
     assert after(succ, [0]) == ([], [])
     # … and when many guards jump to one end, only that end is a join of lanes
@@ -64,7 +64,7 @@ def test_a_divergent_loop_exit() -> None:
 
 
 def test_the_header_of_a_divergent_loop_is_no_divergent_join() -> None:
-    # header 1 tests and leaves, 2 is the body
+    # header 1 has the exit, 2 is the body
     assert after([[1], [2, 3], [1], []], [1]) == ([], [1])
 
 
@@ -82,12 +82,12 @@ def test_a_uniform_diamond_in_a_loop_with_a_divergent_exit() -> None:
 
 
 def test_two_exits_that_meet() -> None:
-    # 1 leaves uniformly, 2 divergently, both to 3
+    # 1 has a uniform exit and 2 a divergent exit, both to 3
     assert after([[1], [2, 3], [1, 3], []], [2]) == ([3], [1])
 
 
 def test_a_break_under_a_divergent_branch() -> None:
-    # 1: divergent, to 2 or 3; 2 leaves uniformly, or goes on to 3; 3 is the latch, with a uniform exit to 4
+    # 1 is divergent, to 2 or 3; 2 has a uniform exit, and an edge to 3; 3 is the latch, with a uniform exit to 4
     assert after([[1], [2, 3], [3, 4], [1, 4], []], [1]) == ([3, 4], [1])
 
 
@@ -110,7 +110,7 @@ def test_an_irreducible_loop() -> None:
 def graphs(draw: st.DrawFn) -> Edges:
     count = draw(st.integers(2, 12))
     node = st.integers(0, count - 1)
-    # Mostly forward edges, so that there is something to walk through.
+    # Mostly forward edges, so that walks are long.
     succ: Edges = []
     for number in range(count - 1):
         forward = st.integers(number + 1, count - 1)
@@ -119,7 +119,7 @@ def graphs(draw: st.DrawFn) -> Edges:
 
 
 class Lane:
-    """A walk through a graph that remembers from where it came to each instance."""
+    """A walk through a graph that records the predecessor of each instance."""
 
     def __init__(self, found: Reconvergence, choices: dict[Instance, int], rng: random.Random) -> None:
         self.came: dict[Instance, int] = {}
@@ -175,7 +175,7 @@ def test_lanes_that_arrive_apart_arrive_at_divergent_joins(succ: Edges, chosen: 
         for instance in shared:
             if one.came[instance] != other.came[instance]:
                 assert instance[0] in found.join_cause, (instance, succ)
-        # Behind a loop that they have left in different iterations, they have left it by a divergent exit.
+        # If the lanes left a loop in different iterations, they left it by a divergent exit.
         for key, last in one.last.items():
             loop = found.loops.loops[key[0]]
             if other.last.get(key, last) == last or loop.index in found.loop_cause:

@@ -1,4 +1,4 @@
-"""Functions that return registers: a ``ret`` reads them, so that every analysis knows them to be live there."""
+"""Functions that return registers: ``ret`` reads the registers, so they are live there in every analysis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports: what is drawn comes from the file, and nothing doubtful is drawn as a speedup."""
+"""Reports: the values in plots come from the file, and results without a verdict are not drawn as speedups."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""The result document: it reads back as it was written, obeys its schema, and survives what happens to files."""
+"""The result document: it is read as it was written, is valid by its schema, and is kept if a write fails."""
 
 import json
 import math
@@ -150,8 +150,8 @@ def test_numbers_stand_in_one_line() -> None:
     assert text.count("\n") < 250
 
 
-def test_a_write_that_fails_leaves_the_former_file(tmp_path: Path) -> None:
-    """A file size limit stands for a full disk."""
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    """A limit on the size of files simulates a full disk."""
     path = tmp_path / "result.json"
     write(path, document())
     before = path.read_bytes()
@@ -165,7 +165,7 @@ def test_a_write_that_fails_leaves_the_former_file(tmp_path: Path) -> None:
         "except OSError as e: print(e.filename == sys.argv[1])\n"
     )
     root = Path(__file__).resolve().parents[2] / "typings"
-    # The limit would also cut what Python caches of its modules.
+    # Python must not write byte code, since the limit would truncate it.
     environment = {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", script, str(path)],

@@ -1,4 +1,4 @@
-"""Flattening: names of nested scopes move up, nothing changes its meaning, call sequences keep their braces."""
+"""Flattening: names of nested scopes are moved out, the meaning is unchanged, and call sequences keep their braces."""
 
 from __future__ import annotations
 

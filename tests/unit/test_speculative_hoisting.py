@@ -1,24 +1,24 @@
-"""Where loads may rise to, next to the rules as the thesis has them: one recursive call for each block."""
+"""The blocks to which loads may be hoisted, compared with the recursive algorithm of the thesis."""
 
 import random
 from types import SimpleNamespace
 from typing import Any
 
-from ptxmotion.transforms.code_motion.speculative_hoisting import ELSEWHERE, MAX_DEPTH, NOWHERE, Hoisting, Places
 from ptxmotion.transforms.scalar_replacement.block_answers import THROUGH, Answer, PlannedLoad
 from ptxmotion.transforms.scalar_replacement.questions import Question
+from ptxmotion.transforms.scalar_replacement.speculative_hoisting import ELSEWHERE, MAX_DEPTH, NOWHERE, Hoisting, Places
 
 QUESTION = Question("global", 1, 0, 4, 64)
 PHI = 7
 
 
 class Graph:
-    """A random graph with random answers to all that hoisting asks."""
+    """A random graph with random values for all properties that hoisting uses."""
 
     def __init__(self, seed: int) -> None:
         chance = random.Random(seed)
         count = chance.randint(2, 14)
-        # Mostly chains, so that there is something to go up in one step.
+        # Mostly chains, in which hoisting moves several blocks in one step.
         self.succ = [
             sorted({block + 1, *(chance.randrange(count) for _ in range(chance.choice((0, 0, 0, 1))))})
             for block in range(count - 1)
@@ -55,7 +55,7 @@ class Graph:
 
 
 class Plain:
-    """Algorithms 2.1 and 2.2 as they stand in the header of the module."""
+    """Algorithms 2.1 and 2.2, as in the header of the module."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from ptxmotion.harness.fake_backend import FakeStopwatch, Weather
+from fake_backend import FakeStopwatch, Weather
 from ptxmotion.harness.protocol import Plan, time_arms
 from ptxmotion.harness.stats import (
     DEFAULT_RULE,
@@ -38,8 +38,8 @@ def test_verdicts_by_where_the_interval_lies() -> None:
     assert judge(1e-3, 0.98e-3, rule=Rule(min_effect=0.05)) is Verdict.SAME
 
 
-def test_a_fifth_of_a_microsecond_is_below_the_resolution() -> None:
-    """For 2 µs, δ is 10 %."""
+def test_differences_below_the_resolution_are_ignored() -> None:
+    """0.2 µs is the resolution. So for a time of 2 µs, δ is 10 %."""
     assert math.isclose(DEFAULT_RULE.delta(2e-6), 0.1)
     assert judge(2e-6, 1.9e-6) is Verdict.SAME
     assert judge(2e-6, 1.7e-6) is Verdict.FASTER
@@ -51,7 +51,7 @@ def test_ratios_are_of_medians_by_round() -> None:
 
 
 def test_interval_resamples_rounds_not_samples() -> None:
-    """Thirty equal samples in each of a few rounds tell no more than one would."""
+    """Thirty equal samples in each of a few rounds give the same interval as one sample in each."""
     ratios = np.random.default_rng(0).normal(0, 0.05, 12)
     low, high = bootstrap_interval(ratios)
     many = np.exp(np.repeat(ratios[:, None], 1000, axis=1))
@@ -60,8 +60,8 @@ def test_interval_resamples_rounds_not_samples() -> None:
     assert low < np.median(ratios) < high
 
 
-def test_the_interval_covers_as_often_as_it_says() -> None:
-    """99 % of intervals hold the true median; the percentile interval of 30 rounds comes close."""
+def test_the_interval_has_the_stated_coverage() -> None:
+    """99 % of the intervals should contain the true median. The percentile interval of 30 rounds is close to that."""
     generator = np.random.default_rng(3)
     held = 0
     for _ in range(400):
@@ -121,8 +121,8 @@ def test_no_equal_pair_of_600_is_flagged_and_every_two_percent_is_found() -> Non
     assert simulate(1 / 1.02, 200) == [Verdict.SLOWER] * 200
 
 
-def test_sequential_runs_in_the_same_storm_would_mislead() -> None:
-    """Why rounds are interleaved: one arm after the other, the same samples claim differences that are not there."""
+def test_runs_that_are_not_interleaved_would_mislead() -> None:
+    """The same samples, measured for one arm after the other, show differences that do not exist."""
     claimed = 0
     for seed in range(20):
         watch = FakeStopwatch([100e-6, 100e-6], Weather(drift=0.05, period=0.3), seed=seed)

@@ -1,4 +1,4 @@
-"""Counting the structure of kernels, on a small kernel with obvious counts, and on a suite program."""
+"""The counts of structures in kernels: for a small kernel with obvious counts, and for a suite program."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""What is needed between adjacent launches of the suites' programs, and that it suffices.
+"""The synchronization that adjacent launches of the suite programs need, and that it suffices.
 
 Each pair is fused a given number of times, with a grid barrier if it needs one, and runs on the emulator in addition to
 the two launches. Memory must be equal, and the emulator must find nothing new.
@@ -12,7 +12,7 @@ from ptxmotion.ptx import print_module
 from ptxmotion.toolchain.tools import assemble
 from suite_pairs import adjacent_pairs
 
-#: For each program the pairs, and what they need.
+#: For each program, the pairs and the synchronization that they need.
 NEEDED = {
     "rodinia/bfs": {("expand", "advance"): "grid"},
     "rodinia/cfd": {
@@ -55,14 +55,14 @@ def test_loads_of_srad_come_from_registers() -> None:
     made = {pair.second: pair.fused for pair in adjacent_pairs("rodinia/srad_v1")}
     prepare = made["prepare"]
     assert prepare is not None
-    assert "2 loads of values that the same thread stored read the register instead" in prepare.remarks
+    assert "loads replaced by the register that the same thread stored: 2" in prepare.remarks
 
 
 def test_fusions_of_a_rejected_attempt_are_not_reported_as_fused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the loop around `reduce` tested at its end, `prepare` and `reduce` fuse, and fewer others do."""
-    monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path))  # no costs that a machine has measured
+    monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path))  # without costs that were measured on this machine
     assert main(["fuse", "rodinia/srad_v1", "--remarks"]) == 0
     told = capsys.readouterr().err
     assert "fuse: prepare+reduce: fusing these two would leave more launches elsewhere [less-fused]" in told

@@ -1,4 +1,4 @@
-"""No thread, and for the speculative variants no warp, executes more loads of a suite's program than before."""
+"""No thread of a suite program executes more loads than before; for speculative variants, no warp does."""
 
 import pytest
 from ptxmotion.emulator.backend import EmulatorBackend
@@ -17,7 +17,7 @@ CLEAN_UP = "copyprop,dce,emptyblocks"
 
 
 def loads(name: str, ptx: dict[str, str]) -> tuple[int, int, dict[str, bytes]]:
-    """How many loads warps and threads execute, and what comes out."""
+    """How many loads warps and threads execute, and the results of the program."""
     backend = EmulatorBackend(checks=False)
     outcome = run(find(name), backend, ptx)
     classes = backend.counts.by_class.items()

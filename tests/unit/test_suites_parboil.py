@@ -21,7 +21,7 @@ def test_the_data_of_histo_reach_every_branch() -> None:
     data = histo.make_data("tiny", 0)
     counts = np.bincount(data["image"], minlength=data["bins"])
     middle = data["bins"] // 2 + 128
-    # Two bins of one word wrap in the shared memory of every part of the data.
+    # Two bins in one word overflow in shared memory, in every part of the data.
     assert (counts[middle : middle + 2] > 255 * histo.PARTS).all() and middle % 4 == 0
     assert counts[: 2 * histo.BINS].any() and counts[6 * histo.BINS :].any()
     assert histo.reference(data)["histogram"].max() == 255

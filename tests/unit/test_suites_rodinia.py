@@ -1,5 +1,5 @@
-"""Rodinia programs: correct on the emulator, before and after the optimizer; their data and references against values
-by hand.
+"""Rodinia programs: correct on the emulator, before and after the optimizer. Data and references are compared with
+values computed by hand.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from ptxmotion.suites.rodinia import bfs, btree, cfd, gaussian, hotspot, kmeans,
 from ptxmotion.suites.runner import run
 from suite_programs import check_program, compiled
 
-#: What the emulator may find: equal flags that many threads set.
+#: By program: the kinds of findings that are allowed. In `bfs` many threads write equal flags.
 PROGRAMS = {
     "b+tree": [],
     "bfs": ["same-value-race"],

@@ -52,7 +52,7 @@ def test_the_reference_of_huffman_is_a_code() -> None:
             seen = ""
     assert len(decoded) > 100
     assert np.array_equal(decoded, data["words"].astype(">u4").view(np.uint8)[: len(decoded)])
-    # Codes that span two words and blocks that begin within one are the rule; a second level of sums is reached.
+    # Codes cross word boundaries, most blocks do not begin at a word, and a second level of sums is needed.
     assert (result["bits"] % 32 != 0).any() and data["blocks"] > 2 * data["scan_threads"]
 
 

@@ -1,7 +1,7 @@
-"""Every opcode of the table with every semantics modifier: what no pass may take across it.
+"""Every opcode of the table with every modifier of memory order: no pass moves an access across it.
 
-The instruction is made from the row alone, so that a row that is added is held to the same rules. It stands between
-two loads of one place and two stores to one place, as in `test_adversarial_synchronization`.
+The instruction is made from its row only, so new rows are tested, too. It is between two loads from one address and two
+stores to one address, as in `test_adversarial_synchronization`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ SYNCHRONIZING = ("acquire", "release", "acq_rel", "sc")
 STRONG = ("volatile", "relaxed", "mmio", *SYNCHRONIZING)
 RESTRICT = Promise.parse("restrict")
 _TOUCHES = Effect.READ | Effect.WRITE | Effect.BARRIER | Effect.ORDERED | Effect.ASYNC
-#: Their operands are labels or functions, and they take no such modifier.
+#: Opcodes whose operands are labels or functions. They have no such modifier.
 _TRANSFERS = frozenset(["bra", "brx", "call", "ret", "exit", "trap"])
 _REGISTERS = {"p": "%p9", 16: "%h1", 32: "%r30", 64: "%rd30", 128: "%q1"}
 
 
 def rows() -> list[Op]:
-    """The rows that have such a modifier: by a slot, or among words that are not modelled."""
+    """The rows that have such a modifier: in a slot, or among modifiers that are not modelled."""
     return [
         row
         for row in ROWS
@@ -47,7 +47,7 @@ def mnemonic(row: Op, word: str, scope: str) -> str:
     if scope and (row.wildcard or "scope" in taken):
         words = [*words, scope]
     if word == "mmio" and "sem" in taken:
-        words = ["relaxed", *words]  # as the manual has it
+        words = ["relaxed", *words]  # as the manual requires
     if word:
         words = [word, *words]
     if "type" in taken and not taken["type"].optional:
@@ -67,7 +67,7 @@ def operand(form: Form, spec: OperandSpec) -> str:
 
 
 def instruction(row: Op, word: str, scope: str = "sys") -> str:
-    """An instruction of this row, or nothing where the row does not take the word or another row comes first."""
+    """An instruction of this row; nothing if it does not accept the modifier, or if an earlier row matches."""
     text = mnemonic(row, word, scope)
     if not text:
         return ""
@@ -92,12 +92,12 @@ def around(ptx: str, passes: str, promise: Promise) -> tuple[list[str], list[str
 
 @cache
 def candidates(word: str, scope: str = "sys") -> tuple[tuple[Op, str], ...]:
-    """Rows and their instructions with ``word``, as far as the verifier takes them."""
+    """Rows and their instructions with ``word`` that the verifier accepts."""
     found = [(row, text) for row in rows() if (text := instruction(row, word, scope))]
     return tuple((row, text) for row, text in found if not problems(parse(kernel(text))))
 
 
-def test_the_table_is_walked() -> None:
+def test_the_expected_families_are_tested() -> None:
     """The families that have such modifiers in PTX ISA 9.0 are among the instructions."""
     walked = {row.name for word in STRONG for row, _ in candidates(word)}
     assert walked >= {
@@ -126,9 +126,9 @@ def test_nothing_crosses(word: str) -> None:
             assert [line for line in found if line.startswith("st.")] == before[:2], (text, passes)
         for promise in (CONSERVATIVE, RESTRICT):
             assert around(ptx, "deadstores", promise) == (before, behind), text
-        # A barrier of a cluster orders nothing with other grids, whatever word stands behind.
+        # A barrier of a cluster orders nothing with other grids, whatever its modifier is.
         if "cluster" not in row.name and (word in SYNCHRONIZING or is_only_read(form)):
-            # Somebody outside may have written what no thread of this kernel writes.
+            # Another grid or the host may have written memory that no thread of this kernel writes.
             assert is_with_outside(form), text
             for passes in ("readonly", "vectormerge:aligned=16", "ssrqp_s"):
                 left = around(ptx, passes, RESTRICT)[1]
@@ -138,7 +138,7 @@ def test_nothing_crosses(word: str) -> None:
 
 @pytest.mark.parametrize("word", ["weak", ""])
 def test_the_plain_access_orders_nothing(word: str) -> None:
-    """The same kernels without such a modifier, so that the test above is known to see something."""
+    """The same kernels without such a modifier: the passes do change them, so the test above can fail."""
     merged = 0
     for row, text in candidates(word, ""):
         if row.name not in ("ld", "st"):

@@ -1,5 +1,5 @@
-"""The tables that compare with the thesis: every number is in the file, and results without a verdict are in no
-mean.
+"""The tables that compare results with the thesis: every number is in the result file, and results without a verdict
+are not part of a mean.
 """
 
 import sys

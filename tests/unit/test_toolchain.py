@@ -55,12 +55,17 @@ def is_running(pid: int) -> bool:
 
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """No wheel, no system CUDA and no variable: a test adds back what it is about."""
+    """An environment without wheel, system CUDA and variables. A test adds what it needs."""
     for name in toolchain.TOOLS:
         monkeypatch.delenv(f"PTXMOTION_{name.upper()}", raising=False)
     monkeypatch.setattr(toolchain, "wheel_folders", lambda: iter(()))
     monkeypatch.setattr(toolchain, "system_folders", lambda: iter(()))
+    monkeypatch.setattr(toolchain, "_from_pathfinder", no_path)
     return monkeypatch
+
+
+def no_path(name: str) -> Path | None:
+    return None
 
 
 @pytest.mark.parametrize("name", toolchain.TOOLS)
@@ -101,7 +106,35 @@ def test_an_older_system_cuda_is_passed_over(tmp_path: Path, nowhere: pytest.Mon
         find_tool("ptxas")
 
 
-def test_system_folders_prefer_the_variable_and_the_newest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_tool_of_a_conda_environment_is_found_last(tmp_path: Path, nowhere: pytest.MonkeyPatch) -> None:
+    """By cuda-pathfinder, in a process of its own, because it keeps what it has found."""
+    (tmp_path / "bin").mkdir()
+    script(tmp_path / "bin", "ptxas", "echo 'release 13.2, V13.2.7'")
+    code = """
+import sys
+from pathlib import Path
+import cuda.pathfinder._binaries.find_nvidia_binary_utility as search
+from ptxmotion.toolchain import tools
+search.find_sub_dirs_all_sitepackages = lambda folders: []
+tools.wheel_folders = lambda: iter(())
+tools.system_folders = lambda: iter(())
+found = tools.find_tool("ptxas")
+print(found.path, found.source, found.version)
+"""
+    environment = {**os.environ, "CONDA_PREFIX": str(tmp_path)}
+    environment.pop("PTXMOTION_PTXAS", None)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(tmp_path / "bin" / "ptxas"), "system", "13.2.7"]
+
+
+def test_a_tool_in_a_wheel_is_found_without_the_import_of_pathfinder() -> None:
+    code = "import sys; from ptxmotion.toolchain.tools import find_tool; find_tool('ptxas'); "
+    code += "print('cuda.pathfinder' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def testsystem_folders_prefer_the_variable_and_the_newest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     folders = list(toolchain.system_folders())
     assert folders[0] == str(tmp_path / "bin")

@@ -1,4 +1,4 @@
-"""`Holders` against a look at all registers that have a value."""
+"""`Holders` compared with a search through all registers that have a value."""
 
 from __future__ import annotations
 

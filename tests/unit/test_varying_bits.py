@@ -1,4 +1,4 @@
-"""Varying bits against lanes: random values that agree with what is known, through each operation."""
+"""Varying bits compared with lanes: random values that agree with the known bits, for each operation."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -43,7 +43,7 @@ def signed_case(compare: Callable[[int, int], bool]) -> Callable[[Operands], int
     return lambda v: int(compare(signed(v.a, 16), signed(v.b, 16)))
 
 
-#: mnemonic: widths of the operands, width of the result, what it computes
+#: mnemonic: widths of the operands, width of the result, function that computes it
 CASES: dict[str, tuple[tuple[int, ...], int, Callable[[Operands], int]]] = {
     "add.u16": ((16, 16), 16, lambda v: v.a + v.b),
     "sub.u16": ((16, 16), 16, lambda v: v.a - v.b),
@@ -83,7 +83,7 @@ CASES: dict[str, tuple[tuple[int, ...], int, Callable[[Operands], int]]] = {
 
 @st.composite
 def operand_lanes(draw: st.DrawFn, width: int) -> tuple[Bits, list[int]]:
-    """What is known of an operand, and its value in each of some lanes."""
+    """The known bits of an operand, and its value in each of some lanes."""
     mask = (1 << width) - 1
     word = st.one_of(
         st.integers(0, mask),
@@ -148,7 +148,7 @@ def test_the_warp_number_does_not_vary() -> None:
     base = Bits(0, 0xFF)  # a multiple of 256
     index = OPERATIONS[Operation.SUM](decode("add.s32"), [base, tid])
     assert index is not None and index.varying == 31
-    assert apply("add.s32", Bits(0), tid) == 0xFFFFFFFF  # whatever the base: a carry may go through
+    assert apply("add.s32", Bits(0), tid) == 0xFFFFFFFF  # for an unknown base, since a carry may change all higher bits
 
 
 def lanes_of(shape: tuple[int, int, int]) -> list[list[tuple[int, int, int]]]:

@@ -1,4 +1,4 @@
-"""The verifier: what it rejects and reports, what it accepts, and the invariants of the IR that a pass could break."""
+"""The verifier: its errors, the inputs that it accepts, and the invariants of the IR that a pass could break."""
 
 import pytest
 from ptxmotion.ptx import TYPES, Block, Instr, Label, Module, PtxError, Reg, decode, parse
@@ -237,7 +237,7 @@ def test_finds_two_objects_for_one_register() -> None:
 
 
 def made_at_once() -> tuple[Module, RegisterDeclaration]:
-    """A kernel with a range of registers that the parser makes before it reads the body, and their declaration."""
+    """A kernel with a range of registers, which the parser makes before it reads the body, and their declaration."""
     module = parse(f"{HEAD}.entry k() {{\n.reg .b32 %r<3>;\nmov.b32 %r1, %r2;\nmov.b32 %r0, %r1;\nret;\n}}\n")
     (declaration,) = module.kernels[0].declarations
     assert isinstance(declaration, RegisterDeclaration)

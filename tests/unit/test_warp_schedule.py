@@ -1,4 +1,4 @@
-"""Cycles of one warp: the differences that the replay of ptxas's schedule shows."""
+"""Cycles of one warp: the replay of the schedule of ptxas shows differences between instructions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NEVER = 7
 
 
 def word(stall: int = 1, sets: int = NEVER, read: int = NEVER, waits: tuple[int, ...] = ()) -> tuple[int, int]:
-    """An instruction of which only the schedule is written."""
+    """An encoded instruction of which only the fields of the schedule are set."""
     control = stall | sets << 5 | read << 8 | sum(1 << barrier for barrier in waits) << 11
     return 0, control << 41
 

@@ -1,11 +1,11 @@
-"""A machine for `fuse --benefit=timing` on which a launch takes 10 us, and a fused kernel as long as its name says."""
+"""A machine for `fuse --benefit=timing`. A launch takes 10 us; the name of a fused kernel states its time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ptxmotion.harness.fake_backend import FakeStopwatch, Weather
+from fake_backend import FakeStopwatch, Weather
 from ptxmotion.harness.machine import Machine
 from ptxmotion.programs.fused_variants import HOST
 
@@ -19,7 +19,7 @@ MACHINE = Machine(
 
 
 def seconds(modules: Mapping[str, str]) -> float:
-    """The time of a run with these modules."""
+    """The time of a run with these modules in seconds."""
     return WHOLE - sum(gain for pair, gain in GAINS.items() if any(pair in name for name in modules if name != HOST))
 
 

@@ -27,6 +27,8 @@ class Walk:
     stores: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     ran: Counter[str] = field(default_factory=Counter[str])
     left: bool = False
+    #: The blocks that were entered, and the instructions with the value that each wrote.
+    steps: list[int | tuple[Instr, int | None]] = field(default_factory=list["int | tuple[Instr, int | None]"])
 
 
 def walk(kernel: Kernel, decisions: Sequence[bool], registers: dict[str, int], memory: dict[int, int]) -> Walk:
@@ -39,6 +41,7 @@ def walk(kernel: Kernel, decisions: Sequence[bool], registers: dict[str, int], m
     number = undecided = 0
     while number < len(kernel.blocks):
         target: int | None = None
+        result.steps.append(number)
         undecided += 1
         if undecided > 500:
             raise Endless
@@ -46,22 +49,22 @@ def walk(kernel: Kernel, decisions: Sequence[bool], registers: dict[str, int], m
             if instr.is_directive:
                 continue
             base = instr.form.op.base
-            if base in ("ret", "exit"):
-                result.left = True
-                return result
-            if base == "bra":
+            if base in ("ret", "exit", "bra"):
                 if instr.guard is not None:
                     undecided = 0
                     if not pending:
                         return result
                     if not pending.pop(0):
                         continue
+                if base != "bra":
+                    result.left = True
+                    return result
                 label = instr.operands[0]
                 assert isinstance(label, Label)
                 target = starts[label]
                 break
             result.ran[instr.form.text] += 1
-            _execute(instr, state, memory, result)
+            result.steps.append((instr, _execute(instr, state, memory, result)))
         number = number + 1 if target is None else target
     return result
 
@@ -73,7 +76,8 @@ def _value(operand: Operand, state: dict[str, int]) -> int:
     return state.get(operand.name, 0xDEAD)
 
 
-def _execute(instr: Instr, state: dict[str, int], memory: dict[int, int], result: Walk) -> None:
+def _execute(instr: Instr, state: dict[str, int], memory: dict[int, int], result: Walk) -> int | None:
+    """The value that the instruction writes to its register."""
     base = instr.form.op.base
     if base == "st":
         address, source = instr.operands
@@ -81,7 +85,7 @@ def _execute(instr: Instr, state: dict[str, int], memory: dict[int, int], result
         at = _value(address.base, state) + address.offset
         memory[at] = _value(source, state)
         result.stores.append((at, memory[at]))
-        return
+        return None
     target = instr.operands[0]
     assert isinstance(target, Reg)
     if base == "ld":
@@ -98,3 +102,4 @@ def _execute(instr: Instr, state: dict[str, int], memory: dict[int, int], result
             "setp": lambda: 0,
         }[base]()
     state[target.name] = value & MASK
+    return state[target.name]

@@ -33,7 +33,7 @@ _Step: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class CopyPropagation:
-    """Without options."""
+    """Replaces reads of a copy by reads of its source."""
 
     name: ClassVar[str] = "copyprop"
 

@@ -29,7 +29,7 @@ __all__ = ["DeadCodeElimination", "EmptyBlocks"]
 
 @dataclass(frozen=True)
 class DeadCodeElimination:
-    """Without options."""
+    """Removes instructions whose results are not used."""
 
     name: ClassVar[str] = "dce"
 
@@ -122,7 +122,7 @@ def _described_by_pragma(kernel: Kernel) -> set[Instr]:
 
 @dataclass(frozen=True)
 class EmptyBlocks:
-    """Without options."""
+    """Removes empty blocks that other passes inserted."""
 
     name: ClassVar[str] = "emptyblocks"
 

@@ -50,7 +50,7 @@ class Contexts:
     def __init__(self, divergence: BranchDivergence, facts: Facts) -> None:
         self._divergence = divergence
         self._facts = facts
-        #: By block number the numbers of the blocks that these branches end.
+        #: By block number: the numbers of the blocks that these branches end.
         self._contexts: dict[int, frozenset[int]] = {}
 
     def of(self, block: int) -> frozenset[int]:
@@ -63,7 +63,7 @@ class Contexts:
     def _find(self, block: int) -> frozenset[int]:
         controllers = self._facts.control_dependence.controllers
         divergent: set[int] = set()
-        seen = {block}
+        visited = {block}
         work = [block]
         for dependent in work:
             for branch in controllers[dependent]:
@@ -71,7 +71,7 @@ class Contexts:
                     continue
                 if self._divergence.is_divergent(branch):
                     divergent.add(branch)
-                if branch not in seen:
-                    seen.add(branch)
+                if branch not in visited:
+                    visited.add(branch)
                     work.append(branch)
         return frozenset(divergent)

@@ -29,7 +29,7 @@ class EdgeInserter:
         self.kernel = kernel
         self.cfg = cfg
         self._exits = frozenset(cfg.exits)
-        #: By edge (block, successor) the code to insert on it.
+        #: By edge (block, successor): the code to insert on it.
         self._code: dict[tuple[int, int], list[Instr]] = {}
 
     def is_possible(self, block: int, successor: int) -> bool:

@@ -1,4 +1,4 @@
-"""The classes that a thread may never evaluate after the header of a loop because it may stay in the loop for ever.
+"""The classes that a thread may never evaluate after the header of a loop because it may stay in the loop forever.
 
 A load that may fault is inserted only where every path onward reaches its address after finitely many steps. Otherwise
 a kernel that waits in a loop, or never ends, would fault. The equations of code motion are solved for their greatest
@@ -24,7 +24,7 @@ __all__ = ["endless_at_headers"]
 
 
 def endless_at_headers(facts: Facts, antloc: Sequence[int], wanted: Sequence[int]) -> list[int]:
-    """By block, if it is a loop header, the classes in ``wanted`` that a thread may never evaluate after its start.
+    """By block, if it is a loop header: the classes in ``wanted`` that a thread may never evaluate after its start.
     ``antloc`` and ``wanted`` are by block; ``antloc`` are the classes that the block evaluates. Classes are bits."""
     missed = [0] * len(facts.cfg)
     for loop in facts.loops.loops:

@@ -133,10 +133,10 @@ class Naming:
     def reference(self, load: Instr, memory: Memory) -> Reference | None:
         """The memory that ``load`` and all loads with its key read. If a register name stands for several values, only
         the state space of the address is known."""
-        found = memory.reference(load)
-        if found is None or self.by_value or all(self.ssa.is_single(reg) for reg in load.uses()):
-            return found
-        return found._replace(base=_NO_BASE, objects=None)
+        exact = memory.reference(load)
+        if exact is None or self.by_value or all(self.ssa.is_single(reg) for reg in load.uses()):
+            return exact
+        return exact._replace(base=_NO_BASE, objects=None)
 
     def operand_names(self, instr: Instr) -> Iterable[Hashable]:
         """The names of the registers that the instruction reads."""
@@ -184,7 +184,7 @@ def _bank(scalar: ScalarType) -> str:
     return f"{kind}:{scalar.bits}"
 
 
-#: By name of each type whose registers a ``mov`` can copy its bank.
+#: By name of each type whose registers a ``mov`` can copy: its bank.
 _BANKS = {each.name: _bank(each) for each in TYPES.values() if each.kind == "p" or each.bits in (16, 32, 64)}
 
 
@@ -220,7 +220,7 @@ def _candidates(facts: Facts, naming: Naming) -> Candidates:
 
 def collect(facts: Facts, naming: Naming) -> list[ExpressionClass]:
     """The classes that code motion may improve, numbered from 0."""
-    #: By key of `Naming.key` the only (block, instruction), or the class if there are several instructions.
+    #: By key of `Naming.key`: the only (block, instruction), or the class if there are several instructions.
     found: dict[Hashable, tuple[int, Instr] | ExpressionClass] = {}
     several: list[ExpressionClass] = []
     for block, instrs in facts.get(movable):
@@ -260,12 +260,12 @@ def _invariant(inside: list[tuple[int, Instr]], facts: Facts, naming: Naming) ->
 
 
 def movable(facts: Facts) -> list[tuple[int, list[Instr]]]:
-    """By block, in reverse postorder, the instructions that compute a value of nonzero cost into a register and may
+    """By block, in reverse postorder: the instructions that compute a value of nonzero cost into a register and may
     move. Products that ptxas may contract and the sums that read them are excluded (`Facts.fixed_instructions`)."""
     cfg = facts.cfg
     may_move = facts.values.movable
     fixed = facts.fixed_instructions
-    found: list[tuple[int, list[Instr]]] = []
+    by_block: list[tuple[int, list[Instr]]] = []
     for block in cfg.rpo:
         instrs = cfg.blocks[block].instrs
         moving = [
@@ -278,8 +278,8 @@ def movable(facts: Facts) -> list[tuple[int, list[Instr]]]:
             and not (instrs[at - 1].is_directive and is_described_by_pragma(instrs, at))
         ]
         if moving:
-            found.append((block, moving))
-    return found
+            by_block.append((block, moving))
+    return by_block
 
 
 def is_described_by_pragma(instrs: list[Instr], position: int) -> bool:
@@ -306,7 +306,7 @@ def _numbered(classes: list[ExpressionClass], facts: Facts, naming: Naming) -> l
 
 
 def _names_defined_in_loops(facts: Facts, naming: Naming) -> list[set[Hashable]]:
-    """By loop number the names that are redefined inside the loop, inner loops included."""
+    """By loop number: the names that are redefined inside the loop, inner loops included."""
     loops = facts.loops
     defined: list[set[Hashable]] = [set() for _ in loops.loops]
     cfg = facts.cfg
@@ -323,7 +323,7 @@ def _names_defined_in_loops(facts: Facts, naming: Naming) -> list[set[Hashable]]
 
 @dataclass(slots=True)
 class LocalPredicates:
-    """By block number sets of class numbers; see the header of the module."""
+    """By block number: sets of class numbers; see the header of the module."""
 
     antloc: list[int]
     comp: list[int]
@@ -353,7 +353,7 @@ class Transfer:
                 self.by_name[name] = self.by_name.get(name, 0) | bit
             if candidate.may_fault:
                 self.faulting |= bit
-        #: By instruction the classes whose values it may change.
+        #: By instruction: the classes whose values it may change.
         self.kills: dict[Instr, int] = self._changed(facts) if classes else {}
 
     def kill(self, instr: Instr) -> int:

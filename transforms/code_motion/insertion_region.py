@@ -42,7 +42,7 @@ Arcs: TypeAlias = tuple[int, int, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The points of R. ``earliest``: by earliest point its cost, ascending by point."""
+    """The points of R. ``earliest`` maps each R-Earliest point to its cost, in ascending order of the points."""
 
     points: set[int]
     earliest: dict[int, int]
@@ -56,10 +56,10 @@ def smallest_minimum_region(
     flow = _Flow(required, arcs)
     flow.start()
     while below is None or flow.value < below:
-        found = flow.search()
-        if isinstance(found, Region):
-            return found
-        flow.augment(found)
+        path_or_region = flow.search()
+        if isinstance(path_or_region, Region):
+            return path_or_region
+        flow.augment(path_or_region)
     return None  # every cut, and so every region, costs at least the value of the flow
 
 
@@ -74,7 +74,7 @@ class _Flow:
         self.value = 0
         self._required = required
         self._arcs = arcs
-        #: By point and neighbour the net flow to the neighbour; no entry means 0.
+        #: By point and neighbour: the net flow to the neighbour; no entry means 0.
         self._sent: dict[int, dict[int, int]] = {}
 
     def start(self) -> None:

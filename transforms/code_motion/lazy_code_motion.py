@@ -35,6 +35,7 @@ from ...analysis.manager import Facts
 from ...ptx import Instr, Kernel
 from ..cleanup.copy_propagation import CopyPropagation
 from ..cleanup.dead_code import DeadCodeElimination
+from ..passes import option
 from ..remarks import Remarks, block_names
 from .blocked_loads import explain_loads
 from .branch_divergence import BranchDivergence
@@ -50,11 +51,11 @@ from .expressions import (
 from .replacement import evaluate_into, occurrences_of, replace_occurrences
 from .total_redundancy import remove_redundancy
 
-__all__ = ["LazyCodeMotion", "Placement", "never_leaving", "solve_placement"]
+__all__ = ["LazyCodeMotion", "Placement", "solve_placement"]
 
 
 class Where(TypedDict):
-    """Names of blocks and edges for a remark."""
+    """The names of blocks and edges in remarks."""
 
     sources: Sequence[str]
     targets: Sequence[str]
@@ -73,7 +74,8 @@ def solve_placement(facts: Facts, local: LocalPredicates, universe: int) -> Plac
     """Solve the equations of the module's header."""
     cfg = facts.cfg
     count = len(cfg.blocks)
-    endless = never_leaving(facts)
+    # An infinite path inside these blocks may avoid every evaluation, so nothing is anticipated across them.
+    endless = facts.cfg.never_leaving
     down_kill = [universe if b in endless else local.kill[b] | local.pinch[b] for b in range(count)]
 
     def anticipated() -> list[int]:
@@ -123,22 +125,6 @@ def solve_placement(facts: Facts, local: LocalPredicates, universe: int) -> Plac
     return Placement(insert, delete, avin)
 
 
-def never_leaving(facts: Facts) -> set[int]:
-    """Blocks from which no exit can be reached. An infinite path inside them may avoid every evaluation there, so
-    nothing is anticipated across them."""
-    cfg = facts.cfg
-    if not cfg.endless:
-        return set()
-    leaving = set(cfg.exits)
-    work = list(leaving)
-    while work:
-        for predecessor in cfg.pred[work.pop()]:
-            if predecessor not in leaving:
-                leaving.add(predecessor)
-                work.append(predecessor)
-    return set(cfg.rpo) - leaving
-
-
 def _later(
     facts: Facts, local: LocalPredicates, earliest: dict[tuple[int, int], int], antin: list[int], universe: int
 ) -> list[int]:
@@ -165,15 +151,16 @@ def _later(
 
 @dataclass(frozen=True)
 class LazyCodeMotion:
-    """Options: ``naming`` is ``lexical``, ``value`` or ``both``. An expression is moved only if it costs at least
-    ``min_cost`` (see the opcode table); one that is redundant without an insertion is always removed. ``rounds`` bounds
-    the repetitions, which let an expression follow its operands. ``cdrnd_insertion`` allows insertions only where no
-    divergent branch decides whether they are executed (thesis §7.2)."""
+    """Lazy code motion: partial redundancy elimination; no path evaluates an expression more often.
 
-    naming: str = "both"
-    min_cost: int = 2
-    rounds: int = 3
-    cdrnd_insertion: bool = False
+    An expression that is redundant without an insertion is removed even if it costs less than ``min_cost``. Repetitions
+    let an expression follow its operands. ``cdrnd_insertion``: thesis §7.2.
+    """
+
+    naming: str = option("both", "when expressions are equal: lexical (same operands), value (same value), or both")
+    min_cost: int = option(2, "move only expressions with at least this cost in the opcode table")
+    rounds: int = option(3, "the most repetitions")
+    cdrnd_insertion: bool = option(False, "insert nothing in an arm of a divergent branch")
 
     name: ClassVar[str] = "lcm"
 
@@ -372,7 +359,7 @@ class _Places:
 
     def __init__(self, facts: Facts, placement: Placement) -> None:
         self.blocks = facts.cfg.blocks
-        #: By class number the names of the edges and of the blocks.
+        #: By class number: the names of the edges and of the blocks.
         self.inserted: dict[int, list[str]] = {}
         self.deleted: dict[int, list[str]] = {}
         for edge, bits in placement.insert.items():

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from ...analysis.manager import Facts
 from ...ptx import Kernel
+from ..passes import option
 from ..remarks import Remarks
 from ..scalar_replacement.passes import SpeculativeScalarReplacement
 from .sparse_code_motion import SpeculativeSparseCodeMotion
@@ -25,11 +26,11 @@ __all__ = ["MotionFixpoint"]
 
 @dataclass(frozen=True)
 class MotionFixpoint:
-    """Options: ``rounds`` bounds the repetitions; ``threshold`` and ``forwarding`` are options of ssrqp."""
+    """Repeats sscm and ssrqp until nothing changes."""
 
-    rounds: int = 3
-    threshold: int = 4
-    forwarding: bool = True
+    rounds: int = option(3, "the most repetitions")
+    threshold: int = option(4, "of ssrqp: keep a value in registers over at most this many loop iterations")
+    forwarding: bool = option(True, "of ssrqp: let a load take its value from a store")
 
     name: ClassVar[str] = "motion"
 

@@ -35,8 +35,8 @@ Point: TypeAlias = int
 
 
 class SplitGraph:
-    """The CFG with a node on every critical edge. ``edge``: by such a node its (block, successor). It depends on the
-    CFG alone; a fact for `Facts.get`."""
+    """The CFG with a node on every critical edge. ``edge`` maps such a node to its (block, successor). It depends on
+    the CFG alone; a fact for `Facts.get`."""
 
     def __init__(self, facts: Facts) -> None:
         cfg = facts.cfg
@@ -65,8 +65,12 @@ class SplitGraph:
 
 
 class RegionPoints:
-    """By point sets of class numbers. ``rises``: a region with the point may contain points above it. ``_falls``: a
-    region with the point contains the points below it, since the class is not computed at the point."""
+    """How regions extend from each point, for all classes at once.
+
+    ``rises`` has for each point the classes for which a region with the point may also contain the points above it.
+    ``_falls`` has the classes for which such a region must contain the points below it, because the class is not
+    computed at the point.
+    """
 
     def __init__(
         self,
@@ -89,7 +93,7 @@ class RegionPoints:
         count = len(graph.before)
         self.rises = rises = [0] * (2 * count)
         self._falls = falls = [0] * (2 * count)
-        #: By node the classes whose regions may contain its entry part if they contain the end of a predecessor.
+        #: By node: the classes whose regions may contain its entry part if they contain the end of a predecessor.
         self._enters = [may_hold[2 * node] & ~phi_kill[node] for node in range(count)]
         root = graph.cfg.rpo[0]
         for node in graph.cfg.rpo:
@@ -110,16 +114,16 @@ class RegionPoints:
         return _Labels(required, self._weights).spread(self._above, self._order)
 
     def _above(self, point: Point, classes: int) -> list[tuple[Point, int]]:
-        """The points directly above ``point`` with those of ``classes`` for which they are. A region of such a class
-        contains all or none of them."""
+        """Each point directly above ``point``, with those of ``classes`` for which a region that contains ``point`` may
+        extend to it. A region of such a class contains all or none of these points."""
         classes &= self.rises[point]
         if not classes:
             return []
         if point & 1:
             return [(point - 1, classes)]
         leaving = self._leaving
-        found = [(2 * other + 1, classes & ~leaving[other]) for other in self._before[point >> 1]]
-        return [each for each in found if each[1]]
+        above = [(2 * other + 1, classes & ~leaving[other]) for other in self._before[point >> 1]]
+        return [each for each in above if each[1]]
 
     def arcs(self, number: int) -> Callable[[Point], Arcs]:
         """The region problem of one class. If a node has several predecessors, an additional point, numbered after the
@@ -173,10 +177,11 @@ class _Labels:
     def __init__(self, required: Mapping[int, Sequence[Point]], weights: Sequence[int]) -> None:
         self._weights = weights
         digits = max([len(points) - 1 for points in required.values()], default=0).bit_length()
-        #: By point: the classes that reached it; their labels by digit; and, by weight of the required point that it is
-        #: above, the classes.
+        #: By point: the classes that reached it, as bits.
         self._reached: dict[Point, int] = {}
+        #: By point and binary digit: the classes whose label at the point has this digit set, as bits.
         self._labels: dict[Point, list[int]] = {}
+        #: By point and weight: the classes whose label comes from a required point of this weight, as bits.
         self._heavy: dict[Point, dict[int, int]] = {}
         for number, points in required.items():
             bit = 1 << number
@@ -191,8 +196,8 @@ class _Labels:
                     labels[digit] |= bit
 
     def spread(self, above: Callable[[Point, int], Iterable[tuple[Point, int]]], position: Sequence[int]) -> int:
-        """Propagate the labels upwards; the classes with a possible gain. ``position``: by node its rank in the order
-        in which nodes are visited."""
+        """Propagate the labels upwards; the classes with a possible gain. ``position`` maps a node to its rank in the
+        order in which nodes are visited."""
         reached, pending = self._reached, dict(self._reached)
         point_at = {2 * position[point >> 1] + (~point & 1): point for point in reached}
         queue = list(point_at)

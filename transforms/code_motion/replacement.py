@@ -1,7 +1,7 @@
 """Replaces evaluations of an expression by reads of a temporary.
 
-Guarantees: after `replace_occurrences` the temporary of a class holds its value at each point where the class is
-present.
+A class is *present* at a point if its temporary holds the value of its expression there. Guarantees: after
+`replace_occurrences` a class is present after each of its occurrences, and remains so until its value changes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def replace_occurrences(
     transfer: Transfer,
     inserted: Mapping[Instr, int] | None = None,
 ) -> None:
-    """Rewrite the occurrences in ``block``. ``number_of``: by occurrence the number of its class.
+    """Rewrite the occurrences in ``block``. ``number_of`` maps an occurrence to the number of its class.
 
     ``present`` is the set of classes whose temporary holds the value at the start of the block. An occurrence becomes a
     copy of its temporary; if the class is not present, the temporary is evaluated directly before it. ``inserted``: by
@@ -72,5 +72,5 @@ def replace_occurrences(
 
 
 def occurrences_of(classes: Sequence[ExpressionClass], numbers: Iterable[int]) -> dict[Instr, int]:
-    """By occurrence of the classes ``numbers`` the number of its class."""
+    """By occurrence: the number of its class. Only the classes ``numbers`` are included."""
     return {occurrence.instr: number for number in numbers for occurrence in classes[number].occurrences}

@@ -41,17 +41,21 @@ from ...analysis.memory.speculation import may_speculate, speculation_places
 from ...ptx import Block, Instr, Kernel
 from ..cleanup.copy_propagation import CopyPropagation
 from ..cleanup.dead_code import DeadCodeElimination
+from ..passes import option
 from ..remarks import Remarks, block_names
 from .branch_divergence import BranchDivergence
 from .edges import EdgeInserter
 from .endless_loops import endless_at_headers
 from .expressions import ExpressionClass, LocalPredicates, candidates_by_value, rewritten_candidates
 from .insertion_region import smallest_minimum_region
-from .lazy_code_motion import LazyCodeMotion, never_leaving
+from .lazy_code_motion import LazyCodeMotion
 from .motion_points import Point, RegionPoints, SplitGraph
 from .replacement import evaluate_into, occurrences_of, replace_occurrences
 
 __all__ = ["SparseCodeMotion", "SpeculativePartialRedundancyElimination", "SpeculativeSparseCodeMotion"]
+
+
+_NO_INSERTION = "let lcm insert nothing in an arm of a divergent branch"
 
 
 @dataclass(slots=True)
@@ -86,15 +90,16 @@ class Local:
 
 @dataclass(frozen=True)
 class SparseCodeMotion:
-    """Options: ``weights`` is ``uniform`` or ``loop``; ``loop`` uses the profile if there is one. ``min_cost`` is that
-    of lazy code motion, which runs first if ``lazy`` is set. ``cdrnd_insertion`` forbids lazy code motion to insert
-    into arms of divergent branches."""
+    """Sparse code motion: as lcm, with the fewest evaluations in the code.
 
-    weights: str = "loop"
-    min_cost: int = 2
-    rounds: int = 2
-    lazy: bool = True
-    cdrnd_insertion: bool = False
+    ``min_cost`` also holds for lazy code motion, which runs first if ``lazy`` is set.
+    """
+
+    weights: str = option("loop", "the cost of a block: loop (by loop depth, or by the profile if given), or uniform")
+    min_cost: int = option(2, "move only expressions with at least this cost in the opcode table")
+    rounds: int = option(2, "the most repetitions")
+    lazy: bool = option(True, "run lcm first")
+    cdrnd_insertion: bool = option(False, _NO_INSERTION)
 
     name: ClassVar[str] = "scm"
 
@@ -140,7 +145,7 @@ class SparseCodeMotion:
 
 @dataclass(frozen=True)
 class SpeculativePartialRedundancyElimination(SparseCodeMotion):
-    """SPRE: speculates at every branch."""
+    """Speculative PRE: as scm; expressions may also move above every branch."""
 
     name: ClassVar[str] = "spre"
 
@@ -151,9 +156,9 @@ class SpeculativePartialRedundancyElimination(SparseCodeMotion):
 
 @dataclass(frozen=True)
 class SpeculativeSparseCodeMotion(SparseCodeMotion):
-    """SSCM: speculates at divergent branches only."""
+    """Speculative sparse code motion: as scm; expressions may also move above divergent branches."""
 
-    cdrnd_insertion: bool = True
+    cdrnd_insertion: bool = option(True, _NO_INSERTION)
 
     name: ClassVar[str] = "sscm"
 
@@ -187,8 +192,8 @@ class _Motion:
         self.weights = [1] * len(weight) if options.weights == "uniform" else weight  # by node
         #: All class numbers, as bits.
         self.universe = (1 << len(classes)) - 1
-        self.local = Local.of(local, self.graph, never_leaving(facts), self.universe)
-        #: By point, DnSafe \\ UpSafe, and the computations.
+        self.local = Local.of(local, self.graph, facts.cfg.never_leaving, self.universe)
+        #: By point: DnSafe \\ UpSafe, and the computations.
         self.endless = self.find_endless()
         self.may_hold: list[int] = []
         self.computed = _by_point(self.local.antloc, self.local.exit_comp)
@@ -197,7 +202,7 @@ class _Motion:
     # --- the sets ------------------------------------------------------------------------------------------------
 
     def find_endless(self) -> list[int]:
-        """By node the classes that are not anticipated at its start because a thread may stay in a loop for ever."""
+        """By node: the classes that are not anticipated at its start because a thread may stay in a loop forever."""
         extra = [0] * len(self.graph.edge)
         faulting = self.faulting()
         if not faulting:
@@ -336,7 +341,7 @@ class _Motion:
         return set()
 
     def down_safety(self, unions: Sequence[int] = (), strict: Solution | None = None) -> Solution:
-        """``unions``: by node the classes for which the meet is ∪; ``strict``: the solution without any ∪."""
+        """``unions`` has for each node the classes for which the meet is ∪; ``strict``: the solution without any ∪."""
         cfg, local = self.graph.cfg, self.local
         nodes = range(len(cfg.blocks))
         return solve(
@@ -357,7 +362,7 @@ class _Motion:
     # --- the choice ----------------------------------------------------------------------------------------------
 
     def choose(self) -> dict[int, list[Point]]:
-        """By number of each class to rewrite the points at which to evaluate it."""
+        """By number of each class to rewrite: the points at which to evaluate it."""
         chosen: dict[int, list[Point]] = {}
         points = self.region_points()
         for number, required in self.worthwhile(points).items():
@@ -383,7 +388,7 @@ class _Motion:
         )
 
     def worthwhile(self, points: RegionPoints) -> dict[int, list[Point]]:
-        """By number of each class with a possible gain its computations that are not up-safe."""
+        """By number of each class with a possible gain: its computations that are not up-safe."""
         rising = self.rising(points)
         if not rising:
             return {}
@@ -463,7 +468,7 @@ class _Motion:
         return sum(1 << number for number in chosen)
 
     def availability(self, comp: list[int], chosen: int) -> list[int]:
-        """By node the chosen classes that are available at its start after ``comp`` was inserted."""
+        """By node: the chosen classes that are available at its start after ``comp`` was inserted."""
         cfg, local = self.graph.cfg, self.local
         nodes = range(len(cfg.blocks))
         solution = solve(

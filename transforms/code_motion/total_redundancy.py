@@ -32,7 +32,7 @@ __all__ = ["Holders", "TotalRedundancy", "remove_redundancy"]
 
 @dataclass(frozen=True)
 class TotalRedundancy:
-    """Without options."""
+    """Removes an instruction if a dominating one computes the same value."""
 
     name: ClassVar[str] = "cse"
 
@@ -68,7 +68,7 @@ def remove_redundancy(kernel: Kernel, facts: Facts, remarks: Remarks, pass_name:
 
 
 def _find(kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, pass_name: str) -> dict[Reg, Reg]:
-    """By redundant register the register to read instead."""
+    """By redundant register: the register to read instead."""
     cfg = facts.cfg
     holders = Holders(facts.dominance)
     replaced: dict[Reg, Reg] = {}

@@ -6,8 +6,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from ...cost import Figures
 from ...ptx import Module
+from ...work_times import WorkTimes
 
-__all__ = ["Judge", "ReadsFloatCode", "RecordingJudge", "Refused"]
+__all__ = ["Judge", "ReadsFloatCode", "RecordingJudge", "Refused", "TimesItsWork"]
 
 
 class Refused(Exception):
@@ -22,6 +23,13 @@ class Judge(Protocol):
     def figures(self, module: Module) -> dict[str, Figures]:
         """The figures of each entry by name. Raises `Refused`."""
         ...
+
+
+@runtime_checkable
+class TimesItsWork(Protocol):
+    """A judge that measures its work, for `--time-passes`."""
+
+    times: WorkTimes
 
 
 @runtime_checkable

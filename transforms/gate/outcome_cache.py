@@ -89,7 +89,7 @@ class OutcomeCache:
             outcome = self._recall(given)
             if outcome is not None:
                 outcomes[name] = outcome
-                self._module.put(outcome.kernel)  # its callers are read back after it
+                self._module.put(outcome.kernel)  # kernels that call it are parsed later, and refer to it
             elif self._together:
                 for each in self._given.values():
                     self._module.put(each.kernel)
@@ -102,7 +102,11 @@ class OutcomeCache:
             self._record(given, outcomes[name])
 
     def _identify(self, kernel: Kernel) -> Given:
-        """The kernel as it is now, before it is transformed."""
+        """``kernel`` before the passes, with the key of its outcome.
+
+        The key is a hash of everything that outcome and remarks depend on: the shared part of the module and the passes
+        (`_shared`), the printed text of the kernel, the text as it was written, and the places of its instructions.
+        """
         text = print_kernel(kernel)
         source, start = self._module.source, kernel.pos
         places = array("q", (instr.pos - start if instr.pos >= 0 else -1 for instr in _all(kernel)))

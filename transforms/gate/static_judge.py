@@ -4,11 +4,11 @@ Only these figures of PTX predict time. Other instructions and register pressure
 recomputes, reorders and allocates registers itself. In 185 timed arms of the suites, neither fewer PTX instructions nor
 fewer live registers meant less time (docs/experiments/gate.md). A load or store that is
 removed from PTX is removed from the machine code, too. So is a division or a root, which ptxas expands to tens of
-instructions. A kernel is better where these instructions, each counted 8 to the power of its loop depth times, got
-fewer. A change that only saves short arithmetic is reverted.
+instructions. A kernel is better if the weighted number of these instructions decreases. The weight of an
+instruction is 8 to the power of its loop depth. A change that only saves short arithmetic is reverted.
 
-Requires: nothing but the kernel. Guarantees: a kernel with one more access is never better; nor is a kernel whose live
-values exceed the registers of a thread, which ptxas would spill, where they did not before.
+Requires: nothing but the kernel. Guarantees: a kernel with one more access is never better. Nor is a kernel whose live
+values newly exceed the registers of a thread, since ptxas would spill them.
 Does not know: which of these instructions ptxas merges by itself, whether accesses coalesce, and everything else that
 `toolchain.ptxas_judge` knows.
 """
@@ -20,6 +20,7 @@ from ...analysis.manager import Facts
 from ...analysis.register_limit import register_limit
 from ...cost import Figures, loop_weight
 from ...ptx import Effect, Instr, Kernel, Module
+from ...work_times import WorkTimes
 
 __all__ = ["StaticJudge"]
 
@@ -36,9 +37,13 @@ class StaticJudge:
 
     name = "static model"
 
+    def __init__(self) -> None:
+        self.times = WorkTimes()
+
     def figures(self, module: Module) -> dict[str, Figures]:
         """The figures of each entry by name."""
-        return {kernel.name: _figures(kernel, module) for kernel in module.entries}
+        with self.times.measure("static figures"):
+            return {kernel.name: _figures(kernel, module) for kernel in module.entries}
 
 
 def _figures(kernel: Kernel, module: Module) -> Figures:

@@ -36,7 +36,7 @@ from .launch_graph import LaunchGraph, Node, Place, Step
 
 __all__ = ["Backward", "Fusible", "analyze", "backward_step"]
 
-#: Whether the second launch may be fused with the first, if both are at the third argument, which is one of them.
+#: Whether the second launch may be fused with the first, at the position of the third argument: one of these two.
 Fusible = Callable[[Node, Node, Node], bool]
 
 
@@ -72,15 +72,15 @@ def analyze(graph: LaunchGraph, launch: Node, fusible: Fusible) -> Backward:
 
 def backward_step(graph: LaunchGraph, launch: Node, fusible: Fusible) -> Step | None:
     """The transformation of ``launch`` by this phase; None if it fuses nothing."""
-    found = analyze(graph, launch, fusible)
-    if not found.x_fusible:
+    solution = analyze(graph, launch, fusible)
+    if not solution.x_fusible:
         return None
-    in_order = [node for node in graph.order if node in found.x_latest]
+    in_order = [node for node in graph.order if node in solution.x_latest]
     return Step(
         "backward",
         launch,
-        tuple(node for node in in_order if node in found.x_fusible),
-        tuple(Place(node, at_exit=True) for node in in_order if node not in found.x_fusible),
+        tuple(node for node in in_order if node in solution.x_fusible),
+        tuple(Place(node, at_exit=True) for node in in_order if node not in solution.x_fusible),
     )
 
 

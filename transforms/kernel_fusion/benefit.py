@@ -41,7 +41,7 @@ class MachineCosts:
     ``grid_block``. ``block`` is the cost of a block that does nothing.
     """
 
-    machine: str = "NVIDIA H200 (not calibrated here)"
+    machine: str = "one NVIDIA H200"
     launch: float = 3.53e-6
     graph_node: float = 0.51e-6
     cooperative_launch: float = 0.0
@@ -53,6 +53,11 @@ class MachineCosts:
     bandwidth: float = 4.1e12
     multiprocessors: int = 132
     threads: int = 2048  #: threads per multiprocessor
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether these are measured costs, and not the defaults."""
+        return self != MachineCosts()
 
     @staticmethod
     def of(data: Mapping[str, object]) -> MachineCosts:

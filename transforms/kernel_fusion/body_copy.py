@@ -29,7 +29,8 @@ from ...ptx import (
     Variable,
     substitute,
 )
-from ...ptx.ir import Declaration, Loc
+from ...ptx.instructions import Loc
+from ...ptx.ir import Declaration
 from ...ptx.operands import Mem, walk
 
 __all__ = ["BodyCopy", "Files", "copy_body", "free_tag", "names_of"]

@@ -34,7 +34,7 @@ def facts_of(site: LaunchSite) -> Facts:
 
 
 def accesses_of(site: LaunchSite) -> AccessSet:
-    """The memory accesses of the site's kernel."""
+    """The accesses to memory of the kernel of ``site``."""
     return access_set(facts_of(site))
 
 

@@ -58,10 +58,10 @@ def analyze(graph: LaunchGraph, launch: Node, fusible: Fusible) -> Forward:
 
 def forward_step(graph: LaunchGraph, launch: Node, fusible: Fusible) -> Step | None:
     """The transformation of ``launch`` by this phase; None if the launch would stay in its place."""
-    found = analyze(graph, launch, fusible)
-    fusions = tuple(node for node in graph.order if node in found.n_fusible)
-    places = [Place(n, at_exit=False) for n in graph.order if n in found.n_insert and n not in found.n_fusible]
-    places += [Place(node, at_exit=True) for node in graph.order if node in found.x_insert]
+    solution = analyze(graph, launch, fusible)
+    fusions = tuple(node for node in graph.order if node in solution.n_fusible)
+    places = [Place(n, at_exit=False) for n in graph.order if n in solution.n_insert and n not in solution.n_fusible]
+    places += [Place(node, at_exit=True) for node in graph.order if node in solution.x_insert]
     if not fusions and _is_where_it_was(graph, launch, places):
         return None
     return Step("forward", launch, fusions, tuple(places))

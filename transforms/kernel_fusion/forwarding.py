@@ -29,7 +29,7 @@ from .buffer_use import accesses_of, buffer_of, facts_of, is_module_variable
 from .host_values import HostValues, Signs
 from .launch_site import LaunchSite
 from .overlap import relation
-from .placement import Place, Placement, bounds_of_names
+from .placement import Placement, Target, bounds_of_names
 
 __all__ = ["Forwarded", "forward"]
 
@@ -51,11 +51,11 @@ def forward(
     ``is_ordered``: each dependence on the first body is within one thread or one block. ``dead``: allocations that
     nothing reads afterwards. ``checks`` are true whenever the fused kernel is launched.
     """
-    found = Forwarded()
+    forwarded = Forwarded()
     if is_ordered and first.grid == second.grid:
-        found.loads.update(_Forwarding(first, second, checks).loads())
-    _drop_stores((first, second), dead, found)
-    return found
+        forwarded.loads.update(_Forwarding(first, second, checks).loads())
+    _drop_stores((first, second), dead, forwarded)
+    return forwarded
 
 
 def _drop_stores(sites: tuple[LaunchSite, LaunchSite], dead: frozenset[str], found: Forwarded) -> None:
@@ -78,9 +78,9 @@ class _Forwarding:
         values = HostValues(bounds_of_names((first, second)), checks)
         self.signs = Signs(values, may_check=False)
         self.sites = (first, second)
-        #: Each body is placed twice: as launch 0, with threads of its own, and as launch 1, where a thread of both
-        #: bodies is the same one. ``same`` and ``mine`` are the first and second body as launch 1; ``other`` and
-        #: ``earlier`` are the first and second body as launch 0.
+        #: Each body is placed twice. As launch 1, it is executed by the thread that is examined: ``same`` is the
+        #: first body and ``mine`` the second one. As launch 0, it may be executed by any thread: ``other`` is the
+        #: first body and ``earlier`` the second one.
         self.other = Placement(first, 0, values, self.signs)
         self.same = Placement(first, 1, values, self.signs)
         self.mine = Placement(second, 1, values, self.signs)
@@ -88,7 +88,7 @@ class _Forwarding:
 
     def loads(self) -> dict[Instr, Reg | Imm]:
         """The loads to replace, with the registers or immediates that replace them."""
-        found: dict[Instr, Reg | Imm] = {}
+        replaced: dict[Instr, Reg | Imm] = {}
         first, second = (accesses_of(site).accesses for site in self.sites)
         stores = [access for access in first if self._is_candidate(access)]
         for load in second:
@@ -99,9 +99,9 @@ class _Forwarding:
                 continue
             for store in stores:
                 if self._yields(store, load, place):
-                    found[load.instr] = _stored(store.instr)
+                    replaced[load.instr] = _stored(store.instr)
                     break
-        return found
+        return replaced
 
     def _is_candidate(self, store: Access) -> bool:
         instr = store.instr
@@ -124,7 +124,7 @@ class _Forwarding:
         cfg = facts_of(self.sites[side]).cfg
         return next(block for block in cfg.rpo if instr in cfg.blocks[block].instrs)
 
-    def _yields(self, store: Access, load: Access, place: Place) -> bool:
+    def _yields(self, store: Access, load: Access, place: Target) -> bool:
         if store.bytes != load.bytes:
             return False
         here = self.same.place(store)
@@ -144,7 +144,7 @@ class _Forwarding:
             return None
         return guard.relation, guard.kind, guard.bits, left, right
 
-    def _is_last(self, store: Access, load: Access, place: Place) -> bool:
+    def _is_last(self, store: Access, load: Access, place: Target) -> bool:
         """Whether the store is the last write of the bytes before the load."""
         for access in accesses_of(self.sites[0]).accesses:
             if access.writes and not is_module_variable(access):
@@ -159,7 +159,7 @@ class _Forwarding:
                 return False
         return True
 
-    def _relation(self, side: int, access: Access, load: Access, place: Place) -> str:
+    def _relation(self, side: int, access: Access, load: Access, place: Target) -> str:
         name = buffer_of(self.sites[side], access)
         if name and name != place.buffer:
             return "never"
@@ -176,14 +176,14 @@ class _Forwarding:
         instrs = facts.cfg.blocks[source].instrs
         if source == target and instrs.index(write) < instrs.index(load):
             return True
-        seen: set[int] = set()
+        visited: set[int] = set()
         work = list(facts.cfg.succ[source])
         while work:
             block = work.pop()
-            if block not in seen:
-                seen.add(block)
+            if block not in visited:
+                visited.add(block)
                 work += facts.cfg.succ[block]
-        return target in seen
+        return target in visited
 
 
 def _is_word(instr: Instr) -> bool:

@@ -248,7 +248,7 @@ class _Fusion:
     def _extents(self) -> tuple[dict[str, Operand], dict[str, Operand]]:
         """For each side: by name of ``%nctaid``, the operand that its body reads instead, if the grids differ along
         that axis. It is a number, or a register that is loaded at the start of the kernel."""
-        found: tuple[dict[str, Operand], dict[str, Operand]] = ({}, {})
+        operands: tuple[dict[str, Operand], dict[str, Operand]] = ({}, {})
         params = self.kernel.params
         assert params is not None
         # A part may itself be a fused kernel with such registers.
@@ -258,7 +258,7 @@ class _Fusion:
                 continue
             for side, extent in enumerate((one, other)):
                 if isinstance(extent, int):
-                    found[side][f"%nctaid.{axis}"] = Imm(extent)
+                    operands[side][f"%nctaid.{axis}"] = Imm(extent)
                     continue
                 param = Param(f"{self.name}_param_{len(params)}", "param", TYPES["u32"])
                 params.append(param)
@@ -266,8 +266,8 @@ class _Fusion:
                 self.arguments[param.name] = Scalar(extent, (1, 2**31 - 1))
                 reg = Reg(f"%fused{tag}_nctaid_{axis}{side}", TYPES["u32"])
                 self.kernel.declarations.append(RegisterDeclaration(reg.type, reg.text))
-                found[side][f"%nctaid.{axis}"] = reg
-        return found
+                operands[side][f"%nctaid.{axis}"] = reg
+        return operands
 
     def _grid(self) -> Extents:
         first, second = self.sites
@@ -312,12 +312,11 @@ class _Fusion:
             for block in copies[side].blocks:
                 block.instrs = [instr for instr in block.instrs if instr not in gone]
         if forwarded.loads:
-            self.remarks.append(
-                f"{len(forwarded.loads)} loads of values that the same thread stored read the register instead"
-            )
+            number = len(forwarded.loads)
+            self.remarks.append(f"loads replaced by the register that the same thread stored: {number}")
         removed = sum(map(len, forwarded.stores))
         if removed:
-            self.remarks.append(f"{removed} stores whose results nothing reads are removed")
+            self.remarks.append(f"stores removed, because nothing reads the result: {removed}")
 
     def _keeps_contraction(self, module: Module, copies: list[BodyCopy]) -> bool:
         """Add ``.rn`` to products that memory no longer rounds. Whether ptxas then contracts the same products as
@@ -329,7 +328,7 @@ class _Fusion:
             before.add(facts_of(site).get(Contraction.of), copied.instr)
         pins = keep_contraction(self.kernel, Facts(self.kernel, module), before)
         if pins > 0:
-            self.remarks.append(f"{pins} products that memory rounded get .rn")
+            self.remarks.append(f"products with .rn now, because memory rounded them: {pins}")
         return pins >= 0
 
     def _plain_loads(self, copies: list[BodyCopy], forwarded: Forwarded) -> None:
@@ -458,15 +457,15 @@ def _larger(one: Extent, other: Extent) -> Extent:
 
 def _directives(first: Kernel, second: Kernel) -> list[str]:
     """Launch bounds for the fused kernel. Each kernel is launched with blocks within its own bounds."""
-    found: list[str] = []
+    directives: list[str] = []
     for name in ("reqntid", "maxntid"):
         stated = [text for kernel in (first, second) if (text := kernel.directive(name)) is not None]
-        if stated and not found:  # ptxas rejects a kernel with both
-            found.append(f".{name} {min(stated, key=_threads)}")
+        if stated and not directives:  # ptxas rejects a kernel with both
+            directives.append(f".{name} {min(stated, key=_threads)}")
     least = [text for kernel in (first, second) if (text := kernel.directive("minnctapersm")) is not None]
-    if len(least) == 2 and found:
-        found.append(f".minnctapersm {min(map(int, least))}")
-    return found
+    if len(least) == 2 and directives:
+        directives.append(f".minnctapersm {min(map(int, least))}")
+    return directives
 
 
 def _threads(text: str) -> int:

@@ -27,7 +27,7 @@ from .host_values import HostValues, Signs
 from .launch_site import Argument, Buffer, Extent, Extents, Fusibility, LaunchSite, Scalar
 from .obstacles import configuration_obstacles, described, obstacles
 from .overlap import ORDER, relation
-from .placement import Place, Placement, bounds_of_names
+from .placement import Placement, Target, bounds_of_names
 
 __all__ = ["Argument", "Buffer", "Extent", "Extents", "Fusibility", "LaunchSite", "Scalar", "decide", "flat_site"]
 
@@ -65,7 +65,7 @@ def decide(
     return checked if checked.kind != "grid" else unchecked
 
 
-#: By kernel: its version, and a copy of its module and of it without nested scopes.
+#: By kernel: its version, a copy of its module, and in this copy the kernel without nested scopes.
 _FLAT: WeakKeyDictionary[Kernel, tuple[int, Module, Kernel]] = WeakKeyDictionary()
 
 
@@ -103,12 +103,12 @@ def _refusals(first: LaunchSite, second: LaunchSite) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class _Placed:
     access: Access
-    place: Place | None
+    place: Target | None
     buffer: str  #: empty if it is not known
 
 
 class _Decision:
-    """One run over all pairs of accesses."""
+    """Decides about one pair of launches, from all pairs of their accesses."""
 
     def __init__(self, first: LaunchSite, second: LaunchSite, *, may_check: bool) -> None:
         values = HostValues(bounds_of_names((first, second)))

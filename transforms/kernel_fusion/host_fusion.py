@@ -48,7 +48,7 @@ class FusingHost:
         return self.program.cfg(self._effects)
 
     def graph(self) -> LaunchGraph:
-        """A snapshot for the phases."""
+        """The launch graph of the current program, as a snapshot."""
         cfg = self.cfg()
         return LaunchGraph(cfg.entry, cfg.exit, _edges(cfg), cfg.launches(), self._modifies)
 
@@ -132,12 +132,12 @@ class FusingHost:
         """Whether nothing that may run after ``launch`` reads a buffer that ``handle`` may point to."""
         cfg = self.cfg()
         written = cfg.buffers(handle, launch)
-        seen, waiting = set[Node](), [edge.target for edge in cfg.succs(launch)]
+        visited, waiting = set[Node](), [edge.target for edge in cfg.succs(launch)]
         while waiting:
             node = waiting.pop()
-            if node in seen:
+            if node in visited:
                 continue
-            seen.add(node)
+            visited.add(node)
             unknown = isinstance(node, Launch) and self.pairs.codes.of(node.kernel).memory.is_unknown
             if unknown or cfg.access(node).reads & written:
                 return False

@@ -218,12 +218,12 @@ def _less(poly: Poly, fact: Poly) -> list[Poly]:
     """``poly`` minus positive multiples of ``fact``, which is at least 0. The multiples cancel a negative term, or a
     positive term that may have no other bounds."""
     have = dict(fact.terms)
-    found: list[Poly] = []
+    differences: list[Poly] = []
     for monomial, coefficient in poly.terms:
         divisor = have.get(monomial, 0)
         if monomial and coefficient < 0 and divisor < 0:
             factor = -(coefficient // -divisor)
-            found.append(poly - fact * factor)
+            differences.append(poly - fact * factor)
         elif monomial and divisor > 0 and coefficient >= divisor:
-            found.append(poly - fact * (coefficient // divisor))
-    return found or [ZERO]
+            differences.append(poly - fact * (coefficient // divisor))
+    return differences or [ZERO]

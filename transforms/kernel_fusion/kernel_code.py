@@ -27,8 +27,8 @@ AnyKernel: TypeAlias = Kernel[Any]
 
 @dataclass(frozen=True, eq=False)
 class KernelCode:
-    """A kernel's module and entry. ``memory.is_unknown`` says that no source gave the memory. ``counters`` are those of
-    `LaunchSite`."""
+    """A kernel's module and entry. ``memory.is_unknown`` is true where neither the PTX nor the declaration of the
+    kernel shows which memory it accesses. ``counters`` are those of `LaunchSite`."""
 
     kernel: AnyKernel
     text: str

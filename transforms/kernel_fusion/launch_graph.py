@@ -31,7 +31,7 @@ Node: TypeAlias = Hashable
 
 @dataclass(frozen=True, slots=True)
 class EdgePoint:
-    """The empty node on a critical edge. ``edge`` identifies the edge for whoever built the graph."""
+    """The empty node on a critical edge. ``edge`` identifies the edge for the builder of the graph."""
 
     edge: Hashable
 
@@ -80,7 +80,7 @@ class Editable(Protocol):
     """A program that can be transformed."""
 
     def graph(self) -> LaunchGraph:
-        """A snapshot of the current program."""
+        """The launch graph of the current program, as a snapshot."""
         ...
 
     def apply(self, step: Step) -> Applied:

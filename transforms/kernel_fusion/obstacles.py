@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...analysis.divergence.block_uniform import block_uniform
+from ...analysis.divergence.block_uniform import partial_barriers
 from ...analysis.effects import memory_space
 from ...analysis.manager import Facts
 from ...analysis.memory.thread_accesses import access_set
@@ -90,7 +90,7 @@ def obstacles(facts: Facts, site: LaunchSite, *, is_second: bool) -> list[str]:
         reason = _instruction(instr, module, is_second=is_second)
         if reason:
             reasons.append(f"{described(instr)} {reason}")
-    partial = block_uniform(facts).partial
+    partial = partial_barriers(facts)
     reasons += [f"{described(instr)} may not be reached by all threads of a block" for instr in partial]
     reasons += [] if site.cooperative else _waiting_loops(facts)
     reasons += _module_variables(kernel, module, site.counters)

@@ -23,7 +23,7 @@ from math import gcd
 
 from ...analysis.values.polynomial import ZERO, Atom, Poly, TooManyTerms, constant, variable
 from .host_values import Signs, interval
-from .placement import AXES, VARYING, Bound, Place, Placement, linear
+from .placement import AXES, VARYING, Bound, Placement, Target, linear
 
 __all__ = ["ORDER", "relation"]
 
@@ -35,20 +35,20 @@ _WORD = 1 << 32
 _FAR = 1 << 63
 
 
-def relation(first: tuple[Placement, Place, int], second: tuple[Placement, Place, int], signs: Signs) -> str:
+def relation(first: tuple[Placement, Target, int], second: tuple[Placement, Target, int], signs: Signs) -> str:
     """One of `ORDER` for two accesses. Each is given as its launch, its place and its size in bytes."""
     before = dict(signs.checks)
     try:
-        found = _Comparison(first, second, signs).answer()
+        order = _Comparison(first, second, signs).answer()
     except TooManyTerms:
-        found = "any"
-    if found == "any":
+        order = "any"
+    if order == "any":
         signs.checks = before
-    return found
+    return order
 
 
 class _Unknown(Exception):
-    """Nothing can be shown."""
+    """The relation of the accesses cannot be determined."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,9 @@ class _Digit:
 
 
 class _Comparison:
-    def __init__(self, first: tuple[Placement, Place, int], second: tuple[Placement, Place, int], signs: Signs) -> None:
+    def __init__(
+        self, first: tuple[Placement, Target, int], second: tuple[Placement, Target, int], signs: Signs
+    ) -> None:
         self.placements = (first[0], second[0])
         self.places = (first[1], second[1])
         self.signs = signs
@@ -210,8 +212,11 @@ class _Comparison:
         return None
 
     def _number(self, stride: Poly, least: Bound, greatest: Bound, *, may_check: bool) -> tuple[int, ...] | None:
-        """The only multiple of ``stride`` that brings a value between the bounds into the window: one number, no
-        number, or ``None`` if it is not known."""
+        """Which multiples of ``stride`` can be added to a value between the bounds so that the sum is in the window.
+
+        A tuple with the only factor, an empty tuple if there is none, ``None`` if several are possible or if it is
+        not known.
+        """
         bounds = [*least.conditions, *greatest.conditions]
         conditions = [stride + least.value - self.high, stride + self.low - greatest.value, *bounds]
         if self.signs.ensure_positive(conditions, may_check=may_check):
@@ -278,24 +283,24 @@ class _Comparison:
         if atom.kind == "word":
             return [Bound(constant(atom.high if atom.high is not None else _WORD))]
         side = int(atom.name[-1])
-        found = list(self.places[side].upper.get(atom, ()))
+        bounds = list(self.places[side].upper.get(atom, ()))
         whole = self.placements[side].greatest(atom)
         if whole is not None:
-            found.append(Bound(whole))
-        if not found:
+            bounds.append(Bound(whole))
+        if not bounds:
             raise _Unknown
-        return found[:3]
+        return bounds[:3]
 
     def _lowers(self, atom: Atom) -> list[Bound]:
         if atom.kind == "word":
             return [Bound(constant(atom.low if atom.low is not None else -_WORD))]
         side = int(atom.name[-1])
-        found = list(self.places[side].lower.get(atom, ()))
+        bounds = list(self.places[side].lower.get(atom, ()))
         if atom.low is not None:
-            found.append(Bound(constant(atom.low)))
-        if not found:
+            bounds.append(Bound(constant(atom.low)))
+        if not bounds:
             raise _Unknown
-        return found[:3]
+        return bounds[:3]
 
     # --- results so far ------------------------------------------------------------------------------------------
 
@@ -339,12 +344,12 @@ class _Comparison:
 
 
 def _plus(bounds: list[Bound], stride: Poly, more: list[Bound]) -> list[Bound]:
-    found = [
+    sums = [
         Bound(each.value + stride * other.value, (*each.conditions, *other.conditions))
         for each in bounds
         for other in more
     ]
-    return found[:16]
+    return sums[:16]
 
 
 def _leads_positive(stride: Poly) -> bool:

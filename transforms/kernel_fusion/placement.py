@@ -18,7 +18,7 @@ from ...analysis.values.thread_affine import coordinate, fits, range_of
 from .host_values import Bounds, HostValues, Signs, interval, narrowed
 from .launch_site import Buffer, LaunchSite, Scalar
 
-__all__ = ["AXES", "VARYING", "Place", "Placement", "bounds_of_names"]
+__all__ = ["AXES", "VARYING", "Target", "Placement", "bounds_of_names"]
 
 AXES = "xyz"
 
@@ -35,11 +35,11 @@ _MOST = {
 def bounds_of_names(sites: tuple[LaunchSite, LaunchSite]) -> dict[str, Bounds]:
     """Bounds of host expressions that follow from the launches: extents are at least 1, and arguments fit into their
     parameters."""
-    found: dict[str, Bounds] = {}
+    by_name: dict[str, Bounds] = {}
 
     def note(value: object, bounds: Bounds) -> None:
         if isinstance(value, str):
-            found[value] = narrowed(found.get(value, (None, None)), bounds)
+            by_name[value] = narrowed(by_name.get(value, (None, None)), bounds)
 
     for site in sites:
         for what, extents in (("grid", site.grid), ("block", site.block)):
@@ -50,11 +50,11 @@ def bounds_of_names(sites: tuple[LaunchSite, LaunchSite]) -> dict[str, Bounds]:
             if isinstance(argument, Scalar) and not param.type.is_float and not param.dims:
                 bits = param.type.bits
                 note(argument.value, argument.bounds or (range_of("s", bits)[0], range_of("u", bits)[1]))
-    return found
+    return by_name
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Target:
     """The target of an access: a device allocation by name, and the offset from its start. Atoms that differ between
     threads carry the launch's number. ``upper`` and ``lower`` map an atom to its bounds under the conditions that guard
     the access."""
@@ -95,7 +95,7 @@ class Placement:
         """The number of values that ``tid`` or ``ctaid`` can have."""
         return (self.block if kind == "tid" else self.grid)[AXES.index(axis)]
 
-    def place(self, access: Access) -> Place | None:
+    def place(self, access: Access) -> Target | None:
         """The target of the access. ``None`` if its address is not one buffer and an offset."""
         buffers = [
             (atom, argument)
@@ -114,7 +114,7 @@ class Placement:
         if any(other.kind in ("unnamed", "symbol", "pointer") for other in offset.atoms):
             return None
         upper, lower = self._bounds(access.guards)
-        return Place(argument.name, offset, upper, lower)
+        return Target(argument.name, offset, upper, lower)
 
     # --- polynomials ---------------------------------------------------------------------------------------------
 
@@ -123,10 +123,10 @@ class Placement:
         return poly.substitute({atom: self._of(atom) for atom in poly.atoms})
 
     def _of(self, atom: Atom) -> Poly:
-        found = self._atoms.get(atom)
-        if found is None:
-            found = self._atoms[atom] = self._placed(atom)
-        return found
+        form = self._atoms.get(atom)
+        if form is None:
+            form = self._atoms[atom] = self._placed(atom)
+        return form
 
     def _placed(self, atom: Atom) -> Poly:
         kind, name = atom.kind, atom.name
@@ -295,12 +295,12 @@ def in_range(lowest: Poly, highest: Poly, kind: str, bits: int) -> list[Poly]:
 def linear(poly: Poly, varying: frozenset[str]) -> list[tuple[Atom | None, Poly]] | None:
     """The coefficient of each varying atom, and under ``None`` the remaining terms. ``None`` if a term contains two
     varying atoms."""
-    found: dict[Atom | None, Poly] = {}
+    coefficients: dict[Atom | None, Poly] = {}
     for monomial, coefficient in poly.terms:
         here = [atom for atom in monomial if atom.kind in varying]
         if len(here) > 1:
             return None
         atom = here[0] if here else None
         rest = tuple([each for each in monomial if each.kind not in varying])
-        found[atom] = found.get(atom, constant(0)) + Poly(((rest, coefficient),))
-    return list(found.items())
+        coefficients[atom] = coefficients.get(atom, constant(0)) + Poly(((rest, coefficient),))
+    return list(coefficients.items())

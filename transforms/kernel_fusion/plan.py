@@ -29,7 +29,8 @@ class FusionOptions:
     """``independent`` are pairs of kernel names that the user promises to be independent (`Pairs`). Without ``benefit``
     every legal pair is fused. ``tidy`` undoes motions of launches that no fusion used. ``invert_loops`` allows loops to
     test at their end if KFCM then fuses more. ``resident`` gives the number of blocks that run at the same time, which
-    cooperative launches need; without it there are none. ``may_pad`` allows to fuse launches with different grids."""
+    cooperative launches need; without it there are no such launches. ``may_pad`` allows to fuse launches with different
+    grids."""
 
     strategy: Strategy = "kfcm"
     order: PhaseOrder = "backward-first"

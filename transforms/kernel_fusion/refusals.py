@@ -33,13 +33,13 @@ def blocked_pairs(cfg: HostCfg, modifies: Modifies) -> Iterator[Remark]:
 
 def _following(cfg: HostCfg, first: Launch) -> Iterator[tuple[Launch, list[Node]]]:
     """The next launches after ``first``, each with the statements of one path to it."""
-    seen: set[Node] = set()
+    visited: set[Node] = set()
     waiting: list[tuple[Node, list[Node]]] = [(edge.target, []) for edge in cfg.succs(first)]
     while waiting:
         node, path = waiting.pop()
-        if node in seen:
+        if node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         if isinstance(node, Launch):
             if node is not first:
                 yield node, path

@@ -37,7 +37,7 @@ class SharedLayout:
 
 
 def shared_layout(first: LaunchSite, second: LaunchSite, name: str) -> SharedLayout:
-    """The layout. ``name`` is a free prefix for the names of new arrays."""
+    """The layout. ``name`` is the prefix for the names of new arrays. No other name may begin with it."""
     layout = SharedLayout(({}, {}))
     arrays = [_arrays(site.kernel) for site in (first, second)]
     _dynamic(layout, (first, second), arrays, name)
@@ -75,13 +75,13 @@ def _check(layout: SharedLayout, sites: tuple[LaunchSite, LaunchSite], sizes: li
 
 def _arrays(kernel: Kernel) -> list[Variable]:
     """The shared arrays that the kernel declares or mentions, in the order of their first mention."""
-    found: dict[int, Variable] = {id(each): each for each in kernel.variables if each.space == "shared"}
+    arrays: dict[int, Variable] = {id(each): each for each in kernel.variables if each.space == "shared"}
     for instr in kernel.instructions():
         for symbol in instr.symbols():
             declaration = symbol.declaration
             if isinstance(declaration, Variable) and declaration.space == "shared":
-                found.setdefault(id(declaration), declaration)
-    return list(found.values())
+                arrays.setdefault(id(declaration), declaration)
+    return list(arrays.values())
 
 
 def _size(array: Variable) -> int | None:

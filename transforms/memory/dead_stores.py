@@ -236,7 +236,7 @@ class _Overwritten:
                 self._killed_by_phis[block] = self._killed_by_phis.get(block, 0) | computed & sites.followed
         steps: dict[int, list[_Step]] = {}
         for block in self._cfg.rpo:
-            found = steps[block] = []
+            of_block = steps[block] = []
             instrs = self._cfg.blocks[block].instrs
             for instr in [each for each in instrs if each in redefined or each.form.effects & _MEMORY]:
                 kill, gen = redefined.get(instr, 0), 0
@@ -246,7 +246,7 @@ class _Overwritten:
                     if site is not None and instr.guard is None:
                         gen = sites.covered_by(site)
                 if kill or gen or instr in sites.candidates:
-                    found.append((instr, kill, gen))
+                    of_block.append((instr, kill, gen))
         return steps
 
     def _solve(self) -> None:

@@ -35,7 +35,7 @@ _EXCLUDING = frozenset(["nc", "mmio", "unified"])
 
 @dataclass(frozen=True)
 class ReadOnlyLoads:
-    """Turns loads of memory that nothing writes during the kernel into read-only loads."""
+    """Turns loads of memory that nothing writes during the kernel into read-only loads (ld.global.nc)."""
 
     name: ClassVar[str] = "readonly"
 

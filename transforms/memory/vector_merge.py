@@ -27,6 +27,7 @@ from ...ptx import Block, Effect, Instr, Kernel, Mem, Reg, Vec
 from ...ptx.decoding import form_of
 from ...ptx.operations import Operation
 from ..code_motion.expressions import is_described_by_pragma
+from ..passes import option
 from ..remarks import Remarks
 
 __all__ = ["VectorMerge"]
@@ -51,9 +52,9 @@ class _Load:
 
 @dataclass(frozen=True)
 class VectorMerge:
-    """Merges adjacent loads into vector loads; ``aligned`` is the promised alignment in bytes of pointer parameters."""
+    """Merges adjacent loads into vector loads (v2, v4) where the alignment is proven."""
 
-    aligned: int = 1
+    aligned: int = option(1, "assume that pointer parameters are multiples of this power of two (bytes)")
 
     name: ClassVar[str] = "vectormerge"
 

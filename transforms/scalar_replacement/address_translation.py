@@ -4,8 +4,8 @@ A name is a base and an offset that is added to the original offset. Backward ov
 join becomes its argument for that edge. So ``p`` at the header of a loop may be ``q`` before the loop, and ``p + 4`` at
 the end of the loop's body.
 
-Requires: a kernel that does not change. Guarantees: names over at most ``threshold`` back edges, of which an iteration
-has about two.
+Requires: a kernel that does not change. Guarantees: only paths with at most ``threshold`` back edges are
+followed, and at most twice as many names, plus two, are tried.
 """
 
 from __future__ import annotations
@@ -54,8 +54,10 @@ class AddressNames:
 
     @memoized
     def others(self, base: int, width: int) -> tuple[tuple[int, int], ...]:
-        """The other names that an address of this base may have earlier. Its own name is among them where it comes back
-        over a loop."""
+        """The other names that an address of this base may have at earlier points.
+
+        If a path around a loop leads back to the original name, it is among them.
+        """
         return tuple(self._find_others(base, width))
 
     def _find_others(self, base: int, width: int) -> Iterator[tuple[int, int]]:
@@ -77,7 +79,7 @@ class AddressNames:
                     work.append(renamed)
 
     def _earlier(self, name: tuple[int, int], width: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
-        """The edges (block, join) into the block whose φs the base is computed from, and the name before each."""
+        """The edges (block, join) into the block whose φs the base is computed from, and the name before each edge."""
         base, offset = name
         cfg = self._cfg
         join = self._nearest_join(base)
@@ -87,8 +89,8 @@ class AddressNames:
                 yield block, join, (earlier[0], offset + earlier[1])
 
     def _nearest_join(self, base: int) -> int:
-        """Of the blocks whose φs the base is computed from, the one that is reached first on all paths back from where
-        the base is known; -1 where there is none. All of them dominate that point, so it is the lowest of them."""
+        """Among the blocks whose φs the base is computed from, the one that all paths back from where the base is known
+        reach first; -1 if there is none. All of them dominate that point, so it is the lowest of them."""
         places = (self._symbols.places.get(leaf) for leaf in self._symbols.leaves(base) or ())
         joins = [place.block for place in places if place is not None and place.position < 0]
         return max(joins, key=self._cfg.rpo_number.__getitem__, default=-1)

@@ -57,7 +57,7 @@ class _Solver:
         self._may_insert = may_insert
         self._replies = exploration.replies
         self._false: set[State] = set()
-        #: State → the states with a reply that leads to it, each as often as it has such replies.
+        #: State → the states whose replies lead to it. A state occurs once for each such reply.
         self._dependents: dict[State, list[State]] = {}
         #: State → the number of its replies that are false.
         self._missing: dict[State, int] = {}
@@ -106,7 +106,7 @@ class _Solver:
             self._missing[dependent] += 1
 
     def _may_hold(self, state: State) -> bool:
-        """Whether a state with false replies may hold by insertions."""
+        """Whether a state can be true although some of its replies are false: insertions must replace these replies."""
         # The test for insertions takes longest, so it comes last.
         if state not in self._reaching or not self._has_gain(state, self._reaching):
             return False
@@ -147,7 +147,7 @@ class _Solver:
         )
 
     def result(self) -> Solution:
-        """The solution for the root."""
+        """The solution of the equation for the root of the exploration."""
         refusals = list(dict.fromkeys(reason for reason in self._refusals.values() if reason))
         root = self._exploration.root
         if root in self._false or root not in self._real():

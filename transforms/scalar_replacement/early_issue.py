@@ -16,7 +16,11 @@ __all__ = ["issue_early"]
 
 
 def issue_early(load: Load, queries: Queries) -> EarlyIssue | None:
-    """How ``load`` is issued early; `None` where it cannot be."""
+    """How ``load`` can be issued at the end of the block above; `None` if this is not possible.
+
+    The block above must be the only predecessor and end in a conditional branch. Nothing between its end and the load
+    may stop the load (a pinch) or answer its question, and the address must be computable there.
+    """
     cfg = queries.facts.cfg
     component, predecessors = load.movable, cfg.pred[load.block]
     if component is None or len(predecessors) != 1:

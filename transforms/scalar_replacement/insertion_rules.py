@@ -1,8 +1,12 @@
 """Where loads may be inserted.
 
-A load on an edge must be evaluated on every path from there anyway (or the bytes be read, with ``paper`` or
-``readable``), must not fault where the original kernel does not, must have an address that can be computed there, and
-must not be in an arm of a divergent branch that the replaced load is not in.
+A load may be inserted on an edge only if all of these hold:
+
+- every path from there evaluates a load of the same bytes anyway (with ``paper`` or ``readable``, it only has to read
+  the bytes);
+- it cannot fault there, unless the original kernel does;
+- its address can be computed there;
+- it is not in an arm of a divergent branch that the replaced load is not in.
 
 Requires: a kernel that does not change. Reference: thesis §4.3.1, §4.3.2.
 """

@@ -5,27 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..passes import option
+
 __all__ = ["Options"]
 
 
 @dataclass(frozen=True)
 class Options:
-    """``threshold``: over how many iterations of a loop a value may be kept. ``forwarding``: loads take what stores
-    wrote. ``guarded``: a load that is not replaced is issued at the end of the block above, under the predicate of its
-    branch. ``registers``: the limit on the estimated register pressure (0: what the kernel's directives leave a
-    thread). ``rounds``: the most repetitions. ``budget``: the most states of one exploration. ``readable``: promises
-    that every address that the kernel computes for a load may be read at any time. ``paper``: the paper's behaviour
-    where ours differs; `passes.py` lists the differences.
-    """
+    """The options of the four passes. ``readable`` is a promise of the user. `passes.py` says what ``paper`` does."""
 
-    threshold: int = 4
-    forwarding: bool = True
-    guarded: bool = False
-    registers: int = 0
-    rounds: int = 3
-    budget: int = 200
-    readable: bool = False
-    paper: bool = False
+    threshold: int = option(4, "keep a value in registers over at most this many loop iterations")
+    forwarding: bool = option(True, "let a load take its value from a store")
+    guarded: bool = option(False, "issue a load that stays in the block above, under the predicate of its branch")
+    registers: int = option(0, "the limit of estimated register pressure; 0: from the directives of the kernel")
+    rounds: int = option(3, "the most repetitions")
+    budget: int = option(200, "the most states that the analysis visits for one load")
+    readable: bool = option(False, "assume that every address that the kernel computes for a load is always readable")
+    paper: bool = option(False, "behave as the paper describes, for comparison")
 
     #: The name of the pass.
     name: ClassVar[str] = ""

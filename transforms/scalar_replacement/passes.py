@@ -47,7 +47,8 @@ __all__ = [
     "SpeculativeScalarReplacementEverywhere",
 ]
 
-#: How many attempts a round has to find loads that must get no insertions, before no load gets any.
+#: The largest number of attempts of a round. Each attempt may exclude more loads from insertions; after the last one,
+#: no load gets any.
 MOST_ATTEMPTS = 3
 
 
@@ -62,7 +63,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class ScalarReplacement(Options):
-    """Options: see `Options`."""
+    """Scalar replacement: keeps loaded and stored values in registers; inserts loads on other paths."""
 
     name: ClassVar[str] = "srqp"
 
@@ -111,7 +112,7 @@ class ScalarReplacement(Options):
 
 @dataclass(frozen=True)
 class ExtendedScalarReplacement(ScalarReplacement):
-    """Options: see `Options`."""
+    """As srqp, but inserts no load in an arm of a divergent branch."""
 
     name: ClassVar[str] = "esrqp"
     avoids_divergent_arms: ClassVar[bool] = True
@@ -119,7 +120,7 @@ class ExtendedScalarReplacement(ScalarReplacement):
 
 @dataclass(frozen=True)
 class SpeculativeScalarReplacementEverywhere(ExtendedScalarReplacement):
-    """Options: see `Options`."""
+    """As esrqp; loads may also move above every branch."""
 
     name: ClassVar[str] = "ssrqp_s"
     hoists_above: ClassVar[str] = "all"
@@ -127,7 +128,7 @@ class SpeculativeScalarReplacementEverywhere(ExtendedScalarReplacement):
 
 @dataclass(frozen=True)
 class SpeculativeScalarReplacement(ExtendedScalarReplacement):
-    """Options: see `Options`."""
+    """As esrqp; loads may also move above divergent branches."""
 
     name: ClassVar[str] = "ssrqp"
     hoists_above: ClassVar[str] = "divergent"

@@ -30,8 +30,10 @@ Insertion: TypeAlias = tuple[tuple[int, int], Reg]
 
 @dataclass(slots=True)
 class PathCosts:
-    """The loads that one round removes. ``depth`` is how deeply loops are nested: weights may change in ``depth + 1``
-    rounds before they settle."""
+    """The loads that one round removes, and the insertions that they need.
+
+    ``depth`` is the greatest nesting depth of loops: weights need at most ``depth + 1`` iterations to settle.
+    """
 
     cfg: Cfg
     depth: int

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from ...analysis.manager import Facts
 from ...analysis.values.symbolic_values import SymbolicValues
-from ..code_motion.anticipation import Anticipation
 from ..code_motion.branch_divergence import BranchDivergence, Contexts
 from .access_index import Accesses
+from .anticipation import Anticipation
 from .options import Options
 from .question_propagation import Availability
 

@@ -119,7 +119,8 @@ class Availability:
     def explore(self, block: int, question: Question, planned: Mapping[int, Question] = NOTHING_PLANNED) -> Exploration:
         """Propagate ``question`` from the start of ``block``.
 
-        ``planned`` maps blocks to the bytes that planned loads at their ends provide, named as there.
+        ``planned`` maps a block to the bytes that a planned load at its end provides. Their address is in terms of the
+        values there.
         """
         propagation = _Propagation(self, self.answers_to(question).state(block), planned)
         propagation.run()
@@ -189,8 +190,8 @@ class _Propagation:
             exploration.sources.append(state)
 
     def _cut_off(self, reply: Reply, state: State) -> Reply | None:
-        """The reply instead of ``reply`` where the question is propagated no further under a new name, or finds a
-        planned load; `None` where ``reply`` stands."""
+        """The reply that replaces ``reply``: killed if a bound is reached or no earlier access provides the bytes,
+        available if a planned load provides them. `None` if ``reply`` is not replaced."""
         before, question, _, following = reply
         if question is None:
             return None

@@ -32,11 +32,11 @@ class RegisterBudget:
         words: dict[int, int] = {}
         for component, source in replacement.sources:
             for state in source.solution.support if isinstance(source, FromPaths) else ():
-                if not self._chains.is_carried(state.question, component.kind):
+                if not self._chains.is_needed(state.block, state.question, component.kind):
                     words[state.block] = words.get(state.block, 0) + units(component.result).words
         for block, added in words.items():
             live = self._pressure.of_block(block).words
-            if live + self._chains.words.get(block, 0) + added > self._limit:
+            if live + self._chains.words(block) + added > self._limit:
                 return Refusal(replacement.load, "pressure")
         return replacement
 

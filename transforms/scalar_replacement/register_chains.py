@@ -41,11 +41,9 @@ class InsertedLoad:
 
 @dataclass(slots=True)
 class ChainPlan:
-    """What accepted decisions need in the kernel."""
+    """The changes of the kernel that accepted decisions need."""
 
     kernel: Kernel
-    #: Block → 32-bit registers that chains need at its start.
-    words: dict[int, int] = field(default_factory=dict[int, int])
     #: Block → the registers that have to hold their values at its start.
     needed: dict[int, set[Reg]] = field(default_factory=dict[int, set[Reg]])
     #: Access → register → the instruction after the access that fills the register.
@@ -65,12 +63,19 @@ class ChainPlan:
     #: (question, kind) → the register that carries its bytes.
     _registers: dict[tuple[Question, Kind], Reg] = field(default_factory=dict[tuple[Question, Kind], Reg])
 
-    def is_carried(self, question: Question, kind: Kind) -> bool:
-        """Whether the question has a register already."""
-        return (question, kind) in self._registers
+    def is_needed(self, block: int, question: Question, kind: Kind) -> bool:
+        """Whether a register has to hold the value of ``question`` at the start of ``block`` already."""
+        return self._registers.get((question, kind)) in self.needed.get(block, ())
+
+    def words(self, block: int) -> int:
+        """The 32-bit registers that chains need at the start of ``block``."""
+        return sum(units(register).words for register in self.needed.get(block, ()))
 
     def issue_early(self, decision: EarlyIssue) -> None:
-        """Let the load happen at the end of the block, under the guard, into a register of its own."""
+        """Insert the load at the end of the block of ``decision``, under its guard, with a new register as its result.
+
+        A copy of this register replaces the original load.
+        """
         instr = decision.load.instr
         result = instr.operands[0]
         assert isinstance(result, Reg)
@@ -120,10 +125,7 @@ class ChainPlan:
 
     def _need(self, block: int, question: Question, kind: Kind) -> Reg:
         """The register of ``question``, which has to hold its value at the start of ``block``."""
-        is_new = not self.is_carried(question, kind)
         register = self._register(question, kind)
-        if is_new:
-            self.words[block] = self.words.get(block, 0) + units(register).words
         self.needed.setdefault(block, set()).add(register)
         return register
 

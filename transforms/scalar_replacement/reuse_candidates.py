@@ -21,7 +21,7 @@ __all__ = ["ReuseCandidates"]
 
 
 class ReuseCandidates:
-    """The tests for one kernel."""
+    """Finds, in one kernel, accesses that may concern the same bytes."""
 
     def __init__(self, loops: Loops, symbols: SymbolicValues, accesses: Accesses, names: AddressNames) -> None:
         self._loops = loops
@@ -85,8 +85,7 @@ class ReuseCandidates:
         return left * step > 0 and left % step == 0
 
     def _other_provided_names(self, question: Question) -> Iterator[AddressKey]:
-        """The other names of the bytes under which an access provides them. Their own name is among these where it
-        comes back over a loop."""
+        """Those of the other names of the bytes (`AddressNames.others`) under which an access provides them."""
         space, base, offset, size, width, *_ = question
         if self._candidates(space, size).may_become_one(base, offset):
             count = self._accesses.count
@@ -99,7 +98,7 @@ class ReuseCandidates:
     def _candidates(self, space: str, size: int) -> Candidates:
         """The addresses of all providers of ``size`` bytes in ``space``."""
         keys = self._accesses.count
-        addresses = ((base, offset) for each, base, offset, bytes_ in keys if (each, bytes_) == (space, size))
+        addresses = [(base, offset) for each, base, offset, bytes_ in keys if (each, bytes_) == (space, size)]
         return Candidates(self._accesses.inputs, addresses)
 
     def _is_invariant(self, question: Question, block: int) -> bool:

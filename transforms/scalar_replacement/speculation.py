@@ -9,9 +9,9 @@ Guarantees: no load is hoisted to where it may fault, or into a deeper loop. Ref
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ...ptx import Instr
-from ..code_motion.speculative_hoisting import Hoisting
 from .availability_solver import solve
 from .block_answers import THROUGH, PlannedLoad, State
 from .decisions import Component, FromPaths, Load, Refusal, Replacement
@@ -21,6 +21,7 @@ from .queries import Queries
 from .question_propagation import Reply
 from .questions import Question
 from .redundancy import RegisterBudget, is_deliverable
+from .speculative_hoisting import Hoisting
 
 __all__ = ["Speculation"]
 
@@ -46,7 +47,11 @@ class Speculation:
         component = load.movable
         if component is None or not self._may_help(load, component.question):
             return refusal
-        places = self._hoisting.places(load.block, component.question, self._is_convergent_with(load.block))
+        is_safe: Callable[[int], bool] | None = None
+        if self._queries.facts.promise.inside is not None:
+            is_safe = partial(self._is_safe, component.question)
+        is_convergent = self._is_convergent_with(load.block)
+        places = self._hoisting.places(load.block, component.question, is_convergent, is_safe)
         if not places.may_rise or not places.blocks:
             return refusal
         depth = self._queries.facts.loops.depth
@@ -61,6 +66,9 @@ class Speculation:
         if not self._options.paper and not self._helps(load, component.question, planned):
             return refusal
         return self._hoisted(refusal, component, planned)
+
+    def _is_safe(self, question: Question, block: int) -> bool:
+        return self._rules.is_safe_at_end(block, question)
 
     def _is_convergent_with(self, home: int) -> Callable[[int], bool]:
         return lambda block: self._rules.is_convergent_block(block, home)
@@ -84,7 +92,7 @@ class Speculation:
 
     def _may_help(self, load: Load, question: Question) -> bool:
         """Whether hoisting may help: nothing in the block above the load changes its bytes, and another access uses
-        them, or the load reads them again in a loop. Compares names only, and comes before the tests that take long."""
+        them, or the load reads them again in a loop. This test is quick, because it compares names only."""
         if self._queries.search.within(load.block, question, load.position) is not THROUGH:
             return False
         is_reused = self._queries.candidates.may_be_available(question, load.block)

@@ -1,15 +1,16 @@
-"""Self-describing PTX for the divergence analysis.
+"""Tests of the divergence analysis: PTX files that contain the expected results as comments.
 
-Every ``.ptx`` file in this folder is a test. Behind an instruction:
+Every ``.ptx`` file in this folder is a test. Comments after an instruction are about this instruction:
 
     // DIVERGENT: %r3, branch     these may differ between the lanes of a warp
     // UNIFORM: %r3, address      these do not
     // WHY: branch diverges: …    the explanation of a divergent branch, as `Divergence.explain` words it
 
-A register is meant as the instruction writes it or, where it only reads it, as it reads it; ``branch`` is the branch
-itself and ``address`` the address it accesses. For the kernel that they stand in:
+A register stands for the value that the instruction writes to it; if the instruction only reads it, for the value that
+is read. ``branch`` is the branch itself, and ``address`` is the address that the instruction accesses. The other
+comments are about the kernel that contains them:
 
-    // BLOCK: 64, 4, 1            the block shape it is launched with
+    // BLOCK: 64, 4, 1            the block shape of the launch
     // LANES APART                lanes are not assumed to stay together
     // CDRND: s, L1, L2           the labels of the blocks in the control dependence region of non-divergence
     // LOOP EXIT: L1              the headers of the loops with a divergent exit
@@ -42,7 +43,7 @@ class PtxFile(pytest.File):
 
 
 class Disagreement(Exception):
-    """What a file says and what the analysis found do not agree."""
+    """The results of the analysis differ from the comments in a file."""
 
 
 class DivergenceItem(pytest.Item):
@@ -105,7 +106,7 @@ def _words(text: str) -> set[str]:
 def _before(kernel: Kernel, text: str, pos: int) -> Instr:
     line_start = text.rfind("\n", 0, pos) + 1
     there = [instr for instr in kernel.instructions() if line_start <= instr.pos < pos]
-    if not there:  # a note of its own line speaks of the instruction above
+    if not there:  # a comment on a separate line is about the instruction above
         return max((instr for instr in kernel.instructions() if instr.pos < pos), key=lambda instr: instr.pos)
     return there[-1]
 

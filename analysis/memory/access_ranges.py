@@ -1,0 +1,216 @@
+"""Which bytes each access of a kernel to global memory touches in a launch, relative to a pointer parameter.
+
+Computes: for an access whose address is ``pointer + offset`` the range of the offset over all threads and iterations,
+as expressions of scalar arguments and of the dimensions of the launch (`launch_ranges`), and what that needs. Accesses
+with the same guards and the same address except for a constant are in one range.
+
+Requires: facts of a kernel without nested scopes. Guarantees: in every launch for which the needs hold, all bytes of
+the accesses are in the range. Bytes are numbered by integers: if ``pointer + start`` is negative, the range is of no
+use, so this is a need as well. Refuses (``None``): addresses that are no sum with one pointer parameter, offsets that
+nothing bounds or that are only known to be in 4 GiB, and expressions that are too long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import TYPE_CHECKING, cast
+
+from ...contract import Expression, Number, Operation
+from ...contract.expressions import argument, compare, stack_need
+from ...ptx import Instr, Param
+from ..values.polynomial import Poly, TooManyTerms, constant, variable
+from ..values.value_numbering import Values
+from .alias import Reference
+from .launch_ranges import LaunchRanges
+from .points_to import is_pointer_parameter
+from .spans import Span
+from .thread_accesses import Comparison, access_set_with
+
+if TYPE_CHECKING:
+    from ..manager import Facts
+
+__all__ = ["AccessRange", "AccessRanges", "are_readable"]
+
+#: The longest text of the two ends and of the needs, in characters, and the deepest stack for their evaluation.
+_LONGEST = 4000
+_DEEPEST = 48
+#: The largest literal.
+_LARGEST = 1 << 62
+#: A range of constants that is wider says nothing.
+_WIDEST = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRange:
+    """The bytes from ``start`` up to, not including, ``stop`` relative to parameter number ``pointer``. ``needs`` are
+    the
+    conditions of the launch under which that is right. ``factor`` divides the distance of each address from the
+    pointer."""
+
+    pointer: int
+    start: Expression
+    stop: Expression
+    needs: tuple[Expression, ...] = ()
+    factor: int = 1
+
+
+class AccessRanges:
+    """The ranges of one kernel; a fact for `Facts.get`."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._launch = LaunchRanges(facts)
+        bits = (facts.module.address_size if facts.module is not None else None) or 64
+        touched = facts.memory.buffers.reads | facts.memory.buffers.writes
+        self._pointers = {
+            name: index
+            for name, (index, param) in self._launch.params.items()
+            if name in touched and is_pointer_parameter(param, bits)
+        }
+        self._params: list[Param] = [param for _, param in self._launch.params.values()]
+        self._is_whole = bits == 64 and facts.kernel.is_entry
+        #: By instruction its range.
+        self._found: dict[Instr, AccessRange | None] = {}
+        #: By (class of values, offset, bytes, block): `at_end`.
+        self._at_end: dict[tuple[int, int, int, int], AccessRange | None] = {}
+        #: The address without its constant, the pointer, and the bounds of the distance, of each range in `_found`.
+        self._bounds: set[tuple[Poly, int, Expression, Expression]] = set()
+        #: By class of values an SSA value of it.
+        self._values: dict[int, int] | None = None
+        if self._is_whole:
+            self._find(facts)
+
+    def of(self, instr: Instr) -> AccessRange | None:
+        """The bytes that ``instr`` touches; ``None`` if they are unknown."""
+        return self._found.get(instr)
+
+    def at_end(self, reference: Reference, block: int) -> AccessRange | None:
+        """The bytes of ``reference`` over all threads that reach the end of ``block``. Its base must be available
+        there.
+
+        ``None`` also if they are more than at the accesses of the kernel to the same addresses, because a comparison
+        that bounds the index comes later. Such a range would seldom be inside the buffer.
+        """
+        key = (reference.base, reference.offset, reference.bytes, block)
+        if key not in self._at_end:
+            self._at_end[key] = self._find_at_end(reference, block)
+        return self._at_end[key]
+
+    def _find_at_end(self, reference: Reference, block: int) -> AccessRange | None:
+        if not self._is_whole or reference.space not in ("global", "generic"):
+            return None
+        address = self.address(reference.base)
+        if address is None:
+            return None
+        first, base = _signed(address.value + reference.offset), address - constant(address.value)
+        found = self.range_of(base, self._launch.guards.at(block), first, first + reference.bytes)
+        if found is None:
+            return None
+        bounds = (base, found.pointer, found.start - first, found.stop - (first + reference.bytes))
+        return found if bounds in self._bounds else None
+
+    def address(self, number: int) -> Poly | None:
+        """The polynomial of a class of values of 64 bits; ``None`` if it is unknown."""
+        try:
+            return self._poly(number, 64)
+        except TooManyTerms:
+            return None
+
+    def _poly(self, number: int, bits: int) -> Poly | None:
+        """The polynomial of a class of values of ``bits`` bits."""
+        values: Values = self._facts.values
+        forms = self._launch.forms
+        if self._values is None:
+            self._values = {own: value for value, own in reversed(list(enumerate(values.number)))}
+        value = self._values.get(number)
+        if value is not None:
+            return forms.value(value)
+        key = values.key_of(number)
+        if key[0] == "affine" and key[1] == bits:
+            total = constant(cast("int", key[2]))
+            for atom, factor in cast("tuple[tuple[int, int], ...]", key[3]):
+                part = self._poly(atom, bits)
+                if part is None:
+                    return None
+                total = total + part * factor
+            return total
+        if key[0] == "extend" and key[2:4] == (32, bits):
+            inner = self._poly(cast("int", key[4]), 32)
+            return forms.extended(inner, cast("str", key[1])) if inner is not None and key[1] in ("s", "u") else None
+        return None
+
+    def _find(self, facts: Facts) -> None:
+        accesses = access_set_with(facts, self._launch.forms, self._launch.guards).accesses
+        groups: dict[tuple[Poly, tuple[Comparison, ...]], list[tuple[Instr, int, int]]] = {}
+        for access in accesses:
+            base = access.address - constant(access.address.value)
+            member = (access.instr, access.address.value, access.bytes)
+            groups.setdefault((base, access.guards), []).append(member)
+        for (base, guards), members in groups.items():
+            first = min(offset for _, offset, _ in members)
+            last = max(offset + size for _, offset, size in members)
+            found = self.range_of(base, guards, first, last)
+            if found is not None:
+                start = _signed(first)
+                stop = start + last - first
+                self._bounds.add((base, found.pointer, found.start - start, found.stop - stop))
+            for instr, _, _ in members:
+                self._found[instr] = found
+
+    def pointer_in(self, address: Poly) -> tuple[int, Poly] | None:
+        """The only pointer parameter of which the address is the sum with something else: its number, and the rest."""
+        found = [atom for atom in address.atoms if atom.kind == "param" and atom.name in self._pointers]
+        if len(found) != 1 or address.coefficient(found[0]) != constant(1):
+            return None
+        return self._pointers[found[0].name], address - variable(found[0])
+
+    def range_of(self, address: Poly, guards: Sequence[Comparison], first: int, last: int) -> AccessRange | None:
+        """The bytes from ``address + first`` to ``address + last`` over all threads at a place with these guards."""
+        # Addresses are computed modulo 2^64; an offset that is written as a large number is a negative one.
+        first, last = _signed(first), _signed(first) + (last - first)
+        pointers = [(self._pointers.get(atom.name), atom) for atom in address.atoms if atom.kind == "param"]
+        for index, atom in sorted((index, atom) for index, atom in pointers if index is not None):
+            if address.coefficient(atom) != constant(1):
+                continue
+            place = self._launch.place(guards)
+            offset = address - variable(atom)
+            span = place.span(offset)
+            if span is None:
+                continue
+            factor = gcd(first, *(factor for _, factor in offset))
+            found = _range(index, span, first, last, place.conditions(), factor)
+            if found is not None:
+                return found
+        return None
+
+
+def _signed(value: int) -> int:
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _range(
+    index: int, span: Span, first: int, last: int, needs: tuple[Expression, ...], factor: int
+) -> AccessRange | None:
+    start, stop = span.low + first, span.high + last
+    if isinstance(start, Number) and isinstance(stop, Number) and stop.value - start.value > _WIDEST:
+        return None
+    if span.least is None or span.least + first < 0:
+        needs += (compare(">=", argument(index) + start, 0),)
+    expressions = (start, stop, *needs)
+    if not are_readable(expressions) or sum(len(str(each)) for each in expressions) > _LONGEST:
+        return None
+    return AccessRange(index, start, stop, needs, factor)
+
+
+def are_readable(expressions: Iterable[Expression]) -> bool:
+    """Whether a contract can contain the expressions: they need few intermediate values and have no huge literals."""
+    return all(stack_need(each) <= _DEEPEST and _largest(each) <= _LARGEST for each in expressions)
+
+
+def _largest(expression: Expression) -> int:
+    """The largest magnitude of a literal."""
+    if isinstance(expression, Operation):
+        return max(map(_largest, expression.operands))
+    return abs(expression.value) if isinstance(expression, Number) else 0

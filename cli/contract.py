@@ -1,0 +1,96 @@
+"""`ptxmotion contract`: prints a launch contract, and checks it against its PTX module.
+
+Exit codes: 1 if the contract does not fit the module, 3 if a file is damaged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from .outcome import BAD_INPUT, DIFFERENT, FINE, CommandError
+
+if TYPE_CHECKING:
+    from ..contract import Contract
+
+EPILOG = """\
+A contract says which versions of each kernel a PTX module has, and for which launches a version computes the same as
+the kernel. `check` without --module checks the contract alone: its form, and that each expression reads only parameters
+that exist. With --module it also compares the SHA-256, the entries and their parameters. Exit code 1: it does not fit.
+
+examples:
+  ptxmotion contract show faster.contract.json
+  ptxmotion contract show faster.contract.json --kernel axpy
+  ptxmotion contract check faster.contract.json --module faster.ptx
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `contract` and of each of its actions."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    text = "print the versions of each kernel with their conditions in words"
+    show = actions.add_parser("show", help=text, description=text.capitalize() + ".")
+    show.add_argument("--kernel", metavar="NAME", help="only this kernel")
+    text = "check a contract, and whether it fits its module"
+    check = actions.add_parser("check", help=text, description=text.capitalize() + ".")
+    check.add_argument("--module", metavar="PTX", help="the PTX file that the contract belongs to; - is stdin")
+    for each in (show, check):
+        each.add_argument("contract", metavar="FILE", help="the contract; - is stdin")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the action; its exit code."""
+    contract = _read(arguments.contract)
+    return _show(contract, arguments.kernel) if arguments.action == "show" else _check(contract, arguments)
+
+
+def _read(path: str) -> Contract:
+    from ..contract import ContractError, loads
+    from .files import STDIN_NAME, read_bytes
+
+    name = STDIN_NAME if path == "-" else path
+    try:
+        return loads(read_bytes(path), name)
+    except ContractError as error:
+        raise CommandError(BAD_INPUT, f"{error.place or name}: error: {error}") from None
+
+
+def _show(contract: Contract, only: str | None) -> int:
+    from ..contract.wording import kernel_words
+
+    if only is not None and only not in contract.kernels:
+        raise CommandError(BAD_INPUT, f"ptxmotion: error: the contract has no kernel '{only}'")
+    producer = f", written by {contract.producer}" if contract.producer else ""
+    print(f"contract of the module with SHA-256 {contract.sha256}{producer}")
+    for name, kernel in contract.kernels.items():
+        if only is None or name == only:
+            print(f"\n{kernel_words(kernel)}")
+    return FINE
+
+
+def _check(contract: Contract, arguments: argparse.Namespace) -> int:
+    versions = sum(len(kernel.versions) - 1 for kernel in contract.kernels.values())
+    faults = _faults(contract, arguments.module) if arguments.module is not None else []
+    for fault in faults:
+        sys.stdout.write(f"{fault}\n")
+    if faults:
+        sys.stdout.write(f"{len(faults)} faults: the kernels themselves would be launched\n")
+        return DIFFERENT
+    fits = " and fits the module" if arguments.module is not None else ""
+    sys.stdout.write(f"the contract is valid{fits}: {len(contract.kernels)} kernels, {versions} versions of them\n")
+    return FINE
+
+
+def _faults(contract: Contract, path: str) -> list[str]:
+    from ..ptx.verify import verify
+    from ..runtime.matching import mismatches
+    from .files import parse_bytes, read_bytes
+
+    data = read_bytes(path)
+    module = parse_bytes(data, path)
+    verify(module)
+    faults = list(mismatches(contract, module))
+    if not contract.matches(data):
+        faults.insert(0, f"{path}: the contract is of another module: the SHA-256 of the PTX differs")
+    return faults

@@ -1,0 +1,1403 @@
+/* Launches of kernels under a launch contract. The header has the interface, contract/bytecode.py the format of the
+ * bytes, docs/contracts.md the rules.
+ *
+ * Requires: a 64-bit target with gcc or clang (__int128, __atomic), and a little-endian one.
+ * Guarantees: the bytes are checked when they are bound (bounds, opcodes, jumps, depth of the stack), so that an
+ * evaluation needs no checks of its own, and damaged bytes cannot make it read or write outside.
+ * What is shared by threads is constant after binding, except counters and the list of occupancies. Both are changed
+ * with atomic operations, and an element of the list is never removed before the module is.
+ */
+#define _GNU_SOURCE
+#include "ptxmotion_launch.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef __int128 wide;
+
+#define LIMIT ((wide)1 << 64)
+#define STACK 64
+#define MAX_EXTENTS 64
+#define MAX_EXTRA 64
+#define MAX_PARAMETERS 4096
+/* Occupancies that are kept for a kernel. Others are asked of the driver at each launch. */
+#define MAX_SHAPES 64
+#define BYTECODE_VERSION 1
+
+/* --- the driver ------------------------------------------------------------------------------------------------- */
+
+enum {
+    CAPTURE_NONE = 0,
+    DEVICE_MAX_BLOCK_X = 2,
+    DEVICE_MAX_GRID_X = 5,
+    DEVICE_MULTIPROCESSORS = 16,
+    FUNCTION_MAX_THREADS = 0,
+    FUNCTION_MAX_DYNAMIC_SHARED = 8,
+    FUNCTION_CLUSTER_WIDTH = 11,
+    POINTER_MANAGED = 8,
+    POINTER_ORDINAL = 9,
+    POINTER_LEGACY_IPC = 10,
+    POINTER_RANGE_START = 11,
+    POINTER_RANGE_SIZE = 12,
+    POINTER_HANDLE_TYPES = 14,
+    POINTER_MEMPOOL = 17,
+    LAUNCH_CLUSTER = 4,
+    LAUNCH_PREFERRED_CLUSTER = 11,
+    LAUNCH_UPDATABLE = 13
+};
+
+/* Attributes of a function that the program may set, in the order in which they are copied: the limit of dynamic shared
+ * memory, the carveout, the size of clusters, whether it may be larger than portable, and how they are scheduled. */
+static const int copied_attributes[] = {FUNCTION_MAX_DYNAMIC_SHARED, 9, FUNCTION_CLUSTER_WIDTH, 12, 13, 14, 15};
+
+/* CUlaunchAttribute of cuda.h. */
+struct launch_attribute {
+    int id;
+    char padding[4];
+    union {
+        char bytes[64];
+        int number;
+    } value;
+};
+
+static ptxmotion_driver libcuda;
+static const char *libcuda_missing;
+static pthread_once_t libcuda_once = PTHREAD_ONCE_INIT;
+
+static void load_libcuda(void)
+{
+    static const struct {
+        const char *name;
+        size_t offset;
+        int optional;
+    } functions[] = {
+#define FUNCTION(name, member) {name, offsetof(ptxmotion_driver, member), 0}
+#define OPTIONAL(name, member) {name, offsetof(ptxmotion_driver, member), 1}
+        FUNCTION("cuMemGetAddressRange_v2", mem_get_address_range),
+        FUNCTION("cuPointerGetAttributes", pointer_get_attributes),
+        FUNCTION("cuStreamIsCapturing", stream_is_capturing),
+        FUNCTION("cuLaunchKernelEx", launch_kernel_ex),
+        FUNCTION("cuModuleGetFunction", module_get_function),
+        FUNCTION("cuFuncGetAttribute", func_get_attribute),
+        FUNCTION("cuFuncSetAttribute", func_set_attribute),
+        FUNCTION("cuFuncGetParamInfo", func_get_param_info),
+        FUNCTION("cuOccupancyMaxActiveBlocksPerMultiprocessor", occupancy),
+        FUNCTION("cuCtxGetCurrent", ctx_get_current),
+        FUNCTION("cuCtxGetDevice", ctx_get_device),
+        FUNCTION("cuDeviceGetAttribute", device_get_attribute),
+        FUNCTION("cuDeviceGetCount", device_get_count),
+        OPTIONAL("cuLibraryGetKernel", library_get_kernel),
+        OPTIONAL("cuKernelGetFunction", kernel_get_function),
+        OPTIONAL("cuKernelGetLibrary", kernel_get_library),
+        OPTIONAL("cuStreamGetGreenCtx", stream_get_green_context),
+#undef FUNCTION
+#undef OPTIONAL
+    };
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        libcuda_missing = "libcuda.so.1";
+        return;
+    }
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        void *found = dlsym(library, functions[i].name);
+        if (found == NULL && !functions[i].optional)
+            libcuda_missing = functions[i].name;
+        memcpy((char *)&libcuda + functions[i].offset, &found, sizeof found);
+    }
+}
+
+const ptxmotion_driver *ptxmotion_libcuda(const char **missing)
+{
+    pthread_once(&libcuda_once, load_libcuda);
+    if (missing != NULL)
+        *missing = libcuda_missing;
+    return libcuda_missing == NULL ? &libcuda : NULL;
+}
+
+/* --- decoded contracts ------------------------------------------------------------------------------------------ */
+
+enum { INSIDE = 1, DISJOINT = 2, HOLDS = 3 };
+enum { OTHER = 0, UNSIGNED = 1, SIGNED = 2, STRUCTURE = 3 };
+enum { HAS_PREFERENCE = 1, HAS_GRID = 2, HAS_BLOCK = 4, HAS_SHARED = 8, HAS_ARGUMENTS = 16 };
+enum {
+    BYTE = 1, WORD, WIDE,
+    ARG = 16, FIELD, BEGIN, END, PLAIN,
+    ADD = 32, SUB, MUL, DIV, MOD, NEG, MIN, MAX, NOT,
+    EQUAL = 48, UNEQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL,
+    JUMP = 64, JUMP_FALSE, JUMP_TRUE
+};
+enum { PLAIN_SHARED = 6, PLAIN_WARPS = 7, PLAIN_SYMBOLS = 8 };
+
+/* The types of fields, in the order of their numbers in the code. */
+static const struct {
+    uint8_t size, is_signed;
+} field_types[] = {{2, 1}, {4, 1}, {8, 1}, {1, 1}, {2, 0}, {4, 0}, {8, 0}, {1, 0}};
+
+struct expression {
+    const uint8_t *code; /* NULL: there is none */
+    uint32_t size;
+    /* Whether the value is `constant + factor * argument`, so small that no step of the evaluation can exceed LIMIT. Most
+     * expressions are, and this is faster than their code. */
+    uint8_t is_affine;
+    uint16_t argument; /* if factor is not 0 */
+    int64_t constant, factor;
+};
+
+struct range {
+    uint16_t pointer;
+    uint8_t is_whole;
+    struct expression from, to;
+};
+
+struct condition {
+    uint8_t kind;
+    struct range ranges[2];
+    struct expression expression;
+    uint64_t counts[2]; /* how often it was false, and undecidable */
+};
+
+struct parameter {
+    uint16_t offset, size;
+    uint8_t kind, is_pointer;
+    int8_t extent; /* its index in `facts.extents`, or -1 if nothing reads its extent */
+};
+
+struct version {
+    const char *entry;
+    struct condition *conditions;
+    uint32_t condition_count;
+    uint8_t flags;
+    struct expression preference, grid[3], block[3], shared, *extra;
+    uint32_t extra_count;
+    uint16_t *extra_sizes;
+    void *handle; /* CUfunction or CUkernel; NULL: unusable */
+    uint64_t reasons[PTXMOTION_REASONS];
+};
+
+/* The occupancy of a version for launches of one size, after the attributes of the kernel were copied to it. */
+struct shape {
+    struct shape *next;
+    const struct version *version;
+    void *context;
+    uint64_t generation;
+    uint32_t threads, shared;
+    int blocks; /* on one multiprocessor; 0: it cannot be launched */
+    int multiprocessors;
+    int has_clusters; /* the size of its clusters is an attribute of the function */
+};
+
+struct ptxmotion_kernel {
+    ptxmotion_module *module;
+    const char *name;
+    struct parameter *parameters;
+    uint32_t parameter_count;
+    struct version *versions;
+    uint32_t version_count;
+    int extent_count;
+    struct shape *shapes;
+    uint32_t shape_count;
+    uint64_t generation;
+};
+
+struct ptxmotion_module {
+    const ptxmotion_driver *driver;
+    int is_library;
+    int device_count;
+    uint8_t *bytes;
+    struct ptxmotion_kernel *kernels;
+    uint32_t kernel_count;
+};
+
+/* --- reading the bytes ------------------------------------------------------------------------------------------ */
+
+struct reader {
+    const uint8_t *at, *end;
+    int failed; /* a status, or 0 */
+};
+
+static const uint8_t *take(struct reader *reader, size_t size)
+{
+    static const uint8_t zeros[16];
+    if (reader->failed || (size_t)(reader->end - reader->at) < size) {
+        if (!reader->failed)
+            reader->failed = PTXMOTION_DAMAGED;
+        return size <= sizeof zeros ? zeros : NULL;
+    }
+    reader->at += size;
+    return reader->at - size;
+}
+
+static uint32_t number(struct reader *reader, size_t size)
+{
+    uint32_t value = 0;
+    memcpy(&value, take(reader, size), size);
+    return value;
+}
+
+static void *allocate(struct reader *reader, size_t count, size_t size)
+{
+    if (reader->failed)
+        return NULL;
+    void *memory = calloc(count ? count : 1, size);
+    if (memory == NULL)
+        reader->failed = PTXMOTION_NO_MEMORY;
+    return memory;
+}
+
+static const char *name(struct reader *reader)
+{
+    uint32_t size = number(reader, 2);
+    const char *text = (const char *)take(reader, (size_t)size + 1);
+    if (reader->failed)
+        return "";
+    if (memchr(text, 0, size + 1) != text + size)
+        reader->failed = PTXMOTION_DAMAGED;
+    return text;
+}
+
+static uint32_t read16(const uint8_t *at)
+{
+    uint16_t value;
+    memcpy(&value, at, 2);
+    return value;
+}
+
+/* Bytes of the operands of an opcode, and how many values it takes and leaves; -1: there is no such opcode. */
+static int operand_bytes(int opcode, int *takes, int *leaves)
+{
+    *takes = opcode < ADD || opcode == JUMP ? 0 : opcode == NEG || opcode == NOT || opcode >= JUMP_FALSE ? 1 : 2;
+    *leaves = opcode < JUMP;
+    switch (opcode) {
+    case BYTE:
+    case PLAIN:
+        return 1;
+    case WORD:
+        return 8;
+    case WIDE:
+        return 16;
+    case ARG:
+    case BEGIN:
+    case END:
+    case JUMP:
+    case JUMP_FALSE:
+    case JUMP_TRUE:
+        return 2;
+    case FIELD:
+        return 5;
+    default:
+        return (opcode >= ADD && opcode <= NOT) || (opcode >= EQUAL && opcode <= GREATER_EQUAL) ? 0 : -1;
+    }
+}
+
+/* Gives a pointer parameter a place among the extents. Returns whether it is one. */
+static int reads_extent(struct reader *reader, ptxmotion_kernel *kernel, uint32_t index)
+{
+    if (index >= kernel->parameter_count || !kernel->parameters[index].is_pointer)
+        return 0;
+    if (kernel->parameters[index].extent < 0) {
+        if (kernel->extent_count == MAX_EXTENTS)
+            reader->failed = PTXMOTION_TOO_LARGE;
+        else
+            kernel->parameters[index].extent = (int8_t)kernel->extent_count++;
+    }
+    return 1;
+}
+
+/* Whether the operands of an opcode that reads a fact are valid. */
+static int is_valid_fact(struct reader *reader, ptxmotion_kernel *kernel, const uint8_t *at)
+{
+    if (*at == PLAIN)
+        return at[1] < PLAIN_SYMBOLS;
+    uint32_t index = read16(at + 1);
+    if (*at == BEGIN || *at == END)
+        return reads_extent(reader, kernel, index);
+    if (index >= kernel->parameter_count)
+        return 0;
+    const struct parameter *parameter = &kernel->parameters[index];
+    if (*at == ARG)
+        return (parameter->kind == UNSIGNED || parameter->kind == SIGNED) && parameter->size <= 8;
+    return parameter->kind == STRUCTURE && at[5] < sizeof field_types / sizeof *field_types &&
+           read16(at + 3) + field_types[at[5]].size <= parameter->size;
+}
+
+/* Checks code: opcodes, facts, jumps to the start of an instruction with the same depth of the stack, and one value at
+ * the end. `depths` has an element for each byte and one more: the depth there plus 1, or 0 while it is not known. */
+static int is_valid_code(struct reader *reader, ptxmotion_kernel *kernel, const uint8_t *code, uint32_t size,
+                         uint8_t *depths)
+{
+    uint32_t at = 0;
+    depths[0] = 1;
+    while (at < size) {
+        int takes, leaves, bytes = operand_bytes(code[at], &takes, &leaves);
+        if (bytes < 0 || depths[at] == 0 || size - at < 1 + (uint32_t)bytes)
+            return 0;
+        int depth = depths[at] - 1 - takes + leaves, is_jump = code[at] >= JUMP;
+        if (depths[at] - 1 < takes || depth > STACK)
+            return 0;
+        if (code[at] >= ARG && code[at] <= PLAIN && !is_valid_fact(reader, kernel, code + at))
+            return 0;
+        uint32_t next = at + 1 + (uint32_t)bytes;
+        for (uint32_t i = at + 1; i < next; i++)
+            if (depths[i] != 0)
+                return 0; /* a jump into the operands */
+        if (is_jump) {
+            uint32_t target = next + read16(code + at + 1);
+            if (target > size || (depths[target] != 0 && depths[target] != depth + 1))
+                return 0;
+            depths[target] = (uint8_t)(depth + 1);
+        }
+        if (code[at] != JUMP) {
+            if (depths[next] != 0 && depths[next] != depth + 1)
+                return 0;
+            depths[next] = (uint8_t)(depth + 1);
+        }
+        at = next;
+    }
+    return depths[size] == 2;
+}
+
+#define SMALL (1ll << 30)
+
+/* A value of an affine expression while its code is read. */
+struct affine {
+    int64_t constant, factor;
+    uint16_t argument;
+};
+
+static int is_small(int64_t value)
+{
+    return value > -SMALL && value < SMALL;
+}
+
+/* Combines two affine values by an operator. Returns whether the result is affine and small. */
+static int combine(int opcode, struct affine *left, const struct affine *right)
+{
+    if (opcode == MUL) {
+        const struct affine *of = left->factor != 0 ? left : right;
+        int64_t by = of == left ? right->constant : left->constant;
+        if (left->factor != 0 && right->factor != 0)
+            return 0;
+        *left = (struct affine){of->constant * by, of->factor * by, of->argument};
+    } else if (opcode == ADD || opcode == SUB) {
+        int sign = opcode == ADD ? 1 : -1;
+        if (left->factor != 0 && right->factor != 0 && left->argument != right->argument)
+            return 0;
+        if (left->factor == 0)
+            left->argument = right->argument;
+        left->constant += sign * right->constant;
+        left->factor += sign * right->factor;
+    } else {
+        return 0;
+    }
+    return is_small(left->constant) && is_small(left->factor);
+}
+
+/* Finds whether an expression of checked code is affine in one argument of at most 4 bytes, with factors below 2**30. */
+static void find_affine(const ptxmotion_kernel *kernel, struct expression *expression)
+{
+    struct affine stack[STACK];
+    int depth = 0, takes, leaves;
+    for (uint32_t at = 0; at < expression->size;) {
+        const uint8_t *code = expression->code + at;
+        if (*code == BYTE || *code == WORD) {
+            int64_t value = (int8_t)code[1];
+            if (*code == WORD)
+                memcpy(&value, code + 1, sizeof value);
+            if (!is_small(value))
+                return;
+            stack[depth++] = (struct affine){value, 0, 0};
+        } else if (*code == ARG && kernel->parameters[read16(code + 1)].size <= 4) {
+            stack[depth++] = (struct affine){0, 1, (uint16_t)read16(code + 1)};
+        } else if (*code != ADD && *code != SUB && *code != MUL) {
+            return;
+        } else if (!combine(*code, &stack[depth - 2], &stack[depth - 1])) {
+            return;
+        } else {
+            depth--;
+        }
+        at += 1 + (uint32_t)operand_bytes(*code, &takes, &leaves);
+    }
+    expression->is_affine = 1;
+    expression->constant = stack[0].constant;
+    expression->factor = stack[0].factor;
+    expression->argument = stack[0].argument;
+}
+
+static struct expression read_expression(struct reader *reader, ptxmotion_kernel *kernel)
+{
+    struct expression result = {0};
+    result.size = number(reader, 2);
+    result.code = take(reader, result.size);
+    uint8_t *depths = allocate(reader, result.size + 1, 1);
+    if (depths != NULL && !is_valid_code(reader, kernel, result.code, result.size, depths) && !reader->failed)
+        reader->failed = PTXMOTION_DAMAGED;
+    free(depths);
+    if (!reader->failed)
+        find_affine(kernel, &result);
+    return result;
+}
+
+static void read_range(struct reader *reader, ptxmotion_kernel *kernel, struct range *range)
+{
+    range->pointer = (uint16_t)number(reader, 2);
+    range->is_whole = (uint8_t)number(reader, 1);
+    if (!reader->failed && !reads_extent(reader, kernel, range->pointer))
+        reader->failed = PTXMOTION_DAMAGED;
+    if (!range->is_whole) {
+        range->from = read_expression(reader, kernel);
+        range->to = read_expression(reader, kernel);
+    }
+}
+
+static void read_version(struct reader *reader, ptxmotion_kernel *kernel, struct version *version)
+{
+    version->entry = name(reader);
+    uint32_t count = number(reader, 2);
+    version->conditions = allocate(reader, count, sizeof *version->conditions);
+    for (; version->condition_count < count && !reader->failed; version->condition_count++) {
+        struct condition *condition = &version->conditions[version->condition_count];
+        condition->kind = (uint8_t)number(reader, 1);
+        if (condition->kind == HOLDS) {
+            condition->expression = read_expression(reader, kernel);
+        } else if (condition->kind == INSIDE || condition->kind == DISJOINT) {
+            for (int i = 0; i < condition->kind; i++)
+                read_range(reader, kernel, &condition->ranges[i]);
+        } else if (!reader->failed) {
+            reader->failed = PTXMOTION_DAMAGED;
+        }
+    }
+    version->flags = (uint8_t)number(reader, 1);
+    if (version->flags & HAS_PREFERENCE)
+        version->preference = read_expression(reader, kernel);
+    for (int i = 0; i < 3 && version->flags & HAS_GRID; i++)
+        version->grid[i] = read_expression(reader, kernel);
+    for (int i = 0; i < 3 && version->flags & HAS_BLOCK; i++)
+        version->block[i] = read_expression(reader, kernel);
+    if (version->flags & HAS_SHARED)
+        version->shared = read_expression(reader, kernel);
+    if (version->flags & HAS_ARGUMENTS) {
+        count = number(reader, 1);
+        if (count > MAX_EXTRA && !reader->failed)
+            reader->failed = PTXMOTION_DAMAGED;
+        version->extra = allocate(reader, count, sizeof *version->extra);
+        version->extra_sizes = allocate(reader, count, sizeof *version->extra_sizes);
+        for (; version->extra_count < count && !reader->failed; version->extra_count++)
+            version->extra[version->extra_count] = read_expression(reader, kernel);
+    }
+}
+
+static void read_kernel(struct reader *reader, ptxmotion_kernel *kernel)
+{
+    kernel->name = name(reader);
+    uint32_t count = number(reader, 2);
+    if (count > MAX_PARAMETERS && !reader->failed)
+        reader->failed = PTXMOTION_DAMAGED;
+    kernel->parameters = allocate(reader, count, sizeof *kernel->parameters);
+    for (; kernel->parameter_count < count && !reader->failed; kernel->parameter_count++) {
+        struct parameter *parameter = &kernel->parameters[kernel->parameter_count];
+        parameter->offset = (uint16_t)number(reader, 2);
+        parameter->size = (uint16_t)number(reader, 2);
+        parameter->kind = (uint8_t)number(reader, 1);
+        parameter->is_pointer = (uint8_t)number(reader, 1);
+        parameter->extent = -1;
+        if (parameter->is_pointer && (parameter->size != 8 || parameter->kind == STRUCTURE) && !reader->failed)
+            reader->failed = PTXMOTION_DAMAGED;
+    }
+    count = number(reader, 2);
+    kernel->versions = allocate(reader, count, sizeof *kernel->versions);
+    for (; kernel->version_count < count && !reader->failed; kernel->version_count++)
+        read_version(reader, kernel, &kernel->versions[kernel->version_count]);
+    if (reader->failed)
+        return;
+    const struct version *last = count ? &kernel->versions[count - 1] : NULL;
+    if (last == NULL || last->condition_count || last->flags || strcmp(last->entry, kernel->name) != 0)
+        reader->failed = PTXMOTION_DAMAGED;
+}
+
+static void read_contract(struct reader *reader, ptxmotion_module *module)
+{
+    static const char magic[] = "PTXMCT";
+    size_t size = (size_t)(reader->end - reader->at);
+    if (memcmp(take(reader, 6), magic, 6) != 0)
+        reader->failed = PTXMOTION_DAMAGED;
+    if (number(reader, 2) != BYTECODE_VERSION && !reader->failed)
+        reader->failed = PTXMOTION_VERSION;
+    if (number(reader, 4) != size && !reader->failed)
+        reader->failed = PTXMOTION_DAMAGED;
+    take(reader, 32);
+    uint32_t count = number(reader, 4);
+    if (count > size && !reader->failed)
+        reader->failed = PTXMOTION_DAMAGED;
+    module->kernels = allocate(reader, count, sizeof *module->kernels);
+    for (; module->kernel_count < count && !reader->failed; module->kernel_count++) {
+        module->kernels[module->kernel_count].module = module;
+        read_kernel(reader, &module->kernels[module->kernel_count]);
+    }
+    if (!reader->failed && reader->at != reader->end)
+        reader->failed = PTXMOTION_DAMAGED;
+}
+
+/* --- binding ---------------------------------------------------------------------------------------------------- */
+
+/* The CUfunction of a version in the current context, or NULL. */
+static void *function_of(const ptxmotion_module *module, void *handle)
+{
+    void *function = NULL;
+    if (!module->is_library)
+        return handle;
+    return module->driver->kernel_get_function(&function, handle) ? NULL : function;
+}
+
+/* Whether the parameters of a version are those of the kernel, with the extra ones behind them. */
+static int has_the_parameters(const ptxmotion_kernel *kernel, struct version *version)
+{
+    const ptxmotion_driver *driver = kernel->module->driver;
+    void *function = function_of(kernel->module, version->handle);
+    size_t offset, size;
+    if (function == NULL)
+        return 0;
+    for (uint32_t i = 0; i < kernel->parameter_count; i++)
+        if (driver->func_get_param_info(function, i, &offset, &size) || offset != kernel->parameters[i].offset ||
+            size != kernel->parameters[i].size)
+            return 0;
+    for (uint32_t i = 0; i < version->extra_count; i++) {
+        if (driver->func_get_param_info(function, kernel->parameter_count + i, &offset, &size))
+            return 0;
+        if (size != 1 && size != 2 && size != 4 && size != 8)
+            return 0;
+        version->extra_sizes[i] = (uint16_t)size;
+    }
+    return driver->func_get_param_info(function, kernel->parameter_count + version->extra_count, &offset, &size) != 0;
+}
+
+static void bind_handles(ptxmotion_kernel *kernel, void *loaded)
+{
+    const ptxmotion_driver *driver = kernel->module->driver;
+    for (uint32_t i = kernel->version_count; i-- > 0;) {
+        struct version *version = &kernel->versions[i];
+        int status = kernel->module->is_library
+                         ? driver->library_get_kernel(&version->handle, loaded, version->entry)
+                         : driver->module_get_function(&version->handle, loaded, version->entry);
+        if (status || (i + 1 < kernel->version_count && !has_the_parameters(kernel, version)))
+            version->handle = NULL;
+    }
+    /* If the kernel is not what the contract says, no version is. */
+    struct version *last = &kernel->versions[kernel->version_count - 1];
+    if (last->handle == NULL || !has_the_parameters(kernel, last))
+        for (uint32_t i = 0; i + 1 < kernel->version_count; i++)
+            kernel->versions[i].handle = NULL;
+}
+
+static int bind(const ptxmotion_driver *driver, const void *contract, size_t size, void *loaded, int is_library,
+                ptxmotion_module **result)
+{
+    *result = NULL;
+    if (driver == NULL)
+        driver = ptxmotion_libcuda(NULL);
+    if (driver == NULL || (is_library && (!driver->library_get_kernel || !driver->kernel_get_function)))
+        return PTXMOTION_NO_DRIVER;
+    ptxmotion_module *module = calloc(1, sizeof *module);
+    uint8_t *bytes = malloc(size ? size : 1);
+    if (module == NULL || bytes == NULL) {
+        free(module);
+        free(bytes);
+        return PTXMOTION_NO_MEMORY;
+    }
+    memcpy(bytes, contract, size);
+    module->bytes = bytes;
+    module->driver = driver;
+    module->is_library = is_library;
+    if (driver->device_get_count(&module->device_count))
+        module->device_count = 2; /* not known: as if there were several */
+    struct reader reader = {bytes, bytes + size, 0};
+    read_contract(&reader, module);
+    if (reader.failed) {
+        ptxmotion_unload(module);
+        return reader.failed;
+    }
+    for (uint32_t i = 0; i < module->kernel_count; i++)
+        bind_handles(&module->kernels[i], loaded);
+    *result = module;
+    return PTXMOTION_OK;
+}
+
+int ptxmotion_bind_module(const ptxmotion_driver *driver, const void *contract, size_t size, void *module,
+                          ptxmotion_module **result)
+{
+    return bind(driver, contract, size, module, 0, result);
+}
+
+int ptxmotion_bind_library(const ptxmotion_driver *driver, const void *contract, size_t size, void *library,
+                           ptxmotion_module **result)
+{
+    return bind(driver, contract, size, library, 1, result);
+}
+
+int ptxmotion_bind_kernel(const ptxmotion_driver *driver, const void *contract, size_t size, void *kernel,
+                          ptxmotion_module **result)
+{
+    void *library;
+    *result = NULL;
+    if (driver == NULL)
+        driver = ptxmotion_libcuda(NULL);
+    if (driver == NULL || driver->kernel_get_library == NULL || driver->kernel_get_library(&library, kernel))
+        return PTXMOTION_NO_DRIVER;
+    return bind(driver, contract, size, library, 1, result);
+}
+
+void ptxmotion_unload(ptxmotion_module *module)
+{
+    if (module == NULL)
+        return;
+    /* An element that was read in part is counted, and what was not read of it is zero. */
+    for (uint32_t i = 0; module->kernels != NULL && i < module->kernel_count; i++) {
+        ptxmotion_kernel *kernel = &module->kernels[i];
+        for (uint32_t j = 0; kernel->versions != NULL && j < kernel->version_count; j++) {
+            free(kernel->versions[j].conditions);
+            free(kernel->versions[j].extra);
+            free(kernel->versions[j].extra_sizes);
+        }
+        while (kernel->shapes != NULL) {
+            struct shape *next = kernel->shapes->next;
+            free(kernel->shapes);
+            kernel->shapes = next;
+        }
+        free(kernel->parameters);
+        free(kernel->versions);
+    }
+    free(module->kernels);
+    free(module->bytes);
+    free(module);
+}
+
+const uint8_t *ptxmotion_digest(const ptxmotion_module *module)
+{
+    return module->bytes + 12;
+}
+
+ptxmotion_kernel *ptxmotion_find(ptxmotion_module *module, const char *name)
+{
+    for (uint32_t i = 0; i < module->kernel_count; i++)
+        if (strcmp(module->kernels[i].name, name) == 0)
+            return &module->kernels[i];
+    return NULL;
+}
+
+ptxmotion_kernel *ptxmotion_find_handle(ptxmotion_module *module, const void *handle)
+{
+    for (uint32_t i = 0; i < module->kernel_count && handle != NULL; i++)
+        if (module->kernels[i].versions[module->kernels[i].version_count - 1].handle == handle)
+            return &module->kernels[i];
+    return NULL;
+}
+
+/* --- facts of a launch ------------------------------------------------------------------------------------------ */
+
+enum { NOT_READ = 0, KNOWN = 1, UNKNOWN = 2 };
+
+struct facts {
+    ptxmotion_kernel *kernel;
+    const ptxmotion_config *config;
+    void **arguments;
+    const ptxmotion_extent *given;
+    uint32_t flags;
+    wide warps; /* per scheduler; -1: unknown; -2: not computed */
+    uint8_t states[MAX_EXTENTS];
+    struct {
+        wide begin, end;
+    } extents[MAX_EXTENTS];
+};
+
+static const struct shape *shape_of(ptxmotion_kernel *kernel, const struct version *version, uint32_t threads,
+                                    uint32_t shared, struct shape *buffer);
+
+static wide integer(const void *at, int size, int is_signed)
+{
+    union {
+        int8_t s1;
+        int16_t s2;
+        int32_t s4;
+        int64_t s8;
+        uint64_t u8;
+    } value = {.u8 = 0};
+    memcpy(&value, at, (size_t)size);
+    if (!is_signed)
+        return value.u8;
+    return size == 1 ? value.s1 : size == 2 ? value.s2 : size == 4 ? value.s4 : value.s8;
+}
+
+static wide argument(const struct facts *facts, uint32_t index)
+{
+    const struct parameter *parameter = &facts->kernel->parameters[index];
+    return integer(facts->arguments[index], parameter->size, parameter->kind == SIGNED);
+}
+
+/* Finds the allocation of a pointer, if no other address can lead to the same memory and kernels of the current device can
+ * read it: memory of cuMemAlloc, managed memory, or memory of a pool that cannot be exported. What the program itself has
+ * mapped, registered or imported may have two addresses. Returns whether it is found. One query gives all of this, in
+ * about the time that cuMemGetAddressRange takes (docs/experiments/driver_queries.c). */
+static int find_allocation(const ptxmotion_module *module, uint64_t pointer, wide *begin, wide *end)
+{
+    enum { IPC, MANAGED, POOL, EXPORTS, START, SIZE, ORDINAL, COUNT };
+    int attributes[COUNT] = {POINTER_LEGACY_IPC,  POINTER_MANAGED,    POINTER_MEMPOOL, POINTER_HANDLE_TYPES,
+                             POINTER_RANGE_START, POINTER_RANGE_SIZE, POINTER_ORDINAL};
+    uint64_t values[COUNT] = {0};
+    void *data[COUNT];
+    int has_several = module->device_count > 1, device;
+    for (int i = 0; i < COUNT; i++)
+        data[i] = &values[i];
+    /* The query succeeds for a wild pointer, too; then all values are 0. */
+    if (module->driver->pointer_get_attributes(has_several ? COUNT : ORDINAL, attributes, data, pointer))
+        return 0;
+    int is_managed = (values[MANAGED] & 0xff) != 0;
+    if (!is_managed && !(values[IPC] & 0xff) && (values[POOL] == 0 || (values[EXPORTS] & 0xffffffff) != 0))
+        return 0;
+    if (has_several && !is_managed &&
+        (module->driver->ctx_get_device(&device) || device != (int)(values[ORDINAL] & 0xffffffff)))
+        return 0;
+    *begin = values[START];
+    *end = (wide)values[START] + values[SIZE];
+    return values[SIZE] != 0;
+}
+
+static int find_extent(struct facts *facts, uint32_t index, int slot)
+{
+    const ptxmotion_module *module = facts->kernel->module;
+    const ptxmotion_extent *given = facts->given;
+    uint64_t pointer, first;
+    size_t size;
+    wide begin = 0, end = 0;
+    memcpy(&pointer, facts->arguments[index], sizeof pointer);
+    int is_given = given != NULL && (given[index].begin | given[index].end) != 0;
+    int is_trusted = (facts->flags & PTXMOTION_MAPPED_ONCE) != 0;
+    if (!(is_given && is_trusted) && !find_allocation(module, pointer, &begin, &end)) {
+        if (!is_trusted || pointer == 0 || module->driver->mem_get_address_range(&first, &size, pointer))
+            return UNKNOWN;
+        begin = first;
+        end = begin + size;
+    }
+    if (is_given) {
+        begin = given[index].begin;
+        end = given[index].end;
+    }
+    if (begin > pointer || end < pointer)
+        return UNKNOWN;
+    facts->extents[slot].begin = begin;
+    facts->extents[slot].end = end;
+    return KNOWN;
+}
+
+/* The place of the extent of a parameter, or -1 if it is unknown. */
+static int extent_of(struct facts *facts, uint32_t index)
+{
+    int slot = facts->kernel->parameters[index].extent;
+    if (facts->states[slot] == NOT_READ)
+        facts->states[slot] = (uint8_t)find_extent(facts, index, slot);
+    return facts->states[slot] == KNOWN ? slot : -1;
+}
+
+static wide warps_per_scheduler(struct facts *facts)
+{
+    if (facts->warps != -2)
+        return facts->warps;
+    const ptxmotion_config *config = facts->config;
+    const struct version *original = &facts->kernel->versions[facts->kernel->version_count - 1];
+    uint32_t threads = config->block[0] * config->block[1] * config->block[2];
+    struct shape buffer;
+    const struct shape *shape = shape_of(facts->kernel, original, threads, config->shared, &buffer);
+    facts->warps = -1;
+    if (shape->blocks > 0 && shape->multiprocessors > 0) {
+        wide warps = (threads + 31) / 32, schedulers = 4;
+        wide all = warps * config->grid[0] * config->grid[1] * config->grid[2];
+        wide fit = (warps * shape->blocks + schedulers - 1) / schedulers;
+        schedulers *= shape->multiprocessors;
+        wide have = (all + schedulers - 1) / schedulers;
+        facts->warps = have < fit ? have : fit;
+    }
+    return facts->warps;
+}
+
+/* --- evaluation ------------------------------------------------------------------------------------------------- */
+
+static int is_in_range(wide value)
+{
+    return value >= -LIMIT && value <= LIMIT;
+}
+
+/* Reads a fact. Returns whether it is known. */
+static int fact(struct facts *facts, const uint8_t *at, wide *value)
+{
+    const ptxmotion_config *config = facts->config;
+    uint32_t index = *at == PLAIN ? at[1] : read16(at + 1);
+    int slot;
+    switch (*at) {
+    case ARG:
+        *value = argument(facts, index);
+        return 1;
+    case FIELD:
+        *value = integer((const char *)facts->arguments[index] + read16(at + 3), field_types[at[5]].size,
+                         field_types[at[5]].is_signed);
+        return 1;
+    case BEGIN:
+    case END:
+        slot = extent_of(facts, index);
+        if (slot < 0)
+            return 0;
+        *value = *at == BEGIN ? facts->extents[slot].begin : facts->extents[slot].end;
+        return 1;
+    default:
+        if (index == PLAIN_WARPS)
+            return (*value = warps_per_scheduler(facts)) >= 0;
+        *value = index == PLAIN_SHARED ? config->shared : index < 3 ? config->grid[index] : config->block[index - 3];
+        return 1;
+    }
+}
+
+/* The quotient and the remainder, rounded to minus infinity. */
+static wide divided(wide left, wide right, int want_remainder)
+{
+    wide quotient, remainder;
+    if (left == (int64_t)left && right == (int64_t)right && right != -1) {
+        quotient = (int64_t)left / (int64_t)right; /* much faster than with 128 bits */
+        remainder = (int64_t)left % (int64_t)right;
+    } else {
+        quotient = left / right;
+        remainder = left % right;
+    }
+    if (remainder != 0 && (remainder < 0) != (right < 0)) {
+        quotient--;
+        remainder += right;
+    }
+    return want_remainder ? remainder : quotient;
+}
+
+/* Applies an operator with two operands. Returns whether it has a value. */
+static int apply(int opcode, wide left, wide right, wide *value)
+{
+    switch (opcode) {
+    case ADD:
+        *value = left + right;
+        return is_in_range(*value);
+    case SUB:
+        *value = left - right;
+        return is_in_range(*value);
+    case MUL:
+        return !__builtin_mul_overflow(left, right, value) && is_in_range(*value);
+    case DIV:
+    case MOD:
+        if (right == 0)
+            return 0;
+        *value = divided(left, right, opcode == MOD);
+        return is_in_range(*value);
+    case MIN:
+        *value = left < right ? left : right;
+        return 1;
+    case MAX:
+        *value = left > right ? left : right;
+        return 1;
+    case EQUAL:
+        *value = left == right;
+        return 1;
+    case UNEQUAL:
+        *value = left != right;
+        return 1;
+    case LESS:
+        *value = left < right;
+        return 1;
+    case LESS_EQUAL:
+        *value = left <= right;
+        return 1;
+    case GREATER:
+        *value = left > right;
+        return 1;
+    default:
+        *value = left >= right;
+        return 1;
+    }
+}
+
+/* The value of an expression whose code was checked. Returns whether it has one. */
+static int evaluate(struct facts *facts, const struct expression *expression, wide *result)
+{
+    wide stack[STACK + 1];
+    wide *top = stack; /* behind the last value */
+    if (expression->is_affine) {
+        *result = expression->constant;
+        if (expression->factor != 0)
+            *result += (wide)expression->factor * argument(facts, expression->argument);
+        return 1;
+    }
+    const uint8_t *at = expression->code, *end = at + expression->size;
+    while (at < end) {
+        switch (*at) {
+        case BYTE:
+            *top++ = (int8_t)at[1];
+            at += 2;
+            break;
+        case WORD:
+            *top++ = integer(at + 1, 8, 1);
+            at += 9;
+            break;
+        case WIDE:
+            memcpy(top, at + 1, 16);
+            if (!is_in_range(*top++))
+                return 0;
+            at += 17;
+            break;
+        case ARG:
+        case FIELD:
+        case BEGIN:
+        case END:
+        case PLAIN:
+            if (!fact(facts, at, top++))
+                return 0;
+            at += *at == FIELD ? 6 : *at == PLAIN ? 2 : 3;
+            break;
+        case NEG:
+            top[-1] = -top[-1];
+            at++;
+            break;
+        case NOT:
+            top[-1] = top[-1] == 0;
+            at++;
+            break;
+        case JUMP:
+            at += 3 + read16(at + 1);
+            break;
+        case JUMP_FALSE:
+        case JUMP_TRUE:
+            top--;
+            at += (*top != 0) == (*at == JUMP_TRUE) ? 3 + read16(at + 1) : 3;
+            break;
+        default:
+            top--;
+            if (!apply(*at, top[-1], top[0], &top[-1]))
+                return 0;
+            at++;
+        }
+    }
+    *result = stack[0];
+    return 1;
+}
+
+/* The addresses of a range. Returns whether they are known. */
+static int addresses(struct facts *facts, const struct range *range, wide *first, wide *last)
+{
+    if (range->is_whole) {
+        int slot = extent_of(facts, range->pointer);
+        if (slot < 0)
+            return 0;
+        *first = facts->extents[slot].begin;
+        *last = facts->extents[slot].end;
+        return 1;
+    }
+    wide pointer = argument(facts, range->pointer);
+    if (!evaluate(facts, &range->from, first) || !is_in_range(*first += pointer))
+        return 0;
+    return evaluate(facts, &range->to, last) && is_in_range(*last += pointer);
+}
+
+/* PTXMOTION_TAKEN, PTXMOTION_FALSE or PTXMOTION_UNDECIDABLE. */
+static int decide(struct facts *facts, const struct condition *condition)
+{
+    wide first, last, other_first, other_last, value;
+    const struct range *ranges = condition->ranges;
+    int slot;
+    switch (condition->kind) {
+    case HOLDS:
+        if (!evaluate(facts, &condition->expression, &value))
+            return PTXMOTION_UNDECIDABLE;
+        return value != 0 ? PTXMOTION_TAKEN : PTXMOTION_FALSE;
+    case INSIDE:
+        if (!addresses(facts, &ranges[0], &first, &last))
+            return PTXMOTION_UNDECIDABLE;
+        if (first >= last)
+            return PTXMOTION_TAKEN;
+        if ((slot = extent_of(facts, ranges[0].pointer)) < 0)
+            return PTXMOTION_UNDECIDABLE;
+        return facts->extents[slot].begin <= first && last <= facts->extents[slot].end ? PTXMOTION_TAKEN
+                                                                                       : PTXMOTION_FALSE;
+    default:
+        if (!addresses(facts, &ranges[0], &first, &last) || !addresses(facts, &ranges[1], &other_first, &other_last))
+            return PTXMOTION_UNDECIDABLE;
+        if (first >= last || other_first >= other_last)
+            return PTXMOTION_TAKEN;
+        if (extent_of(facts, ranges[0].pointer) < 0 || extent_of(facts, ranges[1].pointer) < 0)
+            return PTXMOTION_UNDECIDABLE;
+        return last <= other_first || other_last <= first ? PTXMOTION_TAKEN : PTXMOTION_FALSE;
+    }
+}
+
+/* --- occupancy -------------------------------------------------------------------------------------------------- */
+
+/* Copies the attributes that the program may have set on the kernel to a version of it. Returns whether it has them. */
+static int copy_attributes(const ptxmotion_driver *driver, void *from, void *to)
+{
+    for (size_t i = 0; i < sizeof copied_attributes / sizeof *copied_attributes; i++) {
+        int wanted, found;
+        if (driver->func_get_attribute(&wanted, copied_attributes[i], from))
+            continue; /* a driver that does not know the attribute has not set it */
+        if (driver->func_get_attribute(&found, copied_attributes[i], to))
+            return 0;
+        if (wanted != found && driver->func_set_attribute(to, copied_attributes[i], wanted))
+            return 0;
+    }
+    return 1;
+}
+
+static void find_shape(ptxmotion_kernel *kernel, struct shape *shape)
+{
+    const ptxmotion_driver *driver = kernel->module->driver;
+    const struct version *original = &kernel->versions[kernel->version_count - 1];
+    void *function = function_of(kernel->module, shape->version->handle);
+    int most, device;
+    shape->blocks = shape->multiprocessors = shape->has_clusters = 0;
+    if (function == NULL || driver->ctx_get_device(&device) ||
+        driver->device_get_attribute(&shape->multiprocessors, DEVICE_MULTIPROCESSORS, device))
+        return;
+    if (shape->version != original) {
+        void *from = function_of(kernel->module, original->handle);
+        if (from == NULL || !copy_attributes(driver, from, function))
+            return;
+    }
+    if (driver->func_get_attribute(&shape->has_clusters, FUNCTION_CLUSTER_WIDTH, function))
+        shape->has_clusters = 0; /* a driver without clusters */
+    if (driver->func_get_attribute(&most, FUNCTION_MAX_THREADS, function) || shape->threads > (uint32_t)most ||
+        driver->func_get_attribute(&most, FUNCTION_MAX_DYNAMIC_SHARED, function) || shape->shared > (uint32_t)most ||
+        driver->occupancy(&shape->blocks, function, (int)shape->threads, shape->shared))
+        shape->blocks = 0;
+}
+
+/* The occupancy of a version for a size of block. It is in `buffer` if it could not be kept. */
+static const struct shape *shape_of(ptxmotion_kernel *kernel, const struct version *version, uint32_t threads,
+                                    uint32_t shared, struct shape *buffer)
+{
+    const ptxmotion_module *module = kernel->module;
+    void *context = NULL;
+    /* A CUfunction belongs to one context; a CUkernel is launched in the current one. With a single GPU, the occupancy
+     * does not depend on it; where a second context has other attributes, a launch fails, and the kernel is launched. */
+    if (module->is_library && module->device_count > 1 && module->driver->ctx_get_current(&context))
+        context = NULL;
+    uint64_t generation = __atomic_load_n(&kernel->generation, __ATOMIC_ACQUIRE);
+    struct shape *head = __atomic_load_n(&kernel->shapes, __ATOMIC_ACQUIRE);
+    for (struct shape *each = head; each != NULL; each = each->next)
+        if (each->version == version && each->threads == threads && each->shared == shared &&
+            each->context == context && each->generation == generation)
+            return each;
+    *buffer = (struct shape){NULL, version, context, generation, threads, shared, 0, 0, 0};
+    find_shape(kernel, buffer);
+    if (__atomic_fetch_add(&kernel->shape_count, 1, __ATOMIC_RELAXED) >= MAX_SHAPES) {
+        __atomic_fetch_sub(&kernel->shape_count, 1, __ATOMIC_RELAXED);
+        return buffer;
+    }
+    struct shape *kept = malloc(sizeof *kept);
+    if (kept == NULL)
+        return buffer;
+    *kept = *buffer;
+    kept->next = head;
+    while (!__atomic_compare_exchange_n(&kernel->shapes, &kept->next, kept, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+        ;
+    return kept;
+}
+
+void ptxmotion_attributes_changed(ptxmotion_kernel *kernel)
+{
+    __atomic_fetch_add(&kernel->generation, 1, __ATOMIC_RELEASE);
+    /* Room for the new occupancies. The old ones stay in memory, since other threads may be reading them. */
+    __atomic_store_n(&kernel->shape_count, 0, __ATOMIC_RELAXED);
+}
+
+/* --- choosing --------------------------------------------------------------------------------------------------- */
+
+enum { PLAIN_LAUNCH = 0, CLUSTERS = 1, NO_VERSION = 2 };
+
+/* What the attributes of a launch mean for the versions: flags. */
+static int kind_of_launch(const ptxmotion_config *config)
+{
+    const struct launch_attribute *attributes = config->attributes;
+    int kind = PLAIN_LAUNCH;
+    for (uint32_t i = 0; i < config->attribute_count; i++) {
+        int id = attributes[i].id;
+        if (id == LAUNCH_CLUSTER || id == LAUNCH_PREFERRED_CLUSTER)
+            kind |= CLUSTERS;
+        else if ((id == LAUNCH_UPDATABLE && attributes[i].value.number) || id < 0 || id > 16)
+            kind |= NO_VERSION;
+    }
+    return kind;
+}
+
+static uint64_t blocks_of(const ptxmotion_config *config)
+{
+    return (uint64_t)config->grid[0] * config->grid[1] * config->grid[2];
+}
+
+/* Whether as many blocks of the version as of the kernel run at the same time, as far as this can matter. A program may
+ * launch as many blocks as fit and let them wait for each other, also without a cooperative launch. */
+static int runs_as_many(struct facts *facts, const struct version *version, const ptxmotion_config *changed, int kind)
+{
+    ptxmotion_kernel *kernel = facts->kernel;
+    const ptxmotion_config *config = facts->config;
+    const struct version *original = &kernel->versions[kernel->version_count - 1];
+    struct shape buffers[2];
+    uint32_t threads = config->block[0] * config->block[1] * config->block[2];
+    uint32_t changed_threads = changed->block[0] * changed->block[1] * changed->block[2];
+    const struct shape *of_version = shape_of(kernel, version, changed_threads, changed->shared, &buffers[0]);
+    if (of_version->blocks <= 0)
+        return PTXMOTION_UNUSABLE;
+    const struct shape *of_kernel = shape_of(kernel, original, threads, config->shared, &buffers[1]);
+    if (of_kernel->blocks <= 0)
+        return PTXMOTION_UNUSABLE;
+    int has_same_size = changed_threads == threads && blocks_of(changed) == blocks_of(config);
+    if (has_same_size && of_version->blocks >= of_kernel->blocks)
+        return PTXMOTION_TAKEN;
+    if (kind & CLUSTERS || of_kernel->has_clusters)
+        return PTXMOTION_RESIDENCE;
+    uint64_t machine = (uint64_t)of_version->multiprocessors;
+    if (blocks_of(config) > machine * (uint64_t)of_kernel->blocks)
+        return PTXMOTION_TAKEN; /* not all blocks of the kernel run at the same time */
+    void *green = NULL;
+    if (facts->kernel->module->driver->stream_get_green_context != NULL &&
+        (facts->kernel->module->driver->stream_get_green_context(config->stream, &green) || green != NULL))
+        machine = 1; /* a part of the GPU, of unknown size */
+    return blocks_of(changed) <= machine * (uint64_t)of_version->blocks ? PTXMOTION_TAKEN : PTXMOTION_RESIDENCE;
+}
+
+/* Evaluates three sizes into `sizes`. */
+static int change_sizes(struct facts *facts, const struct expression *expressions, uint32_t sizes[3], int limit)
+{
+    for (int i = 0; i < 3; i++) {
+        wide value;
+        int device, most;
+        const ptxmotion_driver *driver = facts->kernel->module->driver;
+        if (!evaluate(facts, &expressions[i], &value))
+            return PTXMOTION_UNDECIDABLE;
+        if (value < 1 || driver->ctx_get_device(&device) || driver->device_get_attribute(&most, limit + i, device) ||
+            value > most)
+            return PTXMOTION_BAD_LAUNCH;
+        sizes[i] = (uint32_t)value;
+    }
+    return PTXMOTION_TAKEN;
+}
+
+/* The launch of a version: `changed` has the original one. `extra` gets the values of the extra arguments. */
+static int change_launch(struct facts *facts, const struct version *version, ptxmotion_config *changed, uint64_t *extra)
+{
+    int reason = PTXMOTION_TAKEN;
+    wide value;
+    if (version->flags & HAS_GRID)
+        reason = change_sizes(facts, version->grid, changed->grid, DEVICE_MAX_GRID_X);
+    if (reason == PTXMOTION_TAKEN && version->flags & HAS_BLOCK) {
+        reason = change_sizes(facts, version->block, changed->block, DEVICE_MAX_BLOCK_X);
+        if (reason == PTXMOTION_TAKEN && (uint64_t)changed->block[0] * changed->block[1] * changed->block[2] > 1024)
+            reason = PTXMOTION_BAD_LAUNCH;
+    }
+    if (reason == PTXMOTION_TAKEN && version->flags & HAS_SHARED) {
+        if (!evaluate(facts, &version->shared, &value))
+            return PTXMOTION_UNDECIDABLE;
+        if (value < 0 || value > UINT32_MAX)
+            return PTXMOTION_BAD_LAUNCH;
+        changed->shared = (uint32_t)value;
+    }
+    for (uint32_t i = 0; i < version->extra_count && reason == PTXMOTION_TAKEN; i++) {
+        if (!evaluate(facts, &version->extra[i], &value))
+            return PTXMOTION_UNDECIDABLE;
+        int bits = 8 * version->extra_sizes[i];
+        if (value < -((wide)1 << (bits - 1)) || value >= (wide)1 << bits)
+            return PTXMOTION_BAD_LAUNCH;
+        extra[i] = (uint64_t)value;
+    }
+    return reason;
+}
+
+/* Whether a version may and should be launched. `failed` gets the number of the condition that does not hold. */
+static int examine(struct facts *facts, const struct version *version, int kind, ptxmotion_config *changed,
+                   uint64_t *extra, uint32_t *failed)
+{
+    wide value;
+    *failed = UINT32_MAX;
+    if (version->handle == NULL)
+        return PTXMOTION_UNUSABLE;
+    if (version->flags & HAS_PREFERENCE && !(facts->flags & PTXMOTION_ALWAYS_PREFER) &&
+        (!evaluate(facts, &version->preference, &value) || value == 0))
+        return PTXMOTION_SLOWER;
+    for (uint32_t i = 0; i < version->condition_count; i++) {
+        int reason = decide(facts, &version->conditions[i]);
+        if (reason != PTXMOTION_TAKEN) {
+            *failed = i;
+            return reason;
+        }
+    }
+    *changed = *facts->config;
+    if (version->flags & ~HAS_PREFERENCE) {
+        int reason = change_launch(facts, version, changed, extra);
+        if (reason != PTXMOTION_TAKEN)
+            return reason;
+    }
+    return runs_as_many(facts, version, changed, kind);
+}
+
+/* A reason that holds for all versions, or PTXMOTION_TAKEN. */
+static int common_reason(const ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
+                         uint32_t flags, int kind)
+{
+    int capture = CAPTURE_NONE;
+    if (flags & PTXMOTION_ORIGINAL || (arguments == NULL && kernel->parameter_count))
+        return PTXMOTION_FORBIDDEN;
+    if (kind & NO_VERSION)
+        return PTXMOTION_ATTRIBUTE;
+    uint64_t threads = (uint64_t)config->block[0] * config->block[1] * config->block[2];
+    if (config->block[0] > 1024 || config->block[1] > 1024 || config->block[2] > 64 || threads == 0 ||
+        threads > 1024 || config->grid[1] > 65535 || config->grid[2] > 65535 || blocks_of(config) == 0)
+        return PTXMOTION_BAD_LAUNCH; /* the driver refuses it, and says why */
+    if (!(flags & PTXMOTION_CAPTURE) &&
+        (kernel->module->driver->stream_is_capturing(config->stream, &capture) || capture != CAPTURE_NONE))
+        return PTXMOTION_CAPTURED;
+    return PTXMOTION_TAKEN;
+}
+
+/* The memory of one launch. */
+struct decision {
+    uint32_t version, failed;
+    ptxmotion_config config;
+    uint64_t extra[MAX_EXTRA];
+};
+
+static void count(struct version *version, int reason, uint32_t failed)
+{
+    __atomic_fetch_add(&version->reasons[reason], 1, __ATOMIC_RELAXED);
+    if (failed != UINT32_MAX)
+        __atomic_fetch_add(&version->conditions[failed].counts[reason == PTXMOTION_UNDECIDABLE], 1, __ATOMIC_RELAXED);
+}
+
+/* Finds the version for a launch. Counts the others if `counts`; writes their reasons if there is room for them. */
+static void choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
+                   const ptxmotion_extent *extents, uint32_t flags, struct decision *decision, int counts,
+                   uint8_t *reasons)
+{
+    uint32_t last = kernel->version_count - 1;
+    int kind = config->attribute_count ? kind_of_launch(config) : PLAIN_LAUNCH;
+    int common = last ? common_reason(kernel, config, arguments, flags, kind) : PTXMOTION_TAKEN;
+    struct facts facts;
+    facts.kernel = kernel;
+    facts.config = config;
+    facts.arguments = arguments;
+    facts.given = extents;
+    facts.flags = flags;
+    facts.warps = -2;
+    memset(facts.states, NOT_READ, (size_t)kernel->extent_count);
+    for (uint32_t i = 0; i < last; i++) {
+        uint32_t failed = UINT32_MAX;
+        int reason = common;
+        if (reason == PTXMOTION_TAKEN)
+            reason = examine(&facts, &kernel->versions[i], kind, &decision->config, decision->extra, &failed);
+        if (reasons != NULL)
+            reasons[i] = (uint8_t)reason;
+        if (reason == PTXMOTION_TAKEN) {
+            decision->version = i;
+            return;
+        }
+        if (counts)
+            count(&kernel->versions[i], reason, failed);
+    }
+    if (reasons != NULL)
+        reasons[last] = PTXMOTION_TAKEN;
+    decision->version = last;
+    decision->config = *config;
+}
+
+void ptxmotion_choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
+                      const ptxmotion_extent *extents, uint32_t flags, ptxmotion_choice *choice, uint8_t *reasons)
+{
+    struct decision decision;
+    choose(kernel, config, arguments, extents, flags, &decision, 0, reasons);
+    const struct version *version = &kernel->versions[decision.version];
+    *choice = (ptxmotion_choice){decision.version, version->entry, version->handle, decision.config};
+}
+
+/* Launches a version with the arguments and the extra ones. */
+static int launch_version(ptxmotion_kernel *kernel, struct version *version, struct decision *decision,
+                          void **arguments)
+{
+    const ptxmotion_driver *driver = kernel->module->driver;
+    if (version->extra_count == 0)
+        return driver->launch_kernel_ex(&decision->config, version->handle, arguments, NULL);
+    uint32_t count = kernel->parameter_count;
+    void **all = malloc((count + version->extra_count) * sizeof *all);
+    if (all == NULL)
+        return 2; /* CUDA_ERROR_OUT_OF_MEMORY: the kernel itself is launched */
+    if (count)
+        memcpy(all, arguments, count * sizeof *all);
+    for (uint32_t i = 0; i < version->extra_count; i++)
+        all[count + i] = &decision->extra[i];
+    int status = driver->launch_kernel_ex(&decision->config, version->handle, all, NULL);
+    free(all);
+    return status;
+}
+
+int ptxmotion_launch(ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
+                     const ptxmotion_extent *extents, uint32_t flags)
+{
+    struct decision decision;
+    struct version *original = &kernel->versions[kernel->version_count - 1];
+    choose(kernel, config, arguments, extents, flags, &decision, 1, NULL);
+    struct version *version = &kernel->versions[decision.version];
+    if (version != original) {
+        int status = launch_version(kernel, version, &decision, arguments);
+        count(version, status ? PTXMOTION_REFUSED : PTXMOTION_TAKEN, UINT32_MAX);
+        if (status == 0)
+            return 0;
+    }
+    count(original, PTXMOTION_TAKEN, UINT32_MAX);
+    return kernel->module->driver->launch_kernel_ex(config, original->handle, arguments, NULL);
+}
+
+int ptxmotion_launch_packed(ptxmotion_kernel *kernel, const ptxmotion_config *config, void *arguments,
+                            const ptxmotion_extent *extents, uint32_t flags)
+{
+    void *pointers[MAX_PARAMETERS];
+    for (uint32_t i = 0; i < kernel->parameter_count; i++)
+        pointers[i] = (char *)arguments + kernel->parameters[i].offset;
+    return ptxmotion_launch(kernel, config, pointers, extents, flags);
+}
+
+/* --- statistics and the rest ------------------------------------------------------------------------------------ */
+
+uint32_t ptxmotion_statistics(const ptxmotion_kernel *kernel, ptxmotion_counts *counts, uint32_t capacity)
+{
+    for (uint32_t i = 0; i < kernel->version_count && i < capacity; i++) {
+        counts[i].entry = kernel->versions[i].entry;
+        for (int reason = 0; reason < PTXMOTION_REASONS; reason++)
+            counts[i].reasons[reason] = __atomic_load_n(&kernel->versions[i].reasons[reason], __ATOMIC_RELAXED);
+    }
+    return kernel->version_count;
+}
+
+int ptxmotion_condition_counts(const ptxmotion_kernel *kernel, uint32_t version, uint32_t condition, uint64_t counts[2])
+{
+    if (version >= kernel->version_count || condition >= kernel->versions[version].condition_count)
+        return 0;
+    const struct condition *found = &kernel->versions[version].conditions[condition];
+    for (int i = 0; i < 2; i++)
+        counts[i] = __atomic_load_n(&found->counts[i], __ATOMIC_RELAXED);
+    return 1;
+}
+
+int ptxmotion_abi_version(void)
+{
+    return PTXMOTION_ABI_VERSION;
+}
+
+const char *ptxmotion_message(int status)
+{
+    static const char *const messages[] = {
+        "success",
+        "the bytes are no contract",
+        "the contract has a version that this library does not read",
+        "there is not enough memory",
+        "libcuda.so.1 or a function of it is missing",
+        "the conditions of a kernel read the extents of more than 64 pointers",
+    };
+    return status >= 0 && status < (int)(sizeof messages / sizeof *messages) ? messages[status] : "unknown status";
+}

@@ -1,0 +1,125 @@
+"""`ptxmotion contract`: what is printed, and the exit codes."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from contract_modules import SUM_PTX, sum_contract
+from ptxmotion.cli import main
+from ptxmotion.contract import Contract, KernelContract, LaunchChange, Version, parse
+from ptxmotion.contract.wording import kernel_words
+
+SHOWN = """\
+contract of the module with SHA-256 {digest}, written by test
+
+sum(y: pointer, x: pointer, n: u32, mark: pointer)
+  1. sum_1: buffers disjoint
+     if the allocation of y and the allocation of x are disjoint
+     if the allocation of mark and the allocation of x are disjoint
+     if bytes 0 to 4 * (block_x * grid_x + n - 1) if n > 0 else 0 of x are inside the allocation of x
+     faster if warps_per_scheduler < 4
+  2. sum_2: ranges disjoint
+     if bytes 0 to 4 * block_x * grid_x of y and bytes 0 to 4 * (block_x * grid_x + n - 1) if n > 0 else 0 of x \
+are disjoint
+     if bytes 0 to 4 of mark and bytes 0 to 4 * (block_x * grid_x + n - 1) if n > 0 else 0 of x are disjoint
+     if n > 0 and y % 4 == 0
+     faster if warps_per_scheduler < 4
+     with the further arguments n + 1
+  3. sum (the kernel itself, otherwise)
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    contract, module = tmp_path / "a.json", tmp_path / "a.ptx"
+    contract.write_text(sum_contract(prefer_when=parse("warps_per_scheduler < 4")).dumps())
+    module.write_text(SUM_PTX)
+    return str(contract), str(module)
+
+
+def test_show(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["contract", "show", files[0]]) == 0
+    assert capsys.readouterr().out == SHOWN.format(digest=sum_contract().sha256)
+    assert main(["contract", "show", files[0], "--kernel", "sum"]) == 0
+    assert main(["contract", "show", files[0], "--kernel", "other"]) == 3
+    assert capsys.readouterr().err == "ptxmotion: error: the contract has no kernel 'other'\n"
+
+
+def test_a_contract_that_fits(
+    files: tuple[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contract, module = files
+    assert main(["contract", "check", contract]) == 0
+    assert capsys.readouterr().out == "the contract is valid: 1 kernels, 2 versions of them\n"
+    assert main(["contract", "check", contract, "--module", module]) == 0
+    assert capsys.readouterr().out == "the contract is valid and fits the module: 1 kernels, 2 versions of them\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path(contract).read_bytes())))
+    assert main(["contract", "check", "-", "--module", module]) == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("", "// more\n", "the contract is of another module: the SHA-256 of the PTX differs"),
+        (".entry sum_1(", ".entry sum_3(", "sum, version sum_1: the module has no such entry"),
+        (".entry sum(", ".entry sum_3(", "sum: the module has no such entry"),
+        (
+            ".entry sum_1(.param .u64 y, .param .u64 x",
+            ".entry sum_1(.param .u64 y, .param .u32 x",
+            "sum, version sum_1: its first parameters are not those of the kernel",
+        ),
+        (", .param .u32 extra", "", "sum, version sum_2: it has 0 further parameters, and the contract has 1"),
+        (", .param .u32 extra", ", .param .b8 extra[3]", "sum, version sum_2: a further parameter is a structure"),
+        (".param .u64 mark)\n{", ".param .u64 mark)\n.maxntid 32\n{", "sum, version sum_1: its .maxntid is not that"),
+    ],
+)
+def test_a_contract_that_does_not_fit(
+    files: tuple[str, str], capsys: pytest.CaptureFixture[str], old: str, new: str, fault: str
+) -> None:
+    contract, module = files
+    text = SUM_PTX.replace(old, new, 1) if old else SUM_PTX + new
+    Path(module).write_text(text)
+    assert main(["contract", "check", contract, "--module", module]) == 1
+    out = capsys.readouterr().out
+    assert fault in out
+    assert out.splitlines()[-1].endswith("faults: the kernels themselves would be launched")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "a.json: error: the contract is no JSON"),
+        ("{}", "a.json: error: 'contract_version' is a required property"),
+        (sum_contract().dumps().replace("arg2 > 0 and", "arg7 > 0 and"), "sum, version sum_2: error: there is no"),
+    ],
+)
+@pytest.mark.parametrize("action", ["show", "check"])
+def test_a_damaged_contract(
+    files: tuple[str, str], capsys: pytest.CaptureFixture[str], text: str, message: str, action: str
+) -> None:
+    Path(files[0]).write_text(text)
+    assert main(["contract", action, files[0]]) == 3
+    captured = capsys.readouterr()
+    assert message in captured.err and not captured.out
+
+
+def test_a_module_that_is_no_ptx(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path(files[1]).write_text("no PTX")
+    assert main(["contract", "check", files[0], "--module", files[1]]) == 3
+    assert main(["contract", "check", files[0], "--module", files[1] + ".missing"]) == 3
+    assert "No such file" in capsys.readouterr().err
+
+
+def test_a_changed_launch_in_words() -> None:
+    one = parse("1")
+    change = LaunchChange((parse("2 * grid_x"), one, one), (parse("block_x // 2"), one, one), parse("4 * arg2"))
+    kernel = sum_contract().kernels["sum"]
+    words = kernel_words(KernelContract("sum", kernel.parameters, (Version("sum_1", launch=change), Version("sum"))))
+    assert words.splitlines()[2:5] == [
+        "     with grid (2 * grid_x, 1, 1)",
+        "     with block (block_x // 2, 1, 1)",
+        "     with 4 * n bytes of shared memory",
+    ]
+    assert Contract("0" * 64, {"sum": kernel}).producer == ""

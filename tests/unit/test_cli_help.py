@@ -1,0 +1,175 @@
+"""The help of every verb: its texts, and its examples, which are run."""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ptxmotion.cli import main
+from ptxmotion.cli.arguments import VERBS, actions_of, build_parser
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Examples that this machine cannot run: they need a GPU.
+ON_A_GPU = re.compile(r"\(on a machine with a GPU")
+
+#: A module of one kernel that scales an array, called NAME.
+SCALE = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry NAME(.param .f32 a, .param .u64 x, .param .u32 n)
+{
+    .reg .pred %p; .reg .b32 %r<6>; .reg .f32 %f<4>; .reg .b64 %d<4>;
+    ld.param.f32 %f1, [a];
+    ld.param.u64 %d1, [x];
+    ld.param.u32 %r1, [n];
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ntid.x;
+    mov.u32 %r4, %tid.x;
+    mad.lo.u32 %r5, %r2, %r3, %r4;
+    setp.ge.u32 %p, %r5, %r1;
+    @%p bra DONE;
+    mul.wide.u32 %d2, %r5, 4;
+    add.u64 %d3, %d1, %d2;
+    ld.global.f32 %f2, [%d3];
+    mul.rn.f32 %f3, %f2, %f1;
+    st.global.f32 [%d3], %f3;
+DONE:
+    ret;
+}
+"""
+
+KERNEL = 'extern "C" __global__ void k(float *x, float a) { x[threadIdx.x] = a * x[threadIdx.x]; }\n'
+
+PROGRAM = """from ptxmotion.dsl import allocate, blockDim, blockIdx, copy, f32, host
+from ptxmotion.dsl import i32, kernel, program, ptr, threadIdx
+
+@kernel
+def scale(x: ptr[f32], n: i32) -> None:
+    i: i32 = blockIdx.x * blockDim.x + threadIdx.x
+    if i < n:
+        x[i] = x[i] * 2.0
+
+@kernel
+def add(x: ptr[f32], n: i32) -> None:
+    i: i32 = blockIdx.x * blockDim.x + threadIdx.x
+    if i < n:
+        x[i] = x[i] + 1.0
+
+@program
+def run(data: host[f32], n: i32) -> None:
+    x = allocate(f32, n)
+    copy(x, data)
+    scale[(n + 31) // 32, 32](x, n)
+    add[(n + 31) // 32, 32](x, n)
+    copy(data, x)
+"""
+
+
+def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """The parser of each verb, and of each action of a verb, by its name."""
+    yield from _below(build_parser(), "")
+
+
+def _below(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    for action in actions_of(parser):
+        if action.nargs == argparse.PARSER:
+            choices: dict[str, argparse.ArgumentParser] = dict(action.choices or {})  # pyright: ignore
+            for each, below in choices.items():
+                yield f"{name} {each}".strip(), below
+                yield from _below(below, f"{name} {each}".strip())
+
+
+def examples(parser: argparse.ArgumentParser) -> list[str]:
+    """The commands of the examples at the end of a help text."""
+    text = (parser.epilog or "").partition("examples:\n")[2]
+    return [line.strip() for line in text.splitlines() if line.startswith("  ")]
+
+
+@pytest.mark.parametrize(("name", "parser"), list(parsers()), ids=lambda value: value if isinstance(value, str) else "")
+def test_help_is_readable(name: str, parser: argparse.ArgumentParser) -> None:
+    text = parser.format_help()
+    assert "%%" not in text, "argparse replaces this in help texts, not in placeholders"
+    assert not re.search(r"\b(ptx|cuda|gpu|json)\b", parser.description or ""), "the name of a format or a program"
+    for action in actions_of(parser):
+        if action.nargs == argparse.PARSER:
+            continue
+        assert action.help, (name, action.dest)
+        assert action.help == argparse.SUPPRESS or not action.help.endswith("."), (name, action.dest)
+    assert examples(parser), name
+    assert all(line.startswith(("ptxmotion ", "nvcc ", "export ", "eval ")) for line in examples(parser)), name
+    for line in text.splitlines():
+        assert len(line) <= 120, line
+
+
+def test_the_help_of_the_command_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    said = capsys.readouterr().out
+    for verb, text in VERBS.items():
+        assert re.search(rf"^ +{verb} +{re.escape(text.split()[0])}", said, re.MULTILINE)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the files that the examples name, and with the command in `bin`."""
+    for name in ("kernel", "before", "a", "b"):
+        (tmp_path / f"{name}.ptx").write_text(SCALE.replace("NAME", "matmul"))
+    for name in ("faster", "after"):
+        (tmp_path / f"{name}.ptx").write_text(SCALE.replace("NAME", "matmul").replace("DONE", "END"))
+    (tmp_path / "scale.ptx").write_text(SCALE.replace("NAME", "scale"))
+    (tmp_path / "kernel.cu").write_text(KERNEL)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "inputs.py").write_text(
+        "import numpy as np\n\n\ndef launches(seed):\n"
+        "    x = np.arange(64, dtype=np.float32) + seed\n"
+        "    yield dict(kernel='matmul', grid=1, block=64, args=[np.float32(2), x, np.uint32(64)])\n"
+    )
+    for name in ("build/ptx", ".config/fish/completions", "bin"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "build" / "ptx" / "one.ptx").write_text(SCALE.replace("NAME", "one"))
+    search = os.pathsep.join([str(ROOT / "typings"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = tmp_path / "bin" / "ptxmotion"
+    command.write_text(f"#!/bin/sh\nPYTHONPATH='{search}' exec '{sys.executable}' -m ptxmotion \"$@\"\n")
+    command.chmod(0o755)
+    return tmp_path
+
+
+def shell(command: str, folder: Path, *, is_zsh: bool = False) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(folder),
+        "PTXMOTION_CACHE": str(folder / "cache"),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    script = f'export PATH="$(ptxmotion doctor --path):$PATH"\n{command}'
+    words = ["zsh", "-fc", f"autoload -U compinit; compinit -u -D; {script}"] if is_zsh else ["bash", "-c", script]
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "parser"), list(parsers()), ids=lambda value: value if isinstance(value, str) else "")
+def test_examples_run(name: str, parser: argparse.ArgumentParser, folder: Path) -> None:
+    if name.startswith("bench "):
+        run = (
+            "ptxmotion bench run pathfinder --backend=emulator --size=tiny --variant=cse --seeds 1 --json results.json"
+        )
+        done = shell(f"{run} && cp results.json before.json && cp results.json after.json", folder)
+        assert done.returncode == 0, done.stderr
+    for line in examples(parser):
+        is_zsh = "completion zsh" in line
+        if ON_A_GPU.search(line) or (is_zsh and shutil.which("zsh") is None):
+            continue
+        # What follows several spaces is an explanation.
+        command = re.split(r"\s{2,}\(", line)[0]
+        if "plots" in line:
+            pytest.importorskip("matplotlib")
+        if name == "bench" and "compare" in command:
+            shell("cp results.json before.json && cp results.json after.json", folder)
+        done = shell(command, folder, is_zsh=is_zsh)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)

@@ -1,0 +1,103 @@
+"""The search for the rewrites of a kernel that make it better, with a judge whose costs are known."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from motion import kernel_of
+from ptxmotion.cost import Figures, is_better
+from ptxmotion.ptx import Kernel, Module, parse
+from ptxmotion.transforms.gate.judge import Refused
+from ptxmotion.transforms.gate.search import MOST_TRIALS, START, Search, budget, module_of, size_of, try_halves
+from ptxmotion.transforms.remarks import Remarks
+
+BODY = "".join(f"add.s32 %r{number}, %r0, {number};\n" for number in range(1, 9)) + "ret;"
+
+
+def subtract(_: Module, kernel: Kernel, remarks: Remarks) -> bool:
+    """Turns each sum into a difference: one rewrite for each."""
+    changed = False
+    for instr in list(kernel.instructions()):
+        if instr.form.text == "add.s32" and remarks.may_rewrite("test", instr):
+            kernel.replace_form(instr, "sub.s32")
+            changed = True
+    return changed
+
+
+class Priced:
+    """A kernel costs 100, and for each difference the price of its constant more."""
+
+    name = "priced"
+
+    def __init__(self, prices: list[int], refuses_at: int = 99) -> None:
+        self.prices = prices
+        self.trials = 0
+        self.refuses_at = refuses_at
+
+    def figures(self, module: Module) -> dict[str, Figures]:
+        self.trials += 1
+        if self.trials > self.refuses_at:
+            raise Refused("no more")
+        return {kernel.name: self.of(kernel) for kernel in module.kernels}
+
+    def of(self, kernel: Kernel) -> Figures:
+        subtracted = [int(each.operands[2].text) for each in kernel.instructions() if each.form.text == "sub.s32"]
+        weight = 100 + sum(self.prices[number - 1] for number in subtracted)
+        return Figures(code=str(subtracted), registers=10, spills=0, warps=64, weight=weight)
+
+
+def searched(judge: Priced, most: float = 1e9) -> tuple[Search, bool]:
+    module = kernel_of(BODY)
+    original = module.kernels[0]
+    whole, remarks = original.clone(), Remarks(module)
+    subtract(module, whole, remarks)
+    search = Search(original, judge.of(original), judge.of(whole), list(remarks.keys), "more")
+    return search, try_halves(judge, subtract, module, [search], most)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_best_kernel_has_no_rewrite_that_costs(seed: int) -> None:
+    choose = random.Random(seed)
+    prices = [choose.choice([-5, -5, -1, 0, 200]) for _ in range(8)]
+    judge = Priced(prices)
+    search, is_complete = searched(judge)
+    assert is_complete and judge.trials <= MOST_TRIALS
+    if search.best is None:
+        assert not search.result
+        return
+    found = judge.of(search.best)
+    assert is_better(search.before, found) and found == search.best_figures
+    assert len(search.result) == found.code.count(",") + 1
+    if sum(price == 200 for price in prices) == 1:
+        assert found.weight == 100 + sum(price for price in prices if price < 0)
+
+
+def test_a_search_keeps_within_its_limits() -> None:
+    judge = Priced([-1] * 7 + [200])
+    size = size_of(kernel_of(BODY).kernels[0])
+    search, is_complete = searched(judge, START + size)
+    assert judge.trials == 1 and is_complete and search.best is not None
+    judge = Priced([-1] * 7 + [200], refuses_at=1)
+    search, is_complete = searched(judge)
+    assert not is_complete and search.best is not None, "the best kernel so far stays"
+    assert budget([search.original]) > size
+
+
+def test_the_result_of_an_earlier_search_is_not_searched_again() -> None:
+    first, _ = searched(Priced([-1] * 7 + [200]))
+    module = kernel_of(BODY)
+    judge = Priced([-1] * 7 + [200])
+    again = Search(module.kernels[0], first.before, first.after, first.keys, "more")
+    again.resume(first.result)
+    assert try_halves(judge, subtract, module, [again], 1e9)
+    assert judge.trials == 1 and again.result == first.result
+
+
+def test_other_entries_are_left_out_unless_a_function_is_judged() -> None:
+    text = (
+        ".version 8.0\n.target sm_80\n.address_size 64\n.func f() { ret; }\n.entry a() { ret; }\n.entry b() { ret; }\n"
+    )
+    module = parse(text)
+    assert [each.name for each in module_of(module, [module.kernel("a")]).kernels] == ["f", "a"]
+    assert [each.name for each in module_of(module, [module.kernel("f")]).kernels] == ["f", "a", "b"]

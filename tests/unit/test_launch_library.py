@@ -1,0 +1,527 @@
+"""The C library with a driver of the test: what is launched with which arguments, and what it does when things fail."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import shutil
+import struct
+import subprocess
+import threading
+from collections.abc import Sequence
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+from fake_driver import INVALID, OUT_OF_RESOURCES, ROOT, Entry, FakeDriver, built_library
+from ptxmotion.contract import (
+    Condition,
+    Contract,
+    Disjoint,
+    Expression,
+    Extent,
+    Holds,
+    Inside,
+    KernelContract,
+    LaunchChange,
+    Number,
+    Parameter,
+    Range,
+    Version,
+    parse,
+)
+from ptxmotion.contract.bytecode import encode
+from ptxmotion.runtime.choice import Flag, Reason, Request
+from ptxmotion.runtime.library import (
+    BoundKernel,
+    BoundModule,
+    Library,
+    LibraryError,
+    find_library,
+    packed_attributes,
+    packed_config,
+)
+
+PARAMETERS = (
+    Parameter("x", 0, 8, "u64", pointer=True),
+    Parameter("y", 8, 8, "u64", pointer=True),
+    Parameter("n", 16, 4, "u32"),
+)
+SIZES = [(each.offset, each.size) for each in PARAMETERS]
+X, Y = Extent(0x1000, 0x1040), Extent(0x2000, 0x2040)
+DISJOINT = Disjoint(Range(0), Range(1))
+
+
+def contract_of(*versions: Version) -> Contract:
+    return Contract("ab" * 32, {"k": KernelContract("k", PARAMETERS, (*versions, Version("k")))})
+
+
+def driver_of(**entries: Entry) -> FakeDriver:
+    found = {"k_1": Entry(SIZES), **entries}
+    return FakeDriver({**found, "k": found.get("k", Entry(SIZES))}, [X, Y])
+
+
+def bound(driver: FakeDriver, *versions: Version, conditions: Sequence[Condition] = (DISJOINT,)) -> BoundKernel:
+    contract = contract_of(*(versions or (Version("k_1", tuple(conditions)),)))
+    kernel = built_library().bind(encode(contract), driver.MODULE, driver=driver.table()).kernel("k")
+    assert kernel is not None
+    return kernel
+
+
+def launch(
+    kernel: BoundKernel,
+    x: int = X.begin,
+    y: int = Y.begin,
+    n: int = 4,
+    *,
+    grid: int = 1,
+    block: int = 32,
+    shared: int = 0,
+    stream: int = 0,
+    attributes: Sequence[tuple[int, int]] = (),
+    flags: Flag = Flag(0),  # noqa: B008
+) -> int:
+    request = Request((), (1, 1, 1), (1, 1, 1), attributes=tuple((i, v.to_bytes(4, "little")) for i, v in attributes))
+    raw = ctypes.create_string_buffer(packed_attributes(request))
+    config = packed_config((grid, 1, 1), (block, 1, 1), shared, stream, ctypes.addressof(raw), len(attributes))
+    return kernel.launch(config, struct.pack("<QQI", x, y, n), None, int(flags))
+
+
+def entries(driver: FakeDriver) -> list[str]:
+    return [entry for entry, _, _ in driver.launched]
+
+
+def test_a_launch_with_its_arguments() -> None:
+    driver = driver_of()
+    assert launch(bound(driver), n=7, grid=3, block=64, shared=16, stream=9) == 0
+    ((entry, shape, values),) = driver.launched
+    assert entry == "k_1"
+    assert shape == (3, 1, 1, 64, 1, 1, 16, 9)
+    assert values == [struct.pack("<Q", X.begin), struct.pack("<Q", Y.begin), struct.pack("<I", 7)]
+
+
+def test_each_pointer_is_looked_up_once() -> None:
+    """Three conditions read both extents; a kernel without versions asks the driver for nothing."""
+    driver = driver_of()
+    ranges = [Range(index, Number(0), parse("4 * arg2")) for index in (0, 1)]
+    kernel = bound(driver, conditions=(DISJOINT, Inside(ranges[0]), Disjoint(*ranges), Inside(ranges[1])))
+    driver.calls.clear()
+    launch(kernel)
+    assert driver.calls["pointer_get_attributes"] == 2
+    assert driver.calls["stream_is_capturing"] == 1
+    assert "mem_get_address_range" not in driver.calls
+    assert driver.calls["occupancy"] == 2
+    driver.calls.clear()
+    launch(kernel)
+    assert driver.calls == {"pointer_get_attributes": 2, "stream_is_capturing": 1, "launch_kernel_ex": 1}
+    alone = bound(driver, Version("k_1", (Holds(parse("arg2 == 4")),)))
+    driver.calls.clear()
+    launch(alone, n=5)
+    assert driver.calls == {"stream_is_capturing": 1, "launch_kernel_ex": 1}
+
+
+def test_the_same_memory() -> None:
+    driver = driver_of()
+    kernel = bound(driver)
+    launch(kernel, y=X.begin + 32)
+    assert entries(driver) == ["k"]
+    assert kernel.reasons(0, 2) == {Reason.FALSE: 1} and kernel.condition_counts(0, 0) == (1, 0)
+    assert kernel.reasons(1, 2) == {Reason.TAKEN: 1}
+
+
+@pytest.mark.parametrize("pointer", [0, 8, X.end, 2**64 - 1])
+def test_a_pointer_into_nothing(pointer: int) -> None:
+    driver = driver_of()
+    kernel = bound(driver)
+    launch(kernel, y=pointer)
+    assert entries(driver) == ["k"]
+    assert kernel.condition_counts(0, 0) == (0, 1)
+
+
+def test_memory_that_may_have_two_addresses() -> None:
+    driver = driver_of()
+    driver.mapped_twice = [Y]
+    kernel = bound(driver)
+    launch(kernel)
+    launch(kernel, flags=Flag.MAPPED_ONCE)
+    assert entries(driver) == ["k", "k_1"]
+
+
+def test_a_captured_launch() -> None:
+    driver = driver_of()
+    driver.capturing = frozenset([5])
+    kernel = bound(driver)
+    launch(kernel, stream=5)
+    launch(kernel, stream=6)
+    launch(kernel, stream=5, flags=Flag.CAPTURE)
+    assert entries(driver) == ["k", "k_1", "k_1"]
+    assert kernel.reasons(0, 2) == {Reason.CAPTURED: 1, Reason.TAKEN: 2}
+
+
+def test_a_version_that_the_driver_refuses() -> None:
+    """The kernel itself is launched instead; an error of the kernel is the error of the launch."""
+    driver = driver_of()
+    driver.refuses = {"k_1": OUT_OF_RESOURCES}
+    kernel = bound(driver)
+    assert launch(kernel) == 0
+    assert entries(driver) == ["k"]
+    assert kernel.reasons(0, 2) == {Reason.REFUSED: 1} and kernel.reasons(1, 2) == {Reason.TAKEN: 1}
+    driver.refuses = {"k_1": OUT_OF_RESOURCES, "k": INVALID}
+    assert launch(kernel) == INVALID
+
+
+@pytest.mark.parametrize(
+    ("attributes", "entry"),
+    [
+        ([(2, 1)], "k_1"),
+        ([(6, 1), (8, 3)], "k_1"),
+        ([(13, 0)], "k_1"),
+        ([(13, 1)], "k"),
+        ([(17, 0)], "k"),
+        ([(-1, 0)], "k"),
+        ([(1, 0), (99, 1)], "k"),
+    ],
+)
+def test_launch_attributes(attributes: list[tuple[int, int]], entry: str) -> None:
+    """A node that the device may update, and an attribute that is not known, take the kernel."""
+    driver = driver_of()
+    launch(bound(driver), attributes=attributes)
+    assert entries(driver) == [entry]
+
+
+def test_function_attributes_are_copied() -> None:
+    """The limit of dynamic shared memory and the carveout, also if they are set after the first launch."""
+    driver = driver_of()
+    kernel = bound(driver)
+    launch(kernel)
+    driver.entries["k"].attributes.update({8: 100_000, 9: 50})
+    launch(kernel, shared=90_000)
+    assert entries(driver) == ["k_1", "k_1"]
+    assert driver.entries["k_1"].attributes == {8: 100_000, 9: 50}
+    driver.entries["k"].attributes[9] = 25
+    launch(kernel)
+    assert driver.entries["k_1"].attributes[9] == 50
+    kernel.attributes_changed()
+    launch(kernel)
+    assert driver.entries["k_1"].attributes[9] == 25
+
+
+def test_a_version_for_smaller_blocks() -> None:
+    driver = driver_of(k_1=Entry(SIZES, attributes={0: 64}))
+    kernel = bound(driver)
+    launch(kernel, block=64)
+    launch(kernel, block=128)
+    assert entries(driver) == ["k_1", "k"]
+    assert kernel.reasons(0, 2) == {Reason.TAKEN: 1, Reason.UNUSABLE: 1}
+
+
+@pytest.mark.parametrize(
+    ("grid", "partitioned", "clusters", "entry"),
+    [
+        (8, False, False, "k_1"),  # 4 multiprocessors × 2 blocks of the version
+        (9, False, False, "k"),
+        (32, False, False, "k"),  # × 8 blocks of the kernel: all of them run at the same time
+        (33, False, False, "k_1"),
+        (2, True, False, "k_1"),
+        (8, True, False, "k"),
+        (2, False, True, "k"),
+        (33, False, True, "k"),
+    ],
+)
+def test_residence(grid: int, partitioned: bool, clusters: bool, entry: str) -> None:
+    """Fewer blocks of the version run at the same time, and blocks may wait for each other."""
+    driver = driver_of(k_1=Entry(SIZES, blocks=2))
+    driver.partitioned = frozenset([0]) if partitioned else frozenset()
+    launch(bound(driver), grid=grid, attributes=[(4, 2)] if clusters else ())
+    assert entries(driver) == [entry]
+
+
+def change(**parts: str) -> LaunchChange:
+    """A change of the launch, from texts."""
+
+    def three(text: str | None) -> tuple[Expression, Expression, Expression] | None:
+        return None if text is None else (parse(text), Number(1), Number(1))
+
+    shared = parts.get("shared")
+    extra = tuple(map(parse, parts.get("arguments", "").split(";"))) if "arguments" in parts else ()
+    return LaunchChange(
+        three(parts.get("grid")), three(parts.get("block")), None if not shared else parse(shared), extra
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "shape"),
+    [
+        ({"grid": "2 * grid_x"}, (6, 1, 1, 32, 1, 1, 0, 0)),
+        ({"grid": "arg2 - 3", "block": "block_x * grid_x"}, (1, 1, 1, 96, 1, 1, 0, 0)),
+        ({"shared": "4 * arg2"}, (3, 1, 1, 32, 1, 1, 16, 0)),
+        ({"grid": "0"}, None),
+        ({"grid": "2 // 0"}, None),
+        ({"block": "1025"}, None),
+        ({"shared": "-1"}, None),
+        ({"shared": "4294967296"}, None),
+    ],
+)
+def test_changed_launches(parts: dict[str, str], shape: tuple[int, ...] | None) -> None:
+    driver = driver_of()
+    launch(bound(driver, Version("k_1", (), launch=change(**parts))), grid=3)
+    ((entry, launched, _),) = driver.launched
+    assert (entry, launched) == (("k_1", shape) if shape else ("k", (3, 1, 1, 32, 1, 1, 0, 0)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sizes", "raw"),
+    [
+        ("arg2 + 1", [4], [struct.pack("<I", 5)]),
+        ("arg2 - 5; end(arg0)", [2, 8], [b"\xff\xff", struct.pack("<Q", X.end)]),
+        ("256", [1], None),
+        ("-129", [1], None),
+        ("255", [1], [b"\xff"]),
+        ("arg2", [4, 4], None),
+        ("arg2", [], None),
+        ("arg2", [3], None),
+    ],
+)
+def test_extra_arguments(arguments: str, sizes: list[int], raw: list[bytes] | None) -> None:
+    """They are out of range, or the entry has another number of parameters: the kernel itself."""
+    offsets = [24 + 8 * index for index in range(len(sizes))]
+    driver = driver_of(k_1=Entry([*SIZES, *zip(offsets, sizes, strict=True)]))
+    launch(bound(driver, Version("k_1", (), launch=change(arguments=arguments))))
+    ((entry, _, values),) = driver.launched
+    assert entry == ("k" if raw is None else "k_1")
+    assert values[3:] == (raw or [])
+
+
+@pytest.mark.parametrize(
+    "entries_of_module",
+    [
+        {},
+        {"k_1": Entry([(0, 8), (8, 8)])},
+        {"k_1": Entry([*SIZES, (20, 4)])},
+        {"k_1": Entry([(0, 8), (8, 8), (16, 8)])},
+        {"k_1": Entry(SIZES), "k": Entry([(0, 8), (8, 8)])},
+    ],
+)
+def test_a_module_that_does_not_fit(entries_of_module: dict[str, Entry]) -> None:
+    """A version is missing or has other parameters, or the kernel has: then no version is used."""
+    driver = FakeDriver({"k": Entry(SIZES), **entries_of_module}, [X, Y])
+    kernel = bound(driver)
+    launch(kernel)
+    assert entries(driver) == ["k"]
+    assert kernel.reasons(0, 2) == {Reason.UNUSABLE: 1}
+
+
+def test_a_kernel_that_the_module_lacks() -> None:
+    driver = FakeDriver({"k_1": Entry(SIZES)}, [X, Y])
+    assert launch(bound(driver)) == 400  # CUDA_ERROR_INVALID_HANDLE, from the driver
+    assert driver.launched == []
+
+
+def test_kernels_are_found_by_name_and_by_handle() -> None:
+    driver = driver_of()
+    library = built_library()
+    module = library.bind(encode(contract_of()), driver.MODULE, driver=driver.table())
+    assert module.kernel("other") is None and module.kernel("k_1") is None
+    find = library.functions.ptxmotion_find_handle
+    find.restype, find.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_void_p)
+    handles = {name: number for number, name in enumerate(driver.entries, 1)}
+    assert find(module.address, handles["k"]) == library.functions.ptxmotion_find(module.address, b"k")
+    assert find(module.address, handles["k_1"]) is None
+    digest = library.functions.ptxmotion_digest
+    digest.restype = ctypes.POINTER(ctypes.c_uint8 * 32)
+    digest.argtypes = (ctypes.c_void_p,)
+    assert bytes(digest(module.address)[0]).hex() == "ab" * 32
+
+
+@pytest.mark.parametrize("is_library", [False, True])
+def test_modules_and_libraries(is_library: bool) -> None:
+    """A CUmodule has functions, a CUlibrary has kernels."""
+    driver = driver_of()
+    contract = contract_of(Version("k_1", (DISJOINT,)))
+    module = built_library().bind(encode(contract), driver.MODULE, is_library=is_library, driver=driver.table())
+    assert ("kernel_get_function" in driver.calls) == is_library
+    assert ("library_get_kernel" in driver.calls) == is_library
+    kernel = module.kernel("k")
+    assert kernel is not None
+    launch(kernel)
+    assert entries(driver) == ["k_1"]
+
+
+def test_the_library_of_a_kernel() -> None:
+    """A contract is bound through a CUkernel, which the program launches."""
+    driver = driver_of()
+    raw, table = encode(contract_of(Version("k_1", (DISJOINT,)))), driver.table()
+    functions = built_library().functions
+    functions.ptxmotion_bind_kernel.argtypes = functions.ptxmotion_bind_library.argtypes
+    result = ctypes.c_void_p()
+    assert functions.ptxmotion_bind_kernel(ctypes.byref(table), raw, len(raw), 99, ctypes.byref(result)) == 4
+    assert result.value is None
+    handle = list(driver.entries).index("k") + 1
+    assert functions.ptxmotion_bind_kernel(ctypes.byref(table), raw, len(raw), handle, ctypes.byref(result)) == 0
+    assert result.value is not None
+    kernel = BoundModule(built_library(), result.value, table).kernel("k")
+    assert kernel is not None
+    launch(kernel)
+    assert entries(driver) == ["k_1"]
+
+
+def test_the_library_that_was_built_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the module, under the name that the build gives it."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    monkeypatch.setattr("ptxmotion.runtime.library.__file__", str(tmp_path / "library.py"))
+    assert find_library() is None
+    target = tmp_path / f"_launch{EXTENSION_SUFFIXES[0]}"
+    source = ROOT / "runtime" / "ptxmotion_launch.c"
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", target, "-ldl", "-lpthread"], check=True)
+    assert isinstance(find_library(), Library)
+
+
+def test_many_shapes() -> None:
+    """More sizes of blocks than are kept."""
+    driver = driver_of()
+    kernel = bound(driver)
+    for _ in range(2):
+        for block in range(1, 101):
+            assert launch(kernel, block=block) == 0
+    assert entries(driver) == ["k_1"] * 200
+
+
+def test_threads() -> None:
+    """Launches and statistics of several threads add up, while attributes change."""
+    driver = driver_of()
+    kernel = bound(driver)
+    count, each = 4, 200
+
+    def run(number: int) -> None:
+        for index in range(each):
+            launch(kernel, y=X.begin if (index + number) % 2 else Y.begin, block=1 + index % 7)
+            if index % 50 == 0:
+                kernel.attributes_changed()
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    half = count * each // 2
+    assert kernel.reasons(0, 2) == {Reason.TAKEN: half, Reason.FALSE: half}
+    assert kernel.reasons(1, 2) == {Reason.TAKEN: half}
+    assert sorted(entries(driver)) == ["k"] * half + ["k_1"] * half
+
+
+# --- the library itself ----------------------------------------------------------------------------------------------
+
+
+GOOD = encode(contract_of(Version("k_1", (DISJOINT,))))
+
+
+def test_no_driver() -> None:
+    """Without libcuda.so.1 a contract is not bound, and the message says why."""
+    if Path("/proc/driver/nvidia").exists():
+        pytest.skip("there is a driver")
+    with pytest.raises(LibraryError, match=r"libcuda\.so\.1 or a function of it is missing"):
+        built_library().bind(encode(contract_of()), 1)
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"", "no contract"),
+        (GOOD[:40], "no contract"),
+        (GOOD + b"\0", "no contract"),
+        (b"PTXMCX" + GOOD[6:], "no contract"),
+        (GOOD[:6] + b"\2\0" + GOOD[8:], "a version that this library does not read"),
+    ],
+)
+def test_bytes_that_are_no_contract(raw: bytes, message: str) -> None:
+    driver = driver_of()
+    with pytest.raises(LibraryError, match=message):
+        built_library().bind(raw, driver.MODULE, driver=driver.table())
+
+
+def test_too_many_pointers() -> None:
+    parameters = tuple(Parameter(f"p{index}", 8 * index, 8, "u64", pointer=True) for index in range(65))
+    conditions = tuple(Inside(Range(index)) for index in range(65))
+    contract = Contract("0" * 64, {"k": KernelContract("k", parameters, (Version("k_1", conditions), Version("k")))})
+    driver = driver_of()
+    with pytest.raises(LibraryError, match="more than 64 pointers"):
+        built_library().bind(encode(contract), driver.MODULE, driver=driver.table())
+
+
+def test_a_file_that_is_not_the_library(tmp_path: Path) -> None:
+    path = tmp_path / "a.so"
+    path.write_bytes(b"no library")
+    with pytest.raises(LibraryError, match="is not the launch library"):
+        Library(path)
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    source = tmp_path / "a.c"
+    source.write_text("int ptxmotion_abi_version(void) { return 999; }")
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", tmp_path / "b.so"], check=True)
+    with pytest.raises(LibraryError, match="has ABI version 999"):
+        Library(tmp_path / "b.so")
+
+
+def test_the_header_is_the_only_one_that_cxx_needs(tmp_path: Path) -> None:
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    source = tmp_path / "a.cpp"
+    source.write_text('#include "ptxmotion_launch.h"\nint main() { return ptxmotion_abi_version() != 1; }\n')
+    subprocess.run([compiler, "-Wall", "-Werror", "-fsyntax-only", "-I", ROOT / "runtime", source], check=True)
+
+
+def test_damaged_bytes_do_no_harm(tmp_path: Path) -> None:
+    """Random changes of contracts, under the sanitizers of the compiler: of addresses and of undefined behaviour."""
+    import random_contracts
+    from hypothesis import given, settings
+
+    contracts: list[bytes] = []
+
+    @settings(max_examples=60, database=None)
+    @given(random_contracts.kernels | random_contracts.easy_kernels)
+    def collect(kernel: KernelContract) -> None:
+        contracts.append(encode(Contract("0" * 64, {"k": kernel})))
+
+    collect()
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    program, cases = tmp_path / "program", tmp_path / "cases"
+    sources = [ROOT / "tests" / "unit" / "damaged_contracts.c", ROOT / "runtime" / "ptxmotion_launch.c"]
+    flags = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-I", str(ROOT / "runtime")]
+    done = subprocess.run([compiler, *flags, *sources, "-o", program, "-ldl", "-lpthread"], capture_output=True)
+    if done.returncode:
+        pytest.skip("the compiler has no sanitizers")
+    source = random.Random(5)
+    with cases.open("wb") as file:
+        for raw in contracts:
+            for number in range(60):
+                changed = damaged(raw, source) if number else raw
+                file.write(struct.pack("<I", len(changed)) + changed)
+    done = subprocess.run([program, cases], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    good, _, every, *_ = done.stdout.split()
+    assert len(contracts) <= int(good) < int(every) == 60 * len(contracts)
+
+
+def damaged(raw: bytes, source: random.Random) -> bytes:
+    """Some bytes changed, removed or repeated; the size in the head is right, so that more than it is read."""
+    changed = bytearray(raw)
+    for _ in range(source.choice((1, 1, 2, 5))):
+        at = source.randrange(48, len(changed)) if len(changed) > 48 else 0
+        match source.randrange(4):
+            case 0:
+                changed[at] = source.randrange(256)
+            case 1:
+                changed[at] ^= 1 << source.randrange(8)
+            case 2:
+                del changed[at : at + source.randrange(1, 9)]
+            case _:
+                changed[at:at] = changed[at : at + source.randrange(1, 30)]
+    if source.randrange(10):
+        changed[8:12] = struct.pack("<I", len(changed))
+    return bytes(changed)

@@ -1,0 +1,407 @@
+"""Versions of kernels: what they assume, what they require, and that they compute the same."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from ptxmotion import Policy, optimize
+from ptxmotion.analysis.memory.alias import Promise
+from ptxmotion.cli import main
+from ptxmotion.contract import Contract, Disjoint, Extent, Holds, Inside, Launch, Range, Version, holds, load
+from ptxmotion.driver import Result
+from ptxmotion.emulator import Emulator
+from ptxmotion.ptx import parse
+from ptxmotion.toolchain.tools import assemble
+from ptxmotion.transforms.gate.judge import Judge
+from ptxmotion.transforms.gate.static_judge import StaticJudge
+
+HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
+
+#: ``for (j = 0; j < n; j++) y[i] += a[i*n + j] * x[j], z[i] += x[j]``: two sums that every iteration loads and stores.
+SUM = (
+    HEAD
+    + """
+.visible .entry sum(.param .u64 a, .param .u64 x, .param .u64 y, .param .u32 n, .param .u64 z)
+.maxntid 256, 1, 1
+.minnctapersm 2
+{
+    .reg .pred %p;
+    .reg .b32 %r<16>;
+    .reg .b64 %rd<16>;
+    ld.param.u64 %rd1, [a];
+    ld.param.u64 %rd2, [x];
+    ld.param.u64 %rd3, [y];
+    ld.param.u32 %r1, [n];
+    ld.param.u64 %rd11, [z];
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ntid.x;
+    mov.u32 %r4, %tid.x;
+    mad.lo.s32 %r5, %r2, %r3, %r4;
+    setp.ge.s32 %p, %r5, %r1;
+    @%p bra END;
+    mul.wide.s32 %rd4, %r5, 4;
+    add.s64 %rd5, %rd3, %rd4;
+    add.s64 %rd12, %rd11, %rd4;
+    mul.lo.s32 %r6, %r5, %r1;
+    mov.u32 %r7, 0;
+LOOP:
+    ld.global.u32 %r8, [%rd5];
+    add.s32 %r9, %r6, %r7;
+    mul.wide.s32 %rd6, %r9, 4;
+    add.s64 %rd7, %rd1, %rd6;
+    ld.global.u32 %r10, [%rd7];
+    mul.wide.s32 %rd8, %r7, 4;
+    add.s64 %rd9, %rd2, %rd8;
+    ld.global.u32 %r11, [%rd9];
+    mad.lo.s32 %r12, %r10, %r11, %r8;
+    st.global.u32 [%rd5], %r12;
+    ld.global.u32 %r13, [%rd12];
+    add.s32 %r14, %r13, %r11;
+    st.global.u32 [%rd12], %r14;
+    add.s32 %r7, %r7, 1;
+    setp.lt.s32 %p, %r7, %r1;
+    @%p bra LOOP;
+END:
+    ret;
+}
+"""
+)
+
+#: ``y[i] = f[i] ? a[i + 1] : 0`` below ``i < n``.
+TESTED = (
+    HEAD
+    + """
+.visible .entry tested(.param .u64 f, .param .u64 a, .param .u64 y, .param .u32 n)
+{
+    .reg .pred %p, %q;
+    .reg .b32 %r<12>;
+    .reg .b64 %rd<12>;
+    ld.param.u64 %rd1, [f];
+    ld.param.u64 %rd2, [a];
+    ld.param.u64 %rd3, [y];
+    ld.param.u32 %r1, [n];
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ntid.x;
+    mov.u32 %r4, %tid.x;
+    mad.lo.s32 %r5, %r2, %r3, %r4;
+    setp.ge.s32 %p, %r5, %r1;
+    @%p bra END;
+    mul.wide.s32 %rd4, %r5, 4;
+    add.s64 %rd5, %rd1, %rd4;
+    add.s64 %rd6, %rd2, %rd4;
+    add.s64 %rd7, %rd3, %rd4;
+    ld.global.u32 %r6, [%rd5];
+    mov.u32 %r7, 0;
+    setp.eq.s32 %q, %r6, 0;
+    @%q bra STORE;
+    ld.global.u32 %r7, [%rd6+4];
+STORE:
+    st.global.u32 [%rd7], %r7;
+END:
+    ret;
+}
+"""
+)
+
+
+def with_contract(ptx: str, gate: str = "off", judge: Judge | None = None) -> tuple[Result, Contract]:
+    result = optimize(ptx, "O3", Policy(contract=True, gate=gate, judge=judge))
+    assert result.contract is not None
+    return result, result.contract
+
+
+def versions(contract: Contract, kernel: str) -> dict[str, Version]:
+    return {version.description: version for version in contract.kernels[kernel].versions[:-1]}
+
+
+def body(text: str, entry: str) -> str:
+    return re.split(r"\n\}", text[text.index(f".entry {entry}(") :])[0]
+
+
+def allowed(version: Version, launch: Launch) -> bool:
+    return all(holds(each, launch) for each in version.requires)
+
+
+# --- disjoint buffers ------------------------------------------------------------------------------------------------
+
+
+def test_a_sum_in_memory_stays_in_a_register() -> None:
+    """The loads of the sums leave the loop in the version, and only there."""
+    result, contract = with_contract(SUM)
+    loop = body(result.text, "sum__ptxmotion_1").partition("LOOP:")[2].partition("bra LOOP")[0]
+    assert loop.count("ld.global") == 2
+    plain = body(result.text, "sum").partition("LOOP:")[2].partition("bra LOOP")[0]
+    assert plain.count("ld.global") == 4
+    found = versions(contract, "sum")["disjoint buffers"]
+    pairs = ((0, 2), (0, 4), (1, 2), (1, 4), (2, 4))
+    assert found.requires == tuple(Disjoint(Range(one), Range(two)) for one, two in pairs)
+
+
+def test_the_original_is_what_o3_makes_without_a_contract() -> None:
+    result, contract = with_contract(SUM)
+    plain = optimize(SUM, "O3", Policy(gate="off"))
+    assert body(result.text, "sum") == body(plain.text, "sum")
+    assert contract.kernels["sum"].versions[-1] == Version("sum")
+    assert [kernel.name for kernel in parse(result.text).entries] == ["sum__ptxmotion_1", "sum"]
+
+
+def test_directives_and_linkage_are_copied() -> None:
+    result, _ = with_contract(SUM)
+    header = result.text[result.text.index(".visible .entry sum__ptxmotion_1") :].partition("{")[0]
+    assert ".maxntid 256, 1, 1" in header and ".minnctapersm 2" in header
+
+
+def test_ptxas_accepts_the_versions_also_in_relocatable_modules() -> None:
+    result, _ = with_contract(SUM)
+    assemble(result.text)
+    assemble(result.text, flags=("-c",))
+
+
+def test_the_contract_is_of_the_text() -> None:
+    result, contract = with_contract(SUM)
+    assert contract.matches(result.text)
+    assert not contract.matches(SUM)
+
+
+def parts(n: int, start_of_y: int, *, block: int = 4, grid: int = 1) -> Launch:
+    """A launch of `SUM` with all buffers in one allocation of 4096 bytes: a, then x, then y, then z."""
+    extents = {number: Extent(4096, 8192) for number in (0, 1, 2, 4)}
+    arguments = (4096, 4096 + 4 * n * n, 4096 + start_of_y, n, 4096 + start_of_y + 4 * n)
+    return Launch(arguments, (grid, 1, 1), (block, 1, 1), 0, extents)
+
+
+def test_parts_of_one_allocation_are_disjoint_by_their_accesses() -> None:
+    _, contract = with_contract(SUM)
+    by_buffers, by_accesses = versions(contract, "sum").values()
+    n = 4
+    behind = 4 * n * n + 4 * n
+    assert allowed(by_accesses, parts(n, behind))
+    assert not allowed(by_accesses, parts(n, behind - 4))
+    assert not allowed(by_buffers, parts(n, behind))
+
+
+def test_threads_beyond_the_bound_are_not_part_of_the_range() -> None:
+    _, contract = with_contract(SUM)
+    assert allowed(versions(contract, "sum")["disjoint accesses"], parts(4, 80, block=128, grid=3))
+
+
+def test_a_range_that_may_wrap_around_is_refused() -> None:
+    """With n = 65536 the index i*n + j does not fit into 32 bits."""
+    _, contract = with_contract(SUM)
+    places = {0: 1 << 40, 1: 1 << 42, 2: 1 << 44, 4: 1 << 46}
+    extents = {number: Extent(place, 2 * place) for number, place in places.items()}
+    for n, expected in ((1 << 15, True), (1 << 16, False), ((1 << 32) - 1, False)):
+        arguments = (places[0], places[1], places[2], n, places[4])
+        launch = Launch(arguments, (1 << 10, 1, 1), (256, 1, 1), 0, extents)
+        assert allowed(versions(contract, "sum")["disjoint accesses"], launch) == expected, n
+
+
+def test_without_known_extents_the_original_is_launched() -> None:
+    _, contract = with_contract(SUM)
+    launch = Launch((4096, 8192, 16384, 4, 32768), (1, 1, 1), (4, 1, 1))
+    assert not any(allowed(each, launch) for each in versions(contract, "sum").values())
+
+
+@pytest.mark.parametrize("n", [1, 5, 8])
+def test_a_version_computes_the_same(n: int) -> None:
+    result, _ = with_contract(SUM)
+    module = Emulator().load(result.text)
+    outputs: list[npt.NDArray[np.uint32]] = []
+    for entry in ("sum", "sum__ptxmotion_1"):
+        a, x = np.arange(n * n, dtype=np.uint32), np.arange(n, dtype=np.uint32) + 3
+        y, z = np.full(n, 7, np.uint32), np.full(n, 9, np.uint32)
+        done = module.launch(entry, 2, 4, [a, x, y, np.uint32(n), z])
+        assert done.findings == []
+        outputs.append(np.concatenate([y, z]))
+    assert (outputs[0] == outputs[1]).all() and outputs[0].any()
+
+
+# --- what is not promised --------------------------------------------------------------------------------------------
+
+
+def test_no_version_where_nothing_is_written() -> None:
+    result, contract = with_contract(re.sub(r"st.global.*", "", SUM))
+    assert len(contract.kernels["sum"].versions) == 1
+    assert [each.reason for each in result.remarks if each.pass_name == "versions"] == ["no-pairs"]
+
+
+def test_a_pointer_from_memory_stays_conservative() -> None:
+    """The pointers of the sums are loaded, so they may point to ``a``, which no condition excludes."""
+    indirect = SUM.replace("ld.param.u64 %rd3, [y];", "ld.param.u64 %rd10, [y]; ld.global.u64 %rd3, [%rd10];")
+    indirect = indirect.replace("ld.param.u64 %rd11, [z];", "ld.param.u64 %rd13, [z]; ld.global.u64 %rd11, [%rd13];")
+    result, contract = with_contract(indirect)
+    assert len(contract.kernels["sum"].versions) == 1
+    assert "__ptxmotion_" not in result.text
+
+
+def test_a_pointer_in_a_structure_stays_conservative() -> None:
+    structure = (
+        SUM.replace(".param .u64 y,", ".param .align 8 .b8 y[16],").replace("[y]", "[y+8]").replace("[z]", "[y]")
+    )
+    _, contract = with_contract(structure)
+    assert len(contract.kernels["sum"].versions) == 1
+    assert not contract.kernels["sum"].parameters[2].pointer
+
+
+def test_a_variable_of_the_module_stays_conservative() -> None:
+    variable = SUM.replace("ld.param.u64 %rd3, [y];", "mov.u64 %rd3, table;")
+    variable = variable.replace("ld.param.u64 %rd11, [z];", "mov.u64 %rd11, table+1024;")
+    variable = variable.replace(".visible .entry", ".visible .global .align 4 .b8 table[4096];\n.visible .entry")
+    _, contract = with_contract(variable)
+    assert len(contract.kernels["sum"].versions) == 1
+
+
+def test_modules_of_other_kinds_get_no_versions() -> None:
+    debug = SUM.replace(".target sm_90", ".target sm_90, debug")
+    result, contract = with_contract(debug)
+    assert len(contract.kernels["sum"].versions) == 1
+    assert "debug" in [each.reason for each in result.remarks]
+
+
+def test_a_promise_and_a_contract_exclude_each_other() -> None:
+    with pytest.raises(ValueError, match="promise"):
+        optimize(SUM, "O3", Policy(contract=True, promise=Promise(everything=True)))
+
+
+def test_the_gate_judges_versions() -> None:
+    """The static judge sees fewer accesses in the loop. One that sees no difference keeps no version."""
+    _, contract = with_contract(SUM, gate="static")
+    assert versions(contract, "sum")
+
+    class Blind(StaticJudge):
+        def figures(self, module: Any) -> Any:
+            return {name: super(Blind, self).figures(parse(SUM))["sum"] for name in super().figures(module)}
+
+    _, contract = with_contract(SUM, judge=Blind())
+    assert not versions(contract, "sum")
+
+
+def test_weak_versions_are_named_after_their_code() -> None:
+    """A linker merges weak entries of one name, so different versions must have different names."""
+    weak = SUM.replace(".visible .entry", ".weak .entry")
+    names = [
+        parse(with_contract(text)[0].text).entries[0].name
+        for text in (weak, weak, weak.replace("mad.lo.s32 %r12, %r10, %r11, %r8", "sub.s32 %r12, %r8, %r10"))
+    ]
+    assert names[0] == names[1] != names[2]
+    assert names[0].startswith("sum__ptxmotion_1_")
+
+
+def test_names_are_not_used_twice() -> None:
+    both = SUM + SUM.removeprefix(HEAD).replace("entry sum(", "entry sum__ptxmotion_1(").replace("LOOP", "L").replace(
+        "END", "E"
+    )
+    result, contract = with_contract(both)
+    names = [kernel.name for kernel in parse(result.text).entries]
+    assert len(set(names)) == len(names) == 4
+    assert contract.kernels["sum"].versions[0].entry == "sum__ptxmotion_2"
+
+
+# --- loads inside buffers --------------------------------------------------------------------------------------------
+
+
+def test_a_load_rises_where_its_range_is_compared() -> None:
+    result, contract = with_contract(TESTED)
+    found = versions(contract, "tested")["disjoint buffers, loads inside buffers"]
+    text = body(result.text, found.entry)
+    assert text.index("+4]") < text.index("bra STORE")
+    plain = body(result.text, "tested")
+    assert plain.index("+4]") > plain.index("bra STORE")
+    (inside,) = [each for each in found.requires if isinstance(each, Inside)]
+    assert inside.range.pointer == 1 and str(inside.range.start) == "4"
+    assert "arg1 % 4 == 0" in [str(each.expression) for each in found.requires if isinstance(each, Holds)]
+
+
+def test_the_range_of_a_risen_load_is_that_below_the_bound() -> None:
+    """The load does not rise above ``i < n``, above which more threads would read."""
+    _, contract = with_contract(TESTED)
+    found = versions(contract, "tested")["disjoint buffers, loads inside buffers"]
+    n = 10
+    for end, expected in ((4096 + 4 * (n + 1), True), (4096 + 4 * n, False)):
+        extents = {0: Extent(1 << 20, 1 << 21), 1: Extent(4096, end), 2: Extent(1 << 22, 1 << 23)}
+        launch = Launch((1 << 20, 4096, 1 << 22, n), (2, 1, 1), (32, 1, 1), 0, extents)
+        assert allowed(found, launch) == expected
+    assert not allowed(found, Launch((1 << 20, 4098, 1 << 22, n), (1, 1, 1), (32, 1, 1), 0, {1: Extent(4096, 8192)}))
+
+
+def test_a_load_from_an_address_that_is_not_affine_does_not_rise() -> None:
+    gather = TESTED.replace("[%rd6+4]", "[%rd8]").replace(
+        "ld.global.u32 %r7, [%rd8];",
+        "mul.wide.u32 %rd8, %r6, 4; add.s64 %rd8, %rd2, %rd8; ld.global.u32 %r7, [%rd8];",
+    )
+    result, _ = with_contract(gather)
+    for kernel in parse(result.text).entries:
+        text = body(result.text, kernel.name)
+        loads = [found.start() for found in re.finditer(r"ld\.global\S* %\w+, \[%rd8\]", text)]
+        assert loads and min(loads) > text.index("bra STORE")
+
+
+# --- command line ----------------------------------------------------------------------------------------------------
+
+
+def test_opt_writes_the_contract(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target, contract = (tmp_path / name for name in ("a.ptx", "b.ptx", "b.contract.json"))
+    source.write_text(SUM)
+    arguments = ["opt", str(source), "-O3", "--gate=static", "--contract", str(contract), "-o", str(target)]
+    assert main([*arguments, "--remarks=versions"]) == 0
+    assert "version 'sum__ptxmotion_1' for disjoint buffers" in capsys.readouterr().err
+    found = load(str(contract))
+    assert found.matches(target.read_bytes()) and found.producer.startswith("ptxmotion 0")
+    assert main(["opt", str(source), "--contract", str(contract), "--alias=restrict", "-o", str(target)]) == 2
+    assert main(["opt", str(source), "--contract", str(contract), "--emit=json", "-o", str(target)]) == 2
+
+
+#: ``node = p + 24*index[i]; if (node->count > 0) y[i] = node->value``: all fields of an element that is touched.
+NODES = (
+    HEAD
+    + """
+.visible .entry nodes(.param .u64 p, .param .u64 index, .param .u64 y)
+{
+    .reg .pred %q;
+    .reg .b32 %r<12>;
+    .reg .b64 %rd<12>;
+    ld.param.u64 %rd1, [p];
+    ld.param.u64 %rd2, [index];
+    ld.param.u64 %rd3, [y];
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd4, %r1, 4;
+    add.s64 %rd5, %rd2, %rd4;
+    ld.global.u32 %r2, [%rd5];
+    mul.wide.s32 %rd6, %r2, 24;
+    add.s64 %rd7, %rd1, %rd6;
+    add.s64 %rd8, %rd3, %rd4;
+    ld.global.u32 %r3, [%rd7+4];
+    mov.u32 %r4, 0;
+    setp.lt.s32 %q, %r3, 1;
+    @%q bra STORE;
+    ld.global.u32 %r4, [%rd7+FIELD];
+STORE:
+    st.global.u32 [%rd8], %r4;
+    ret;
+}
+"""
+)
+
+
+@pytest.mark.parametrize(("field", "rises"), [(20, True), (0, True), (24, False), (-4, False)])
+def test_another_field_of_a_touched_element_rises(field: int, rises: bool) -> None:
+    result, contract = with_contract(NODES.replace("+FIELD", f"+{field}" if field >= 0 else str(field)))
+    found = [each for each in contract.kernels["nodes"].versions if "inside" in each.description]
+    assert bool(found) == rises
+    if rises:
+        texts = [str(each.expression) for each in found[0].requires if isinstance(each, Holds)]
+        assert texts == ["arg0 % 4 == 0", "(end(arg0) - arg0) % 24 == 0", "(arg0 - begin(arg0)) % 24 == 0"]
+        text = body(result.text, found[0].entry)
+        assert text.rindex("[%rd7") < text.index("bra STORE")
+
+
+def test_a_buffer_that_ends_within_an_element_is_refused() -> None:
+    _, contract = with_contract(NODES.replace("FIELD", "20"))
+    found = next(each for each in contract.kernels["nodes"].versions if "inside" in each.description)
+    for nbytes, expected in ((240, True), (244, False)):
+        places = {0: Extent(4096, 4096 + nbytes), 1: Extent(1 << 20, 1 << 21), 2: Extent(1 << 22, 1 << 23)}
+        launch = Launch((4096, 1 << 20, 1 << 22), (1, 1, 1), (32, 1, 1), 0, places)
+        assert allowed(found, launch) == expected

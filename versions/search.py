@@ -1,0 +1,220 @@
+"""Finds the versions of kernels.
+
+1. *Disjoint*: the passes run over each kernel as it was given, under the promise that no two pointer parameters point
+   into the same buffer. A result that the gate finds better than the kernel without promises becomes a version. It
+   requires conditions for the pairs of parameters that its rewrites need (`pairs`, `disjointness`).
+2. *Inside*: the passes run again, and may also hoist loads whose range the launch compares with the buffer. A result
+   that the gate finds better than the version before, or than the kernel, becomes a version in front of it. It also
+   requires that the ranges of the hoisted loads are inside (`inside`).
+
+Requires: the optimized module, and its entries as they were given. Guarantees: a version computes the same, bit for
+bit, in every launch for which its conditions hold. Refuses, with a reason of `REASONS`: see there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..analysis.manager import Facts
+from ..analysis.memory.access_ranges import are_readable
+from ..analysis.memory.alias import Promise
+from ..analysis.memory.assumptions import Assumptions
+from ..analysis.memory.points_to import is_pointer_parameter
+from ..contract import Condition
+from ..contract.conditions import expressions_of
+from ..cost import gain, is_better
+from ..ptx import Kernel, Module, flatten_scopes, print_kernel
+from ..transforms.gate.judge import Judge, Refused
+from ..transforms.gate.search import module_of
+from .disjointness import by_allocation, by_ranges
+from .inside import inside_buffers
+from .pairs import Pair, needed_pairs, promise_of
+
+if TYPE_CHECKING:
+    from ..transforms.passes import Pass
+    from ..transforms.pipeline import KernelTransform
+
+__all__ = ["HOISTING", "REASONS", "Candidate", "Optimize", "VersionSearch", "Versioned", "pointer_pairs"]
+
+#: Why a kernel has no version, by id.
+REASONS: dict[str, str] = {
+    "debug": "the module has debug information of unoptimized code",
+    "address-size": "its pointers do not have 64 bits",
+    "no-pairs": "no two of its pointer parameters point to memory of which one part is written",
+    "unchanged": "disjoint buffers make no rewrite possible that the gate keeps",
+    "same": "the result is the same as without the promise that buffers are disjoint",
+    "not-better": "the gate does not find the result better than the kernel without promises",
+    "refused": "the gate cannot judge it",
+    "too-long": "what it assumes cannot be written as a condition",
+}
+
+#: The passes that hoist loads above the branches that decide about them, as the thesis does.
+HOISTING = "ssrqp:paper=true"
+
+#: Optimizes kernels of a module in place with passes, under a promise.
+Optimize = Callable[[Module, Sequence[Kernel], Promise, "Sequence[Pass]"], None]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A version that was found: the ``kernel``, still with its old name, and by description lists of conditions. It is
+    valid if the conditions of one of the lists hold. ``pairs`` are assumed to be disjoint. ``gain``: what the gate
+    found, in words."""
+
+    kernel: Kernel
+    requires: Mapping[str, tuple[Condition, ...]]
+    pairs: frozenset[Pair]
+    gain: str = ""
+
+
+@dataclass(frozen=True)
+class Versioned:
+    """The outcome for one kernel: versions, in the order in which they are tried, or none. ``reason`` is the id of the
+    reason why there is none for disjoint buffers, ``not_inside`` why there is none with hoisted loads.
+
+    ``pointers``: the names of the parameters that point to memory which the kernel accesses.
+    """
+
+    candidates: tuple[Candidate, ...] = ()
+    reason: str = ""
+    not_inside: str = ""
+    pointers: frozenset[str] = frozenset()
+
+
+def pointer_pairs(pointers: Set[str], written: Set[str]) -> frozenset[Pair]:
+    """The pairs of pointer parameters of which one points to memory that the kernel writes."""
+    ordered = sorted(pointers)
+    return frozenset(
+        (one, two)
+        for number, one in enumerate(ordered)
+        for two in ordered[number + 1 :]
+        if one in written or two in written
+    )
+
+
+class VersionSearch:
+    """Finds the versions of one module. ``module`` is optimized; ``given`` has its entries as they were given."""
+
+    def __init__(
+        self,
+        module: Module,
+        given: Mapping[str, Kernel],
+        transform: KernelTransform,
+        judge: Judge | None,
+        optimize: Optimize,
+        hoisting: Sequence[Pass],
+    ) -> None:
+        """``hoisting``: the passes that run before those of ``transform`` where loads may be hoisted."""
+        self._module = module
+        self._given = given
+        self._transform = transform
+        self._judge = judge
+        self._optimize = optimize
+        self._hoisting = hoisting
+
+    def find(self) -> dict[str, Versioned]:
+        """The outcome for each of the entries, by name."""
+        reason = _reason_of(self._module)
+        if reason:
+            return {name: Versioned(reason=reason) for name in self._given}
+        found: dict[str, Versioned] = {}
+        pairs: dict[str, frozenset[Pair]] = {}
+        for name, kernel in self._given.items():
+            flatten_scopes(kernel)
+            buffers = Facts(kernel, self._module).memory.buffers
+            # The launch cannot check what a pointer in a structure points to, so no version assumes anything about it.
+            single = {param.name for param in kernel.params or () if is_pointer_parameter(param, 64)}
+            pointers = (buffers.reads | buffers.writes) & single
+            pairs[name] = pointer_pairs(pointers, buffers.writes)
+            found[name] = Versioned(reason="no-pairs", pointers=pointers)
+        candidates = [name for name in self._given if pairs[name]]
+        restricted = self._optimized(candidates, Promise(everything=True), self._transform.passes)
+        for name, kernel in restricted.items():
+            candidate, reason = self._disjoint(name, kernel, pairs[name])
+            found[name] = replace(found[name], candidates=(candidate,) if candidate else (), reason=reason)
+        for name in self._given:
+            candidate, reason = self._inside(name, found[name].candidates)
+            if candidate is not None:
+                found[name] = replace(found[name], candidates=(candidate, *found[name].candidates))
+            found[name] = replace(found[name], not_inside=reason)
+        return found
+
+    def _optimized(self, names: Sequence[str], promise: Promise, passes: Sequence[Pass]) -> dict[str, Kernel]:
+        """The entries as they were given, optimized under a promise, by name."""
+        copies = {name: self._given[name].clone() for name in names}
+        scratch = replace(self._module, items=list(self._module.items))
+        for kernel in copies.values():
+            scratch.put(kernel)
+        self._optimize(scratch, list(copies.values()), promise, passes)
+        return {name: scratch.kernel(name) for name in names}
+
+    def _disjoint(self, name: str, restricted: Kernel, relevant: frozenset[Pair]) -> tuple[Candidate | None, str]:
+        """The version for disjoint buffers, or the reason why there is none."""
+        base = self._module.kernel(name)
+        reason, _ = self._judged(name, base, restricted)
+        if reason:
+            return None, reason
+        pairs = needed_pairs(self._transform, self._module, self._given[name], relevant)
+        if not pairs:
+            return None, "same"
+        # The gate may choose other rewrites under the smaller promise, so it decides again.
+        kernel = self._optimized([name], promise_of(name, pairs), self._transform.passes)[name]
+        reason, gained = self._judged(name, base, kernel)
+        if reason:
+            return None, reason
+        numbers = {param.name: number for number, param in enumerate(kernel.params or ())}
+        ranges = by_ranges(Facts(self._given[name], self._module), pairs)
+        alternatives = [("disjoint buffers", by_allocation(numbers, pairs)), ("disjoint accesses", ranges)]
+        requires = {what: conditions for what, conditions in alternatives if conditions is not None}
+        return Candidate(kernel, requires, pairs, gained), ""
+
+    def _inside(self, name: str, disjoint: tuple[Candidate, ...]) -> tuple[Candidate | None, str]:
+        """The version with hoisted loads, or the reason why there is none. ``disjoint``: the version that it
+        extends."""
+        base, given = self._module.kernel(name), self._given[name]
+        if len(given.blocks) < 2:
+            return None, "unchanged"
+        pairs = disjoint[0].pairs if disjoint else frozenset[Pair]()
+        assumed = Assumptions()
+        promise = replace(promise_of(name, pairs), inside=assumed)
+        kernel = self._optimized([name], promise, [*self._hoisting, *self._transform.passes])[name]
+        before = disjoint[0].kernel if disjoint else base
+        reason, gained = self._judged(name, before, kernel)
+        if reason:
+            return None, reason
+        inside = inside_buffers(self._module, kernel, [given, base, before], assumed)
+        if not inside:
+            return None, "same"
+        if not are_readable(expression for each in inside for expression in expressions_of(each)):
+            return None, "too-long"
+        alternatives = disjoint[0].requires if disjoint else {"": ()}
+        requires = {
+            f"{what}{', ' if what else ''}loads inside buffers": (*conditions, *inside)
+            for what, conditions in alternatives.items()
+        }
+        return Candidate(kernel, requires, pairs, gained), ""
+
+    def _judged(self, name: str, base: Kernel, kernel: Kernel) -> tuple[str, str]:
+        """The reason why ``kernel`` is not worth a version beside ``base``, or the empty string, and what it gains."""
+        if print_kernel(kernel) == print_kernel(base):
+            is_given = print_kernel(kernel) == print_kernel(self._given[name])
+            return "unchanged" if is_given else "same", ""
+        if self._judge is None:
+            return "", ""
+        try:
+            before = self._judge.figures(module_of(self._module, [base], {name: base}))[name]
+            after = self._judge.figures(module_of(self._module, [base], {name: kernel}))[name]
+        except Refused:
+            return "refused", ""
+        if before.code == after.code:
+            return "same", ""
+        return ("", gain(before, after)) if is_better(before, after) else ("not-better", "")
+
+
+def _reason_of(module: Module) -> str:
+    """The reason why no kernel of the module can have a version, or the empty string."""
+    if "debug" in [word.strip() for word in module.target.split(",")]:
+        return "debug"
+    return "address-size" if (module.address_size or 64) != 64 else ""
