@@ -22,10 +22,10 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["LIMIT", "Cache", "Usage", "cache_folder", "file_identity", "source_digest", "usage"]
+__all__ = ["LIMIT", "Cache", "Usage", "cache_folder", "file_identity", "source_digest", "source_identity", "usage"]
 
 #: The most bytes of all entries of one kind.
 LIMIT = 512 << 20
@@ -152,8 +152,7 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
                     yield Path(entry.path), status
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """Where the cache is, and how many entries and bytes it holds. ``problem``: why it stores nothing; empty where it
     does."""
 
@@ -207,7 +206,18 @@ def source_digest(root: Path, folders: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def _sources(folder: Path, *, is_deep: bool) -> list[str]:
+def source_identity(root: str, folders: Iterable[str]) -> str:
+    """A hash of the names, sizes and times of the files that `source_digest` reads. It takes a tenth of the time, and
+    also changes where a file is written again with the same content. Raises `OSError`."""
+    digest = hashlib.sha256()
+    for folder in folders:
+        for name in _sources(os.path.join(root, folder), is_deep=folder != "."):
+            status = os.stat(name)
+            digest.update(f"{name}\0{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\0".encode())
+    return digest.hexdigest()
+
+
+def _sources(folder: Path | str, *, is_deep: bool) -> list[str]:
     files: list[str] = []
 
     def fail(error: OSError) -> None:

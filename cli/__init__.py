@@ -47,6 +47,10 @@ def _collect_garbage_rarely() -> None:
 
 
 def _run(argv: list[str]) -> int:
+    if argv[:1] == ["nvcc"]:  # all arguments are those of nvcc, and the parser takes time
+        from .nvcc import run_nvcc
+
+        return run_nvcc(argv[1:])
     if argv[:2] == ["completion", "--complete"]:  # what a completion script calls: no settings, no messages
         from .completion import complete
 

@@ -44,6 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", dest="output", default="-", metavar="FILE", help="output file, or a folder (default: -, stdout)"
     )
+    parser.add_argument(
+        "-j",
+        "--jobs",
+        type=_jobs,
+        metavar="N",
+        help="with several files, the number of parallel processes (default: one for each core)",
+    )
     what = parser.add_argument_group("optimization")
     passes = what.add_mutually_exclusive_group()
     passes.add_argument(
@@ -161,6 +168,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _jobs(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of processes")
+    return int(text)
+
+
 def _seconds(text: str) -> float:
     if not re.fullmatch(r"\d+(\.\d+)?", text) or not float(text):
         raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds")
@@ -172,7 +185,7 @@ _PTXAS_OPTION = re.compile(
     r"(-O|-{1,2}(opt-level|maxrregcount|fmad|allow-expensive-optimizations|def-load-cache|dlcm|def-store-cache|dscm"
     r"|force-load-cache|flcm|force-store-cache|fscm|register-usage-level|regUsageLevel|minnctapersm|Ofast-compile|Ofc)=)"
     r"\w+|-{1,2}(disable-optimizer-constants|disable-optimizer-consts|dont-merge-basicblocks|no-bb-merge|return-at-end"
-    r"|ret-end|optimize-float-atomics|opt-fp-atomics|override-directive-values)"
+    r"|ret-end|optimize-float-atomics|opt-fp-atomics|override-directive-values|compile-only|c)"
 )
 
 

@@ -1,10 +1,11 @@
-"""`ptxmotion opt` for several files in one process: `opt A.ptx B.ptx -o DIR/`, `opt DIR -o DIR2/`.
+"""`ptxmotion opt` for several files, in parallel: `opt A.ptx B.ptx -o DIR/`, `opt DIR -o DIR2/`.
 
 Each input has an output of its own below the folder that ``-o`` names: under the name of the file, or for an input
 folder under the file's path below that folder. The options that write files (`--remarks-output`, `--stats-json=`,
 `--dump`) then name folders, too, with one file, or one folder of dumps, for each input.
 
-Requires: arguments that `opt` has checked. Guarantees: a file that fails does not end the others. The exit code is the
+Requires: arguments that `opt` has checked. Guarantees: a file that fails does not end the others, also where its
+process is killed. Messages appear in the order of the inputs, whatever the number of processes. The exit code is the
 highest of the single ones, and one line on stderr says how many files changed and failed.
 Refuses: two inputs with the same output, stdin among the inputs, and an output that is no folder.
 """
@@ -12,12 +13,16 @@ Refuses: two inputs with the same output, stdin among the inputs, and an output 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from .outcome import BAD_INPUT, CommandError, guarded, say, usage_error
+from .outcome import BAD_INPUT, INTERNAL, CommandError, guarded, say, usage_error
 
 __all__ = ["run_files"]
 
@@ -36,24 +41,115 @@ class FileRun(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of one file: its exit code, whether a kernel changed, and what was printed on stderr."""
+
+    code: int
+    is_changed: bool
+    messages: str
+
+
 def run_files(arguments: argparse.Namespace, one_file: Callable[[argparse.Namespace], FileRun]) -> int:
     """Run `opt` for each of the inputs of ``arguments``; the highest exit code."""
     outputs = _outputs(arguments)
+    tasks = {path: _arguments_of(arguments, path, name) for path, name in outputs.items()}
+    jobs = min(arguments.jobs or len(os.sched_getaffinity(0)), len(tasks))
+    endings = _in_parallel(tasks, one_file, jobs) if jobs > 1 else _one_by_one(tasks, one_file)
     changed = 0
     failed: list[str] = []
     worst = 0
-    for path, name in outputs.items():
-        each = one_file(_arguments_of(arguments, path, name))
-        code = guarded(_command(arguments, path), lambda _, each=each: each.run())
-        if code in _INTERRUPTED:
-            return code
-        worst = max(worst, code)
-        changed += each.is_changed and not code
-        if code:
-            failed.append(path)
+    with contextlib.closing(endings), _progress(len(tasks)) as advance:
+        for path, ended in endings:
+            advance()
+            if ended.messages:
+                print(ended.messages, end="", file=sys.stderr, flush=True)
+            if ended.code in _INTERRUPTED:
+                return ended.code
+            worst = max(worst, ended.code)
+            changed += ended.is_changed and not ended.code
+            if ended.code:
+                failed.append(path)
     names = f": {', '.join(failed[:3])}{', …' if len(failed) > 3 else ''}" if failed else ""
     say(f"ptxmotion: {len(outputs)} files: {changed} changed, {len(failed)} failed{names}")
     return worst
+
+
+def _run_one(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> tuple[int, bool]:
+    """(exit code, whether a kernel changed)."""
+    each = one_file(own)
+    code = guarded(_command(own, path), lambda _: each.run())
+    return code, each.is_changed
+
+
+def _one_by_one(
+    tasks: Mapping[str, argparse.Namespace], one_file: Callable[[argparse.Namespace], FileRun]
+) -> Generator[tuple[str, Ended]]:
+    for path, own in tasks.items():
+        yield path, Ended(*_run_one(one_file, path, own), "")
+
+
+def _recorded(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> Ended:
+    """Run one file in a process of the pool."""
+    messages = io.StringIO()
+    with contextlib.redirect_stderr(messages):
+        code, is_changed = _run_one(one_file, path, own)
+    return Ended(code, is_changed, messages.getvalue())
+
+
+def _in_parallel(
+    tasks: Mapping[str, argparse.Namespace], one_file: Callable[[argparse.Namespace], FileRun], jobs: int
+) -> Generator[tuple[str, Ended]]:
+    """The endings in the order of the tasks. If a process dies, the files that it leaves run in processes of their
+    own."""
+    from concurrent.futures.process import BrokenProcessPool
+
+    from ..python_child import process_pool
+
+    pool = process_pool(jobs)
+    try:
+        futures = {path: pool.submit(_recorded, one_file, path, own) for path, own in tasks.items()}
+        for path, own in tasks.items():
+            try:
+                yield path, futures[path].result()
+            except BrokenProcessPool:
+                yield path, _alone(one_file, path, own)
+    except KeyboardInterrupt:
+        yield "", Ended(_INTERRUPTED[0], False, "")
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _alone(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> Ended:
+    from concurrent.futures.process import BrokenProcessPool
+
+    from ..python_child import process_pool
+
+    with process_pool(1) as pool:
+        try:
+            return pool.submit(_recorded, one_file, path, own).result()
+        except BrokenProcessPool:
+            return Ended(INTERNAL, False, f"{path}: error: the process that optimizes it was killed\n")
+
+
+@contextlib.contextmanager
+def _progress(number: int) -> Generator[Callable[[], None]]:
+    """A progress bar on stderr, if that is a terminal. The value is a function that counts one file."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    # Without a thread that draws, because processes are forked.
+    with Progress(console=Console(stderr=True), auto_refresh=False, transient=True) as bar:
+        task = bar.add_task("optimize", total=number)
+
+        def advance() -> None:
+            bar.advance(task)
+            bar.refresh()
+
+        yield advance
 
 
 def _command(arguments: argparse.Namespace, path: str) -> list[str]:

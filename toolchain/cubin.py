@@ -134,6 +134,12 @@ def read_cubin(cubin: bytes) -> dict[str, KernelCode]:
         return {symbol.name: _kernel(image, symbol) for symbol in image.symbols if symbol.is_kernel}
 
 
+def kernel_registers(cubin: bytes) -> dict[str, int]:
+    """The number of registers of each kernel of a cubin by name. Reads no code. Raises `CubinError`."""
+    image = read_image(cubin)
+    return {symbol.name: image.value_of(_REGCOUNT, symbol.name) for symbol in image.symbols if symbol.is_kernel}
+
+
 def read_image(cubin: bytes) -> Image:
     """The sections and symbols of a cubin. Raises `CubinError`."""
     with _damage_reported():

@@ -19,7 +19,7 @@ from ..cost import is_better, worse
 from .cubin import KernelCode, read_cubin
 from .ptxas_judge import figures_of, warps
 from .ptxas_log import PtxasFigures, ptxas_figures
-from .tools import assemble
+from .tools import assemble_whole_or_relocatable
 
 __all__ = ["COSTS", "KernelDiff", "MachineFigures", "figures"]
 
@@ -163,7 +163,7 @@ def _side(side: MachineFigures | None) -> dict[str, Any] | None:
 def figures(ptx: str, arch: str | None = None, options: Sequence[str] = ()) -> dict[str, MachineFigures]:
     """Assemble a module with ``options`` of ptxas and read the figures of its kernels. Raises `PtxasError`,
     `CubinError`, `ToolMissing`."""
-    done = assemble(ptx, arch, verbose=True, flags=options)
+    done = assemble_whole_or_relocatable(ptx, arch, verbose=True, flags=options)
     from_log = ptxas_figures(done.log)
     by_name: dict[str, MachineFigures] = {}
     for name, code in read_cubin(done.cubin).items():

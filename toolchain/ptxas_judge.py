@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..cache import Cache, cache_folder, source_digest
 from ..cost import Figures
 from ..work_times import WorkTimes
-from .tools import Tool, ToolchainError, arch_for, assemble, find_tool
+from .tools import Tool, ToolchainError, arch_for, assemble_whole_or_relocatable, find_tool
 
 if TYPE_CHECKING:
     from .cubin import KernelCode
@@ -98,7 +98,8 @@ class PtxasJudge:
 
     def _assembled(self, ptx: str, arch: str, *flags: str) -> bytes:
         with self.times.measure(PTXAS):
-            return assemble(ptx, arch, tool=self.tool, timeout=self.seconds, flags=(*self.options, *flags)).cubin
+            options = (*self.options, *flags)
+            return assemble_whole_or_relocatable(ptx, arch, tool=self.tool, timeout=self.seconds, flags=options).cubin
 
     def recall(self, key: str) -> Any:
         """The value that `remember` stored under ``key`` for this architecture, or `None`."""

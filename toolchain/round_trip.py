@@ -24,15 +24,12 @@ from typing import Any
 
 from ..ptx import Module, PtxError, load, parse, print_module
 from ..python_child import process_pool
-from .tools import PtxasError, ToolTimeout, arch_for, assemble, find_tool
+from .tools import PtxasError, ToolTimeout, arch_for, assemble_whole_or_relocatable, find_tool
 
 __all__ = ["FileResult", "Report", "check_file", "check_folder", "sections"]
 
 #: The prefixes of the sections of a cubin that are compared: code, constants, initialised data.
 _LOADED = (".text", ".nv.constant", ".nv.global")
-
-#: The message of ptxas for a call of a function that no definition in the module has.
-_UNRESOLVED = "Unresolved extern"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +174,7 @@ def _assemble(text: str, arch: str) -> tuple[dict[str, bytes] | None, str]:
     is_debug = any(".target" in line and "debug" in line for line in heading.splitlines())
     level = 0 if is_debug else 3
     try:
-        try:
-            assembled = assemble(text, arch, opt_level=level)
-        except PtxasError as error:
-            if _UNRESOLVED not in error.log:
-                raise
-            assembled = assemble(text, arch, opt_level=level, flags=("-c",))
+        assembled = assemble_whole_or_relocatable(text, arch, opt_level=level)
     except PtxasError as error:
         return None, str(error.diagnostics[0]) if error.diagnostics else str(error)
     except ToolTimeout as error:

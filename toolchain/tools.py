@@ -29,10 +29,11 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..arch import DEFAULT_TARGET, OLDEST
 from ..cache import file_identity
-from ..python_child import import_paths
+from .places import executable, is_executable, system_folders, version_numbers, wheel_folders
 
 #: An older installed CUDA is ignored.
 OLDEST_CUDA = (13, 0)
@@ -52,6 +53,8 @@ OLDEST_PTX = (9, 0)
 
 _VERSION = re.compile(r"^[ \t]*\.version[ \t]+(\d+\.\d+)", re.MULTILINE)
 _TARGET = re.compile(r"^[ \t]*\.target[ \t]+(sm_(\d+)[af]?)\b", re.MULTILINE)
+#: In the message of ptxas about a function of another module.
+_UNRESOLVED = "Unresolved extern"
 _DIAGNOSTIC = re.compile(r"^ptxas (?:(?P<file>.*), line (?P<line>\d+); )?(?P<severity>\w+)\s*: (?P<message>.*)$")
 
 
@@ -161,16 +164,16 @@ def find_tool(name: str) -> Tool:
     """
     variable = f"PTXMOTION_{name.upper()}"
     if configured := os.environ.get(variable):
-        if os.access(configured, os.X_OK) and not os.path.isdir(configured):
+        if is_executable(configured):
             return Tool(name, Path(configured), "environment")
         raise ToolMissing(name, f"{variable}={configured} is no executable", f"unset {variable}")
-    for folder in _wheel_folders():
+    for folder in wheel_folders():
         if path := _executable(folder, name):
             return Tool(name, path, "wheel")
     passed_over: list[str] = []
     for path in _system_paths(name):
         tool = Tool(name, path, "system")
-        if _numbers(tool.version) >= OLDEST_CUDA:
+        if version_numbers(tool.version) >= OLDEST_CUDA:
             return tool
         passed_over.append(f"{path} is of CUDA {tool.version}")
     needed = ".".join(map(str, OLDEST_CUDA))
@@ -184,7 +187,7 @@ def find_ptxas(ptx: str) -> Tool:
     """
     first = find_tool("ptxas")
     version = _VERSION.search(ptx)
-    if version is None or _numbers(version[1]) <= OLDEST_PTX or _reads(first, version[1]):
+    if version is None or version_numbers(version[1]) <= OLDEST_PTX or _reads(first, version[1]):
         return first
     if first.source != "environment":
         for path in _system_paths("ptxas"):
@@ -219,14 +222,14 @@ def supported_targets(ptxas: Tool | None = None) -> tuple[str, ...]:
 def every_target() -> list[str]:
     """The targets that a ptxas of this machine supports, the oldest first: that of `find_tool`, and those of installed
     CUDAs. Empty if there is none."""
-    paths = [path for folder in _system_folders() if (path := _executable(folder, "ptxas"))]
+    paths = [path for folder in system_folders() if (path := _executable(folder, "ptxas"))]
     with contextlib.suppress(ToolMissing):
         paths.insert(0, find_tool("ptxas").path)
     found: set[str] = set()
     for path in dict.fromkeys(paths):
         with contextlib.suppress(ToolFailed, ToolTimeout, OSError):  # one that does not run supports nothing
             found.update(_targets_of(path))
-    return sorted(found, key=lambda target: (_numbers(target), target))
+    return sorted(found, key=lambda target: (version_numbers(target), target))
 
 
 def arch_for(ptx: str, ptxas: Tool | None = None) -> str:
@@ -273,6 +276,20 @@ def assemble(
             raise PtxasError(code, log)
         cubin = output.read_bytes()
     return Assembled(cubin, log, seconds, chosen, own if not arch and own != chosen else "")
+
+
+def assemble_whole_or_relocatable(ptx: str, arch: str | None = None, **options: Any) -> Assembled:
+    """`assemble`; as relocatable code if the module calls functions of other modules, which ptxas refuses otherwise.
+
+    The code of a kernel may then differ: ptxas does not know how many registers a function of another module needs.
+    """
+    try:
+        return assemble(ptx, arch, **options)
+    except PtxasError as error:
+        if _UNRESOLVED not in error.log:
+            raise
+        flags = (*options.pop("flags", ()), "--compile-only")
+        return assemble(ptx, arch, flags=flags, **options)
 
 
 def compile_cuda(
@@ -334,17 +351,9 @@ def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
 # Search for tools
 
 
-def _executable(folder: Path, name: str) -> Path | None:
-    path = folder / (f"{name}.exe" if sys.platform == "win32" else name)
-    return path if os.access(path, os.X_OK) and not path.is_dir() else None
-
-
-def _wheel_folders() -> Iterator[Path]:
-    """`nvidia/cu13/bin` in every folder from which this Python imports."""
-    for entry in dict.fromkeys(import_paths()):
-        folder = Path(entry) / "nvidia" / "cu13" / "bin"
-        if folder.is_dir():
-            yield folder
+def _executable(folder: str, name: str) -> Path | None:
+    path = executable(folder, name)
+    return Path(path) if path is not None else None
 
 
 def wheel_folder() -> Path:
@@ -356,7 +365,7 @@ def wheel_folder() -> Path:
 
 def _system_paths(name: str) -> Iterator[Path]:
     """The places of a tool that is not in a wheel."""
-    for folder in _system_folders():
+    for folder in system_folders():
         if path := _executable(folder, name):
             yield path
     if path := _from_pathfinder(name):
@@ -374,26 +383,12 @@ def _from_pathfinder(name: str) -> Path | None:
     return Path(found) if found is not None else None
 
 
-def _system_folders() -> Iterator[Path]:
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if root := os.environ.get(variable):
-            yield Path(root) / "bin"
-    local = Path("/usr/local")
-    yield local / "cuda" / "bin"
-    yield from (root / "bin" for root in sorted(local.glob("cuda-*"), key=lambda p: _numbers(p.name), reverse=True))
-    yield from (Path(entry) for entry in os.environ.get("PATH", "").split(os.pathsep) if entry)
-
-
 def _requirement(name: str) -> str:
     """The requirement for pip. The version of nvcc and ptxas is one whose output a driver of the 580 series loads."""
     wheel = _WHEELS[name]
     if wheel != "nvidia-cuda-nvcc":
         return f"'{wheel}>=13.2,<14'"
     return " ".join(f"'{w}==13.0.*'" for w in (wheel, "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-runtime"))
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", version)))
 
 
 @functools.cache
@@ -420,7 +415,7 @@ def _ptx_versions_of(path: Path) -> tuple[str, ...]:
     versions = re.findall(r"^(\d+\.\d+)$", log, re.MULTILINE)
     if code != 0 or not versions:
         raise ToolFailed(path.name, code, log)
-    return tuple(sorted(versions, key=_numbers))
+    return tuple(sorted(versions, key=version_numbers))
 
 
 @functools.cache
@@ -432,7 +427,7 @@ def _targets_of(path: Path) -> tuple[str, ...]:
     targets = set(re.findall(r"'(sm_\d+[af]?)'", allowed))
     if code != 0 or not targets:
         raise ToolFailed(path.name, code, log)
-    return tuple(sorted(targets, key=lambda target: (_numbers(target), target)))
+    return tuple(sorted(targets, key=lambda target: (version_numbers(target), target)))
 
 
 # Run tools

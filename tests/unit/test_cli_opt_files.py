@@ -1,11 +1,15 @@
 """`ptxmotion opt` with several files, and with folders."""
 
+import argparse
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 from motion import DIVISION_AGAIN
 from ptxmotion.cli import main
+from ptxmotion.cli.opt_files import run_files
 
 
 def opt(*arguments: object) -> int:
@@ -105,3 +109,47 @@ def test_wrong_usage(
 def test_a_folder_without_ptx_is_bad_input(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert opt(tmp_path, "-o", tmp_path / "out") == 3
     assert "there is no file *.ptx below this folder" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_messages_come_in_order_for_any_number_of_processes(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], jobs: int
+) -> None:
+    (folder / "b.ptx").write_text("this is no PTX")
+    assert opt("-O1", "--remarks=lcm", f"-j{jobs}", folder, "-o", tmp_path / "out") == 3
+    lines = capfd.readouterr().err.splitlines()
+    places = [line.partition(":")[0] for line in lines if ".ptx:" in line]
+    assert places == sorted(places) and len(set(places)) == 3, lines
+    assert lines[-1] == f"ptxmotion: 4 files: 2 changed, 1 failed: {folder / 'b.ptx'}"
+    assert names(tmp_path / "out") == ["a.ptx", "inner/b.ptx", "same.ptx"]
+
+
+class Dies:
+    """In place of `OneFile`: kills its process for one file."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.is_changed = False
+        self.file = arguments.file
+
+    def run(self) -> int:
+        if self.file.endswith("a.ptx"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.is_changed = True
+        return 0
+
+
+def test_a_process_that_is_killed_does_not_end_the_others(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = argparse.Namespace(files=[str(folder)], output=str(tmp_path / "out"), jobs=2, emit=None)
+    arguments.remarks_output = arguments.stats_json = arguments.dump = arguments.contract = None
+    arguments.command = ["opt"]
+    assert run_files(arguments, Dies) == 70
+    told = capfd.readouterr().err
+    assert f"{folder / 'a.ptx'}: error: the process that optimizes it was killed" in told
+    assert told.endswith(f"3 files: 2 changed, 1 failed: {folder / 'a.ptx'}\n")
+
+
+def test_a_number_of_processes_is_checked(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert opt(folder, "-o", folder / "out", "-j", "0") == 2
+    assert "'0' is not a number of processes" in capfd.readouterr().err

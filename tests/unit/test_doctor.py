@@ -34,8 +34,8 @@ def test_text_and_json_say_the_same() -> None:
 
 
 def test_a_missing_tool_is_status_4_with_its_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolchain, "_wheel_folders", lambda: iter(()))
-    monkeypatch.setattr(toolchain, "_system_folders", lambda: iter(()))
+    monkeypatch.setattr(toolchain, "wheel_folders", lambda: iter(()))
+    monkeypatch.setattr(toolchain, "system_folders", lambda: iter(()))
     monkeypatch.setattr(toolchain, "_from_pathfinder", lambda name: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     out = io.StringIO()
     assert doctor.run(out) == 4

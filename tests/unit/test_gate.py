@@ -310,7 +310,7 @@ def test_ptxas_figures_are_cached(judge: PtxasJudge, monkeypatch: pytest.MonkeyP
     first = judge.figures(TEXT)
     assert first["k"].registers > 0
     assert first["k"].weight > 0
-    monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge.assemble", None)
+    monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge.assemble_whole_or_relocatable", None)
     assert judge.figures(TEXT) == first
 
 

@@ -128,7 +128,7 @@ def test_another_program_of_the_same_version_and_path_is_asked_anew(
         asked.append(ptx)
         return assemble(ptx, *arguments, **options)
 
-    monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge.assemble", assembled)
+    monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge.assemble_whole_or_relocatable", assembled)
     for turn in range(3):
         PtxasJudge(folder=tmp_path / "cache").figures(SOURCE)
         if turn == 1:  # an update in place: other bytes in the same file

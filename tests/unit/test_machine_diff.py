@@ -118,3 +118,31 @@ def test_more_registers_alone_make_no_kernel_worse() -> None:
     assert (diff.worse, diff.verdict) == ("", "different")
     slower = dataclasses.replace(found, code=dataclasses.replace(found.code, cycles=2 * found.code.cycles))
     assert KernelDiff("k", found, slower).verdict == "worse"
+
+
+def test_relocatable_modules_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A kernel that calls a function of another module."""
+    text = """\
+.version 9.0
+.target sm_90
+.address_size 64
+.extern .func (.param .b32 result) other (.param .b32 value);
+.visible .entry k(.param .u64 out) {
+  .reg .b64 %rd<3>;
+  .reg .b32 %r<4>;
+  ld.param.u64 %rd1, [out];
+  mov.u32 %r1, %tid.x;
+  ADD
+  { .param .b32 value; .param .b32 result;
+    st.param.b32 [value], %r2;
+    call (result), other, (value);
+    ld.param.b32 %r3, [result]; }
+  st.global.u32 [%rd1], %r3;
+  ret;
+}
+"""
+    for name, what in (("a", "add.u32 %r2, %r1, 1;"), ("b", "add.u32 %r2, 1, %r1;"), ("c", "mul.lo.u32 %r2, %r1, 77;")):
+        (tmp_path / f"{name}.ptx").write_text(text.replace("ADD", what))
+    assert main(["diff", "--no-config", "--fail-on=different", str(tmp_path / "a.ptx"), str(tmp_path / "b.ptx")]) == 0
+    assert main(["diff", "--no-config", "--fail-on=different", str(tmp_path / "a.ptx"), str(tmp_path / "c.ptx")]) == 1
+    assert "1 of 1 kernels are identical" in capsys.readouterr().out

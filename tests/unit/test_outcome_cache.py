@@ -374,7 +374,7 @@ def test_the_command_line_says_the_same_the_second_time(
     for _ in range(2):
         assert opt(source, "--remarks", f"--stats-json={stats}", "--remarks-output", tmp_path / "r.yaml") == 0
         results.append((capfd.readouterr(), without_seconds(stats), (tmp_path / "r.yaml").read_text()))
-        monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge.assemble", None)
+        monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge.assemble_whole_or_relocatable", None)
     assert results[0] == results[1]
 
 

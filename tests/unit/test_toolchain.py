@@ -58,8 +58,8 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """An environment without wheel, system CUDA and variables. A test adds what it needs."""
     for name in toolchain.TOOLS:
         monkeypatch.delenv(f"PTXMOTION_{name.upper()}", raising=False)
-    monkeypatch.setattr(toolchain, "_wheel_folders", lambda: iter(()))
-    monkeypatch.setattr(toolchain, "_system_folders", lambda: iter(()))
+    monkeypatch.setattr(toolchain, "wheel_folders", lambda: iter(()))
+    monkeypatch.setattr(toolchain, "system_folders", lambda: iter(()))
     monkeypatch.setattr(toolchain, "_from_pathfinder", no_path)
     return monkeypatch
 
@@ -99,9 +99,9 @@ def test_an_older_system_cuda_is_passed_over(tmp_path: Path, nowhere: pytest.Mon
     for folder, release in ((old, "12.9"), (new, "13.1")):
         folder.mkdir()
         script(folder, "ptxas", f"echo 'release {release}, V{release}.7'")
-    nowhere.setattr(toolchain, "_system_folders", lambda: iter((old, new)))
+    nowhere.setattr(toolchain, "system_folders", lambda: iter((old, new)))
     assert find_tool("ptxas").path == new / "ptxas"
-    nowhere.setattr(toolchain, "_system_folders", lambda: iter((old,)))
+    nowhere.setattr(toolchain, "system_folders", lambda: iter((old,)))
     with pytest.raises(ToolMissing, match=r"is of CUDA 12\.9\.7; 13\.0 or newer is needed"):
         find_tool("ptxas")
 
@@ -116,8 +116,8 @@ from pathlib import Path
 import cuda.pathfinder._binaries.find_nvidia_binary_utility as search
 from ptxmotion.toolchain import tools
 search.find_sub_dirs_all_sitepackages = lambda folders: []
-tools._wheel_folders = lambda: iter(())
-tools._system_folders = lambda: iter(())
+tools.wheel_folders = lambda: iter(())
+tools.system_folders = lambda: iter(())
 found = tools.find_tool("ptxas")
 print(found.path, found.source, found.version)
 """
@@ -134,11 +134,11 @@ def test_a_tool_in_a_wheel_is_found_without_the_import_of_pathfinder() -> None:
     assert done.stdout == "False\n"
 
 
-def test_system_folders_prefer_the_variable_and_the_newest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def testsystem_folders_prefer_the_variable_and_the_newest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    folders = list(toolchain._system_folders())
-    assert folders[0] == tmp_path / "bin"
-    assert Path("/usr/local/cuda/bin") in folders
+    folders = list(toolchain.system_folders())
+    assert folders[0] == str(tmp_path / "bin")
+    assert "/usr/local/cuda/bin" in folders
 
 
 def test_assembles_for_the_modules_own_target() -> None:

@@ -1,0 +1,55 @@
+"""`ptxmotion nvcc`, and the program `ptxmotion-nvcc`: nvcc, with the optimizer between its steps cicc and ptxas.
+
+All arguments are nvcc's. So the verb has no options of its own, and none of a settings file; environment variables are
+its settings (`compiler.build_step`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from .outcome import MISSING, USAGE, CommandError, guarded, say
+
+__all__ = ["main", "run_nvcc"]
+
+EPILOG = """\
+All arguments are passed to nvcc, --help and --version included. Settings of the optimizer are environment variables:
+PTXMOTION_FLAGS (options of opt; default: -O3), PTXMOTION_ONLY and PTXMOTION_SKIP (regular expressions for names of
+kernels), PTXMOTION_VERBOSE, PTXMOTION_LOG, PTXMOTION_SECONDS, PTXMOTION_NVCC.
+
+examples:
+  ptxmotion nvcc -O3 -arch=sm_90 -c kernel.cu -o kernel.o
+  make NVCC=ptxmotion-nvcc
+  cmake -DCMAKE_CUDA_COMPILER="$(command -v ptxmotion-nvcc)" ..
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `nvcc`, for the help and for completion."""
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…", help="the arguments of nvcc")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the verb. It does not return."""
+    return run_nvcc(arguments.arguments)
+
+
+def run_nvcc(arguments: Sequence[str]) -> int:
+    """Become nvcc. Raises `CommandError`."""
+    from ..compiler.launch import NoCompiler, launch
+
+    if os.environ.get("PTXMOTION_CONTRACT", "0") not in ("", "0"):
+        problem = "PTXMOTION_CONTRACT is set, and checks at the launch cannot be built into programs yet: unset it"
+        raise CommandError(USAGE, f"ptxmotion: error: {problem}")
+    try:
+        launch(arguments, say)
+    except NoCompiler as error:
+        raise CommandError(MISSING, f"ptxmotion: error: {error}") from None
+
+
+def main() -> int:
+    """The program `ptxmotion-nvcc`."""
+    return guarded(["nvcc", *sys.argv[1:]], lambda argv: run_nvcc(argv[1:]))

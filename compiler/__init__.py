@@ -1,0 +1,1 @@
+"""Builds with nvcc: nvcc runs as it is, and the PTX between its steps cicc and ptxas is optimized."""

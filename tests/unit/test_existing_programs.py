@@ -1,0 +1,75 @@
+"""The tutorial of docs/existing-programs.md: its files are written, and each of its commands is run in order.
+
+Blocks with `gpu` behind the language need a GPU, those with `cmake` need CMake; they are skipped where it is missing.
+The commands run in one shell for each block. What a block exports is exported in the blocks that follow.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import warnings
+from pathlib import Path
+
+import pytest
+from nvcc_builds import LIBRARIES, NVCC, environment, needs_nvcc
+from ptxmotion.python_child import module_command
+
+PAGE = (Path(__file__).parents[2] / "docs" / "existing-programs.md").read_text()
+
+#: `NAME`: and a block, which is the content of the file; or a block of commands, with what it needs.
+_BLOCK = re.compile(r"(?:^`(?P<file>[\w.]+)`:\n\n)?^```(?P<kind>.*)\n(?P<text>(?:.*\n)*?)```$", re.MULTILINE)
+
+
+def blocks(kind: str) -> list[tuple[str, str, str]]:
+    """(name of a file, language and needs, text) of the blocks of one language."""
+    found = [(m["file"] or "", m["kind"], m["text"]) for m in _BLOCK.finditer(PAGE)]
+    return [each for each in found if each[1].split()[:1] == [kind]]
+
+
+def test_the_page_has_files_and_commands() -> None:
+    names = [name for kind in ("cuda", "make", "cmake") for name, _, _ in blocks(kind)]
+    assert names == ["solver.cu", "Makefile", "CMakeLists.txt"]
+    text = "".join(text for _, _, text in blocks("sh"))
+    assert PAGE.count("```sh") == len(blocks("sh")) >= 9
+    for command in ("make -B NVCC=ptxmotion-nvcc", "cmake --build", "ptxmotion bisect", "ptxmotion extract"):
+        assert command in text
+
+
+@needs_nvcc
+@pytest.mark.slow
+def test_every_command_runs(tmp_path: Path) -> None:
+    for kind in ("cuda", "make", "cmake"):
+        for name, _, text in blocks(kind):
+            (tmp_path / name).write_text(text)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    commands = {"nvcc": [NVCC], "ptxmotion": module_command(), "ptxmotion-nvcc": module_command("nvcc")}
+    for name, words in commands.items():
+        command = shlex.join(words)
+        (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        (programs / name).chmod(0o755)
+    settings = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "LDFLAGS": LIBRARIES, "CUDAFLAGS": LIBRARIES}
+    exported = ""
+    for _, kind, text in blocks("sh"):
+        if missing := missing_for(kind):
+            warnings.warn(f"not run: {missing}: {text.splitlines()[0]}", stacklevel=1)
+            continue
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", exported + text],
+            cwd=tmp_path,
+            env=environment(tmp_path, settings),
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+        exported += "".join(f"{line}\n" for line in text.splitlines() if line.startswith("export "))
+    assert (tmp_path / "solver").exists() and list((tmp_path / "images").glob("*.ptx"))
+
+
+def missing_for(kind: str) -> str:
+    """What the blocks of a kind need and this machine lacks."""
+    if kind == "sh gpu":
+        return "" if Path("/dev/nvidiactl").exists() else "no GPU"
+    return "no cmake" if kind == "sh cmake" and not shutil.which("cmake") else ""
