@@ -37,14 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--flags", metavar="OPTIONS", help="options of the optimizer (default: PTXMOTION_FLAGS, or else -O3)"
     )
     parser.add_argument("--show-output", action="store_true", default=None, help="print what the command prints")
-    parser.add_argument("command", nargs="+", metavar="COMMAND", help="builds the program and checks its result")
+    parser.add_argument("words", nargs="+", metavar="COMMAND", help="builds the program and checks its result")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb; its exit code."""
     flags = arguments.flags or os.environ.get("PTXMOTION_FLAGS") or "-O3"
     with tempfile.TemporaryDirectory(prefix="ptxmotion-bisect-") as folder:
-        trials = Trials(arguments.command, os.path.join(folder, "log"), is_shown=bool(arguments.show_output))
+        trials = Trials(arguments.words, os.path.join(folder, "log"), is_shown=bool(arguments.show_output))
         return _search(trials, flags)
 
 
