@@ -72,6 +72,8 @@ class FakeDriver:
     entries: dict[str, Entry]
     allocations: Sequence[Extent] = ()
     mapped_twice: Sequence[Extent] = ()
+    #: What `cuPointerGetAttributes` says about allocations that are not of cuMemAlloc: an attribute and its value.
+    pointer_attributes: dict[Extent, dict[int, int]] = field(default_factory=dict[Extent, dict[int, int]])
     multiprocessors: int = 4
     capturing: frozenset[int] = frozenset()
     partitioned: frozenset[int] = frozenset()
@@ -145,6 +147,7 @@ class FakeDriver:
     def _pointer_get_attributes(self, count: int, attributes: Any, values: Any, pointer: int) -> int:
         found = self.allocation(pointer) or Extent(0, 0)
         facts = {10: int(self.is_mapped_once(pointer)), 11: found.begin, 12: found.end - found.begin}
+        facts.update(self.pointer_attributes.get(found, {}))
         for index in range(count):
             ctypes.cast(values[index], ctypes.POINTER(ctypes.c_uint64))[0] = facts.get(attributes[index], 0)
         return SUCCESS

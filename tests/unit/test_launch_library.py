@@ -23,11 +23,13 @@ from ptxmotion.contract import (
     Holds,
     Inside,
     KernelContract,
+    Launch,
     LaunchChange,
     Number,
     Parameter,
     Range,
     Version,
+    holds,
     parse,
 )
 from ptxmotion.contract.bytecode import encode
@@ -85,6 +87,19 @@ def launch(
     raw = ctypes.create_string_buffer(packed_attributes(request))
     config = packed_config((grid, 1, 1), (block, 1, 1), shared, stream, ctypes.addressof(raw), len(attributes))
     return kernel.launch(config, struct.pack("<QQI", x, y, n), None, int(flags))
+
+
+def change(**parts: str) -> LaunchChange:
+    """A change of the launch, from texts."""
+
+    def three(text: str | None) -> tuple[Expression, Expression, Expression] | None:
+        return None if text is None else (parse(text), Number(1), Number(1))
+
+    shared = parts.get("shared")
+    extra = tuple(map(parse, parts.get("arguments", "").split(";"))) if "arguments" in parts else ()
+    return LaunchChange(
+        three(parts.get("grid")), three(parts.get("block")), None if not shared else parse(shared), extra
+    )
 
 
 def entries(driver: FakeDriver) -> list[str]:
@@ -145,6 +160,112 @@ def test_memory_that_may_have_two_addresses() -> None:
     launch(kernel)
     launch(kernel, flags=Flag.MAPPED_ONCE)
     assert entries(driver) == ["k", "k_1"]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "entry"),
+    [
+        ({10: 1}, "k_1"),  # cuMemAlloc
+        ({10: 0}, "k"),  # cuMemMap, pinned, registered, imported
+        ({10: 0, 8: 1}, "k_1"),  # managed
+        ({10: 0, 17: 0x5555, 14: 0}, "k_1"),  # a pool
+        ({10: 0, 17: 0x5555, 14: 1}, "k"),  # a pool that can be exported, and imported again
+        ({10: 0, 14: 0}, "k"),
+        ({10: 1, 12: 0}, "k"),
+    ],
+)
+def test_kinds_of_memory(attributes: dict[int, int], entry: str) -> None:
+    driver = driver_of()
+    driver.pointer_attributes = {Y: attributes}
+    launch(bound(driver))
+    assert entries(driver) == [entry]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("-7 // 2 == -4 and -7 % 2 == 1", True),
+        ("7 // -2 == -4 and 7 % -2 == -1", True),
+        ("-7 // -2 == 3 and -7 % -2 == -1", True),
+        ("6 // -2 == -3 and 6 % -2 == 0", True),
+        ("-9223372036854775808 // -1 == 9223372036854775808", True),
+        ("18446744073709551616 // -3 == -6148914691236517206", True),
+        ("18446744073709551616 % -3 == -2", True),
+        ("arg2 // 0 == 0", False),
+        ("not arg2 % 0", False),
+        ("0 and 1 // 0", False),
+        ("1 or 1 // 0", True),
+        ("1 // 0 or 1", False),
+        ("18446744073709551615 + 1 == 18446744073709551616", True),
+        ("18446744073709551616 + 1 > 0", False),
+        ("-18446744073709551616 - 1 < 0", False),
+        ("4294967296 * 4294967296 > 0", True),
+        ("4294967296 * 4294967297 > 0", False),
+        ("arg0 * 1073741823 > 0", True),
+        ("arg0 * 36893488147419103 > 0", False),
+        ("arg0 * 1099511627776 - arg0 * 1099511627775 == arg0", True),
+        ("min(3, arg2, 5) == 3 and max(3, arg2, 5) == 5", True),
+        ("(5 if arg2 == 4 else 1 // 0) == 5", True),
+        ("2 and 3", True),
+        ("(2 and 3) == 1 and (0 or 7) == 1", True),
+        ("-arg2 == 0 - 4 and not (arg2 == 5)", True),
+    ],
+)
+def test_expressions(text: str, expected: bool) -> None:
+    """In C as in Python. What exceeds 2**64 on the way is undecidable, whatever the result would be."""
+    condition = Holds(parse(text))
+    assert holds(condition, Launch((X.begin, Y.begin, 4))) == expected
+    driver = driver_of()
+    launch(bound(driver, conditions=[condition]))
+    assert entries(driver) == ["k_1" if expected else "k"]
+
+
+@pytest.mark.parametrize(
+    ("x", "start", "stop", "entry"),
+    [
+        (X.begin, "0", "64", "k_1"),
+        (X.begin, "0", "65", "k"),
+        (X.begin, "-1", "64", "k"),
+        (X.begin + 60, "0", "arg2", "k_1"),
+        (X.begin + 60, "0", "arg2 + 1", "k"),
+        (0, "5", "5", "k_1"),
+        (0, "5", "6", "k"),
+        (2**64 - 1, "0", "1", "k"),
+        (2**64 - 1, "arg0 * 2 - arg0 * 2", "0", "k"),  # undecidable, though it would be empty
+    ],
+)
+def test_ranges(x: int, start: str, stop: str, entry: str) -> None:
+    """An empty range needs no extent."""
+    driver = driver_of()
+    launch(bound(driver, conditions=[Inside(Range(0, parse(start), parse(stop)))]), x=x)
+    assert entries(driver) == [entry]
+
+
+@pytest.mark.parametrize(("last", "entry"), [(64, "k_1"), (65, "k")])
+def test_many_ranges(last: int, entry: str) -> None:
+    """More different ranges than are kept in a launch, each of them twice; the last one decides."""
+    driver = driver_of()
+    stops = [*range(1, 41), last]
+    conditions = [Inside(Range(0, Number(0), Number(stop))) for stop in [*stops, *stops]]
+    kernel = bound(driver, conditions=conditions)
+    launch(kernel)
+    assert entries(driver) == [entry]
+    assert kernel.condition_counts(0, 40) == (int(last > 64), 0)
+
+
+def test_disjoint_from_an_empty_range() -> None:
+    driver = driver_of()
+    condition = Disjoint(Range(0, parse("5"), parse("5")), Range(1, parse("0"), parse("4")))
+    launch(bound(driver, conditions=[condition]), x=0, y=8)
+    assert entries(driver) == ["k_1"]
+
+
+@pytest.mark.parametrize(("grid", "entry"), [(1, "k_1"), (8, "k_1"), (9, "k"), (33, "k_1")])
+def test_residence_of_a_changed_launch(grid: int, entry: str) -> None:
+    """The version has four times the blocks, of the same occupancy: 32 fit on the GPU."""
+    driver = driver_of()
+    launch(bound(driver, Version("k_1", (), launch=change(grid="4 * grid_x"))), grid=grid)
+    assert entries(driver) == [entry]
 
 
 def test_a_captured_launch() -> None:
@@ -234,19 +355,6 @@ def test_residence(grid: int, partitioned: bool, clusters: bool, entry: str) -> 
     driver.partitioned = frozenset([0]) if partitioned else frozenset()
     launch(bound(driver), grid=grid, attributes=[(4, 2)] if clusters else ())
     assert entries(driver) == [entry]
-
-
-def change(**parts: str) -> LaunchChange:
-    """A change of the launch, from texts."""
-
-    def three(text: str | None) -> tuple[Expression, Expression, Expression] | None:
-        return None if text is None else (parse(text), Number(1), Number(1))
-
-    shared = parts.get("shared")
-    extra = tuple(map(parse, parts.get("arguments", "").split(";"))) if "arguments" in parts else ()
-    return LaunchChange(
-        three(parts.get("grid")), three(parts.get("block")), None if not shared else parse(shared), extra
-    )
 
 
 @pytest.mark.parametrize(
